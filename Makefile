@@ -1,0 +1,89 @@
+# isthmus: `make` lists what can be made. Each target first installs what it
+# needs and doesn't find (scripts/setup says what, and why).
+
+.DEFAULT_GOAL := help
+# Tests and benchmarks measure and share one machine: one target at a time.
+.NOTPARALLEL:
+SHELL := /bin/bash
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+CARGO := scripts/cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PREFIX ?= /usr/local
+DESTDIR ?=
+BENCHES := direct relay start
+
+# The end-to-end tests, the demo and the benchmarks make network namespaces.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
+# How cargo runs a test as root: compiled as the user, only run by sudo.
+HOST = $(shell $(CARGO) -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+RUNNER = $(if $(AS_ROOT),env CARGO_TARGET_$(HOST)_RUNNER="$(AS_ROOT)")
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@echo "  make bench-NAME     run one of them: $(BENCHES)"
+
+# Two calls of cargo, on purpose: in one, cargo would give the shim the features
+# that the other crates ask of isthmus-wire, and a protobuf runtime with them.
+.PHONY: build
+build: setup-build ## compile the isthmus command and the preloaded library
+	$(MAKE) release
+
+.PHONY: release
+release:
+	$(CARGO) build --locked --release --package isthmus
+	$(CARGO) build --locked --release --package isthmus-shim
+
+.PHONY: apps
+apps: setup-test ## compile the MPI programs for Open MPI and MPICH
+	$(MAKE) -C apps
+
+.PHONY: demo
+demo: setup-build setup-demo ## run LAMMPS as one job over three emulated sites
+	$(MAKE) release
+	$(AS_ROOT) scripts/demo
+
+.PHONY: test
+test: setup-test ## run all tests (those in emulated grids need root: uses sudo)
+	$(MAKE) release
+	$(MAKE) -C apps
+	$(CARGO) test --locked --workspace --exclude isthmus-e2e
+	$(RUNNER) $(CARGO) test --locked --package isthmus-e2e
+
+.PHONY: bench
+bench: $(BENCHES:%=bench-%) ## run all benchmarks; results in bench/results
+
+.PHONY: $(BENCHES:%=bench-%)
+$(BENCHES:%=bench-%): bench-%: setup-bench
+	$(MAKE) release
+	$(MAKE) -C apps
+	$(CARGO) build --locked --release --package isthmus-bench
+	$(AS_ROOT) $(TARGET)/release/isthmus-bench $*
+
+.PHONY: lint
+lint: setup-lint ## check formatting, clippy, shell scripts, dependencies
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	shellcheck --external-sources $$(grep -rIlE '^#!.*[/ ](ba)?sh$$|^# shellcheck shell=' scripts .ci bench tests)
+	scripts/check-dependencies
+	if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check; fi
+
+# As root through sudo nothing is compiled: that is for `make build` before it.
+.PHONY: install
+install: $(if $(SUDO_USER),,build) ## install into PREFIX (/usr/local)
+	scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)" --from "$(TARGET)/release"
+
+.PHONY: uninstall
+uninstall: ## remove what install put there
+	scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)" --remove
+
+.PHONY: clean
+clean: ## remove everything that was built, target/mpich included
+	if [ -n "$$CARGO_TARGET_DIR" ]; then $(CARGO) clean; fi
+	rm -rf target
+
+SETUPS := build test demo bench lint
+.PHONY: $(SETUPS:%=setup-%)
+$(SETUPS:%=setup-%): setup-%:
+	@scripts/setup $*

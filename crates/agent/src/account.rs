@@ -1,0 +1,125 @@
+//! How the node's connections to other nodes were made, and what they carried.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use isthmus_wire::GridName;
+use isthmus_wire::proto;
+use tokio::sync::watch;
+
+/// What tells two kinds of connections from this node apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Joint {
+    /// The node across.
+    pub acceptor: GridName,
+    /// How the socket was opened.
+    pub dial: proto::Dial,
+    /// Over which relay, empty for none.
+    pub relay: String,
+    /// Whether the agents encrypt it.
+    pub encrypted: bool,
+}
+
+/// Bytes that an agent carried for a program.
+#[derive(Debug, Default)]
+pub struct Bytes {
+    /// From the initiator's program.
+    pub sent: AtomicU64,
+    /// To the initiator's program.
+    pub received: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    connections: u64,
+    setup_total: Duration,
+    setup_max: Duration,
+    bytes: Arc<Bytes>,
+}
+
+/// The account of one job at one node: connections that began here.
+#[derive(Debug)]
+pub struct Account {
+    initiator: GridName,
+    totals: Mutex<HashMap<Joint, Totals>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Account {
+    /// An empty account of the node with this name.
+    pub fn new(initiator: GridName) -> Self {
+        Self { initiator, totals: Mutex::default(), changed: watch::Sender::new(0) }
+    }
+
+    /// Counts a connection; what it carries is added to the returned counters.
+    pub fn connected(&self, joint: Joint, setup: Duration) -> Arc<Bytes> {
+        let bytes = {
+            let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+            let totals = totals.entry(joint).or_default();
+            totals.connections += 1;
+            totals.setup_total += setup;
+            totals.setup_max = totals.setup_max.max(setup);
+            totals.bytes.clone()
+        };
+        self.changed.send_modify(|count| *count += 1);
+        bytes
+    }
+
+    /// Wakes whenever a connection was counted.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Everything so far.
+    pub fn joined(&self) -> Vec<proto::Joined> {
+        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        let totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut joined: Vec<_> = totals
+            .iter()
+            .map(|(joint, totals)| proto::Joined {
+                initiator: self.initiator.to_string(),
+                acceptor: joint.acceptor.to_string(),
+                route: proto::Route::EndToEnd.into(),
+                dial: joint.dial.into(),
+                relay: joint.relay.clone(),
+                encrypted: joint.encrypted,
+                connections: totals.connections,
+                bytes_sent: totals.bytes.sent.load(Relaxed),
+                bytes_received: totals.bytes.received.load(Relaxed),
+                // The kernel alone carries what isn't encrypted.
+                bytes_known: joint.encrypted,
+                setup_total_us: micros(totals.setup_total),
+                setup_max_us: micros(totals.setup_max),
+            })
+            .collect();
+        joined.sort_by(|a, b| (&a.acceptor, a.dial).cmp(&(&b.acceptor, b.dial)));
+        joined
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_one_kind_are_added_up() {
+        let account = Account::new("n1.alpha".parse().unwrap());
+        let joint = |dial| Joint {
+            acceptor: "n1.beta".parse().unwrap(),
+            dial,
+            relay: String::new(),
+            encrypted: true,
+        };
+        account.connected(joint(proto::Dial::Relay), Duration::from_millis(3)).sent.fetch_add(7, Relaxed);
+        account.connected(joint(proto::Dial::Relay), Duration::from_millis(1)).sent.fetch_add(1, Relaxed);
+        account.connected(joint(proto::Dial::Direct), Duration::from_millis(2));
+        let joined = account.joined();
+        assert_eq!(joined.len(), 2);
+        let relayed = joined.iter().find(|joined| joined.dial() == proto::Dial::Relay).unwrap();
+        assert_eq!((relayed.connections, relayed.bytes_sent), (2, 8));
+        assert_eq!((relayed.setup_total_us, relayed.setup_max_us), (4000, 3000));
+        assert_eq!(*account.changes().borrow(), 3);
+    }
+}

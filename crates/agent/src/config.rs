@@ -1,0 +1,50 @@
+//! The `[agent]` section of the configuration.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// Port of agents by default.
+pub const DEFAULT_PORT: u16 = 7730;
+
+/// How an agent is set up. Everything has a default.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentConfig {
+    /// Where to listen for other agents. By default port 7730 of the address
+    /// from which this node reaches its gateway.
+    pub listen: Option<SocketAddr>,
+    /// Where other agents reach this one, `HOST:PORT`, if that differs.
+    pub address: Option<String>,
+    /// Ranks to start here by default. By default one per core.
+    pub slots: Option<u32>,
+    /// Directory of the agent's own Unix socket. By default /run/isthmus for
+    /// root, else $XDG_RUNTIME_DIR/isthmus.
+    pub runtime_directory: Option<PathBuf>,
+    /// The library that is preloaded into programs. By default
+    /// libisthmus_shim.so beside the `isthmus` binary or in ../lib/isthmus.
+    pub shim: Option<PathBuf>,
+}
+
+impl AgentConfig {
+    /// Number of ranks to start here by default.
+    pub fn slots(&self) -> u32 {
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        self.slots.unwrap_or_else(|| u32::try_from(cores()).unwrap_or(1))
+    }
+}
+
+/// Directory of the agent's own Unix socket unless configured otherwise.
+pub fn default_runtime_directory() -> PathBuf {
+    if nix::unistd::geteuid().is_root() {
+        return "/run/isthmus".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) => PathBuf::from(directory).join("isthmus"),
+        None => format!("/tmp/isthmus-user-{}", nix::unistd::geteuid()).into(),
+    }
+}
+
+/// Name of the agent's Unix socket in its runtime directory.
+pub const LOCAL_SOCKET: &str = "agent.sock";

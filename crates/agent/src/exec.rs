@@ -1,0 +1,206 @@
+//! Commands of a job on this node, started for a launcher elsewhere.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use isthmus_wire::proto::{self, exec_down, exec_up};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::Status;
+use tracing::info;
+
+use crate::job::{Job, lock};
+use crate::job_directory::SHIM;
+use crate::node::Node;
+use crate::supervise::handle::{self, Launch, clean_environment};
+use crate::supervise::{GRACE, Outcome, Supervised};
+
+/// Output that may wait for the launcher to take it, in chunks.
+const OUTPUT_QUEUE: usize = 16;
+/// Size of a chunk of output.
+const CHUNK: usize = 32 * 1024;
+/// How long output may still come after the command has ended: a daemonised
+/// descendant may hold the pipe open for ever.
+const DRAIN: Duration = Duration::from_secs(1);
+/// How long processes may take to be gone after they were told: the
+/// supervisor's grace period and a margin for a loaded machine.
+const GONE_DEADLINE: Duration = GRACE.saturating_add(Duration::from_secs(5));
+
+/// The commands of one job that run, or have left processes behind.
+#[derive(Debug, Default)]
+pub struct Processes {
+    running: Mutex<HashMap<u64, Running>>,
+    next: AtomicU64,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Clone)]
+struct Running {
+    /// → the command's task: a signal to pass on, or none to end it.
+    control_tx: mpsc::Sender<Control>,
+    outcome: watch::Receiver<Outcome>,
+}
+
+#[derive(Debug)]
+enum Control {
+    Signal(i32),
+    End,
+}
+
+impl Processes {
+    /// Lets no further command start.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends all commands with all their descendants and waits until they are
+    /// gone. Gives the number of processes that had to be killed.
+    pub async fn end_all(&self) -> u32 {
+        let running: Vec<_> = lock(&self.running).values().cloned().collect();
+        for command in &running {
+            let _ = command.control_tx.send(Control::End).await;
+        }
+        let mut killed = 0;
+        for mut command in running {
+            let gone = handle::gone(&mut command.outcome);
+            killed += tokio::time::timeout(GONE_DEADLINE, gone).await.unwrap_or(0);
+        }
+        killed
+    }
+
+    fn add(&self, supervised: Supervised) -> (u64, Running) {
+        let (control_tx, mut control_rx) = mpsc::channel(OUTPUT_QUEUE);
+        let running = Running { control_tx, outcome: supervised.outcome() };
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.running).insert(key, running.clone());
+        let mut supervised = supervised;
+        tokio::spawn(async move {
+            let mut outcome = supervised.outcome();
+            loop {
+                tokio::select! {
+                    control = control_rx.recv() => match control {
+                        Some(Control::Signal(signal)) => supervised.signal(signal).await,
+                        Some(Control::End) | None => supervised.end().await,
+                    },
+                    _ = handle::gone(&mut outcome) => return,
+                }
+            }
+        });
+        (key, running)
+    }
+}
+
+/// Runs a command; `up` is what follows the command from its launcher.
+///
+/// # Errors
+/// If the job is ending.
+pub fn run(
+    node: &Node,
+    job: &Arc<Job>,
+    command: &proto::Command,
+    up: impl Stream<Item = Result<proto::ExecUp, Status>> + Send + Unpin + 'static,
+) -> Result<ReceiverStream<Result<proto::ExecDown, Status>>, Status> {
+    if job.processes.closed.load(Ordering::SeqCst) {
+        return Err(Status::failed_precondition("the job is ending"));
+    }
+    let (down_tx, down_rx) = mpsc::channel(OUTPUT_QUEUE);
+    let isthmus = &node.facilities().isthmus;
+    let mut environment = clean_environment();
+    let variable = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    environment
+        .extend(command.environment.iter().map(|entry| (variable(&entry.name), variable(&entry.value))));
+    environment.push(("LD_PRELOAD".into(), job.directory.path().join(SHIM).into()));
+    let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
+    let wanted = Path::new(&command.working_directory);
+    let working_directory = if wanted.is_dir() { wanted } else { Path::new(&home) };
+    let launch = Launch {
+        isthmus,
+        command: vec!["/bin/sh".into(), "-c".into(), command.shell_command.clone().into()],
+        environment,
+        working_directory,
+        detached: true,
+    };
+    let mut supervised = Supervised::start(launch).map_err(|error| {
+        Status::internal(format!("cannot start {} on {}: {error}", isthmus.display(), node.name()))
+    })?;
+    let (stdin, stdout, stderr) =
+        (supervised.stdin.take(), supervised.stdout.take(), supervised.stderr.take());
+    let (key, running) = job.processes.add(supervised);
+    info!(job = %job.id, command = command.shell_command.split(' ').next(), "command starts");
+
+    let out = tokio::spawn(forward(stdout, down_tx.clone(), exec_down::Kind::Stdout));
+    let err = tokio::spawn(forward(stderr, down_tx.clone(), exec_down::Kind::Stderr));
+    let input = tokio::spawn(follow(up, stdin, running.control_tx.clone()));
+    let job = job.clone();
+    tokio::spawn(async move {
+        let mut outcome = running.outcome.clone();
+        let status = tokio::select! {
+            status = handle::status(&mut outcome) => status,
+            () = down_tx.closed() => {
+                // The launcher is gone: what it started goes, too.
+                let _ = running.control_tx.send(Control::End).await;
+                handle::status(&mut outcome).await
+            }
+        };
+        let _ = tokio::time::timeout(DRAIN, async { tokio::join!(out, err) }).await;
+        input.abort();
+        let exit = exec_down::Kind::Exit(proto::Exit { status, reason: String::new() });
+        let _ = down_tx.send(Ok(proto::ExecDown { kind: Some(exit) })).await;
+        drop(down_tx);
+        handle::gone(&mut outcome).await;
+        lock(&job.processes.running).remove(&key);
+    });
+    Ok(ReceiverStream::new(down_rx))
+}
+
+async fn forward(
+    from: Option<impl AsyncRead + Unpin>,
+    down_tx: mpsc::Sender<Result<proto::ExecDown, Status>>,
+    kind: fn(Vec<u8>) -> exec_down::Kind,
+) {
+    let Some(mut from) = from else { return };
+    let mut chunk = vec![0; CHUNK];
+    while let Ok(count @ 1..) = from.read(&mut chunk).await {
+        let message = proto::ExecDown { kind: Some(kind(chunk[..count].to_vec())) };
+        if down_tx.send(Ok(message)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Passes input and signals on until the launcher has no more; a launcher that
+/// breaks off ends the command.
+async fn follow(
+    mut up: impl Stream<Item = Result<proto::ExecUp, Status>> + Unpin,
+    stdin: Option<tokio::process::ChildStdin>,
+    control_tx: mpsc::Sender<Control>,
+) {
+    let mut stdin = stdin;
+    while let Some(message) = up.next().await {
+        match message.map(|message| message.kind) {
+            Ok(Some(exec_up::Kind::Stdin(bytes))) => {
+                if let Some(pipe) = &mut stdin
+                    && pipe.write_all(&bytes).await.is_err()
+                {
+                    stdin = None;
+                }
+            }
+            Ok(Some(exec_up::Kind::StdinEnd(_))) => stdin = None,
+            Ok(Some(exec_up::Kind::Signal(signal))) => {
+                let _ = control_tx.send(Control::Signal(signal)).await;
+            }
+            Ok(Some(exec_up::Kind::Command(_)) | None) => {}
+            Err(_) => {
+                let _ = control_tx.send(Control::End).await;
+                return;
+            }
+        }
+    }
+}

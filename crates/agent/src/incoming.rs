@@ -1,0 +1,196 @@
+//! The acceptor's side: what comes to the agent's port, or over a relay, is
+//! recognised by its first byte, checked, and brought to the program.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_net::mac::Secret;
+use isthmus_net::{Role, grpc};
+use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
+use isthmus_wire::shim::End;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsStream;
+use tokio_rustls::rustls::ServerConfig;
+use tracing::{debug, warn};
+
+use crate::account::Bytes;
+use crate::carrier::{Carrier, GRPC_PROTOCOL, pump};
+use crate::job::Job;
+use crate::knock::Visitor;
+use crate::names::Ends;
+use crate::node::Node;
+use crate::reach::peer_identity;
+
+/// How long the first bytes of a connection may take.
+const PREAMBLE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Takes care of incoming connections.
+#[derive(Clone)]
+pub struct Reception {
+    /// The node and its jobs.
+    pub node: Arc<Node>,
+    /// TLS, for both protocols.
+    pub tls: Arc<ServerConfig>,
+    /// reception → gRPC server: a connection that speaks gRPC.
+    pub grpc_tx: mpsc::Sender<tokio_rustls::server::TlsStream<TcpStream>>,
+}
+
+impl Reception {
+    /// Takes care of one connection; logs why if nothing comes of it.
+    ///
+    /// `patience` is how long the first byte may take: over a relay the other
+    /// side may come later.
+    pub async fn receive(self, stream: TcpStream, patience: Duration) {
+        let from = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
+        if let Err(error) = self.try_receive(stream, patience).await {
+            debug!(from, %error, "incoming connection dropped");
+        }
+    }
+
+    async fn try_receive(self, stream: TcpStream, patience: Duration) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let mut first = [0];
+        let peeked = tokio::time::timeout(patience, stream.peek(&mut first)).await;
+        match peeked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ if first[0] == FIRST_BYTE => self.program(Carrier::Raw(stream)).await,
+            _ => {
+                let stream = grpc::accept(stream, self.tls.clone()).await?;
+                if stream.get_ref().1.alpn_protocol() == Some(GRPC_PROTOCOL) {
+                    self.grpc_tx.send(stream).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+                } else {
+                    self.program(Carrier::Tls(Box::new(TlsStream::Server(stream)))).await
+                }
+            }
+        }
+    }
+
+    /// A connection of a program: preamble, knock, answer.
+    async fn program(self, mut carrier: Carrier) -> io::Result<()> {
+        let receiving = carrier.receive::<PREAMBLE_LEN>();
+        let bytes = tokio::time::timeout(PREAMBLE_DEADLINE, receiving)
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let (preamble, mac) = Preamble::decode(&bytes).map_err(io::Error::other)?;
+        let Some(job) = self.node.job(preamble.job) else {
+            warn!(job = %preamble.job, ends = carrier.ends(), "a connection for a job that does not run here");
+            return carrier.send(&Answer { status: Status::UnknownJob }.encode(&[0; 32])).await;
+        };
+        let status = match self.check(&job, &preamble, &mac, &carrier).await {
+            Ok(()) => {
+                let knock = tokio::select! {
+                    knock = job.knocks.knock(self.node.twin(), preamble.destination_port) => knock,
+                    () = job.ended.cancelled() => Err(Status::UnknownJob),
+                };
+                match knock {
+                    Ok(knock) => return connect(&job, &preamble, carrier, knock).await,
+                    Err(status) => status,
+                }
+            }
+            Err(status) => status,
+        };
+        debug!(?status, ends = carrier.ends(), port = preamble.destination_port, "connection not made");
+        carrier.send(&sealed(&job.token, status, &preamble)).await
+    }
+
+    /// Whether this is what it says it is, and may come this way.
+    async fn check(
+        &self,
+        job: &Job,
+        preamble: &Preamble,
+        mac: &Mac,
+        carrier: &Carrier,
+    ) -> Result<(), Status> {
+        let ends = carrier.ends();
+        if !job.token.verify(&preamble.signed_bytes(), mac) {
+            warn!(job = %job.id, ends, "denied: the job's token does not match");
+            return Err(Status::Denied);
+        }
+        if self.node.own_address().map(|own| own.ip()) != Some(preamble.destination) {
+            warn!(job = %job.id, ends, destination = %preamble.destination, "denied: meant for another node");
+            return Err(Status::WrongNode);
+        }
+        if !job.first_use(preamble.nonce) {
+            warn!(job = %job.id, ends, "denied: this preamble was seen before");
+            return Err(Status::Denied);
+        }
+        let Some(source) = job.node(preamble.source) else {
+            warn!(job = %job.id, ends, source = %preamble.source, "denied: not a node of the job");
+            return Err(Status::Denied);
+        };
+        match carrier {
+            Carrier::Tls(stream) => match peer_identity(stream) {
+                Some(identity)
+                    if identity.role() == Role::Agent && identity.grid_name().as_ref() == Some(source) =>
+                {
+                    Ok(())
+                }
+                other => {
+                    warn!(job = %job.id, ends, ?other, %source, "denied: the certificate names somebody else");
+                    Err(Status::Denied)
+                }
+            },
+            // Raw is right within a site and between sites that trust each
+            // other; this end's own plan says so, not the initiator.
+            Carrier::Raw(_) if source.site == self.node.name().site => Ok(()),
+            Carrier::Raw(_) => {
+                let found = self.node.reacher().upstream.lookup(preamble.source).await;
+                let encrypted = found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.encrypted));
+                if encrypted == Some(false) {
+                    return Ok(());
+                }
+                warn!(job = %job.id, ends, %source, "denied: data with that site must be encrypted");
+                Err(Status::Denied)
+            }
+        }
+    }
+}
+
+fn sealed(token: &Secret, status: Status, preamble: &Preamble) -> [u8; isthmus_wire::preamble::ANSWER_LEN] {
+    token.seal_answer(Answer { status }, &preamble.nonce)
+}
+
+/// Answers "connected" and brings the connection to the program.
+async fn connect(
+    job: &Job,
+    preamble: &Preamble,
+    mut carrier: Carrier,
+    knock: crate::knock::Knock,
+) -> io::Result<()> {
+    let ends = Ends {
+        local: End { address: preamble.destination, port: preamble.destination_port },
+        peer: End { address: preamble.source, port: preamble.source_port },
+    };
+    carrier.send(&sealed(&job.token, Status::Connected, preamble)).await?;
+    match carrier {
+        Carrier::Raw(stream) => {
+            let socket = stream.into_std()?;
+            job.names().insert(cookie(&socket)?, ends);
+            let knock_port = knock.stream.local_addr()?.port();
+            let visitor = Visitor { peer: ends.peer, local: ends.local, socket: Some(socket) };
+            let stream = knock.admit(visitor);
+            // The program's end closes when the shim puts the real socket in
+            // its place, or with the listener if nobody ever accepts.
+            tokio::select! {
+                _ = stream.readable() => {}
+                () = job.ended.cancelled() => {}
+            }
+            // Somebody who fetched it has it; what is left here goes.
+            job.knocks.forget(knock_port);
+            Ok(())
+        }
+        Carrier::Tls(tls) => {
+            let stream = knock.admit(Visitor { peer: ends.peer, local: ends.local, socket: None });
+            stream.set_nodelay(true)?;
+            pump(stream, *tls, Arc::new(Bytes::default()), false).await;
+            Ok(())
+        }
+    }
+}
+
+/// By what the kernel knows a socket for good (`SO_COOKIE`, socket(7)).
+pub fn cookie(socket: &impl std::os::fd::AsFd) -> io::Result<u64> {
+    socket2::SockRef::from(socket).cookie()
+}

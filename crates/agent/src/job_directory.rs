@@ -1,0 +1,111 @@
+//! A job's directory on a node: what the shim and the MPI's launcher need.
+//!
+//! It has the same path on every node, because launchers pass the path of the
+//! head's on: /tmp/isthmus-JOBID. The id is random, so nobody can have put
+//! something there before.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use isthmus_wire::JobId;
+use isthmus_wire::settings::{FILE_NAME, SOCKET_NAME, Settings};
+
+/// File name of the preloaded library within a job's directory.
+pub const SHIM: &str = "libisthmus_shim.so";
+/// File name of the remote-launch script within a job's directory.
+pub const LAUNCHER: &str = "launch";
+/// File name of the list of nodes within a job's directory.
+pub const HOSTS: &str = "hosts";
+
+/// The directory; removed when dropped.
+#[derive(Debug)]
+pub struct JobDirectory(PathBuf);
+
+/// The path of a job's directory on every node.
+pub fn path(job: JobId) -> PathBuf {
+    PathBuf::from(format!("/tmp/isthmus-{job}"))
+}
+
+impl JobDirectory {
+    /// Makes the directory with all that is in it but the socket.
+    ///
+    /// # Errors
+    /// As the file system's.
+    pub fn create(
+        job: JobId,
+        settings: &Settings,
+        shim: &Path,
+        isthmus: &Path,
+        local_socket: &Path,
+    ) -> io::Result<Self> {
+        let directory = path(job);
+        DirBuilder::new().mode(0o700).create(&directory)?;
+        let this = Self(directory);
+        symlink(shim, this.0.join(SHIM))?;
+        fs::write(this.0.join(FILE_NAME), settings.encode())?;
+        let mut launcher = fs::File::create(this.0.join(LAUNCHER))?;
+        // The launcher itself must see the machine as it is.
+        write!(
+            launcher,
+            "#!/bin/sh\nunset LD_PRELOAD\nexec {} launch --socket {} --job {job} -- \"$@\"\n",
+            quoted(isthmus),
+            quoted(local_socket)
+        )?;
+        launcher.set_permissions(Permissions::from_mode(0o700))?;
+        Ok(this)
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where shims reach the agent.
+    pub fn socket(&self) -> PathBuf {
+        self.0.join(SOCKET_NAME)
+    }
+}
+
+impl Drop for JobDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(%error, directory = %self.0.display(), "cannot remove a job's directory");
+        }
+    }
+}
+
+/// A path as one word of a shell command.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shell_quoting() {
+        assert_eq!(quoted(Path::new("/a b/it's")), r"'/a b/it'\''s'");
+    }
+
+    #[test]
+    fn nothing_stays_behind() {
+        let job = isthmus_net::mac::new_job();
+        let settings = Settings {
+            virtual_address: isthmus_wire::VirtualAddress::new([240, 64, 1, 1].into()).unwrap(),
+            name: "n1.alpha".parse().unwrap(),
+            interface: "eth0".to_owned(),
+            black_hole_port: 1,
+            hosts: Vec::new(),
+        };
+        let nowhere = Path::new("/nonexistent");
+        let directory = JobDirectory::create(job, &settings, nowhere, nowhere, nowhere).unwrap();
+        assert_eq!(fs::metadata(directory.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(JobDirectory::create(job, &settings, nowhere, nowhere, nowhere).is_err());
+        let path = directory.path().to_owned();
+        drop(directory);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,134 @@
+//! Knocks: how an incoming connection reaches a program's `accept`.
+//!
+//! A knock is a connection over loopback, from [`KNOCK_SOURCE`], to the port
+//! the program listens on. The kernel's own queue, `poll` and `epoll` do the
+//! rest. The shim's `accept` knows a knock by its source and fetches what it
+//! stands for by its source port.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use isthmus_wire::address::KNOCK_SOURCE;
+use isthmus_wire::preamble::Status;
+use isthmus_wire::shim::End;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::oneshot;
+
+use crate::job::lock;
+
+/// How long a listener with a full queue is waited for.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// What an accepted knock stands for.
+#[derive(Debug)]
+pub struct Visitor {
+    /// The initiator's end, as its program knows it.
+    pub peer: End,
+    /// This end.
+    pub local: End,
+    /// The socket that takes the knock's place; none if the knock is itself
+    /// the program's end of the connection.
+    pub socket: Option<std::net::TcpStream>,
+}
+
+/// Knocks that no `accept` has fetched yet, by source port.
+#[derive(Debug, Default)]
+pub struct Knocks(Mutex<HashMap<u16, oneshot::Receiver<Visitor>>>);
+
+/// A knock that the kernel has put into the listener's queue.
+#[derive(Debug)]
+pub struct Knock {
+    /// The knocking end.
+    pub stream: TcpStream,
+    visitor_tx: oneshot::Sender<Visitor>,
+}
+
+impl Knocks {
+    /// Knocks at a port. The program may accept at once, but its shim waits
+    /// until [`Knock::admit`].
+    ///
+    /// # Errors
+    /// The status that the initiator is to get.
+    pub async fn knock(&self, twin: Ipv4Addr, port: u16) -> Result<Knock, Status> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => Status::Refused,
+            io::ErrorKind::TimedOut => Status::TimedOut,
+            _ => {
+                tracing::warn!(%error, port, "cannot knock");
+                Status::Failed
+            }
+        };
+        let socket = TcpSocket::new_v4().map_err(failed)?;
+        socket.bind(SocketAddrV4::new(KNOCK_SOURCE, 0).into()).map_err(failed)?;
+        let own = socket.local_addr().map_err(failed)?.port();
+        let (visitor_tx, visitor_rx) = oneshot::channel();
+        lock(&self.0).insert(own, visitor_rx);
+        let to = SocketAddrV4::new(twin, port).into();
+        let connected = tokio::time::timeout(DEADLINE, socket.connect(to)).await;
+        match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            Ok(stream) => Ok(Knock { stream, visitor_tx }),
+            Err(error) => {
+                self.forget(own);
+                Err(failed(error))
+            }
+        }
+    }
+
+    /// What the knock from this port stands for, once it is admitted; none if
+    /// no agent knocked from there or the visitor has left.
+    pub async fn fetch(&self, knock_port: u16) -> Option<Visitor> {
+        let visitor_rx = lock(&self.0).remove(&knock_port)?;
+        tokio::time::timeout(DEADLINE, visitor_rx).await.ok()?.ok()
+    }
+
+    /// Drops a knock that nobody fetched.
+    pub fn forget(&self, knock_port: u16) {
+        lock(&self.0).remove(&knock_port);
+    }
+}
+
+impl Knock {
+    /// Lets the visitor in and gives the knocking end back. To be called only
+    /// after the initiator was told "connected": from here on the program may
+    /// write to the socket.
+    pub fn admit(self, visitor: Visitor) -> TcpStream {
+        // The program may have closed its listener meanwhile: it then closes
+        // the visitor's socket, too, by dropping it.
+        let _ = self.visitor_tx.send(visitor);
+        self.stream
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    const VISITOR: End = End { address: Ipv4Addr::new(240, 64, 2, 1), port: 7 };
+
+    #[tokio::test]
+    async fn a_knock_is_fetched_once_by_its_port_and_only_after_admission() {
+        let listener = TcpListener::bind("127.64.9.9:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let knocks = Knocks::default();
+        let knock = knocks.knock(Ipv4Addr::new(127, 64, 9, 9), port).await.unwrap();
+        let (_accepted, from) = listener.accept().await.unwrap();
+        assert_eq!(from.ip(), KNOCK_SOURCE);
+        let admit = async {
+            tokio::task::yield_now().await;
+            knock.admit(Visitor { peer: VISITOR, local: End::NONE, socket: None })
+        };
+        let (visitor, _end) = tokio::join!(knocks.fetch(from.port()), admit);
+        assert_eq!(visitor.unwrap().peer, VISITOR);
+        assert!(knocks.fetch(from.port()).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn nobody_listens() {
+        let refused = Knocks::default().knock(Ipv4Addr::new(127, 64, 9, 9), 1).await;
+        assert_eq!(refused.unwrap_err(), Status::Refused);
+    }
+}

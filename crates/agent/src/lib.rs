@@ -1,0 +1,36 @@
+//! The agent: one per node. It makes and accepts connections for the node's
+//! processes, hands them over as open sockets, and starts remote processes.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`upstream`] | the attachment to the gateway |
+//! | [`node`], [`job`] | the node, its jobs, and what they hold |
+//! | [`shim_socket`] | what shims ask for |
+//! | [`reach`] | the initiator's side: plan, dial, TLS, preamble |
+//! | [`incoming`], [`knock`] | the acceptor's side |
+//! | [`carrier`] | an opened connection, and the pump for encrypted ones |
+//! | [`peers`], [`local`] | what other agents and the node's users ask for |
+//! | [`exec`], [`supervise`] | starting processes and ending all of them |
+//! | [`account`], [`names`], [`job_directory`], [`black_hole`] | what a job needs |
+
+pub mod account;
+pub mod black_hole;
+pub mod carrier;
+pub mod config;
+pub mod exec;
+pub mod incoming;
+pub mod job;
+pub mod job_directory;
+pub mod knock;
+pub mod local;
+pub mod names;
+pub mod node;
+pub mod peers;
+pub mod reach;
+pub mod service;
+pub mod shim_socket;
+pub mod supervise;
+pub mod upstream;
+
+pub use config::AgentConfig;
+pub use service::run;

@@ -1,0 +1,189 @@
+//! The node: its jobs, and what they share.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use isthmus_net::Owner;
+use isthmus_net::loopback::PairMaker;
+use isthmus_net::mac::Secret;
+use isthmus_wire::settings::{Host, Settings};
+use isthmus_wire::{GridName, JobId, VirtualAddress};
+use tracing::info;
+
+use crate::black_hole::BlackHole;
+use crate::job::{Job, lock};
+use crate::job_directory::JobDirectory;
+use crate::reach::Reacher;
+use crate::shim_socket::{self, PortCounter};
+
+/// Files and names that the node's jobs need.
+#[derive(Debug, Clone)]
+pub struct Facilities {
+    /// The node's grid name.
+    pub name: GridName,
+    /// Whose processes may be started here.
+    pub owner: Option<Owner>,
+    /// The `isthmus` binary.
+    pub isthmus: PathBuf,
+    /// The preloaded library.
+    pub shim: PathBuf,
+    /// The agent's own Unix socket.
+    pub local_socket: PathBuf,
+    /// The interface that appears to hold the virtual address.
+    pub interface: String,
+}
+
+/// The node and its jobs.
+#[derive(Debug)]
+pub struct Node {
+    facilities: Facilities,
+    reacher: Reacher,
+    pairs: PairMaker,
+    black_hole: BlackHole,
+    ports: PortCounter,
+    jobs: Mutex<HashMap<JobId, Arc<Job>>>,
+}
+
+/// Why a job can't take place here.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// It runs here already.
+    #[error("the job runs on {0} already")]
+    Twice(GridName),
+    /// The node has no virtual address yet.
+    #[error("the agent of {0} is not attached to its gateway")]
+    NotAttached(GridName),
+    /// The node isn't among the job's.
+    #[error("{0} at {1} is not among the job's nodes; did it get a new address?")]
+    NotMeant(GridName, VirtualAddress),
+    /// The job's directory can't be made.
+    #[error("cannot make the job's directory on {node}: {error}")]
+    Directory {
+        /// The node.
+        node: GridName,
+        /// What the file system said.
+        error: io::Error,
+    },
+}
+
+impl Node {
+    /// A node without jobs.
+    pub fn new(facilities: Facilities, reacher: Reacher, pairs: PairMaker, black_hole: BlackHole) -> Self {
+        Self { facilities, reacher, pairs, black_hole, ports: PortCounter::default(), jobs: Mutex::default() }
+    }
+
+    /// Its grid name.
+    pub fn name(&self) -> &GridName {
+        &self.facilities.name
+    }
+
+    /// Files and names.
+    pub fn facilities(&self) -> &Facilities {
+        &self.facilities
+    }
+
+    /// Its virtual address, while the agent is attached or has been.
+    pub fn own_address(&self) -> Option<VirtualAddress> {
+        self.reacher.upstream.own_address()
+    }
+
+    /// The loopback address that stands for it.
+    pub fn twin(&self) -> Ipv4Addr {
+        self.own_address().map_or(Ipv4Addr::LOCALHOST, VirtualAddress::twin)
+    }
+
+    /// Opens connections to other nodes' agents.
+    pub fn reacher(&self) -> &Reacher {
+        &self.reacher
+    }
+
+    /// Makes loopback pairs.
+    pub fn pairs(&self) -> &PairMaker {
+        &self.pairs
+    }
+
+    /// A port to stand for a program that bound none.
+    pub fn next_port(&self) -> u16 {
+        self.ports.next()
+    }
+
+    /// A running job.
+    pub fn job(&self, id: JobId) -> Option<Arc<Job>> {
+        lock(&self.jobs).get(&id).cloned()
+    }
+
+    /// All running jobs.
+    pub fn jobs(&self) -> Vec<Arc<Job>> {
+        lock(&self.jobs).values().cloned().collect()
+    }
+
+    /// Takes part in a job from here on.
+    ///
+    /// # Errors
+    /// [`BeginError`].
+    pub fn begin(
+        self: &Arc<Self>,
+        id: JobId,
+        token: Secret,
+        nodes: Vec<Host>,
+    ) -> Result<Arc<Job>, BeginError> {
+        let name = self.name().clone();
+        let own = self.own_address().ok_or_else(|| BeginError::NotAttached(name.clone()))?;
+        if !nodes.iter().any(|node| node.name == name && node.address == own) {
+            return Err(BeginError::NotMeant(name, own));
+        }
+        let settings = Settings {
+            virtual_address: own,
+            name: name.clone(),
+            interface: self.facilities.interface.clone(),
+            black_hole_port: self.black_hole.port(),
+            hosts: nodes.clone(),
+        };
+        let mut jobs = lock(&self.jobs);
+        if jobs.contains_key(&id) {
+            return Err(BeginError::Twice(name));
+        }
+        let failed = |error| BeginError::Directory { node: name.clone(), error };
+        let Facilities { shim, isthmus, local_socket, .. } = &self.facilities;
+        let directory = JobDirectory::create(id, &settings, shim, isthmus, local_socket).map_err(failed)?;
+        let listener = shim_socket::bind(&directory.socket()).map_err(failed)?;
+        let job = Arc::new(Job::new(id, token, nodes, name.clone(), directory));
+        jobs.insert(id, job.clone());
+        tokio::spawn(shim_socket::serve(self.clone(), job.clone(), listener));
+        info!(job = %id, nodes = job.nodes.len(), "job begins");
+        Ok(job)
+    }
+
+    /// Ends a job's processes and lets no further one start.
+    pub async fn end_processes(&self, job: &Job) -> u32 {
+        job.processes.close();
+        job.processes.end_all().await
+    }
+
+    /// Ends a job: its processes, its connections under way, its directory.
+    /// Gives the number of processes that had to be killed.
+    pub async fn end(&self, job: &Arc<Job>) -> u32 {
+        let killed = self.end_processes(job).await;
+        job.ended.cancel();
+        if lock(&self.jobs).remove(&job.id).is_some() {
+            info!(job = %job.id, killed, "job ended");
+        }
+        killed
+    }
+}
+
+/// The name of the interface with this address, "lo" if there is none.
+pub fn interface_of(address: IpAddr) -> String {
+    let holds = |interface: &nix::ifaddrs::InterfaceAddress| match (&interface.address, address) {
+        (Some(held), IpAddr::V4(wanted)) => held.as_sockaddr_in().is_some_and(|held| held.ip() == wanted),
+        (Some(held), IpAddr::V6(wanted)) => held.as_sockaddr_in6().is_some_and(|held| held.ip() == wanted),
+        (None, _) => false,
+    };
+    nix::ifaddrs::getifaddrs()
+        .ok()
+        .and_then(|mut interfaces| interfaces.find(holds))
+        .map_or_else(|| "lo".to_owned(), |interface| interface.interface_name)
+}

@@ -1,0 +1,281 @@
+//! The initiator's side: opens a connection to another node's agent along the
+//! plan, the first step that works wins.
+
+use std::fmt;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isthmus_net::dial::{self, DialError, SocketOptions};
+use isthmus_net::{Identity, Role, grpc};
+use isthmus_wire::preamble::{Answer, Preamble, Status};
+use isthmus_wire::{GridName, proto};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::{TlsConnector, TlsStream};
+
+use crate::carrier::Carrier;
+use crate::job::Job;
+use crate::upstream::Upstream;
+
+/// How long an acceptor may take to answer a preamble: its own deadline for
+/// knocking and a margin for the way.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(15);
+/// How long a TLS handshake between agents may take.
+const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+/// Relays tried per connection; the broker names another one each time.
+const RELAY_ATTEMPTS: usize = 3;
+
+/// TLS for the two things that agents say to each other.
+#[derive(Debug, Clone)]
+pub struct ClientTls {
+    /// One program's connection.
+    pub stream: Arc<ClientConfig>,
+    /// gRPC.
+    pub grpc: Arc<ClientConfig>,
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy)]
+pub enum Purpose<'a> {
+    /// A program's connection.
+    Program {
+        /// The job it belongs to.
+        job: &'a Job,
+        /// Its ends; the nonce is this one's alone.
+        preamble: Preamble,
+        /// What the program wants of its socket.
+        options: SocketOptions,
+    },
+    /// The agents' own calls.
+    Peer,
+}
+
+/// A connection to another node's agent.
+#[derive(Debug)]
+pub struct Reached {
+    /// The connection.
+    pub carrier: Carrier,
+    /// How it was opened.
+    pub dial: proto::Dial,
+    /// Over which relay, empty for none.
+    pub relay: String,
+    /// The grid name across.
+    pub node: GridName,
+    /// How long all of it took.
+    pub setup: Duration,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum ReachError {
+    /// The other agent was reached and says why not.
+    Answered(Status),
+    /// The grid doesn't know the node, or it can't be asked.
+    Unknown(String),
+    /// No step of the plan worked; each with its reason.
+    NoWay(Vec<String>),
+}
+
+impl fmt::Display for ReachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answered(status) => f.write_str(match status {
+                Status::Connected => "connected",
+                Status::Refused => "nobody listens there",
+                Status::TimedOut => "the listener does not accept: its backlog stayed full",
+                Status::UnknownJob => "the node does not take part in this job (did its agent restart?)",
+                Status::Denied => "the node denied it: the job's token does not match",
+                Status::WrongNode => {
+                    "another node answered: does the contact's address belong to somebody else?"
+                }
+                Status::Failed => "the node's agent failed; see its log",
+            }),
+            Self::Unknown(reason) => f.write_str(reason),
+            Self::NoWay(reasons) if reasons.is_empty() => f.write_str("the plan has no step"),
+            Self::NoWay(reasons) => f.write_str(&reasons.join("; ")),
+        }
+    }
+}
+
+/// Opens connections to other agents.
+#[derive(Debug, Clone)]
+pub struct Reacher {
+    /// Contacts and plans.
+    pub upstream: Upstream,
+    /// TLS.
+    pub tls: ClientTls,
+}
+
+/// What one step met: go on with the next, or nothing else can help.
+enum StepError {
+    Next(String),
+    Final(Status),
+}
+
+impl From<DialError> for StepError {
+    fn from(error: DialError) -> Self {
+        Self::Next(error.to_string())
+    }
+}
+
+impl Reacher {
+    /// Opens a connection to the agent of the node with this virtual address.
+    ///
+    /// # Errors
+    /// [`ReachError`]; every step has its deadline.
+    pub async fn reach(&self, destination: Ipv4Addr, purpose: Purpose<'_>) -> Result<Reached, ReachError> {
+        let started = Instant::now();
+        let found = self.upstream.lookup(destination).await.map_err(|status| {
+            ReachError::Unknown(format!("cannot find {destination} in the grid: {}", grpc::reason(&status)))
+        })?;
+        let (Some(node), Some(plan)) = (&found.node, &found.plan) else {
+            return Err(ReachError::Unknown(format!("the gateway says nothing of {destination}")));
+        };
+        let name: GridName =
+            node.name.parse().map_err(|error| ReachError::Unknown(format!("bad contact: {error}")))?;
+        let mut reasons: Vec<String> = Vec::new();
+        for step in &plan.steps {
+            let attempts = if step.dial() == proto::Dial::Relay { RELAY_ATTEMPTS } else { 1 };
+            for _ in 0..attempts {
+                match self.step(step, destination, node, &name, plan.encrypted, &purpose).await {
+                    Ok((carrier, relay)) => {
+                        let setup = started.elapsed();
+                        return Ok(Reached { carrier, dial: step.dial(), relay, node: name, setup });
+                    }
+                    Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
+                    Err(StepError::Next(reason)) => {
+                        tracing::debug!(node = %name, dial = ?step.dial(), reason, "a step failed");
+                        let reason = format!(
+                            "{}: {reason}",
+                            step.dial().as_str_name().trim_start_matches("DIAL_").to_lowercase()
+                        );
+                        if reasons.last() != Some(&reason) {
+                            reasons.push(reason);
+                        }
+                    }
+                }
+            }
+        }
+        // The node may have moved since the contact was cached.
+        self.upstream.forget(destination);
+        for left_out in &plan.left_out {
+            reasons.push(format!(
+                "{} left out: {}",
+                left_out.dial().as_str_name().trim_start_matches("DIAL_").to_lowercase(),
+                left_out.reason
+            ));
+        }
+        Err(ReachError::NoWay(reasons))
+    }
+
+    async fn step(
+        &self,
+        step: &proto::PlanStep,
+        destination: Ipv4Addr,
+        node: &proto::Node,
+        name: &GridName,
+        encrypted: bool,
+        purpose: &Purpose<'_>,
+    ) -> Result<(Carrier, String), StepError> {
+        let deadline = Duration::from_millis(step.deadline_ms.into());
+        let options = match purpose {
+            Purpose::Program { options, .. } => *options,
+            Purpose::Peer => SocketOptions::default(),
+        };
+        let (stream, relay) = match step.dial() {
+            proto::Dial::Direct => (dial::direct(&node.address, options, deadline).await?, String::new()),
+            proto::Dial::Relay => {
+                let meeting = self.upstream.rendezvous(destination).await.map_err(|status| {
+                    StepError::Next(format!("no meeting arranged: {}", grpc::reason(&status)))
+                })?;
+                let stream = dial::relay(&meeting.relay_address, &meeting.ticket, options, deadline)
+                    .await
+                    .map_err(|error| StepError::Next(format!("relay {}: {error}", meeting.relay)))?;
+                (stream, meeting.relay)
+            }
+            proto::Dial::Unknown => {
+                return Err(StepError::Next("this agent is too old for it".to_owned()));
+            }
+        };
+        let carrier = match purpose {
+            Purpose::Peer => self.secure(stream, name, &self.tls.grpc).await?,
+            Purpose::Program { job, preamble, .. } => {
+                let carrier = if encrypted {
+                    self.secure(stream, name, &self.tls.stream).await?
+                } else {
+                    Carrier::Raw(stream)
+                };
+                introduce(carrier, job, preamble).await?
+            }
+        };
+        Ok((carrier, relay))
+    }
+
+    async fn secure(
+        &self,
+        stream: TcpStream,
+        name: &GridName,
+        config: &Arc<ClientConfig>,
+    ) -> Result<Carrier, StepError> {
+        let ends = format!("{:?} to {:?}", stream.local_addr().ok(), stream.peer_addr().ok());
+        let failed = |reason: String| StepError::Next(format!("TLS with {name} ({ends}): {reason}"));
+        let server = ServerName::try_from(name.to_string()).map_err(|error| failed(error.to_string()))?;
+        let handshake = TlsConnector::from(config.clone()).connect(server, stream);
+        let stream = tokio::time::timeout(HANDSHAKE_DEADLINE, handshake)
+            .await
+            .map_err(|_| failed(format!("no answer within {HANDSHAKE_DEADLINE:?}")))?
+            .map_err(|error| failed(error.to_string()))?;
+        let stream = TlsStream::Client(stream);
+        match peer_identity(&stream) {
+            Some(identity)
+                if identity.role() == Role::Agent && identity.grid_name().as_ref() == Some(name) =>
+            {
+                Ok(Carrier::Tls(Box::new(stream)))
+            }
+            other => Err(failed(format!("it is {other:?}"))),
+        }
+    }
+}
+
+/// Who is at the other end, by its certificate.
+pub fn peer_identity(stream: &TlsStream<TcpStream>) -> Option<Identity> {
+    let certificate = stream.get_ref().1.peer_certificates()?.first()?;
+    Identity::from_certificate(certificate).ok()
+}
+
+/// Says whose connection this is and waits for the answer.
+async fn introduce(mut carrier: Carrier, job: &Job, preamble: &Preamble) -> Result<Carrier, StepError> {
+    let ends = carrier.ends();
+    let exchange = async {
+        carrier.send(&job.token.seal_preamble(preamble)).await?;
+        carrier.receive::<{ isthmus_wire::preamble::ANSWER_LEN }>().await
+    };
+    let failed = |error: io::Error| {
+        StepError::Next(match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                format!("{ends}: the other side closed the connection unanswered")
+            }
+            _ => format!("{ends}: {error}"),
+        })
+    };
+    let answer = tokio::time::timeout(ANSWER_DEADLINE, exchange)
+        .await
+        .map_err(|_| StepError::Next(format!("{ends}: no answer within {ANSWER_DEADLINE:?}")))?
+        .map_err(failed)?;
+    let (answer, mac) =
+        Answer::decode(&answer).map_err(|error| StepError::Next(format!("{ends}: {error}")))?;
+    match answer.status {
+        // Without the token anybody can say so; it is no reason to give up.
+        Status::UnknownJob | Status::Denied | Status::WrongNode => {
+            Err(StepError::Next(format!("{ends}: {}", ReachError::Answered(answer.status))))
+        }
+        _ if !job.token.verify(&answer.signed_bytes(&preamble.nonce), &mac) => {
+            Err(StepError::Next(format!("{ends}: the answer is not from an agent of this job")))
+        }
+        Status::Connected => Ok(carrier),
+        Status::Refused | Status::TimedOut | Status::Failed => Err(StepError::Final(answer.status)),
+    }
+}

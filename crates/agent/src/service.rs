@@ -1,0 +1,185 @@
+//! The agent as a service: sets everything up and runs until it is told to
+//! stop.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use isthmus_net::loopback::PairMaker;
+use isthmus_net::{Credentials, Role, grpc};
+use isthmus_wire::proto;
+use isthmus_wire::proto::local_server::LocalServer;
+use isthmus_wire::proto::peer_server::PeerServer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::service::Routes;
+use tracing::{info, warn};
+
+use crate::black_hole::BlackHole;
+use crate::carrier::{GRPC_PROTOCOL, STREAM_PROTOCOL};
+use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
+use crate::incoming::Reception;
+use crate::job_directory::SHIM;
+use crate::local::{self, LocalService};
+use crate::node::{Facilities, Node, interface_of};
+use crate::peers::PeerService;
+use crate::reach::{ClientTls, Reacher};
+use crate::upstream::{self, AttachError};
+
+/// Connections and requests to dial out that may wait.
+const QUEUE: usize = 1024;
+/// How long the first byte of a connection to the agent's port may take.
+const DIRECT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the initiator may take to come to the relay and speak.
+const RELAY_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a dial to a relay may take.
+const RELAY_DEADLINE: Duration = Duration::from_secs(10);
+/// How long to try to find the way to the gateway at the start.
+const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Runs the agent until `shutdown`; calls `ready` once it is attached.
+///
+/// # Errors
+/// If it can't be set up, or the gateway refuses it.
+pub async fn run(
+    config: AgentConfig,
+    credentials: Credentials,
+    ready: impl FnOnce() + Send + 'static,
+    shutdown: impl Future<Output = ()> + Send,
+) -> anyhow::Result<()> {
+    let identity = credentials.identity().clone();
+    let Some(name) = identity.grid_name().filter(|_| identity.role() == Role::Agent) else {
+        bail!("these credentials are for {identity}, not for an agent");
+    };
+    let own_ip = towards(credentials.upstream()).await?;
+    let listen = config.listen.unwrap_or_else(|| SocketAddr::new(own_ip, DEFAULT_PORT));
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let port = listener.local_addr()?.port();
+    let runtime_directory = config.runtime_directory.clone().unwrap_or_else(default_runtime_directory);
+    let local_socket = runtime_directory.join(LOCAL_SOCKET);
+    let local_listener =
+        local::bind(&local_socket).with_context(|| format!("cannot listen on {}", local_socket.display()))?;
+    let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
+    let facilities = Facilities {
+        name,
+        owner: identity.owner().cloned(),
+        shim: find_shim(&config, &isthmus)?,
+        isthmus,
+        local_socket: local_socket.clone(),
+        interface: interface_of(own_ip),
+    };
+    let node_up = proto::NodeUp {
+        node: facilities.name.node.to_string(),
+        address: config.address.clone().unwrap_or_else(|| SocketAddr::new(own_ip, port).to_string()),
+        host_name: nix::unistd::gethostname()?.to_string_lossy().into_owned(),
+        owner: identity.owner().map(ToString::to_string).unwrap_or_default(),
+        slots: config.slots(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        architecture: std::env::consts::ARCH.to_owned(),
+    };
+    let (dials_tx, dials_rx) = mpsc::channel(QUEUE);
+    let (upstream, attachment) = upstream::upstream(credentials.clone(), node_up, dials_tx);
+    let tls = ClientTls {
+        stream: credentials.client_config(&[STREAM_PROTOCOL])?,
+        grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
+    };
+    let pairs = PairMaker::bind().await.context("cannot listen on loopback")?;
+    let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
+    let reacher = Reacher { upstream: upstream.clone(), tls };
+    let node = Arc::new(Node::new(facilities, reacher, pairs, black_hole));
+    let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
+    let server_tls = credentials.server_config(&[STREAM_PROTOCOL, GRPC_PROTOCOL])?;
+    let reception = Reception { node: node.clone(), tls: server_tls, grpc_tx };
+    info!(node = %node.name(), %listen, socket = %local_socket.display(), "agent starts");
+
+    let peer_routes = Routes::new(PeerServer::new(PeerService { node: node.clone() }));
+    let local_server = tonic::transport::Server::builder()
+        .add_service(LocalServer::new(LocalService { node: node.clone() }))
+        .serve_with_incoming(UnixListenerStream::new(local_listener));
+    let announce = async {
+        upstream.ready().await;
+        ready();
+        std::future::pending::<()>().await;
+    };
+    let ended = tokio::select! {
+        ended = attachment.run() => ended.map_err(|error: AttachError| anyhow::anyhow!("{error}")),
+        () = accept(listener, reception.clone()) => Ok(()),
+        () = dial_out(dials_rx, reception) => Ok(()),
+        ended = grpc::serve_streams(grpc_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
+        ended = local_server => ended.context("agent's Unix socket"),
+        () = announce => Ok(()),
+        () = shutdown => Ok(()),
+    };
+    for job in node.jobs() {
+        warn!(job = %job.id, "the agent stops: the job ends here");
+        node.end(&job).await;
+    }
+    // The file would say that an agent is here.
+    let _ = std::fs::remove_file(&local_socket);
+    ended
+}
+
+async fn accept(listener: TcpListener, reception: Reception) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::spawn(reception.clone().receive(stream, DIRECT_PATIENCE));
+            }
+            Err(error) => {
+                // Most likely no descriptor is free; one will be.
+                warn!(%error, "cannot accept");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Meets others at relays, as asked by the broker.
+async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: Reception) {
+    while let Some(request) = dials_rx.recv().await {
+        let reception = reception.clone();
+        tokio::spawn(async move {
+            let options = isthmus_net::dial::SocketOptions::default();
+            let dialed =
+                isthmus_net::dial::relay(&request.relay_address, &request.ticket, options, RELAY_DEADLINE)
+                    .await;
+            match dialed {
+                Ok(stream) => reception.receive(stream, RELAY_PATIENCE).await,
+                Err(error) => warn!(relay = request.relay, %error, "cannot meet another node at the relay"),
+            }
+        });
+    }
+}
+
+/// The address from which this node reaches its gateway.
+async fn towards(gateway: &str) -> anyhow::Result<std::net::IpAddr> {
+    let connecting = tokio::time::timeout(GATEWAY_DEADLINE, TcpStream::connect(gateway));
+    let stream = connecting
+        .await
+        .map_err(|_| anyhow::anyhow!("no answer within {GATEWAY_DEADLINE:?}"))
+        .and_then(|connected| connected.map_err(Into::into))
+        .with_context(|| {
+            format!("cannot reach the gateway at {gateway}; is `isthmus gateway` running there?")
+        })?;
+    Ok(stream.local_addr()?.ip())
+}
+
+/// Finds the library that is preloaded into programs.
+fn find_shim(config: &AgentConfig, isthmus: &std::path::Path) -> anyhow::Result<PathBuf> {
+    let beside = isthmus.parent().map(|directory| directory.join(SHIM));
+    let installed = isthmus
+        .parent()
+        .and_then(std::path::Path::parent)
+        .map(|prefix| prefix.join("lib/isthmus").join(SHIM));
+    let candidates: Vec<PathBuf> = match &config.shim {
+        Some(shim) => vec![shim.clone()],
+        None => [beside, installed].into_iter().flatten().collect(),
+    };
+    candidates.iter().find(|candidate| candidate.is_file()).cloned().with_context(|| {
+        let looked: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
+        format!("cannot find the preloaded library: looked for {}; set [agent] shim", looked.join(" and "))
+    })
+}

@@ -1,0 +1,254 @@
+//! The job's Unix socket, where shims ask for connections.
+
+use std::collections::hash_map::Entry;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_net::dial::SocketOptions;
+use isthmus_net::{handover, mac};
+use isthmus_wire::preamble::{Preamble, Status};
+use isthmus_wire::proto;
+use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
+
+use crate::account::Joint;
+use crate::carrier::{Carrier, pump};
+use crate::incoming::cookie;
+use crate::job::Job;
+use crate::names::Ends;
+use crate::node::Node;
+use crate::reach::{Purpose, ReachError};
+
+/// How long a shim may take to say what it wants.
+const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Outcome of a connect: what to answer, and the socket to hand over. Shared
+/// between a process and its forked children.
+#[derive(Debug, Clone)]
+pub struct Connected {
+    reply: Reply,
+    socket: Option<Arc<OwnedFd>>,
+}
+
+impl Connected {
+    fn failed(errno: i32) -> Self {
+        Self { reply: Reply::error(errno), socket: None }
+    }
+}
+
+/// Serves shims until the job ends.
+pub async fn serve(node: Arc<Node>, job: Arc<Job>, listener: UnixListener) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = job.ended.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let (node, job) = (node.clone(), job.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = answer(&node, &job, stream).await {
+                        debug!(%error, "a shim's request came to nothing");
+                    }
+                });
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept a shim");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io::Result<()> {
+    let mut bytes = [0; REQUEST_LEN];
+    tokio::time::timeout(REQUEST_DEADLINE, stream.read_exact(&mut bytes))
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    match Request::decode(&bytes).map_err(io::Error::other)? {
+        Request::Connect { destination, port, source_port, send_buffer, receive_buffer, cookie } => {
+            let (connected_tx, connected_rx) = watch::channel(None);
+            if let Entry::Vacant(entry) = job.pending().entry(cookie) {
+                entry.insert(connected_rx);
+            }
+            let wanted = Wanted {
+                destination: End { address: destination, port },
+                source_port,
+                options: SocketOptions { send_buffer, receive_buffer },
+            };
+            let connecting = connect(node, job, wanted);
+            let mut byte = [0];
+            let connected = tokio::select! {
+                connected = connecting => Some(connected),
+                // The shim closed its end: the program gave up. A child may
+                // still wait for the same connection.
+                _ = stream.read(&mut byte), if connected_tx.receiver_count() <= 1 => None,
+                () = job.ended.cancelled() => Some(Connected::failed(libc::ENETDOWN)),
+            };
+            job.pending().remove(&cookie);
+            let Some(connected) = connected else { return Ok(()) };
+            let sent = reply(&stream, &connected).await;
+            connected_tx.send_replace(Some(connected));
+            sent
+        }
+        Request::Join { cookie } => {
+            let pending = job.pending().get(&cookie).cloned();
+            let connected = match pending {
+                Some(mut pending) => {
+                    let done = pending.wait_for(Option::is_some).await;
+                    done.ok().and_then(|connected| connected.clone())
+                }
+                None => None,
+            };
+            reply(&stream, &connected.unwrap_or_else(|| Connected::failed(libc::ECONNABORTED))).await
+        }
+        Request::Accept { knock_port } => {
+            let Some(visitor) = job.knocks.fetch(knock_port).await else {
+                return reply(&stream, &Connected::failed(libc::ECONNABORTED)).await;
+            };
+            let handover = if visitor.socket.is_some() { Handover::Socket } else { Handover::Keep };
+            let reply_to_shim = Reply { errno: 0, handover, peer: visitor.peer, local: visitor.local };
+            let socket = visitor.socket.map(|socket| Arc::new(OwnedFd::from(socket)));
+            reply(&stream, &Connected { reply: reply_to_shim, socket }).await
+        }
+        Request::Whois { cookie } => {
+            let ends = job.names().find(cookie);
+            let found = ends.map_or(Reply::error(libc::ENOENT), |Ends { local, peer }| Reply {
+                errno: 0,
+                handover: Handover::None,
+                peer,
+                local,
+            });
+            reply(&stream, &Connected { reply: found, socket: None }).await
+        }
+    }
+}
+
+async fn reply(stream: &UnixStream, connected: &Connected) -> io::Result<()> {
+    let socket = connected.socket.as_deref().map(|socket| socket.as_fd());
+    handover::send(stream, &connected.reply.encode(), socket).await
+}
+
+struct Wanted {
+    destination: End,
+    source_port: u16,
+    options: SocketOptions,
+}
+
+/// Makes a connection for a program.
+async fn connect(node: &Arc<Node>, job: &Arc<Job>, wanted: Wanted) -> Connected {
+    let Some(own) = node.own_address() else {
+        warn!("no connection can be made: this agent was never attached");
+        return Connected::failed(libc::ENETUNREACH);
+    };
+    let destination = wanted.destination;
+    let Some(acceptor) = job.node(destination.address) else {
+        info!(job = %job.id, destination = %destination.address, "not a node of the job");
+        return Connected::failed(libc::EHOSTUNREACH);
+    };
+    let source_port = match wanted.source_port {
+        0 => node.next_port(),
+        port => port,
+    };
+    let preamble = Preamble {
+        job: job.id,
+        nonce: mac::new_nonce(),
+        source: own.ip(),
+        source_port,
+        destination: destination.address,
+        destination_port: destination.port,
+    };
+    let purpose = Purpose::Program { job, preamble, options: wanted.options };
+    let reached = match node.reacher().reach(destination.address, purpose).await {
+        Ok(reached) => reached,
+        Err(error) => {
+            let errno = errno(&error);
+            if errno != libc::ECONNREFUSED {
+                warn!(job = %job.id, %acceptor, port = destination.port, %error, "connection not made");
+                job.tell_failure(proto::ConnectFailed {
+                    initiator: node.name().to_string(),
+                    acceptor: acceptor.to_string(),
+                    reason: error.to_string(),
+                });
+            }
+            return Connected::failed(errno);
+        }
+    };
+    let joint = Joint {
+        acceptor: reached.node,
+        dial: reached.dial,
+        relay: reached.relay,
+        encrypted: matches!(reached.carrier, Carrier::Tls(_)),
+    };
+    let bytes = job.account.connected(joint, reached.setup);
+    let ends = Ends { local: End { address: own.ip(), port: source_port }, peer: destination };
+    match hand_over(node, job, reached.carrier, wanted.options, ends, bytes).await {
+        Ok(connected) => connected,
+        Err(error) => {
+            warn!(job = %job.id, %error, "connection made but not handed over");
+            Connected::failed(error.raw_os_error().unwrap_or(libc::EIO))
+        }
+    }
+}
+
+async fn hand_over(
+    node: &Arc<Node>,
+    job: &Job,
+    carrier: Carrier,
+    options: SocketOptions,
+    ends: Ends,
+    bytes: Arc<crate::account::Bytes>,
+) -> io::Result<Connected> {
+    let socket = match carrier {
+        Carrier::Raw(stream) => stream.into_std()?,
+        Carrier::Tls(tls) => {
+            let pair = node.pairs().pair(options.send_buffer, options.receive_buffer).await?;
+            pair.agent.set_nodelay(true)?;
+            tokio::spawn(pump(pair.agent, *tls, bytes, true));
+            pair.program.into_std()?
+        }
+    };
+    job.names().insert(cookie(&socket)?, ends);
+    let reply = Reply { errno: 0, handover: Handover::Socket, peer: ends.peer, local: ends.local };
+    Ok(Connected { reply, socket: Some(Arc::new(socket.into())) })
+}
+
+/// What `connect` is to report.
+fn errno(error: &ReachError) -> i32 {
+    match error {
+        ReachError::Answered(Status::Refused) => libc::ECONNREFUSED,
+        ReachError::Answered(Status::TimedOut) => libc::ETIMEDOUT,
+        ReachError::Answered(_) | ReachError::Unknown(_) | ReachError::NoWay(_) => libc::EHOSTUNREACH,
+    }
+}
+
+/// Binds the socket of a job, for its own user alone.
+///
+/// # Errors
+/// As `bind(2)`.
+pub fn bind(path: &std::path::Path) -> io::Result<UnixListener> {
+    use std::os::unix::fs::PermissionsExt as _;
+    // The job's directory is closed to others already.
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Ports that stand for programs which bound none; the range that Linux uses
+/// by default for such.
+#[derive(Debug, Default)]
+pub struct PortCounter(std::sync::atomic::AtomicU16);
+
+impl PortCounter {
+    /// The next one.
+    pub fn next(&self) -> u16 {
+        const FIRST: u16 = 32768;
+        const COUNT: u16 = 28232;
+        FIRST + self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % COUNT
+    }
+}

@@ -1,0 +1,200 @@
+//! What the supervisor process does: one thread, one `poll` loop.
+
+use std::ffi::OsString;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid};
+
+use super::{END, GONE, GRACE, MESSAGE_LEN, STATUS, tree};
+
+/// What the supervisor is asked to do, by its parent.
+#[derive(Debug)]
+pub struct Options {
+    /// Descriptor number of the control socket.
+    pub control: RawFd,
+    /// Start a session of its own, as a remote login would.
+    pub session: bool,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// Runs the command and returns once no descendant is left.
+///
+/// # Errors
+/// If the process can't be set up; the command's own failure is reported over
+/// the control socket instead.
+pub fn run(options: Options) -> io::Result<ExitCode> {
+    // SAFETY: the parent made this descriptor for this process and nothing
+    // else here knows its number.
+    let control = UnixStream::from(unsafe { OwnedFd::from_raw_fd(options.control) });
+    control.set_nonblocking(true)?;
+    nix::fcntl::fcntl(&control, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
+    nix::sys::prctl::set_child_subreaper(true)?;
+    if options.session {
+        nix::unistd::setsid()?;
+    }
+    let mut signals = SigSet::empty();
+    // The terminal sends SIGINT, SIGQUIT and SIGHUP to the command as well; the
+    // supervisor only outlives them.
+    for signal in [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGTERM] {
+        signals.add(signal);
+    }
+    signals.thread_block()?;
+    let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+
+    let mut supervisor = Supervisor { control, command: None, killed: 0, ending: None };
+    supervisor.start(&options.command)?;
+    loop {
+        supervisor.reap();
+        if supervisor.childless() {
+            break;
+        }
+        let timeout = supervisor.kill_step();
+        let mut polled = [
+            PollFd::new(signal_fd.as_fd(), PollFlags::POLLIN),
+            PollFd::new(supervisor.control.as_fd(), PollFlags::POLLIN),
+        ];
+        // A control socket at its end would make poll return at once for ever.
+        let count = if supervisor.ending.is_some() { 1 } else { 2 };
+        match poll(&mut polled[..count], timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        while let Ok(Some(signal)) = signal_fd.read_signal() {
+            if signal.ssi_signo == Signal::SIGTERM as u32 {
+                supervisor.end();
+            }
+        }
+        supervisor.listen();
+    }
+    supervisor.tell(GONE, supervisor.killed);
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Supervisor {
+    control: UnixStream,
+    /// The command itself, while it runs.
+    command: Option<Pid>,
+    killed: i32,
+    /// When the job was told to end.
+    ending: Option<Instant>,
+}
+
+impl Supervisor {
+    fn start(&mut self, command: &[OsString]) -> io::Result<()> {
+        let [program, arguments @ ..] = command else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no command given"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        // SAFETY: both calls are async-signal-safe and touch only the new
+        // process.
+        unsafe {
+            command.pre_exec(|| {
+                SigSet::all().thread_unblock()?;
+                nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+                Ok(())
+            })
+        };
+        match command.spawn() {
+            Ok(child) => {
+                self.command = i32::try_from(child.id()).ok().map(Pid::from_raw);
+            }
+            Err(error) => {
+                eprintln!("isthmus: cannot start {}: {error}", program.display());
+                let status = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+                self.tell(STATUS, status);
+            }
+        }
+        Ok(())
+    }
+
+    /// Collects whatever has ended, adopted descendants too.
+    fn reap(&mut self) {
+        loop {
+            let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, status)) => (pid, status),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
+                Ok(_) | Err(_) => return,
+            };
+            if self.command == Some(pid) {
+                self.command = None;
+                self.tell(STATUS, status);
+            }
+        }
+    }
+
+    fn childless(&self) -> bool {
+        waitpid(None, Some(WaitPidFlag::WNOHANG)) == Err(Errno::ECHILD)
+    }
+
+    /// Reads what the parent wants.
+    fn listen(&mut self) {
+        let mut bytes = [0; 16];
+        loop {
+            match self.control.read(&mut bytes) {
+                Ok(0) => return self.end(),
+                Ok(count) => {
+                    for &byte in &bytes[..count] {
+                        if byte == END {
+                            self.end();
+                        } else if let (Some(pid), Ok(signal)) =
+                            (self.command, Signal::try_from(i32::from(byte)))
+                        {
+                            // It may have ended a moment ago.
+                            let _ = kill(pid, signal);
+                        }
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.end(),
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if self.ending.is_none() {
+            self.ending = Some(Instant::now());
+            self.signal_descendants(Signal::SIGTERM);
+            self.signal_descendants(Signal::SIGCONT);
+        }
+    }
+
+    /// Kills what has outstayed the grace period; says how long to wait for
+    /// the next event.
+    fn kill_step(&mut self) -> PollTimeout {
+        let Some(since) = self.ending else { return PollTimeout::NONE };
+        let left = GRACE.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            self.killed += self.signal_descendants(Signal::SIGKILL);
+            // Again soon: a process may have forked meanwhile.
+            return PollTimeout::from(50u8);
+        }
+        PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)
+    }
+
+    fn signal_descendants(&self, signal: Signal) -> i32 {
+        let descendants = tree::descendants(getpid().as_raw(), &tree::snapshot());
+        let signalled = descendants.iter().filter(|pid| kill(Pid::from_raw(**pid), signal).is_ok());
+        i32::try_from(signalled.count()).unwrap_or(i32::MAX)
+    }
+
+    fn tell(&self, kind: u8, value: i32) {
+        let mut message = [0; MESSAGE_LEN];
+        message[0] = kind;
+        message[1..].copy_from_slice(&value.to_ne_bytes());
+        // A parent that is gone doesn't listen; that is no reason to stop.
+        let _ = (&self.control).write_all(&message);
+    }
+}

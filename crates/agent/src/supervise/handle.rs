@@ -1,0 +1,158 @@
+//! How a supervisor is started and talked to.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::Path;
+use std::process::Stdio;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
+
+use super::{END, GONE, MESSAGE_LEN, STATUS};
+
+/// How a supervised command is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// The command's exit status, or 128 + signal, once it has ended.
+    pub status: Option<i32>,
+    /// How many descendants had to be killed, once none is left.
+    pub gone: Option<u32>,
+}
+
+/// What to run, and how.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// The `isthmus` binary, whose `supervise` subcommand is the supervisor.
+    pub isthmus: &'a Path,
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// Its environment, whole.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Where it starts.
+    pub working_directory: &'a Path,
+    /// Pipes and a session of its own (a remote command), or the parent's
+    /// terminal and process group.
+    pub detached: bool,
+}
+
+/// A running command. Dropping it ends the command with all its descendants.
+#[derive(Debug)]
+pub struct Supervised {
+    control: OwnedWriteHalf,
+    outcome: watch::Receiver<Outcome>,
+    /// Its standard input, if it is a pipe.
+    pub stdin: Option<ChildStdin>,
+    /// Its standard output, if it is a pipe.
+    pub stdout: Option<ChildStdout>,
+    /// Its standard error, if it is a pipe.
+    pub stderr: Option<ChildStderr>,
+}
+
+impl Supervised {
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// If the supervisor can't be started; that the command can't is an
+    /// [`Outcome`] of 126 or 127.
+    pub fn start(launch: Launch<'_>) -> io::Result<Self> {
+        let (own, theirs) = StdUnixStream::pair()?;
+        let mut command = Command::new(launch.isthmus);
+        command.arg("supervise").arg("--control").arg(theirs.as_raw_fd().to_string());
+        if launch.detached {
+            command.arg("--session").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        command.arg("--").args(&launch.command);
+        command.env_clear().envs(launch.environment).current_dir(launch.working_directory);
+        let inherited = theirs.as_raw_fd();
+        // SAFETY: fcntl is async-signal-safe, and only the new process's copy
+        // of the descriptor is changed, so no other child inherits it.
+        unsafe {
+            command.pre_exec(move || match libc::fcntl(inherited, libc::F_SETFD, 0) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            })
+        };
+        let mut child = command.spawn()?;
+        drop(theirs);
+        own.set_nonblocking(true)?;
+        let (read, control) = UnixStream::from_std(own)?.into_split();
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (outcome_tx, outcome) = watch::channel(Outcome::default());
+        tokio::spawn(follow(child, read, outcome_tx));
+        Ok(Self { control, outcome, stdin, stdout, stderr })
+    }
+
+    /// Passes a signal to the command itself.
+    pub async fn signal(&mut self, signal: i32) {
+        if let Ok(byte) = u8::try_from(signal)
+            && byte != END
+        {
+            // A supervisor that is gone has nobody to pass it to.
+            let _ = self.control.write_all(&[byte]).await;
+        }
+    }
+
+    /// Ends the command with all its descendants.
+    pub async fn end(&mut self) {
+        let _ = self.control.write_all(&[END]).await;
+    }
+
+    /// Follows how it is doing.
+    pub fn outcome(&self) -> watch::Receiver<Outcome> {
+        self.outcome.clone()
+    }
+}
+
+/// The exit status, once the command has ended. A supervisor that was killed
+/// itself counts as 137.
+pub async fn status(outcome: &mut watch::Receiver<Outcome>) -> i32 {
+    outcome
+        .wait_for(|outcome| outcome.status.is_some())
+        .await
+        .ok()
+        .and_then(|outcome| outcome.status)
+        .unwrap_or(137)
+}
+
+/// The number of processes killed, once none is left.
+pub async fn gone(outcome: &mut watch::Receiver<Outcome>) -> u32 {
+    outcome
+        .wait_for(|outcome| outcome.gone.is_some())
+        .await
+        .ok()
+        .and_then(|outcome| outcome.gone)
+        .unwrap_or(0)
+}
+
+async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch::Sender<Outcome>) {
+    let mut message = [0; MESSAGE_LEN];
+    while control.read_exact(&mut message).await.is_ok() {
+        let [kind, value @ ..] = message;
+        let value = i32::from_ne_bytes(value);
+        outcome_tx.send_modify(|outcome| match kind {
+            STATUS => outcome.status = Some(value),
+            GONE => outcome.gone = u32::try_from(value).ok(),
+            _ => {}
+        });
+    }
+    let _ = child.wait().await;
+    outcome_tx.send_modify(|outcome| {
+        outcome.status.get_or_insert(137);
+        outcome.gone.get_or_insert(0);
+    });
+}
+
+/// Variables of this process without those that isthmus or a preload set, to
+/// start a command as a fresh login would.
+pub fn clean_environment() -> Vec<(OsString, OsString)> {
+    std::env::vars_os().filter(|(name, _)| !private(name)).collect()
+}
+
+fn private(name: &OsStr) -> bool {
+    name == "LD_PRELOAD" || name == "NOTIFY_SOCKET" || name.as_encoded_bytes().starts_with(b"ISTHMUS_")
+}

@@ -1,0 +1,35 @@
+//! Running a command so that nothing of it can stay behind.
+//!
+//! A supervisor process stands between whoever wants the command (an agent, or
+//! `isthmus run`) and the command. It is a child subreaper (`prctl(2)`), so
+//! that daemonised descendants stay below it, and it holds one end of a socket
+//! whose other end its parent holds: when the parent dies in whatever way, the
+//! socket ends and the supervisor kills every descendant.
+//!
+//! | module | |
+//! |---|---|
+//! | [`child`] | what the supervisor process does |
+//! | [`handle`] | how the parent starts one and talks to it |
+//! | [`tree`] | which processes descend from which |
+
+pub mod child;
+pub mod handle;
+pub mod tree;
+
+pub use handle::{Outcome, Supervised};
+
+/// Parent to supervisor, one byte each: a signal number to pass to the
+/// command, or [`END`]. End of file means [`END`], too.
+pub(crate) const END: u8 = 0;
+
+/// How long descendants have between SIGTERM and SIGKILL when a job ends.
+pub(crate) const GRACE: std::time::Duration = std::time::Duration::from_millis(1500);
+
+/// Supervisor to parent: one `STATUS` message when the command has ended, then
+/// one `GONE` message when no descendant is left.
+pub(crate) const STATUS: u8 = 1;
+/// See [`STATUS`].
+pub(crate) const GONE: u8 = 2;
+/// Both messages: a kind and a native-endian `i32` (wait status as a shell
+/// would give it; number of processes killed).
+pub(crate) const MESSAGE_LEN: usize = 5;

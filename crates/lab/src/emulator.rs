@@ -1,0 +1,18 @@
+//! The wide area in one process: every emulated link is a pair of TUN
+//! devices, one in each router, and this process carries packets from one to
+//! the other, late and only as fast as the link.
+//!
+//! The devices have segmentation offload switched on, so that a read gives up
+//! to 64 KiB of one TCP connection at once. What the link does to it is judged
+//! per segment as it would be on the wire ([`link`]), and what survives is put
+//! together again ([`packet`]). Without this, one core carries no gigabit.
+
+pub mod control;
+mod device;
+pub mod link;
+pub mod packet;
+mod run;
+pub mod statistics;
+
+pub use device::{Device, DeviceError};
+pub use run::{Emulator, EmulatorError};

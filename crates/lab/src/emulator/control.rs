@@ -1,0 +1,142 @@
+//! Asking a running emulator: one request and one reply per connection, each
+//! one JSON message over a Unix seqpacket socket.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::socket::sockopt::{ReceiveTimeout, SendTimeout};
+use nix::sys::socket::{
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, recv, send,
+    setsockopt, socket,
+};
+use nix::sys::time::TimeVal;
+use serde::{Deserialize, Serialize};
+
+use super::statistics::Report;
+
+/// What an emulator can be asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Request {
+    /// How much was carried, and how late.
+    Report,
+}
+
+/// Longest message: a report of several hundred links.
+const LONGEST_MESSAGE: usize = 192 * 1024;
+
+/// An emulator that doesn't answer within this time hangs or is stopped.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why an emulator didn't answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// It isn't there or doesn't answer.
+    #[error("the emulator at {path} doesn't answer: {source}", path = .path.display())]
+    Socket {
+        /// Its socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: nix::Error,
+    },
+    /// It answered something else.
+    #[error("the emulator's answer can't be read: {0}")]
+    Answer(#[from] serde_json::Error),
+}
+
+/// Asks the emulator whose socket is at `path` for its report.
+pub fn report(path: &Path) -> Result<Report, ControlError> {
+    let reply = exchange(path, &serde_json::to_vec(&Request::Report)?)
+        .map_err(|source| ControlError::Socket { path: path.to_owned(), source })?;
+    Ok(serde_json::from_slice(&reply)?)
+}
+
+fn exchange(path: &Path, request: &[u8]) -> nix::Result<Vec<u8>> {
+    let socket = seqpacket(SockFlag::SOCK_CLOEXEC)?;
+    let timeout = TimeVal::new(PATIENCE.as_secs() as i64, 0);
+    setsockopt(&socket, ReceiveTimeout, &timeout)?;
+    setsockopt(&socket, SendTimeout, &timeout)?;
+    connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    send(socket.as_raw_fd(), request, MsgFlags::MSG_NOSIGNAL)?;
+    let mut reply = vec![0; LONGEST_MESSAGE];
+    let length = recv(socket.as_raw_fd(), &mut reply, MsgFlags::empty())?;
+    reply.truncate(length);
+    Ok(reply)
+}
+
+fn seqpacket(flags: SockFlag) -> nix::Result<OwnedFd> {
+    socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+}
+
+/// The emulator's side.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+}
+
+impl Listener {
+    /// Listens at `path`, which must not exist.
+    pub fn bind(path: &Path) -> nix::Result<Self> {
+        let socket = seqpacket(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK)?;
+        bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+        listen(&socket, Backlog::new(16)?)?;
+        Ok(Self { socket })
+    }
+
+    /// The next connection, if there is one.
+    pub fn accept(&self) -> Option<Conversation> {
+        use std::os::fd::FromRawFd;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let raw = accept4(self.socket.as_raw_fd(), flags).ok()?;
+        // SAFETY: accept4 just made this descriptor, and nobody else has it.
+        Some(Conversation { socket: unsafe { OwnedFd::from_raw_fd(raw) } })
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// One connection to the emulator.
+#[derive(Debug)]
+pub struct Conversation {
+    socket: OwnedFd,
+}
+
+impl Conversation {
+    /// Answers the request that has come, if it has: true when the
+    /// conversation is over.
+    pub fn answer(&self, report: impl FnOnce() -> Report) -> bool {
+        let mut request = [0; 1024];
+        let length = match recv(self.socket.as_raw_fd(), &mut request, MsgFlags::empty()) {
+            Ok(length) => length,
+            Err(nix::Error::EAGAIN) => return false,
+            Err(_) => return true,
+        };
+        let reply = match serde_json::from_slice(&request[..length]) {
+            Ok(Request::Report) => serde_json::to_vec(&report()),
+            Err(_) => return true,
+        };
+        if let Ok(reply) = reply {
+            // Whoever asked and didn't wait doesn't get it.
+            let _ = send(self.socket.as_raw_fd(), &reply, MsgFlags::MSG_NOSIGNAL);
+        }
+        true
+    }
+}
+
+impl AsFd for Conversation {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl From<ControlError> for io::Error {
+    fn from(error: ControlError) -> Self {
+        Self::other(error)
+    }
+}

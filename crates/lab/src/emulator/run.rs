@@ -1,0 +1,193 @@
+//! The emulator's loop: reads packets from one end of a link, hands them to
+//! its state machine, and writes them to the other end when they are due.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeSpec, TimeValLike};
+
+use super::control::{Conversation, Listener};
+use super::device::Device;
+use super::link::Direction;
+use super::packet;
+use super::statistics::{DirectionReport, Lateness, LinkReport, Report};
+use crate::grid::LinkShape;
+
+/// How long before a packet is due the loop stops sleeping and looks at the
+/// clock instead: a wake-up comes tens of microseconds late.
+const SPIN: Duration = Duration::from_micros(60);
+
+/// How many packets are read from one device before the others have their
+/// turn and due ones leave.
+const BATCH: usize = 32;
+
+/// Why the emulator can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum EmulatorError {
+    /// Waiting for packets failed.
+    #[error("waiting for packets: {0}")]
+    Wait(nix::Error),
+    /// A histogram can't be made.
+    #[error("statistics: {0}")]
+    Statistics(#[from] hdrhistogram::CreationError),
+}
+
+/// All emulated links of a lab.
+#[derive(Debug)]
+pub struct Emulator {
+    links: Vec<Link>,
+    control: Listener,
+    conversations: Vec<Conversation>,
+    started: Instant,
+}
+
+#[derive(Debug)]
+struct Link {
+    name: String,
+    /// The host's or site router's end, and the internet's.
+    ends: [End; 2],
+}
+
+/// One end of a link and the direction that starts there.
+#[derive(Debug)]
+struct End {
+    device: Device,
+    direction: Direction,
+    lateness: Lateness,
+    write_errors: u64,
+    readable: bool,
+}
+
+impl Emulator {
+    /// An emulator without links that answers at `control`.
+    pub fn new(control: Listener) -> Self {
+        Self { links: Vec::new(), control, conversations: Vec::new(), started: Instant::now() }
+    }
+
+    /// Adds a link between two devices, that of a host or site and that of
+    /// the internet.
+    pub fn add_link(
+        &mut self,
+        name: String,
+        shape: &LinkShape,
+        near: Device,
+        far: Device,
+    ) -> Result<(), EmulatorError> {
+        let end = |device| -> Result<End, EmulatorError> {
+            let (direction, lateness) = (Direction::new(shape), Lateness::new()?);
+            Ok(End { device, direction, lateness, write_errors: 0, readable: true })
+        };
+        self.links.push(Link { name, ends: [end(near)?, end(far)?] });
+        Ok(())
+    }
+
+    /// Carries packets until something fails; ends with its process.
+    pub fn run(mut self) -> Result<std::convert::Infallible, EmulatorError> {
+        let mut buffer = vec![0; packet::LARGEST_FRAME];
+        loop {
+            for link in &mut self.links {
+                for end in &mut link.ends {
+                    end.read(&mut buffer);
+                }
+            }
+            let mut next_due: Option<Instant> = None;
+            for link in &mut self.links {
+                for from in 0..2 {
+                    let due = link.write(from);
+                    next_due = [next_due, due].into_iter().flatten().min();
+                }
+            }
+            self.wait(next_due)?;
+        }
+    }
+
+    fn wait(&mut self, next_due: Option<Instant>) -> Result<(), EmulatorError> {
+        let mut waited: Vec<BorrowedFd<'_>> = Vec::with_capacity(2 * self.links.len() + 1);
+        waited.extend(self.links.iter().flat_map(|link| &link.ends).map(|end| end.device.as_fd()));
+        waited.push(self.control.as_fd());
+        waited.extend(self.conversations.iter().map(AsFd::as_fd));
+        let mut polled: Vec<PollFd<'_>> = waited.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        let timeout = next_due.map(|due| {
+            let sleep = due.saturating_duration_since(Instant::now()).saturating_sub(SPIN);
+            TimeSpec::nanoseconds(sleep.as_nanos().min(i64::MAX as u128) as i64)
+        });
+        match ppoll(&mut polled, timeout, None) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(EmulatorError::Wait(error)),
+        }
+        let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+        let mut ready = ready.into_iter();
+        for end in self.links.iter_mut().flat_map(|link| &mut link.ends) {
+            end.readable = ready.next().unwrap_or(true);
+        }
+        if ready.any(|ready| ready) {
+            self.converse();
+        }
+        Ok(())
+    }
+
+    fn converse(&mut self) {
+        while let Some(conversation) = self.control.accept() {
+            self.conversations.push(conversation);
+        }
+        let conversations = std::mem::take(&mut self.conversations);
+        self.conversations =
+            conversations.into_iter().filter(|conversation| !conversation.answer(|| self.report())).collect();
+    }
+
+    fn report(&self) -> Report {
+        let direction =
+            |end: &End| DirectionReport::new(end.direction.counters(), end.write_errors, &end.lateness);
+        let link = |link: &Link| LinkReport {
+            name: link.name.clone(),
+            up: direction(&link.ends[0]),
+            down: direction(&link.ends[1]),
+        };
+        Report {
+            processor_seconds: processor_seconds(),
+            running_seconds: self.started.elapsed().as_secs_f64(),
+            links: self.links.iter().map(link).collect(),
+        }
+    }
+}
+
+impl Link {
+    /// Writes what is due from one end to the other; when the next one is.
+    fn write(&mut self, from: usize) -> Option<Instant> {
+        let [near, far] = &mut self.ends;
+        let (from, to) = if from == 0 { (near, far) } else { (far, near) };
+        loop {
+            let due = from.direction.next_due()?;
+            let now = Instant::now();
+            let Some(transmit) = from.direction.poll_transmit(now) else { return Some(due) };
+            from.lateness.record(now.saturating_duration_since(transmit.due));
+            if to.device.send(&transmit.frame).is_err() {
+                from.write_errors += 1;
+            }
+        }
+    }
+}
+
+impl End {
+    fn read(&mut self, buffer: &mut [u8]) {
+        if !self.readable {
+            return;
+        }
+        for _ in 0..BATCH {
+            match self.device.receive(buffer) {
+                Ok(Some(frame)) => self.direction.handle_frame(frame, Instant::now()),
+                // An interface that is down (EIO) gives nothing; poll says
+                // when that changes.
+                Ok(None) | Err(io::Error { .. }) => break,
+            }
+        }
+    }
+}
+
+fn processor_seconds() -> f64 {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return 0.0 };
+    (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6
+}

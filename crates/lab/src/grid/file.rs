@@ -1,0 +1,91 @@
+//! The grid file as written: TOML tables and their defaults. What the values
+//! mean together is checked in [`super::check`].
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use ipnet::Ipv4Net;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::quantity::{BitRate, ByteSize, Delay};
+use super::{Role, SiteKind};
+
+/// The whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GridFile {
+    pub name: Option<Spanned<String>>,
+    #[serde(default)]
+    pub wan: WanTable,
+    #[serde(default, rename = "host")]
+    pub hosts: Vec<HostTable>,
+    #[serde(default, rename = "site")]
+    pub sites: Vec<SiteTable>,
+    #[serde(default)]
+    pub share: Vec<Spanned<PathBuf>>,
+}
+
+/// `[wan]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WanTable {
+    pub subnet: Spanned<Ipv4Net>,
+}
+
+/// TEST-NET-2 of RFC 5737: never an address of anything real.
+const DEFAULT_WAN: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 51, 100, 0), 24);
+
+impl Default for WanTable {
+    fn default() -> Self {
+        Self { subnet: Spanned::new(0..0, DEFAULT_WAN) }
+    }
+}
+
+/// `[[host]]`: a machine directly on the wide area.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostTable {
+    pub name: Spanned<String>,
+    pub host_name: Option<Spanned<String>>,
+    pub address: Option<Spanned<Ipv4Addr>>,
+    #[serde(default)]
+    pub link: LinkTable,
+    #[serde(default)]
+    pub roles: Vec<Spanned<Role>>,
+}
+
+/// `[[site]]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SiteTable {
+    pub name: Spanned<String>,
+    pub kind: SiteKind,
+    pub subnet: Spanned<Ipv4Net>,
+    pub outside: Option<Spanned<Ipv4Addr>>,
+    #[serde(default)]
+    pub link: LinkTable,
+    #[serde(default)]
+    pub nodes: Vec<NodeTable>,
+}
+
+/// One entry of a site's `nodes`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NodeTable {
+    pub name: Spanned<String>,
+    pub host_name: Option<Spanned<String>>,
+    pub address: Option<Spanned<Ipv4Addr>>,
+    #[serde(default)]
+    pub roles: Vec<Spanned<Role>>,
+    pub slots: Option<Spanned<u32>>,
+}
+
+/// `link = { … }`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LinkTable {
+    pub delay: Option<Delay>,
+    pub rate: Option<Spanned<BitRate>>,
+    pub queue: Option<Spanned<ByteSize>>,
+}

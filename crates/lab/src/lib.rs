@@ -1,0 +1,3 @@
+//! isthmus lab.
+pub mod grid;
+pub mod emulator;

@@ -1,0 +1,124 @@
+//! Processes: telling one from another that has its id now, and tying a
+//! child's life to its parent's.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// A process that can be told from a later one with the same id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Its id, as seen by the machine.
+    pub pid: i32,
+    /// When it started, in clock ticks since the machine did (proc(5), field
+    /// 22 of /proc/PID/stat).
+    pub started: u64,
+}
+
+impl ProcessId {
+    /// The process that has this id now.
+    pub fn of(pid: Pid) -> io::Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let (state, started) = parse_stat(&stat).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        if state == 'Z' {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Self { pid: pid.as_raw(), started })
+    }
+
+    /// Whether the process is still there, and not a zombie.
+    pub fn is_alive(self) -> bool {
+        Self::of(Pid::from_raw(self.pid)).is_ok_and(|found| found == self)
+    }
+
+    /// A descriptor of the process: it never stands for another one.
+    pub fn open(self) -> io::Result<OwnedFd> {
+        // SAFETY: pidfd_open takes two numbers and makes a descriptor.
+        let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just made this descriptor, and nobody else has it.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(raw as RawFd) };
+        // Between the two looks the process could not change.
+        if self.is_alive() { Ok(descriptor) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// Sends a signal, to this process and no other.
+    pub fn signal(self, signal: Signal) -> io::Result<()> {
+        let descriptor = self.open()?;
+        let none = std::ptr::null::<libc::siginfo_t>();
+        // SAFETY: the descriptor is open, and a null siginfo is allowed.
+        let result = unsafe {
+            libc::syscall(libc::SYS_pidfd_send_signal, descriptor.as_raw_fd(), signal as libc::c_int, none, 0)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// State and start time from a line of /proc/PID/stat. The command's name,
+/// in parentheses, may hold anything.
+fn parse_stat(stat: &str) -> Option<(char, u64)> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let started = fields.nth(18)?.parse().ok()?;
+    Some((state, started))
+}
+
+/// Has the kernel kill the calling process when its parent ends.
+pub(crate) fn die_with_parent() -> nix::Result<()> {
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+}
+
+/// Closes every descriptor from 3 up but `keep`.
+pub(crate) fn close_all_but(keep: &[RawFd]) {
+    let mut kept: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
+    kept.sort_unstable();
+    let mut first = 3;
+    for fd in kept.into_iter().chain([u32::MAX]) {
+        let last = if fd == u32::MAX { u32::MAX } else { fd - 1 };
+        if fd > first {
+            // SAFETY: the caller gives up every descriptor not in `keep`.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+        first = fd.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_lines_are_read_past_any_name() {
+        let tail = "S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 1 2";
+        for name in ["cat", "a b", "x) R 1 (y"] {
+            assert_eq!(parse_stat(&format!("17 ({name}) {tail}")), Some(('S', 4242)), "{name}");
+        }
+        assert_eq!(parse_stat("17 (cat"), None);
+        assert_eq!(parse_stat("17 (cat) S 1"), None);
+    }
+
+    #[test]
+    fn a_process_is_told_from_a_later_one() {
+        let own = ProcessId::of(Pid::this()).unwrap();
+        assert!(own.is_alive());
+        assert!(own.open().is_ok());
+        let earlier = ProcessId { started: own.started - 1, ..own };
+        assert!(!earlier.is_alive());
+        assert!(earlier.open().is_err());
+    }
+
+    #[test]
+    fn a_process_that_ended_is_not_alive() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let id = ProcessId::of(Pid::from_raw(child.id() as i32));
+        child.wait().unwrap();
+        assert!(id.is_err() || !id.unwrap().is_alive());
+    }
+}

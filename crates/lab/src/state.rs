@@ -1,0 +1,282 @@
+//! Where a running lab leaves its traces: a directory per lab with a lock
+//! that is held as long as anything of the lab lives, and a record of its
+//! processes.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use crate::grid::Grid;
+use crate::process::ProcessId;
+use crate::topology::MachineKind;
+
+/// Why a lab's state can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Something in the file system refused.
+    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The record isn't one.
+    #[error("the record of lab {lab:?} can't be read: {source}")]
+    Record {
+        /// The lab.
+        lab: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// There is one of this name.
+    #[error("lab {0:?} is running already; end it with: isthmus lab down --lab {0}")]
+    Running(String),
+    /// A killed lab isn't gone yet.
+    #[error("processes of an earlier lab {0:?} are still ending; try again in a moment")]
+    Ending(String),
+    /// There is none of this name.
+    #[error("no lab {0:?} is running; {others}", others = others(.1))]
+    NotRunning(String, Vec<String>),
+    /// There is none at all.
+    #[error("no lab is running; start one with: isthmus lab up FILE")]
+    NoneRunning,
+    /// There are several.
+    #[error("{count} labs are running, choose one with --lab: {names}", count = .0.len(), names = .0.join(", "))]
+    SeveralRunning(Vec<String>),
+}
+
+fn others(names: &[String]) -> String {
+    if names.is_empty() { "none is".into() } else { format!("running: {}", names.join(", ")) }
+}
+
+/// What a running lab consists of.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Record {
+    /// The grid, as checked.
+    pub grid: Grid,
+    /// The process all others depend on.
+    pub keeper: ProcessId,
+    /// The process that carries packets over emulated links.
+    pub emulator: Option<ProcessId>,
+    /// Machines, each with the process that holds its namespaces.
+    pub machines: Vec<MachineRecord>,
+    /// The program that runs the lab, for `exec` from other programs.
+    pub program: PathBuf,
+}
+
+/// One machine of a running lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MachineRecord {
+    /// Name in the lab.
+    pub name: String,
+    /// What it is.
+    pub kind: MachineKind,
+    /// What `hostname` says there.
+    pub host_name: String,
+    /// Its address.
+    pub address: std::net::Ipv4Addr,
+    /// Its first process.
+    pub init: ProcessId,
+}
+
+impl Record {
+    /// A machine by its name in the lab.
+    pub fn machine(&self, name: &str) -> Option<&MachineRecord> {
+        self.machines.iter().find(|machine| machine.name.eq_ignore_ascii_case(name))
+    }
+}
+
+/// The directory of one lab.
+#[derive(Debug, Clone)]
+pub struct LabDirectory {
+    lab: String,
+    path: PathBuf,
+}
+
+/// How long to wait for the last processes of a lab to end.
+const ENDING: Duration = Duration::from_secs(10);
+
+impl LabDirectory {
+    /// The directory for the lab `name`, which may not exist.
+    pub fn of(name: &str) -> Self {
+        Self { lab: name.to_owned(), path: base().join(name) }
+    }
+
+    /// The lab meant by `--lab`, or the only one that is running.
+    pub fn find(name: Option<&str>) -> Result<(Self, Record), StateError> {
+        let running = running()?;
+        let names = || running.iter().map(|(directory, _)| directory.lab.clone()).collect();
+        match (name, running.len()) {
+            (Some(name), _) => match running.iter().find(|(directory, _)| directory.lab == name) {
+                Some(found) => Ok(found.clone()),
+                None => Err(StateError::NotRunning(name.to_owned(), names())),
+            },
+            (None, 0) => Err(StateError::NoneRunning),
+            (None, 1) => running.into_iter().next().ok_or(StateError::NoneRunning),
+            (None, _) => Err(StateError::SeveralRunning(names())),
+        }
+    }
+
+    /// The lab's name.
+    pub fn lab(&self) -> &str {
+        &self.lab
+    }
+
+    /// Messages of the keeper and the emulator.
+    pub fn log(&self) -> PathBuf {
+        self.path.join("lab.log")
+    }
+
+    /// Where the emulator answers.
+    pub fn emulator_socket(&self) -> PathBuf {
+        self.path.join("emulator.sock")
+    }
+
+    fn record_file(&self) -> PathBuf {
+        self.path.join("lab.json")
+    }
+
+    fn error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
+        let path = path.to_owned();
+        move |source| StateError::File { action, path, source }
+    }
+
+    /// Makes the directory and takes the lab's lock, after whatever a killed
+    /// lab of the same name left behind is gone.
+    pub fn claim(&self) -> Result<Flock<File>, StateError> {
+        let deadline = Instant::now() + ENDING;
+        loop {
+            let parent = base();
+            for path in [&parent, &self.path] {
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o700)
+                    .create(path)
+                    .map_err(Self::error("create", path))?;
+            }
+            if let Some(lock) = self.try_lock()? {
+                self.clean().map_err(Self::error("clean", &self.path))?;
+                return Ok(lock);
+            }
+            if self.read().is_ok_and(|record| record.keeper.is_alive()) {
+                return Err(StateError::Running(self.lab.clone()));
+            }
+            if Instant::now() > deadline {
+                // A keeper that has not written its record yet, or processes
+                // that don't end.
+                return Err(StateError::Ending(self.lab.clone()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn lock_file(&self) -> PathBuf {
+        self.path.join("lock")
+    }
+
+    /// The lock, if nobody has it.
+    fn try_lock(&self) -> Result<Option<Flock<File>>, StateError> {
+        let path = self.lock_file();
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let file = file.map_err(Self::error("open", &path))?;
+        let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return Ok(None) };
+        // Whoever had it before may have removed the file meanwhile.
+        let same = fs::metadata(&path).is_ok_and(|now| {
+            lock.metadata().is_ok_and(|held| (held.dev(), held.ino()) == (now.dev(), now.ino()))
+        });
+        Ok(same.then_some(lock))
+    }
+
+    /// Removes everything but the lock.
+    fn clean(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.path() == self.lock_file() {
+                continue;
+            }
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            } else {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the directory: to be called with the lock held.
+    pub fn remove(&self) -> Result<(), StateError> {
+        fs::remove_dir_all(&self.path).map_err(Self::error("remove", &self.path))?;
+        // Others may be there: then it stays.
+        let _ = fs::remove_dir(base());
+        Ok(())
+    }
+
+    /// Waits until nothing of the lab lives and removes what it left.
+    pub fn wait_gone(&self) -> Result<(), StateError> {
+        let deadline = Instant::now() + ENDING;
+        while self.path.exists() {
+            match self.try_lock() {
+                Ok(Some(_lock)) => return self.remove(),
+                // Removed meanwhile, or still held.
+                Ok(None) | Err(_) => {}
+            }
+            if Instant::now() > deadline {
+                return Err(StateError::Ending(self.lab.clone()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Writes the record, whole or not at all.
+    pub fn write(&self, record: &Record) -> Result<(), StateError> {
+        let path = self.record_file();
+        let text = serde_json::to_vec(record)
+            .map_err(|source| StateError::Record { lab: self.lab.clone(), source })?;
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path)).map_err(Self::error("write", &path))
+    }
+
+    /// Reads the record.
+    pub fn read(&self) -> Result<Record, StateError> {
+        let path = self.record_file();
+        let text = fs::read(&path).map_err(Self::error("read", &path))?;
+        serde_json::from_slice(&text).map_err(|source| StateError::Record { lab: self.lab.clone(), source })
+    }
+}
+
+/// Where all labs of this user are.
+fn base() -> PathBuf {
+    if nix::unistd::geteuid().is_root() {
+        return PathBuf::from("/run/isthmus-lab");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) => PathBuf::from(directory).join("isthmus-lab"),
+        None => PathBuf::from(format!("/tmp/isthmus-lab-{}", nix::unistd::geteuid())),
+    }
+}
+
+/// All labs whose keeper lives, by name.
+pub fn running() -> Result<Vec<(LabDirectory, Record)>, StateError> {
+    let base = base();
+    let entries = match fs::read_dir(&base) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(LabDirectory::error("read", &base)(error)),
+    };
+    let mut running: Vec<(LabDirectory, Record)> = entries
+        .filter_map(|entry| Some(LabDirectory::of(entry.ok()?.file_name().to_str()?)))
+        .filter_map(|directory| directory.read().ok().map(|record| (directory, record)))
+        .filter(|(_, record)| record.keeper.is_alive())
+        .collect();
+    running.sort_by(|a, b| a.0.lab.cmp(&b.0.lab));
+    Ok(running)
+}

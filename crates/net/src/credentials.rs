@@ -1,0 +1,472 @@
+//! A service's own certificate and key, and the TLS configurations made of
+//! them: TLS 1.3 only (RFC 8446), both ends authenticated by certificates of
+//! the grid's authority, AES-128-GCM first (the cheapest with hardware AES).
+//!
+//! A state directory holds:
+//!
+//! | file | mode | what |
+//! |---|---|---|
+//! | `identity.pem` | 0644 | the certificate |
+//! | `key.pem` | 0600 | its private key |
+//! | `ca.pem` | 0644 | the authority's certificate |
+//! | `identity.toml` | 0644 | the same for people, and the address to attach to |
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::client::ResolvesClientCert;
+use rustls::crypto::ring::cipher_suite::{
+    TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+};
+use rustls::crypto::{CryptoProvider, ring as ring_provider};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
+use serde::{Deserialize, Serialize};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::authority::CERTIFICATE_FILE as AUTHORITY_FILE;
+use crate::files::{self, FileError};
+use crate::identity::{Identity, IdentityError};
+
+/// ALPN name (RFC 7301) of HTTP/2, which gRPC speaks.
+pub const ALPN_H2: &[u8] = b"h2";
+/// ALPN name of one encrypted connection of a program.
+pub const ALPN_STREAM: &[u8] = b"isthmus-stream/1";
+
+const CERTIFICATE_FILE: &str = "identity.pem";
+const KEY_FILE: &str = "key.pem";
+const SUMMARY_FILE: &str = "identity.toml";
+
+/// What went wrong with credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// There are none yet.
+    #[error("{directory} holds no identity: run `isthmus join --state {directory}` with a join token first")]
+    Missing {
+        /// The state directory.
+        directory: String,
+    },
+    /// A file couldn't be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The certificate is not one of a grid.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// A certificate or key isn't what it should be.
+    #[error("{what}: {reason}")]
+    Invalid {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The certificate has expired.
+    #[error("the certificate of {identity} expired; join again with a new token")]
+    Expired {
+        /// Whose.
+        identity: String,
+    },
+}
+
+fn invalid(what: &'static str) -> impl Fn(&dyn fmt::Display) -> CredentialsError {
+    move |reason| CredentialsError::Invalid { what, reason: reason.to_string() }
+}
+
+/// A fresh private key (ECDSA P-256) and the request to certify it.
+pub struct SigningRequest {
+    key: KeyPair,
+    /// PKCS #10 in DER (RFC 2986), with no names in it.
+    pub der: Vec<u8>,
+}
+
+impl fmt::Debug for SigningRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningRequest").finish_non_exhaustive()
+    }
+}
+
+impl SigningRequest {
+    /// Makes a key and its request.
+    ///
+    /// # Errors
+    /// If the system has no randomness.
+    pub fn new() -> Result<Self, CredentialsError> {
+        let wrong = |error: rcgen::Error| invalid("a new key")(&error);
+        let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(wrong)?;
+        let request = CertificateParams::default().serialize_request(&key).map_err(wrong)?;
+        Ok(Self { der: request.der().to_vec(), key })
+    }
+
+    /// The public key, for an authority at hand.
+    pub fn public_key(&self) -> &impl rcgen::PublicKeyData {
+        &self.key
+    }
+}
+
+/// A certificate with its key and the authority behind it. Cheap to clone;
+/// clones share what [`Credentials::renew`] puts in.
+#[derive(Clone)]
+pub struct Credentials(Arc<Inner>);
+
+struct Inner {
+    identity: Identity,
+    upstream: String,
+    authority_pem: String,
+    roots: Arc<RootCertStore>,
+    current: Arc<Current>,
+}
+
+/// The certificate in use. TLS configurations ask it at every handshake, so
+/// that a renewed certificate needs no new configuration.
+#[derive(Debug)]
+struct Current(RwLock<Arc<Material>>);
+
+#[derive(Debug)]
+struct Material {
+    key: Arc<CertifiedKey>,
+    certificate_pem: String,
+    key_pem: Secret,
+    not_before: SystemTime,
+    not_after: SystemTime,
+}
+
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl Current {
+    fn material(&self) -> Arc<Material> {
+        // A writer can't panic between lock and unlock; should it, the old
+        // value is whole.
+        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.material().key.clone())
+    }
+}
+
+impl ResolvesClientCert for Current {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.material().key.clone())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Credentials").field(&self.0.identity).finish()
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Summary {
+    role: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    site: String,
+    name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    owner: String,
+    /// Where to attach, `HOST:PORT`.
+    upstream: String,
+}
+
+impl Credentials {
+    /// Puts credentials together from a key, the certificate that was made for
+    /// it, the authority's certificate and the address to attach to.
+    ///
+    /// # Errors
+    /// If they don't belong together.
+    pub fn new(
+        request: &SigningRequest,
+        certificate_pem: &str,
+        authority_pem: &str,
+        upstream: &str,
+    ) -> Result<Self, CredentialsError> {
+        Self::from_pem(certificate_pem, &request.key.serialize_pem(), authority_pem, upstream)
+    }
+
+    /// Reads the credentials of a state directory.
+    ///
+    /// # Errors
+    /// If there are none, the key is readable by others, or they don't belong
+    /// together.
+    pub fn load(directory: &Path) -> Result<Self, CredentialsError> {
+        if !directory.join(CERTIFICATE_FILE).exists() {
+            return Err(CredentialsError::Missing { directory: directory.display().to_string() });
+        }
+        let summary: Summary = toml::from_str(&files::read(&directory.join(SUMMARY_FILE))?)
+            .map_err(|error| invalid(SUMMARY_FILE)(&error))?;
+        Self::from_pem(
+            &files::read(&directory.join(CERTIFICATE_FILE))?,
+            &files::read_secret(&directory.join(KEY_FILE))?,
+            &files::read(&directory.join(AUTHORITY_FILE))?,
+            &summary.upstream,
+        )
+    }
+
+    /// Writes the credentials into a state directory, which it makes if need
+    /// be.
+    ///
+    /// # Errors
+    /// If a file can't be written.
+    pub fn save(&self, directory: &Path) -> Result<(), CredentialsError> {
+        files::create_directory(directory)?;
+        let identity = self.identity();
+        let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
+        let summary = toml::to_string(&Summary {
+            role: identity.role().to_string(),
+            site: text(identity.site().map(isthmus_wire::Label::as_str)),
+            name: identity.name().to_string(),
+            owner: text(identity.owner().map(crate::Owner::as_str)),
+            upstream: self.0.upstream.clone(),
+        })
+        .map_err(|error| invalid(SUMMARY_FILE)(&error))?;
+        let material = self.0.current.material();
+        files::write(&directory.join(KEY_FILE), material.key_pem.0.as_bytes(), 0o600)?;
+        files::write(&directory.join(AUTHORITY_FILE), self.0.authority_pem.as_bytes(), 0o644)?;
+        files::write(&directory.join(SUMMARY_FILE), summary.as_bytes(), 0o644)?;
+        files::write(&directory.join(CERTIFICATE_FILE), material.certificate_pem.as_bytes(), 0o644)?;
+        Ok(())
+    }
+
+    fn from_pem(
+        certificate_pem: &str,
+        key_pem: &str,
+        authority_pem: &str,
+        upstream: &str,
+    ) -> Result<Self, CredentialsError> {
+        let authority = CertificateDer::from_pem_slice(authority_pem.as_bytes())
+            .map_err(|error| invalid("the authority's certificate")(&error))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority).map_err(|error| invalid("the authority's certificate")(&error))?;
+        let (identity, material) = Material::from_pem(certificate_pem, key_pem)?;
+        Ok(Self(Arc::new(Inner {
+            identity,
+            upstream: upstream.to_owned(),
+            authority_pem: authority_pem.to_owned(),
+            roots: Arc::new(roots),
+            current: Arc::new(Current(RwLock::new(Arc::new(material)))),
+        })))
+    }
+
+    /// Puts a fresh certificate of the same identity in place of the one in
+    /// use; every further handshake shows it.
+    ///
+    /// # Errors
+    /// If it is of another identity or doesn't belong to the key.
+    pub fn renew(&self, request: &SigningRequest, certificate_pem: &str) -> Result<(), CredentialsError> {
+        let (identity, material) = Material::from_pem(certificate_pem, &request.key.serialize_pem())?;
+        if identity != self.0.identity {
+            let reason = format!("it is for {identity}, not {}", self.0.identity);
+            return Err(CredentialsError::Invalid { what: "the renewed certificate", reason });
+        }
+        *self.0.current.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(material);
+        Ok(())
+    }
+
+    /// Whose credentials they are.
+    pub fn identity(&self) -> &Identity {
+        &self.0.identity
+    }
+
+    /// The address to attach to, `HOST:PORT`.
+    pub fn upstream(&self) -> &str {
+        &self.0.upstream
+    }
+
+    /// The authority's certificate in PEM.
+    pub fn authority_pem(&self) -> &str {
+        &self.0.authority_pem
+    }
+
+    /// When the certificate should be renewed: after two thirds of its life.
+    pub fn renewal_due(&self) -> SystemTime {
+        let material = self.0.current.material();
+        let life = material.not_after.duration_since(material.not_before).unwrap_or_default();
+        material.not_before + life * 2 / 3
+    }
+
+    /// Checks that the certificate is still good.
+    ///
+    /// # Errors
+    /// If it expired.
+    pub fn check(&self, now: SystemTime) -> Result<(), CredentialsError> {
+        if now < self.0.current.material().not_after {
+            Ok(())
+        } else {
+            Err(CredentialsError::Expired { identity: self.0.identity.to_string() })
+        }
+    }
+
+    /// TLS for a server whose clients must show a certificate of the grid.
+    /// Make it once and keep it: it remembers sessions.
+    ///
+    /// # Errors
+    /// If the authority's certificate is of no use.
+    pub fn server_config(&self, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, CredentialsError> {
+        self.server_config_for(alpn, false)
+    }
+
+    /// TLS for a server that also lets in clients without a certificate, for
+    /// enrolment.
+    ///
+    /// # Errors
+    /// As [`Credentials::server_config`].
+    pub fn enrolling_server_config(&self, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, CredentialsError> {
+        self.server_config_for(alpn, true)
+    }
+
+    fn server_config_for(
+        &self,
+        alpn: &[&[u8]],
+        anonymous_too: bool,
+    ) -> Result<Arc<ServerConfig>, CredentialsError> {
+        let provider = provider();
+        let verifier = WebPkiClientVerifier::builder_with_provider(self.0.roots.clone(), provider.clone());
+        let verifier = if anonymous_too { verifier.allow_unauthenticated() } else { verifier };
+        let verifier = verifier.build().map_err(|error| invalid("the authority's certificate")(&error))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| invalid("TLS")(&error))?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(self.0.current.clone());
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        Ok(Arc::new(config))
+    }
+
+    /// TLS for a client. Make it once and keep it: it remembers sessions.
+    ///
+    /// # Errors
+    /// If the cryptography can't be set up.
+    pub fn client_config(&self, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, CredentialsError> {
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|error| invalid("TLS")(&error))?
+            .with_root_certificates(self.0.roots.clone())
+            .with_client_cert_resolver(self.0.current.clone());
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        Ok(Arc::new(config))
+    }
+}
+
+/// TLS for a client that has no certificate yet, only the authority's.
+///
+/// # Errors
+/// If the authority's certificate is of no use.
+pub fn anonymous_client_config(
+    authority: CertificateDer<'static>,
+    alpn: &[&[u8]],
+) -> Result<Arc<ClientConfig>, CredentialsError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).map_err(|error| invalid("the authority's certificate")(&error))?;
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| invalid("TLS")(&error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![
+            TLS13_AES_128_GCM_SHA256,
+            TLS13_AES_256_GCM_SHA384,
+            TLS13_CHACHA20_POLY1305_SHA256,
+        ],
+        ..ring_provider::default_provider()
+    })
+}
+
+impl Material {
+    fn from_pem(certificate_pem: &str, key_pem: &str) -> Result<(Identity, Self), CredentialsError> {
+        let what = "the certificate";
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate_pem.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(|error| invalid(what)(&error))?;
+        let leaf = chain.first().ok_or_else(|| invalid(what)(&"the file is empty"))?.clone();
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+            .map_err(|error| invalid("the private key")(&error))?;
+        let key = CertifiedKey::from_der(chain, key, &provider())
+            .map_err(|error| invalid("the certificate and its key")(&error))?;
+        let identity = Identity::from_certificate(&leaf)?;
+        let (_, certificate) = X509Certificate::from_der(&leaf).map_err(|error| invalid(what)(&error))?;
+        let time = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let material = Self {
+            key: Arc::new(key),
+            certificate_pem: certificate_pem.to_owned(),
+            key_pem: Secret(key_pem.to_owned()),
+            not_before: time(certificate.validity().not_before.timestamp()),
+            not_after: time(certificate.validity().not_after.timestamp()),
+        };
+        Ok((identity, material))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Authority;
+    use crate::authority::SERVICE_VALIDITY;
+
+    fn issue(authority: &Authority, uri: &str) -> Credentials {
+        let request = SigningRequest::new().unwrap();
+        let identity = Identity::from_uri(uri).unwrap();
+        let certificate = authority.sign_request(&identity, &request.der, SystemTime::now()).unwrap();
+        Credentials::new(&request, &certificate, authority.certificate_pem(), "192.0.2.1:7700").unwrap()
+    }
+
+    #[test]
+    fn saved_and_loaded() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("state");
+        let missing = Credentials::load(&state).unwrap_err().to_string();
+        assert!(missing.contains("isthmus join"), "{missing}");
+        let authority = Authority::create("demo", SystemTime::now()).unwrap();
+        let credentials = issue(&authority, "isthmus:///agent/alpha/n1/anna");
+        credentials.save(&state).unwrap();
+        let loaded = Credentials::load(&state).unwrap();
+        assert_eq!(loaded.identity(), credentials.identity());
+        assert_eq!(loaded.upstream(), "192.0.2.1:7700");
+        assert!(!format!("{loaded:?} {:?}", loaded.0.current).contains("PRIVATE"));
+    }
+
+    #[test]
+    fn renewal_takes_the_same_identity_only() {
+        let authority = Authority::create("demo", SystemTime::now()).unwrap();
+        let credentials = issue(&authority, "isthmus:///agent/alpha/n1/anna");
+        let sign = |uri: &str, request: &SigningRequest, at: SystemTime| {
+            authority.sign_request(&Identity::from_uri(uri).unwrap(), &request.der, at).unwrap()
+        };
+        let first_due = credentials.renewal_due();
+        let request = SigningRequest::new().unwrap();
+        let later = SystemTime::now() + SERVICE_VALIDITY / 2;
+        credentials.renew(&request, &sign("isthmus:///agent/alpha/n1/anna", &request, later)).unwrap();
+        assert!(credentials.renewal_due() > first_due);
+        assert!(
+            credentials.renew(&request, &sign("isthmus:///agent/alpha/n2/anna", &request, later)).is_err()
+        );
+        let other = SigningRequest::new().unwrap();
+        let foreign = sign("isthmus:///agent/alpha/n1/anna", &other, later);
+        assert!(credentials.renew(&request, &foreign).is_err(), "a certificate of another key");
+        assert!(credentials.check(SystemTime::now()).is_ok());
+        assert!(credentials.check(SystemTime::now() + SERVICE_VALIDITY * 2).is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! The dials: how one socket between two parties is opened.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+
+/// What a program wants of its socket before it connects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SocketOptions {
+    /// `SO_SNDBUF` in bytes, 0 for the kernel's default.
+    pub send_buffer: u32,
+    /// `SO_RCVBUF` in bytes, 0 for the kernel's default.
+    pub receive_buffer: u32,
+}
+
+/// Why a dial didn't lead to a connection.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The name has no address.
+    #[error("cannot resolve {address}: {source}")]
+    Resolve {
+        /// What was to be resolved.
+        address: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// The connection was refused or failed.
+    #[error("cannot connect from {from} to {to}: {source}")]
+    Connect {
+        /// The address the kernel would choose here.
+        from: String,
+        /// Where to.
+        to: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Nothing came back.
+    #[error("no answer from {to} within {waited:?}; is a firewall dropping it?")]
+    TimedOut {
+        /// Where to.
+        to: String,
+        /// How long.
+        waited: Duration,
+    },
+}
+
+/// `direct`: just connects. `TCP_NODELAY` is set: preambles and handshakes
+/// are small messages, and the program sets its own choice afterwards.
+///
+/// # Errors
+/// [`DialError`], at the latest after `deadline`.
+pub async fn direct(
+    address: &str,
+    options: SocketOptions,
+    deadline: Duration,
+) -> Result<TcpStream, DialError> {
+    let connecting = async {
+        let to = resolve(address).await?;
+        let failed = |source| DialError::Connect { from: source_towards(to), to, source };
+        let socket = match to {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        }
+        .map_err(failed)?;
+        if options.send_buffer > 0 {
+            socket.set_send_buffer_size(options.send_buffer).map_err(failed)?;
+        }
+        if options.receive_buffer > 0 {
+            socket.set_recv_buffer_size(options.receive_buffer).map_err(failed)?;
+        }
+        let stream = socket.connect(to).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        Ok(stream)
+    };
+    tokio::time::timeout(deadline, connecting)
+        .await
+        .unwrap_or_else(|_| Err(DialError::TimedOut { to: address.to_owned(), waited: deadline }))
+}
+
+/// `relay`: connects to a relay and shows it the ticket. What the relay joins
+/// it to comes later on the same stream, without a word of the relay's own.
+///
+/// # Errors
+/// As [`direct`].
+pub async fn relay(
+    address: &str,
+    ticket: &[u8],
+    options: SocketOptions,
+    deadline: Duration,
+) -> Result<TcpStream, DialError> {
+    let mut stream = direct(address, options, deadline).await?;
+    let to = stream.peer_addr().unwrap_or_else(|_| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0).into());
+    stream.write_all(ticket).await.map_err(|source| DialError::Connect {
+        from: source_towards(to),
+        to,
+        source,
+    })?;
+    Ok(stream)
+}
+
+/// Resolves `host:port`.
+async fn resolve(address: &str) -> Result<SocketAddr, DialError> {
+    let failed = |source| DialError::Resolve { address: address.to_owned(), source };
+    let mut addresses = lookup_host(address).await.map_err(failed)?;
+    addresses.next().ok_or_else(|| failed(io::Error::other("it has no address")))
+}
+
+/// The local address from which the kernel would go there; for messages.
+fn source_towards(to: SocketAddr) -> String {
+    // Connecting a datagram socket sends nothing.
+    let source = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect(to)?;
+        socket.local_addr()
+    });
+    source.map_or_else(|_| "this node".to_owned(), |address| address.ip().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_names_both_ends() {
+        let refused = direct("127.128.0.3:9", SocketOptions::default(), Duration::from_secs(5)).await;
+        let text = refused.unwrap_err().to_string();
+        assert!(
+            text.starts_with("cannot connect from 127.0.0.1 to 127.128.0.3:9: Connection refused"),
+            "{text}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_bad_address_is_said() {
+        let text = direct("nowhere", SocketOptions::default(), Duration::from_secs(5)).await;
+        assert!(text.unwrap_err().to_string().starts_with("cannot resolve nowhere"));
+    }
+
+    #[tokio::test]
+    async fn a_relay_sees_the_ticket_first() {
+        use tokio::io::AsyncReadExt as _;
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let _stream =
+            relay(&address, b"ticket", SocketOptions::default(), Duration::from_secs(5)).await.unwrap();
+        let mut seen = [0; 6];
+        listener.accept().await.unwrap().0.read_exact(&mut seen).await.unwrap();
+        assert_eq!(&seen, b"ticket");
+    }
+}

@@ -1,0 +1,103 @@
+//! Secrets on disk: directories that only their owner enters, files that only
+//! their owner reads, written so that a crash leaves the old or the new
+//! content and nothing between.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// A file or directory that couldn't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}", path.display())]
+pub struct FileError {
+    /// "read", "write", "create".
+    pub action: &'static str,
+    /// Which file.
+    pub path: PathBuf,
+    /// What the operating system said.
+    pub source: io::Error,
+}
+
+/// Makes a directory and its parents, 0700 where they didn't exist.
+///
+/// # Errors
+/// If it can't be made.
+pub fn create_directory(path: &Path) -> Result<(), FileError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| FileError {
+        action: "create",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Writes a file with these permission bits in place of a former one.
+///
+/// # Errors
+/// If it can't be written.
+pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
+    let temporary = path.with_extension(format!("new-{}", std::process::id()));
+    let result = write_new(&temporary, content, mode).and_then(|()| std::fs::rename(&temporary, path));
+    if result.is_err() {
+        // The error that matters is the first one.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    result.map_err(|source| FileError { action: "write", path: path.to_owned(), source })
+}
+
+fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
+    // A left-over file keeps its own mode, and umask may have taken bits away.
+    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Reads a text file.
+///
+/// # Errors
+/// If it can't be read.
+pub fn read(path: &Path) -> Result<String, FileError> {
+    std::fs::read_to_string(path).map_err(|source| FileError {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Reads a text file that holds a secret.
+///
+/// # Errors
+/// If it can't be read, or others than its owner may read it.
+pub fn read_secret(path: &Path) -> Result<String, FileError> {
+    let refuse = |source| FileError { action: "read", path: path.to_owned(), source };
+    let mode = std::fs::metadata(path).map_err(refuse)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        let reason = format!("others may read it (mode {:03o}); run chmod 600 on it", mode & 0o777);
+        return Err(refuse(io::Error::new(io::ErrorKind::PermissionDenied, reason)));
+    }
+    read(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_for_their_owner_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b/key.pem");
+        create_directory(path.parent().unwrap()).unwrap();
+        write(&path, b"one", 0o644).unwrap();
+        assert!(read_secret(&path).unwrap_err().to_string().contains("chmod 600"));
+        write(&path, b"two", 0o600).unwrap();
+        assert_eq!(read_secret(&path).unwrap(), "two");
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        let mode = std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+}

@@ -1,0 +1,41 @@
+//! gRPC over mutual TLS: connecting, serving, and who called.
+//!
+//! Servers do the TLS handshake themselves, with a deadline, so that every
+//! request carries its caller's [`Identity`]: see [`caller`]. Both ends send
+//! HTTP/2 pings while idle: a peer that is gone without a word is noticed
+//! within [`KEEPALIVE_INTERVAL`] + [`KEEPALIVE_TIMEOUT`].
+
+mod client;
+mod server;
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use tonic::Status;
+
+pub use client::{ConnectError, Stage, channel_over, connect, connect_unidentified};
+pub use server::{Peer, SHUTDOWN_GRACE, accept, caller, peer, serve, serve_streams};
+
+/// Longest wait for name resolution and TCP connect together.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for a TLS handshake.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a connection is probed.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a probe may stay unanswered.
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a failed call has to say, with the causes below it: "transport error"
+/// alone helps nobody.
+pub fn reason(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        let line = error.to_string();
+        if !text.contains(&line) {
+            text = if text.is_empty() { line } else { format!("{text}: {line}") };
+        }
+        cause = error.source();
+    }
+    if text.is_empty() { status.code().to_string() } else { text }
+}

@@ -1,0 +1,238 @@
+//! The client's side of [`grpc`](super).
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::credentials::{ALPN_H2, Credentials, anonymous_client_config};
+
+/// How far a connection had come when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing was sent yet: names, certificates.
+    Setup,
+    /// The host name wasn't found.
+    Resolve,
+    /// TCP.
+    Connect,
+    /// TLS.
+    Handshake,
+    /// HTTP/2.
+    Http,
+}
+
+/// Why a service could not be reached.
+#[derive(Debug, Clone)]
+pub struct ConnectError {
+    /// Its TLS name: "broker", "gateway.alpha".
+    pub server_name: String,
+    /// Its address as it was given, `HOST:PORT`.
+    pub address: String,
+    /// The address this end spoke from, where it got so far as to have one.
+    pub local: Option<IpAddr>,
+    /// How far it came.
+    pub stage: Stage,
+    /// What happened.
+    pub reason: String,
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server_name, address, local, stage, reason } = self;
+        write!(f, "cannot reach {server_name} at {address}")?;
+        if let Some(local) = local {
+            write!(f, " from {local}")?;
+        }
+        write!(f, ": {reason}; ")?;
+        f.write_str(match stage {
+            Stage::Setup => "check the address, HOST:PORT",
+            Stage::Resolve => "check the host name",
+            Stage::Connect => "check that it runs there and that no firewall stands between",
+            Stage::Handshake => {
+                "check that the address is that of this service of this grid, and both clocks"
+            }
+            Stage::Http => "check that the address is that of this service",
+        })
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// Connects to a service of the grid: at `address`, `HOST:PORT`, which must
+/// prove to be `server_name`. The channel connects again by itself, with the
+/// credentials of that moment, when a call finds it broken.
+///
+/// # Errors
+/// If the service can't be reached within [`CONNECT_TIMEOUT`] and
+/// [`HANDSHAKE_TIMEOUT`].
+pub async fn connect(
+    address: &str,
+    server_name: &str,
+    credentials: &Credentials,
+) -> Result<Channel, ConnectError> {
+    let tls = credentials.client_config(&[ALPN_H2]).map_err(|error| ConnectError {
+        server_name: server_name.to_owned(),
+        address: address.to_owned(),
+        local: None,
+        stage: Stage::Setup,
+        reason: error.to_string(),
+    })?;
+    Target::new(address, server_name, tls).channel().await
+}
+
+/// Connects to a service without a certificate of one's own, to enrol.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_unidentified(
+    address: &str,
+    server_name: &str,
+    authority: CertificateDer<'static>,
+) -> Result<Channel, ConnectError> {
+    let tls = anonymous_client_config(authority, &[ALPN_H2]).map_err(|error| ConnectError {
+        server_name: server_name.to_owned(),
+        address: address.to_owned(),
+        local: None,
+        stage: Stage::Setup,
+        reason: error.to_string(),
+    })?;
+    Target::new(address, server_name, tls).channel().await
+}
+
+/// Speaks gRPC over one connection that stands already. The channel ends with
+/// the connection.
+///
+/// # Errors
+/// If the HTTP/2 handshake fails.
+pub async fn channel_over<IO>(io: IO) -> Result<Channel, tonic::transport::Error>
+where
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let io = Arc::new(Mutex::new(Some(io)));
+    let connector = tower::service_fn(move |_: Uri| {
+        let io = io.lock().ok().and_then(|mut slot| slot.take());
+        async move {
+            io.map(TokioIo::new)
+                .ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the connection has ended"))
+        }
+    });
+    endpoint().connect_with_connector(connector).await
+}
+
+/// The authority part of requests; which service answers is decided by TLS.
+fn endpoint() -> Endpoint {
+    Endpoint::from_static("http://isthmus")
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .connect_timeout(CONNECT_TIMEOUT + HANDSHAKE_TIMEOUT)
+}
+
+#[derive(Clone)]
+struct Target {
+    address: Arc<str>,
+    server_name: Arc<str>,
+    tls: Arc<ClientConfig>,
+}
+
+impl Target {
+    fn new(address: &str, server_name: &str, tls: Arc<ClientConfig>) -> Self {
+        Self { address: address.into(), server_name: server_name.into(), tls }
+    }
+
+    async fn channel(self) -> Result<Channel, ConnectError> {
+        let target = self.clone();
+        let connector = tower::service_fn(move |_: Uri| {
+            let target = target.clone();
+            async move { target.dial().await.map(TokioIo::new) }
+        });
+        endpoint().connect_with_connector(connector).await.map_err(|error| self.unwrap_error(&error))
+    }
+
+    /// Finds the error of [`Target::dial`] below what tonic made of it.
+    fn unwrap_error(&self, error: &tonic::transport::Error) -> ConnectError {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        let mut last = String::new();
+        while let Some(error) = cause {
+            if let Some(ours) = error.downcast_ref::<ConnectError>() {
+                return ours.clone();
+            }
+            last = error.to_string();
+            cause = error.source();
+        }
+        self.error(None, Stage::Http, last)
+    }
+
+    fn error(&self, local: Option<IpAddr>, stage: Stage, reason: impl fmt::Display) -> ConnectError {
+        ConnectError {
+            server_name: self.server_name.to_string(),
+            address: self.address.to_string(),
+            local,
+            stage,
+            reason: reason.to_string(),
+        }
+    }
+
+    async fn dial(self) -> Result<TlsStream<TcpStream>, ConnectError> {
+        let name = ServerName::try_from(self.server_name.to_string())
+            .map_err(|error| self.error(None, Stage::Setup, error))?;
+        let tcp = match timeout(CONNECT_TIMEOUT, self.connect_tcp()).await {
+            Ok(tcp) => tcp?,
+            Err(_) => {
+                let reason = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
+                return Err(self.error(None, Stage::Connect, reason));
+            }
+        };
+        let local = tcp.local_addr().ok().map(|address| address.ip());
+        let handshake = TlsConnector::from(self.tls.clone()).connect(name, tcp);
+        match timeout(HANDSHAKE_TIMEOUT, handshake).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(self.error(local, Stage::Handshake, error)),
+            Err(_) => {
+                let reason = format!("no TLS answer within {} s", HANDSHAKE_TIMEOUT.as_secs());
+                Err(self.error(local, Stage::Handshake, reason))
+            }
+        }
+    }
+
+    /// Tries the host's addresses in their order.
+    async fn connect_tcp(&self) -> Result<TcpStream, ConnectError> {
+        let addresses = lookup_host(&*self.address).await.map_err(|error| {
+            let stage = if self.address.contains(':') { Stage::Resolve } else { Stage::Setup };
+            self.error(None, stage, error)
+        })?;
+        let mut failure = self.error(None, Stage::Resolve, "the name has no address");
+        for address in addresses {
+            match TcpStream::connect(address).await {
+                Ok(tcp) => {
+                    tcp.set_nodelay(true).map_err(|error| self.error(None, Stage::Connect, error))?;
+                    return Ok(tcp);
+                }
+                Err(error) => failure = self.error(source_towards(address), Stage::Connect, error),
+            }
+        }
+        Err(failure)
+    }
+}
+
+/// The address this machine would speak from; asks the routing table only,
+/// nothing is sent.
+fn source_towards(address: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr =
+        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = std::net::UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(address).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}

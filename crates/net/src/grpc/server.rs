@@ -1,0 +1,255 @@
+//! The server's side of [`grpc`](super).
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
+use tonic::{Request, Status};
+use tracing::{debug, warn};
+
+use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::Identity;
+
+/// How long calls in progress may go on after shutdown was asked for, before
+/// their connections are cut.
+pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+
+/// Handshakes in progress at once; further connections wait in the listen
+/// queue. 256 × a P-256 handshake of about 1 ms is a quarter second of work.
+const MAX_HANDSHAKES: usize = 256;
+/// Connections that stand but aren't served yet.
+const INCOMING_BOUND: usize = 64;
+/// Calls at once on one connection. A gateway sends all its agents' lookups
+/// over one; beyond this they wait at the sender.
+const MAX_CONCURRENT_CALLS: u32 = 4096;
+/// Pause after a failed accept: it is mostly "too many open files", which
+/// passes.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+
+/// Who is at the other end of a served connection.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// What its certificate says; none where it showed none.
+    pub identity: Option<Arc<Identity>>,
+    /// Its address as this end sees it.
+    pub address: SocketAddr,
+}
+
+/// Who made a request, as its certificate says.
+///
+/// # Errors
+/// UNAUTHENTICATED if it showed no certificate.
+pub fn caller<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
+    peer(request).and_then(|peer| peer.identity.clone()).ok_or_else(|| {
+        Status::unauthenticated("this call needs a certificate of the grid; run `isthmus join` first")
+    })
+}
+
+/// The other end of the connection a request came by, where it came by TLS.
+pub fn peer<T>(request: &Request<T>) -> Option<&Peer> {
+    request.extensions().get::<Peer>()
+}
+
+/// Does the server's part of a TLS handshake, within [`HANDSHAKE_TIMEOUT`].
+///
+/// # Errors
+/// If the handshake fails or takes too long.
+pub async fn accept(tcp: TcpStream, tls: Arc<ServerConfig>) -> io::Result<TlsStream<TcpStream>> {
+    tcp.set_nodelay(true)?;
+    timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(tls).accept(tcp)).await.unwrap_or_else(|_| {
+        let reason = format!("no TLS handshake within {} s", HANDSHAKE_TIMEOUT.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+    })
+}
+
+/// Serves gRPC on a listener until `shutdown`, then lets calls in progress end
+/// for [`SHUTDOWN_GRACE`] and cuts what is left. Connections that fail concern
+/// nobody else.
+///
+/// # Errors
+/// If the server itself fails.
+pub async fn serve(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    routes: Routes,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), tonic::transport::Error> {
+    let (streams_tx, streams_rx) = mpsc::channel(INCOMING_BOUND);
+    let stop = CancellationToken::new();
+    let _accepting = stop.clone().drop_guard();
+    tokio::spawn(stop.clone().run_until_cancelled_owned(accept_all(listener, tls, streams_tx)));
+    serve_streams(streams_rx, routes, async {
+        shutdown.await;
+        stop.cancel();
+    })
+    .await
+}
+
+/// Serves gRPC on TLS connections that somebody else accepted, until
+/// `shutdown` as in [`serve`]. The sender drops what can't be taken.
+///
+/// # Errors
+/// If the server itself fails.
+pub async fn serve_streams(
+    streams_rx: mpsc::Receiver<TlsStream<TcpStream>>,
+    routes: Routes,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), tonic::transport::Error> {
+    let stop = CancellationToken::new();
+    let cut = CancellationToken::new();
+    let _cut_on_return = cut.clone().drop_guard();
+    let incoming = ReceiverStream::new(streams_rx).filter_map(|stream| Io::new(stream, &cut));
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .max_concurrent_streams(MAX_CONCURRENT_CALLS)
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(Forever(incoming), stop.clone().cancelled_owned());
+    let ending = async {
+        shutdown.await;
+        stop.cancel();
+        sleep(SHUTDOWN_GRACE).await;
+    };
+    tokio::select! {
+        result = server => result,
+        () = ending => Ok(()),
+    }
+}
+
+/// A stream that doesn't end the server when its sender goes away first.
+struct Forever<S>(S);
+
+impl<S: Stream + Unpin> Stream for Forever<S> {
+    type Item = Result<S::Item, io::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match Pin::new(&mut self.0).poll_next(cx) {
+            Poll::Ready(Some(item)) => Poll::Ready(Some(Ok(item))),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+async fn accept_all(
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+    streams_tx: mpsc::Sender<TlsStream<TcpStream>>,
+) {
+    let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    loop {
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let (tcp, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!(%error, "cannot accept a connection");
+                sleep(ACCEPT_BACKOFF).await;
+                continue;
+            }
+        };
+        let (tls, streams_tx) = (tls.clone(), streams_tx.clone());
+        tokio::spawn(async move {
+            let result = accept(tcp, tls).await;
+            drop(slot);
+            match result {
+                // Fails only while the server shuts down.
+                Ok(stream) => drop(streams_tx.send(stream).await),
+                Err(error) => debug!(%address, %error, "connection refused"),
+            }
+        });
+    }
+}
+
+/// One served connection.
+struct Io {
+    stream: TlsStream<TcpStream>,
+    peer: Peer,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Io {
+    /// None for a certificate that TLS lets pass but names nobody.
+    fn new(stream: TlsStream<TcpStream>, cut: &CancellationToken) -> Option<Self> {
+        let (tcp, session) = stream.get_ref();
+        let address = tcp.peer_addr().ok()?;
+        let identity = match session.peer_certificates().and_then(|chain| chain.first()) {
+            None => None,
+            Some(certificate) => match Identity::from_certificate(certificate) {
+                Ok(identity) => Some(Arc::new(identity)),
+                Err(error) => {
+                    warn!(%address, %error, "connection refused");
+                    return None;
+                }
+            },
+        };
+        Some(Self { stream, peer: Peer { identity, address }, cut: Box::pin(cut.clone().cancelled_owned()) })
+    }
+
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.cut.as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the service has ended")),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl Connected for Io {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

@@ -1,0 +1,356 @@
+//! Who somebody is, and how a certificate says it.
+//!
+//! A certificate of the grid carries exactly two subject alternative names
+//! (RFC 5280 section 4.2.1.6): a DNS name, by which TLS clients check that they
+//! reached whom they meant, and a URI `isthmus:///ROLE/SITE/NAME/OWNER` with
+//! empty parts where they don't apply, which is what authorisation reads.
+//!
+//! | role | DNS name | URI |
+//! |---|---|---|
+//! | broker | `broker` | `isthmus:///broker//broker/` |
+//! | gateway | `gateway.alpha` | `isthmus:///gateway/alpha/gateway/` |
+//! | agent | `n1.alpha` | `isthmus:///agent/alpha/n1/anna` |
+//! | relay | `r1.relay` | `isthmus:///relay//r1/` |
+//! | admin | `admin` | `isthmus:///admin//admin/` |
+
+use std::fmt;
+use std::str::FromStr;
+
+use isthmus_wire::{GridName, Label};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+/// What a certificate's holder may be to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The rendezvous service of the grid.
+    Broker,
+    /// The service on a site's front-end.
+    Gateway,
+    /// The service on a node.
+    Agent,
+    /// A service that joins two outgoing connections.
+    Relay,
+    /// A person who runs the grid.
+    Admin,
+}
+
+impl Role {
+    /// Every role, in the order of their documentation.
+    pub const ALL: [Self; 5] = [Self::Broker, Self::Gateway, Self::Agent, Self::Relay, Self::Admin];
+
+    /// The role as it stands in certificates and configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Broker => "broker",
+            Self::Gateway => "gateway",
+            Self::Agent => "agent",
+            Self::Relay => "relay",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Role {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        Self::ALL
+            .into_iter()
+            .find(|role| role.as_str() == text)
+            .ok_or_else(|| IdentityError::UnknownRole(text.to_owned()))
+    }
+}
+
+/// A user name as the operating system has it: 1 to 64 letters, digits, dots,
+/// underscores and hyphens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner(String);
+
+impl Owner {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl FromStr for Owner {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        if (1..=64).contains(&text.len()) && text.bytes().all(allowed) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(IdentityError::Owner(text.to_owned()))
+        }
+    }
+}
+
+/// Why something is no identity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// No such role.
+    #[error("unknown role {0:?}: expected broker, gateway, agent, relay or admin")]
+    UnknownRole(String),
+    /// A name that services have for themselves.
+    #[error("the name {0:?} is reserved: choose another one")]
+    Reserved(Label),
+    /// Not a user name.
+    #[error("{0:?} is not a user name: use 1 to 64 letters, digits, dots, underscores and hyphens")]
+    Owner(String),
+    /// A part that this role needs, or may not have.
+    #[error("{0}")]
+    Parts(String),
+    /// The certificate can't be read or wasn't made for a grid.
+    #[error("not a certificate of a grid: {0}")]
+    Certificate(String),
+}
+
+/// Who somebody is. Only combinations that make sense can be built.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Identity {
+    role: Role,
+    site: Option<Label>,
+    name: Label,
+    owner: Option<Owner>,
+}
+
+impl Identity {
+    /// Puts an identity together.
+    ///
+    /// `name` is required for agents and relays, and may be left out for the
+    /// others, whose name is their role.
+    ///
+    /// # Errors
+    /// If a part is missing, superfluous or reserved.
+    pub fn new(
+        role: Role,
+        site: Option<Label>,
+        name: Option<Label>,
+        owner: Option<Owner>,
+    ) -> Result<Self, IdentityError> {
+        let parts = |text: &str| IdentityError::Parts(text.to_owned());
+        match (role, &site) {
+            (Role::Gateway | Role::Agent, None) => return Err(parts("a gateway or an agent needs a site")),
+            (Role::Broker | Role::Relay | Role::Admin, Some(_)) => {
+                return Err(IdentityError::Parts(format!("the role {role} belongs to no site")));
+            }
+            (Role::Gateway | Role::Agent, Some(site)) if is_reserved(site) => {
+                return Err(IdentityError::Reserved(site.clone()));
+            }
+            _ => {}
+        }
+        let name = match (role, name) {
+            (Role::Agent | Role::Relay, None) => {
+                return Err(IdentityError::Parts(format!("the role {role} needs a name")));
+            }
+            (Role::Agent | Role::Relay, Some(name)) if is_reserved(&name) => {
+                return Err(IdentityError::Reserved(name));
+            }
+            (Role::Agent | Role::Relay, Some(name)) => name,
+            (Role::Broker | Role::Gateway | Role::Admin, name) => {
+                let own: Label =
+                    role.as_str().parse().map_err(|_| IdentityError::UnknownRole(role.to_string()))?;
+                if name.as_ref().is_some_and(|name| *name != own) {
+                    return Err(IdentityError::Parts(format!("a {role} has no name of its own")));
+                }
+                own
+            }
+        };
+        Ok(Self { role, site, name, owner })
+    }
+
+    /// The role.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The site, of gateways and agents.
+    pub fn site(&self) -> Option<&Label> {
+        self.site.as_ref()
+    }
+
+    /// The name, within the site where there is one.
+    pub fn name(&self) -> &Label {
+        &self.name
+    }
+
+    /// The user who may start processes there, where the token named one.
+    pub fn owner(&self) -> Option<&Owner> {
+        self.owner.as_ref()
+    }
+
+    /// The grid name `node.site`, of agents.
+    pub fn grid_name(&self) -> Option<GridName> {
+        match (self.role, &self.site) {
+            (Role::Agent, Some(site)) => Some(GridName { node: self.name.clone(), site: site.clone() }),
+            _ => None,
+        }
+    }
+
+    /// The DNS name by which TLS clients know it.
+    pub fn server_name(&self) -> String {
+        match (self.role, &self.site) {
+            (Role::Relay, _) => format!("{}.{}", self.name, Role::Relay),
+            (_, Some(site)) => format!("{}.{site}", self.name),
+            (_, None) => self.name.to_string(),
+        }
+    }
+
+    /// The URI by which authorisation knows it.
+    pub fn uri(&self) -> String {
+        let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
+        format!(
+            "{URI_PREFIX}{}/{}/{}/{}",
+            self.role,
+            text(self.site.as_ref().map(Label::as_str)),
+            self.name,
+            text(self.owner.as_ref().map(Owner::as_str)),
+        )
+    }
+
+    /// Reads [`Identity::uri`].
+    ///
+    /// # Errors
+    /// If it is anything else.
+    pub fn from_uri(uri: &str) -> Result<Self, IdentityError> {
+        let wrong = || IdentityError::Certificate(format!("its URI name is {uri:?}"));
+        let parts = uri.strip_prefix(URI_PREFIX).ok_or_else(wrong)?;
+        let parts: Vec<&str> = parts.split('/').collect();
+        let [role, site, name, owner] = parts[..] else { return Err(wrong()) };
+        let label =
+            |text: &str| (!text.is_empty()).then(|| text.parse::<Label>()).transpose().map_err(|_| wrong());
+        let owner = (!owner.is_empty()).then(|| owner.parse::<Owner>()).transpose()?;
+        Self::new(role.parse()?, label(site)?, label(name)?, owner)
+    }
+
+    /// Reads a certificate in DER. It must have been verified before, as TLS
+    /// does: this checks no signature.
+    ///
+    /// # Errors
+    /// If it has other names than a certificate of a grid.
+    pub fn from_certificate(der: &[u8]) -> Result<Self, IdentityError> {
+        let wrong = |reason: &str| IdentityError::Certificate(reason.to_owned());
+        let (_, certificate) = X509Certificate::from_der(der).map_err(|_| wrong("it can't be parsed"))?;
+        let names = certificate
+            .subject_alternative_name()
+            .map_err(|_| wrong("its alternative names can't be parsed"))?
+            .ok_or_else(|| wrong("it has no alternative names"))?;
+        let [GeneralName::DNSName(dns), GeneralName::URI(uri)] = names.value.general_names[..] else {
+            return Err(wrong("it has other alternative names than one DNS name and one URI"));
+        };
+        let identity = Self::from_uri(uri)?;
+        if identity.server_name() == dns {
+            Ok(identity)
+        } else {
+            Err(IdentityError::Certificate(format!("its names disagree: {dns} and {uri}")))
+        }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.role {
+            Role::Broker | Role::Admin => f.pad(self.role.as_str()),
+            Role::Gateway | Role::Agent | Role::Relay => {
+                f.pad(&format!("{} {}", self.role, self.server_name()))
+            }
+        }
+    }
+}
+
+const URI_PREFIX: &str = "isthmus:///";
+
+/// Whether a name belongs to services: no node, relay or site may have it.
+fn is_reserved(name: &Label) -> bool {
+    Role::ALL.iter().any(|role| *role != Role::Agent && role.as_str() == name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn build(role: &str, site: &str, name: &str, owner: &str) -> Result<Identity, IdentityError> {
+        let label = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
+        let owner = (!owner.is_empty()).then(|| owner.parse().unwrap());
+        Identity::new(role.parse()?, label(site), label(name), owner)
+    }
+
+    #[test]
+    fn names_of_every_role() {
+        for ((role, site, name, owner), server_name, uri) in [
+            (("broker", "", "", ""), "broker", "isthmus:///broker//broker/"),
+            (("gateway", "alpha", "", ""), "gateway.alpha", "isthmus:///gateway/alpha/gateway/"),
+            (("agent", "alpha", "n1", "anna_b"), "n1.alpha", "isthmus:///agent/alpha/n1/anna_b"),
+            (("agent", "alpha", "n1", ""), "n1.alpha", "isthmus:///agent/alpha/n1/"),
+            (("relay", "", "r1", ""), "r1.relay", "isthmus:///relay//r1/"),
+            (("admin", "", "", "anna"), "admin", "isthmus:///admin//admin/anna"),
+        ] {
+            let identity = build(role, site, name, owner).unwrap();
+            assert_eq!(identity.server_name(), server_name);
+            assert_eq!(identity.uri(), uri);
+            assert_eq!(Identity::from_uri(uri), Ok(identity));
+        }
+    }
+
+    #[test]
+    fn what_is_no_identity() {
+        for (role, site, name) in [
+            ("agent", "", "n1"),
+            ("agent", "alpha", ""),
+            ("agent", "alpha", "gateway"),
+            ("agent", "alpha", "relay"),
+            ("agent", "relay", "n1"),
+            ("gateway", "", ""),
+            ("gateway", "broker", ""),
+            ("gateway", "alpha", "n1"),
+            ("relay", "", ""),
+            ("relay", "", "broker"),
+            ("relay", "alpha", "r1"),
+            ("broker", "alpha", ""),
+            ("root", "", ""),
+        ] {
+            assert!(build(role, site, name, "").is_err(), "{role} {site} {name}");
+        }
+        for uri in [
+            "",
+            "isthmus:///",
+            "isthmus:///admin//admin",
+            "isthmus:///admin//admin//",
+            "http:///admin//admin/",
+        ] {
+            assert!(Identity::from_uri(uri).is_err(), "{uri}");
+        }
+        for owner in ["", "a b", "a/b", &"x".repeat(65)] {
+            assert!(owner.parse::<Owner>().is_err(), "{owner}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_identity_or_none_without_panic(uri in "(isthmus:///)?[a-z./]{0,40}") {
+            if let Ok(identity) = Identity::from_uri(&uri) {
+                prop_assert_eq!(Identity::from_uri(&identity.uri()), Ok(identity));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_certificate_or_none_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Identity::from_certificate(&bytes);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What isthmus needs of the network and of cryptography.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`identity`] | who somebody is: role, site, name, owner, as certificates say it |
+//! | [`authority`] | the grid's certificate authority |
+//! | [`token`] | join tokens: the right to one certificate |
+//! | [`credentials`] | a service's own certificate and key, and TLS configurations made of them |
+//! | [`contact`] | plans and policies between wire form and decisions |
+//! | [`files`] | secrets on disk |
+//! | [`mac`] | message authentication, random values |
+//! | [`dial`] | how one socket between two parties is opened |
+//! | [`handover`] | handing a socket to another process |
+//! | [`loopback`] | a program's end of a connection that an agent carries |
+//! | [`grpc`] | gRPC over mutual TLS: connecting, serving, and who called |
+#![forbid(unsafe_code)]
+
+pub mod authority;
+pub mod contact;
+pub mod credentials;
+pub mod dial;
+pub mod files;
+pub mod grpc;
+pub mod handover;
+pub mod identity;
+pub mod loopback;
+pub mod mac;
+pub mod token;
+
+pub use authority::Authority;
+pub use credentials::Credentials;
+pub use identity::{Identity, Owner, Role};

@@ -1,0 +1,182 @@
+//! The relay's port: takes connections and their tickets, and hands pairs to
+//! the data plane.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use isthmus_net::mac::Secret;
+use isthmus_wire::ticket::TICKET_LEN;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
+use crate::plane::Plane;
+
+/// Pause after a failed accept: descriptors have run out, most likely, and
+/// asking again at once would only burn the processor.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bounds of what strangers can make the relay hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Connections that may be in the middle of showing their ticket. One more
+    /// drops the oldest of them: an honest one takes a round trip.
+    pub handshakes: usize,
+    /// How long a connection may take to show its ticket.
+    pub handshake_deadline: Duration,
+    /// Bounds of those who have shown a ticket.
+    pub matching: Bounds,
+}
+
+impl Default for Limits {
+    /// 1,024 handshakes of at most 10 s.
+    fn default() -> Self {
+        Self {
+            handshakes: 1024,
+            handshake_deadline: Duration::from_secs(10),
+            matching: Bounds::default(),
+        }
+    }
+}
+
+/// A connection that has shown a ticket, or waits for its other side.
+#[derive(Debug)]
+struct Guest {
+    stream: TcpStream,
+    peer: SocketAddr,
+}
+
+/// Serves the port until `shutdown`, verifying tickets with the latest key of
+/// `keys`.
+pub async fn serve(
+    listener: TcpListener,
+    limits: Limits,
+    mut keys: watch::Receiver<Option<Secret>>,
+    plane: Arc<Plane>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let mut shutdown = pin!(shutdown);
+    let mut matcher = Matcher::new(limits.matching);
+    let mut handshakes = JoinSet::new();
+    let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
+    let mut key_may_come = true;
+    if let Some(key) = keys.borrow_and_update().clone() {
+        matcher.set_key(key, now());
+    }
+    loop {
+        let deadline = matcher.next_deadline();
+        tokio::select! {
+            () = &mut shutdown => return,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    make_room(&mut oldest_first, &handshakes, limits.handshakes);
+                    let guest = Guest { stream, peer };
+                    oldest_first.push_back(handshakes.spawn(handshake(guest, limits.handshake_deadline)));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(shown) = handshakes.join_next(), if !handshakes.is_empty() => {
+                // The outer error: dropped to make room.
+                if let Ok(Some((ticket, guest))) = shown {
+                    admit(&mut matcher, &ticket, guest, &plane);
+                }
+            }
+            changed = keys.changed(), if key_may_come => {
+                key_may_come = changed.is_ok();
+                if let Some(key) = keys.borrow_and_update().clone() {
+                    matcher.set_key(key, now());
+                }
+            }
+            () = sleep_until(deadline), if deadline.is_some() => {
+                for (connection, side, guest) in matcher.expire(now()) {
+                    tracing::info!(%connection, ?side, "the other side never came");
+                    tracing::debug!(%connection, peer = %guest.peer, "closed");
+                }
+            }
+        }
+    }
+}
+
+/// Drops the oldest unfinished handshake if there are too many.
+fn make_room<T: 'static>(oldest_first: &mut VecDeque<AbortHandle>, handshakes: &JoinSet<T>, limit: usize) {
+    let full = handshakes.len() >= limit;
+    while let Some(oldest) = oldest_first.front() {
+        let finished = oldest.is_finished();
+        if !finished && !full {
+            return;
+        }
+        if !finished {
+            tracing::debug!(limit, "too many connections without a ticket: the oldest was dropped");
+            oldest.abort();
+        }
+        oldest_first.pop_front();
+        if !finished {
+            return;
+        }
+    }
+}
+
+/// Reads the ticket and not a byte more: what follows is the program's.
+async fn handshake(mut guest: Guest, deadline: Duration) -> Option<([u8; TICKET_LEN], Guest)> {
+    let mut ticket = [0; TICKET_LEN];
+    let outcome = tokio::time::timeout(deadline, guest.stream.read_exact(&mut ticket)).await;
+    match outcome {
+        Ok(Ok(_)) => Some((ticket, guest)),
+        Ok(Err(error)) => {
+            tracing::debug!(peer = %guest.peer, %error, "ended before its ticket");
+            None
+        }
+        Err(_) => {
+            tracing::debug!(peer = %guest.peer, ?deadline, "showed no ticket in time");
+            None
+        }
+    }
+}
+
+fn admit(matcher: &mut Matcher<Guest>, ticket: &[u8; TICKET_LEN], guest: Guest, plane: &Plane) {
+    match matcher.admit(ticket, guest, now()) {
+        Admission::Waits => {}
+        Admission::Paired { connection, initiator, acceptor } => {
+            tracing::debug!(%connection, initiator = %initiator.peer, acceptor = %acceptor.peer, "joined");
+            if let Err(error) = join(plane, initiator, acceptor) {
+                tracing::warn!(%connection, %error, "cannot join a pair");
+            }
+        }
+        Admission::Refused { reason, guest } => match reason {
+            // Whoever runs the relay must know of these; the ticket is genuine.
+            Refusal::Expired { .. } | Refusal::Full { .. } => {
+                tracing::warn!(%reason, "connection refused");
+            }
+            Refusal::Malformed(_) | Refusal::NoKey | Refusal::WrongKey | Refusal::Used => {
+                tracing::debug!(peer = %guest.peer, %reason, "connection refused");
+            }
+        },
+    }
+}
+
+fn join(plane: &Plane, initiator: Guest, acceptor: Guest) -> io::Result<()> {
+    plane.join(initiator.stream.into_std()?, acceptor.stream.into_std()?)
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    if let Some(deadline) = deadline {
+        tokio::time::sleep_until(deadline.into()).await;
+    }
+}
+
+/// Both clocks. The monotonic one is tokio's, so that tests can move it.
+fn now() -> Now {
+    Now {
+        instant: tokio::time::Instant::now().into_std(),
+        unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+    }
+}

@@ -1,0 +1,164 @@
+//! The relay's attachment to the broker: makes itself known, gets the key of
+//! tickets, reports what it carried. Joined connections don't notice whether it
+//! stands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_net::Credentials;
+use isthmus_net::grpc::{self, ConnectError};
+use isthmus_net::mac::Secret;
+use isthmus_wire::proto::registry_client::RegistryClient;
+use isthmus_wire::proto::{AttachDown, AttachUp, RelayReport, RelayUp, attach_down, attach_up};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use crate::plane::{Plane, Totals};
+
+/// Longest wait for the broker's answer to a new attachment.
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+/// How often the broker is told what was carried, if that has changed.
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
+/// Pauses between attempts to attach: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// Messages to the broker that may be under way: one greeting and one report,
+/// as no report is made before the last was taken.
+const UP_BOUND: usize = 2;
+
+/// Why there is no attachment.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("the broker at {address} refused: {reason}")]
+    Refused { address: String, reason: String },
+    #[error("the attachment to the broker at {address} broke: {reason}")]
+    Broke { address: String, reason: String },
+}
+
+/// The relay as the broker shall know it.
+pub(crate) struct Attachment {
+    pub(crate) credentials: Credentials,
+    /// Where agents reach the relay.
+    pub(crate) address: String,
+    pub(crate) plane: Arc<Plane>,
+    pub(crate) keys_tx: watch::Sender<Option<Secret>>,
+}
+
+impl Attachment {
+    /// Attaches, again and again.
+    pub(crate) async fn keep(self) {
+        let mut pause = PAUSES.0;
+        loop {
+            let mut attached = false;
+            let lost = match self.attach().await {
+                Ok(down) => {
+                    attached = true;
+                    self.stay(down).await
+                }
+                Err(lost) => lost,
+            };
+            pause = if attached { PAUSES.0 } else { pause };
+            tracing::warn!(reason = %lost, retry_in = ?pause, "not attached to the broker");
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// Attaches and takes the key.
+    async fn attach(&self) -> Result<Session, Lost> {
+        let channel = grpc::connect(self.credentials.upstream(), "broker", &self.credentials).await?;
+        let (up_tx, up_rx) = mpsc::channel(UP_BOUND);
+        let greeting = RelayUp {
+            name: self.credentials.identity().name().to_string(),
+            address: self.address.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        // The receiver is at hand and the channel empty.
+        let _ = up_tx.try_send(AttachUp { kind: Some(attach_up::Kind::RelayUp(greeting)) });
+        let answer = async {
+            let mut client = RegistryClient::new(channel);
+            let mut down = client.attach(ReceiverStream::new(up_rx)).await?.into_inner();
+            let first = down.message().await?;
+            Ok::<_, Status>((down, first))
+        };
+        let (down, first) = match timeout(ANSWER_DEADLINE, answer).await {
+            Ok(answer) => answer.map_err(|status| self.broke(grpc::reason(&status)))?,
+            Err(_) => return Err(self.broke(format!("no answer within {} s", ANSWER_DEADLINE.as_secs()))),
+        };
+        self.on_message(first)?;
+        tracing::info!(broker = self.credentials.upstream(), address = %self.address, "attached to the broker");
+        Ok(Session { up_tx, down })
+    }
+
+    /// Listens and reports until the attachment is lost.
+    async fn stay(&self, mut session: Session) -> Lost {
+        let mut reported = Totals::default();
+        let mut ticks = interval(REPORT_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                message = session.down.message() => {
+                    let outcome = match message {
+                        Ok(message) => self.on_message(message),
+                        Err(status) => Err(self.broke(grpc::reason(&status))),
+                    };
+                    if let Err(lost) = outcome {
+                        return lost;
+                    }
+                }
+                _ = ticks.tick() => {
+                    let totals = self.plane.totals();
+                    let RelayReport { connections, bytes } = report(totals);
+                    let changed = report(reported) != RelayReport { connections, bytes };
+                    let message = attach_up::Kind::RelayReport(RelayReport { connections, bytes });
+                    // Full: the broker doesn't keep up, and the next one says all.
+                    if changed && session.up_tx.try_send(AttachUp { kind: Some(message) }).is_ok() {
+                        reported = totals;
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_message(&self, message: Option<AttachDown>) -> Result<(), Lost> {
+        let Some(AttachDown { kind }) = message else {
+            return Err(self.broke("it ended the attachment"));
+        };
+        match kind {
+            Some(attach_down::Kind::RelayKey(message)) => {
+                let key = Secret::from_slice(&message.key)
+                    .ok_or_else(|| self.broke(format!("its key has {} bytes, not 32", message.key.len())))?;
+                self.keys_tx.send_replace(Some(key));
+                Ok(())
+            }
+            Some(attach_down::Kind::Refusal(refusal)) => {
+                Err(Lost::Refused { address: self.credentials.upstream().to_owned(), reason: refusal.reason })
+            }
+            Some(
+                attach_down::Kind::Welcome(_)
+                | attach_down::Kind::Dial(_)
+                | attach_down::Kind::ContactChanged(_),
+            )
+            | None => Err(self.broke("it sent a message that is none for a relay")),
+        }
+    }
+
+    fn broke(&self, reason: impl Into<String>) -> Lost {
+        Lost::Broke { address: self.credentials.upstream().to_owned(), reason: reason.into() }
+    }
+}
+
+/// A standing attachment.
+struct Session {
+    /// relay --AttachUp--> broker
+    up_tx: mpsc::Sender<AttachUp>,
+    /// relay <--AttachDown-- broker
+    down: Streaming<AttachDown>,
+}
+
+fn report(totals: Totals) -> RelayReport {
+    RelayReport { connections: totals.connections, bytes: totals.bytes }
+}

@@ -1,0 +1,24 @@
+//! The relay: a publicly reachable service that joins two outgoing connections
+//! by their connection id. It sees what the agents let it see, ciphertext
+//! between sites that don't trust each other, and copies it without user space.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`matcher`] | decides: tickets in, pairs out, no I/O |
+//! | [`admission`] | the port: takes connections and their tickets |
+//! | [`plane`] | the data plane: worker threads that carry the bytes |
+//! | `control` | the attachment to the broker |
+//! | `service` | all of it together: [`run`] |
+
+#![forbid(unsafe_code)]
+
+pub mod admission;
+mod control;
+mod flow;
+pub mod matcher;
+mod pipe;
+pub mod plane;
+mod service;
+mod worker;
+
+pub use service::{Config, RelayError, run};

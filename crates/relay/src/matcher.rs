@@ -1,0 +1,262 @@
+//! Which two connections belong together: tickets in, pairs out. Does no I/O
+//! and reads no clock.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use isthmus_net::mac::Secret;
+use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
+use isthmus_wire::{ConnectionId, DecodeError};
+
+/// For how long tickets of the former key are still taken after the broker
+/// sent a new one: twice the minute for which a ticket is good.
+const KEY_OVERLAP: Duration = Duration::from_secs(120);
+
+/// A moment on both clocks: deadlines are measured on the one that never
+/// jumps, a ticket's expiry is a date.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// The monotonic clock.
+    pub instant: Instant,
+    /// Seconds since 1970-01-01 UTC.
+    pub unix_seconds: u64,
+}
+
+/// Bounds of a [`Matcher`].
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Sides that may wait at once for their other side.
+    pub waiting: usize,
+    /// How long a side waits for the other.
+    pub patience: Duration,
+    /// Connection ids remembered at once, the waiting ones included. A used one
+    /// is remembered until its tickets have expired, which takes a minute: this
+    /// is the number of connections that can be opened per minute.
+    pub remembered: usize,
+}
+
+impl Default for Bounds {
+    /// 4,096 waiting (a job of 64 nodes with every pair joined at once) for 20 s
+    /// each; a million ids take some 100 MB.
+    fn default() -> Self {
+        Self { waiting: 4096, patience: Duration::from_secs(20), remembered: 1 << 20 }
+    }
+}
+
+/// Why a ticket opens nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Not a ticket at all.
+    #[error(transparent)]
+    Malformed(#[from] DecodeError),
+    /// The relay never was attached to its broker.
+    #[error("the broker has sent no ticket key yet")]
+    NoKey,
+    /// Made up, or meant for another relay.
+    #[error("the ticket is not signed with this relay's key")]
+    WrongKey,
+    /// Too late, or the clocks of broker and relay differ.
+    #[error("the ticket expired {seconds_ago} s ago by this relay's clock")]
+    Expired {
+        /// Seconds since it expired.
+        seconds_ago: u64,
+    },
+    /// This side came already, or its other side has waited in vain.
+    #[error("the ticket was used before")]
+    Used,
+    /// No room for another waiting side.
+    #[error("{waiting} connections wait for their other side already")]
+    Full {
+        /// How many wait.
+        waiting: usize,
+    },
+}
+
+/// What became of somebody who showed a ticket.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admission<T> {
+    /// Kept until the other side comes.
+    Waits,
+    /// Both sides are there.
+    Paired {
+        /// Their connection.
+        connection: ConnectionId,
+        /// Who showed the initiator's ticket.
+        initiator: T,
+        /// Who showed the acceptor's ticket.
+        acceptor: T,
+    },
+    /// Sent away.
+    Refused {
+        /// Why.
+        reason: Refusal,
+        /// Who.
+        guest: T,
+    },
+}
+
+/// Matches guests (connections, in the relay) by the tickets that they show.
+///
+/// [`set_key`](Self::set_key) and [`admit`](Self::admit) are inputs;
+/// [`expire`](Self::expire) must be called when
+/// [`next_deadline`](Self::next_deadline) has come and hands back those whose
+/// other side never came.
+#[derive(Debug)]
+pub struct Matcher<T> {
+    bounds: Bounds,
+    key: Option<Secret>,
+    former_key: Option<(Secret, Instant)>,
+    connections: HashMap<ConnectionId, State<T>>,
+    waiting: usize,
+    /// Deadlines of the waiting, in the order in which they came, which is that
+    /// of the deadlines; may hold some that wait no more.
+    deadlines: VecDeque<(Instant, ConnectionId)>,
+    /// Used connections by the second in which their tickets expire.
+    used: BTreeSet<(u64, ConnectionId)>,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    Waiting { side: Side, deadline: Instant, expiry: u64, guest: T },
+    Used,
+}
+
+impl<T> State<T> {
+    fn waits_until(&self, at: Instant) -> bool {
+        matches!(self, Self::Waiting { deadline, .. } if *deadline == at)
+    }
+}
+
+impl<T> Matcher<T> {
+    /// One that refuses everybody until it has a key.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            key: None,
+            former_key: None,
+            connections: HashMap::new(),
+            waiting: 0,
+            deadlines: VecDeque::new(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// Takes the key that the broker signs tickets with. Tickets of the former
+    /// one are good a while longer: they are on their way.
+    pub fn set_key(&mut self, key: Secret, now: Now) {
+        if self.key.as_ref().is_some_and(|current| current.expose() == key.expose()) {
+            return;
+        }
+        self.former_key = self.key.take().map(|former| (former, now.instant + KEY_OVERLAP));
+        self.key = Some(key);
+    }
+
+    /// Takes in a guest and the ticket it showed.
+    pub fn admit(&mut self, ticket: &[u8; TICKET_LEN], guest: T, now: Now) -> Admission<T> {
+        self.forget_expired(now);
+        let ticket = match self.verify(ticket, now) {
+            Ok(ticket) => ticket,
+            Err(reason) => return Admission::Refused { reason, guest },
+        };
+        let full = self.waiting >= self.bounds.waiting || self.connections.len() >= self.bounds.remembered;
+        match self.connections.entry(ticket.connection) {
+            Entry::Vacant(_) if full => {
+                Admission::Refused { reason: Refusal::Full { waiting: self.waiting }, guest }
+            }
+            Entry::Vacant(vacant) => {
+                let deadline = now.instant + self.bounds.patience;
+                vacant.insert(State::Waiting {
+                    side: ticket.side,
+                    deadline,
+                    expiry: ticket.expiry_unix_seconds,
+                    guest,
+                });
+                self.waiting += 1;
+                self.deadlines.push_back((deadline, ticket.connection));
+                Admission::Waits
+            }
+            Entry::Occupied(mut occupied) => match occupied.get() {
+                State::Waiting { side, .. } if *side == ticket.side.other() => {
+                    let State::Waiting { expiry, guest: first, .. } = occupied.insert(State::Used) else {
+                        return Admission::Refused { reason: Refusal::Used, guest };
+                    };
+                    self.waiting -= 1;
+                    self.used.insert((expiry.max(ticket.expiry_unix_seconds), ticket.connection));
+                    let (initiator, acceptor) = match ticket.side {
+                        Side::Initiator => (guest, first),
+                        Side::Acceptor => (first, guest),
+                    };
+                    Admission::Paired { connection: ticket.connection, initiator, acceptor }
+                }
+                State::Waiting { .. } | State::Used => {
+                    Admission::Refused { reason: Refusal::Used, guest }
+                }
+            },
+        }
+    }
+
+    /// Hands back those who have waited too long. Their connection is used up:
+    /// an other side that comes later is sent away at once.
+    pub fn expire(&mut self, now: Now) -> Vec<(ConnectionId, Side, T)> {
+        let mut gone = Vec::new();
+        while let Some((deadline, connection)) = self.deadlines.front().copied() {
+            let state = self.connections.get_mut(&connection);
+            // Not waiting any more, or somebody else under the same id.
+            let Some(state) = state.filter(|state| state.waits_until(deadline)) else {
+                self.deadlines.pop_front();
+                continue;
+            };
+            if deadline > now.instant {
+                break;
+            }
+            self.deadlines.pop_front();
+            if let State::Waiting { side, expiry, guest, .. } = std::mem::replace(state, State::Used) {
+                self.waiting -= 1;
+                self.used.insert((expiry, connection));
+                gone.push((connection, side, guest));
+            }
+        }
+        self.forget_expired(now);
+        gone
+    }
+
+    /// When [`expire`](Self::expire) has something to do, at the earliest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadlines.front().map(|(deadline, _)| *deadline)
+    }
+
+    /// How many wait for their other side.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    fn verify(&self, bytes: &[u8; TICKET_LEN], now: Now) -> Result<Ticket, Refusal> {
+        let (ticket, mac) = Ticket::decode(bytes)?;
+        let key = self.key.as_ref().ok_or(Refusal::NoKey)?;
+        let former = self.former_key.as_ref().filter(|(_, until)| now.instant < *until).map(|(key, _)| key);
+        let signed = ticket.signed_bytes();
+        if !std::iter::once(key).chain(former).any(|key| key.verify(&signed, &mac)) {
+            return Err(Refusal::WrongKey);
+        }
+        if ticket.expiry_unix_seconds <= now.unix_seconds {
+            return Err(Refusal::Expired { seconds_ago: now.unix_seconds - ticket.expiry_unix_seconds });
+        }
+        Ok(ticket)
+    }
+
+    /// Drops what can't be shown again because it has expired.
+    fn forget_expired(&mut self, now: Now) {
+        while let Some((expiry, connection)) = self.used.first().copied() {
+            if expiry > now.unix_seconds {
+                break;
+            }
+            self.used.pop_first();
+            self.connections.remove(&connection);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "matcher_tests.rs"]
+mod tests;

@@ -1,0 +1,285 @@
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const KEY: [u8; 32] = [1; 32];
+const FORMER: [u8; 32] = [2; 32];
+const STRANGE: [u8; 32] = [3; 32];
+/// The tests' time begins at this date.
+const EPOCH: u64 = 1_700_000_000;
+
+const BOUNDS: Bounds = Bounds { waiting: 2, patience: Duration::from_secs(20), remembered: 4 };
+
+/// A ticket for one side of connection `id`, good for `seconds` from the start.
+fn ticket(key: [u8; 32], id: u8, side: Side, seconds: u64) -> [u8; TICKET_LEN] {
+    let ticket = Ticket { connection: ConnectionId([id; 16]), side, expiry_unix_seconds: EPOCH + seconds };
+    Secret::new(key).seal_ticket(&ticket)
+}
+
+/// What happened, in a form that is short to write down.
+fn told(admission: Admission<u32>) -> String {
+    match admission {
+        Admission::Waits => "waits".into(),
+        Admission::Paired { initiator, acceptor, .. } => format!("pairs {initiator} with {acceptor}"),
+        Admission::Refused { reason, guest } => format!("refuses {guest}: {reason}"),
+    }
+}
+
+/// One matcher, its guests numbered in the order in which they come.
+struct Bench {
+    matcher: Matcher<u32>,
+    start: Instant,
+    guests: u32,
+}
+
+impl Bench {
+    fn new(bounds: Bounds) -> Self {
+        Self { matcher: Matcher::new(bounds), start: Instant::now(), guests: 0 }
+    }
+
+    fn at(&self, seconds: u64) -> Now {
+        Now { instant: self.start + Duration::from_secs(seconds), unix_seconds: EPOCH + seconds }
+    }
+
+    fn show(&mut self, seconds: u64, ticket: &[u8; TICKET_LEN]) -> String {
+        self.guests += 1;
+        told(self.matcher.admit(ticket, self.guests, self.at(seconds)))
+    }
+}
+
+enum Step {
+    Key([u8; 32]),
+    Show([u8; TICKET_LEN], &'static str),
+    Expire(&'static [u32]),
+}
+use Side::{Acceptor, Initiator};
+use Step::{Expire, Key, Show};
+
+#[test]
+fn admissions() {
+    let initiator = ticket(KEY, 1, Initiator, 60);
+    let acceptor = ticket(KEY, 1, Acceptor, 60);
+    let mut torn = initiator;
+    torn[30] ^= 1;
+    let used = "the ticket was used before";
+    // name, steps with the second in which they happen
+    let table: Vec<(&str, Vec<(u64, Step)>)> = vec![
+        (
+            "initiator first",
+            vec![(0, Key(KEY)), (0, Show(initiator, "waits")), (9, Show(acceptor, "pairs 1 with 2"))],
+        ),
+        (
+            "acceptor first",
+            vec![(0, Key(KEY)), (0, Show(acceptor, "waits")), (9, Show(initiator, "pairs 2 with 1"))],
+        ),
+        ("no key yet", vec![(0, Show(initiator, "refuses 1: the broker has sent no ticket key yet"))]),
+        (
+            "a stranger's ticket",
+            vec![
+                (0, Key(KEY)),
+                (
+                    0,
+                    Show(
+                        ticket(STRANGE, 1, Initiator, 60),
+                        "refuses 1: the ticket is not signed with this relay's key",
+                    ),
+                ),
+            ],
+        ),
+        (
+            "a torn ticket",
+            vec![
+                (0, Key(KEY)),
+                (0, Show(torn, "refuses 1: the ticket is not signed with this relay's key")),
+            ],
+        ),
+        (
+            "no ticket",
+            vec![(0, Key(KEY)), (0, Show([0; 64], "refuses 1: malformed ticket: starts with [00, 00, 00, 00]"))],
+        ),
+        (
+            "expired",
+            vec![
+                (0, Key(KEY)),
+                (60, Show(initiator, "refuses 1: the ticket expired 0 s ago by this relay's clock")),
+            ],
+        ),
+        (
+            "one side twice: the first goes on waiting",
+            vec![
+                (0, Key(KEY)),
+                (0, Show(initiator, "waits")),
+                (1, Show(initiator, "refuses 2: the ticket was used before")),
+                (2, Show(acceptor, "pairs 1 with 3")),
+            ],
+        ),
+        (
+            "used up",
+            vec![
+                (0, Key(KEY)),
+                (0, Show(initiator, "waits")),
+                (1, Show(acceptor, "pairs 1 with 2")),
+                (2, Show(initiator, "refuses 3: the ticket was used before")),
+                (59, Show(acceptor, "refuses 4: the ticket was used before")),
+                (61, Show(acceptor, "refuses 5: the ticket expired 1 s ago by this relay's clock")),
+            ],
+        ),
+        (
+            "the other side never comes",
+            vec![
+                (0, Key(KEY)),
+                (0, Show(initiator, "waits")),
+                (5, Show(ticket(KEY, 2, Acceptor, 60), "waits")),
+                (19, Expire(&[])),
+                (20, Expire(&[1])),
+                (21, Show(acceptor, "refuses 3: the ticket was used before")),
+                (25, Expire(&[2])),
+            ],
+        ),
+        (
+            "a pair that met is not handed back",
+            vec![
+                (0, Key(KEY)),
+                (0, Show(initiator, "waits")),
+                (1, Show(acceptor, "pairs 1 with 2")),
+                (30, Expire(&[])),
+            ],
+        ),
+        (
+            "no room: those who complete a pair still get in",
+            vec![
+                (0, Key(KEY)),
+                (0, Show(initiator, "waits")),
+                (0, Show(ticket(KEY, 2, Initiator, 60), "waits")),
+                (
+                    0,
+                    Show(
+                        ticket(KEY, 3, Initiator, 60),
+                        "refuses 3: 2 connections wait for their other side already",
+                    ),
+                ),
+                (1, Show(acceptor, "pairs 1 with 4")),
+                (1, Show(ticket(KEY, 3, Initiator, 60), "waits")),
+            ],
+        ),
+        (
+            "a new key: tickets of the former one are good a while longer",
+            vec![
+                (0, Key(FORMER)),
+                (0, Show(ticket(FORMER, 1, Initiator, 600), "waits")),
+                (0, Key(KEY)),
+                (0, Key(KEY)),
+                (1, Show(ticket(FORMER, 1, Acceptor, 600), "pairs 1 with 2")),
+                (1, Show(initiator, "refuses 3: the ticket was used before")),
+                (
+                    120,
+                    Show(
+                        ticket(FORMER, 2, Acceptor, 600),
+                        "refuses 4: the ticket is not signed with this relay's key",
+                    ),
+                ),
+            ],
+        ),
+    ];
+    assert_eq!(used, Refusal::Used.to_string());
+    for (name, steps) in table {
+        let mut bench = Bench::new(BOUNDS);
+        for (seconds, step) in steps {
+            match step {
+                Key(key) => bench.matcher.set_key(Secret::new(key), bench.at(seconds)),
+                Show(ticket, want) => assert_eq!(bench.show(seconds, &ticket), want, "{name}, {seconds} s"),
+                Expire(want) => {
+                    let gone: Vec<_> =
+                        bench.matcher.expire(bench.at(seconds)).into_iter().map(|gone| gone.2).collect();
+                    assert_eq!(gone, want, "{name}, {seconds} s");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_remembered_once_it_has_expired() {
+    let mut bench = Bench::new(BOUNDS);
+    bench.matcher.set_key(Secret::new(KEY), bench.at(0));
+    for id in 0..4 {
+        bench.show(0, &ticket(KEY, id, Initiator, 60));
+        bench.show(0, &ticket(KEY, id, Acceptor, 60));
+    }
+    assert!(bench.show(1, &ticket(KEY, 9, Initiator, 90)).contains("wait for their other side"));
+    assert_eq!(bench.matcher.connections.len(), 4);
+    bench.matcher.expire(bench.at(60));
+    assert!(bench.matcher.connections.is_empty() && bench.matcher.used.is_empty());
+    assert_eq!(bench.matcher.next_deadline(), None);
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Show { id: u8, side: Side, life: u64, genuine: bool },
+    Pass { seconds: u64 },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let side = prop_oneof![Just(Initiator), Just(Acceptor)];
+    prop_oneof![
+        4 => (0..6_u8, side, 0..80_u64, prop::bool::weighted(0.9))
+            .prop_map(|(id, side, life, genuine)| Op::Show { id, side, life, genuine }),
+        1 => (0..30_u64).prop_map(|seconds| Op::Pass { seconds }),
+    ]
+}
+
+proptest! {
+    /// Whatever comes in whatever order: nobody waits beyond the deadline,
+    /// everybody who was let in leaves once, only two sides of one connection
+    /// meet, a ticket works once.
+    #[test]
+    fn everybody_leaves_once(ops in prop::collection::vec(op(), 1..200)) {
+        let mut bench = Bench::new(BOUNDS);
+        bench.matcher.set_key(Secret::new(KEY), bench.at(0));
+        let mut clock = 0;
+        let mut inside: HashMap<u32, (u8, Side, u64)> = HashMap::new();
+        let mut taken: HashSet<[u8; TICKET_LEN]> = HashSet::new();
+        for op in ops {
+            match op {
+                Op::Pass { seconds } => {
+                    clock += seconds;
+                    let now = bench.at(clock);
+                    for (connection, side, guest) in bench.matcher.expire(now) {
+                        let (id, was, since) = inside.remove(&guest).expect("was inside");
+                        prop_assert_eq!((connection, side), (ConnectionId([id; 16]), was));
+                        prop_assert!(since + 20 <= clock);
+                    }
+                    prop_assert!(inside.values().all(|(_, _, since)| since + 20 > clock));
+                    prop_assert!(bench.matcher.next_deadline().is_none_or(|at| at > now.instant));
+                }
+                Op::Show { id, side, life, genuine } => {
+                    let key = if genuine { KEY } else { STRANGE };
+                    let shown = ticket(key, id, side, clock + life);
+                    bench.guests += 1;
+                    let guest = bench.guests;
+                    match bench.matcher.admit(&shown, guest, bench.at(clock)) {
+                        Admission::Waits => {
+                            prop_assert!(genuine && life > 0 && taken.insert(shown));
+                            inside.insert(guest, (id, side, clock));
+                        }
+                        Admission::Paired { connection, initiator, acceptor } => {
+                            prop_assert!(genuine && life > 0 && taken.insert(shown));
+                            prop_assert_eq!(connection, ConnectionId([id; 16]));
+                            let (first, mine) =
+                                if side == Initiator { (acceptor, initiator) } else { (initiator, acceptor) };
+                            prop_assert_eq!(mine, guest);
+                            let (other, other_side, _) = inside.remove(&first).expect("was inside");
+                            prop_assert_eq!((other, other_side), (id, side.other()));
+                        }
+                        Admission::Refused { guest: sent_away, .. } => prop_assert_eq!(sent_away, guest),
+                    }
+                }
+            }
+            prop_assert_eq!(bench.matcher.waiting(), inside.len());
+            prop_assert!(inside.len() <= BOUNDS.waiting);
+            prop_assert!(bench.matcher.connections.len() <= BOUNDS.remembered);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The relay as a service: port, data plane and attachment to the broker.
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use isthmus_net::{Credentials, Role};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::admission::{self, Limits};
+use crate::control::Attachment;
+use crate::plane::Plane;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// `HOST:PORT` at which agents of all sites reach the relay; without one,
+    /// the address that it listens on.
+    pub address: Option<String>,
+    /// Threads of the data plane; without a number, one per core.
+    pub workers: Option<NonZeroUsize>,
+    /// What strangers can make it hold.
+    pub limits: Limits,
+}
+
+/// Why the relay could not run, or not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The port is taken, or not this machine's.
+    #[error("cannot listen on {address}: {source}; set `listen` in section [relay] of the configuration")]
+    Listen {
+        /// The address that was to be listened on.
+        address: SocketAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Nobody could be told where the relay is.
+    #[error(
+        "listening on {listen} doesn't say where agents reach this relay: \
+         set `address = \"HOST:PORT\"` in section [relay] of the configuration"
+    )]
+    NoAddress {
+        /// The address that it would listen on.
+        listen: SocketAddr,
+    },
+    /// The state directory is that of another service.
+    #[error("these are the credentials of {identity}, not of a relay")]
+    NotARelay {
+        /// Whose they are.
+        identity: String,
+    },
+    /// The data plane could not be started or broke.
+    #[error("the relay's data plane failed: {0}")]
+    Plane(#[source] io::Error),
+}
+
+/// Runs a relay until `shutdown`, which resets the connections that it carries.
+/// `ready` is called with the address it listens on once the broker knows it
+/// and has sent the key of tickets.
+///
+/// # Errors
+/// See [`RelayError`]. A broker that can't be reached is none: the relay goes
+/// on trying.
+pub async fn run(
+    config: Config,
+    credentials: Credentials,
+    ready: impl FnOnce(SocketAddr),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RelayError> {
+    if credentials.identity().role() != Role::Relay {
+        return Err(RelayError::NotARelay { identity: credentials.identity().to_string() });
+    }
+    raise_descriptor_limit();
+    let listen_error = |source| RelayError::Listen { address: config.listen, source };
+    let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
+    let listening = listener.local_addr().map_err(listen_error)?;
+    let address = match config.address {
+        Some(address) => address,
+        None if listening.ip().is_unspecified() => return Err(RelayError::NoAddress { listen: listening }),
+        None => listening.to_string(),
+    };
+    let workers = config.workers.or_else(|| std::thread::available_parallelism().ok());
+    let (plane, mut failure_rx) =
+        Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(RelayError::Plane)?;
+    let plane = Arc::new(plane);
+    let (keys_tx, keys_rx) = watch::channel(None);
+    let mut first_key = keys_rx.clone();
+    let attachment = Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx };
+    tracing::info!(%listening, "relay started");
+    let becoming_ready = async {
+        if first_key.changed().await.is_ok() {
+            ready(listening);
+        }
+        std::future::pending::<()>().await;
+    };
+    let result = tokio::select! {
+        () = admission::serve(listener, config.limits, keys_rx, Arc::clone(&plane), shutdown) => Ok(()),
+        () = attachment.keep() => Ok(()),
+        () = becoming_ready => Ok(()),
+        Some(error) = failure_rx.recv() => Err(RelayError::Plane(error)),
+    };
+    let totals = plane.totals();
+    tracing::info!(totals.connections, totals.running, totals.bytes, "relay ends");
+    result
+}
+
+/// Each joined connection takes two descriptors, and up to four more while both
+/// its ends are slow.
+fn raise_descriptor_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+}

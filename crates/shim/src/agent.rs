@@ -1,0 +1,228 @@
+//! One question to the node's agent: a connection to its Unix socket, one
+//! request, one reply.
+
+use std::time::{Duration, Instant};
+
+use isthmus_wire::shim::{REPLY_LEN, Reply, Request};
+
+use crate::job::Job;
+use crate::sys::{self, Errno, Fd, Identity, OwnedFd, Result};
+
+/// How long a connect may take before the shim gives up on its agent. The
+/// kernel's own connect takes 127 s to give up (6 retransmissions of the SYN).
+pub(crate) const CONNECT_DEADLINE: Duration = Duration::from_secs(130);
+/// How long an agent may take over what it has at hand.
+const LOOKUP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A request that was sent and not yet answered. Dropping it cancels it.
+#[derive(Debug)]
+pub(crate) struct Exchange(Kept);
+
+/// What came of waiting for a reply.
+pub(crate) enum Waited {
+    /// The reply, and the socket that came with it.
+    Reply(Reply, Option<OwnedFd>),
+    /// The limit passed.
+    TimedOut,
+    /// A signal handler ran that doesn't restart system calls.
+    Interrupted,
+}
+
+impl Exchange {
+    /// Sends a request, waiting where the agent has many to take.
+    ///
+    /// # Errors
+    /// `ENETDOWN` if there is no agent, `ENOBUFS` if there is no descriptor
+    /// left to reach it with.
+    pub(crate) fn begin(job: &Job, request: &Request) -> Result<Self> {
+        Self::start(job, request, libc::SOCK_STREAM)
+    }
+
+    /// Sends a request without waiting.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin); `EAGAIN` if the agent has too many requests
+    /// to take yet.
+    pub(crate) fn begin_without_waiting(job: &Job, request: &Request) -> Result<Self> {
+        Self::start(job, request, libc::SOCK_STREAM | libc::SOCK_NONBLOCK)
+    }
+
+    fn start(job: &Job, request: &Request, kind: i32) -> Result<Self> {
+        let socket = sys::socket(libc::AF_UNIX, kind).map_err(out_of_descriptors)?;
+        set_timeout(socket.raw(), libc::SO_SNDTIMEO, LOOKUP_DEADLINE);
+        loop {
+            match sys::connect(socket.raw(), &job.agent) {
+                Ok(_) => break,
+                Err(Errno(libc::EINTR)) => {}
+                Err(Errno(libc::EAGAIN)) if kind & libc::SOCK_NONBLOCK != 0 => return Err(Errno(libc::EAGAIN)),
+                Err(_) => return Err(Errno(libc::ENETDOWN)),
+            }
+        }
+        let bytes = request.encode();
+        // A fresh Unix socket has room for a request.
+        match sys::send(socket.raw(), &bytes) {
+            Ok(sent) if sent == bytes.len() => Ok(Self(Kept::new(socket)?)),
+            _ => Err(Errno(libc::ENETDOWN)),
+        }
+    }
+
+    /// Waits for the reply as a blocking connect waits: `limit` is the
+    /// program's own, from `SO_SNDTIMEO`.
+    ///
+    /// # Errors
+    /// `ENETDOWN` if the agent went away, `ETIMEDOUT` if it took too long.
+    pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Waited> {
+        self.wait_until(sys::now() + limit.unwrap_or(CONNECT_DEADLINE), limit.is_some(), false)
+    }
+
+    /// Waits for something that the agent has at hand, whatever signals come.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub(crate) fn lookup(&self) -> Result<(Reply, Option<OwnedFd>)> {
+        match self.wait_until(sys::now() + LOOKUP_DEADLINE, false, true)? {
+            Waited::Reply(reply, socket) => Ok((reply, socket)),
+            Waited::TimedOut | Waited::Interrupted => Err(Errno(libc::ETIMEDOUT)),
+        }
+    }
+
+    fn wait_until(&self, deadline: Instant, limited: bool, ignore_signals: bool) -> Result<Waited> {
+        loop {
+            let left = deadline.saturating_duration_since(sys::now()).max(Duration::from_millis(1));
+            set_timeout(self.0.raw(), libc::SO_RCVTIMEO, left);
+            match self.collect() {
+                Ok((reply, socket)) => return Ok(Waited::Reply(reply, socket)),
+                Err(Errno(libc::EINTR)) => {
+                    // A connect with a limit of its own is never restarted by
+                    // the kernel, either.
+                    if !ignore_signals && (limited || !all_handlers_restart()) {
+                        return Ok(Waited::Interrupted);
+                    }
+                }
+                Err(Errno(libc::EAGAIN)) if limited => return Ok(Waited::TimedOut),
+                Err(Errno(libc::EAGAIN)) => return Err(Errno(libc::ETIMEDOUT)),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Reads the reply.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none yet, `EINTR` after a signal, `ENETDOWN` if
+    /// the agent went away or answered nonsense.
+    pub(crate) fn collect(&self) -> Result<(Reply, Option<OwnedFd>)> {
+        if !self.0.intact() {
+            return Err(Errno(libc::ENETDOWN));
+        }
+        let mut bytes = [0; REPLY_LEN];
+        match sys::receive(self.0.raw(), &mut bytes) {
+            Ok((REPLY_LEN, socket)) => {
+                Reply::decode(&bytes).map(|reply| (reply, socket)).map_err(|_| Errno(libc::EPROTO))
+            }
+            Err(errno @ Errno(libc::EAGAIN | libc::EINTR)) => Err(errno),
+            Ok(_) | Err(_) => Err(Errno(libc::ENETDOWN)),
+        }
+    }
+
+    /// Turns a waiting exchange into one that [`collect`](Self::collect)s
+    /// without waiting.
+    pub(crate) fn without_waiting(self) -> Self {
+        let flags = sys::fcntl(self.0.raw(), libc::F_GETFL, 0).unwrap_or(0);
+        let _ = sys::fcntl(self.0.raw(), libc::F_SETFL, i64::from(flags | libc::O_NONBLOCK));
+        self
+    }
+
+    /// The same exchange on a descriptor out of the program's way.
+    pub(crate) fn raised(self) -> Self {
+        Self(self.0.raised())
+    }
+
+    /// The descriptor to poll for the reply.
+    pub(crate) fn raw(&self) -> Fd {
+        self.0.raw()
+    }
+}
+
+/// Asks the agent for something it has at hand.
+///
+/// # Errors
+/// As [`Exchange::begin`] and [`Exchange::wait`].
+pub(crate) fn look_up(job: &Job, request: &Request) -> Result<(Reply, Option<OwnedFd>)> {
+    Exchange::begin(job, request)?.lookup()
+}
+
+/// A descriptor of the shim's own that outlives a call of the program. The
+/// program may close whatever number it likes (`close_range`), so it is looked
+/// at before it is used or closed.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    fd: Option<OwnedFd>,
+    identity: Identity,
+}
+
+impl Kept {
+    /// Keeps a descriptor.
+    ///
+    /// # Errors
+    /// If it isn't open.
+    pub(crate) fn new(fd: OwnedFd) -> Result<Self> {
+        let identity = sys::identity(fd.raw())?;
+        Ok(Self { fd: Some(fd), identity })
+    }
+
+    /// Whether the number still stands for the same file.
+    pub(crate) fn intact(&self) -> bool {
+        sys::identity(self.raw()) == Ok(self.identity)
+    }
+
+    /// The number.
+    pub(crate) fn raw(&self) -> Fd {
+        self.fd.as_ref().map_or(-1, OwnedFd::raw)
+    }
+
+    /// The same file under a number out of the program's way.
+    pub(crate) fn raised(mut self) -> Self {
+        let fd = self.fd.take().map(OwnedFd::raised);
+        Self { fd, identity: self.identity }
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.intact() {
+            std::mem::forget(self.fd.take());
+        }
+    }
+}
+
+fn set_timeout(fd: Fd, option: i32, timeout: Duration) {
+    let mut bytes = [0; 16];
+    let (seconds, micros) = bytes.split_at_mut(8);
+    seconds.copy_from_slice(&timeout.as_secs().to_ne_bytes());
+    micros.copy_from_slice(&u64::from(timeout.subsec_micros()).to_ne_bytes());
+    let _ = sys::set_option(fd, libc::SOL_SOCKET, option, &bytes);
+}
+
+fn out_of_descriptors(errno: Errno) -> Errno {
+    match errno {
+        Errno(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Errno(libc::ENOBUFS),
+        other => other,
+    }
+}
+
+/// Whether every signal handler of the program has `SA_RESTART`, so that the
+/// kernel would have restarted an interrupted connect.
+fn all_handlers_restart() -> bool {
+    const LAST_SIGNAL: i32 = 64;
+    (1..=LAST_SIGNAL).all(|signal| {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: only asks; `action` is writable.
+        if unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } != 0 {
+            return true;
+        }
+        // SAFETY: zeroed before, and all-zero is a valid `sigaction`.
+        let action = unsafe { action.assume_init() };
+        matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) || action.sa_flags & libc::SA_RESTART != 0
+    })
+}

@@ -1,0 +1,250 @@
+//! Who is at the ends of a socket, as the program is to see it.
+//!
+//! Handed-over sockets are known by their `SO_COOKIE`, which stays with a
+//! socket through dup, fork and descriptor passing and is never given to
+//! another one, so nothing here needs to hear of `close`. What this process
+//! has not seen or has forgotten, the agent tells.
+
+use std::net::Ipv4Addr;
+
+use isthmus_wire::VirtualAddress;
+use isthmus_wire::address::KNOCK_SOURCE;
+use isthmus_wire::shim::{End, Request};
+
+use crate::agent;
+use crate::job::Job;
+use crate::lock::Lock;
+use crate::sockaddr::{Family, Inet};
+use crate::sys::{self, Fd};
+
+/// The two ends of a handed-over socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ends {
+    /// The other end.
+    pub(crate) peer: End,
+    /// This end.
+    pub(crate) local: End,
+    /// How the program's own socket wrote addresses.
+    pub(crate) family: Family,
+}
+
+/// One of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// getpeername.
+    Peer,
+    /// getsockname.
+    Local,
+}
+
+/// What the kernel's name of an end stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    /// What it says.
+    Itself,
+    /// The node's own virtual address.
+    Own,
+    /// A handed-over socket, if any: its ends are known by cookie.
+    HandedOver,
+}
+
+/// The name of one side of `fd` as the program is to see it; `kernel` is what
+/// the kernel calls it.
+pub(crate) fn name(job: &Job, fd: Fd, side: Side, kernel: Inet) -> Inet {
+    let other = || {
+        let name = match side {
+            Side::Peer => sys::local_name(fd),
+            Side::Local => sys::peer_name(fd),
+        };
+        name.ok().and_then(|name| Inet::parse(name.bytes())).map(|inet| inet.ip)
+    };
+    match meaning(job.virtual_address, side, kernel.ip, other) {
+        Meaning::Itself => kernel,
+        Meaning::Own => kernel.with_ip(job.virtual_address.ip()),
+        Meaning::HandedOver => match recall(job, fd) {
+            Some(Ends { peer, local, family }) => {
+                let end = if side == Side::Peer { peer } else { local };
+                Inet { family, ip: end.address, port: end.port }
+            }
+            None => kernel,
+        },
+    }
+}
+
+/// Reads the kernel's name of one side; `other` gives its name of the other.
+fn meaning(
+    own: VirtualAddress,
+    side: Side,
+    ip: Ipv4Addr,
+    other: impl FnOnce() -> Option<Ipv4Addr>,
+) -> Meaning {
+    if ip == own.twin() {
+        return Meaning::Own;
+    }
+    if ip.is_unspecified() {
+        return Meaning::Itself;
+    }
+    match (side, ip.is_loopback()) {
+        (Side::Peer, false) => Meaning::HandedOver,
+        (Side::Peer, true) if is_agents(ip) => Meaning::HandedOver,
+        // A client bound to no address reaches its own node's twin from
+        // 127.0.0.1.
+        (Side::Peer, true) => if other() == Some(own.twin()) { Meaning::Own } else { Meaning::Itself },
+        (Side::Local, loopback) => match other() {
+            Some(peer) if is_agents(peer) || !peer.is_loopback() => Meaning::HandedOver,
+            Some(peer) if loopback && peer == own.twin() => Meaning::Own,
+            Some(_) | None => Meaning::Itself,
+        },
+    }
+}
+
+/// Whether a loopback address is one that only agents use (127.128.0.0/16).
+fn is_agents(ip: Ipv4Addr) -> bool {
+    ip.octets()[..2] == KNOCK_SOURCE.octets()[..2]
+}
+
+/// Notes the ends of a socket that was handed over.
+pub(crate) fn remember(cookie: u64, ends: Ends, just_connected: bool) {
+    TABLE.with(|table| table.insert(Entry { cookie, ends: Some(ends), just_connected }));
+}
+
+/// Whether a socket was connected behind the program's back and the program
+/// has not called connect since: the kernel's own connect then returns 0 once.
+pub(crate) fn take_just_connected(cookie: u64) -> bool {
+    TABLE.with(|table| {
+        table.find(cookie).is_some_and(|entry| std::mem::replace(&mut entry.just_connected, false))
+    })
+}
+
+/// Keeps the table whole over a fork.
+pub(crate) fn before_fork() {
+    TABLE.before_fork();
+}
+
+/// Lets go of the table after a fork, in parent and child.
+pub(crate) fn after_fork() {
+    TABLE.after_fork(|_| {});
+}
+
+fn recall(job: &Job, fd: Fd) -> Option<Ends> {
+    let cookie = sys::cookie(fd);
+    if let Some(known) = TABLE.with(|table| table.find(cookie).map(|entry| entry.ends)) {
+        return known;
+    }
+    if cookie == 0 || sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) != Ok(libc::SOCK_STREAM) {
+        return None;
+    }
+    let (reply, _) = agent::look_up(job, &Request::Whois { cookie }).ok()?;
+    let ends =
+        (reply.errno == 0).then_some(Ends { peer: reply.peer, local: reply.local, family: Family::V4 });
+    TABLE.with(|table| table.insert(Entry { cookie, ends, just_connected: false }));
+    ends
+}
+
+static TABLE: Lock<Table> = Lock::new(Table { entries: [None; CAPACITY] });
+
+/// 400 KiB that nobody touches before they are used: what falls out, the
+/// agent is asked for again.
+const CAPACITY: usize = 8192;
+/// How far from its place an entry may lie.
+const REACH: u64 = 4;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    cookie: u64,
+    /// `None` if the agent knows nothing of this socket.
+    ends: Option<Ends>,
+    just_connected: bool,
+}
+
+/// A cache of fixed size without allocation: the hooked calls that use it may
+/// come from a signal handler.
+struct Table {
+    entries: [Option<Entry>; CAPACITY],
+}
+
+impl Table {
+    fn places(cookie: u64) -> impl Iterator<Item = usize> {
+        (0..REACH).map(move |step| (cookie.wrapping_add(step) % CAPACITY as u64) as usize)
+    }
+
+    fn find(&mut self, cookie: u64) -> Option<&mut Entry> {
+        let place = Self::places(cookie)
+            .find(|place| self.entries.get(*place).is_some_and(|entry| entry.is_some_and(|e| e.cookie == cookie)))?;
+        self.entries.get_mut(place)?.as_mut()
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        if let Some(known) = self.find(entry.cookie) {
+            *known = entry;
+            return;
+        }
+        // Cookies grow, so the smallest is the oldest; an empty place has none.
+        let age = |place: &usize| self.entries.get(*place).copied().flatten().map(|entry| entry.cookie);
+        if let Some(place) = Self::places(entry.cookie).min_by_key(age)
+            && let Some(slot) = self.entries.get_mut(place)
+        {
+            *slot = Some(entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_s_names_mean() {
+        let own = VirtualAddress::new([240, 64, 1, 2].into()).unwrap();
+        let twin = [127, 64, 1, 2];
+        let localhost = [127, 0, 0, 1];
+        let agents = [127, 128, 0, 1];
+        let outside = [192, 168, 1, 9];
+        use Meaning::{HandedOver, Itself, Own};
+        use Side::{Local, Peer};
+        for (what, side, ip, other, want) in [
+            ("listener on the twin", Local, twin, None, Own),
+            ("wildcard listener", Local, [0, 0, 0, 0], None, Itself),
+            ("listener on localhost", Local, localhost, None, Itself),
+            ("accepted from own node", Peer, twin, Some(twin), Own),
+            ("accepted from own node, client unbound", Peer, localhost, Some(twin), Own),
+            ("unbound client of own node", Local, localhost, Some(twin), Own),
+            ("plain loopback client", Local, localhost, Some(localhost), Itself),
+            ("plain loopback server", Peer, localhost, Some(localhost), Itself),
+            ("a stranger's use of another twin", Peer, [127, 64, 1, 3], Some(localhost), Itself),
+            ("handed over raw", Peer, outside, Some([10, 0, 0, 1]), HandedOver),
+            ("handed over raw", Local, [10, 0, 0, 1], Some(outside), HandedOver),
+            ("handed over encrypted", Peer, agents, Some(localhost), HandedOver),
+            ("handed over encrypted", Local, localhost, Some(agents), HandedOver),
+            ("kept knock", Peer, agents, Some(twin), HandedOver),
+            ("kept knock", Local, twin, Some(agents), Own),
+            ("bound, unconnected", Local, outside, None, Itself),
+        ] {
+            let got = meaning(own, side, ip.into(), || other.map(Ipv4Addr::from));
+            assert_eq!(got, want, "{what}: {side:?} {ip:?}");
+        }
+    }
+
+    #[test]
+    fn the_table_forgets_the_oldest_first() {
+        let mut table = Table { entries: [None; CAPACITY] };
+        let entry = |cookie| Entry { cookie, ends: None, just_connected: false };
+        let same_place = |n: u64| 5 + n * CAPACITY as u64;
+        for n in 0..=REACH {
+            table.insert(entry(same_place(n)));
+        }
+        assert!(table.find(same_place(0)).is_none());
+        for n in 1..=REACH {
+            assert!(table.find(same_place(n)).is_some(), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_late_answer_replaces_an_early_one() {
+        let mut table = Table { entries: [None; CAPACITY] };
+        table.insert(Entry { cookie: 9, ends: None, just_connected: false });
+        let ends = Ends { peer: End::NONE, local: End::NONE, family: Family::V4 };
+        table.insert(Entry { cookie: 9, ends: Some(ends), just_connected: true });
+        assert_eq!(table.find(9).unwrap().ends, Some(ends));
+    }
+}

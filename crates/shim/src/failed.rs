@@ -1,0 +1,94 @@
+//! Connects that failed otherwise than by a refusal.
+//!
+//! The kernel lets nobody set a socket's pending error, so the program gets a
+//! socket that was refused (poll, epoll, read and write then behave by
+//! themselves), and the two calls that report *why*, `getsockopt(SO_ERROR)`
+//! and a second `connect`, report the error noted here.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::lock::Lock;
+
+/// Errors that no program has asked for yet; more than these and the oldest
+/// reads as a refusal.
+const CAPACITY: usize = 256;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static FAILED: Lock<Failed> = Lock::new(Failed { entries: [(0, 0); CAPACITY], next: 0 });
+
+struct Failed {
+    /// Cookie, 0 for none, and errno.
+    entries: [(u64, c_int); CAPACITY],
+    next: usize,
+}
+
+/// Notes why the connect of the socket with this cookie failed.
+pub(crate) fn note(cookie: u64, errno: c_int) {
+    FAILED.with(|failed| {
+        let next = failed.next % CAPACITY;
+        if let Some(slot) = failed.entries.get_mut(next) {
+            *slot = (cookie, errno);
+        }
+        failed.next = next + 1;
+        COUNT.store(failed.count(), Ordering::Release);
+    });
+}
+
+/// Whether any error waits to be asked for: one load.
+pub(crate) fn any() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+}
+
+/// The error of the socket with this cookie, once.
+pub(crate) fn take(cookie: u64) -> Option<c_int> {
+    if !any() || cookie == 0 {
+        return None;
+    }
+    FAILED.with(|failed| {
+        let slot = failed.entries.iter_mut().find(|entry| entry.0 == cookie)?;
+        let (_, errno) = std::mem::take(slot);
+        COUNT.store(failed.count(), Ordering::Release);
+        Some(errno)
+    })
+}
+
+/// Keeps the list whole over a fork.
+pub(crate) fn before_fork() {
+    FAILED.before_fork();
+}
+
+/// Lets go of the list after a fork, in parent and child.
+pub(crate) fn after_fork() {
+    FAILED.after_fork(|_| {});
+}
+
+impl Failed {
+    fn count(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.0 != 0).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_reported_once_and_the_list_is_bounded() {
+        note(7, libc::EHOSTUNREACH);
+        assert!(any());
+        assert_eq!(take(8), None);
+        assert_eq!(take(7), Some(libc::EHOSTUNREACH));
+        assert_eq!(take(7), None);
+        assert!(!any());
+        for cookie in 1..=CAPACITY as u64 + 1 {
+            note(cookie, libc::ETIMEDOUT);
+        }
+        assert_eq!(take(1), None, "pushed out by the last");
+        assert_eq!(take(2), Some(libc::ETIMEDOUT));
+        for cookie in 3..=CAPACITY as u64 + 1 {
+            assert_eq!(take(cookie), Some(libc::ETIMEDOUT));
+        }
+        assert!(!any());
+    }
+}

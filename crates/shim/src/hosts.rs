@@ -1,0 +1,88 @@
+//! The job's nodes by name and by address.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::net::Ipv4Addr;
+
+use isthmus_wire::settings;
+
+use crate::job::host_name;
+
+/// One node.
+pub(crate) struct Host {
+    /// Its grid name.
+    pub(crate) name: CString,
+    /// Its virtual address in decimal notation.
+    pub(crate) numeric: CString,
+}
+
+/// All nodes of a job.
+pub(crate) struct Hosts {
+    all: Vec<Host>,
+    /// Indices into `all` by lower-case name; two where a name is so long
+    /// that programs may see it cut.
+    by_name: HashMap<Vec<u8>, usize>,
+    /// Indices into `all`.
+    by_address: HashMap<Ipv4Addr, usize>,
+}
+
+impl Hosts {
+    /// Indexes the nodes of the settings.
+    pub(crate) fn new(hosts: Vec<settings::Host>) -> Self {
+        let mut out =
+            Self { all: Vec::with_capacity(hosts.len()), by_name: HashMap::new(), by_address: HashMap::new() };
+        for host in hosts {
+            let full = host.name.to_string();
+            let index = out.all.len();
+            out.by_name.insert(host_name(&host.name).into_bytes(), index);
+            out.by_name.insert(full.clone().into_bytes(), index);
+            out.by_address.insert(host.address.ip(), index);
+            out.all.push(Host {
+                name: CString::new(full).unwrap_or_default(),
+                numeric: CString::new(host.address.to_string()).unwrap_or_default(),
+            });
+        }
+        out
+    }
+
+    /// The node of a grid name, in any case and with or without the final dot.
+    pub(crate) fn named(&self, name: &[u8]) -> Option<&Host> {
+        let name = name.strip_suffix(b".").unwrap_or(name);
+        self.all.get(*self.by_name.get(&name.to_ascii_lowercase())?)
+    }
+
+    /// The node of a virtual address.
+    pub(crate) fn at(&self, address: Ipv4Addr) -> Option<&Host> {
+        self.all.get(*self.by_address.get(&address)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isthmus_wire::VirtualAddress;
+
+    #[test]
+    fn lookup_by_name_and_address() {
+        let long = format!("{}.{}", "n".repeat(60), "s".repeat(60));
+        let host = |address: [u8; 4], name: &str| settings::Host {
+            address: VirtualAddress::new(address.into()).unwrap(),
+            name: name.parse().unwrap(),
+        };
+        let hosts = Hosts::new(vec![host([240, 64, 1, 1], "n1.alpha"), host([240, 64, 2, 1], &long)]);
+        for (name, want) in [
+            ("n1.alpha", Some(c"240.64.1.1")),
+            ("N1.Alpha", Some(c"240.64.1.1")),
+            ("n1.alpha.", Some(c"240.64.1.1")),
+            (&long, Some(c"240.64.2.1")),
+            (&long[..64], Some(c"240.64.2.1")),
+            ("n1", None),
+            ("alpha", None),
+            ("", None),
+        ] {
+            assert_eq!(hosts.named(name.as_bytes()).map(|host| host.numeric.as_c_str()), want, "{name}");
+        }
+        assert_eq!(hosts.at([240, 64, 1, 1].into()).unwrap().name.as_c_str(), c"n1.alpha");
+        assert!(hosts.at([240, 64, 1, 2].into()).is_none());
+    }
+}

@@ -1,0 +1,166 @@
+//! What this process knows of its job: the settings file beside the shim.
+
+use std::ffi::{CStr, CString, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use isthmus_wire::settings::{FILE_NAME, SOCKET_NAME, Settings};
+use isthmus_wire::{GridName, VirtualAddress};
+
+use crate::hosts::Hosts;
+use crate::sockaddr::Storage;
+use crate::sys;
+
+/// Longest host name that Linux knows (`HOST_NAME_MAX`).
+const HOST_NAME_MAX: usize = 64;
+/// No settings file is longer; 100,000 nodes fit.
+const TEXT_MAX: usize = 16 << 20;
+
+/// The job of this process and its node.
+pub(crate) struct Job {
+    /// The node's own address.
+    pub(crate) virtual_address: VirtualAddress,
+    /// The node's grid name as a host name, cut to what Linux allows.
+    pub(crate) name: CString,
+    /// The interface that appears to hold the virtual address.
+    pub(crate) interface: CString,
+    /// Port of the agent's black-hole listener.
+    pub(crate) black_hole_port: u16,
+    /// The agent's Unix socket.
+    pub(crate) agent: Storage,
+    text: String,
+    hosts: AtomicPtr<Hosts>,
+}
+
+/// The process's job; `None` if it has none and the shim keeps out of the way.
+pub(crate) fn job() -> Option<&'static Job> {
+    static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
+    // Stands for "there is no job".
+    static NONE: u8 = 0;
+    let none = (&raw const NONE).cast_mut().cast::<Job>();
+    let mut current = JOB.load(Ordering::Acquire);
+    if current.is_null() {
+        // Two threads may come here at once; the second one's work is dropped.
+        // Waiting would not do: a fork may have taken the first one away.
+        let loaded = load().map_or(none, |job| Box::into_raw(Box::new(job)));
+        current = match JOB.compare_exchange(std::ptr::null_mut(), loaded, Ordering::AcqRel, Ordering::Acquire)
+        {
+            Ok(_) => loaded,
+            Err(earlier) => {
+                if loaded != none {
+                    // SAFETY: made above and published nowhere.
+                    drop(unsafe { Box::from_raw(loaded) });
+                }
+                earlier
+            }
+        };
+    }
+    if current == none {
+        return None;
+    }
+    // SAFETY: published once, never freed, only shared.
+    Some(unsafe { &*current })
+}
+
+impl Job {
+    /// The job's nodes by name and address, read at their first use.
+    pub(crate) fn hosts(&self) -> &Hosts {
+        let mut current = self.hosts.load(Ordering::Acquire);
+        if current.is_null() {
+            let hosts = Settings::decode(&self.text).map(|settings| settings.hosts).unwrap_or_default();
+            let made = Box::into_raw(Box::new(Hosts::new(hosts)));
+            current = match self.hosts.compare_exchange(
+                std::ptr::null_mut(),
+                made,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => made,
+                Err(earlier) => {
+                    // SAFETY: made above and published nowhere.
+                    drop(unsafe { Box::from_raw(made) });
+                    earlier
+                }
+            };
+        }
+        // SAFETY: published once, never freed, only shared.
+        unsafe { &*current }
+    }
+}
+
+/// A grid name as a host name.
+pub(crate) fn host_name(name: &GridName) -> CString {
+    let mut text = name.to_string();
+    // Names are ASCII, so any length is at a character's end.
+    text.truncate(HOST_NAME_MAX);
+    CString::new(text).unwrap_or_default()
+}
+
+fn load() -> Option<Job> {
+    let directory = directory()?;
+    let path = |name: &str| CString::new([directory, b"/", name.as_bytes()].concat()).ok();
+    let text = read_text(&path(FILE_NAME)?)?;
+    // The hosts of a large job take a while to read and most processes never
+    // resolve a name.
+    let head: String =
+        text.lines().filter(|line| !line.starts_with("host ")).flat_map(|line| [line, "\n"]).collect();
+    let settings = Settings::decode(&head).ok()?;
+    Some(Job {
+        virtual_address: settings.virtual_address,
+        name: host_name(&settings.name),
+        interface: CString::new(settings.interface).ok()?,
+        black_hole_port: settings.black_hole_port,
+        agent: Storage::unix(path(SOCKET_NAME)?.as_bytes())?,
+        text,
+        hosts: AtomicPtr::new(std::ptr::null_mut()),
+    })
+}
+
+/// The job's directory: where the loader found this very library, as the
+/// loader was told it, so that a link in the path is not followed.
+fn directory() -> Option<&'static [u8]> {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the address is one of this library's own; `info` is writable.
+    let found = unsafe { libc::dladdr(directory as *const c_void, info.as_mut_ptr()) };
+    // SAFETY: zeroed before, and all-zero is a valid `Dl_info`.
+    let info = unsafe { info.assume_init() };
+    if found == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's own string; the shim is never unloaded.
+    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
+    let slash = path.iter().rposition(|byte| *byte == b'/')?;
+    path.get(..slash)
+}
+
+fn read_text(path: &CStr) -> Option<String> {
+    let file = sys::open(path).ok()?;
+    let mut text = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let read = sys::read(file.raw(), &mut buffer).ok()?;
+        if read == 0 {
+            return String::from_utf8(text).ok();
+        }
+        text.extend_from_slice(buffer.get(..read)?);
+        if text.len() > TEXT_MAX {
+            return None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_settings_has_no_job() {
+        assert!(job().is_none());
+    }
+
+    #[test]
+    fn long_names_are_cut_to_what_linux_allows() {
+        let long: GridName = format!("{}.{}", "n".repeat(60), "s".repeat(60)).parse().unwrap();
+        assert_eq!(host_name(&long).as_bytes().len(), 64);
+        assert_eq!(host_name(&"n1.alpha".parse().unwrap()).as_c_str(), c"n1.alpha");
+    }
+}

@@ -1,0 +1,121 @@
+//! A lock that suits a library inside somebody else's process: it can be held
+//! across `fork`, and signals wait while it is held, so that a handler of the
+//! program may call hooked functions (`close` and its like are
+//! async-signal-safe, and must remain so).
+
+use std::cell::UnsafeCell;
+
+/// A value and the lock that guards it.
+pub(crate) struct Lock<T> {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    /// The signal mask of the thread that holds the lock around a `fork`.
+    forking_mask: UnsafeCell<u64>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the fields are only reached by the thread that holds the mutex.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+impl<T> Lock<T> {
+    /// An open lock.
+    pub(crate) const fn new(value: T) -> Self {
+        Self {
+            mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            forking_mask: UnsafeCell::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Calls `action` with the lock held. `action` must neither call a hooked
+    /// function nor wait for anything outside this process.
+    pub(crate) fn with<R>(&self, action: impl FnOnce(&mut T) -> R) -> R {
+        let mask = block_signals();
+        self.acquire();
+        // SAFETY: this thread holds the mutex, and `with` never nests.
+        let result = action(unsafe { &mut *self.value.get() });
+        self.release();
+        restore_signals(mask);
+        result
+    }
+
+    /// Takes the lock before a `fork`, so that the child gets a whole value.
+    pub(crate) fn before_fork(&self) {
+        let mask = block_signals();
+        self.acquire();
+        // SAFETY: this thread holds the mutex.
+        unsafe { *self.forking_mask.get() = mask }
+    }
+
+    /// Lets go after a `fork`, in parent and child; `action` comes first.
+    pub(crate) fn after_fork(&self, action: impl FnOnce(&mut T)) {
+        // SAFETY: this thread, or the one it is a copy of, holds the mutex
+        // since `before_fork`.
+        action(unsafe { &mut *self.value.get() });
+        // SAFETY: as above.
+        let mask = unsafe { *self.forking_mask.get() };
+        self.release();
+        restore_signals(mask);
+    }
+
+    fn acquire(&self) {
+        // SAFETY: the mutex is initialised and never moves: locks are statics.
+        // It can't fail: the mutex is of the default kind.
+        unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
+    }
+
+    fn release(&self) {
+        // SAFETY: this thread holds the mutex.
+        unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
+    }
+}
+
+/// All signals but the two that the C library keeps for itself (32 and 33:
+/// cancellation, and `setuid` in all threads).
+const MASK: u64 = !(0b11 << 31);
+
+/// Blocks signals in the calling thread; gives the mask there was.
+pub(crate) fn block_signals() -> u64 {
+    set_mask(libc::SIG_BLOCK, MASK)
+}
+
+fn restore_signals(mask: u64) {
+    set_mask(libc::SIG_SETMASK, mask);
+}
+
+fn set_mask(how: std::ffi::c_int, mask: u64) -> u64 {
+    let mut before = 0_u64;
+    // SAFETY: both masks are of the kernel's size, 8 bytes.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const mask, &raw mut before, size_of::<u64>())
+    };
+    before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_wait_while_the_lock_is_held_and_the_mask_comes_back() {
+        static LOCK: Lock<u32> = Lock::new(1);
+        let before = set_mask(libc::SIG_BLOCK, 0);
+        let inside = LOCK.with(|value| {
+            *value += 1;
+            set_mask(libc::SIG_BLOCK, 0)
+        });
+        assert_eq!(set_mask(libc::SIG_BLOCK, 0), before);
+        // The kernel never lets SIGKILL and SIGSTOP be blocked.
+        let unblockable = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+        assert_eq!(inside & MASK, MASK & !unblockable);
+        assert_eq!(LOCK.with(|value| *value), 2);
+    }
+
+    #[test]
+    fn only_one_thread_at_a_time() {
+        static LOCK: Lock<u64> = Lock::new(0);
+        let threads: Vec<_> =
+            (0..4).map(|_| std::thread::spawn(|| (0..1000).for_each(|_| LOCK.with(|n| *n += 1)))).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(LOCK.with(|n| *n), 4000);
+    }
+}

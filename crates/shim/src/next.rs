@@ -1,0 +1,93 @@
+//! The functions that the shim stands in front of: the next definition after
+//! its own, so that several preloaded libraries chain.
+
+use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{addrinfo, epoll_event, hostent, ifaddrs, size_t, sockaddr, socklen_t, utsname};
+
+use crate::sys;
+
+macro_rules! next {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty, else $missing:expr;)*) => {
+        $(
+            /// The next definition of this function.
+            ///
+            /// # Safety
+            /// As the function itself demands.
+            pub(crate) unsafe fn $name($($arg: $type),*) -> $result {
+                static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+                const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => c"",
+                };
+                let pointer = resolve(&NEXT, NAME);
+                if pointer.is_null() {
+                    sys::set_errno(libc::ENOSYS);
+                    return $missing;
+                }
+                // SAFETY: the C library's function of this name has this signature.
+                let function: unsafe extern "C-unwind" fn($($type),*) -> $result =
+                    unsafe { std::mem::transmute(pointer) };
+                // SAFETY: the caller fulfils what the function demands.
+                unsafe { function($($arg),*) }
+            }
+        )*
+    };
+}
+
+fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let known = slot.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    // SAFETY: `name` is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+next! {
+    connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, else -1;
+    bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, else -1;
+    listen(fd: c_int, backlog: c_int) -> c_int, else -1;
+    accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, else -1;
+    accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int, else -1;
+    getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, else -1;
+    getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, else -1;
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int, else -1;
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int, else -1;
+    close(fd: c_int) -> c_int, else -1;
+    dup(fd: c_int) -> c_int, else -1;
+    dup2(from: c_int, to: c_int) -> c_int, else -1;
+    dup3(from: c_int, to: c_int, flags: c_int) -> c_int, else -1;
+    fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int, else -1;
+    fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int, else -1;
+    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int, else -1;
+    ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int, else -1;
+    getifaddrs(list: *mut *mut ifaddrs) -> c_int, else -1;
+    freeifaddrs(list: *mut ifaddrs) -> (), else ();
+    gethostname(name: *mut c_char, len: size_t) -> c_int, else -1;
+    uname(name: *mut utsname) -> c_int, else -1;
+    getaddrinfo(node: *const c_char, service: *const c_char, hints: *const addrinfo, result: *mut *mut addrinfo)
+        -> c_int, else libc::EAI_SYSTEM;
+    getnameinfo(
+        address: *const sockaddr, len: socklen_t, host: *mut c_char, host_len: socklen_t,
+        service: *mut c_char, service_len: socklen_t, flags: c_int
+    ) -> c_int, else libc::EAI_SYSTEM;
+    gethostbyname(name: *const c_char) -> *mut hostent, else std::ptr::null_mut();
+    gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent, else std::ptr::null_mut();
+    gethostbyaddr(address: *const c_void, len: socklen_t, family: c_int) -> *mut hostent, else std::ptr::null_mut();
+    gethostbyname_r(
+        name: *const c_char, entry: *mut hostent, buffer: *mut c_char, len: size_t,
+        result: *mut *mut hostent, error: *mut c_int
+    ) -> c_int, else libc::ENOSYS;
+    gethostbyname2_r(
+        name: *const c_char, family: c_int, entry: *mut hostent, buffer: *mut c_char, len: size_t,
+        result: *mut *mut hostent, error: *mut c_int
+    ) -> c_int, else libc::ENOSYS;
+    gethostbyaddr_r(
+        address: *const c_void, address_len: socklen_t, family: c_int, entry: *mut hostent,
+        buffer: *mut c_char, len: size_t, result: *mut *mut hostent, error: *mut c_int
+    ) -> c_int, else libc::ENOSYS;
+}

@@ -1,0 +1,336 @@
+//! System calls as the shim makes them for itself: raw, so that they pass the
+//! shim's own hooks by, and so that none is a cancellation point (a cancelled
+//! thread never unwinds through a frame that owns something).
+
+use std::ffi::{CStr, c_int, c_long, c_void};
+
+use crate::sockaddr::Storage;
+
+/// A descriptor that belongs to somebody else, most often the program.
+pub(crate) type Fd = c_int;
+
+/// Why a call failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) c_int);
+
+/// What a call gives.
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+/// The calling thread's `errno`.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the C library guarantees a valid pointer for the calling thread.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's `errno`.
+pub(crate) fn set_errno(value: c_int) {
+    // SAFETY: the C library guarantees a valid pointer for the calling thread.
+    unsafe { *libc::__errno_location() = value }
+}
+
+fn check(value: c_long) -> Result<c_int> {
+    if value < 0 { Err(Errno(errno())) } else { Ok(c_int::try_from(value).unwrap_or(c_int::MAX)) }
+}
+
+/// A descriptor of the shim's own; closed on drop.
+#[derive(Debug)]
+pub(crate) struct OwnedFd(Fd);
+
+impl OwnedFd {
+    /// Takes over a descriptor that nobody else closes.
+    pub(crate) fn from_raw(fd: Fd) -> Self {
+        Self(fd)
+    }
+
+    /// The number.
+    pub(crate) fn raw(&self) -> Fd {
+        self.0
+    }
+
+    /// Moves the descriptor out of the low numbers, which programs expect to
+    /// be given in order, if there is room below the table's first growth:
+    /// growing it stalls a threaded process by 10-20 ms.
+    pub(crate) fn raised(self) -> Self {
+        const AWAY: c_long = 40;
+        match fcntl(self.0, libc::F_DUPFD_CLOEXEC, AWAY) {
+            Ok(fd) => Self(fd),
+            Err(_) => self,
+        }
+    }
+}
+
+impl Drop for OwnedFd {
+    fn drop(&mut self) {
+        // Nothing can be done about an error of close.
+        let _ = close(self.0);
+    }
+}
+
+/// close(2).
+pub(crate) fn close(fd: Fd) -> Result<c_int> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::syscall(libc::SYS_close, fd) })
+}
+
+/// socket(2), close-on-exec.
+pub(crate) fn socket(domain: c_int, kind: c_int) -> Result<OwnedFd> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::syscall(libc::SYS_socket, domain, kind | libc::SOCK_CLOEXEC, 0) }).map(OwnedFd)
+}
+
+/// connect(2).
+pub(crate) fn connect(fd: Fd, address: &Storage) -> Result<c_int> {
+    // SAFETY: `address` is readable for its length.
+    check(unsafe { libc::syscall(libc::SYS_connect, fd, address.as_ptr(), address.len()) })
+}
+
+/// bind(2).
+pub(crate) fn bind(fd: Fd, address: &Storage) -> Result<c_int> {
+    // SAFETY: `address` is readable for its length.
+    check(unsafe { libc::syscall(libc::SYS_bind, fd, address.as_ptr(), address.len()) })
+}
+
+/// getsockname(2).
+pub(crate) fn local_name(fd: Fd) -> Result<Storage> {
+    let mut name = Storage::new();
+    // SAFETY: `name` is writable for the length it states.
+    check(unsafe { libc::syscall(libc::SYS_getsockname, fd, name.as_mut_ptr(), name.len_mut()) })?;
+    Ok(name)
+}
+
+/// getpeername(2).
+pub(crate) fn peer_name(fd: Fd) -> Result<Storage> {
+    let mut name = Storage::new();
+    // SAFETY: `name` is writable for the length it states.
+    check(unsafe { libc::syscall(libc::SYS_getpeername, fd, name.as_mut_ptr(), name.len_mut()) })?;
+    Ok(name)
+}
+
+/// getsockopt(2); gives the length that was written.
+pub(crate) fn get_option(fd: Fd, level: c_int, name: c_int, value: &mut [u8]) -> Result<usize> {
+    let mut len = libc::socklen_t::try_from(value.len()).unwrap_or(0);
+    // SAFETY: `value` is writable for `len` bytes.
+    check(unsafe {
+        libc::syscall(libc::SYS_getsockopt, fd, level, name, value.as_mut_ptr(), &raw mut len)
+    })?;
+    Ok((len as usize).min(value.len()))
+}
+
+/// getsockopt(2) of an option that is an `int`.
+pub(crate) fn get_int(fd: Fd, level: c_int, name: c_int) -> Result<c_int> {
+    let mut bytes = [0; size_of::<c_int>()];
+    get_option(fd, level, name, &mut bytes)?;
+    Ok(c_int::from_ne_bytes(bytes))
+}
+
+/// setsockopt(2).
+pub(crate) fn set_option(fd: Fd, level: c_int, name: c_int, value: &[u8]) -> Result<c_int> {
+    // SAFETY: `value` is readable for its length.
+    check(unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value.as_ptr(), value.len()) })
+}
+
+/// setsockopt(2) of an option that is an `int`.
+pub(crate) fn set_int(fd: Fd, level: c_int, name: c_int, value: c_int) -> Result<c_int> {
+    set_option(fd, level, name, &value.to_ne_bytes())
+}
+
+/// `SO_COOKIE`: a number no other socket of this machine has or will have;
+/// 0 if `fd` is no socket.
+pub(crate) fn cookie(fd: Fd) -> u64 {
+    let mut bytes = [0; 8];
+    match get_option(fd, libc::SOL_SOCKET, libc::SO_COOKIE, &mut bytes) {
+        Ok(8) => u64::from_ne_bytes(bytes),
+        _ => 0,
+    }
+}
+
+/// The state of a TCP socket as in `tcpi_state` (1 established, 2 SYN_SENT,
+/// 7 closed, 10 listening).
+pub(crate) fn tcp_state(fd: Fd) -> Result<u8> {
+    let mut state = [0; 1];
+    get_option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state)?;
+    Ok(state[0])
+}
+
+/// `tcpi_state` of a socket whose connect is under way.
+pub(crate) const SYN_SENT: u8 = 2;
+/// `tcpi_state` of a socket that is neither connected nor listening.
+pub(crate) const CLOSED: u8 = 7;
+
+/// fcntl(2) with an integer argument.
+pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long) -> Result<c_int> {
+    // SAFETY: no command used here takes a pointer.
+    check(unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) })
+}
+
+/// dup3(2).
+pub(crate) fn dup3(from: Fd, to: Fd, flags: c_int) -> Result<c_int> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::syscall(libc::SYS_dup3, from, to, flags) })
+}
+
+/// Which open file a descriptor stands for, and of what type it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Device number.
+    pub(crate) device: u64,
+    /// Inode number.
+    pub(crate) inode: u64,
+    /// The type bits of the mode.
+    pub(crate) kind: u32,
+}
+
+/// fstat(2).
+pub(crate) fn identity(fd: Fd) -> Result<Identity> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `stat` is writable and of the type the kernel writes.
+    check(unsafe { libc::syscall(libc::SYS_fstat, fd, stat.as_mut_ptr()) })?;
+    // SAFETY: zeroed before, and all-zero is a valid `stat`.
+    let stat = unsafe { stat.assume_init() };
+    Ok(Identity { device: stat.st_dev, inode: stat.st_ino, kind: stat.st_mode & libc::S_IFMT })
+}
+
+/// epoll_ctl(2).
+pub(crate) fn epoll_ctl(epoll: Fd, operation: c_int, fd: Fd, mut event: libc::epoll_event) -> Result<c_int> {
+    // SAFETY: `event` is a valid epoll_event.
+    check(unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, &raw mut event) })
+}
+
+/// poll(2); `None` waits without end.
+pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Option<std::time::Duration>) -> Result<c_int> {
+    let timespec = timeout.map(|timeout| libc::timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(timeout.subsec_nanos()),
+    });
+    let pointer = timespec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: `fds` and the timespec live through the call; no signal mask.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            fds.as_mut_ptr(),
+            fds.len(),
+            pointer,
+            std::ptr::null::<c_void>(),
+            size_of::<u64>(),
+        )
+    })
+}
+
+/// eventfd(2), non-blocking.
+pub(crate) fn eventfd() -> Result<OwnedFd> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::syscall(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+        .map(OwnedFd)
+}
+
+/// openat(2), read-only, of an absolute path.
+pub(crate) fn open(path: &CStr) -> Result<OwnedFd> {
+    // SAFETY: `path` is a C string.
+    check(unsafe {
+        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
+    })
+    .map(OwnedFd)
+}
+
+/// read(2), again after a signal.
+pub(crate) fn read(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
+    loop {
+        // SAFETY: `buffer` is writable for its length.
+        let read = check(unsafe { libc::syscall(libc::SYS_read, fd, buffer.as_mut_ptr(), buffer.len()) });
+        match read {
+            Err(Errno(libc::EINTR)) => {}
+            other => return other.map(|read| usize::try_from(read).unwrap_or(0)),
+        }
+    }
+}
+
+/// write(2).
+pub(crate) fn write(fd: Fd, bytes: &[u8]) -> Result<c_int> {
+    // SAFETY: `bytes` is readable for its length.
+    check(unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) })
+}
+
+/// readlinkat(2) of an absolute path; gives what fits.
+pub(crate) fn readlink<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
+    // SAFETY: `path` is a C string and `buffer` writable for its length.
+    let len = check(unsafe {
+        libc::syscall(
+            libc::SYS_readlinkat,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            buffer.as_mut_ptr(),
+            buffer.len(),
+        )
+    })?;
+    Ok(buffer.get(..usize::try_from(len).unwrap_or(0)).unwrap_or_default())
+}
+
+/// send(2) without SIGPIPE, again after a signal.
+pub(crate) fn send(fd: Fd, bytes: &[u8]) -> Result<usize> {
+    loop {
+        // SAFETY: `bytes` is readable for its length; no address is passed.
+        let sent = check(unsafe {
+            libc::syscall(
+                libc::SYS_sendto,
+                fd,
+                bytes.as_ptr(),
+                bytes.len(),
+                libc::MSG_NOSIGNAL,
+                std::ptr::null::<c_void>(),
+                0,
+            )
+        });
+        match sent {
+            Err(Errno(libc::EINTR)) => {}
+            other => return other.map(|sent| usize::try_from(sent).unwrap_or(0)),
+        }
+    }
+}
+
+/// recvmsg(2) of a whole message with at most one descriptor.
+pub(crate) fn receive(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
+    const CONTROL: usize = 32;
+    #[repr(align(8))]
+    struct Control([u8; CONTROL]);
+    let mut control = Control([0; CONTROL]);
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: all-zero is a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = CONTROL as _;
+    // SAFETY: all buffers that `message` names live through the call.
+    let len = check(unsafe {
+        libc::syscall(
+            libc::SYS_recvmsg,
+            fd,
+            &raw mut message,
+            libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL | libc::MSG_NOSIGNAL,
+        )
+    })?;
+    // SAFETY: `message` is as the kernel filled it in.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    let mut passed = None;
+    if !header.is_null() {
+        // SAFETY: not null, so it points to a header within `control`.
+        let cmsg = unsafe { header.read() };
+        if cmsg.cmsg_level == libc::SOL_SOCKET && cmsg.cmsg_type == libc::SCM_RIGHTS {
+            // SAFETY: SCM_RIGHTS carries at least one descriptor.
+            let fd = unsafe { libc::CMSG_DATA(header).cast::<Fd>().read_unaligned() };
+            passed = Some(OwnedFd(fd));
+        }
+    }
+    Ok((usize::try_from(len).unwrap_or(0), passed))
+}
+
+/// The machine's own host name, whatever the shim tells the program.
+pub(crate) fn host_name(name: &mut libc::utsname) -> Result<()> {
+    // SAFETY: `name` is writable.
+    check(unsafe { libc::syscall(libc::SYS_uname, std::ptr::from_mut(name)) }).map(drop)
+}
+
+/// A clock that only goes forward.
+pub(crate) fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}

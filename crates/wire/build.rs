@@ -1,0 +1,8 @@
+//! Generates the gRPC services from `proto/` when the `grpc` feature is on.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto/isthmus.proto");
+    #[cfg(feature = "grpc")]
+    tonic_prost_build::configure().compile_protos(&["proto/isthmus.proto"], &["proto"])?;
+    Ok(())
+}

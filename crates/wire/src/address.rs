@@ -1,0 +1,133 @@
+//! Virtual addresses and the loopback addresses that stand for them.
+//!
+//! Every node of the grid has one virtual address out of 240.64.0.0/10
+//! (reserved space, RFC 1112 section 4: a connect that escaped would be
+//! dropped by the first router). Its *twin* 127.64.0.0/10 has the same low 22
+//! bits and lives on the node's own loopback interface.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+/// Low bits that a virtual address shares with its twin.
+const LOW_BITS: u32 = 0x003f_ffff;
+/// Prefix of all twins.
+const TWIN_BASE: u32 = 0x7f40_0000;
+
+/// Source address of knocks: a loopback address outside all twins, from which
+/// nothing but agents connects.
+pub const KNOCK_SOURCE: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 1);
+/// Where an agent's black-hole listener stands: a connect to it stays in
+/// SYN_SENT, which is what a non-blocking connect looks like while pending.
+pub const BLACK_HOLE: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 2);
+/// An address nothing ever listens on, where connects are refused natively.
+pub const REFUSED: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 3);
+
+/// The address of a node as programs see it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VirtualAddress(Ipv4Addr);
+
+impl VirtualAddress {
+    /// Takes an address as virtual if it lies in 240.64.0.0/10.
+    pub fn new(address: Ipv4Addr) -> Option<Self> {
+        VirtualRange::DEFAULT.contains(address).then_some(Self(address))
+    }
+
+    /// The virtual address whose twin this is.
+    pub fn from_twin(twin: Ipv4Addr) -> Option<Self> {
+        let bits = u32::from(twin);
+        (bits & !LOW_BITS == TWIN_BASE)
+            .then(|| Self(Ipv4Addr::from(u32::from(VirtualRange::DEFAULT.base) | (bits & LOW_BITS))))
+    }
+
+    /// The loopback address that stands for this one on its own node.
+    pub fn twin(self) -> Ipv4Addr {
+        Ipv4Addr::from(TWIN_BASE | (u32::from(self.0) & LOW_BITS))
+    }
+
+    /// The address itself.
+    pub fn ip(self) -> Ipv4Addr {
+        self.0
+    }
+}
+
+impl fmt::Display for VirtualAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for VirtualAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A block of virtual addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VirtualRange {
+    base: Ipv4Addr,
+    prefix_length: u8,
+}
+
+impl VirtualRange {
+    /// 240.64.0.0/10.
+    pub const DEFAULT: Self = Self { base: Ipv4Addr::new(240, 64, 0, 0), prefix_length: 10 };
+
+    /// Whether the block holds this address.
+    pub fn contains(self, address: Ipv4Addr) -> bool {
+        u32::from(address) & u32::from(self.netmask()) == u32::from(self.base)
+    }
+
+    /// The block's netmask.
+    pub fn netmask(self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::MAX << (32 - u32::from(self.prefix_length)))
+    }
+
+    /// The block's broadcast address.
+    pub fn broadcast(self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.base) | !u32::from(self.netmask()))
+    }
+
+    /// The block's first address.
+    pub fn base(self) -> Ipv4Addr {
+        self.base
+    }
+
+    /// Bits of the netmask.
+    pub fn prefix_length(self) -> u8 {
+        self.prefix_length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twins() {
+        for (address, twin) in [
+            ([240, 64, 0, 1], Some([127, 64, 0, 1])),
+            ([240, 64, 3, 7], Some([127, 64, 3, 7])),
+            ([240, 127, 255, 254], Some([127, 127, 255, 254])),
+            ([240, 128, 0, 1], None),
+            ([240, 63, 0, 1], None),
+            ([10, 0, 0, 1], None),
+        ] {
+            let virtual_address = VirtualAddress::new(address.into());
+            assert_eq!(virtual_address.map(VirtualAddress::twin), twin.map(Ipv4Addr::from), "{address:?}");
+            if let Some(twin) = twin {
+                assert_eq!(VirtualAddress::from_twin(twin.into()), virtual_address);
+            }
+        }
+        for special in [KNOCK_SOURCE, BLACK_HOLE, REFUSED, Ipv4Addr::LOCALHOST] {
+            assert_eq!(VirtualAddress::from_twin(special), None, "{special}");
+        }
+    }
+
+    #[test]
+    fn range() {
+        let range = VirtualRange::DEFAULT;
+        assert_eq!(range.netmask(), Ipv4Addr::new(255, 192, 0, 0));
+        assert_eq!(range.broadcast(), Ipv4Addr::new(240, 127, 255, 255));
+    }
+}

@@ -1,0 +1,56 @@
+//! Layouts of everything that crosses a socket in isthmus: encode and decode
+//! only. No I/O, no clock, no randomness.
+//!
+//! | module | between | transport |
+//! |---|---|---|
+//! | [`shim`] | shim and its agent | Unix socket, fixed-size messages |
+//! | [`settings`] | agent and shim | a small text file in the job's directory |
+//! | [`preamble`] | two agents, once per connection | the connection itself |
+//! | [`ticket`] | agent and relay, once per connection | the connection itself |
+//! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
+
+pub mod address;
+pub mod id;
+mod name;
+pub mod preamble;
+pub mod settings;
+pub mod shim;
+pub mod ticket;
+
+pub use address::{VirtualAddress, VirtualRange};
+pub use id::{ConnectionId, JobId, Nonce};
+pub use name::{GridName, Label, NameError};
+
+/// Messages and services of the control plane, generated from
+/// `proto/isthmus.proto`, which documents them.
+#[cfg(feature = "grpc")]
+#[allow(missing_docs, clippy::all, clippy::pedantic)]
+pub mod proto {
+    tonic::include_proto!("isthmus.v1");
+}
+
+/// Why bytes were not a message: which message, and what was wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("malformed {message}: {reason}")]
+pub struct DecodeError {
+    /// The message that was expected.
+    pub message: &'static str,
+    /// What was found instead.
+    pub reason: String,
+}
+
+impl DecodeError {
+    pub(crate) fn new(message: &'static str, reason: impl Into<String>) -> Self {
+        Self { message, reason: reason.into() }
+    }
+}
+
+/// Reads `N` bytes at `offset` of a buffer whose length the caller's type
+/// guarantees; out of range yields zeroes rather than a panic.
+pub(crate) fn array<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    let mut out = [0; N];
+    if let Some(slice) = bytes.get(offset..offset + N) {
+        out.copy_from_slice(slice);
+    }
+    out
+}

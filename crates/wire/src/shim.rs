@@ -1,0 +1,262 @@
+//! Between a shim and its agent: one request and one reply per connection to
+//! the job's Unix socket. The reply may carry a descriptor (`SCM_RIGHTS`).
+//!
+//! Both ends are on one machine, so integers are in native byte order.
+//!
+//! ```text
+//! Request, 40 bytes                      Reply, 32 bytes
+//!  0 u8  VERSION                          0 i32 errno, 0 for success
+//!  1 u8  operation                        4 u8  Handover
+//!  2 u16 port of the destination          5 [3] zero
+//!  4 u32 destination (virtual)            8 u32 peer's virtual address
+//!  8 u16 source port, 0 for any          12 u32 own virtual address
+//! 10 u16 port of the knock               16 u16 peer's port
+//! 12 u32 SO_SNDBUF, 0 for the default    18 u16 own port
+//! 16 u32 SO_RCVBUF, 0 for the default    20 [12] zero
+//! 20 u32 zero
+//! 24 u64 SO_COOKIE of the descriptor
+//! 32 u64 zero
+//! ```
+//!
+//! A shim that closes the connection before the reply cancels its request.
+
+use std::net::Ipv4Addr;
+
+use crate::{DecodeError, array};
+
+/// Version of these layouts; an agent and the shim it hands out always match.
+pub const VERSION: u8 = 1;
+/// Length of an encoded [`Request`].
+pub const REQUEST_LEN: usize = 40;
+/// Length of an encoded [`Reply`].
+pub const REPLY_LEN: usize = 32;
+
+/// What a shim asks of its agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Connect to a virtual address. The reply comes once the connection
+    /// stands or has failed for good.
+    Connect {
+        /// Virtual address of the node to reach.
+        destination: Ipv4Addr,
+        /// Port the program there listens on.
+        port: u16,
+        /// Port the program bound its own socket to, or 0.
+        source_port: u16,
+        /// `SO_SNDBUF` as the program set it (half of what the kernel
+        /// reports), or 0 if it never did.
+        send_buffer: u32,
+        /// `SO_RCVBUF`, likewise.
+        receive_buffer: u32,
+        /// `SO_COOKIE` of the program's own socket: by it a forked child
+        /// joins this request.
+        cookie: u64,
+    },
+    /// Ask once more, after a fork, for the connection that the parent asked
+    /// for with this cookie.
+    Join {
+        /// The cookie of the parent's request.
+        cookie: u64,
+    },
+    /// Fetch the connection behind a knock just accepted.
+    Accept {
+        /// Source port of the knock.
+        knock_port: u16,
+    },
+    /// Name the ends of a handed-over socket of which this process knows
+    /// nothing (it was inherited over `exec`).
+    Whois {
+        /// `SO_COOKIE` of the socket.
+        cookie: u64,
+    },
+}
+
+mod operation {
+    pub(super) const CONNECT: u8 = 1;
+    pub(super) const JOIN: u8 = 2;
+    pub(super) const ACCEPT: u8 = 3;
+    pub(super) const WHOIS: u8 = 4;
+}
+
+impl Request {
+    /// The request as bytes.
+    pub fn encode(&self) -> [u8; REQUEST_LEN] {
+        let mut out = [0; REQUEST_LEN];
+        let mut put = |offset: usize, bytes: &[u8]| out[offset..offset + bytes.len()].copy_from_slice(bytes);
+        put(0, &[VERSION]);
+        match *self {
+            Self::Connect { destination, port, source_port, send_buffer, receive_buffer, cookie } => {
+                put(1, &[operation::CONNECT]);
+                put(2, &port.to_ne_bytes());
+                put(4, &u32::from(destination).to_ne_bytes());
+                put(8, &source_port.to_ne_bytes());
+                put(12, &send_buffer.to_ne_bytes());
+                put(16, &receive_buffer.to_ne_bytes());
+                put(24, &cookie.to_ne_bytes());
+            }
+            Self::Join { cookie } => {
+                put(1, &[operation::JOIN]);
+                put(24, &cookie.to_ne_bytes());
+            }
+            Self::Accept { knock_port } => {
+                put(1, &[operation::ACCEPT]);
+                put(10, &knock_port.to_ne_bytes());
+            }
+            Self::Whois { cookie } => {
+                put(1, &[operation::WHOIS]);
+                put(24, &cookie.to_ne_bytes());
+            }
+        }
+        out
+    }
+
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// If the version or the operation is unknown.
+    pub fn decode(bytes: &[u8; REQUEST_LEN]) -> Result<Self, DecodeError> {
+        let cookie = u64::from_ne_bytes(array(bytes, 24));
+        match (bytes[0], bytes[1]) {
+            (VERSION, operation::CONNECT) => Ok(Self::Connect {
+                destination: Ipv4Addr::from(u32::from_ne_bytes(array(bytes, 4))),
+                port: u16::from_ne_bytes(array(bytes, 2)),
+                source_port: u16::from_ne_bytes(array(bytes, 8)),
+                send_buffer: u32::from_ne_bytes(array(bytes, 12)),
+                receive_buffer: u32::from_ne_bytes(array(bytes, 16)),
+                cookie,
+            }),
+            (VERSION, operation::JOIN) => Ok(Self::Join { cookie }),
+            (VERSION, operation::ACCEPT) => {
+                Ok(Self::Accept { knock_port: u16::from_ne_bytes(array(bytes, 10)) })
+            }
+            (VERSION, operation::WHOIS) => Ok(Self::Whois { cookie }),
+            (VERSION, other) => Err(DecodeError::new("shim request", format!("unknown operation {other}"))),
+            (other, _) => {
+                Err(DecodeError::new("shim request", format!("version {other}, this agent speaks {VERSION}")))
+            }
+        }
+    }
+}
+
+/// What comes with a [`Reply`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Handover {
+    /// Nothing: an error, or only names.
+    None = 0,
+    /// A connected socket travels with the reply and takes the place of the
+    /// program's descriptor.
+    Socket = 1,
+    /// The accepted knock is itself the connection and stays where it is.
+    Keep = 2,
+}
+
+/// One end of a connection as the program sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// Virtual address of the node.
+    pub address: Ipv4Addr,
+    /// Port of the program.
+    pub port: u16,
+}
+
+impl End {
+    /// 0.0.0.0:0, where there is nothing to name.
+    pub const NONE: Self = Self { address: Ipv4Addr::UNSPECIFIED, port: 0 };
+}
+
+/// What an agent answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// 0, or the `errno` that the program's call is to report.
+    pub errno: i32,
+    /// What to do with the descriptor.
+    pub handover: Handover,
+    /// The other end.
+    pub peer: End,
+    /// This end.
+    pub local: End,
+}
+
+impl Reply {
+    /// A reply that only reports an error.
+    pub fn error(errno: i32) -> Self {
+        Self { errno, handover: Handover::None, peer: End::NONE, local: End::NONE }
+    }
+
+    /// The reply as bytes.
+    pub fn encode(&self) -> [u8; REPLY_LEN] {
+        let mut out = [0; REPLY_LEN];
+        out[0..4].copy_from_slice(&self.errno.to_ne_bytes());
+        out[4] = self.handover as u8;
+        out[8..12].copy_from_slice(&u32::from(self.peer.address).to_ne_bytes());
+        out[12..16].copy_from_slice(&u32::from(self.local.address).to_ne_bytes());
+        out[16..18].copy_from_slice(&self.peer.port.to_ne_bytes());
+        out[18..20].copy_from_slice(&self.local.port.to_ne_bytes());
+        out
+    }
+
+    /// Reads a reply.
+    ///
+    /// # Errors
+    /// If the kind of handover is unknown.
+    pub fn decode(bytes: &[u8; REPLY_LEN]) -> Result<Self, DecodeError> {
+        let end = |address: usize, port: usize| End {
+            address: Ipv4Addr::from(u32::from_ne_bytes(array(bytes, address))),
+            port: u16::from_ne_bytes(array(bytes, port)),
+        };
+        Ok(Self {
+            errno: i32::from_ne_bytes(array(bytes, 0)),
+            handover: match bytes[4] {
+                0 => Handover::None,
+                1 => Handover::Socket,
+                2 => Handover::Keep,
+                other => return Err(DecodeError::new("shim reply", format!("unknown handover {other}"))),
+            },
+            peer: end(8, 16),
+            local: end(12, 18),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn requests_round_trip() {
+        for request in [
+            Request::Connect {
+                destination: Ipv4Addr::new(240, 64, 1, 2),
+                port: 4711,
+                source_port: 1024,
+                send_buffer: 1 << 20,
+                receive_buffer: 1 << 21,
+                cookie: u64::MAX,
+            },
+            Request::Join { cookie: 7 },
+            Request::Accept { knock_port: 40000 },
+            Request::Whois { cookie: 1 << 40 },
+        ] {
+            assert_eq!(Request::decode(&request.encode()), Ok(request));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_fail_without_panic(
+            request in prop::array::uniform32(any::<u8>()),
+            reply in prop::array::uniform32(any::<u8>()),
+        ) {
+            let mut whole = [0; REQUEST_LEN];
+            whole[..32].copy_from_slice(&request);
+            if let Ok(decoded) = Request::decode(&whole) {
+                prop_assert_eq!(Request::decode(&decoded.encode()), Ok(decoded));
+            }
+            if let Ok(decoded) = Reply::decode(&reply) {
+                prop_assert_eq!(Reply::decode(&decoded.encode()), Ok(decoded));
+            }
+        }
+    }
+}

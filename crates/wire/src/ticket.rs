@@ -1,0 +1,137 @@
+//! What an agent shows a relay: a ticket minted by the broker, first thing on
+//! the connection. The relay answers nothing: once both sides of a connection
+//! id have come, bytes flow.
+//!
+//! The broker shares a key with each relay (sent over their mutual TLS), so a
+//! relay serves only connections that the broker planned, and a ticket is good
+//! for one use of one side until it expires.
+//!
+//! Integers are big-endian.
+//!
+//! ```text
+//! Ticket, 64 bytes
+//!  0  4B magic "ISTR"
+//!  4  u8 VERSION
+//!  5  u8 side: 0 initiator, 1 acceptor
+//!  6  2B zero
+//!  8 16B connection id
+//! 24  u64 expiry, seconds since 1970-01-01 UTC
+//! 32 32B HMAC-SHA256(relay's key, bytes 0..32)
+//! ```
+
+use crate::preamble::Mac;
+use crate::{ConnectionId, DecodeError, array};
+
+/// Version of this layout.
+pub const VERSION: u8 = 1;
+/// Length of an encoded [`Ticket`].
+pub const TICKET_LEN: usize = 64;
+
+const MAGIC: [u8; 4] = *b"ISTR";
+const SIGNED: usize = TICKET_LEN - 32;
+
+/// Which of the two sides of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Side {
+    /// The agent whose program called `connect`.
+    Initiator = 0,
+    /// The agent whose program listens.
+    Acceptor = 1,
+}
+
+impl Side {
+    /// The side across.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Initiator => Self::Acceptor,
+            Self::Acceptor => Self::Initiator,
+        }
+    }
+}
+
+/// The right to one side of one relayed connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// The side.
+    pub side: Side,
+    /// Until when it is good: seconds since 1970-01-01 UTC.
+    pub expiry_unix_seconds: u64,
+}
+
+impl Ticket {
+    /// The bytes that the HMAC covers.
+    pub fn signed_bytes(&self) -> [u8; SIGNED] {
+        let mut out = [0; SIGNED];
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4] = VERSION;
+        out[5] = self.side as u8;
+        out[8..24].copy_from_slice(&self.connection.0);
+        out[24..32].copy_from_slice(&self.expiry_unix_seconds.to_be_bytes());
+        out
+    }
+
+    /// The whole message.
+    pub fn encode(&self, mac: &Mac) -> [u8; TICKET_LEN] {
+        let mut out = [0; TICKET_LEN];
+        out[..SIGNED].copy_from_slice(&self.signed_bytes());
+        out[SIGNED..].copy_from_slice(mac);
+        out
+    }
+
+    /// Reads a message and its HMAC, which the caller must verify.
+    ///
+    /// # Errors
+    /// If it isn't a ticket of this version.
+    pub fn decode(bytes: &[u8; TICKET_LEN]) -> Result<(Self, Mac), DecodeError> {
+        let side = match (array::<4>(bytes, 0), bytes[4], bytes[5]) {
+            (MAGIC, VERSION, 0) => Side::Initiator,
+            (MAGIC, VERSION, 1) => Side::Acceptor,
+            (MAGIC, VERSION, other) => {
+                return Err(DecodeError::new("ticket", format!("unknown side {other}")));
+            }
+            (MAGIC, other, _) => {
+                return Err(DecodeError::new(
+                    "ticket",
+                    format!("version {other}, this relay speaks {VERSION}"),
+                ));
+            }
+            (other, _, _) => return Err(DecodeError::new("ticket", format!("starts with {other:02x?}"))),
+        };
+        let ticket = Self {
+            connection: ConnectionId(array(bytes, 8)),
+            side,
+            expiry_unix_seconds: u64::from_be_bytes(array(bytes, 24)),
+        };
+        if ticket.signed_bytes() != bytes[..SIGNED] {
+            return Err(DecodeError::new("ticket", "reserved bytes are not zero"));
+        }
+        Ok((ticket, array(bytes, SIGNED)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn round_trip() {
+        for side in [Side::Initiator, Side::Acceptor] {
+            let ticket = Ticket { connection: ConnectionId([9; 16]), side, expiry_unix_seconds: 1 << 33 };
+            assert_eq!(Ticket::decode(&ticket.encode(&[4; 32])), Ok((ticket, [4; 32])));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_fail_without_panic(bytes in prop::collection::vec(any::<u8>(), TICKET_LEN)) {
+            let whole: [u8; TICKET_LEN] = array(&bytes, 0);
+            if let Ok((ticket, mac)) = Ticket::decode(&whole) {
+                prop_assert_eq!(ticket.encode(&mac), whole);
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+# Sourced by scripts/setup: the system packages of each group.
+# shellcheck shell=bash
+
+# One line each: package | groups | probe | what for
+# A probe is a command, a file (pattern) with a slash, or py:MODULE. What the
+# probe finds is used as it is, wherever it came from.
+package_table='
+gcc              | build test demo bench lint | cc                              | link Rust, compile C
+libc6-dev        | build test demo bench lint | /usr/include/stdio.h            | C headers to link against
+ca-certificates  | build test demo bench lint | /etc/ssl/certs/ca-certificates.crt | fetch Rust crates and MPICH
+make             | test demo bench            | make                            | build the MPI programs
+protobuf-compiler| build test demo bench lint | protoc                          | generate the gRPC services
+iproute2         | test demo bench            | ip                              | network namespaces and links of the lab
+nftables         | test demo bench            | nft                             | NAT and firewalls of the lab
+openmpi-bin      | test demo bench            | mpirun.openmpi                  | Open MPI, launcher and compiler wrapper
+libopenmpi-dev   | test bench                 | /usr/lib/*/openmpi/include/mpi.h| Open MPI headers
+lammps           | test demo                  | lmp                             | the program of the demo
+python3-venv     | test bench                 | py:ensurepip                    | install MPICH 5 apart from the system
+iperf3           | test                       | iperf3                          | check rates and delays of the lab
+haproxy          | bench                      | haproxy                         | relay to compare with
+socat            | bench                      | socat                           | relay to compare with
+openssh-client   | bench                      | ssh                             | encrypted tunnel to compare with
+openssh-server   | bench                      | sshd                            | encrypted tunnel to compare with
+shellcheck       | lint                       | shellcheck                      | check the shell scripts
+'
+
+# Services that a package would start and enable by itself. Nothing here needs
+# them to run, and nobody asked for an open port.
+declare -A package_units=(
+    [openssh-server]='ssh.service ssh.socket'
+    [haproxy]='haproxy.service'
+    [iperf3]='iperf3.service'
+    [nftables]='nftables.service'
+)
+
+probe() {
+    case $1 in
+        py:*) system_python -c "import ${1#py:}" >/dev/null 2>&1 ;;
+        */*) compgen -G "$1" >/dev/null ;;
+        *) have "$1" ;;
+    esac
+}
+
+# Debian's own Python: python3-venv belongs to it, whichever python3 is first in PATH.
+system_python() {
+    if [ -x /usr/bin/python3 ]; then /usr/bin/python3 "$@"; else python3 "$@"; fi
+}
+
+trim() {
+    local text=$1
+    text=${text#"${text%%[![:space:]]*}"}
+    printf '%s' "${text%"${text##*[![:space:]]}"}"
+}
+
+# Prints "package<TAB>what for" for each missing package of the given groups.
+missing_packages() {
+    local name groups test reason group
+    while IFS='|' read -r name groups test reason; do
+        name=$(trim "$name")
+        [ -n "$name" ] || continue
+        for group in "$@"; do
+            if [[ " $(trim "$groups") " == *" $group "* ]]; then
+                probe "$(trim "$test")" || printf '%s\t%s\n' "$name" "$(trim "$reason")"
+                break
+            fi
+        done
+    done <<<"$package_table"
+}
+
+apt_updated=
+apt_update() {
+    if [ -z "$apt_updated" ] && can_be_root; then
+        as_root apt-get -q -o DPkg::Lock::Timeout=300 update >&2 || die 'apt-get update failed, see above'
+        apt_updated=yes
+    fi
+}
+
+apt_get() {
+    apt_update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y \
+        -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$@" >&2
+}
+
+# Installs packages; never removes one, and starts no service: while it runs, a
+# policy-rc.d says that none may start. Not for a subshell: it sets a trap.
+apt_install() {
+    local policy=/usr/sbin/policy-rc.d status=0 package
+    can_be_root || die "needs root, and there is no sudo; as root run: apt-get install --no-install-recommends $*"
+    if [ ! -e "$policy" ]; then
+        trap 'as_root rm -f /usr/sbin/policy-rc.d' EXIT
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+        as_root chmod 755 "$policy"
+    else
+        policy=
+    fi
+    apt_get --no-remove --no-install-recommends install "$@" || status=$?
+    if [ -n "$policy" ]; then
+        as_root rm -f "$policy"
+        trap - EXIT
+    fi
+    [ "$status" -eq 0 ] || return "$status"
+    for package in "$@"; do
+        disable_units "$package"
+    done
+}
+
+# Where there is no systemd (containers), nothing starts these anyway.
+disable_units() {
+    local unit
+    have systemctl || return 0
+    for unit in ${package_units[$1]:-}; do
+        if [ "$(systemctl is-enabled "$unit" 2>/dev/null)" = enabled ]; then
+            as_root systemctl disable --quiet "$unit"
+            say "$1: left $unit disabled"
+        fi
+    done
+}
