@@ -127,7 +127,9 @@ impl Local for LocalService {
 
     async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {
         authorise(&request)?;
-        self.node.reacher().upstream.grid().await.map(Response::new)
+        let mut grid = self.node.reacher().upstream.grid().await?;
+        grid.own = self.node.name().to_string();
+        Ok(Response::new(grid))
     }
 }
 

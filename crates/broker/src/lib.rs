@@ -1,1 +1,26 @@
-//! isthmus broker.
+//! The broker: the rendezvous service that every gateway can reach. It holds
+//! the certificate authority and the registry, plans how sites reach one
+//! another, and arranges meetings at relays. It carries no data.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`state`] | the state directory, `isthmus grid init` |
+//! | [`config`] | the `[broker]` section |
+//! | [`addresses`] | which node has which virtual address (pure) |
+//! | [`registry`] | who is attached, and what is asked of them (pure) |
+//! | `store` | what must last |
+//! | `enrolment`, `attach`, `service` | the gRPC services, thin shells |
+#![forbid(unsafe_code)]
+
+pub mod addresses;
+mod attach;
+pub mod config;
+mod enrolment;
+pub mod registry;
+mod service;
+mod sessions;
+pub mod state;
+mod store;
+
+pub use config::BrokerConfig;
+pub use service::{BrokerError, run};

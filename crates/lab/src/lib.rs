@@ -1,3 +1,38 @@
-//! isthmus lab.
-pub mod grid;
+//! An emulated grid on one Linux machine: sites behind NATs and firewalls,
+//! public hosts, and wide-area links with delay and rate between them.
+//!
+//! Every node, router and host is a *machine*: a set of namespaces (network,
+//! mount, UTS, IPC, PID) with the real machine's programs and files, but its
+//! own interfaces, host name, `/dev/shm` and `/tmp`, so that programs on two
+//! nodes meet over the network or not at all. Nothing in the lab can reach
+//! anything outside it.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`grid`] | reads and checks a grid file |
+//! | [`topology`] | decides what to build; pure |
+//! | [`emulator`] | carries packets over links with delay and rate |
+//! | [`lab`] | labs from Rust |
+//! | [`command`] | labs from the command line |
+//!
+//! One process per lab, the keeper, is the parent of all others, which the
+//! kernel kills when it ends. Nothing has a name in the file system but the
+//! lab's state directory: no lab outlives its keeper.
+
+pub mod command;
 pub mod emulator;
+pub mod grid;
+pub mod lab;
+pub mod process;
+pub mod state;
+pub mod topology;
+
+mod child;
+mod enter;
+mod keeper;
+mod machine;
+mod mounts;
+mod network;
+
+pub use grid::{Grid, GridError};
+pub use lab::{Lab, LabError, Machine};

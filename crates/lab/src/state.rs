@@ -130,6 +130,11 @@ impl LabDirectory {
         &self.lab
     }
 
+    /// Whether there is anything of the lab.
+    pub fn exists(&self) -> bool {
+        self.path.exists()
+    }
+
     /// Messages of the keeper and the emulator.
     pub fn log(&self) -> PathBuf {
         self.path.join("lab.log")
@@ -223,10 +228,9 @@ impl LabDirectory {
     pub fn wait_gone(&self) -> Result<(), StateError> {
         let deadline = Instant::now() + ENDING;
         while self.path.exists() {
-            match self.try_lock() {
-                Ok(Some(_lock)) => return self.remove(),
-                // Removed meanwhile, or still held.
-                Ok(None) | Err(_) => {}
+            // Otherwise it was removed meanwhile, or is still held.
+            if let Ok(Some(_lock)) = self.try_lock() {
+                return self.remove();
             }
             if Instant::now() > deadline {
                 return Err(StateError::Ending(self.lab.clone()));

@@ -155,9 +155,8 @@ impl Builder<'_> {
             ],
             rules: rules(site.kind),
         });
-        self.join_wan(&site.name, &site.link, router, "wan", site.outside);
+        let via = self.join_wan(&site.name, &site.link, router, "wan", site.outside);
         if site.kind != SiteKind::Nat {
-            let (_, via) = self.wan_side(&site.name, &site.link, site.outside);
             self.command(0, format!("route add {} {via}", site.subnet));
         }
         for (number, node) in site.nodes.iter().enumerate() {
@@ -184,46 +183,38 @@ impl Builder<'_> {
         }
     }
 
-    /// Joins a machine to the wide area's router.
-    fn join_wan(&mut self, name: &str, shape: &LinkShape, machine: usize, inside: &str, address: Ipv4Addr) {
-        let far = interface(self.topology.links.len() + self.wires_to_wan(), name);
-        let ports = [
-            Port { machine, interface: inside.to_owned() },
-            Port { machine: 0, interface: far.clone() },
-        ];
-        self.command(machine, format!("address add {address}/32 dev {inside}"));
-        if shape.is_plain() {
-            self.topology.wires.push(ports);
-            self.command(machine, format!("link set {inside} up"));
-            self.command(0, format!("link set {far} up"));
-            let router = self.grid.wan.router;
-            self.command(machine, format!("route add default via {router} dev {inside} onlink"));
-        } else {
-            let [near, far_port] = ports;
-            self.topology.links.push(EmulatedLink {
-                name: name.to_owned(),
-                shape: *shape,
-                near,
-                far: far_port,
-            });
-            self.command(machine, format!("link set {inside} txqueuelen {DEVICE_QUEUE} up"));
-            self.command(0, format!("link set {far} txqueuelen {DEVICE_QUEUE} up"));
-            self.command(machine, format!("route add default dev {inside}"));
-        }
+    /// Joins a machine to the wide area's router; how the router reaches what
+    /// is behind it.
+    fn join_wan(
+        &mut self,
+        name: &str,
+        shape: &LinkShape,
+        machine: usize,
+        inside: &str,
+        address: Ipv4Addr,
+    ) -> String {
         let router = self.grid.wan.router;
+        let wires_to_wan = self.topology.wires.iter().filter(|[_, far]| far.machine == 0).count();
+        let far = interface(self.topology.links.len() + wires_to_wan, name);
+        let near_port = Port { machine, interface: inside.to_owned() };
+        let far_port = Port { machine: 0, interface: far.clone() };
+        self.command(machine, format!("address add {address}/32 dev {inside}"));
+        let via = if shape.is_plain() {
+            self.topology.wires.push([near_port, far_port]);
+            self.command(machine, format!("link set {inside} up"));
+            self.command(machine, format!("route add default via {router} dev {inside} onlink"));
+            self.command(0, format!("link set {far} up"));
+            format!("via {address} dev {far} onlink")
+        } else {
+            let (name, shape) = (name.to_owned(), *shape);
+            self.topology.links.push(EmulatedLink { name, shape, near: near_port, far: far_port });
+            self.command(machine, format!("link set {inside} txqueuelen {DEVICE_QUEUE} up"));
+            self.command(machine, format!("route add default dev {inside}"));
+            self.command(0, format!("link set {far} txqueuelen {DEVICE_QUEUE} up"));
+            format!("dev {far}")
+        };
         self.command(0, format!("route add {address}/32 dev {far} src {router}"));
-    }
-
-    fn wires_to_wan(&self) -> usize {
-        self.topology.wires.iter().filter(|[_, far]| far.machine == 0).count()
-    }
-
-    /// The wide area's interface to `name`, and how to route through it.
-    fn wan_side(&self, name: &str, shape: &LinkShape, outside: Ipv4Addr) -> (String, String) {
-        let number = self.topology.links.len() + self.wires_to_wan() - 1;
-        let far = interface(number, name);
-        let via = if shape.is_plain() { format!("via {outside} dev {far} onlink") } else { format!("dev {far}") };
-        (far, via)
+        via
     }
 }
 

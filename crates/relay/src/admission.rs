@@ -37,11 +37,7 @@ pub struct Limits {
 impl Default for Limits {
     /// 1,024 handshakes of at most 10 s.
     fn default() -> Self {
-        Self {
-            handshakes: 1024,
-            handshake_deadline: Duration::from_secs(10),
-            matching: Bounds::default(),
-        }
+        Self { handshakes: 1024, handshake_deadline: Duration::from_secs(10), matching: Bounds::default() }
     }
 }
 

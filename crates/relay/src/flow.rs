@@ -140,8 +140,11 @@ impl Flow {
             if left == 0 {
                 return Ok(Turn::Unfinished);
             }
-            let moved =
-                if self.splices { self.splice_in(source, tools)? } else { self.copy(source, sink, tools, carried)? };
+            let moved = if self.splices {
+                self.splice_in(source, tools)?
+            } else {
+                self.copy(source, sink, tools, carried)?
+            };
             left = left.saturating_sub(moved);
         }
     }

@@ -189,9 +189,7 @@ impl<T> Matcher<T> {
                     };
                     Admission::Paired { connection: ticket.connection, initiator, acceptor }
                 }
-                State::Waiting { .. } | State::Used => {
-                    Admission::Refused { reason: Refusal::Used, guest }
-                }
+                State::Waiting { .. } | State::Used => Admission::Refused { reason: Refusal::Used, guest },
             },
         }
     }

@@ -90,14 +90,14 @@ fn admissions() {
         ),
         (
             "a torn ticket",
-            vec![
-                (0, Key(KEY)),
-                (0, Show(torn, "refuses 1: the ticket is not signed with this relay's key")),
-            ],
+            vec![(0, Key(KEY)), (0, Show(torn, "refuses 1: the ticket is not signed with this relay's key"))],
         ),
         (
             "no ticket",
-            vec![(0, Key(KEY)), (0, Show([0; 64], "refuses 1: malformed ticket: starts with [00, 00, 00, 00]"))],
+            vec![
+                (0, Key(KEY)),
+                (0, Show([0; 64], "refuses 1: malformed ticket: starts with [00, 00, 00, 00]")),
+            ],
         ),
         (
             "expired",

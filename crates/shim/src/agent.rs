@@ -138,6 +138,11 @@ impl Exchange {
         Self(self.0.raised())
     }
 
+    /// The descriptor itself, to be moved.
+    pub(crate) fn kept_mut(&mut self) -> &mut Kept {
+        &mut self.0
+    }
+
     /// The descriptor to poll for the reply.
     pub(crate) fn raw(&self) -> Fd {
         self.0.raw()
@@ -183,8 +188,13 @@ impl Kept {
 
     /// The same file under a number out of the program's way.
     pub(crate) fn raised(mut self) -> Self {
-        let fd = self.fd.take().map(OwnedFd::raised);
-        Self { fd, identity: self.identity }
+        self.relocate();
+        self
+    }
+
+    /// Moves the file to a number out of the program's way.
+    pub(crate) fn relocate(&mut self) {
+        self.fd = self.fd.take().map(OwnedFd::raised);
     }
 }
 

@@ -8,7 +8,10 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use libc::socklen_t;
+
 use crate::lock::Lock;
+use crate::sys::{self, Fd};
 
 /// Errors that no program has asked for yet; more than these and the oldest
 /// reads as a refusal.
@@ -51,6 +54,27 @@ pub(crate) fn take(cookie: u64) -> Option<c_int> {
         COUNT.store(failed.count(), Ordering::Release);
         Some(errno)
     })
+}
+
+/// Puts the noted error, if there is one, in the place of the one that
+/// `getsockopt(SO_ERROR)` has just written.
+///
+/// # Safety
+/// `value` and `len` are as they were passed to a getsockopt that succeeded.
+pub(crate) unsafe fn report(fd: Fd, value: *mut c_int, len: *mut socklen_t) {
+    // SAFETY: the caller's promise.
+    let whole = unsafe { len.read_unaligned() } as usize >= size_of::<c_int>();
+    if !whole {
+        return;
+    }
+    // SAFETY: the call wrote an int there.
+    let kernels = unsafe { value.read_unaligned() };
+    if kernels != 0
+        && let Some(errno) = take(sys::cookie(fd))
+    {
+        // SAFETY: as above.
+        unsafe { value.write_unaligned(errno) };
+    }
 }
 
 /// Keeps the list whole over a fork.

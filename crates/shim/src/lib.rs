@@ -1,1 +1,85 @@
-//! isthmus shim.
+//! The library that isthmus preloads into the processes of a job.
+//!
+//! It stands in front of calls that *set up* connections, names and addresses,
+//! and never of those that move data: once a connection stands, the program
+//! holds a kernel socket and nothing of the shim is in its way. See
+//! [`isthmus_wire::shim`] for what it asks its node's agent, and
+//! [`isthmus_wire::address`] for the addresses that stand for one another.
+//!
+//! | what the program does | what happens |
+//! |---|---|
+//! | connects to another node | [`connect`]: its agent connects, the socket takes the place of the program's |
+//! | connects without waiting | [`pending`], [`helper`]: its own socket stands in until then |
+//! | listens, accepts | [`listen`]: on loopback only; an agent's knock is exchanged for the connection |
+//! | asks who is there | [`ends`]: virtual addresses |
+//! | asks who it is | [`interfaces`], [`resolve`]: one interface, one address, the grid name |
+//!
+//! A guest in somebody else's process: it prints nothing, ends nothing, keeps
+//! `errno`, never unwinds a panic into the program, holds no lock while it
+//! waits, and exports nothing but the functions it stands in front of. Without
+//! a settings file beside it, it hands every call on.
+//!
+//! Not covered: programs that are static or make system calls of their own;
+//! `sendto` with `MSG_FASTOPEN`; datagrams to other nodes; a thread blocked
+//! in read or write on a socket whose non-blocking connect is still under way.
+
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+// Unit tests leave the hooks out, so that they don't run on top of themselves.
+#![cfg_attr(test, allow(dead_code))]
+
+mod agent;
+mod connect;
+mod descriptors;
+mod ends;
+mod failed;
+mod handover;
+mod helper;
+mod hooks;
+mod hosts;
+mod interfaces;
+mod job;
+mod listen;
+mod lock;
+mod next;
+mod options;
+mod pending;
+mod resolve;
+mod sockaddr;
+mod sys;
+
+#[cfg(not(test))]
+mod load {
+    use crate::{ends, failed, job, pending};
+
+    /// Called by the loader before the program starts.
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static LOAD: extern "C" fn() = load;
+
+    extern "C" fn load() {
+        if job::job().is_none() {
+            return;
+        }
+        // SAFETY: the handlers live as long as the process: nothing unloads a
+        // preloaded library.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+    }
+
+    unsafe extern "C" fn before_fork() {
+        pending::before_fork();
+        ends::before_fork();
+        failed::before_fork();
+    }
+
+    unsafe extern "C" fn in_parent() {
+        failed::after_fork();
+        ends::after_fork();
+        pending::after_fork_in_parent();
+    }
+
+    unsafe extern "C" fn in_child() {
+        failed::after_fork();
+        ends::after_fork();
+        pending::after_fork_in_child();
+    }
+}

@@ -15,6 +15,7 @@ macro_rules! next {
             ///
             /// # Safety
             /// As the function itself demands.
+            #[allow(clippy::too_many_arguments, clippy::unused_unit, reason = "as the C functions are")]
             pub(crate) unsafe fn $name($($arg: $type),*) -> $result {
                 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
                 const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -26,9 +27,9 @@ macro_rules! next {
                     sys::set_errno(libc::ENOSYS);
                     return $missing;
                 }
+                type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
                 // SAFETY: the C library's function of this name has this signature.
-                let function: unsafe extern "C-unwind" fn($($type),*) -> $result =
-                    unsafe { std::mem::transmute(pointer) };
+                let function = unsafe { std::mem::transmute::<*mut c_void, Function>(pointer) };
                 // SAFETY: the caller fulfils what the function demands.
                 unsafe { function($($arg),*) }
             }
@@ -68,6 +69,7 @@ next! {
     getifaddrs(list: *mut *mut ifaddrs) -> c_int, else -1;
     freeifaddrs(list: *mut ifaddrs) -> (), else ();
     gethostname(name: *mut c_char, len: size_t) -> c_int, else -1;
+    __gethostname_chk(name: *mut c_char, len: size_t, room: size_t) -> c_int, else -1;
     uname(name: *mut utsname) -> c_int, else -1;
     getaddrinfo(node: *const c_char, service: *const c_char, hints: *const addrinfo, result: *mut *mut addrinfo)
         -> c_int, else libc::EAI_SYSTEM;

@@ -32,6 +32,17 @@ fn check(value: c_long) -> Result<c_int> {
     if value < 0 { Err(Errno(errno())) } else { Ok(c_int::try_from(value).unwrap_or(c_int::MAX)) }
 }
 
+/// A result as C functions give it.
+pub(crate) fn plain(result: Result<c_int>) -> c_int {
+    match result {
+        Ok(value) => value,
+        Err(Errno(errno)) => {
+            set_errno(errno);
+            -1
+        }
+    }
+}
+
 /// A descriptor of the shim's own; closed on drop.
 #[derive(Debug)]
 pub(crate) struct OwnedFd(Fd);
@@ -216,11 +227,13 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Option<std::time::Duration
     })
 }
 
-/// eventfd(2), non-blocking.
-pub(crate) fn eventfd() -> Result<OwnedFd> {
-    // SAFETY: no pointer is passed.
-    check(unsafe { libc::syscall(libc::SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
-        .map(OwnedFd)
+/// socketpair(2): two datagram sockets that don't block.
+pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let mut fds: [Fd; 2] = [-1; 2];
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: `fds` has room for two descriptors.
+    check(unsafe { libc::syscall(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
+    Ok((OwnedFd(fds[0]), OwnedFd(fds[1])))
 }
 
 /// openat(2), read-only, of an absolute path.
@@ -242,12 +255,6 @@ pub(crate) fn read(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
             other => return other.map(|read| usize::try_from(read).unwrap_or(0)),
         }
     }
-}
-
-/// write(2).
-pub(crate) fn write(fd: Fd, bytes: &[u8]) -> Result<c_int> {
-    // SAFETY: `bytes` is readable for its length.
-    check(unsafe { libc::syscall(libc::SYS_write, fd, bytes.as_ptr(), bytes.len()) })
 }
 
 /// readlinkat(2) of an absolute path; gives what fits.

@@ -48,7 +48,6 @@ pub struct DirectionReport {
 
 /// How late frames left, in microseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub struct LatenessReport {
     /// Median.
     pub p50_us: f64,

@@ -1,0 +1,157 @@
+//! Network namespaces for a benchmark, gone with it however it ends.
+//!
+//! The benchmark runs as the first process of a PID namespace of its own: when
+//! that process dies, even by SIGKILL, the kernel kills everything it started,
+//! and the network namespaces, held by processes only, go with them.
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use procfs::net::TcpState;
+use procfs::process::Process;
+
+/// Set in the environment of the confined process.
+const CONFINED: &str = "ISTHMUS_BENCH_CONFINED";
+/// Longest wait for a namespace to be there.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Makes this process, which must not have threads, start over in a PID, mount
+/// and network namespace of its own; returns in the one that has done so.
+///
+/// # Errors
+/// If that isn't allowed: it takes root.
+pub fn enter() -> anyhow::Result<()> {
+    if std::env::var_os(CONFINED).is_some() {
+        return Ok(());
+    }
+    ensure!(nix::unistd::geteuid().is_root(), "this benchmark makes network namespaces: run it as root");
+    let error = Command::new("unshare")
+        .args(["--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc", "--net", "--"])
+        .arg(std::env::current_exe().context("cannot find this program")?)
+        .args(std::env::args_os().skip(1))
+        .env(CONFINED, "1")
+        .exec();
+    Err(error).context("cannot run unshare (package util-linux)")
+}
+
+/// A network namespace: a host with nothing but a loopback interface.
+#[derive(Debug)]
+pub struct Host {
+    holder: Child,
+}
+
+impl Host {
+    /// A new one.
+    ///
+    /// # Errors
+    /// If it can't be made within some seconds.
+    pub fn new() -> anyhow::Result<Self> {
+        let holder = Command::new("unshare")
+            .args(["--net", "--", "sleep", "infinity"])
+            .stdin(Stdio::null())
+            .spawn()
+            .context("cannot run unshare")?;
+        let host = Self { holder };
+        let ours = std::fs::read_link("/proc/self/ns/net")?;
+        wait_for("a network namespace", || {
+            std::fs::read_link(host.namespace()).is_ok_and(|theirs| theirs != ours)
+        })?;
+        host.run(["ip", "link", "set", "lo", "up"])?;
+        Ok(host)
+    }
+
+    fn namespace(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.holder.id()).into()
+    }
+
+    /// A command that will run on this host; its process id is that of the
+    /// program.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.namespace().display())).arg("--").arg(program);
+        command
+    }
+
+    /// Runs a command on this host to its end.
+    ///
+    /// # Errors
+    /// If it fails, with what it said.
+    pub fn run<const N: usize>(&self, words: [&str; N]) -> anyhow::Result<()> {
+        let (program, arguments) = words.split_first().context("no command")?;
+        let output = self.command(program).args(arguments).stdin(Stdio::null()).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`{}` failed: {}", words.join(" "), said.trim());
+        Ok(())
+    }
+
+    /// Waits until something on this host listens on a TCP port.
+    ///
+    /// # Errors
+    /// If nothing does within some seconds.
+    pub fn wait_for_listener(&self, port: u16) -> anyhow::Result<()> {
+        let holder = Process::new(i32::try_from(self.holder.id())?)?;
+        wait_for(&format!("a listener on port {port}"), || {
+            holder.tcp().is_ok_and(|sockets| {
+                sockets
+                    .iter()
+                    .any(|entry| entry.state == TcpState::Listen && entry.local_address.port() == port)
+            })
+        })
+    }
+
+    /// Lays a cable between two hosts, with an address such as `10.0.1.1/24`
+    /// at each end, on an interface named like the cable.
+    ///
+    /// # Errors
+    /// If an interface can't be made or set up.
+    pub fn connect(&self, other: &Self, cable: &str, addresses: (&str, &str)) -> anyhow::Result<()> {
+        let (mine, theirs) = (self.holder.id().to_string(), other.holder.id().to_string());
+        let add =
+            ["link", "add", cable, "netns", &mine, "type", "veth", "peer", "name", cable, "netns", &theirs];
+        let output = Command::new("ip").args(add).output().context("cannot run ip (package iproute2)")?;
+        ensure!(output.status.success(), "ip: {}", String::from_utf8_lossy(&output.stderr).trim());
+        for (host, address) in [(self, addresses.0), (other, addresses.1)] {
+            host.run(["ip", "address", "add", address, "dev", cable])?;
+            host.run(["ip", "link", "set", cable, "up"])?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // Gone already, if it fails.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// A process that is killed when this is dropped.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks every few milliseconds until it is so.
+///
+/// # Errors
+/// If it isn't within some seconds.
+pub fn wait_for(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while !so() {
+        if start.elapsed() > DEADLINE {
+            bail!("waited {} s for {what}", DEADLINE.as_secs());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}

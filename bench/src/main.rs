@@ -1,0 +1,53 @@
+//! Measures isthmus against the tools people use today, in the same place and
+//! in turns.
+
+#![forbid(unsafe_code)]
+
+mod account;
+mod confine;
+mod relay;
+mod report;
+mod tickets;
+mod traffic;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Measure isthmus against the tools people use today.
+///
+/// Each benchmark writes bench/results/NAME.json and prints a table. The exit
+/// status is 0 if every bar holds, 1 if one is missed, 2 if nothing could be
+/// measured.
+#[derive(Debug, Parser)]
+#[command(name = "isthmus-bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// The relay against HAProxy (TCP mode, splicing) and socat.
+    Relay(relay::Options),
+    #[command(hide = true, subcommand)]
+    Traffic(traffic::Command),
+    #[command(hide = true)]
+    RelayUnderTest(relay::UnderTest),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().bench {
+        Bench::Relay(options) => relay::run(&options),
+        Bench::Traffic(command) => traffic::run(command).map(|()| true),
+        Bench::RelayUnderTest(options) => relay::run_under_test(&options).map(|()| true),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("isthmus-bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The relay against HAProxy in TCP mode and socat: client – relay host –
+//! server, three network namespaces and two veth cables without delay. What is
+//! measured is the tool alone: the same client and server, the same cables.
+
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use isthmus_net::mac::Secret;
+use isthmus_relay::admission::{self, Limits};
+use isthmus_relay::plane::Plane;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::account::cpu_time;
+use crate::confine::{self, Host, Running};
+use crate::report::{Bar, Conditions, Report, Row};
+use crate::tickets;
+use crate::traffic::{Latency, Throughput};
+
+const RELAY_FROM_CLIENT: &str = "10.0.1.2";
+const RELAY_FROM_SERVER: &str = "10.0.2.2";
+const SERVER: &str = "10.0.2.3:7000";
+const SERVER_PORT: u16 = 7000;
+const OURS_PORT: u16 = 7001;
+const HAPROXY_PORT: u16 = 7002;
+const SOCAT_PORT: u16 = 7003;
+
+/// HAProxy as it does best here: it decides itself when to splice, and its
+/// buffer, which is also the size of its pipes' fillings, is larger than by
+/// default.
+const HAPROXY: &str = "
+global
+    tune.bufsize 65536
+defaults
+    mode tcp
+    option splice-auto
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+listen relay
+    bind :7002
+    server server 10.0.2.3:7000
+";
+
+/// How to measure.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Rounds; each measures every tool once.
+    #[arg(long, default_value_t = 7)]
+    rounds: usize,
+    /// How long each tool is measured per figure and round.
+    #[arg(long, default_value = "2s")]
+    duration: humantime::Duration,
+    /// Where the results go.
+    #[arg(long, default_value = "bench/results")]
+    results: PathBuf,
+}
+
+/// The relay's data plane with a key from the standard input.
+#[derive(Debug, Args)]
+pub struct UnderTest {
+    #[arg(long)]
+    listen: SocketAddr,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tool {
+    Ours,
+    HaProxy,
+    Socat,
+}
+
+impl Tool {
+    const ALL: [Self; 3] = [Self::Ours, Self::HaProxy, Self::Socat];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "isthmus",
+            Self::HaProxy => "HAProxy",
+            Self::Socat => "socat",
+        }
+    }
+
+    fn port(self) -> u16 {
+        match self {
+            Self::Ours => OURS_PORT,
+            Self::HaProxy => HAPROXY_PORT,
+            Self::Socat => SOCAT_PORT,
+        }
+    }
+}
+
+/// Everything that stands while it is measured.
+struct Setup {
+    client: Host,
+    key: Secret,
+    /// Tickets go here, for the server to dial out with.
+    server_stdin: ChildStdin,
+    tools: Vec<(Tool, Running)>,
+    _server: Running,
+    _hosts: [Host; 2],
+}
+
+/// One figure of all tools, round by round, in the order of [`Tool::ALL`].
+#[derive(Debug, Default)]
+struct Rounds([Vec<f64>; 3]);
+
+impl Rounds {
+    fn rows(&self, what: &str, unit: &str, bar: Bar) -> Vec<Row> {
+        let [ours, haproxy, socat] = &self.0;
+        let references = [(Tool::HaProxy.name(), &haproxy[..]), (Tool::Socat.name(), &socat[..])];
+        Row::compare_with_best(what, unit, ours, &references, bar)
+    }
+}
+
+/// Measures, writes the results, and says whether every bar holds.
+///
+/// # Errors
+/// If something can't be started or a measurement fails.
+pub fn run(options: &Options) -> anyhow::Result<bool> {
+    ensure!(options.rounds > 0, "--rounds must be at least 1");
+    confine::enter()?;
+    let mut setup = Setup::new()?;
+    let mut latency = Rounds::default();
+    let mut bandwidth = [Rounds::default(), Rounds::default()];
+    let mut cost = [Rounds::default(), Rounds::default()];
+    for round in 0..options.rounds {
+        eprintln!("round {} of {}", round + 1, options.rounds);
+        for turn in 0..Tool::ALL.len() {
+            // Nobody always goes first.
+            let index = (round + turn) % Tool::ALL.len();
+            let tool = Tool::ALL[index];
+            let half_rtt = setup.latency(tool, options.duration)?;
+            latency.0[index].push(half_rtt * 1e6);
+            for (figure, streams) in [1, 8].into_iter().enumerate() {
+                let (gigabits_per_second, cpu_seconds_per_gigabyte) =
+                    setup.throughput(tool, streams, options.duration)?;
+                bandwidth[figure].0[index].push(gigabits_per_second);
+                cost[figure].0[index].push(cpu_seconds_per_gigabyte);
+            }
+        }
+    }
+    let mut rows = latency.rows("half round trip, 64 B", "µs", Bar::AtMost(1.0));
+    for (figure, streams) in ["1 stream", "8 streams"].into_iter().enumerate() {
+        rows.extend(bandwidth[figure].rows(&format!("bandwidth, {streams}"), "Gb/s", Bar::AtLeast(1.0)));
+        rows.extend(cost[figure].rows(&format!("processor time, {streams}"), "s/GB", Bar::AtMost(1.0)));
+    }
+    let conditions = Conditions::here(&[("haproxy", "-v"), ("socat", "-V")]);
+    let report = Report { name: "relay".into(), rows, conditions };
+    report.publish(&options.results)?;
+    Ok(report.holds())
+}
+
+impl Setup {
+    fn new() -> anyhow::Result<Self> {
+        let [client, middle, server] = [Host::new()?, Host::new()?, Host::new()?];
+        client.connect(&middle, "near", ("10.0.1.1/24", &format!("{RELAY_FROM_CLIENT}/24")))?;
+        middle.connect(&server, "far", (&format!("{RELAY_FROM_SERVER}/24"), "10.0.2.3/24"))?;
+
+        let mut serving = itself(&server)?;
+        serving.args(["traffic", "serve", "--listen", SERVER]);
+        serving.args(["--relay", &format!("{RELAY_FROM_SERVER}:{OURS_PORT}")]);
+        let (serving, server_stdin) = start(serving)?;
+        server.wait_for_listener(SERVER_PORT)?;
+
+        let key = Secret::random();
+        let mut ours = itself(&middle)?;
+        ours.args(["relay-under-test", "--listen", &format!("0.0.0.0:{OURS_PORT}")]);
+        let (ours, mut stdin) = start(ours)?;
+        stdin.write_all(&key.expose())?;
+
+        let mut haproxy = middle.command("haproxy");
+        haproxy.args(["-db", "-q", "-f", "/dev/stdin"]);
+        let (haproxy, mut stdin) = start(haproxy)?;
+        stdin.write_all(HAPROXY.as_bytes())?;
+        drop(stdin);
+
+        let mut socat = middle.command("socat");
+        socat.arg(format!("TCP-LISTEN:{SOCAT_PORT},fork,reuseaddr,nodelay"));
+        socat.arg(format!("TCP:{SERVER},nodelay"));
+        let (socat, _) = start(socat)?;
+
+        let tools = vec![(Tool::Ours, ours), (Tool::HaProxy, haproxy), (Tool::Socat, socat)];
+        for tool in Tool::ALL {
+            middle
+                .wait_for_listener(tool.port())
+                .with_context(|| format!("{} did not start; is it installed?", tool.name()))?;
+        }
+        Ok(Self { client, key, server_stdin, tools, _server: serving, _hosts: [middle, server] })
+    }
+
+    /// Half a round trip of 64 bytes, seconds.
+    fn latency(&mut self, tool: Tool, duration: humantime::Duration) -> anyhow::Result<f64> {
+        let latency: Latency = self.client("ping", tool, 1, duration, &[])?;
+        Ok(latency.half_rtt_seconds)
+    }
+
+    /// Gigabits per second, and the tool's processor seconds per gigabyte.
+    fn throughput(
+        &mut self,
+        tool: Tool,
+        streams: usize,
+        duration: humantime::Duration,
+    ) -> anyhow::Result<(f64, f64)> {
+        let pid = self
+            .tools
+            .iter()
+            .find(|(candidate, _)| *candidate == tool)
+            .map(|(_, running)| running.0.id())
+            .context("no such tool")?;
+        let before = cpu_time(pid)?;
+        let number = streams.to_string();
+        let Throughput { bytes, seconds } =
+            self.client("stream", tool, streams, duration, &["--streams", &number])?;
+        let spent = cpu_time(pid)?.saturating_sub(before).as_secs_f64();
+        ensure!(spent > 0.0, "{} carried {bytes} bytes in no processor time at all", tool.name());
+        Ok((bytes as f64 * 8e-9 / seconds, spent / (bytes as f64 * 1e-9)))
+    }
+
+    /// Runs the client against a tool, and the server's part of a connection
+    /// that both ends dial.
+    fn client<T: DeserializeOwned>(
+        &mut self,
+        what: &str,
+        tool: Tool,
+        connections: usize,
+        duration: humantime::Duration,
+        arguments: &[&str],
+    ) -> anyhow::Result<T> {
+        let mut command = itself(&self.client)?;
+        command.args(["traffic", what, &format!("{RELAY_FROM_CLIENT}:{}", tool.port())]);
+        command.args(["--duration", &duration.to_string()]).args(arguments).stdout(Stdio::piped());
+        if tool == Tool::Ours {
+            command.arg("--tickets");
+        }
+        let (mut running, mut stdin) = start(command)?;
+        if tool == Tool::Ours {
+            for _ in 0..connections {
+                let [initiator, acceptor] = tickets::pair(&self.key);
+                stdin.write_all(&initiator)?;
+                self.server_stdin.write_all(&acceptor)?;
+            }
+        }
+        let mut said = String::new();
+        let mut stdout = running.0.stdout.take().context("no output")?;
+        stdout.read_to_string(&mut said)?;
+        let status = running.0.wait()?;
+        ensure!(status.success(), "measuring {} failed: {status}", tool.name());
+        serde_json::from_str(&said).with_context(|| format!("measuring {} gave {said:?}", tool.name()))
+    }
+}
+
+/// This program, on a host.
+fn itself(host: &Host) -> anyhow::Result<Command> {
+    Ok(host.command(std::env::current_exe().context("cannot find this program")?))
+}
+
+fn start(mut command: Command) -> anyhow::Result<(Running, ChildStdin)> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    let stdin = child.stdin.take().context("no standard input")?;
+    Ok((Running(child), stdin))
+}
+
+/// Runs the data plane alone, without a broker.
+///
+/// # Errors
+/// If it can't be started.
+pub fn run_under_test(options: &UnderTest) -> anyhow::Result<()> {
+    let mut key = [0; 32];
+    std::io::stdin().read_exact(&mut key).context("no key on the standard input")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let (plane, _failure_rx) = Plane::start(workers)?;
+        let (_keys_tx, keys_rx) = watch::channel(Some(Secret::new(key)));
+        let listener = TcpListener::bind(options.listen).await?;
+        admission::serve(listener, Limits::default(), keys_rx, Arc::new(plane), std::future::pending()).await;
+        Ok(())
+    })
+}

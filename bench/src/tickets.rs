@@ -1,0 +1,17 @@
+//! Tickets for a relay whose broker is the benchmark.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use isthmus_net::mac::{Secret, new_connection};
+use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
+
+/// For how long they are good.
+const LIFE: Duration = Duration::from_secs(60);
+
+/// Both sides' tickets of a new connection, the initiator's first.
+pub fn pair(key: &Secret) -> [[u8; TICKET_LEN]; 2] {
+    let date = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + LIFE;
+    let connection = new_connection();
+    [Side::Initiator, Side::Acceptor]
+        .map(|side| key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds: date.as_secs() }))
+}

@@ -1,0 +1,111 @@
+//! Certificates for join tokens, and fresh ones for those that end soon.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use isthmus_net::authority::AuthorityError;
+use isthmus_net::token::{JoinToken, TokenError};
+use isthmus_net::{Identity, Role, grpc};
+use isthmus_wire::proto::enrolment_server::Enrolment;
+use isthmus_wire::{Label, proto};
+use tonic::{Request, Response, Status};
+use tracing::{info, warn};
+
+use crate::service::{Broker, unix_seconds};
+
+pub(crate) struct EnrolmentService(pub(crate) Arc<Broker>);
+
+#[tonic::async_trait]
+impl Enrolment for EnrolmentService {
+    async fn join(
+        &self,
+        request: Request<proto::JoinRequest>,
+    ) -> Result<Response<proto::Certificate>, Status> {
+        let from = grpc::peer(&request).map(|peer| peer.address);
+        let result = self.join(request.into_inner()).await;
+        match &result {
+            Ok((identity, _)) => info!(%identity, ?from, "joined"),
+            Err(status) => warn!(?from, reason = status.message(), "join refused"),
+        }
+        result.map(|(_, certificate)| Response::new(certificate))
+    }
+
+    async fn renew(
+        &self,
+        request: Request<proto::RenewRequest>,
+    ) -> Result<Response<proto::Certificate>, Status> {
+        let caller = grpc::caller(&request)?;
+        let request = request.into_inner();
+        let identity = if request.identity.is_empty() {
+            (*caller).clone()
+        } else {
+            self.agent_of(&caller, &request.identity).await?
+        };
+        let certificate = self.certificate(&identity, &request.signing_request)?;
+        info!(%identity, "certificate renewed");
+        Ok(Response::new(certificate))
+    }
+}
+
+impl EnrolmentService {
+    async fn join(&self, request: proto::JoinRequest) -> Result<(Identity, proto::Certificate), Status> {
+        let now = SystemTime::now();
+        let token = JoinToken::verify(&request.token, &self.0.state.authority, now).map_err(token_status)?;
+        let name = (!request.name.is_empty()).then(|| request.name.parse::<Label>()).transpose();
+        let name = name.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let identity = token.identity(name).map_err(token_status)?;
+        // Made before the token is spent: a bad request must not cost it.
+        let certificate = self.certificate(&identity, &request.signing_request)?;
+        let member = identity.clone();
+        let (expiry, now) = (unix_seconds(token.expires), unix_seconds(now));
+        let fresh = self.0.with_store(move |store| store.use_token(token.id, expiry, &member, now)).await?;
+        if fresh {
+            Ok((identity, certificate))
+        } else {
+            Err(Status::permission_denied(
+                "the join token was used before, and each is good once; \
+                 ask for a new one (isthmus grid invite)",
+            ))
+        }
+    }
+
+    /// The agent that a gateway passes a renewal on for: one of its own site,
+    /// exactly as it joined.
+    async fn agent_of(&self, gateway: &Identity, uri: &str) -> Result<Identity, Status> {
+        let identity =
+            Identity::from_uri(uri).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let own = gateway.role() == Role::Gateway
+            && identity.role() == Role::Agent
+            && identity.site() == gateway.site();
+        let member = identity.clone();
+        if own && self.0.with_store(move |store| store.is_member(&member)).await? {
+            Ok(identity)
+        } else {
+            Err(Status::permission_denied(format!("{gateway} may not renew the certificate of {identity}")))
+        }
+    }
+
+    fn certificate(&self, identity: &Identity, signing_request: &[u8]) -> Result<proto::Certificate, Status> {
+        let authority = &self.0.state.authority;
+        let certificate_pem = authority.sign_request(identity, signing_request, SystemTime::now()).map_err(
+            |error| match error {
+                AuthorityError::Request(_) => Status::invalid_argument(error.to_string()),
+                AuthorityError::Certificate(_) | AuthorityError::File(_) => {
+                    warn!(%error, "cannot sign a certificate");
+                    Status::internal("the broker cannot sign certificates; see its log")
+                }
+            },
+        )?;
+        Ok(proto::Certificate { certificate_pem, authority_pem: authority.certificate_pem().to_owned() })
+    }
+}
+
+fn token_status(error: TokenError) -> Status {
+    match error {
+        TokenError::Malformed(_) | TokenError::Identity(_) => Status::invalid_argument(error.to_string()),
+        TokenError::Forged
+        | TokenError::Expired { .. }
+        | TokenError::OtherName { .. }
+        | TokenError::Authority(_) => Status::permission_denied(error.to_string()),
+    }
+}

@@ -1,0 +1,277 @@
+//! Stories of the registry, one table or sequence each.
+
+use super::*;
+
+fn label(text: &str) -> Label {
+    text.parse().unwrap()
+}
+
+fn registry(trusted: &[[&str; 2]]) -> Registry {
+    let trusted: Vec<_> = trusted.iter().map(|pair| pair.map(str::to_owned)).collect();
+    Registry::new("demo", TrustedPairs::new(&trusted).unwrap(), AddressBook::default())
+}
+
+fn gateway_up(site: &str, inbound: proto::Inbound) -> proto::GatewayUp {
+    proto::GatewayUp { site: site.to_owned(), inbound: inbound.into(), ..proto::GatewayUp::default() }
+}
+
+fn node_up(node: &str, address: &str) -> proto::NodeUp {
+    proto::NodeUp { node: node.to_owned(), address: address.to_owned(), ..proto::NodeUp::default() }
+}
+
+impl Registry {
+    fn gateway(&mut self, site: &str) -> SessionId {
+        self.attach_gateway(&label(site), &gateway_up(site, proto::Inbound::Closed)).unwrap().0
+    }
+
+    fn relay(&mut self, name: &str) -> (SessionId, Vec<Effect>) {
+        let up = proto::RelayUp {
+            name: name.to_owned(),
+            address: format!("{name}.example.org:7720"),
+            ..proto::RelayUp::default()
+        };
+        self.attach_relay(&label(name), &up, Secret::new([name.len() as u8; 32])).unwrap()
+    }
+
+    fn find(&self, site: &str, name: &str) -> Result<proto::LookupReply, LookupError> {
+        let request = proto::LookupRequest { name: name.to_owned(), ..proto::LookupRequest::default() };
+        self.lookup(&label(site), &request)
+    }
+
+    fn meet(&mut self, site: &str, from: &str, to: &str) -> Result<(proto::RendezvousReply, Effect), String> {
+        let address = |name: &str| {
+            self.addresses.address(&name.parse().unwrap()).map_or(0, |address| address.ip().into())
+        };
+        let request = proto::RendezvousRequest { initiator: address(from), destination: address(to) };
+        self.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000)
+            .map_err(|error| error.to_string())
+    }
+}
+
+use isthmus_wire::ConnectionId;
+
+/// Effects on one line each.
+fn told(effects: &[Effect]) -> Vec<String> {
+    let line = |effect: &Effect| match effect {
+        Effect::Close { session, reason } => format!("close {}: {reason}", session.0),
+        Effect::Send { to, message: attach_down::Kind::Welcome(welcome) } => {
+            format!("{} welcome {}", to.0, std::net::Ipv4Addr::from(welcome.virtual_address))
+        }
+        Effect::Send { to, message: attach_down::Kind::ContactChanged(changed) } => {
+            format!("{} changed {}", to.0, std::net::Ipv4Addr::from(changed.virtual_address))
+        }
+        Effect::Send { to, message: attach_down::Kind::RelayKey(_) } => format!("{} key", to.0),
+        Effect::Send { to, message } => format!("{} {message:?}", to.0),
+    };
+    effects.iter().map(line).collect()
+}
+
+#[test]
+fn others_are_told_when_a_contact_changes_and_only_then() {
+    let mut registry = registry(&[]);
+    let alpha = registry.gateway("alpha");
+    registry.gateway("beta");
+    for (name, up, want) in [
+        ("a new node", node_up("n1", "10.0.0.1:7730"), vec!["1 welcome 240.64.1.1", "2 changed 240.64.1.1"]),
+        ("the same again", node_up("n1", "10.0.0.1:7730"), vec!["1 welcome 240.64.1.1"]),
+        ("moved", node_up("n1", "10.0.0.9:7730"), vec!["1 welcome 240.64.1.1", "2 changed 240.64.1.1"]),
+    ] {
+        assert_eq!(told(&registry.node_up(alpha, &up).unwrap().effects), want, "{name}");
+    }
+    let down = proto::NodeDown { node: "n1".to_owned() };
+    assert_eq!(told(&registry.node_down(alpha, &down)), ["2 changed 240.64.1.1"]);
+    assert_eq!(told(&registry.node_down(alpha, &down)), [""; 0], "it was down already");
+    let up = node_up("n1", "10.0.0.9:7730");
+    let effects = registry.node_up(alpha, &up).unwrap().effects;
+    assert_eq!(told(&effects), ["1 welcome 240.64.1.1", "2 changed 240.64.1.1"], "up again");
+}
+
+#[test]
+fn a_gateway_that_comes_back_disturbs_nobody() {
+    let mut registry = registry(&[]);
+    let alpha = registry.gateway("alpha");
+    registry.gateway("beta");
+    for node in ["n1", "n2"] {
+        registry.node_up(alpha, &node_up(node, "10.0.0.1:7730")).unwrap();
+    }
+    assert_eq!(registry.detach(alpha), []);
+    let cut_off = registry.find("beta", "n1.alpha").unwrap();
+    assert_eq!(cut_off.node.unwrap().address, "10.0.0.1:7730", "the last contact is still good");
+
+    let again = registry.gateway("alpha");
+    assert!(matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))));
+    let effects = registry.node_up(again, &node_up("n1", "10.0.0.1:7730")).unwrap().effects;
+    assert_eq!(told(&effects), ["3 welcome 240.64.1.1"]);
+    assert_eq!(told(&registry.settle(again)), ["2 changed 240.64.1.2"], "n2 didn't come back");
+    assert_eq!(registry.detach(alpha), [], "the former session has nothing to say");
+    assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
+}
+
+#[test]
+fn a_second_gateway_of_a_site_takes_its_place() {
+    let mut registry = registry(&[]);
+    registry.gateway("alpha");
+    registry.gateway("beta");
+    let up = gateway_up("alpha", proto::Inbound::Open);
+    let (_, effects) = registry.attach_gateway(&label("alpha"), &up).unwrap();
+    let want =
+        ["close 1: another gateway of site alpha has attached", "3 changed 0.0.0.0", "2 changed 0.0.0.0"];
+    assert_eq!(told(&effects), want);
+    let foreign = registry.attach_gateway(&label("beta"), &up).unwrap_err();
+    assert_eq!(foreign.to_string(), "this gateway's certificate is for site beta, not \"alpha\"");
+}
+
+#[test]
+fn lookups() {
+    let mut registry = registry(&[["beta", "alpha"]]);
+    for (site, inbound) in
+        [("alpha", proto::Inbound::Closed), ("beta", proto::Inbound::Open), ("gamma", proto::Inbound::Closed)]
+    {
+        let session = registry.attach_gateway(&label(site), &gateway_up(site, inbound)).unwrap().0;
+        registry.node_up(session, &node_up("n1", "10.0.0.1:7730")).unwrap();
+        registry.node_up(session, &node_up("n2", "10.0.0.2:7730")).unwrap();
+        registry.node_down(session, &proto::NodeDown { node: "n2".to_owned() });
+    }
+    registry.relay("r1");
+    let plan = |from, to| {
+        let plan = registry.find(from, to).unwrap().plan.unwrap();
+        let steps: Vec<_> = plan.steps.iter().map(|step| step.dial().as_str_name()).collect();
+        format!("{} {}", if plan.encrypted { "encrypted" } else { "raw" }, steps.join(" "))
+    };
+    for (from, to, want) in [
+        ("alpha", "n1.alpha", "raw DIAL_DIRECT"),
+        ("alpha", "n1.beta", "raw DIAL_DIRECT DIAL_RELAY"),
+        ("alpha", "n1.gamma", "encrypted DIAL_RELAY"),
+        ("gamma", "n1.beta", "encrypted DIAL_DIRECT DIAL_RELAY"),
+        ("gamma", "n2.beta", "raw "),
+    ] {
+        assert_eq!(plan(from, to), want, "{from} to {to}");
+    }
+    for unknown in ["n3.alpha", "n1.delta", "n1", "", "240.64.1.1"] {
+        assert!(matches!(registry.find("alpha", unknown), Err(LookupError::Unknown(_))), "{unknown}");
+    }
+    for address in ["240.64.9.1", "10.0.0.1"] {
+        let virtual_address = address.parse::<std::net::Ipv4Addr>().unwrap().into();
+        let request = proto::LookupRequest { virtual_address, name: String::new() };
+        let error = registry.lookup(&label("alpha"), &request).unwrap_err();
+        assert_eq!(error, LookupError::Unknown(address.to_owned()));
+    }
+}
+
+#[test]
+fn after_a_restart_known_nodes_are_absent_not_unknown() {
+    let mut addresses = AddressBook::default();
+    addresses.assign(&"n1.alpha".parse().unwrap()).unwrap();
+    let registry = Registry::new("demo", TrustedPairs::default(), addresses);
+    assert!(matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))));
+    assert!(matches!(registry.find("beta", "n2.alpha"), Err(LookupError::Unknown(_))));
+}
+
+#[test]
+fn meetings_go_round_the_relays() {
+    let mut registry = registry(&[]);
+    let alpha = registry.gateway("alpha");
+    let beta = registry.gateway("beta");
+    registry.node_up(alpha, &node_up("n1", "10.0.0.1:7730")).unwrap();
+    registry.node_up(beta, &node_up("n1", "10.0.0.1:7730")).unwrap();
+    let refused = |registry: &mut Registry| registry.meet("alpha", "n1.alpha", "n1.beta").unwrap_err();
+    assert_eq!(refused(&mut registry), "no relay is attached to the broker");
+
+    let (r1, effects) = registry.relay("r1");
+    assert_eq!(told(&effects), ["3 key", "1 changed 0.0.0.0", "2 changed 0.0.0.0"]);
+    assert_eq!(told(&registry.relay("r22").1), ["4 key"]);
+    let mut relays = Vec::new();
+    for _ in 0..3 {
+        let (reply, effect) = registry.meet("alpha", "n1.alpha", "n1.beta").unwrap();
+        let Effect::Send { to, message: attach_down::Kind::Dial(dial) } = effect else {
+            panic!("{effect:?}")
+        };
+        assert_eq!((to, dial.node.as_str()), (beta, "n1"));
+        assert_eq!((&dial.relay, &dial.relay_address), (&reply.relay, &reply.relay_address));
+        for (bytes, side) in [
+            (&reply.ticket, isthmus_wire::ticket::Side::Initiator),
+            (&dial.ticket, isthmus_wire::ticket::Side::Acceptor),
+        ] {
+            let bytes = bytes.as_slice().try_into().unwrap();
+            let (ticket, mac) = isthmus_wire::ticket::Ticket::decode(bytes).unwrap();
+            assert_eq!((ticket.side, ticket.expiry_unix_seconds), (side, 1060));
+            assert!(Secret::new([reply.relay.len() as u8; 32]).verify(&ticket.signed_bytes(), &mac));
+        }
+        relays.push(reply.relay);
+    }
+    assert_eq!(relays, ["r1", "r22", "r1"]);
+    assert_eq!(told(&registry.detach(r1)), [""; 0], "there is another one");
+    assert_eq!(registry.meet("alpha", "n1.alpha", "n1.beta").unwrap().0.relay, "r22");
+    assert_eq!(registry.meet("alpha", "n1.alpha", "n1.beta").unwrap().0.relay, "r22");
+
+    for (what, from, to, want) in [
+        ("of another site", "n1.beta", "n1.alpha", "240.64.2.1 is no node of site alpha"),
+        (
+            "to nowhere",
+            "n1.alpha",
+            "n9.beta",
+            "no node \"\" is known in the grid; `isthmus status` lists them",
+        ),
+    ] {
+        assert_eq!(registry.meet("alpha", from, to).unwrap_err(), want, "{what}");
+    }
+    registry.node_down(beta, &proto::NodeDown { node: "n1".to_owned() });
+    assert_eq!(refused(&mut registry), "the agent of node n1.beta is not running");
+    registry.node_up(beta, &node_up("n1", "10.0.0.1:7730")).unwrap();
+    registry.detach(beta);
+    assert_eq!(refused(&mut registry), "the gateway of site beta is not attached to the broker");
+}
+
+#[test]
+fn a_relay_that_comes_back_keeps_its_key() {
+    let mut registry = registry(&[]);
+    let key = |effects: &[Effect]| match effects {
+        [.., Effect::Send { message: attach_down::Kind::RelayKey(key), .. }] => key.key.clone(),
+        other => panic!("{other:?}"),
+    };
+    let first = key(&registry.relay("r1").1);
+    let up = proto::RelayUp { name: "r1".to_owned(), address: "r:1".to_owned(), ..proto::RelayUp::default() };
+    let (_, effects) = registry.attach_relay(&label("r1"), &up, Secret::new([99; 32])).unwrap();
+    assert_eq!(key(&effects), first);
+    assert_eq!(told(&effects)[0], "close 1: another relay of the name r1 has attached");
+}
+
+#[test]
+fn job_reports() {
+    let mut registry = registry(&[]);
+    let alpha = registry.gateway("alpha");
+    let beta = registry.gateway("beta");
+    let report = |job: &str, head: &str, ended| proto::JobReport {
+        job: job.repeat(16),
+        nodes: vec![head.to_owned(), "n1.beta".to_owned()],
+        ended,
+        ..proto::JobReport::default()
+    };
+    registry.job_report(alpha, report("01", "n1.alpha", false)).unwrap();
+    registry.job_report(alpha, report("02", "n1.alpha", false)).unwrap();
+    for (what, session, report) in [
+        ("no id", alpha, report("0", "n1.alpha", false)),
+        ("another site's head", alpha, report("03", "n1.beta", false)),
+        ("another site's job", beta, report("01", "n1.beta", true)),
+        ("no head", alpha, proto::JobReport { nodes: vec![], ..report("04", "", false) }),
+    ] {
+        assert!(registry.job_report(session, report).is_err(), "{what}");
+    }
+    assert_eq!(registry.grid().jobs.len(), 2);
+    registry.job_report(alpha, report("01", "n1.alpha", true)).unwrap();
+    assert_eq!(registry.grid().jobs.len(), 1);
+    registry.detach(alpha);
+    assert_eq!(registry.grid().jobs.len(), 0);
+}
+
+#[test]
+fn what_a_gateway_may_not_say() {
+    let mut registry = registry(&[]);
+    let alpha = registry.gateway("alpha");
+    for up in [node_up("n 1", "a"), node_up("", "a"), node_up("n1", &"a".repeat(256))] {
+        assert!(registry.node_up(alpha, &up).is_err(), "{up:?}");
+    }
+    registry.detach(alpha);
+    assert!(registry.node_up(alpha, &node_up("n1", "a")).is_err(), "it is gone");
+    assert_eq!(registry.grid().nodes.len(), 0);
+}

@@ -1,0 +1,188 @@
+//! The broker as a process: what its services share, and the registry's calls.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use isthmus_net::credentials::{ALPN_H2, CredentialsError};
+use isthmus_net::{Credentials, Identity, Role, grpc, mac};
+use isthmus_wire::proto::enrolment_server::EnrolmentServer;
+use isthmus_wire::proto::registry_server::{Registry as RegistryService, RegistryServer};
+use isthmus_wire::{Label, NameError, proto};
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
+use tracing::{info, warn};
+
+use crate::attach;
+use crate::config::{BrokerConfig, TrustedPairs};
+use crate::enrolment::EnrolmentService;
+use crate::registry::{LookupError, Registry, RendezvousError};
+use crate::sessions::{Down, Sessions};
+use crate::state::{State, StateError};
+use crate::store::{Store, StoreError};
+
+/// How often the broker looks whether its own certificate is due.
+const RENEWAL_CHECK: Duration = Duration::from_secs(3600);
+
+/// Why a broker can't run.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// Its state directory.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Its store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its configuration.
+    #[error("[broker] trusted: {0}")]
+    Trusted(#[from] NameError),
+    /// Its credentials.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The server.
+    #[error("the broker's server failed: {0}")]
+    Server(#[from] tonic::transport::Error),
+}
+
+/// What the services share.
+pub(crate) struct Broker {
+    pub(crate) state: State,
+    pub(crate) store: Store,
+    pub(crate) sessions: Sessions,
+    registry: Mutex<Registry>,
+}
+
+impl Broker {
+    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses the store from a blocking thread.
+    pub(crate) async fn with_store<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Status> {
+        let broker = self.clone();
+        match tokio::task::spawn_blocking(move || work(&broker.store)).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                warn!(%error, "cannot use the store");
+                Err(Status::internal("the broker cannot write its store; see its log"))
+            }
+            Err(_) => Err(Status::internal("the broker failed; see its log")),
+        }
+    }
+}
+
+/// Runs the broker of a state directory on a listener until `shutdown`.
+///
+/// # Errors
+/// If it can't start, or its server fails.
+pub async fn run(
+    listener: TcpListener,
+    state: State,
+    config: &BrokerConfig,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), BrokerError> {
+    let credentials = state.credentials(SystemTime::now())?;
+    let store = Store::open(&state.store_path())?;
+    let registry = Registry::new(&state.grid.name, TrustedPairs::new(&config.trusted)?, store.addresses()?);
+    let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
+    let broker =
+        Arc::new(Broker { state, store, sessions: Sessions::default(), registry: Mutex::new(registry) });
+    let routes = Routes::new(RegistryServer::new(Service(broker.clone())))
+        .add_service(EnrolmentServer::new(EnrolmentService(broker.clone())));
+    let serving = grpc::serve(listener, tls, routes, async {
+        shutdown.await;
+        broker.sessions.remove_all();
+    });
+    tokio::select! {
+        result = serving => Ok(result?),
+        () = keep_renewed(&broker, &credentials) => Ok(()),
+    }
+}
+
+/// Renews the broker's own certificate when it is due; never returns.
+async fn keep_renewed(broker: &Broker, credentials: &Credentials) {
+    loop {
+        tokio::time::sleep(RENEWAL_CHECK).await;
+        match broker.state.renew_if_due(credentials, SystemTime::now()) {
+            Ok(true) => info!("the broker's certificate is renewed"),
+            Ok(false) => {}
+            Err(error) => warn!(%error, "cannot renew the broker's certificate"),
+        }
+    }
+}
+
+/// The site of a gateway that calls.
+pub(crate) fn site_of_gateway(caller: &Identity) -> Result<&Label, Status> {
+    match (caller.role(), caller.site()) {
+        (Role::Gateway, Some(site)) => Ok(site),
+        _ => Err(Status::permission_denied(format!(
+            "only gateways may do this, and this is {caller}; agents ask the gateway of their site"
+        ))),
+    }
+}
+
+struct Service(Arc<Broker>);
+
+#[tonic::async_trait]
+impl RegistryService for Service {
+    type AttachStream = ReceiverStream<Down>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<proto::AttachUp>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let caller = grpc::caller(&request)?;
+        attach::attach(&self.0, &caller, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn lookup(
+        &self,
+        request: Request<proto::LookupRequest>,
+    ) -> Result<Response<proto::LookupReply>, Status> {
+        let caller = grpc::caller(&request)?;
+        let site = site_of_gateway(&caller)?;
+        let reply = self.0.registry().lookup(site, request.get_ref());
+        reply.map(Response::new).map_err(|error| lookup_status(&error))
+    }
+
+    async fn rendezvous(
+        &self,
+        request: Request<proto::RendezvousRequest>,
+    ) -> Result<Response<proto::RendezvousReply>, Status> {
+        let caller = grpc::caller(&request)?;
+        let site = site_of_gateway(&caller)?;
+        let connection = mac::new_connection();
+        let now = unix_seconds(SystemTime::now());
+        let (reply, effect) =
+            self.0.registry().rendezvous(site, request.get_ref(), connection, now).map_err(|error| {
+                match &error {
+                    RendezvousError::Lookup(error) => lookup_status(error),
+                    RendezvousError::NotYours(_) => Status::permission_denied(error.to_string()),
+                    RendezvousError::Unavailable(_) => Status::unavailable(error.to_string()),
+                }
+            })?;
+        self.0.sessions.carry_out(vec![effect]);
+        Ok(Response::new(reply))
+    }
+
+    async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {
+        grpc::caller(&request)?;
+        Ok(Response::new(self.0.registry().grid()))
+    }
+}
+
+fn lookup_status(error: &LookupError) -> Status {
+    match error {
+        LookupError::Unknown(_) => Status::not_found(error.to_string()),
+        LookupError::Absent(_) => Status::unavailable(error.to_string()),
+    }
+}
+
+pub(crate) fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}

@@ -1,0 +1,233 @@
+//! The broker's state directory.
+//!
+//! | path | what |
+//! |---|---|
+//! | `grid.toml` | the grid's name and the broker's address |
+//! | `ca.pem`, `ca-key.pem` (0600) | the certificate authority |
+//! | `identity.pem`, `key.pem`, … | the broker's own credentials |
+//! | `admin/` | the administrator's credentials, a state directory of its own |
+//! | `registry.redb` | what the broker must not forget |
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use isthmus_net::authority::AuthorityError;
+use isthmus_net::credentials::{CredentialsError, SigningRequest};
+use isthmus_net::files::{self, FileError};
+use isthmus_net::identity::IdentityError;
+use isthmus_net::{Authority, Credentials, Identity, Role};
+use isthmus_wire::{Label, NameError};
+use serde::{Deserialize, Serialize};
+
+/// Name of the administrator's state directory within the broker's.
+pub const ADMIN_DIRECTORY: &str = "admin";
+
+const GRID_FILE: &str = "grid.toml";
+const STORE_FILE: &str = "registry.redb";
+
+/// What went wrong with a broker's state directory.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// There is a grid already.
+    #[error("{0} holds the grid {1:?} already; choose another directory or remove it first")]
+    Exists(String, String),
+    /// There is none.
+    #[error("{0} holds no grid: make one with `isthmus grid init --state {0}`")]
+    Missing(String),
+    /// The grid's name isn't allowed.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The broker's address isn't one.
+    #[error("{0:?} is not an address: expected HOST:PORT, as gateways reach the broker")]
+    Address(String),
+    /// A file couldn't be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A file holds something else than it should.
+    #[error("{path}: {reason}")]
+    Content {
+        /// Which.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// The authority can't be made or read.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// Credentials can't be made or read.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// An identity makes no sense.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+/// What a grid is called and where its broker is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GridFile {
+    /// The grid's name.
+    pub name: String,
+    /// How gateways and relays reach the broker, `HOST:PORT`.
+    pub address: String,
+}
+
+/// Everything a broker starts from.
+#[derive(Debug)]
+pub struct State {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Name and address.
+    pub grid: GridFile,
+    /// The certificate authority.
+    pub authority: Authority,
+}
+
+impl State {
+    /// Makes a new grid: authority, broker and administrator.
+    ///
+    /// # Errors
+    /// If the directory holds a grid already or can't be written.
+    pub fn create(directory: &Path, name: &str, address: &str, now: SystemTime) -> Result<Self, StateError> {
+        let name = name.parse::<Label>()?.to_string();
+        if !is_address(address) {
+            return Err(StateError::Address(address.to_owned()));
+        }
+        let grid_file = directory.join(GRID_FILE);
+        if grid_file.exists() {
+            let grid = Self::read_grid(directory)?;
+            return Err(StateError::Exists(directory.display().to_string(), grid.name));
+        }
+        files::create_directory(directory)?;
+        let authority = Authority::create(&name, now)?;
+        let state = Self {
+            directory: directory.to_owned(),
+            grid: GridFile { name, address: address.to_owned() },
+            authority,
+        };
+        state.authority.save(directory)?;
+        state.issue(Role::Broker, now)?.save(directory)?;
+        state.issue(Role::Admin, now)?.save(&directory.join(ADMIN_DIRECTORY))?;
+        let text = toml::to_string(&state.grid).map_err(|error| StateError::Content {
+            path: grid_file.display().to_string(),
+            reason: error.to_string(),
+        })?;
+        // Written last: a directory with this file is complete.
+        files::write(&grid_file, text.as_bytes(), 0o644)?;
+        Ok(state)
+    }
+
+    /// Reads the state directory of a grid.
+    ///
+    /// # Errors
+    /// If it holds none, or its files can't be used.
+    pub fn load(directory: &Path) -> Result<Self, StateError> {
+        let grid = Self::read_grid(directory)?;
+        Ok(Self { directory: directory.to_owned(), grid, authority: Authority::load(directory)? })
+    }
+
+    fn read_grid(directory: &Path) -> Result<GridFile, StateError> {
+        let path = directory.join(GRID_FILE);
+        if !path.exists() {
+            return Err(StateError::Missing(directory.display().to_string()));
+        }
+        toml::from_str(&files::read(&path)?).map_err(|error| StateError::Content {
+            path: path.display().to_string(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// The broker's own credentials, renewed if that is due: it has the
+    /// authority at hand.
+    ///
+    /// # Errors
+    /// If they can't be read or written.
+    pub fn credentials(&self, now: SystemTime) -> Result<Credentials, StateError> {
+        let credentials = Credentials::load(&self.directory)?;
+        self.renew_if_due(&credentials, now)?;
+        Ok(credentials)
+    }
+
+    /// Renews the broker's certificate if that is due.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn renew_if_due(&self, credentials: &Credentials, now: SystemTime) -> Result<bool, StateError> {
+        if now < credentials.renewal_due() {
+            return Ok(false);
+        }
+        let request = SigningRequest::new()?;
+        let certificate = self.authority.sign(credentials.identity(), request.public_key(), now)?;
+        credentials.renew(&request, &certificate)?;
+        credentials.save(&self.directory)?;
+        Ok(true)
+    }
+
+    /// Where the registry is stored.
+    pub fn store_path(&self) -> PathBuf {
+        self.directory.join(STORE_FILE)
+    }
+
+    fn issue(&self, role: Role, now: SystemTime) -> Result<Credentials, StateError> {
+        let identity = Identity::new(role, None, None, None)?;
+        let request = SigningRequest::new()?;
+        let certificate = self.authority.sign(&identity, request.public_key(), now)?;
+        let authority = self.authority.certificate_pem();
+        Ok(Credentials::new(&request, &certificate, authority, &self.grid.address)?)
+    }
+}
+
+/// `HOST:PORT` with something for a host and a port that isn't 0.
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isthmus_net::authority::SERVICE_VALIDITY;
+
+    #[test]
+    fn a_grid_is_made_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("grid");
+        let now = SystemTime::now();
+        assert!(matches!(State::load(&state), Err(StateError::Missing(_))));
+        State::create(&state, "demo", "192.0.2.1:7700", now).unwrap();
+        let again = State::create(&state, "other", "192.0.2.1:7700", now).unwrap_err();
+        assert!(again.to_string().contains("\"demo\""), "{again}");
+
+        let loaded = State::load(&state).unwrap();
+        assert_eq!(loaded.grid.address, "192.0.2.1:7700");
+        assert_eq!(loaded.credentials(now).unwrap().identity().role(), Role::Broker);
+        let admin = Credentials::load(&state.join(ADMIN_DIRECTORY)).unwrap();
+        assert_eq!(admin.identity().role(), Role::Admin);
+        assert_eq!(admin.upstream(), "192.0.2.1:7700");
+    }
+
+    #[test]
+    fn a_broker_renews_its_own_certificate() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let state = State::create(directory.path(), "demo", "[2001:db8::1]:7700", now).unwrap();
+        let due = state.credentials(now).unwrap().renewal_due();
+        let renewed = state.credentials(now + SERVICE_VALIDITY).unwrap();
+        assert!(renewed.renewal_due() > due);
+        assert_eq!(Credentials::load(directory.path()).unwrap().renewal_due(), renewed.renewal_due());
+    }
+
+    #[test]
+    fn bad_names_and_addresses() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, address) in [
+            ("de mo", "host:7700"),
+            ("demo", "host"),
+            ("demo", "host:0"),
+            ("demo", ":7700"),
+            ("demo", "host:x"),
+        ] {
+            let result = State::create(directory.path(), name, address, SystemTime::now());
+            assert!(result.is_err(), "{name} {address}");
+        }
+    }
+}

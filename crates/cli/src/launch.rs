@@ -1,0 +1,163 @@
+//! `isthmus launch`: what an MPI's launcher calls in place of ssh. It runs a
+//! command on another node of the job, through the agents.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+use isthmus_wire::proto::exec_down::Kind as Down;
+use isthmus_wire::proto::exec_up::Kind as Up;
+use isthmus_wire::proto::{Command, ExecUp};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::local;
+
+/// Exit status of ssh where the connection failed (ssh(1)).
+const CONNECTION_FAILED: u8 = 255;
+/// Input that may wait for the network, in chunks.
+const INPUT_QUEUE: usize = 16;
+/// Options of ssh that take a value.
+const WITH_VALUE: &[&str] =
+    &["-l", "-p", "-o", "-i", "-F", "-c", "-m", "-b", "-e", "-J", "-L", "-R", "-D", "-w", "-W", "-S"];
+
+/// What the launch script of a job calls.
+#[derive(Debug, Args)]
+pub struct LaunchArgs {
+    /// The agent's Unix socket.
+    #[arg(long)]
+    socket: PathBuf,
+    /// The job's id.
+    #[arg(long)]
+    job: String,
+    /// As ssh takes them: [options] HOST COMMAND...
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    words: Vec<String>,
+}
+
+/// Runs `isthmus launch`.
+pub fn main(args: LaunchArgs) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = runtime.context("cannot start").and_then(|runtime| {
+        let result = runtime.block_on(launch(args));
+        // A read from standard input may be waiting for ever.
+        runtime.shutdown_background();
+        result
+    });
+    match result {
+        Ok(status) => ExitCode::from(u8::try_from(status).unwrap_or(CONNECTION_FAILED)),
+        Err(error) => {
+            eprintln!("isthmus: {error:#}");
+            ExitCode::from(CONNECTION_FAILED)
+        }
+    }
+}
+
+/// What ssh would have been asked.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    host: String,
+    command: String,
+    /// `-n`: no standard input.
+    no_input: bool,
+}
+
+/// Reads arguments as ssh(1) has them; options change nothing here.
+fn parse(words: &[String]) -> Option<Wanted> {
+    let mut no_input = false;
+    let mut index = 0;
+    while let Some(word) = words.get(index) {
+        if !word.starts_with('-') {
+            break;
+        }
+        no_input |= word == "-n";
+        index += if WITH_VALUE.contains(&word.as_str()) { 2 } else { 1 };
+    }
+    let host = words.get(index)?;
+    let command = words.get(index + 1..)?.join(" ");
+    (!command.is_empty()).then(|| Wanted { host: host.clone(), command, no_input })
+}
+
+async fn launch(args: LaunchArgs) -> anyhow::Result<i32> {
+    let wanted = parse(&args.words).context("expected HOST COMMAND...")?;
+    let mut agent = local::connect(&args.socket).await?;
+    let (up_tx, up_rx) = mpsc::channel(INPUT_QUEUE);
+    let command = Command {
+        job: args.job,
+        node: wanted.host.clone(),
+        shell_command: wanted.command,
+        environment: Vec::new(),
+        working_directory: std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned(),
+    };
+    up_tx.send(ExecUp { kind: Some(Up::Command(command)) }).await?;
+    tokio::spawn(input(wanted.no_input, up_tx.clone()));
+    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
+        let up_tx = up_tx.clone();
+        let mut signals = signal(kind)?;
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                let _ = up_tx.send(ExecUp { kind: Some(Up::Signal(kind.as_raw_value())) }).await;
+            }
+        });
+    }
+    let failed = |status| local::failure(status).context(format!("cannot run a command on {}", wanted.host));
+    let mut down = agent.exec(ReceiverStream::new(up_rx)).await.map_err(failed)?.into_inner();
+    while let Some(message) = down.message().await.map_err(failed)? {
+        match message.kind {
+            Some(Down::Stdout(bytes)) => {
+                let mut stdout = std::io::stdout().lock();
+                stdout.write_all(&bytes)?;
+                stdout.flush()?;
+            }
+            Some(Down::Stderr(bytes)) => std::io::stderr().lock().write_all(&bytes)?,
+            Some(Down::Exit(exit)) => {
+                if !exit.reason.is_empty() {
+                    eprintln!("isthmus: {}: {}", wanted.host, exit.reason);
+                }
+                return Ok(exit.status);
+            }
+            None => {}
+        }
+    }
+    anyhow::bail!("the connection to {} ended before the command did", wanted.host)
+}
+
+async fn input(none: bool, up_tx: mpsc::Sender<ExecUp>) {
+    let mut chunk = vec![0; 16 * 1024];
+    let mut stdin: Box<dyn AsyncRead + Send + Unpin> =
+        if none { Box::new(tokio::io::empty()) } else { Box::new(tokio::io::stdin()) };
+    while let Ok(count @ 1..) = stdin.read(&mut chunk).await {
+        let message = ExecUp { kind: Some(Up::Stdin(chunk[..count].to_vec())) };
+        if up_tx.send(message).await.is_err() {
+            return;
+        }
+    }
+    let _ = up_tx.send(ExecUp { kind: Some(Up::StdinEnd(true)) }).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_read_as_ssh_reads_them() {
+        let wanted = |host: &str, command: &str, no_input| {
+            Some(Wanted { host: host.to_owned(), command: command.to_owned(), no_input })
+        };
+        for (line, want) in [
+            ("n1.beta orted --flag", wanted("n1.beta", "orted --flag", false)),
+            ("-x n1.beta proxy", wanted("n1.beta", "proxy", false)),
+            ("-n -l ada -o A=b n1.beta true", wanted("n1.beta", "true", true)),
+            ("n1.beta", None),
+            ("-x", None),
+            ("", None),
+        ] {
+            let words: Vec<_> = line.split_whitespace().map(ToOwned::to_owned).collect();
+            assert_eq!(parse(&words), want, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The user's command: which launcher it is, and starting it.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::Context as _;
+use isthmus_agent::job_directory::{HOSTS, SHIM};
+use isthmus_agent::supervise::Supervised;
+use isthmus_agent::supervise::handle::Launch;
+use isthmus_wire::proto::JobNode;
+
+use super::mpi::{self, Launcher};
+
+/// Finds out which launcher the command is.
+///
+/// # Errors
+/// If it isn't there, or is one that isn't supported.
+pub fn launcher(command: &[String]) -> anyhow::Result<Launcher> {
+    let program = command.first().context("no command given")?;
+    if !mpi::looks_like_launcher(program) {
+        return Ok(Launcher::None);
+    }
+    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
+    let output = match output {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            anyhow::bail!("{program}: command not found on this node")
+        }
+        output => output.with_context(|| format!("cannot run `{program} --version`"))?,
+    };
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    Ok(mpi::identify(program, &said)?)
+}
+
+/// Starts the command in this terminal, supervised, with what its launcher
+/// must know.
+///
+/// # Errors
+/// If the supervisor can't be started.
+pub fn start(
+    command: &[String],
+    launcher: Launcher,
+    job_directory: &Path,
+    nodes: &[JobNode],
+) -> anyhow::Result<Supervised> {
+    let hosts = job_directory.join(HOSTS);
+    let usable: Vec<JobNode> = nodes.iter().filter(|node| node.slots > 0).cloned().collect();
+    std::fs::write(&hosts, launcher.hosts(&usable))
+        .with_context(|| format!("cannot write {}", hosts.display()))?;
+    let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
+    let environment = environment(launcher, job_directory);
+    let working_directory = std::env::current_dir().context("the working directory is gone")?;
+    Supervised::start(Launch {
+        isthmus: &isthmus,
+        command: command.iter().map(OsString::from).collect(),
+        environment,
+        working_directory: &working_directory,
+        detached: false,
+    })
+    .context("cannot start the command's supervisor")
+}
+
+fn environment(launcher: Launcher, job_directory: &Path) -> Vec<(OsString, OsString)> {
+    let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let mut set = |name: &str, value: OsString| {
+        environment.retain(|(old, _)| old != name);
+        environment.push((name.into(), value));
+    };
+    let mut preload = OsString::from(job_directory.join(SHIM));
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    set("LD_PRELOAD", preload);
+    for variable in launcher.environment(job_directory) {
+        if !(variable.yields && std::env::var_os(variable.name).is_some()) {
+            set(variable.name, variable.value.into());
+        }
+    }
+    environment
+}

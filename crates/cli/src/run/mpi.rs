@@ -1,0 +1,213 @@
+//! What each MPI's launcher must be told: through environment variables only,
+//! and in this one place. docs/mpi.md explains them.
+
+use std::path::Path;
+
+use isthmus_agent::job_directory::{HOSTS, LAUNCHER};
+use isthmus_wire::proto::JobNode;
+
+/// A launcher that isthmus knows how to instruct.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launcher {
+    /// Open MPI 4: ORTE.
+    OpenMpi4,
+    /// MPICH and what derives from it: Hydra.
+    Hydra,
+    /// Anything else: it runs on this node and connects wherever it likes.
+    None,
+}
+
+/// Why a launcher can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LauncherError {
+    /// One that is known and doesn't work yet.
+    #[error("{0} is not supported yet: use Open MPI 4.1 or MPICH 5")]
+    Unsupported(String),
+    /// Looks like a launcher and says something unheard of.
+    #[error(
+        "cannot tell which MPI {program} belongs to: `{program} --version` says {said:?}; Open MPI 4.1 and MPICH 5 are supported"
+    )]
+    Unknown {
+        /// The command.
+        program: String,
+        /// The first line of what it said.
+        said: String,
+    },
+}
+
+/// Whether a command is an MPI's launcher, by its name.
+pub fn looks_like_launcher(program: &str) -> bool {
+    let name = Path::new(program).file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.unwrap_or_default();
+    let stem = name.split('.').next().unwrap_or_default();
+    matches!(stem, "mpirun" | "mpiexec" | "orterun" | "prterun" | "srun")
+}
+
+/// Which launcher it is, by what it says to `--version`.
+///
+/// # Errors
+/// If it is none that works.
+pub fn identify(program: &str, version: &str) -> Result<Launcher, LauncherError> {
+    let first = version.lines().next().unwrap_or_default().trim();
+    if version.contains("HYDRA") {
+        return Ok(Launcher::Hydra);
+    }
+    if let Some((_, number)) = version.split_once("(Open MPI) ").or_else(|| version.split_once("(OpenRTE) "))
+    {
+        return match number.split('.').next() {
+            Some("4") => Ok(Launcher::OpenMpi4),
+            _ => Err(LauncherError::Unsupported(format!(
+                "Open MPI {}",
+                number.lines().next().unwrap_or_default().trim()
+            ))),
+        };
+    }
+    if first.starts_with("slurm") {
+        return Err(LauncherError::Unsupported("srun".to_owned()));
+    }
+    Err(LauncherError::Unknown { program: program.to_owned(), said: first.to_owned() })
+}
+
+impl Launcher {
+    /// Variables for the launcher. Those the user has set stay as they are,
+    /// but for the ones without which ranks couldn't start at all.
+    pub fn environment(self, job_directory: &Path) -> Vec<Variable> {
+        let file = |name: &str| job_directory.join(name).to_string_lossy().into_owned();
+        match self {
+            Self::OpenMpi4 => vec![
+                Variable::fixed("OMPI_MCA_plm", "rsh"),
+                Variable::fixed("OMPI_MCA_plm_rsh_agent", file(LAUNCHER)),
+                Variable::fixed("OMPI_MCA_orte_default_hostfile", file(HOSTS)),
+                // n1.alpha and n1.beta are two nodes.
+                Variable::fixed("OMPI_MCA_orte_keep_fqdn_hostnames", "1"),
+                // Sockets between nodes, shared memory within one.
+                Variable::default("OMPI_MCA_pml", "ob1"),
+                Variable::default("OMPI_MCA_btl", "self,vader,tcp"),
+                // osc/rdma, chosen by itself over btl tcp, can't make windows.
+                Variable::default("OMPI_MCA_osc", "pt2pt,sm"),
+            ],
+            Self::Hydra => vec![
+                Variable::fixed("HYDRA_LAUNCHER", "ssh"),
+                Variable::fixed("HYDRA_LAUNCHER_EXEC", file(LAUNCHER)),
+                Variable::fixed("HYDRA_HOST_FILE", file(HOSTS)),
+                // Sockets between nodes; UCX has no port names over tcp.
+                Variable::default("MPIR_CVAR_CH4_NETMOD", "ofi"),
+                Variable::default("FI_PROVIDER", "tcp"),
+            ],
+            Self::None => Vec::new(),
+        }
+    }
+
+    /// The list of nodes as this launcher reads it.
+    pub fn hosts(self, nodes: &[JobNode]) -> String {
+        nodes
+            .iter()
+            .map(|node| match self {
+                Self::OpenMpi4 | Self::None => format!("{} slots={}\n", node.name, node.slots),
+                Self::Hydra => format!("{}:{}\n", node.name, node.slots),
+            })
+            .collect()
+    }
+}
+
+/// One environment variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// Whether a value that the user has set stays.
+    pub yields: bool,
+}
+
+impl Variable {
+    fn fixed(name: &'static str, value: impl Into<String>) -> Self {
+        Self { name, value: value.into(), yields: false }
+    }
+
+    fn default(name: &'static str, value: impl Into<String>) -> Self {
+        Self { name, value: value.into(), yields: true }
+    }
+}
+
+/// The number of ranks a command line asks for, summed over its contexts
+/// (`-n 2 a : -n 4 b`); none if it doesn't say.
+pub fn ranks(arguments: &[String]) -> Option<u64> {
+    let mut total = None;
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let value = match word.as_str() {
+            "-n" | "-np" | "--n" | "--np" | "-c" => words.next().cloned(),
+            other => ["--np=", "-np=", "--n=", "-n="]
+                .iter()
+                .find_map(|prefix| other.strip_prefix(prefix))
+                .map(ToOwned::to_owned),
+        };
+        if let Some(count) = value.and_then(|value| value.parse::<u64>().ok()) {
+            total = Some(total.unwrap_or(0) + count);
+        }
+        // What follows `--` is the program's own.
+        if word == "--" {
+            break;
+        }
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launchers_are_known_by_name() {
+        for (program, want) in [
+            ("mpirun", true),
+            ("/usr/bin/mpirun.openmpi", true),
+            ("mpiexec.hydra", true),
+            ("srun", true),
+            ("python3", false),
+            ("./mpirunner", false),
+        ] {
+            assert_eq!(looks_like_launcher(program), want, "{program}");
+        }
+    }
+
+    #[test]
+    fn launchers_are_told_apart_by_version() {
+        for (said, want) in [
+            ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", Ok(Launcher::OpenMpi4)),
+            ("mpiexec (OpenRTE) 4.1.4\n", Ok(Launcher::OpenMpi4)),
+            ("HYDRA build details:\n    Version:    5.0.2\n", Ok(Launcher::Hydra)),
+            (
+                "mpirun (Open MPI) 5.0.8\n",
+                Err("Open MPI 5.0.8 is not supported yet: use Open MPI 4.1 or MPICH 5".to_owned()),
+            ),
+            ("slurm 23.02", Err("srun is not supported yet: use Open MPI 4.1 or MPICH 5".to_owned())),
+        ] {
+            assert_eq!(identify("mpirun", said).map_err(|error| error.to_string()), want, "{said}");
+        }
+        assert!(identify("mpirun", "LAM 7").unwrap_err().to_string().contains("\"LAM 7\""));
+    }
+
+    #[test]
+    fn ranks_are_counted_over_contexts() {
+        let words = |line: &str| line.split(' ').map(ToOwned::to_owned).collect::<Vec<_>>();
+        for (line, want) in [
+            ("-n 4 ./app", Some(4)),
+            ("-np 2 ./a : -np 3 ./b", Some(5)),
+            ("--np=8 ./app", Some(8)),
+            ("./app", None),
+            ("-n x ./app", None),
+        ] {
+            assert_eq!(ranks(&words(line)), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn host_files() {
+        let nodes = [JobNode { name: "n1.alpha".to_owned(), virtual_address: 0, slots: 2 }];
+        assert_eq!(Launcher::OpenMpi4.hosts(&nodes), "n1.alpha slots=2\n");
+        assert_eq!(Launcher::Hydra.hosts(&nodes), "n1.alpha:2\n");
+    }
+}

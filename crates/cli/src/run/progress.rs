@@ -1,0 +1,63 @@
+//! The progress line while a job wires up.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use isthmus_wire::proto::JobNode;
+
+use super::WireUp;
+
+/// A line on standard error where that is a terminal, plain lines for what
+/// matters where it isn't.
+#[derive(Debug)]
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// A line without text.
+    pub fn new(quiet: bool) -> Self {
+        let visible = !quiet && std::io::stderr().is_terminal();
+        let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("isthmus: {spinner} {msg} ({elapsed})") {
+            bar.set_style(style);
+        }
+        Self { bar }
+    }
+
+    /// The nodes are asked to take part.
+    pub fn preparing(&self, nodes: &[JobNode]) {
+        self.bar.set_message(format!("asking {} nodes to take part", nodes.len()));
+        self.bar.enable_steady_tick(Duration::from_millis(120));
+    }
+
+    /// All take part.
+    pub fn ready(&self, nodes: &[JobNode]) {
+        self.bar.set_message(format!("{} nodes ready, wiring up", nodes.len()));
+    }
+
+    /// From time to time: shows how far the wiring is. The line goes once the
+    /// program has the terminal to itself.
+    pub fn tick(&self, wire_up: &WireUp) {
+        if wire_up.is_done() {
+            self.clear();
+        } else if wire_up.connections() > 0 {
+            self.bar.set_message(format!("wiring up: {} connections", wire_up.connections()));
+        }
+    }
+
+    /// Says something that must not be missed.
+    pub fn say(&self, text: &str) {
+        self.clear();
+        eprintln!("isthmus: {text}");
+    }
+
+    /// Takes the line away.
+    pub fn clear(&self) {
+        if !self.bar.is_finished() {
+            self.bar.finish_and_clear();
+        }
+    }
+}

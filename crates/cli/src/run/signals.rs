@@ -1,0 +1,77 @@
+//! Signals to `isthmus run`, and whether the terminal sent them: then the
+//! command in the same process group has got them, too.
+
+use std::io;
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use tokio::io::unix::AsyncFd;
+
+/// `si_code` of signals that the kernel itself sends (sigaction(2)).
+const SI_KERNEL: i32 = 0x80;
+
+/// The blocked signals, to be read one by one.
+#[derive(Debug)]
+pub struct Signals {
+    set: SigSet,
+    source: Option<AsyncFd<SignalFd>>,
+}
+
+/// One signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// Its number.
+    pub number: i32,
+    /// Whether the terminal sent it to the whole process group.
+    pub from_terminal: bool,
+}
+
+impl Received {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Signal::try_from(self.number).map_or("a signal", Signal::as_str)
+    }
+
+    /// Whether a command that stays must be ended: Ctrl-C is the command's own
+    /// matter.
+    pub fn is_final(self) -> bool {
+        self.number != Signal::SIGINT as i32
+    }
+}
+
+impl Signals {
+    /// Blocks the signals in this thread and those that it starts.
+    ///
+    /// # Errors
+    /// As `pthread_sigmask(3)`.
+    pub fn block() -> io::Result<Self> {
+        let set: SigSet =
+            [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
+        set.thread_block()?;
+        Ok(Self { set, source: None })
+    }
+
+    /// The next one. For ever pending if signals can't be read.
+    pub async fn next(&mut self) -> Received {
+        loop {
+            if self.source.is_none() {
+                let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+                // SAFETY: a SignalFd gives the same descriptor for as long as
+                // it lives, and closes it only when the AsyncFd drops it.
+                let register = |fd| unsafe { AsyncFd::register(fd) }.ok();
+                self.source = SignalFd::with_flags(&self.set, flags).ok().and_then(register);
+            }
+            let Some(source) = &self.source else { return std::future::pending().await };
+            let Ok(mut ready) = source.readable().await else { return std::future::pending().await };
+            match ready.get_inner().read_signal() {
+                Ok(Some(info)) => {
+                    return Received {
+                        number: i32::try_from(info.ssi_signo).unwrap_or(0),
+                        from_terminal: info.ssi_code == SI_KERNEL,
+                    };
+                }
+                Ok(None) | Err(_) => ready.clear_ready(),
+            }
+        }
+    }
+}

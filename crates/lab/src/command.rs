@@ -1,0 +1,154 @@
+//! `isthmus lab …`: the lab on the command line.
+
+mod status;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use nix::sys::signal::Signal;
+
+use crate::enter::{self, Job};
+use crate::grid::Grid;
+use crate::lab::{self, find_machine};
+use crate::mounts::MACHINE_DIRECTORY;
+use crate::state::LabDirectory;
+use crate::keeper;
+
+/// Emulate a grid on this machine: sites behind NATs and firewalls, joined by
+/// links with delay and rate.
+#[derive(Debug, clap::Subcommand)]
+pub enum LabCommand {
+    /// Bring an emulated grid up from a file.
+    ///
+    /// Returns when the lab stands. It goes on in the background until `lab down`.
+    Up {
+        /// The grid file (TOML).
+        file: PathBuf,
+        /// Name of the lab, instead of the file's.
+        #[arg(long = "lab", value_name = "NAME")]
+        name: Option<String>,
+    },
+    /// Show the machines of a running lab and what its links carried.
+    Status {
+        /// Which of the running labs is meant.
+        #[command(flatten)]
+        which: Which,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run a command in a machine of the lab.
+    ///
+    /// Standard input and output, signals and the exit status are the command's. The command
+    /// ends when this process does.
+    Exec {
+        /// Which of the running labs is meant.
+        #[command(flatten)]
+        which: Which,
+        /// Set a variable in the command's environment.
+        #[arg(long = "env", value_name = "NAME=VALUE", value_parser = assignment)]
+        environment: Vec<(String, String)>,
+        /// Run it in this directory [default: the current one if the machine has it, else /].
+        #[arg(long = "cwd", value_name = "DIR")]
+        directory: Option<PathBuf>,
+        /// NODE.SITE, HOST, router.SITE or wan.
+        machine: String,
+        /// The command and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Open a shell in a machine of the lab.
+    Shell {
+        /// Which of the running labs is meant.
+        #[command(flatten)]
+        which: Which,
+        /// NODE.SITE, HOST, router.SITE or wan.
+        machine: String,
+    },
+    /// End a lab: nothing of it is left.
+    Down {
+        /// Which of the running labs is meant.
+        #[command(flatten)]
+        which: Which,
+    },
+    /// The background process that holds a lab.
+    #[command(hide = true)]
+    Keeper,
+}
+
+/// Which of the running labs is meant.
+#[derive(Debug, clap::Args)]
+pub struct Which {
+    /// Name of the lab [default: the only one running].
+    #[arg(long, value_name = "NAME")]
+    lab: Option<String>,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
+
+/// Carries out a command. The caller must have one thread only: the lab forks.
+pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        LabCommand::Up { file, name } => up(&file, name.as_deref()),
+        LabCommand::Status { which, json } => status::status(which.lab.as_deref(), json),
+        LabCommand::Exec { which, environment, directory, machine, command } => {
+            exec(&which, &machine, &Job { command, environment, directory })
+        }
+        LabCommand::Shell { which, machine } => shell(&which, &machine),
+        LabCommand::Down { which } => down(&which),
+        LabCommand::Keeper => keeper::run().map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn up(file: &std::path::Path, name: Option<&str>) -> anyhow::Result<ExitCode> {
+    let mut grid = Grid::load(file)?;
+    if let Some(name) = name {
+        grid.name = name.parse::<isthmus_wire::Label>()?.to_string();
+    }
+    let (_keeper, _stdin) = lab::start(&grid, &lab::default_program(), false)?;
+    let machines = grid.machines().count();
+    let sites = grid.sites.len();
+    println!("lab {} is up: {machines} machines, {sites} sites", grid.name);
+    if let Some((machine, _)) = grid.machines().next() {
+        println!("try: isthmus lab exec {machine} -- ip address");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn exec(which: &Which, machine: &str, job: &Job) -> anyhow::Result<ExitCode> {
+    let (_, record) = LabDirectory::find(which.lab.as_deref())?;
+    Ok(enter::run(find_machine(&record, machine)?, job)?.into())
+}
+
+fn shell(which: &Which, machine: &str) -> anyhow::Result<ExitCode> {
+    let (_, record) = LabDirectory::find(which.lab.as_deref())?;
+    let machine = find_machine(&record, machine)?;
+    let command = if std::path::Path::new("/bin/bash").exists() {
+        vec!["/bin/bash".to_owned(), "--rcfile".to_owned(), format!("{MACHINE_DIRECTORY}/bashrc"), "-i".to_owned()]
+    } else {
+        vec!["/bin/sh".to_owned(), "-i".to_owned()]
+    };
+    let environment = vec![("PS1".to_owned(), format!("[{}] $ ", machine.name))];
+    Ok(enter::run(machine, &Job { command, environment, directory: None })?.into())
+}
+
+fn down(which: &Which) -> anyhow::Result<ExitCode> {
+    let directory = match (LabDirectory::find(which.lab.as_deref()), &which.lab) {
+        (Ok((directory, record)), _) => {
+            // It may have ended just now.
+            let _ = record.keeper.signal(Signal::SIGTERM);
+            directory
+        }
+        // A killed lab leaves files only.
+        (Err(_), Some(name)) if LabDirectory::of(name).exists() => LabDirectory::of(name),
+        (Err(error), _) => return Err(error.into()),
+    };
+    directory.wait_gone()?;
+    println!("lab {} is down", directory.lab());
+    Ok(ExitCode::SUCCESS)
+}

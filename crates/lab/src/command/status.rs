@@ -1,0 +1,128 @@
+//! `isthmus lab status`.
+
+use std::process::ExitCode;
+
+use comfy_table::Table;
+use serde::Serialize;
+
+use crate::emulator::control;
+use crate::emulator::statistics::{DirectionReport, Report};
+use crate::grid::Grid;
+use crate::state::{LabDirectory, Record};
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Status<'a> {
+    lab: &'a str,
+    keeper_pid: i32,
+    machines: Vec<MachineStatus<'a>>,
+    grid: &'a Grid,
+    emulator: Option<EmulatorStatus>,
+}
+
+#[derive(Serialize)]
+struct MachineStatus<'a> {
+    name: &'a str,
+    kind: crate::topology::MachineKind,
+    host_name: &'a str,
+    address: std::net::Ipv4Addr,
+    pid: i32,
+    alive: bool,
+}
+
+#[derive(Serialize)]
+struct EmulatorStatus {
+    pid: i32,
+    alive: bool,
+    report: Option<Report>,
+}
+
+pub(super) fn status(lab: Option<&str>, json: bool) -> anyhow::Result<ExitCode> {
+    let (directory, record) = LabDirectory::find(lab)?;
+    let status = gather(&directory, &record);
+    if json {
+        println!("{}", serde_json::to_string_pretty(&status)?);
+    } else {
+        print(&status);
+    }
+    let whole = status.machines.iter().all(|machine| machine.alive)
+        && status.emulator.as_ref().is_none_or(|emulator| emulator.report.is_some());
+    Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn gather<'a>(directory: &'a LabDirectory, record: &'a Record) -> Status<'a> {
+    let machines = record.machines.iter().map(|machine| MachineStatus {
+        name: &machine.name,
+        kind: machine.kind,
+        host_name: &machine.host_name,
+        address: machine.address,
+        pid: machine.init.pid,
+        alive: machine.init.is_alive(),
+    });
+    let emulator = record.emulator.map(|process| EmulatorStatus {
+        pid: process.pid,
+        alive: process.is_alive(),
+        report: control::report(&directory.emulator_socket()).ok(),
+    });
+    Status {
+        lab: directory.lab(),
+        keeper_pid: record.keeper.pid,
+        machines: machines.collect(),
+        grid: &record.grid,
+        emulator,
+    }
+}
+
+fn print(status: &Status<'_>) {
+    println!("lab {} (keeper {})", status.lab, status.keeper_pid);
+    let mut machines = table(&["machine", "host name", "address", "process"]);
+    for machine in &status.machines {
+        let process = if machine.alive { machine.pid.to_string() } else { "dead".to_owned() };
+        machines.add_row([machine.name, machine.host_name, &machine.address.to_string(), &process]);
+    }
+    println!("{machines}");
+    match &status.emulator {
+        None => {}
+        Some(EmulatorStatus { report: Some(report), .. }) => print_links(status.grid, report),
+        Some(EmulatorStatus { pid, alive, report: None }) => {
+            let what = if *alive { "doesn't answer" } else { "is dead" };
+            println!("the emulator (process {pid}) {what}: links with delay or rate carry nothing");
+        }
+    }
+}
+
+fn print_links(grid: &Grid, report: &Report) {
+    let mut links = table(&["link", "shape", "direction", "packets", "MB", "dropped", "late µs p50 / p99 / max"]);
+    for link in &report.links {
+        let hosts = grid.hosts.iter().map(|host| (&host.name, &host.link));
+        let mut shapes = hosts.chain(grid.sites.iter().map(|site| (&site.name, &site.link)));
+        let shape = shapes.find(|(name, _)| **name == link.name).map(|(_, shape)| shape);
+        let shape = shape.map_or_else(String::new, |shape| match shape.rate {
+            Some(rate) => format!("{}, {rate}, {}", shape.delay, shape.queue),
+            None => shape.delay.to_string(),
+        });
+        for (direction, carried) in [("up", &link.up), ("down", &link.down)] {
+            let (name, shape) = if direction == "up" { (link.name.as_str(), shape.as_str()) } else { ("", "") };
+            links.add_row([name, shape, direction].map(str::to_owned).into_iter().chain(figures(carried)));
+        }
+    }
+    println!("{links}");
+    let share = report.processor_seconds / report.running_seconds.max(1e-9) * 100.0;
+    println!("emulator: {:.1} s of processor time, {share:.1} % of one since the start", report.processor_seconds);
+}
+
+fn figures(carried: &DirectionReport) -> [String; 4] {
+    let late = &carried.lateness;
+    [
+        carried.packets.to_string(),
+        format!("{:.1}", carried.bytes as f64 / 1e6),
+        carried.dropped.to_string(),
+        format!("{:.0} / {:.0} / {:.0}", late.p50_us, late.p99_us, late.max_us),
+    ]
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::NOTHING).set_header(header);
+    table
+}

@@ -1,0 +1,160 @@
+//! Running a command in a machine of the lab, as if one had logged in there.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::Context;
+use nix::fcntl::OFlag;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
+
+use crate::machine::NAMESPACES;
+use crate::process::die_with_parent;
+use crate::state::MachineRecord;
+
+/// A command to run.
+#[derive(Debug)]
+pub struct Job {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Variables set on top of the caller's environment.
+    pub environment: Vec<(String, String)>,
+    /// Where to run it; default: the caller's directory if the machine has
+    /// it, else `/`.
+    pub directory: Option<PathBuf>,
+}
+
+/// Exit status when a program can't be run, as shells have it.
+const CANNOT_RUN: i32 = 126;
+/// Exit status when there is no such program, as shells have it.
+const NOT_FOUND: i32 = 127;
+
+/// Runs a command in a machine and gives its exit status, or 128 and the
+/// number of the signal that ended it. When this process ends, the command is
+/// killed. Signals sent to this process are passed on.
+///
+/// The caller must have one thread only.
+pub fn run(machine: &MachineRecord, job: &Job) -> anyhow::Result<u8> {
+    let gone = || format!("machine {} is gone", machine.name);
+    let init = machine.init.open().with_context(gone)?;
+    // Only children are in the new PID namespace, so this process itself
+    // stays where it is, and holds no namespace of the lab.
+    setns(&init, CloneFlags::CLONE_NEWPID).with_context(gone)?;
+    let (alive, alive_writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+    let signals = block_signals()?;
+    // SAFETY: there is one thread only.
+    match unsafe { fork() }? {
+        ForkResult::Child => {
+            drop(alive_writer);
+            let (status, error) = match become_command(&init, &alive, machine, job) {
+                Ok(never) => match never {},
+                Err(failure) => failure,
+            };
+            eprintln!("isthmus lab: {}: {error}", machine.name);
+            std::process::exit(status)
+        }
+        ForkResult::Parent { child } => Ok(wait(child, &signals)?),
+    }
+}
+
+fn become_command(
+    init: &OwnedFd,
+    parent: &OwnedFd,
+    machine: &MachineRecord,
+    job: &Job,
+) -> Result<std::convert::Infallible, (i32, String)> {
+    let failed = |step: &'static str| move |error: nix::Error| (CANNOT_RUN, format!("{step}: {error}"));
+    die_with_parent().map_err(failed("parent-death signal"))?;
+    // The parent may have ended before the line above: then the pipe has.
+    if nix::unistd::read(parent, &mut [0]) == Ok(0) {
+        return Err((CANNOT_RUN, "the caller ended".into()));
+    }
+    let caller_directory = std::env::current_dir();
+    setns(init, NAMESPACES.difference(CloneFlags::CLONE_NEWPID)).map_err(failed("entering the machine"))?;
+    let [program, arguments @ ..] = job.command.as_slice() else {
+        return Err((CANNOT_RUN, "no command given".into()));
+    };
+    match (&job.directory, caller_directory) {
+        (Some(directory), _) => std::env::set_current_dir(directory)
+            .map_err(|error| (CANNOT_RUN, format!("directory {}: {error}", directory.display())))?,
+        (None, Ok(directory)) if std::env::set_current_dir(&directory).is_ok() => {}
+        (None, _) => {
+            std::env::set_current_dir("/").map_err(|error| (CANNOT_RUN, format!("directory /: {error}")))?;
+        }
+    }
+    let mut command = Command::new(program);
+    command.args(arguments);
+    // What stands for a directory that the machine doesn't have misleads.
+    for name in ["TMPDIR", "XDG_RUNTIME_DIR"] {
+        if std::env::var_os(name).is_some_and(|directory| !PathBuf::from(directory).is_dir()) {
+            command.env_remove(name);
+        }
+    }
+    command.envs(job.environment.iter().map(|(name, value)| (name, value)));
+    command.env("ISTHMUS_LAB_MACHINE", &machine.name);
+    let error = command.exec();
+    let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
+    let hint = match PathBuf::from(program) {
+        path if status == NOT_FOUND && path.is_absolute() && crate::mounts::is_private(&path) => {
+            "; each machine of the lab has its own directory there: list the program's directory \
+             under `share` in the grid file"
+        }
+        _ => "",
+    };
+    Err((status, format!("cannot run {program}: {error}{hint}")))
+}
+
+/// Signals that are passed on to the command.
+const PASSED_ON: [Signal; 7] = [
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGCONT,
+];
+
+fn block_signals() -> nix::Result<SignalFd> {
+    let mut set: SigSet = PASSED_ON.into_iter().collect();
+    set.add(Signal::SIGCHLD);
+    set.thread_block()?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)
+}
+
+fn wait(child: Pid, signals: &SignalFd) -> nix::Result<u8> {
+    loop {
+        let Some(signal) = signals.read_signal()? else { continue };
+        let from_terminal = signal.ssi_code == libc::SI_KERNEL;
+        match Signal::try_from(signal.ssi_signo as i32)? {
+            Signal::SIGCHLD => match waitpid(child, Some(WaitPidFlag::WNOHANG))? {
+                WaitStatus::Exited(_, status) => return Ok(status as u8),
+                WaitStatus::Signaled(_, signal, _) => return Ok(128 + signal as u8),
+                WaitStatus::Stopped(..)
+                | WaitStatus::Continued(_)
+                | WaitStatus::StillAlive
+                | WaitStatus::PtraceEvent(..)
+                | WaitStatus::PtraceSyscall(_) => {}
+            },
+            // The command is in the terminal's foreground group as well, and
+            // has got this one itself.
+            _ if from_terminal => {}
+            // It may have ended just now.
+            other => drop(kill(child, other)),
+        }
+    }
+}
+
+/// Has the calling thread use the network of a machine, for good. Only the
+/// network: files, processes and host name stay those of the caller.
+pub fn enter_network(machine: &MachineRecord) -> io::Result<()> {
+    let init = machine.init.open()?;
+    Ok(setns(init.as_fd(), CloneFlags::CLONE_NEWNET)?)
+}
+

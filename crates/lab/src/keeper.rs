@@ -1,0 +1,177 @@
+//! The process all others of a lab are children of: it builds the lab, says
+//! when it stands, and waits until it is to go. When it ends, however it
+//! ends, the kernel ends the rest.
+
+mod build;
+
+use std::convert::Infallible;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, dup2_stderr};
+use serde::{Deserialize, Serialize};
+
+use crate::grid::Grid;
+use crate::state::{LabDirectory, Record};
+
+/// What the keeper is told, as one line of JSON on its standard input.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// What to build.
+    pub grid: Grid,
+    /// End when standard input does: the lab belongs to the process that
+    /// started it.
+    pub tethered: bool,
+}
+
+/// What the keeper tells, each as one line of JSON on its standard output.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tell {
+    /// The lab stands.
+    Ready,
+    /// It doesn't, and nothing of it is left.
+    Failed(String),
+}
+
+/// The keeper's life: ends with the lab.
+pub fn run() -> anyhow::Result<()> {
+    match keep() {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            tell(&Tell::Failed(format!("{error:#}")));
+            Err(error)
+        }
+    }
+}
+
+fn keep() -> anyhow::Result<()> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    let start: Start = serde_json::from_str(&line)?;
+    let directory = LabDirectory::of(&start.grid.name);
+    let lock = directory.claim()?;
+    log_to(&directory)?;
+    let signals = block_signals()?;
+
+    let mut children = Vec::new();
+    let result = build::build(&start.grid, &directory, lock.as_fd(), &mut children)
+        .and_then(|record| Ok(directory.write(&record).map(|()| record)?))
+        .and_then(|record| if tell(&Tell::Ready) { Ok(record) } else { anyhow::bail!("nobody waits for the lab") });
+    let result = result.and_then(|record| {
+        close_standard_output()?;
+        wait(&signals, start.tethered, record)
+    });
+    end(&children);
+    let removed = directory.remove();
+    match result {
+        Ok(()) => Ok(removed?),
+        Err(error) => Err(error),
+    }
+}
+
+/// From here on, messages go to the lab's log: whoever started the lab is not
+/// kept waiting for the end of its standard error.
+fn log_to(directory: &LabDirectory) -> anyhow::Result<()> {
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(directory.log())?;
+    Ok(dup2_stderr(&log)?)
+}
+
+fn close_standard_output() -> anyhow::Result<()> {
+    let null = File::options().write(true).open("/dev/null")?;
+    Ok(nix::unistd::dup2_stdout(&null)?)
+}
+
+fn tell(what: &Tell) -> bool {
+    let Ok(mut line) = serde_json::to_vec(what) else { return false };
+    line.push(b'\n');
+    io::stdout().lock().write_all(&line).is_ok()
+}
+
+fn block_signals() -> nix::Result<SignalFd> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD] {
+        set.add(signal);
+    }
+    set.thread_block()?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+/// Waits until the lab is to end.
+fn wait(signals: &SignalFd, tethered: bool, record: Record) -> anyhow::Result<()> {
+    let stdin = io::stdin();
+    loop {
+        let mut polled = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        if tethered {
+            polled.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut polled, PollTimeout::NONE) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if polled.get(1).is_some_and(|stdin| stdin.any().unwrap_or(true)) && at_end(stdin.as_fd()) {
+            return Ok(());
+        }
+        while let Some(signal) = signals.read_signal()? {
+            if signal.ssi_signo != Signal::SIGCHLD as u32 {
+                return Ok(());
+            }
+            report_the_dead(&record);
+        }
+    }
+}
+
+/// Whether the one at the other end of the pipe is gone.
+fn at_end(stdin: BorrowedFd<'_>) -> bool {
+    let mut ignored = [0; 256];
+    !matches!(nix::unistd::read(stdin, &mut ignored), Ok(1..) | Err(nix::Error::EINTR | nix::Error::EAGAIN))
+}
+
+fn report_the_dead(record: &Record) {
+    while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+        let Some(pid) = status.pid() else { break };
+        let machine = record.machines.iter().find(|machine| machine.init.pid == pid.as_raw());
+        let what = match machine {
+            Some(machine) => format!("machine {} died", machine.name),
+            None => "the emulator died: emulated links carry nothing".to_owned(),
+        };
+        eprintln!("{what} ({})", describe(status));
+    }
+}
+
+fn describe(status: WaitStatus) -> String {
+    match status {
+        WaitStatus::Exited(_, code) => format!("exit status {code}"),
+        WaitStatus::Signaled(_, signal, _) => format!("killed by {signal}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Kills the children and waits until they are gone, and all processes in
+/// their namespaces with them.
+fn end(children: &[Pid]) {
+    for pid in children {
+        // It may have ended by itself.
+        let _ = kill(*pid, Signal::SIGKILL);
+    }
+    loop {
+        match waitpid(None, None) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Runs the emulator in a child: never comes back but to say why not.
+fn complain<E: std::fmt::Display>(result: Result<Infallible, E>) {
+    match result {
+        Ok(never) => match never {},
+        Err(error) => eprintln!("emulator: {error}"),
+    }
+}

@@ -1,0 +1,117 @@
+//! Building a lab: machines, emulator, wires, addresses, in this order.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::Pid;
+
+use super::complain;
+use crate::child::{self, Starting};
+use crate::emulator::control::Listener;
+use crate::emulator::{Device, Emulator};
+use crate::grid::Grid;
+use crate::process::ProcessId;
+use crate::state::{LabDirectory, MachineRecord, Record};
+use crate::topology::{EmulatedLink, Topology, topology};
+use crate::{machine, mounts, network};
+
+/// Builds the lab. Every process it starts is added to `children`, which are
+/// the caller's to end, also when something fails.
+pub fn build(
+    grid: &Grid,
+    directory: &LabDirectory,
+    lock: BorrowedFd<'_>,
+    children: &mut Vec<Pid>,
+) -> anyhow::Result<Record> {
+    let keeper = ProcessId::of(Pid::this())?;
+    let program = std::env::current_exe().context("cannot find the lab's own program")?;
+    let topology = topology(grid);
+
+    // The keeper's own network stays empty, and its mounts are the model for
+    // the machines'.
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
+        .context("cannot make namespaces: the lab needs root")?;
+    mounts::prepare()?;
+    allow_descriptors(topology.machines.len() as u64 * 4 + 64)?;
+
+    let mut share = grid.share.clone();
+    share.extend(program.parent().filter(|parent| mounts::is_private(parent)).map(PathBuf::from));
+    let mut starting: Vec<Starting> = Vec::new();
+    for machine in &topology.machines {
+        let started = machine::start(machine, &share, lock)?;
+        children.push(Pid::from_raw(started.pid()));
+        starting.push(started);
+    }
+    let pids: Vec<i32> = starting.iter().map(Starting::pid).collect();
+    let inits = starting.into_iter().map(Starting::wait).collect::<Result<Vec<_>, _>>()?;
+    let namespaces = pids
+        .iter()
+        .map(|pid| File::open(format!("/proc/{pid}/ns/net")).map(OwnedFd::from))
+        .collect::<Result<Vec<_>, _>>()?;
+
+    let emulator = match start_emulator(&topology, &namespaces, directory, lock)? {
+        Some(started) => {
+            children.push(Pid::from_raw(started.pid()));
+            Some(started.wait()?)
+        }
+        None => None,
+    };
+    network::wire(&topology, &pids)?;
+    network::configure(&topology, &namespaces)?;
+
+    let record = |(machine, init): (&crate::topology::Machine, ProcessId)| MachineRecord {
+        name: machine.name.clone(),
+        kind: machine.kind,
+        host_name: machine.host_name.clone(),
+        address: machine.address,
+        init,
+    };
+    let machines = topology.machines.iter().zip(inits).map(record).collect();
+    Ok(Record { grid: grid.clone(), keeper, emulator, machines, program })
+}
+
+/// A descriptor for each machine's pipe and namespace may be more than is
+/// allowed by default.
+fn allow_descriptors(needed: u64) -> anyhow::Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < needed {
+        setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard)?;
+    }
+    Ok(())
+}
+
+fn start_emulator(
+    topology: &Topology,
+    namespaces: &[OwnedFd],
+    directory: &LabDirectory,
+    lock: BorrowedFd<'_>,
+) -> anyhow::Result<Option<Starting>> {
+    if topology.links.is_empty() {
+        return Ok(None);
+    }
+    let keep: Vec<RawFd> =
+        namespaces.iter().map(AsRawFd::as_raw_fd).chain([lock.as_raw_fd()]).collect();
+    let set_up = || emulator(&topology.links, namespaces, directory);
+    let live = |emulator: Emulator| complain(emulator.run());
+    Ok(Some(child::start("emulator", CloneFlags::empty(), &keep, set_up, live)?))
+}
+
+/// In the emulator's process: its devices, and its readiness to be on time.
+fn emulator(links: &[EmulatedLink], namespaces: &[OwnedFd], directory: &LabDirectory) -> anyhow::Result<Emulator> {
+    // Timers fire when they are due, not up to 50 µs later to save power.
+    nix::sys::prctl::set_timerslack(1)?;
+    // First in line for a processor, where the user may ask for that.
+    // SAFETY: setpriority takes numbers only.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    let mut emulator = Emulator::new(Listener::bind(&directory.emulator_socket())?);
+    for link in links {
+        let [near, far] = [&link.near, &link.far]
+            .map(|port| Device::create(namespaces[port.machine].as_fd(), &port.interface));
+        emulator.add_link(link.name.clone(), &link.shape, near?, far?)?;
+    }
+    Ok(emulator)
+}

@@ -1,0 +1,238 @@
+//! Labs from Rust: what tests and benchmarks use.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use isthmus_lab::{Grid, Lab};
+//!
+//! let grid = Grid::load("two-sites.toml".as_ref())?;
+//! let lab = Lab::up(&grid)?;
+//! let output = lab.machine("n1.alpha")?.command("hostname").output()?;
+//! assert!(output.status.success());
+//! // Dropped, the lab ends; it ends as well when this process does.
+//! # Ok(())
+//! # }
+//! ```
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use crate::emulator::control::{self, ControlError};
+use crate::emulator::statistics::Report;
+use crate::enter;
+use crate::grid::Grid;
+use crate::keeper::{Start, Tell};
+use crate::process::ProcessId;
+use crate::state::{LabDirectory, MachineRecord, Record, StateError};
+
+/// Why a lab can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// Not root.
+    #[error("the lab needs root: it makes network namespaces and interfaces")]
+    NotRoot,
+    /// The lab's program can't be run.
+    #[error("cannot start the lab's keeper {program}: {source}", program = .program.display())]
+    Keeper {
+        /// The program.
+        program: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The lab didn't come up.
+    #[error("{0}")]
+    Failed(String),
+    /// It took too long.
+    #[error("lab {0:?} was not ready within {limit} s; it has been ended", limit = READY_WITHIN.as_secs())]
+    Late(String),
+    /// Its state.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// No machine of this name.
+    #[error("lab {lab:?} has no machine {name:?}; it has: {known}", known = .known.join(", "))]
+    Unknown {
+        /// The lab.
+        lab: String,
+        /// The name asked for.
+        name: String,
+        /// All names.
+        known: Vec<String>,
+    },
+}
+
+/// How long a lab may take to stand.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// A running lab that ends with this value, or with this process.
+#[derive(Debug)]
+pub struct Lab {
+    directory: LabDirectory,
+    record: Record,
+    keeper: Child,
+    /// When this closes, the keeper ends the lab.
+    tether: Option<ChildStdin>,
+}
+
+impl Lab {
+    /// Brings a grid up, with the program that `$ISTHMUS_BIN` names, or the
+    /// running one.
+    pub fn up(grid: &Grid) -> Result<Self, LabError> {
+        Self::up_with(grid, &default_program())
+    }
+
+    /// Brings a grid up with a program that has the lab's subcommands.
+    pub fn up_with(grid: &Grid, program: &Path) -> Result<Self, LabError> {
+        let (keeper, tether) = start(grid, program, true)?;
+        let directory = LabDirectory::of(&grid.name);
+        let record = directory.read()?;
+        Ok(Self { directory, record, keeper, tether: Some(tether) })
+    }
+
+    /// A machine by its name in the lab: `NODE.SITE`, `HOST`, `router.SITE`
+    /// or `wan`.
+    pub fn machine(&self, name: &str) -> Result<Machine<'_>, LabError> {
+        let machine = find_machine(&self.record, name)?;
+        Ok(Machine { lab: self.directory.lab(), program: &self.record.program, machine })
+    }
+
+    /// What the emulator of links has to say; none if no link is emulated.
+    pub fn emulation(&self) -> Result<Option<Report>, ControlError> {
+        match self.record.emulator {
+            Some(_) => control::report(&self.directory.emulator_socket()).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The lab's processes.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Ends the lab and waits until nothing of it is left.
+    pub fn down(mut self) -> Result<(), LabError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), LabError> {
+        if self.tether.take().is_none() {
+            return Ok(());
+        }
+        let _ = self.keeper.wait();
+        Ok(self.directory.wait_gone()?)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("ending lab {:?}: {error}", self.directory.lab());
+        }
+    }
+}
+
+/// One machine of a running lab.
+#[derive(Debug, Clone, Copy)]
+pub struct Machine<'a> {
+    lab: &'a str,
+    program: &'a Path,
+    machine: &'a MachineRecord,
+}
+
+impl Machine<'_> {
+    /// A command that runs in the machine. It is killed when the process
+    /// that the command's `spawn` makes is.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(self.program);
+        command.args(["lab", "exec", "--lab", self.lab, &self.machine.name, "--"]).arg(program);
+        command
+    }
+
+    /// Runs a function in a thread that has the machine's network: sockets it
+    /// makes are the machine's, wherever they are used afterwards.
+    pub fn in_network<T: Send>(&self, function: impl FnOnce() -> T + Send) -> io::Result<T> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| enter::enter_network(self.machine).map(|()| function()));
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> Ipv4Addr {
+        self.machine.address
+    }
+
+    /// Its first process, as the real machine sees it.
+    pub fn init(&self) -> ProcessId {
+        self.machine.init
+    }
+}
+
+pub(crate) fn find_machine<'a>(record: &'a Record, name: &str) -> Result<&'a MachineRecord, LabError> {
+    record.machine(name).ok_or_else(|| LabError::Unknown {
+        lab: record.grid.name.clone(),
+        name: name.to_owned(),
+        known: record.machines.iter().map(|machine| machine.name.clone()).collect(),
+    })
+}
+
+/// The program that has the lab's subcommands.
+pub(crate) fn default_program() -> PathBuf {
+    match std::env::var_os("ISTHMUS_BIN") {
+        Some(program) => program.into(),
+        None => std::env::current_exe().unwrap_or_else(|_| "isthmus".into()),
+    }
+}
+
+/// Starts a keeper and waits until its lab stands.
+pub(crate) fn start(grid: &Grid, program: &Path, tethered: bool) -> Result<(Child, ChildStdin), LabError> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(LabError::NotRoot);
+    }
+    let failed = |source| LabError::Keeper { program: program.to_owned(), source };
+    let mut command = Command::new(program);
+    command.args(["lab", "keeper"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.current_dir("/");
+    // SAFETY: setsid is a system call, allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| Ok(nix::unistd::setsid().map(drop)?));
+    }
+    let mut keeper = command.spawn().map_err(failed)?;
+    let (Some(mut stdin), Some(stdout)) = (keeper.stdin.take(), keeper.stdout.take()) else {
+        return Err(failed(io::ErrorKind::BrokenPipe.into()));
+    };
+    let start = Start { grid: grid.clone(), tethered };
+    let line = serde_json::to_string(&start).map_err(|error| failed(error.into()))?;
+    stdin.write_all(format!("{line}\n").as_bytes()).map_err(failed)?;
+
+    // The keeper tells when it is ready; a thread waits for that, so that
+    // this one can stop waiting.
+    let (told_tx, told_rx) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = BufReader::new(stdout).read_line(&mut line);
+        // Nobody waits any more when this fails.
+        let _ = told_tx.send(read.map(|_| line));
+    });
+    let told = match told_rx.recv_timeout(READY_WITHIN) {
+        Ok(told) => told.map_err(failed)?,
+        Err(_) => {
+            let _ = keeper.kill();
+            let _ = keeper.wait();
+            return Err(LabError::Late(grid.name.clone()));
+        }
+    };
+    match serde_json::from_str(&told) {
+        Ok(Tell::Ready) => Ok((keeper, stdin)),
+        Ok(Tell::Failed(message)) => {
+            let _ = keeper.wait();
+            Err(LabError::Failed(message))
+        }
+        Err(_) => {
+            let status = keeper.wait().map_err(failed)?;
+            Err(LabError::Failed(format!("the lab's keeper ended without a word ({status})")))
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The first process of an emulated machine: it has namespaces of its own
+//! and holds them by living.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use nix::sched::CloneFlags;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::wait::waitpid;
+use nix::unistd::sethostname;
+
+use crate::child::{self, ChildError, Starting};
+use crate::mounts::{self, MountError, Names};
+use crate::topology::Machine;
+
+/// The namespaces of its own that a machine has.
+pub const NAMESPACES: CloneFlags = CloneFlags::CLONE_NEWNET
+    .union(CloneFlags::CLONE_NEWNS)
+    .union(CloneFlags::CLONE_NEWUTS)
+    .union(CloneFlags::CLONE_NEWIPC)
+    .union(CloneFlags::CLONE_NEWPID);
+
+/// Starts a machine's first process as a child of the caller, which must have
+/// one thread only. It holds `lock` open as long as it lives.
+pub fn start(machine: &Machine, share: &[PathBuf], lock: BorrowedFd<'_>) -> Result<Starting, ChildError> {
+    let set_up = || set_up(machine, share);
+    child::start(&machine.name, NAMESPACES, &[lock.as_raw_fd()], set_up, |()| reap())
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SetUpError {
+    #[error(transparent)]
+    Mount(#[from] MountError),
+    #[error("cannot set the host name: {0}")]
+    HostName(nix::Error),
+    #[error("cannot set {0}: {1}")]
+    Setting(&'static str, std::io::Error),
+}
+
+fn set_up(machine: &Machine, share: &[PathBuf]) -> Result<(), SetUpError> {
+    sethostname(&machine.host_name).map_err(SetUpError::HostName)?;
+    let Machine { name, host_name, address, .. } = machine;
+    mounts::enter(&Names { lab_name: name, host_name, address: *address }, share)?;
+    for (setting, value) in &machine.settings {
+        let written = std::fs::write(Path::new("/proc/sys").join(setting), value);
+        written.map_err(|error| SetUpError::Setting(setting, error))?;
+    }
+    std::env::set_current_dir("/").map_err(|error| SetUpError::Setting("the current directory", error))
+}
+
+/// Orphans of the machine's processes come to its first one, which waits for
+/// them.
+fn reap() {
+    let mut children = SigSet::empty();
+    children.add(Signal::SIGCHLD);
+    if children.thread_block().is_err() {
+        return;
+    }
+    loop {
+        match waitpid(None, None) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(_) => {
+                if children.wait().is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

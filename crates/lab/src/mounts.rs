@@ -1,0 +1,235 @@
+//! What a machine sees of the file system: the machine's own, but for the
+//! places through which programs on two nodes could meet or mistake another
+//! node's things for their own.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+
+/// Directories each machine has for itself, with their modes: empty at
+/// first, gone with the lab.
+pub const PRIVATE_DIRECTORIES: [(&str, u32); 5] =
+    [("/dev/shm", 0o1777), ("/tmp", 0o1777), ("/run", 0o755), ("/var/tmp", 0o1777), ("/var/lib/isthmus", 0o755)];
+
+/// Where a machine keeps the lab's own files.
+pub const MACHINE_DIRECTORY: &str = "/run/isthmus-machine";
+
+/// Why a machine's file system can't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// A mount was refused.
+    #[error("cannot mount {what} on {target}: {source}", target = .target.display())]
+    Mount {
+        /// What was to be seen there.
+        what: String,
+        /// Where.
+        target: PathBuf,
+        /// What the kernel said.
+        source: nix::Error,
+    },
+    /// A file or directory can't be made.
+    #[error("cannot create {path}: {source}", path = .path.display())]
+    Create {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A directory to be shared isn't there.
+    #[error("cannot share {path} with the lab's machines: {source}", path = .path.display())]
+    Share {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn created<T>(path: &Path, result: io::Result<T>) -> Result<T, MountError> {
+    result.map_err(|source| MountError::Create { path: path.to_owned(), source })
+}
+
+fn attach(
+    what: &str,
+    source: Option<&Path>,
+    target: &Path,
+    kind: Option<&str>,
+    flags: MsFlags,
+    data: Option<&str>,
+) -> Result<(), MountError> {
+    mount(source, target, kind, flags, data)
+        .map_err(|source| MountError::Mount { what: what.to_owned(), target: target.to_owned(), source })
+}
+
+fn bind(source: &Path, target: &Path, recursive: bool) -> Result<(), MountError> {
+    let flags = if recursive { MsFlags::MS_BIND | MsFlags::MS_REC } else { MsFlags::MS_BIND };
+    attach(&source.display().to_string(), Some(source), target, None, flags, None)
+}
+
+fn tmpfs(target: &Path, mode: u32) -> Result<(), MountError> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    attach("tmpfs", Some(Path::new("tmpfs")), target, Some("tmpfs"), flags, Some(&format!("mode={mode:o}")))
+}
+
+/// Cuts the calling process's mount namespace off from the machine's, and
+/// makes sure that every private directory exists in it. The machine's own
+/// file system isn't touched: where a directory is missing, its nearest
+/// existing parent is replaced by a tmpfs with everything that is in the
+/// parent bound into it, which leaves room for one more.
+pub fn prepare() -> Result<(), MountError> {
+    attach("nothing", None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
+    PRIVATE_DIRECTORIES.iter().try_for_each(|(path, _)| ensure_directory(Path::new(path)))
+}
+
+fn ensure_directory(path: &Path) -> Result<(), MountError> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    if path.is_dir() {
+        return Ok(());
+    }
+    ensure_directory(parent)?;
+    make_roomy(parent)?;
+    created(path, fs::create_dir(path))
+}
+
+/// Puts a tmpfs in place of `directory`, with the same entries.
+fn make_roomy(directory: &Path) -> Result<(), MountError> {
+    let before = created(directory, open_path(directory))?;
+    let mode = created(directory, fs::metadata(directory))?.permissions().mode() & 0o7777;
+    tmpfs(directory, mode)?;
+    let before = PathBuf::from(format!("/proc/self/fd/{}", before.as_raw_fd()));
+    for entry in created(directory, fs::read_dir(&before))? {
+        let entry = created(directory, entry)?;
+        let (from, to) = (before.join(entry.file_name()), directory.join(entry.file_name()));
+        let kind = created(&to, entry.file_type())?;
+        if kind.is_symlink() {
+            created(&to, fs::read_link(&from).and_then(|link| symlink(link, &to)))?;
+            continue;
+        }
+        if kind.is_dir() {
+            created(&to, fs::create_dir(&to))?;
+        } else {
+            created(&to, File::create(&to))?;
+        }
+        bind(&from, &to, true)?;
+    }
+    Ok(())
+}
+
+fn open_path(path: &Path) -> io::Result<OwnedFd> {
+    OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map(OwnedFd::from)
+}
+
+/// The names of a machine.
+#[derive(Debug)]
+pub struct Names<'a> {
+    /// Its name in the lab, for the prompt of a shell.
+    pub lab_name: &'a str,
+    /// What `hostname` says.
+    pub host_name: &'a str,
+    /// The address the host name stands for.
+    pub address: std::net::Ipv4Addr,
+}
+
+/// Gives the calling process, the first of its mount, PID and network
+/// namespaces, the file system of a machine.
+pub fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountError> {
+    let shared = share
+        .iter()
+        .filter(|path| is_private(path))
+        .map(|path| match open_path(path) {
+            Ok(descriptor) => Ok((path, descriptor)),
+            Err(source) => Err(MountError::Share { path: path.clone(), source }),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let cgroups = open_path(Path::new("/sys/fs/cgroup")).ok();
+    for (path, mode) in PRIVATE_DIRECTORIES {
+        tmpfs(Path::new(path), mode)?;
+    }
+    // Programs expect this one below /run.
+    let lock = Path::new("/run/lock");
+    created(lock, fs::create_dir(lock))?;
+    created(lock, fs::set_permissions(lock, fs::Permissions::from_mode(0o1777)))?;
+    for (path, descriptor) in &shared {
+        created(path, fs::create_dir_all(path))?;
+        bind(&PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd())), path, true)?;
+    }
+    let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    // A new sysfs shows the machine's own interfaces; control groups are the
+    // real machine's.
+    attach("sysfs", Some(Path::new("sysfs")), Path::new("/sys"), Some("sysfs"), plain, None)?;
+    let groups = Path::new("/sys/fs/cgroup");
+    if let Some(cgroups) = &cgroups
+        && groups.is_dir()
+    {
+        bind(&PathBuf::from(format!("/proc/self/fd/{}", cgroups.as_raw_fd())), groups, true)?;
+    }
+    attach("proc", Some(Path::new("proc")), Path::new("/proc"), Some("proc"), plain, None)?;
+    names_files(names)
+}
+
+/// Whether a path of the real machine is hidden by a private directory.
+pub fn is_private(path: &Path) -> bool {
+    PRIVATE_DIRECTORIES.iter().any(|(private, _)| path.starts_with(private))
+}
+
+/// The files that say who a machine is and whom it knows: nobody else.
+fn names_files(names: &Names<'_>) -> Result<(), MountError> {
+    let directory = Path::new(MACHINE_DIRECTORY);
+    created(directory, fs::create_dir(directory))?;
+    let Names { lab_name, host_name, address } = names;
+    let short = host_name.split('.').next().unwrap_or(host_name);
+    let aliases = if short == *host_name { String::new() } else { format!(" {short}") };
+    let hosts = format!("127.0.0.1 localhost\n::1 localhost ip6-localhost\n{address} {host_name}{aliases}\n");
+    let prompt = format!("[ -f ~/.bashrc ] && . ~/.bashrc\nPS1='[{lab_name}] \\w\\$ '\n");
+    write(&directory.join("bashrc"), &prompt)?;
+    for (name, text) in [("hostname", format!("{host_name}\n")), ("hosts", hosts), ("resolv.conf", String::new())] {
+        let file = directory.join(name);
+        write(&file, &text)?;
+        replace(&file, &Path::new("/etc").join(name))?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), MountError> {
+    created(path, fs::write(path, text))
+}
+
+/// Shows `file` at `target`, if the machine has something there. A link that
+/// leads into a private directory gets a file at its end.
+fn replace(file: &Path, target: &Path) -> Result<(), MountError> {
+    match fs::canonicalize(target) {
+        Ok(target) => bind(file, &target, false),
+        Err(_) => {
+            let Ok(link) = fs::read_link(target) else { return Ok(()) };
+            let end = target.parent().unwrap_or(Path::new("/")).join(link);
+            if let Some(parent) = end.parent() {
+                created(parent, fs::create_dir_all(parent))?;
+            }
+            created(&end, fs::copy(file, &end)).map(drop)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_machine_hides_needs_sharing() {
+        for (path, private) in [
+            ("/tmp/build", true),
+            ("/tmp", true),
+            ("/tmpfile", false),
+            ("/run/x", true),
+            ("/usr/bin", false),
+            ("/var/lib/isthmus/ca", true),
+            ("/var/lib/other", false),
+        ] {
+            assert_eq!(is_private(Path::new(path)), private, "{path}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Interfaces, addresses, routes and packet filters, by iproute2 and
+//! nftables: run by the keeper, in the network namespaces of its machines.
+
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use nix::sched::{CloneFlags, setns};
+
+use crate::topology::Topology;
+
+/// Why the network can't be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// A program is missing.
+    #[error("cannot run {program}: {source}; the lab needs iproute2 and nftables (Debian: apt install iproute2 nftables)")]
+    Missing {
+        /// Which.
+        program: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A program refused.
+    #[error("{place}: {program} failed: {message}\nits input was:\n{input}")]
+    Refused {
+        /// The machine it ran in.
+        place: String,
+        /// Which program.
+        program: &'static str,
+        /// What it said.
+        message: String,
+        /// What it was told.
+        input: String,
+    },
+}
+
+/// A program at work in a network namespace.
+struct Running<'a> {
+    place: &'a str,
+    program: &'static str,
+    input: String,
+    child: Child,
+}
+
+impl<'a> Running<'a> {
+    fn start(
+        place: &'a str,
+        namespace: Option<BorrowedFd<'_>>,
+        program: &'static str,
+        arguments: &[&str],
+        input: String,
+    ) -> Result<Self, NetworkError> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(namespace) = namespace.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd)) {
+            // SAFETY: setns is one system call, allowed between fork and exec;
+            // the caller keeps the descriptor open until the spawn returns.
+            unsafe {
+                command.pre_exec(move || {
+                    let namespace = BorrowedFd::borrow_raw(namespace);
+                    Ok(setns(namespace, CloneFlags::CLONE_NEWNET)?)
+                });
+            }
+        }
+        let missing = |source| NetworkError::Missing { program, source };
+        let mut child = command.spawn().map_err(missing)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A program that ended early says itself why.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        Ok(Self { place, program, input, child })
+    }
+
+    fn finish(self) -> Result<(), NetworkError> {
+        let Self { place, program, input, child } = self;
+        let output = child.wait_with_output().map_err(|source| NetworkError::Missing { program, source })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(NetworkError::Refused { place: place.to_owned(), program, message, input })
+    }
+}
+
+/// Lays the wires between machines, whose first processes are `pids`. The
+/// caller's own network namespace gets nothing.
+pub fn wire(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
+    let mut input = String::new();
+    for [a, b] in &topology.wires {
+        input.push_str(&format!(
+            "link add {} netns {} type veth peer name {} netns {}\n",
+            a.interface, pids[a.machine], b.interface, pids[b.machine]
+        ));
+    }
+    Running::start("wires", None, "ip", &["-batch", "-"], input)?.finish()
+}
+
+/// Configures every machine; `namespaces` are their network namespaces.
+pub fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), NetworkError> {
+    let mut running = Vec::new();
+    for (machine, namespace) in topology.machines.iter().zip(namespaces) {
+        let input = machine.ip_commands.join("\n") + "\n";
+        running.push(Running::start(&machine.name, Some(namespace.as_fd()), "ip", &["-batch", "-"], input)?);
+        if let Some(rules) = &machine.rules {
+            let input = rules.clone();
+            running.push(Running::start(&machine.name, Some(namespace.as_fd()), "nft", &["-f", "-"], input)?);
+        }
+    }
+    running.into_iter().try_for_each(Running::finish)
+}

@@ -1,0 +1,354 @@
+//! The relay's port and data plane over real sockets on loopback.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use isthmus_net::mac::{Secret, new_connection};
+use isthmus_relay::admission::{self, Limits};
+use isthmus_relay::matcher::Bounds;
+use isthmus_relay::plane::{Plane, Totals};
+use isthmus_wire::ConnectionId;
+use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+
+/// Far beyond what anything here takes; a hang fails instead of hanging.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(50);
+
+/// A relay on a loopback port of its own.
+struct Relay {
+    address: SocketAddr,
+    key: Secret,
+    plane: Arc<Plane>,
+    keys_tx: watch::Sender<Option<Secret>>,
+    /// Dropped: the relay ends.
+    _stop_tx: oneshot::Sender<()>,
+}
+
+impl Relay {
+    async fn start(limits: Limits) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (plane, _failure_rx) = Plane::start(NonZeroUsize::new(2).unwrap()).unwrap();
+        let plane = Arc::new(plane);
+        let key = Secret::random();
+        let (keys_tx, keys_rx) = watch::channel(Some(key.clone()));
+        let (stop_tx, stop_rx) = oneshot::channel::<()>();
+        let serving = admission::serve(listener, limits, keys_rx, Arc::clone(&plane), async {
+            let _ = stop_rx.await;
+        });
+        tokio::spawn(serving);
+        Self { address, key, plane, keys_tx, _stop_tx: stop_tx }
+    }
+
+    fn ticket(&self, connection: ConnectionId, side: Side) -> [u8; TICKET_LEN] {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        self.key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds: now + 60 })
+    }
+
+    /// Connects and sends these bytes.
+    async fn send(&self, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        stream
+    }
+
+    /// Shows a ticket for one side.
+    async fn come(&self, connection: ConnectionId, side: Side) -> TcpStream {
+        self.send(&self.ticket(connection, side)).await
+    }
+
+    /// A new joined pair: initiator's and acceptor's end.
+    async fn pair(&self) -> (TcpStream, TcpStream) {
+        let connection = new_connection();
+        (self.come(connection, Side::Initiator).await, self.come(connection, Side::Acceptor).await)
+    }
+
+    /// Waits until the counters are such.
+    async fn until(&self, what: &str, reached: impl Fn(Totals) -> bool) {
+        let waiting = async {
+            while !reached(self.plane.totals()) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let reached = timeout(PATIENCE, waiting).await;
+        assert!(reached.is_ok(), "never: {what}; {:?}", self.plane.totals());
+    }
+}
+
+/// How a stream ended, and what came before.
+async fn rest(stream: &mut TcpStream) -> (Vec<u8>, io::Result<()>) {
+    let mut bytes = Vec::new();
+    let outcome = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("ends in time");
+    (bytes, outcome.map(drop))
+}
+
+/// Sent away without a byte: closed, or reset where it still had something to
+/// read.
+async fn assert_sent_away(mut stream: TcpStream, what: &str) {
+    let (bytes, outcome) = rest(&mut stream).await;
+    assert!(bytes.is_empty(), "{what}");
+    if let Err(error) = outcome {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{what}");
+    }
+}
+
+/// Bytes that differ everywhere, the same for the same seed (xorshift64).
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_be_bytes()[0]
+        })
+        .collect()
+}
+
+async fn receive(stream: &mut (impl tokio::io::AsyncRead + Unpin), length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    timeout(PATIENCE, stream.read_exact(&mut bytes)).await.expect("arrives in time").unwrap();
+    bytes
+}
+
+#[tokio::test]
+async fn joins_two_sides_in_either_order() {
+    let relay = Relay::start(Limits::default()).await;
+    for first in [Side::Initiator, Side::Acceptor] {
+        let connection = new_connection();
+        let mut one = relay.come(connection, first).await;
+        let mut other = relay.come(connection, first.other()).await;
+        one.write_all(b"hello").await.unwrap();
+        assert_eq!(receive(&mut other, 5).await, b"hello");
+        other.write_all(b"yes?").await.unwrap();
+        assert_eq!(receive(&mut one, 4).await, b"yes?");
+    }
+    relay.until("counted", |totals| totals == Totals { connections: 2, running: 0, bytes: 18 }).await;
+}
+
+#[tokio::test]
+async fn bytes_sent_with_the_ticket_are_not_lost() {
+    let relay = Relay::start(Limits::default()).await;
+    let connection = new_connection();
+    let early = noise(1, 100_000);
+    let ticket = relay.ticket(connection, Side::Initiator);
+    let mut initiator = relay.send(&[&ticket[..], &early].concat()).await;
+    initiator.shutdown().await.unwrap();
+    let mut acceptor = relay.come(connection, Side::Acceptor).await;
+    let (bytes, outcome) = rest(&mut acceptor).await;
+    assert!(bytes == early && outcome.is_ok());
+}
+
+#[tokio::test]
+async fn a_ticket_may_come_in_pieces() {
+    let relay = Relay::start(Limits::default()).await;
+    let connection = new_connection();
+    let ticket = relay.ticket(connection, Side::Acceptor);
+    let mut acceptor = TcpStream::connect(relay.address).await.unwrap();
+    acceptor.set_nodelay(true).unwrap();
+    for byte in ticket {
+        acceptor.write_all(&[byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let mut initiator = relay.come(connection, Side::Initiator).await;
+    initiator.write_all(b"x").await.unwrap();
+    assert_eq!(receive(&mut acceptor, 1).await, b"x");
+}
+
+#[tokio::test]
+async fn one_direction_ends_before_the_other() {
+    let relay = Relay::start(Limits::default()).await;
+    let (mut initiator, mut acceptor) = relay.pair().await;
+    initiator.write_all(b"question").await.unwrap();
+    initiator.shutdown().await.unwrap();
+    let (bytes, outcome) = rest(&mut acceptor).await;
+    assert!(bytes == b"question" && outcome.is_ok());
+    acceptor.write_all(b"answer").await.unwrap();
+    assert_eq!(receive(&mut initiator, 6).await, b"answer");
+    assert_eq!(relay.plane.totals().running, 1);
+    acceptor.shutdown().await.unwrap();
+    let (bytes, outcome) = rest(&mut initiator).await;
+    assert!(bytes.is_empty() && outcome.is_ok());
+    relay.until("ended", |totals| totals.running == 0).await;
+}
+
+#[tokio::test]
+async fn a_reset_is_passed_on_after_what_was_sent_before() {
+    let relay = Relay::start(Limits::default()).await;
+    let (mut initiator, mut acceptor) = relay.pair().await;
+    acceptor.write_all(b"last words").await.unwrap();
+    assert_eq!(receive(&mut initiator, 10).await, b"last words");
+    acceptor.set_zero_linger().unwrap();
+    drop(acceptor);
+    let (bytes, outcome) = rest(&mut initiator).await;
+    assert!(bytes.is_empty());
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    relay.until("ended", |totals| totals.running == 0).await;
+}
+
+#[tokio::test]
+async fn a_reset_is_passed_on_by_an_end_that_sends_no_more() {
+    let relay = Relay::start(Limits::default()).await;
+    let (mut initiator, mut acceptor) = relay.pair().await;
+    acceptor.shutdown().await.unwrap();
+    let (bytes, outcome) = rest(&mut initiator).await;
+    assert!(bytes.is_empty() && outcome.is_ok());
+    acceptor.set_zero_linger().unwrap();
+    drop(acceptor);
+    relay.until("ended", |totals| totals.running == 0).await;
+    // Resetting gives no answer to a reader whose peer had ended already, but
+    // writing does.
+    let writing = async { while initiator.write_all(&[0; 1024]).await.is_ok() {} };
+    timeout(PATIENCE, writing).await.expect("writing fails");
+}
+
+#[tokio::test]
+async fn wrong_tickets_are_sent_away_at_once() {
+    let relay = Relay::start(Limits::default()).await;
+    let connection = new_connection();
+    let good = relay.ticket(connection, Side::Initiator);
+    let expired = Ticket { connection, side: Side::Initiator, expiry_unix_seconds: 1_000_000_000 };
+    let mut changed = good;
+    changed[5] = 1;
+    let table: [(&str, [u8; TICKET_LEN]); 5] = [
+        ("another relay's key", Secret::random().seal_ticket(&Ticket::decode(&good).unwrap().0)),
+        ("expired", relay.key.seal_ticket(&expired)),
+        ("another side than was signed", changed),
+        ("HTTP", *b"GET / HTTP/1.1\r\nHost: relay.example\r\nUser-Agent: somebody/1.0\r\n\r"),
+        ("zeroes", [0; TICKET_LEN]),
+    ];
+    for (what, ticket) in table {
+        assert_sent_away(relay.send(&ticket).await, what).await;
+    }
+    // None of them used up the genuine ones.
+    let mut initiator = relay.send(&good).await;
+    assert_sent_away(relay.send(&good).await, "a second time").await;
+    let mut acceptor = relay.come(connection, Side::Acceptor).await;
+    initiator.write_all(b"x").await.unwrap();
+    assert_eq!(receive(&mut acceptor, 1).await, b"x");
+    assert_sent_away(relay.come(connection, Side::Acceptor).await, "after they met").await;
+}
+
+#[tokio::test]
+async fn whoever_shows_no_ticket_is_sent_away_at_the_deadline() {
+    let relay = Relay::start(Limits { handshake_deadline: SHORT, ..Limits::default() }).await;
+    assert_sent_away(relay.send(b"").await, "silent").await;
+    assert_sent_away(relay.send(&relay.ticket(new_connection(), Side::Initiator)[..63]).await, "short").await;
+}
+
+#[tokio::test]
+async fn a_side_that_waits_in_vain_is_sent_away_at_the_deadline() {
+    let matching = Bounds { patience: SHORT, ..Bounds::default() };
+    let relay = Relay::start(Limits { matching, ..Limits::default() }).await;
+    let connection = new_connection();
+    assert_sent_away(relay.come(connection, Side::Initiator).await, "alone").await;
+    assert_sent_away(relay.come(connection, Side::Acceptor).await, "too late").await;
+}
+
+#[tokio::test]
+async fn silent_strangers_keep_nobody_out() {
+    let relay = Relay::start(Limits { handshakes: 4, ..Limits::default() }).await;
+    let mut strangers = Vec::new();
+    for _ in 0..8 {
+        strangers.push(relay.send(b"I").await);
+    }
+    let (mut initiator, mut acceptor) = relay.pair().await;
+    initiator.write_all(b"x").await.unwrap();
+    assert_eq!(receive(&mut acceptor, 1).await, b"x");
+    assert_sent_away(strangers.remove(0), "the oldest").await;
+}
+
+#[tokio::test]
+async fn a_new_key_counts_at_once() {
+    let mut relay = Relay::start(Limits::default()).await;
+    relay.key = Secret::random();
+    relay.keys_tx.send_replace(Some(relay.key.clone()));
+    let (mut initiator, mut acceptor) = relay.pair().await;
+    initiator.write_all(b"x").await.unwrap();
+    assert_eq!(receive(&mut acceptor, 1).await, b"x");
+}
+
+#[tokio::test]
+async fn a_receiver_that_does_not_read_holds_the_sender_back() {
+    let relay = Relay::start(Limits::default()).await;
+    let (mut initiator, mut acceptor) = relay.pair().await;
+    let chunk = noise(7, 1 << 20);
+    let mut sent = 0;
+    // Until neither the sockets nor the relay take any more.
+    while let Ok(written) =
+        timeout(Duration::from_millis(200), initiator.write(&chunk[sent % chunk.len()..])).await
+    {
+        sent += written.unwrap();
+        assert!(sent < 1 << 30, "somebody keeps it all in memory");
+    }
+    initiator.shutdown().await.unwrap();
+    let (bytes, outcome) = rest(&mut acceptor).await;
+    assert!(outcome.is_ok());
+    assert_eq!(bytes.len(), sent);
+    assert!(bytes.iter().enumerate().all(|(index, byte)| *byte == chunk[index % chunk.len()]));
+    relay.until("counted", |totals| totals.bytes == sent as u64).await;
+}
+
+#[tokio::test]
+async fn small_and_large_messages_take_turns() {
+    let relay = Relay::start(Limits::default()).await;
+    let (mut initiator, mut acceptor) = relay.pair().await;
+    for (round, length) in [1, 3 << 20, 64, 64 << 10, 1, 1, 1, 1, 1, 1 << 20, 70_000, 1].iter().enumerate() {
+        let message = noise(round as u64, *length);
+        let (_, received) = tokio::join!(initiator.write_all(&message), receive(&mut acceptor, *length));
+        assert!(received == message, "there, round {round}");
+        let (_, received) = tokio::join!(acceptor.write_all(&message), receive(&mut initiator, *length));
+        assert!(received == message, "and back, round {round}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_connections_at_once() {
+    let relay = Arc::new(Relay::start(Limits::default()).await);
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..200_u64 {
+        let relay = Arc::clone(&relay);
+        tasks.spawn(async move {
+            let length = usize::try_from(number * number * 37).unwrap() + 1;
+            let (there, back) = (noise(number, length), noise(number + 1000, length));
+            let (initiator, acceptor) = relay.pair().await;
+            let (mut from_acceptor, mut to_acceptor) = initiator.into_split();
+            let (mut from_initiator, mut to_initiator) = acceptor.into_split();
+            let (sent, sent_back, received_there, received_back) = tokio::join!(
+                to_acceptor.write_all(&there),
+                to_initiator.write_all(&back),
+                receive(&mut from_initiator, length),
+                receive(&mut from_acceptor, length),
+            );
+            sent.unwrap();
+            sent_back.unwrap();
+            assert!(received_there == there && received_back == back, "connection {number}");
+            2 * length as u64
+        });
+    }
+    let bytes: u64 = tasks.join_all().await.iter().sum();
+    let want = Totals { connections: 200, running: 0, bytes };
+    relay.until("all ended and counted", |totals| totals == want).await;
+}
+
+#[tokio::test]
+async fn ending_the_relay_resets_what_runs() {
+    let relay = Relay::start(Limits::default()).await;
+    let (mut initiator, mut acceptor) = relay.pair().await;
+    initiator.write_all(b"x").await.unwrap();
+    assert_eq!(receive(&mut acceptor, 1).await, b"x");
+    drop(relay);
+    for mut end in [initiator, acceptor] {
+        let (_, outcome) = rest(&mut end).await;
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+}

@@ -1,0 +1,256 @@
+//! connect: to the node itself by its twin, to another node by its agent.
+
+use std::ffi::c_int;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use isthmus_wire::VirtualAddress;
+use isthmus_wire::shim::Request;
+
+use crate::agent::{Exchange, Waited};
+use crate::ends::{self, Ends};
+use crate::failed;
+use crate::handover;
+use crate::helper;
+use crate::job::Job;
+use crate::next;
+use crate::options;
+use crate::pending::{self, Start, Started};
+use crate::sockaddr::{Inet, Storage};
+use crate::sys::{self, Errno, Fd, Result};
+
+/// What a connect call wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Destination {
+    /// Nothing of the shim's business.
+    Elsewhere,
+    /// The node itself.
+    Own(Inet),
+    /// Another node.
+    Remote(Inet),
+    /// To be unconnected again (AF_UNSPEC).
+    Nowhere,
+}
+
+/// What connect does instead of the kernel's own; `None` leaves it to the
+/// kernel with the address as the program gave it. An address in the answer is
+/// to be connected to natively.
+pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Native>> {
+    match destination(job.virtual_address, address) {
+        Destination::Elsewhere => None,
+        Destination::Nowhere => {
+            if pending::any() {
+                pending::cancel(fd);
+            }
+            None
+        }
+        Destination::Own(inet) => {
+            let domain = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN).ok()?;
+            if domain != inet.family.domain() {
+                return None;
+            }
+            let twin = inet.with_ip(job.virtual_address.twin());
+            bind_to_twin(job.virtual_address, fd, inet);
+            Some(Ok(Native::Address(twin.encode())))
+        }
+        Destination::Remote(inet) => {
+            let option = |name| sys::get_int(fd, libc::SOL_SOCKET, name);
+            let stream = option(libc::SO_TYPE) == Ok(libc::SOCK_STREAM);
+            if !stream || option(libc::SO_DOMAIN) != Ok(inet.family.domain()) {
+                return None;
+            }
+            Some(remote(job, fd, inet).map(|()| Native::Done))
+        }
+    }
+}
+
+/// What is left to do of a connect.
+pub(crate) enum Native {
+    /// Nothing.
+    Done,
+    /// The kernel's own connect, to this address.
+    Address(Storage),
+}
+
+fn destination(own: VirtualAddress, address: &Storage) -> Destination {
+    let Some(inet) = Inet::parse(address.bytes()) else {
+        let nowhere = address.domain() == libc::AF_UNSPEC && address.len() >= 2;
+        return if nowhere { Destination::Nowhere } else { Destination::Elsewhere };
+    };
+    match VirtualAddress::new(inet.ip) {
+        None => Destination::Elsewhere,
+        Some(address) if address == own => Destination::Own(inet),
+        Some(_) => Destination::Remote(inet),
+    }
+}
+
+/// Has an unbound socket come from its node's twin, so that the other end
+/// sees the node's virtual address; the port is chosen at connect, when the
+/// kernel knows which are free for this destination.
+fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) {
+    let unbound = |name: Inet| name.ip == Ipv4Addr::UNSPECIFIED && name.port == 0;
+    if sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).is_some_and(unbound) {
+        let _ = sys::set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+        let _ = sys::bind(fd, &Inet { port: 0, ..inet.with_ip(own.twin()) }.encode());
+    }
+}
+
+fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<()> {
+    let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
+    let blocking = flags & libc::O_NONBLOCK == 0;
+    let state = sys::tcp_state(fd)?;
+    if state == sys::SYN_SENT && blocking {
+        helper::wait_for(fd, send_timeout(fd))?;
+        return outcome_of_wait(fd);
+    }
+    if state != sys::CLOSED {
+        // Never waits: the socket listens, is connected, or is connecting and
+        // doesn't block.
+        let errno = sys::connect(fd, &pending::black_hole(job, inet.family)).err();
+        return kernels_answer(fd, errno.unwrap_or(Errno(libc::EISCONN)));
+    }
+    let source_port =
+        sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).map_or(0, |name| name.port);
+    let [send_buffer, receive_buffer] = options::buffers_set(fd);
+    let cookie = sys::cookie(fd);
+    let request = Request::Connect {
+        destination: inet.ip,
+        port: inet.port,
+        source_port,
+        send_buffer,
+        receive_buffer,
+        cookie,
+    };
+    if blocking {
+        // What an earlier, non-blocking connect left to be reported.
+        match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
+            0 => wait(job, fd, inet, source_port, &request, flags),
+            error => kernels_answer(fd, Errno(error)),
+        }
+    } else {
+        bind_to_twin(job.virtual_address, fd, inet);
+        match pending::start(job, fd, inet, source_port, Start::Ask(request))? {
+            Started::Pending => Err(Errno(libc::EINPROGRESS)),
+            Started::Kernel(errno) => kernels_answer(fd, errno),
+            Started::Refused => wait(job, fd, inet, source_port, &request, flags),
+        }
+    }
+}
+
+/// Connects while the program waits.
+fn wait(job: &Job, fd: Fd, inet: Inet, source_port: u16, request: &Request, flags: c_int) -> Result<()> {
+    let cookie = sys::cookie(fd);
+    let exchange = Exchange::begin(job, request)?;
+    let errno = match exchange.wait(send_timeout(fd))? {
+        Waited::Reply(reply, socket) => {
+            let (reply, socket) = helper::connected(reply, socket)?;
+            let ends = Ends { peer: reply.peer, local: reply.local, family: inet.family };
+            ends::remember(sys::cookie(socket.raw()), ends, false);
+            return handover::replace(fd, cookie, &socket);
+        }
+        // The kernel's own connect goes on behind the program's back, too.
+        Waited::TimedOut => libc::EINPROGRESS,
+        Waited::Interrupted => libc::EINTR,
+    };
+    if flags & libc::O_NONBLOCK == 0 {
+        let _ = sys::fcntl(fd, libc::F_SETFL, i64::from(flags | libc::O_NONBLOCK));
+        bind_to_twin(job.virtual_address, fd, inet);
+        // Without a placeholder the connect is given up.
+        let _ = pending::start(job, fd, inet, source_port, Start::Asked(exchange));
+        let _ = sys::fcntl(fd, libc::F_SETFL, i64::from(flags));
+    }
+    Err(Errno(errno))
+}
+
+/// The kernel's answer to a connect on a socket that is no fresh one, put
+/// right where the shim knows better.
+fn kernels_answer(fd: Fd, errno: Errno) -> Result<()> {
+    let cookie = sys::cookie(fd);
+    match errno {
+        Errno(libc::EISCONN) if ends::take_just_connected(cookie) => Ok(()),
+        Errno(libc::ECONNREFUSED) => Err(failed::take(cookie).map_or(errno, Errno)),
+        Errno(_) => Err(errno),
+    }
+}
+
+/// What a blocking connect on a pending socket reports once that is decided.
+fn outcome_of_wait(fd: Fd) -> Result<()> {
+    match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
+        0 if sys::tcp_state(fd) == Ok(sys::CLOSED) => Err(Errno(libc::ECONNABORTED)),
+        0 => {
+            ends::take_just_connected(sys::cookie(fd));
+            Ok(())
+        }
+        error => kernels_answer(fd, Errno(error)),
+    }
+}
+
+/// `SO_SNDTIMEO`, which bounds a blocking connect; `None` if there is none.
+fn send_timeout(fd: Fd) -> Option<Duration> {
+    let mut bytes = [0; 16];
+    sys::get_option(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &mut bytes).ok()?;
+    let (seconds, micros) = bytes.split_at(8);
+    let seconds = u64::from_ne_bytes(seconds.try_into().ok()?);
+    let micros = u64::from_ne_bytes(micros.try_into().ok()?);
+    let timeout = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+    (!timeout.is_zero()).then_some(timeout)
+}
+
+/// connect, all of it.
+///
+/// # Safety
+/// As connect(2): `address` is null or readable for `len` bytes.
+pub(crate) unsafe fn hook(job: &Job, fd: c_int, address: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
+    let before = sys::errno();
+    // SAFETY: the caller's promise.
+    let Some(storage) = (unsafe { Storage::from_program(address, len) }) else {
+        // SAFETY: the caller's promise.
+        return unsafe { next::connect(fd, address, len) };
+    };
+    match connect(job, fd, &storage) {
+        None => {
+            sys::set_errno(before);
+            // SAFETY: the caller's promise.
+            unsafe { next::connect(fd, address, len) }
+        }
+        Some(Ok(Native::Done)) => {
+            sys::set_errno(before);
+            0
+        }
+        Some(Ok(Native::Address(address))) => {
+            sys::set_errno(before);
+            // SAFETY: `address` is readable for its length.
+            unsafe { next::connect(fd, address.as_ptr(), address.len()) }
+        }
+        Some(Err(Errno(errno))) => {
+            sys::set_errno(errno);
+            -1
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sockaddr::Family;
+
+    #[test]
+    fn destinations() {
+        let own = VirtualAddress::new([240, 64, 1, 2].into()).unwrap();
+        for family in [Family::V4, Family::Mapped] {
+            let inet = |ip: [u8; 4]| Inet { family, ip: ip.into(), port: 9 };
+            for (ip, want) in [
+                ([240, 64, 1, 2], Destination::Own(inet([240, 64, 1, 2]))),
+                ([240, 64, 1, 3], Destination::Remote(inet([240, 64, 1, 3]))),
+                ([240, 128, 0, 1], Destination::Elsewhere),
+                ([127, 0, 0, 1], Destination::Elsewhere),
+                ([127, 64, 1, 2], Destination::Elsewhere),
+                ([0, 0, 0, 0], Destination::Elsewhere),
+            ] {
+                assert_eq!(destination(own, &inet(ip).encode()), want, "{family:?} {ip:?}");
+            }
+        }
+        assert_eq!(destination(own, &Storage::unspecified()), Destination::Nowhere);
+        assert_eq!(destination(own, &Storage::unix(b"/x").unwrap()), Destination::Elsewhere);
+    }
+}

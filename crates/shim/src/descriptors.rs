@@ -1,0 +1,253 @@
+//! The process's descriptor table: who else holds a socket, and which epoll
+//! instances watch it.
+//!
+//! No allocation: connect may be called from a signal handler.
+
+use std::ffi::CStr;
+use std::io::Write as _;
+
+use crate::sys::{self, Fd, Identity};
+
+/// Dups of one socket, epoll instances of a process, and registrations of one
+/// socket that a handover takes along.
+const LIMIT: usize = 64;
+
+/// A list with room for [`LIMIT`].
+#[derive(Clone, Copy)]
+pub(crate) struct Few<T: Copy> {
+    items: [T; LIMIT],
+    len: usize,
+}
+
+impl<T: Copy> Few<T> {
+    fn new(filler: T) -> Self {
+        Self { items: [filler; LIMIT], len: 0 }
+    }
+
+    fn push(&mut self, item: T) {
+        if let Some(slot) = self.items.get_mut(self.len) {
+            *slot = item;
+            self.len += 1;
+        }
+    }
+
+    /// The items.
+    pub(crate) fn as_slice(&self) -> &[T] {
+        self.items.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// Who in this process has to do with one socket.
+pub(crate) struct Holders {
+    /// Descriptors that stand for it.
+    pub(crate) sockets: Few<Fd>,
+    /// All epoll instances.
+    epolls: Few<Fd>,
+}
+
+/// One registration of a socket with an epoll instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Registration {
+    pub(crate) epoll: Fd,
+    pub(crate) fd: Fd,
+    pub(crate) events: u32,
+    pub(crate) data: u64,
+}
+
+impl Holders {
+    /// Goes through the descriptor table.
+    ///
+    /// Number by number: an fstat takes a tenth of what an entry of
+    /// /proc/self/fd takes to list and read.
+    pub(crate) fn find(socket: Identity) -> Self {
+        let mut out = Self { sockets: Few::new(-1), epolls: Few::new(-1) };
+        for fd in 0..table_size() {
+            match sys::identity(fd) {
+                Ok(identity) if identity == socket => out.sockets.push(fd),
+                // Anonymous inodes, epoll instances among them, have no type.
+                Ok(Identity { kind: 0, .. }) if is_epoll(fd) => out.epolls.push(fd),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        out
+    }
+
+    /// The registrations of the socket.
+    pub(crate) fn registrations(&self, socket: Identity) -> Few<Registration> {
+        let mut out = Few::new(Registration { epoll: -1, fd: -1, events: 0, data: 0 });
+        for epoll in self.epolls.as_slice() {
+            if self.sockets.as_slice().iter().any(|fd| may_watch(*epoll, *fd)) {
+                each_line(*epoll, |line| {
+                    if let Some(target) = parse_target(line)
+                        && target.inode == socket.inode
+                        && self.sockets.as_slice().contains(&target.fd)
+                    {
+                        let Target { fd, events, data, .. } = target;
+                        out.push(Registration { epoll: *epoll, fd, events, data });
+                    }
+                });
+            }
+        }
+        out
+    }
+}
+
+/// How many numbers the descriptor table has room for.
+fn table_size() -> Fd {
+    /// A common limit, where /proc is not there to ask.
+    const GUESS: Fd = 1024;
+    let mut buffer = [0; 512];
+    let read = sys::open(c"/proc/self/status").and_then(|file| sys::read(file.raw(), &mut buffer));
+    read.ok().and_then(|len| parse_table_size(buffer.get(..len)?)).unwrap_or(GUESS)
+}
+
+fn parse_table_size(status: &[u8]) -> Option<Fd> {
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"FDSize:"))?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
+}
+
+fn is_epoll(fd: Fd) -> bool {
+    let mut room = [0; 64];
+    with_path("/proc/self/fd/", fd, |path| {
+        sys::readlink(path, &mut room).is_ok_and(|target| target == b"anon_inode:[eventpoll]")
+    })
+}
+
+/// Whether an epoll instance may have a registration under this number. Asks
+/// the kernel, which answers much faster than it lists a large instance; where
+/// it is built without kcmp(2) or a filter forbids it, the list must be read.
+fn may_watch(epoll: Fd, fd: Fd) -> bool {
+    const KCMP_EPOLL_TFD: i32 = 7;
+    #[repr(C)]
+    struct Slot {
+        epoll: u32,
+        target: u32,
+        offset: u32,
+    }
+    let (Ok(epoll), Ok(target)) = (u32::try_from(epoll), u32::try_from(fd)) else { return true };
+    let slot = Slot { epoll, target, offset: 0 };
+    // SAFETY: takes nothing.
+    let process = unsafe { libc::getpid() };
+    // SAFETY: `slot` has the layout of `struct kcmp_epoll_slot`.
+    let answer = unsafe {
+        libc::syscall(libc::SYS_kcmp, process, process, KCMP_EPOLL_TFD, target, &raw const slot)
+    };
+    answer >= 0 || sys::errno() != libc::ENOENT
+}
+
+/// One line of an epoll instance's fdinfo (proc_pid_fdinfo(5)).
+#[derive(Debug, PartialEq, Eq)]
+struct Target {
+    fd: Fd,
+    events: u32,
+    data: u64,
+    inode: u64,
+}
+
+/// Reads `tfd: 5 events: 1d data: 5 pos:0 ino:f sdev:9`.
+fn parse_target(line: &[u8]) -> Option<Target> {
+    let line = std::str::from_utf8(line).ok()?;
+    let after = |key: &str| line.split_once(key)?.1.split_ascii_whitespace().next();
+    Some(Target {
+        fd: after("tfd:")?.parse().ok()?,
+        events: u32::from_str_radix(after("events:")?, 16).ok()?,
+        data: u64::from_str_radix(after("data:")?, 16).ok()?,
+        inode: u64::from_str_radix(after("ino:")?, 16).ok()?,
+    })
+}
+
+/// Calls `action` with each line of a descriptor's fdinfo.
+fn each_line(fd: Fd, mut action: impl FnMut(&[u8])) {
+    let Ok(file) = with_path("/proc/self/fdinfo/", fd, sys::open) else { return };
+    let mut buffer = [0; 4096];
+    let mut kept = 0;
+    while let Some(room) = buffer.get_mut(kept..)
+        && !room.is_empty()
+        && let Ok(read) = sys::read(file.raw(), room)
+        && read > 0
+    {
+        let filled = kept.saturating_add(read);
+        let Some(text) = buffer.get(..filled) else { return };
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end.saturating_add(1));
+        text.get(..whole).unwrap_or_default().split(|byte| *byte == b'\n').for_each(&mut action);
+        buffer.copy_within(whole..filled, 0);
+        kept = filled.saturating_sub(whole);
+    }
+}
+
+fn with_path<R>(directory: &str, fd: Fd, action: impl FnOnce(&CStr) -> R) -> R {
+    let mut path = [0; 40];
+    // The buffer is longer than any such path.
+    let _ = write!(path.as_mut_slice(), "{directory}{fd}\0");
+    action(CStr::from_bytes_until_nul(&path).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn table_size_is_read_from_status() {
+        for (text, want) in [
+            ("Name:\tx\nUmask:\t0022\nFDSize:\t256\nGroups:\t\n", Some(256)),
+            ("FDSize:\t64", Some(64)),
+            ("FDSize:\tmany\n", None),
+            ("Name:\tx\n", None),
+            ("", None),
+        ] {
+            assert_eq!(parse_table_size(text.as_bytes()), want, "{text:?}");
+        }
+        assert!(table_size() >= 3);
+    }
+
+    #[test]
+    fn targets_are_read_from_fdinfo() {
+        let line = b"tfd:        5 events:     201d data: deadbeef12345678  pos:0 ino:61af sdev:1d";
+        let want = Target { fd: 5, events: 0x201d, data: 0xdead_beef_1234_5678, inode: 0x61af };
+        assert_eq!(parse_target(line), Some(want));
+        for other in ["pos:\t0", "flags:\t02", "tfd: 5 events: zz data: 5 ino:1", ""] {
+            assert_eq!(parse_target(other.as_bytes()), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn holders_and_registrations_of_a_real_socket() {
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
+        let dup = sys::OwnedFd::from_raw(sys::fcntl(socket.raw(), libc::F_DUPFD_CLOEXEC, 0).unwrap());
+        // SAFETY: takes no pointer.
+        let epoll = sys::OwnedFd::from_raw(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) });
+        let identity = sys::identity(socket.raw()).unwrap();
+        let none = Holders::find(identity);
+        assert_eq!(none.sockets.as_slice().len(), 2);
+        assert!(none.registrations(identity).as_slice().is_empty());
+
+        // Many others, so that the list is longer than one read.
+        let others: Vec<_> = (0..200)
+            .map(|_| {
+                let other = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
+                let event = libc::epoll_event { events: 1, u64: u64::MAX };
+                sys::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, other.raw(), event).unwrap();
+                other
+            })
+            .collect();
+        let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        let event = libc::epoll_event { events, u64: 0xfeed_0000_0000_0001 };
+        sys::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, dup.raw(), event).unwrap();
+        let found = Holders::find(identity).registrations(identity);
+        let [registration] = found.as_slice() else { panic!("{:?}", found.as_slice()) };
+        assert_eq!((registration.epoll, registration.fd), (epoll.raw(), dup.raw()));
+        // The kernel adds EPOLLERR and EPOLLHUP.
+        assert_eq!(registration.events & events, events);
+        assert_eq!(registration.data, 0xfeed_0000_0000_0001);
+        drop(others);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_or_fail_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse_target(&bytes);
+            let _ = parse_table_size(&bytes);
+        }
+    }
+}

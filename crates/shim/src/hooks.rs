@@ -1,0 +1,308 @@
+//! The functions that a program calls instead of the C library's: nothing but
+//! the way into the other modules.
+//!
+//! `extern "C-unwind"`, because the C library ends a cancelled thread by
+//! unwinding its stack, out of `accept` for example.
+//!
+//! `fcntl` and `ioctl` are variadic in C. On the 64-bit Linux ABIs a variadic
+//! call passes its first words where a plain call does, so they are defined
+//! with the one argument that they may have.
+
+use std::ffi::{c_char, c_int, c_ulong, c_void};
+
+use libc::{addrinfo, epoll_event, hostent, ifaddrs, size_t, sockaddr, socklen_t, utsname};
+
+use crate::ends::Side;
+use crate::job::job;
+use crate::resolve::Room;
+use crate::sockaddr::Storage;
+use crate::{connect, failed, interfaces, listen, next, pending, resolve, sys};
+
+macro_rules! hooks {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {
+        $(
+            $(#[$doc])*
+            /// # Safety
+            /// As the C library's function of this name demands.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name($($arg: $type),*) $(-> $result)? {
+                // SAFETY: every promise that the callees demand is the one
+                // that the caller of this C function gives.
+                unsafe { $body }
+            }
+        )*
+    };
+}
+
+hooks! {
+    /// connect(2).
+    fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+        match job() {
+            Some(job) => connect::hook(job, fd, address, len),
+            None => next::connect(fd, address, len),
+        }
+    }
+
+    /// bind(2).
+    fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+        match job() {
+            Some(job) => listen::bind(job, fd, address, len),
+            None => next::bind(fd, address, len),
+        }
+    }
+
+    /// listen(2).
+    fn listen(fd: c_int, backlog: c_int) -> c_int {
+        if job().is_some() {
+            listen::confine(fd);
+        }
+        next::listen(fd, backlog)
+    }
+
+    /// accept(2).
+    fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+        match job() {
+            Some(job) => listen::accept(job, fd, address, len, 0),
+            None => next::accept(fd, address, len),
+        }
+    }
+
+    /// accept4(2).
+    fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+        match job() {
+            Some(job) => listen::accept(job, fd, address, len, flags),
+            None => next::accept4(fd, address, len, flags),
+        }
+    }
+
+    /// getsockname(2).
+    fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+        let Some(job) = job() else { return next::getsockname(fd, address, len) };
+        let mut name = Storage::new();
+        let result = next::getsockname(fd, name.as_mut_ptr(), name.len_mut());
+        if result == 0 {
+            listen::report_name(job, fd, Side::Local, &name, address, len);
+        }
+        result
+    }
+
+    /// getpeername(2).
+    fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+        let Some(job) = job() else { return next::getpeername(fd, address, len) };
+        let mut name = Storage::new();
+        let result = next::getpeername(fd, name.as_mut_ptr(), name.len_mut());
+        if result == 0 {
+            listen::report_name(job, fd, Side::Peer, &name, address, len);
+        }
+        result
+    }
+
+    /// getsockopt(2): the errors of failed connects.
+    fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int {
+        let result = next::getsockopt(fd, level, name, value, len);
+        if level == libc::SOL_SOCKET && name == libc::SO_ERROR && result == 0 && failed::any() {
+            failed::report(fd, value.cast(), len);
+        }
+        result
+    }
+
+    /// setsockopt(2).
+    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
+        if pending::any() {
+            return pending::gated(None, || next::setsockopt(fd, level, name, value, len));
+        }
+        next::setsockopt(fd, level, name, value, len)
+    }
+
+    /// close(2).
+    fn close(fd: c_int) -> c_int {
+        if pending::any() {
+            // Raw, because the C library's is a cancellation point.
+            return pending::gated(Some(fd), || sys::plain(sys::close(fd)));
+        }
+        next::close(fd)
+    }
+
+    /// dup(2).
+    fn dup(fd: c_int) -> c_int {
+        if pending::any() {
+            return pending::gated(None, || next::dup(fd));
+        }
+        next::dup(fd)
+    }
+
+    /// dup2(2).
+    fn dup2(from: c_int, to: c_int) -> c_int {
+        if pending::any() {
+            pending::make_way(to);
+            return pending::gated(Some(to), || next::dup2(from, to));
+        }
+        next::dup2(from, to)
+    }
+
+    /// dup3(2).
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+        if pending::any() {
+            pending::make_way(to);
+            return pending::gated(Some(to), || next::dup3(from, to, flags));
+        }
+        next::dup3(from, to, flags)
+    }
+
+    /// fcntl(2).
+    fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+        if pending::any() && pending::changes_descriptor(command) {
+            return pending::gated(None, || next::fcntl(fd, command, argument));
+        }
+        next::fcntl(fd, command, argument)
+    }
+
+    /// fcntl(2) of programs built for large files.
+    fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+        if pending::any() && pending::changes_descriptor(command) {
+            return pending::gated(None, || next::fcntl64(fd, command, argument));
+        }
+        next::fcntl64(fd, command, argument)
+    }
+
+    /// epoll_ctl(2).
+    fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+        if pending::any() {
+            return pending::gated(None, || next::epoll_ctl(epoll, operation, fd, event));
+        }
+        next::epoll_ctl(epoll, operation, fd, event)
+    }
+
+    /// ioctl(2): addresses of interfaces.
+    fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+        match job() {
+            Some(job) => interfaces::ioctl(job, fd, request, argument),
+            None => next::ioctl(fd, request, argument),
+        }
+    }
+
+    /// getifaddrs(3).
+    fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
+        match job() {
+            Some(job) => interfaces::list(job, list),
+            None => next::getifaddrs(list),
+        }
+    }
+
+    /// freeifaddrs(3).
+    fn freeifaddrs(list: *mut ifaddrs) {
+        match job() {
+            Some(_) => interfaces::free(list),
+            None => next::freeifaddrs(list),
+        }
+    }
+
+    /// gethostname(2).
+    fn gethostname(name: *mut c_char, len: size_t) -> c_int {
+        match job() {
+            Some(job) => resolve::host_name(job, name, len),
+            None => next::gethostname(name, len),
+        }
+    }
+
+    /// gethostname(2) of programs built with `_FORTIFY_SOURCE`.
+    fn __gethostname_chk(name: *mut c_char, len: size_t, room: size_t) -> c_int {
+        match job() {
+            Some(job) if len <= room => resolve::host_name(job, name, len),
+            // Ends the program, which is about to overrun its buffer.
+            Some(_) | None => next::__gethostname_chk(name, len, room),
+        }
+    }
+
+    /// uname(2).
+    fn uname(name: *mut utsname) -> c_int {
+        let result = next::uname(name);
+        if let Some(job) = job()
+            && result == 0
+        {
+            resolve::node_name(job, name);
+        }
+        result
+    }
+
+    /// getaddrinfo(3).
+    fn getaddrinfo(
+        node: *const c_char, service: *const c_char, hints: *const addrinfo, result: *mut *mut addrinfo
+    ) -> c_int {
+        match job() {
+            Some(job) => resolve::addresses(job, node, service, hints, result),
+            None => next::getaddrinfo(node, service, hints, result),
+        }
+    }
+
+    /// getnameinfo(3).
+    fn getnameinfo(
+        address: *const sockaddr, len: socklen_t, host: *mut c_char, host_len: socklen_t,
+        service: *mut c_char, service_len: socklen_t, flags: c_int
+    ) -> c_int {
+        match job() {
+            Some(job) => resolve::names(job, address, len, host, host_len, service, service_len, flags),
+            None => next::getnameinfo(address, len, host, host_len, service, service_len, flags),
+        }
+    }
+
+    /// gethostbyname(3).
+    fn gethostbyname(name: *const c_char) -> *mut hostent {
+        match job() {
+            Some(job) => resolve::by_name(job, name),
+            None => next::gethostbyname(name),
+        }
+    }
+
+    /// gethostbyname2(3).
+    fn gethostbyname2(name: *const c_char, family: c_int) -> *mut hostent {
+        match job() {
+            Some(job) => resolve::by_name2(job, name, family),
+            None => next::gethostbyname2(name, family),
+        }
+    }
+
+    /// gethostbyaddr(3).
+    fn gethostbyaddr(address: *const c_void, len: socklen_t, family: c_int) -> *mut hostent {
+        match job() {
+            Some(job) => resolve::by_address(job, address, len, family),
+            None => next::gethostbyaddr(address, len, family),
+        }
+    }
+
+    /// gethostbyname_r(3).
+    fn gethostbyname_r(
+        name: *const c_char, entry: *mut hostent, buffer: *mut c_char, len: size_t,
+        result: *mut *mut hostent, error: *mut c_int
+    ) -> c_int {
+        match job() {
+            Some(job) => resolve::by_name_r(job, name, Room { entry, buffer, len, result, error }),
+            None => next::gethostbyname_r(name, entry, buffer, len, result, error),
+        }
+    }
+
+    /// gethostbyname2_r(3).
+    fn gethostbyname2_r(
+        name: *const c_char, family: c_int, entry: *mut hostent, buffer: *mut c_char, len: size_t,
+        result: *mut *mut hostent, error: *mut c_int
+    ) -> c_int {
+        match job() {
+            Some(job) => resolve::by_name2_r(job, name, family, Room { entry, buffer, len, result, error }),
+            None => next::gethostbyname2_r(name, family, entry, buffer, len, result, error),
+        }
+    }
+
+    /// gethostbyaddr_r(3).
+    fn gethostbyaddr_r(
+        address: *const c_void, address_len: socklen_t, family: c_int, entry: *mut hostent,
+        buffer: *mut c_char, len: size_t, result: *mut *mut hostent, error: *mut c_int
+    ) -> c_int {
+        match job() {
+            Some(job) => {
+                let room = Room { entry, buffer, len, result, error };
+                resolve::by_address_r(job, address, address_len, family, room)
+            }
+            None => next::gethostbyaddr_r(address, address_len, family, entry, buffer, len, result, error),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! bind, listen, accept and the names of sockets.
+
+use std::ffi::c_int;
+use std::net::Ipv4Addr;
+
+use isthmus_wire::address::KNOCK_SOURCE;
+use isthmus_wire::shim::{Handover, Request};
+
+use crate::agent;
+use crate::ends::{self, Ends, Side};
+use crate::handover;
+use crate::job::Job;
+use crate::next;
+use crate::sockaddr::{Inet, Storage};
+use crate::sys::{self, Fd};
+
+/// bind: the node's own virtual address is its twin, the only one that the
+/// node has.
+///
+/// # Safety
+/// As bind(2): `address` is null or readable for `len` bytes.
+pub(crate) unsafe fn bind(job: &Job, fd: Fd, address: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
+    // SAFETY: the caller's promise.
+    let storage = unsafe { Storage::from_program(address, len) };
+    if let Some(inet) = storage.and_then(|storage| Inet::parse(storage.bytes()))
+        && inet.ip == job.virtual_address.ip()
+    {
+        let twin = inet.with_ip(job.virtual_address.twin()).encode();
+        // SAFETY: `twin` is readable for its length.
+        return unsafe { next::bind(fd, twin.as_ptr(), twin.len()) };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { next::bind(fd, address, len) }
+}
+
+/// listen: a socket that listens on every address is confined to loopback,
+/// where the twin, the agent's knocks and the node's own processes come from.
+///
+/// By device rather than by address, because a bound socket can't be bound
+/// again and because its port may be shared with other wildcard sockets of the
+/// program. Kernels before 5.7 leave that to root; there the socket listens
+/// where the program asked it to, as it would without the shim.
+pub(crate) fn confine(fd: Fd) {
+    let before = sys::errno();
+    let everywhere = |name: Inet| name.ip == Ipv4Addr::UNSPECIFIED;
+    if sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).is_some_and(everywhere)
+        && sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
+    {
+        let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, b"lo\0");
+    }
+    sys::set_errno(before);
+}
+
+/// accept and accept4.
+///
+/// # Safety
+/// As accept4(2): each pointer is null or valid, `address` writable for `*len`.
+pub(crate) unsafe fn accept(
+    job: &Job,
+    listener: Fd,
+    address: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+    flags: c_int,
+) -> c_int {
+    // No frame from here to the kernel owns anything: a thread cancelled in
+    // accept unwinds through them.
+    loop {
+        let mut name = Storage::new();
+        // SAFETY: `name` is writable for the length it states.
+        let fd = unsafe { next::accept4(listener, name.as_mut_ptr(), name.len_mut(), flags) };
+        if fd < 0 {
+            return fd;
+        }
+        let before = sys::errno();
+        let arrived = arrive(job, listener, fd, &name, flags);
+        sys::set_errno(before);
+        if let Some(name) = arrived {
+            // SAFETY: the caller's promise.
+            unsafe { name.to_program(address, len) };
+            return fd;
+        }
+        // A knock that nothing is behind (any more): to the program nobody came.
+        let _ = sys::close(fd);
+        sys::set_errno(before);
+    }
+}
+
+/// Puts the real connection in the place of a knock. Gives the name of the
+/// other end as the program is to see it; `None` if there is no connection.
+fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Option<Storage> {
+    let Some(peer) = Inet::parse(name.bytes()) else { return Some(*name) };
+    if peer.ip != KNOCK_SOURCE {
+        return Some(ends::name(job, fd, Side::Peer, peer).encode());
+    }
+    let (reply, socket) = agent::look_up(job, &Request::Accept { knock_port: peer.port }).ok()?;
+    if reply.errno != 0 {
+        return None;
+    }
+    match (reply.handover, socket) {
+        (Handover::Socket, Some(socket)) => {
+            handover::replace_accepted(listener, fd, &socket, flags).ok()?;
+        }
+        (Handover::Keep, _) => {}
+        (Handover::Socket | Handover::None, _) => return None,
+    }
+    let ends = Ends { peer: reply.peer, local: reply.local, family: peer.family };
+    ends::remember(sys::cookie(fd), ends, false);
+    Some(Inet { family: peer.family, ip: reply.peer.address, port: reply.peer.port }.encode())
+}
+
+/// getsockname and getpeername, after the kernel's own has filled in `name`:
+/// gives the program the name it is to see.
+///
+/// # Safety
+/// Each pointer is null or valid, `address` writable for `*len` bytes.
+pub(crate) unsafe fn report_name(
+    job: &Job,
+    fd: Fd,
+    side: Side,
+    kernel: &Storage,
+    address: *mut libc::sockaddr,
+    len: *mut libc::socklen_t,
+) {
+    let before = sys::errno();
+    let name = match Inet::parse(kernel.bytes()) {
+        // The IPv6 wildcard is no IPv4 address to be written back.
+        Some(inet) if inet.ip != Ipv4Addr::UNSPECIFIED => ends::name(job, fd, side, inet).encode(),
+        Some(_) | None => *kernel,
+    };
+    sys::set_errno(before);
+    // SAFETY: the caller's promise.
+    unsafe { name.to_program(address, len) };
+}

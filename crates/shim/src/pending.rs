@@ -1,0 +1,266 @@
+//! Connects under way that the program doesn't wait for.
+//!
+//! The program's own socket stands in for the connection: it connects to the
+//! agent's black hole and really is in SYN_SENT, so that poll, select, epoll,
+//! read, write and a second connect say what they always say. A helper thread
+//! ([`helper`](crate::helper)) exchanges it for the real one.
+//!
+//! While any connect is pending, calls that change what a descriptor stands
+//! for wait for the helper's exchange to be whole ([`gate`]); while none is,
+//! that costs them one load.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use isthmus_wire::address::BLACK_HOLE;
+use isthmus_wire::shim::Request;
+
+use crate::agent::{CONNECT_DEADLINE, Exchange, Kept};
+use crate::descriptors::Holders;
+use crate::helper;
+use crate::job::Job;
+use crate::lock::Lock;
+use crate::sockaddr::{Family, Inet, Storage};
+use crate::sys::{self, Errno, Fd, Identity, Result};
+
+/// One connect under way.
+pub(crate) struct Pending {
+    /// Cookie of the program's own socket.
+    pub(crate) cookie: u64,
+    /// The same for the descriptor table.
+    pub(crate) identity: Identity,
+    /// How the program wrote the address.
+    pub(crate) family: Family,
+    /// Port that the program's socket was bound to, or 0.
+    pub(crate) source_port: u16,
+    /// Where the request stands.
+    pub(crate) ask: Ask,
+    /// When to give up.
+    pub(crate) deadline: Instant,
+}
+
+/// Where a request stands.
+pub(crate) enum Ask {
+    /// To be sent, not before this time.
+    Later(Request, Instant),
+    /// Sent.
+    Sent(Exchange),
+    /// Answered; the helper is about to exchange the socket.
+    Answered,
+}
+
+/// All connects under way, and what wakes the helper.
+pub(crate) struct List {
+    pub(crate) items: Vec<Pending>,
+    /// The helper's end and ours of a pair of sockets; a thread is there as
+    /// long as this is.
+    pub(crate) wake: Option<(Kept, Kept)>,
+}
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+static LIST: Lock<List> = Lock::new(List { items: Vec::new(), wake: None });
+
+/// Whether any connect is under way: one load.
+pub(crate) fn any() -> bool {
+    COUNT.load(Ordering::Acquire) != 0
+}
+
+/// Calls `action` on the list and keeps the count.
+pub(crate) fn with<R>(action: impl FnOnce(&mut List) -> R) -> R {
+    LIST.with(|list| {
+        let result = action(list);
+        COUNT.store(list.items.len(), Ordering::Release);
+        result
+    })
+}
+
+/// How to start.
+pub(crate) enum Start {
+    /// With this request.
+    Ask(Request),
+    /// The request is sent already.
+    Asked(Exchange),
+}
+
+/// What came of trying to put the placeholder in place.
+pub(crate) enum Started {
+    /// The connect is under way; the program's call reports `EINPROGRESS`.
+    Pending,
+    /// The kernel answered the program's call by itself: the socket is or was
+    /// connected, is connecting, or has an error to report.
+    Kernel(Errno),
+    /// The placeholder can't be had; the socket must be waited for.
+    Refused,
+}
+
+/// Sends the program's own socket to the black hole and lists it as pending.
+///
+/// # Errors
+/// If there is no agent; the socket is as it was.
+pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Start) -> Result<Started> {
+    let cookie = sys::cookie(fd);
+    let identity = sys::identity(fd)?;
+    let black_hole = black_hole(job, inet.family);
+    // The kernel would put off the SYN until the first write.
+    let _ = sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0);
+    with(|list| {
+        match sys::connect(fd, &black_hole) {
+            Err(Errno(libc::EINPROGRESS)) => {}
+            Err(
+                errno @ Errno(
+                    libc::EALREADY | libc::EISCONN | libc::ECONNREFUSED | libc::ECONNABORTED | libc::ETIMEDOUT,
+                ),
+            ) => return Ok(Started::Kernel(errno)),
+            Ok(_) | Err(_) => return Ok(Started::Refused),
+        }
+        if sys::tcp_state(fd) != Ok(sys::SYN_SENT) || helper::ensure(list).is_err() {
+            dissolve(fd);
+            return Ok(Started::Refused);
+        }
+        let now = sys::now();
+        let ask = match start {
+            Start::Asked(exchange) => Ask::Sent(exchange.without_waiting().raised()),
+            Start::Ask(request) => match Exchange::begin_without_waiting(job, &request) {
+                Ok(exchange) => Ask::Sent(exchange.raised()),
+                Err(Errno(libc::EAGAIN)) => Ask::Later(request, now),
+                Err(errno) => {
+                    dissolve(fd);
+                    return Err(errno);
+                }
+            },
+        };
+        let deadline = now + CONNECT_DEADLINE;
+        list.items.push(Pending { cookie, identity, family: inet.family, source_port, ask, deadline });
+        helper::wake(list);
+        Ok(Started::Pending)
+    })
+}
+
+/// The agent's black hole as a socket of this family reaches it.
+pub(crate) fn black_hole(job: &Job, family: Family) -> Storage {
+    Inet { family, ip: BLACK_HOLE, port: job.black_hole_port }.encode()
+}
+
+/// Takes back what a connect did to a socket.
+pub(crate) fn dissolve(fd: Fd) {
+    let _ = sys::connect(fd, &Storage::unspecified());
+    // Leaving SYN_SENT counts as a reset connection.
+    let _ = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR);
+}
+
+/// Forgets a connect that the program gave up; the agent hears of it by the
+/// closed request.
+pub(crate) fn cancel(fd: Fd) {
+    let cookie = sys::cookie(fd);
+    with(|list| list.remove(cookie));
+}
+
+/// Calls `action`, which changes what descriptors stand for, while no
+/// exchange is going on; `action` reports failure by a negative value and
+/// `errno`. `replaced` is the number that stands for something else
+/// afterwards, if any.
+pub(crate) fn gated(replaced: Option<Fd>, action: impl FnOnce() -> c_int) -> c_int {
+    let before = sys::errno();
+    let (result, errno) = with(|list| {
+        let run = || {
+            sys::set_errno(before);
+            let result = action();
+            (result, sys::errno())
+        };
+        let Some(fd) = replaced else { return run() };
+        if list.owns(fd) {
+            // To the program this number is not in use.
+            return (-1, libc::EBADF);
+        }
+        let cookie = sys::cookie(fd);
+        let outcome = run();
+        if outcome.0 >= 0 && cookie != 0 {
+            list.released(cookie);
+        }
+        outcome
+    });
+    sys::set_errno(errno);
+    result
+}
+
+/// Whether a command of fcntl makes another descriptor or changes this one.
+pub(crate) fn changes_descriptor(command: c_int) -> bool {
+    matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETFD | libc::F_SETFL)
+}
+
+/// Moves the shim's own descriptor away from a number that the program wants
+/// to use (dup2).
+pub(crate) fn make_way(fd: Fd) {
+    with(|list| {
+        let exchanges = list.items.iter_mut().filter_map(|pending| match &mut pending.ask {
+            Ask::Sent(exchange) => Some(exchange.kept_mut()),
+            Ask::Later(..) | Ask::Answered => None,
+        });
+        let wakes = list.wake.iter_mut().flat_map(|(ours, helpers)| [ours, helpers]);
+        if let Some(kept) = exchanges.chain(wakes).find(|kept| kept.raw() == fd) {
+            kept.relocate();
+        }
+        helper::wake(list);
+    });
+}
+
+impl List {
+    /// Whether a number is one of the shim's own.
+    fn owns(&self, fd: Fd) -> bool {
+        let wakes = self.wake.iter().flat_map(|(ours, helpers)| [ours.raw(), helpers.raw()]);
+        let exchanges = self.items.iter().filter_map(|pending| match &pending.ask {
+            Ask::Sent(exchange) => Some(exchange.raw()),
+            Ask::Later(..) | Ask::Answered => None,
+        });
+        wakes.chain(exchanges).any(|own| own == fd)
+    }
+
+    /// Takes note that a number stopped standing for the socket of a cookie:
+    /// with the last one the connect is given up.
+    fn released(&mut self, cookie: u64) {
+        if let Some(pending) = self.items.iter().find(|pending| pending.cookie == cookie)
+            && Holders::find(pending.identity).sockets.as_slice().is_empty()
+        {
+            self.remove(cookie);
+        }
+    }
+
+    fn remove(&mut self, cookie: u64) {
+        self.items.retain(|pending| pending.cookie != cookie);
+        helper::wake(self);
+    }
+}
+
+/// Keeps the list whole over a fork.
+pub(crate) fn before_fork() {
+    LIST.before_fork();
+}
+
+/// Lets go of the list in the parent.
+pub(crate) fn after_fork_in_parent() {
+    LIST.after_fork(|_| {});
+}
+
+/// In the child there is no helper, and the requests are the parent's: asks
+/// for the same connections again.
+pub(crate) fn after_fork_in_child() {
+    LIST.after_fork(|list| {
+        if list.items.is_empty() {
+            return;
+        }
+        list.wake = None;
+        // Most children exec at once, and asking would be for nothing.
+        let soon = sys::now() + helper::GRACE_AFTER_FORK;
+        for pending in &mut list.items {
+            let cookie = pending.cookie;
+            // Replacing the exchange closes the child's copy of its
+            // descriptor; the parent's keeps the request alive.
+            pending.ask = Ask::Later(Request::Join { cookie }, soon);
+        }
+        if helper::ensure(list).is_err() {
+            list.items.clear();
+        }
+        COUNT.store(list.items.len(), Ordering::Release);
+    });
+}
