@@ -5,8 +5,11 @@
 
 mod account;
 mod confine;
+mod direct;
+mod grid;
 mod relay;
 mod report;
+mod start;
 mod tickets;
 mod traffic;
 
@@ -28,6 +31,10 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
+    /// Handed-over sockets against plain MPI on the same two nodes.
+    Direct(direct::Options),
+    /// Time to start a job against plain MPI over ssh.
+    Start(start::Options),
     /// The relay against HAProxy (TCP mode, splicing) and socat.
     Relay(relay::Options),
     #[command(hide = true, subcommand)]
@@ -38,6 +45,8 @@ enum Bench {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().bench {
+        Bench::Direct(options) => direct::run(&options),
+        Bench::Start(options) => start::run(&options),
         Bench::Relay(options) => relay::run(&options),
         Bench::Traffic(command) => traffic::run(command).map(|()| true),
         Bench::RelayUnderTest(options) => relay::run_under_test(&options).map(|()| true),

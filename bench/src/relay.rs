@@ -49,6 +49,10 @@ listen relay
     server server 10.0.2.3:7000
 ";
 
+/// socat's buffer in bytes. Its default of 8 KiB makes it four times slower; with
+/// this one it does best here.
+const SOCAT_BUFFER: &str = "1048576";
+
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct Options {
@@ -183,6 +187,7 @@ impl Setup {
         drop(stdin);
 
         let mut socat = middle.command("socat");
+        socat.args(["-b", SOCAT_BUFFER]);
         socat.arg(format!("TCP-LISTEN:{SOCAT_PORT},fork,reuseaddr,nodelay"));
         socat.arg(format!("TCP:{SERVER},nodelay"));
         let (socat, _) = start(socat)?;

@@ -16,11 +16,12 @@ use tokio_rustls::rustls::ServerConfig;
 use tracing::{debug, warn};
 
 use crate::account::Bytes;
-use crate::carrier::{Carrier, GRPC_PROTOCOL, pump};
+use crate::carrier::{Carrier, GRPC_PROTOCOL};
 use crate::job::Job;
 use crate::knock::Visitor;
 use crate::names::Ends;
 use crate::node::Node;
+use crate::pump::{End as PumpEnd, pump};
 use crate::reach::peer_identity;
 
 /// How long the first bytes of a connection may take.
@@ -184,7 +185,7 @@ async fn connect(
         Carrier::Tls(tls) => {
             let stream = knock.admit(Visitor { peer: ends.peer, local: ends.local, socket: None });
             stream.set_nodelay(true)?;
-            pump(stream, *tls, Arc::new(Bytes::default()), false).await;
+            pump(stream, *tls, Arc::new(Bytes::default()), PumpEnd::Acceptor).await;
             Ok(())
         }
     }

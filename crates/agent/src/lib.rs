@@ -8,7 +8,7 @@
 //! | [`shim_socket`] | what shims ask for |
 //! | [`reach`] | the initiator's side: plan, dial, TLS, preamble |
 //! | [`incoming`], [`knock`] | the acceptor's side |
-//! | [`carrier`] | an opened connection, and the pump for encrypted ones |
+//! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
 //! | [`exec`], [`supervise`] | starting processes and ending all of them |
 //! | [`account`], [`names`], [`job_directory`], [`black_hole`] | what a job needs |
@@ -26,6 +26,7 @@ pub mod local;
 pub mod names;
 pub mod node;
 pub mod peers;
+pub mod pump;
 pub mod reach;
 pub mod service;
 pub mod shim_socket;

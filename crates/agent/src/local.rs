@@ -90,15 +90,10 @@ impl Local for LocalService {
             .begin(parse_job(&request.job)?, token, nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
-        let held = match hold_all(&self.node, &job, &request.nodes).await {
-            Ok(held) => held,
-            Err(status) => {
-                self.node.end(&job).await;
-                return Err(status);
-            }
-        };
         let head = Head { node: self.node.clone(), job, news_tx, program: request.program };
-        tokio::spawn(head.run(held));
+        // A task of its own: this call may be dropped at any moment, and the
+        // job must then be ended.
+        tokio::spawn(head.start(request.nodes));
         Ok(Response::new(Box::pin(ReceiverStream::new(news_rx))))
     }
 
@@ -239,6 +234,20 @@ struct Head {
 }
 
 impl Head {
+    async fn start(self, wanted: Vec<proto::JobNode>) {
+        let held = tokio::select! {
+            held = hold_all(&self.node, &self.job, &wanted) => held,
+            () = self.news_tx.closed() => Err(Status::cancelled("`isthmus run` is gone")),
+        };
+        match held {
+            Ok(held) => self.run(held).await,
+            Err(status) => {
+                self.node.end(&self.job).await;
+                let _ = self.news_tx.send(Err(status)).await;
+            }
+        }
+    }
+
     async fn run(self, held: Vec<Held>) {
         let started_unix_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)

@@ -17,11 +17,12 @@ use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::account::Joint;
-use crate::carrier::{Carrier, pump};
+use crate::carrier::Carrier;
 use crate::incoming::cookie;
 use crate::job::Job;
 use crate::names::Ends;
 use crate::node::Node;
+use crate::pump::{End as PumpEnd, pump};
 use crate::reach::{Purpose, ReachError};
 
 /// How long a shim may take to say what it wants.
@@ -209,7 +210,7 @@ async fn hand_over(
         Carrier::Tls(tls) => {
             let pair = node.pairs().pair(options.send_buffer, options.receive_buffer).await?;
             pair.agent.set_nodelay(true)?;
-            tokio::spawn(pump(pair.agent, *tls, bytes, true));
+            tokio::spawn(pump(pair.agent, *tls, bytes, PumpEnd::Initiator));
             pair.program.into_std()?
         }
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use isthmus_net::mac::Secret;
 use isthmus_net::{Identity, Role, grpc};
 use isthmus_wire::proto::{self, attach_down, attach_up};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +51,13 @@ pub(crate) async fn attach(
             )));
         }
     };
-    let (session, effects) = session.map_err(|refused| Status::failed_precondition(refused.to_string()))?;
+    let (session, effects) = match session {
+        Ok(attached) => attached,
+        Err(refused) => {
+            warn!(%caller, %refused, "attachment refused");
+            return Ok(refusal(refused.0));
+        }
+    };
     let opened = broker.sessions.open(session);
     broker.sessions.carry_out(effects);
     info!(%caller, "attached");
@@ -64,6 +71,15 @@ pub(crate) async fn attach(
     };
     tokio::spawn(task.drive());
     Ok(ReceiverStream::new(opened.down_rx))
+}
+
+/// A stream that says no and ends.
+fn refusal(reason: String) -> ReceiverStream<Down> {
+    let (down_tx, down_rx) = mpsc::channel(1);
+    let refusal = attach_down::Kind::Refusal(proto::Refusal { reason, node: String::new() });
+    // The queue is empty, and its other end is here.
+    let _ = down_tx.try_send(Ok(proto::AttachDown { kind: Some(refusal) }));
+    ReceiverStream::new(down_rx)
 }
 
 struct Attachment {

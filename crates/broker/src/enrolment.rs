@@ -8,10 +8,12 @@ use isthmus_net::token::{JoinToken, TokenError};
 use isthmus_net::{Identity, Role, grpc};
 use isthmus_wire::proto::enrolment_server::Enrolment;
 use isthmus_wire::{Label, proto};
+use ring::digest::{SHA256, digest};
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
 use crate::service::{Broker, unix_seconds};
+use crate::store::TokenUse;
 
 pub(crate) struct EnrolmentService(pub(crate) Arc<Broker>);
 
@@ -56,10 +58,15 @@ impl EnrolmentService {
         let identity = token.identity(name).map_err(token_status)?;
         // Made before the token is spent: a bad request must not cost it.
         let certificate = self.certificate(&identity, &request.signing_request)?;
-        let member = identity.clone();
-        let (expiry, now) = (unix_seconds(token.expires), unix_seconds(now));
-        let fresh = self.0.with_store(move |store| store.use_token(token.id, expiry, &member, now)).await?;
-        if fresh {
+        let used = TokenUse {
+            id: token.id,
+            expiry_unix_seconds: unix_seconds(token.expires),
+            request_sha256: sha256(&request.signing_request),
+            identity: identity.clone(),
+        };
+        let now = unix_seconds(now);
+        let good = self.0.with_store(move |store| store.use_token(&used, now)).await?;
+        if good {
             Ok((identity, certificate))
         } else {
             Err(Status::permission_denied(
@@ -108,4 +115,10 @@ fn token_status(error: TokenError) -> Status {
         | TokenError::OtherName { .. }
         | TokenError::Authority(_) => Status::permission_denied(error.to_string()),
     }
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
+    hash
 }

@@ -14,8 +14,9 @@ use crate::addresses::{AddressBook, Assignment, Block};
 const BLOCKS: TableDefinition<u16, &str> = TableDefinition::new("address-blocks");
 /// Grid name → virtual address.
 const NODES: TableDefinition<&str, u32> = TableDefinition::new("nodes");
-/// Id of a used join token → when it expires, seconds since 1970-01-01 UTC.
-const TOKENS: TableDefinition<[u8; 16], u64> = TableDefinition::new("used-tokens");
+/// Id of a used join token → when it expires, seconds since 1970-01-01 UTC, and
+/// SHA-256 of the signing request that it was used with.
+const TOKENS: TableDefinition<[u8; 16], (u64, [u8; 32])> = TableDefinition::new("used-tokens");
 /// TLS name → identity URI, of everybody who ever joined.
 const MEMBERS: TableDefinition<&str, &str> = TableDefinition::new("members");
 
@@ -25,6 +26,19 @@ const MEMBERS: TableDefinition<&str, &str> = TableDefinition::new("members");
 pub struct StoreError {
     path: String,
     reason: String,
+}
+
+/// One use of a join token.
+#[derive(Debug, Clone)]
+pub struct TokenUse {
+    /// The token's id.
+    pub id: [u8; 16],
+    /// When it expires, seconds since 1970-01-01 UTC.
+    pub expiry_unix_seconds: u64,
+    /// SHA-256 of the signing request that came with it.
+    pub request_sha256: [u8; 32],
+    /// Who it made of its bearer.
+    pub identity: Identity,
 }
 
 /// The open store; the file is locked while it lives.
@@ -94,28 +108,24 @@ impl Store {
         })
     }
 
-    /// Marks a join token as used by this identity. False if it was before.
+    /// Marks a join token as used. False if it was before with another signing
+    /// request; the same one may come again when its answer was lost.
     /// Forgets tokens that have expired, which nobody can use any more.
-    pub fn use_token(
-        &self,
-        id: [u8; 16],
-        expiry_unix_seconds: u64,
-        identity: &Identity,
-        now_unix_seconds: u64,
-    ) -> Result<bool, StoreError> {
-        let mut fresh = false;
+    pub fn use_token(&self, used: &TokenUse, now_unix_seconds: u64) -> Result<bool, StoreError> {
+        let mut good = false;
         self.write(|write| {
             let mut tokens = write.open_table(TOKENS)?;
-            tokens.retain(|_, expiry| expiry >= now_unix_seconds)?;
-            fresh = tokens.get(id)?.is_none();
-            if fresh {
-                tokens.insert(id, expiry_unix_seconds)?;
-                let (name, uri) = (identity.server_name(), identity.uri());
+            tokens.retain(|_, (expiry, _)| expiry >= now_unix_seconds)?;
+            let former = tokens.get(used.id)?.map(|former| former.value().1);
+            good = former.is_none_or(|request| request == used.request_sha256);
+            if good {
+                tokens.insert(used.id, (used.expiry_unix_seconds, used.request_sha256))?;
+                let (name, uri) = (used.identity.server_name(), used.identity.uri());
                 write.open_table(MEMBERS)?.insert(name.as_str(), uri.as_str())?;
             }
             Ok(())
         })?;
-        Ok(fresh)
+        Ok(good)
     }
 
     /// Whether exactly this identity joined last under its name.
@@ -161,6 +171,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("registry.redb");
         let identity = Identity::from_uri("isthmus:///agent/alpha/n1/anna").unwrap();
+        let used = |id, request| TokenUse {
+            id: [id; 16],
+            expiry_unix_seconds: 100,
+            request_sha256: [request; 32],
+            identity: identity.clone(),
+        };
         let other_owner = Identity::from_uri("isthmus:///agent/alpha/n1/berta").unwrap();
         {
             let store = Store::open(&path).unwrap();
@@ -170,14 +186,15 @@ mod tests {
                 let assignment = book.assign(&name.parse().unwrap()).unwrap().1.unwrap();
                 store.keep_assignment(&assignment).unwrap();
             }
-            assert!(store.use_token([1; 16], 100, &identity, 50).unwrap());
+            assert!(store.use_token(&used(1, 7), 50).unwrap());
         }
         let store = Store::open(&path).unwrap();
         let mut book = store.addresses().unwrap();
         assert_eq!(book.address(&"n1.beta".parse().unwrap()).unwrap().to_string(), "240.64.2.1");
         assert_eq!(book.assign(&"n2.alpha".parse().unwrap()).unwrap().0.to_string(), "240.64.1.2");
-        assert!(!store.use_token([1; 16], 100, &identity, 50).unwrap());
-        assert!(store.use_token([2; 16], 300, &identity, 200).unwrap());
+        assert!(!store.use_token(&used(1, 8), 50).unwrap(), "used before");
+        assert!(store.use_token(&used(1, 7), 50).unwrap(), "the same request again");
+        assert!(store.use_token(&used(2, 8), 50).unwrap(), "another token");
         assert!(store.is_member(&identity).unwrap());
         assert!(!store.is_member(&other_owner).unwrap());
     }

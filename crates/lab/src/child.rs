@@ -55,7 +55,8 @@ pub fn start<T, E: Display>(
     let child = || {
         // Once this is dropped, the reader sees the end of the report.
         let Some(mut report) = writer.take() else { return 1 };
-        let result = isolate(name, &report, keep).and_then(|()| set_up().map_err(|error| format!("{error:#}")));
+        let result =
+            isolate(name, &report, keep).and_then(|()| set_up().map_err(|error| format!("{error:#}")));
         let message = result.as_ref().err().map_or(READY, String::as_str);
         let told = report.write_all(message.as_bytes()).is_ok();
         drop(report);

@@ -1,18 +1,21 @@
 //! `isthmus lab …`: the lab on the command line.
 
+mod logs;
+mod output;
 mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use isthmus_wire::Label;
 use nix::sys::signal::Signal;
 
 use crate::enter::{self, Job};
 use crate::grid::Grid;
-use crate::lab::{self, find_machine};
+use crate::keeper;
+use crate::lab::{self, Options, find_machine};
 use crate::mounts::MACHINE_DIRECTORY;
 use crate::state::LabDirectory;
-use crate::keeper;
 
 /// Emulate a grid on this machine: sites behind NATs and firewalls, joined by
 /// links with delay and rate.
@@ -26,7 +29,10 @@ pub enum LabCommand {
         file: PathBuf,
         /// Name of the lab, instead of the file's.
         #[arg(long = "lab", value_name = "NAME")]
-        name: Option<String>,
+        name: Option<Label>,
+        /// Leave out isthmus's own services, also where machines have roles.
+        #[arg(long)]
+        no_services: bool,
     },
     /// Show the machines of a running lab and what its links carried.
     Status {
@@ -65,6 +71,14 @@ pub enum LabCommand {
         /// NODE.SITE, HOST, router.SITE or wan.
         machine: String,
     },
+    /// Print the logs of a lab's services.
+    Logs {
+        /// Which of the running labs is meant.
+        #[command(flatten)]
+        which: Which,
+        /// NODE.SITE or HOST [default: all, and the lab's own messages].
+        machine: Option<String>,
+    },
     /// End a lab: nothing of it is left.
     Down {
         /// Which of the running labs is meant.
@@ -94,28 +108,29 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 /// Carries out a command. The caller must have one thread only: the lab forks.
 pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
     match command {
-        LabCommand::Up { file, name } => up(&file, name.as_deref()),
+        LabCommand::Up { file, name, no_services } => up(&file, name.as_ref(), !no_services),
         LabCommand::Status { which, json } => status::status(which.lab.as_deref(), json),
         LabCommand::Exec { which, environment, directory, machine, command } => {
             exec(&which, &machine, &Job { command, environment, directory })
         }
         LabCommand::Shell { which, machine } => shell(&which, &machine),
+        LabCommand::Logs { which, machine } => logs::logs(which.lab.as_deref(), machine.as_deref()),
         LabCommand::Down { which } => down(&which),
         LabCommand::Keeper => keeper::run().map(|()| ExitCode::SUCCESS),
     }
 }
 
-fn up(file: &std::path::Path, name: Option<&str>) -> anyhow::Result<ExitCode> {
-    let mut grid = Grid::load(file)?;
-    if let Some(name) = name {
-        grid.name = name.parse::<isthmus_wire::Label>()?.to_string();
-    }
-    let (_keeper, _stdin) = lab::start(&grid, &lab::default_program(), false)?;
+fn up(file: &Path, name: Option<&Label>, services: bool) -> anyhow::Result<ExitCode> {
+    let grid = match name {
+        Some(name) => Grid::load_as(file, name)?,
+        None => Grid::load(file)?,
+    };
+    lab::start(&grid, &Options { services, ..Options::default() }, false)?;
     let machines = grid.machines().count();
     let sites = grid.sites.len();
-    println!("lab {} is up: {machines} machines, {sites} sites", grid.name);
+    output::print(format!("lab {} is up: {machines} machines, {sites} sites\n", grid.name))?;
     if let Some((machine, _)) = grid.machines().next() {
-        println!("try: isthmus lab exec {machine} -- ip address");
+        output::print(format!("try: isthmus lab shell --lab {} {machine}\n", grid.name))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -128,8 +143,13 @@ fn exec(which: &Which, machine: &str, job: &Job) -> anyhow::Result<ExitCode> {
 fn shell(which: &Which, machine: &str) -> anyhow::Result<ExitCode> {
     let (_, record) = LabDirectory::find(which.lab.as_deref())?;
     let machine = find_machine(&record, machine)?;
-    let command = if std::path::Path::new("/bin/bash").exists() {
-        vec!["/bin/bash".to_owned(), "--rcfile".to_owned(), format!("{MACHINE_DIRECTORY}/bashrc"), "-i".to_owned()]
+    let command = if Path::new("/bin/bash").exists() {
+        vec![
+            "/bin/bash".to_owned(),
+            "--rcfile".to_owned(),
+            format!("{MACHINE_DIRECTORY}/bashrc"),
+            "-i".to_owned(),
+        ]
     } else {
         vec!["/bin/sh".to_owned(), "-i".to_owned()]
     };
@@ -149,6 +169,6 @@ fn down(which: &Which) -> anyhow::Result<ExitCode> {
         (Err(error), _) => return Err(error.into()),
     };
     directory.wait_gone()?;
-    println!("lab {} is down", directory.lab());
+    output::print(format!("lab {} is down\n", directory.lab()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::Context;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
@@ -47,12 +47,12 @@ pub fn run(machine: &MachineRecord, job: &Job) -> anyhow::Result<u8> {
     // stays where it is, and holds no namespace of the lab.
     setns(&init, CloneFlags::CLONE_NEWPID).with_context(gone)?;
     let (alive, alive_writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-    let signals = block_signals()?;
+    let (before, signals) = block_signals()?;
     // SAFETY: there is one thread only.
     match unsafe { fork() }? {
         ForkResult::Child => {
             drop(alive_writer);
-            let (status, error) = match become_command(&init, &alive, machine, job) {
+            let (status, error) = match become_command(&init, &alive, &before, machine, job) {
                 Ok(never) => match never {},
                 Err(failure) => failure,
             };
@@ -66,6 +66,7 @@ pub fn run(machine: &MachineRecord, job: &Job) -> anyhow::Result<u8> {
 fn become_command(
     init: &OwnedFd,
     parent: &OwnedFd,
+    signal_mask: &SigSet,
     machine: &MachineRecord,
     job: &Job,
 ) -> Result<std::convert::Infallible, (i32, String)> {
@@ -98,6 +99,7 @@ fn become_command(
     }
     command.envs(job.environment.iter().map(|(name, value)| (name, value)));
     command.env("ISTHMUS_LAB_MACHINE", &machine.name);
+    signal_mask.thread_set_mask().map_err(failed("signal mask"))?;
     let error = command.exec();
     let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_RUN };
     let hint = match PathBuf::from(program) {
@@ -121,11 +123,12 @@ const PASSED_ON: [Signal; 7] = [
     Signal::SIGCONT,
 ];
 
-fn block_signals() -> nix::Result<SignalFd> {
+/// Has signals read from a descriptor; the signal mask before.
+fn block_signals() -> nix::Result<(SigSet, SignalFd)> {
     let mut set: SigSet = PASSED_ON.into_iter().collect();
     set.add(Signal::SIGCHLD);
-    set.thread_block()?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)
+    let before = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    Ok((before, SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC)?))
 }
 
 fn wait(child: Pid, signals: &SignalFd) -> nix::Result<u8> {
@@ -157,4 +160,3 @@ pub fn enter_network(machine: &MachineRecord) -> io::Result<()> {
     let init = machine.init.open()?;
     Ok(setns(init.as_fd(), CloneFlags::CLONE_NEWNET)?)
 }
-

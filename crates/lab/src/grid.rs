@@ -3,6 +3,7 @@
 //! ```toml
 //! name = "two-sites"                # default: the file's name
 //! share = ["/tmp/build"]            # stays visible in every node's private /tmp
+//! trusted = [["alpha", "beta"]]     # isthmus sends unencrypted between these sites
 //!
 //! [wan]                             # the public internet
 //! subnet = "198.51.100.0/24"        # its router takes the first address
@@ -32,6 +33,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
+use isthmus_wire::Label;
 use serde::{Deserialize, Serialize};
 
 pub use quantity::{BitRate, ByteSize, Delay, QuantityError};
@@ -51,6 +53,8 @@ pub struct Grid {
     /// Directories of the machine that stay visible in nodes even below a
     /// directory that each node has for itself, such as `/tmp`.
     pub share: Vec<PathBuf>,
+    /// Pairs of sites between which isthmus sends data unencrypted.
+    pub trusted: Vec<[String; 2]>,
 }
 
 /// The public internet: one router at which all links end.
@@ -153,6 +157,18 @@ pub struct LinkShape {
     pub queue: ByteSize,
 }
 
+impl Role {
+    /// The subcommand of `isthmus` that runs the service.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Broker => "broker",
+            Self::Relay => "relay",
+            Self::Gateway => "gateway",
+            Self::Agent => "agent",
+        }
+    }
+}
+
 impl LinkShape {
     /// Whether the link does nothing to packets, so that it needs no emulator.
     pub fn is_plain(&self) -> bool {
@@ -193,12 +209,21 @@ pub enum GridError {
 }
 
 impl Grid {
-    /// Reads and checks a grid file.
+    /// Reads and checks a grid file. A file that doesn't name its lab gives it
+    /// its own name.
     pub fn load(path: &Path) -> Result<Self, GridError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| GridError::Read { path: path.to_owned(), source })?;
         let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        Self::parse(&text, &path.display().to_string(), &stem)
+        Self::parse(&Self::read(path)?, &path.display().to_string(), &stem)
+    }
+
+    /// Reads and checks a grid file for a lab of another name.
+    pub fn load_as(path: &Path, name: &Label) -> Result<Self, GridError> {
+        let grid = Self::parse(&Self::read(path)?, &path.display().to_string(), name.as_str())?;
+        Ok(Self { name: name.to_string(), ..grid })
+    }
+
+    fn read(path: &Path) -> Result<String, GridError> {
+        std::fs::read_to_string(path).map_err(|source| GridError::Read { path: path.to_owned(), source })
     }
 
     /// Checks a grid file's text. `origin` stands for the file in messages,

@@ -11,13 +11,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{Pid, dup2_stderr};
+use nix::unistd::dup2_stderr;
 use serde::{Deserialize, Serialize};
 
 use crate::grid::Grid;
+use crate::process::ProcessId;
+use crate::services;
 use crate::state::{LabDirectory, Record};
 
 /// What the keeper is told, as one line of JSON on its standard input.
@@ -25,6 +27,8 @@ use crate::state::{LabDirectory, Record};
 pub struct Start {
     /// What to build.
     pub grid: Grid,
+    /// Start isthmus's own services where machines have roles.
+    pub services: bool,
     /// End when standard input does: the lab belongs to the process that
     /// started it.
     pub tethered: bool,
@@ -63,7 +67,13 @@ fn keep() -> anyhow::Result<()> {
     let mut children = Vec::new();
     let result = build::build(&start.grid, &directory, lock.as_fd(), &mut children)
         .and_then(|record| Ok(directory.write(&record).map(|()| record)?))
-        .and_then(|record| if tell(&Tell::Ready) { Ok(record) } else { anyhow::bail!("nobody waits for the lab") });
+        .and_then(|record| match start.services {
+            true => start_services(record, &directory, &signals, &mut children),
+            false => Ok(record),
+        })
+        .and_then(
+            |record| if tell(&Tell::Ready) { Ok(record) } else { anyhow::bail!("nobody waits for the lab") },
+        );
     let result = result.and_then(|record| {
         close_standard_output()?;
         wait(&signals, start.tethered, record)
@@ -74,6 +84,17 @@ fn keep() -> anyhow::Result<()> {
         Ok(()) => Ok(removed?),
         Err(error) => Err(error),
     }
+}
+
+fn start_services(
+    mut record: Record,
+    directory: &LabDirectory,
+    signals: &SignalFd,
+    children: &mut Vec<ProcessId>,
+) -> anyhow::Result<Record> {
+    record.services = services::run::start(&record, directory, signals, children)?;
+    directory.write(&record)?;
+    Ok(record)
 }
 
 /// From here on, messages go to the lab's log: whoever started the lab is not
@@ -136,13 +157,21 @@ fn at_end(stdin: BorrowedFd<'_>) -> bool {
 fn report_the_dead(record: &Record) {
     while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
         let Some(pid) = status.pid() else { break };
-        let machine = record.machines.iter().find(|machine| machine.init.pid == pid.as_raw());
-        let what = match machine {
-            Some(machine) => format!("machine {} died", machine.name),
-            None => "the emulator died: emulated links carry nothing".to_owned(),
-        };
-        eprintln!("{what} ({})", describe(status));
+        if let Some(what) = name_of(record, pid.as_raw()) {
+            eprintln!("{what} ended ({})", describe(status));
+        }
     }
+}
+
+/// Which part of the lab a child is; none for one that was only a helper.
+fn name_of(record: &Record, pid: i32) -> Option<String> {
+    let machine = record.machines.iter().find(|machine| machine.init.pid == pid);
+    let service = record.services.iter().find(|service| service.process.pid == pid);
+    let emulator = record.emulator.filter(|emulator| emulator.pid == pid);
+    machine
+        .map(|machine| format!("machine {}", machine.name))
+        .or_else(|| service.map(|service| format!("{} at {}", service.role.command(), service.machine)))
+        .or_else(|| emulator.map(|_| "the emulator".to_owned()))
 }
 
 fn describe(status: WaitStatus) -> String {
@@ -155,10 +184,10 @@ fn describe(status: WaitStatus) -> String {
 
 /// Kills the children and waits until they are gone, and all processes in
 /// their namespaces with them.
-fn end(children: &[Pid]) {
-    for pid in children {
+fn end(children: &[ProcessId]) {
+    for child in children {
         // It may have ended by itself.
-        let _ = kill(*pid, Signal::SIGKILL);
+        let _ = child.signal(Signal::SIGKILL);
     }
     loop {
         match waitpid(None, None) {

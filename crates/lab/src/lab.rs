@@ -63,8 +63,24 @@ pub enum LabError {
     },
 }
 
-/// How long a lab may take to stand.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long a lab may take to stand, services included.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// How to bring a lab up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program with the lab's subcommands and the services. By default
+    /// what `$ISTHMUS_BIN` names, or else the running program.
+    pub program: PathBuf,
+    /// Whether to start isthmus's own services on machines that have roles.
+    pub services: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { program: default_program(), services: true }
+    }
+}
 
 /// A running lab that ends with this value, or with this process.
 #[derive(Debug)]
@@ -77,15 +93,14 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Brings a grid up, with the program that `$ISTHMUS_BIN` names, or the
-    /// running one.
+    /// Brings a grid up as by default.
     pub fn up(grid: &Grid) -> Result<Self, LabError> {
-        Self::up_with(grid, &default_program())
+        Self::up_with(grid, &Options::default())
     }
 
-    /// Brings a grid up with a program that has the lab's subcommands.
-    pub fn up_with(grid: &Grid, program: &Path) -> Result<Self, LabError> {
-        let (keeper, tether) = start(grid, program, true)?;
+    /// Brings a grid up.
+    pub fn up_with(grid: &Grid, options: &Options) -> Result<Self, LabError> {
+        let (keeper, tether) = start(grid, options, true)?;
         let directory = LabDirectory::of(&grid.name);
         let record = directory.read()?;
         Ok(Self { directory, record, keeper, tether: Some(tether) })
@@ -179,7 +194,7 @@ pub(crate) fn find_machine<'a>(record: &'a Record, name: &str) -> Result<&'a Mac
 }
 
 /// The program that has the lab's subcommands.
-pub(crate) fn default_program() -> PathBuf {
+fn default_program() -> PathBuf {
     match std::env::var_os("ISTHMUS_BIN") {
         Some(program) => program.into(),
         None => std::env::current_exe().unwrap_or_else(|_| "isthmus".into()),
@@ -187,12 +202,12 @@ pub(crate) fn default_program() -> PathBuf {
 }
 
 /// Starts a keeper and waits until its lab stands.
-pub(crate) fn start(grid: &Grid, program: &Path, tethered: bool) -> Result<(Child, ChildStdin), LabError> {
+pub(crate) fn start(grid: &Grid, options: &Options, tethered: bool) -> Result<(Child, ChildStdin), LabError> {
     if !nix::unistd::geteuid().is_root() {
         return Err(LabError::NotRoot);
     }
-    let failed = |source| LabError::Keeper { program: program.to_owned(), source };
-    let mut command = Command::new(program);
+    let failed = |source| LabError::Keeper { program: options.program.clone(), source };
+    let mut command = Command::new(&options.program);
     command.args(["lab", "keeper"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     command.current_dir("/");
     // SAFETY: setsid is a system call, allowed between fork and exec.
@@ -203,7 +218,7 @@ pub(crate) fn start(grid: &Grid, program: &Path, tethered: bool) -> Result<(Chil
     let (Some(mut stdin), Some(stdout)) = (keeper.stdin.take(), keeper.stdout.take()) else {
         return Err(failed(io::ErrorKind::BrokenPipe.into()));
     };
-    let start = Start { grid: grid.clone(), tethered };
+    let start = Start { grid: grid.clone(), services: options.services, tethered };
     let line = serde_json::to_string(&start).map_err(|error| failed(error.into()))?;
     stdin.write_all(format!("{line}\n").as_bytes()).map_err(failed)?;
 

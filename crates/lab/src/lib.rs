@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`grid`] | reads and checks a grid file |
 //! | [`topology`] | decides what to build; pure |
+//! | [`services`] | starts isthmus's own services, if the grid file gives machines roles |
 //! | [`emulator`] | carries packets over links with delay and rate |
 //! | [`lab`] | labs from Rust |
 //! | [`command`] | labs from the command line |
@@ -24,6 +25,7 @@ pub mod emulator;
 pub mod grid;
 pub mod lab;
 pub mod process;
+pub mod services;
 pub mod state;
 pub mod topology;
 
@@ -35,4 +37,4 @@ mod mounts;
 mod network;
 
 pub use grid::{Grid, GridError};
-pub use lab::{Lab, LabError, Machine};
+pub use lab::{Lab, LabError, Machine, Options};

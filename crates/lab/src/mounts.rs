@@ -12,8 +12,13 @@ use nix::mount::{MsFlags, mount};
 
 /// Directories each machine has for itself, with their modes: empty at
 /// first, gone with the lab.
-pub const PRIVATE_DIRECTORIES: [(&str, u32); 5] =
-    [("/dev/shm", 0o1777), ("/tmp", 0o1777), ("/run", 0o755), ("/var/tmp", 0o1777), ("/var/lib/isthmus", 0o755)];
+pub const PRIVATE_DIRECTORIES: [(&str, u32); 5] = [
+    ("/dev/shm", 0o1777),
+    ("/tmp", 0o1777),
+    ("/run", 0o755),
+    ("/var/tmp", 0o1777),
+    ("/var/lib/isthmus", 0o755),
+];
 
 /// Where a machine keeps the lab's own files.
 pub const MACHINE_DIRECTORY: &str = "/run/isthmus-machine";
@@ -61,8 +66,11 @@ fn attach(
     flags: MsFlags,
     data: Option<&str>,
 ) -> Result<(), MountError> {
-    mount(source, target, kind, flags, data)
-        .map_err(|source| MountError::Mount { what: what.to_owned(), target: target.to_owned(), source })
+    mount(source, target, kind, flags, data).map_err(|source| MountError::Mount {
+        what: what.to_owned(),
+        target: target.to_owned(),
+        source,
+    })
 }
 
 fn bind(source: &Path, target: &Path, recursive: bool) -> Result<(), MountError> {
@@ -186,7 +194,9 @@ fn names_files(names: &Names<'_>) -> Result<(), MountError> {
     let hosts = format!("127.0.0.1 localhost\n::1 localhost ip6-localhost\n{address} {host_name}{aliases}\n");
     let prompt = format!("[ -f ~/.bashrc ] && . ~/.bashrc\nPS1='[{lab_name}] \\w\\$ '\n");
     write(&directory.join("bashrc"), &prompt)?;
-    for (name, text) in [("hostname", format!("{host_name}\n")), ("hosts", hosts), ("resolv.conf", String::new())] {
+    for (name, text) in
+        [("hostname", format!("{host_name}\n")), ("hosts", hosts), ("resolv.conf", String::new())]
+    {
         let file = directory.join(name);
         write(&file, &text)?;
         replace(&file, &Path::new("/etc").join(name))?;

@@ -14,7 +14,9 @@ use crate::topology::Topology;
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// A program is missing.
-    #[error("cannot run {program}: {source}; the lab needs iproute2 and nftables (Debian: apt install iproute2 nftables)")]
+    #[error(
+        "cannot run {program}: {source}; the lab needs iproute2 and nftables (Debian: apt install iproute2 nftables)"
+    )]
     Missing {
         /// Which.
         program: &'static str,

@@ -23,7 +23,8 @@ impl ProcessId {
     /// The process that has this id now.
     pub fn of(pid: Pid) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let (state, started) = parse_stat(&stat).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
+        let (state, started) =
+            parse_stat(&stat).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         if state == 'Z' {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -77,7 +78,8 @@ pub(crate) fn die_with_parent() -> nix::Result<()> {
 
 /// Closes every descriptor from 3 up but `keep`.
 pub(crate) fn close_all_but(keep: &[RawFd]) {
-    let mut kept: Vec<u32> = keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
+    let mut kept: Vec<u32> =
+        keep.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
     kept.sort_unstable();
     let mut first = 3;
     for fd in kept.into_iter().chain([u32::MAX]) {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::grid::Grid;
 use crate::process::ProcessId;
+use crate::services::ServiceRecord;
 use crate::topology::MachineKind;
 
 /// Why a lab's state can't be had.
@@ -70,6 +71,8 @@ pub struct Record {
     pub machines: Vec<MachineRecord>,
     /// The program that runs the lab, for `exec` from other programs.
     pub program: PathBuf,
+    /// isthmus's own services.
+    pub services: Vec<ServiceRecord>,
 }
 
 /// One machine of a running lab.
@@ -138,6 +141,16 @@ impl LabDirectory {
     /// Messages of the keeper and the emulator.
     pub fn log(&self) -> PathBuf {
         self.path.join("lab.log")
+    }
+
+    /// Directory of the logs of services.
+    pub fn service_logs(&self) -> PathBuf {
+        self.path.join("services")
+    }
+
+    /// Log of the service `role` in a machine.
+    pub fn service_log(&self, role: &str, machine: &str) -> PathBuf {
+        self.service_logs().join(format!("{machine}.{role}.log"))
     }
 
     /// Where the emulator answers.

@@ -210,6 +210,15 @@ impl Identity {
         }
     }
 
+    /// The TLS name of the service that it attaches to and is enrolled by: an
+    /// agent's is the gateway of its site, everybody else's the broker.
+    pub fn upstream_server_name(&self) -> String {
+        match (self.role, &self.site) {
+            (Role::Agent, Some(site)) => format!("{}.{site}", Role::Gateway),
+            _ => Role::Broker.to_string(),
+        }
+    }
+
     /// The URI by which authorisation knows it.
     pub fn uri(&self) -> String {
         let text = |part: Option<&str>| part.unwrap_or_default().to_owned();

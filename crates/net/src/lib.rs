@@ -7,6 +7,8 @@
 //! | [`token`] | join tokens: the right to one certificate |
 //! | [`credentials`] | a service's own certificate and key, and TLS configurations made of them |
 //! | [`contact`] | plans and policies between wire form and decisions |
+//! | [`enrol`] | joining a grid with a token |
+//! | [`renewal`] | fresh certificates before the old ones end |
 //! | [`files`] | secrets on disk |
 //! | [`mac`] | message authentication, random values |
 //! | [`dial`] | how one socket between two parties is opened |
@@ -19,12 +21,14 @@ pub mod authority;
 pub mod contact;
 pub mod credentials;
 pub mod dial;
+pub mod enrol;
 pub mod files;
 pub mod grpc;
 pub mod handover;
 pub mod identity;
 pub mod loopback;
 pub mod mac;
+pub mod renewal;
 pub mod token;
 
 pub use authority::Authority;

@@ -95,7 +95,7 @@ impl Attachment {
 
     /// Listens and reports until the attachment is lost.
     async fn stay(&self, mut session: Session) -> Lost {
-        let mut reported = Totals::default();
+        let mut reported = RelayReport::default();
         let mut ticks = interval(REPORT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -110,13 +110,11 @@ impl Attachment {
                     }
                 }
                 _ = ticks.tick() => {
-                    let totals = self.plane.totals();
-                    let RelayReport { connections, bytes } = report(totals);
-                    let changed = report(reported) != RelayReport { connections, bytes };
-                    let message = attach_up::Kind::RelayReport(RelayReport { connections, bytes });
+                    let report = report(self.plane.totals());
+                    let message = AttachUp { kind: Some(attach_up::Kind::RelayReport(report)) };
                     // Full: the broker doesn't keep up, and the next one says all.
-                    if changed && session.up_tx.try_send(AttachUp { kind: Some(message) }).is_ok() {
-                        reported = totals;
+                    if report != reported && session.up_tx.try_send(message).is_ok() {
+                        reported = report;
                     }
                 }
             }

@@ -29,6 +29,11 @@ pub(crate) enum Waited {
 }
 
 impl Exchange {
+    /// An exchange whose reply another process passes on.
+    pub(crate) fn by_proxy(socket: Kept) -> Self {
+        Self(socket)
+    }
+
     /// Sends a request, waiting where the agent has many to take.
     ///
     /// # Errors
@@ -54,7 +59,9 @@ impl Exchange {
             match sys::connect(socket.raw(), &job.agent) {
                 Ok(_) => break,
                 Err(Errno(libc::EINTR)) => {}
-                Err(Errno(libc::EAGAIN)) if kind & libc::SOCK_NONBLOCK != 0 => return Err(Errno(libc::EAGAIN)),
+                Err(Errno(libc::EAGAIN)) if kind & libc::SOCK_NONBLOCK != 0 => {
+                    return Err(Errno(libc::EAGAIN));
+                }
                 Err(_) => return Err(Errno(libc::ENETDOWN)),
             }
         }
@@ -233,6 +240,7 @@ fn all_handlers_restart() -> bool {
         }
         // SAFETY: zeroed before, and all-zero is a valid `sigaction`.
         let action = unsafe { action.assume_init() };
-        matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) || action.sa_flags & libc::SA_RESTART != 0
+        matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+            || action.sa_flags & libc::SA_RESTART != 0
     })
 }

@@ -200,7 +200,12 @@ fn send_timeout(fd: Fd) -> Option<Duration> {
 ///
 /// # Safety
 /// As connect(2): `address` is null or readable for `len` bytes.
-pub(crate) unsafe fn hook(job: &Job, fd: c_int, address: *const libc::sockaddr, len: libc::socklen_t) -> c_int {
+pub(crate) unsafe fn hook(
+    job: &Job,
+    fd: c_int,
+    address: *const libc::sockaddr,
+    len: libc::socklen_t,
+) -> c_int {
     let before = sys::errno();
     // SAFETY: the caller's promise.
     let Some(storage) = (unsafe { Storage::from_program(address, len) }) else {

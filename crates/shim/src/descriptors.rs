@@ -129,9 +129,8 @@ fn may_watch(epoll: Fd, fd: Fd) -> bool {
     // SAFETY: takes nothing.
     let process = unsafe { libc::getpid() };
     // SAFETY: `slot` has the layout of `struct kcmp_epoll_slot`.
-    let answer = unsafe {
-        libc::syscall(libc::SYS_kcmp, process, process, KCMP_EPOLL_TFD, target, &raw const slot)
-    };
+    let answer =
+        unsafe { libc::syscall(libc::SYS_kcmp, process, process, KCMP_EPOLL_TFD, target, &raw const slot) };
     answer >= 0 || sys::errno() != libc::ENOENT
 }
 

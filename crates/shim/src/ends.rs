@@ -89,7 +89,13 @@ fn meaning(
         (Side::Peer, true) if is_agents(ip) => Meaning::HandedOver,
         // A client bound to no address reaches its own node's twin from
         // 127.0.0.1.
-        (Side::Peer, true) => if other() == Some(own.twin()) { Meaning::Own } else { Meaning::Itself },
+        (Side::Peer, true) => {
+            if other() == Some(own.twin()) {
+                Meaning::Own
+            } else {
+                Meaning::Itself
+            }
+        }
         (Side::Local, loopback) => match other() {
             Some(peer) if is_agents(peer) || !peer.is_loopback() => Meaning::HandedOver,
             Some(peer) if loopback && peer == own.twin() => Meaning::Own,
@@ -118,7 +124,7 @@ pub(crate) fn take_just_connected(cookie: u64) -> bool {
 
 /// Keeps the table whole over a fork.
 pub(crate) fn before_fork() {
-    TABLE.before_fork();
+    TABLE.before_fork(|_| {});
 }
 
 /// Lets go of the table after a fork, in parent and child.
@@ -169,8 +175,9 @@ impl Table {
     }
 
     fn find(&mut self, cookie: u64) -> Option<&mut Entry> {
-        let place = Self::places(cookie)
-            .find(|place| self.entries.get(*place).is_some_and(|entry| entry.is_some_and(|e| e.cookie == cookie)))?;
+        let place = Self::places(cookie).find(|place| {
+            self.entries.get(*place).is_some_and(|entry| entry.is_some_and(|e| e.cookie == cookie))
+        })?;
         self.entries.get_mut(place)?.as_mut()
     }
 

@@ -18,8 +18,6 @@ use crate::pending::{self, Ask, List, Pending};
 use crate::sockaddr::{Family, Inet};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
-/// How long a forked child waits before it asks for its parent's connections.
-pub(crate) const GRACE_AFTER_FORK: Duration = Duration::from_millis(5);
 /// How long to leave an agent alone that has too many requests to take.
 const RETRY: Duration = Duration::from_millis(5);
 /// Enough for the helper itself; a program's thread-local storage comes on top.
@@ -35,7 +33,7 @@ pub(crate) fn ensure(list: &mut List) -> Result<()> {
     if list.wake.is_some() {
         return Ok(());
     }
-    let (ours, helpers) = sys::socket_pair()?;
+    let (ours, helpers) = sys::socket_pair(libc::SOCK_DGRAM)?;
     list.wake = Some((Kept::new(ours.raised())?, Kept::new(helpers.raised())?));
     // Signals are blocked here, because the list is locked, and the thread
     // inherits that.
@@ -130,6 +128,12 @@ impl Round {
     }
 
     fn plan_one(&mut self, job: &Job, pending: &mut Pending, now: Instant) {
+        if now >= pending.deadline {
+            self.failed.push((pending.cookie, Errno(libc::ETIMEDOUT)));
+            self.wake_at(now);
+            return;
+        }
+        self.wake_at(pending.deadline);
         if let Ask::Later(request, at) = &pending.ask {
             if *at > now {
                 self.wake_at(*at);
@@ -137,7 +141,7 @@ impl Round {
             }
             match Exchange::begin_without_waiting(job, request) {
                 Ok(exchange) => pending.ask = Ask::Sent(exchange.raised()),
-                Err(Errno(libc::EAGAIN)) if now < pending.deadline => {
+                Err(Errno(libc::EAGAIN)) => {
                     pending.ask = Ask::Later(*request, now + RETRY);
                     self.wake_at(now + RETRY);
                     return;
@@ -149,13 +153,7 @@ impl Round {
                 }
             }
         }
-        let Ask::Sent(exchange) = &pending.ask else { return };
-        if now >= pending.deadline {
-            self.failed.push((pending.cookie, Errno(libc::ETIMEDOUT)));
-            self.wake_at(now);
-            return;
-        }
-        self.wake_at(pending.deadline);
+        let (Ask::Sent(exchange) | Ask::Parent(exchange, _)) = &pending.ask else { return };
         self.fds.push(poll_entry(exchange.raw()));
         self.cookies.push(pending.cookie);
     }
@@ -193,25 +191,27 @@ fn poll_entry(fd: Fd) -> libc::pollfd {
 
 /// Reads the reply to one request and does what it says.
 fn collect(cookie: u64) {
-    let exchange = pending::with(|list| {
+    let ask = pending::with(|list| {
         let pending = list.items.iter_mut().find(|pending| pending.cookie == cookie)?;
-        match std::mem::replace(&mut pending.ask, Ask::Answered) {
-            Ask::Sent(exchange) => Some(exchange),
-            other @ (Ask::Later(..) | Ask::Answered) => {
-                pending.ask = other;
-                None
-            }
-        }
+        Some(std::mem::replace(&mut pending.ask, Ask::Answered))
     });
-    let Some(exchange) = exchange else { return };
-    match exchange.collect() {
-        Err(Errno(libc::EAGAIN | libc::EINTR)) => pending::with(|list| {
+    let put_back = |ask: Ask| {
+        pending::with(|list| {
             if let Some(pending) = list.items.iter_mut().find(|pending| pending.cookie == cookie) {
-                pending.ask = Ask::Sent(exchange);
+                pending.ask = ask;
             }
-        }),
-        Err(errno) => finish(cookie, Err(errno)),
-        Ok((reply, socket)) => finish(cookie, connected(reply, socket)),
+        });
+    };
+    let reply = match &ask {
+        Some(Ask::Sent(exchange) | Ask::Parent(exchange, _)) => exchange.collect(),
+        Some(Ask::Later(..) | Ask::Answered) | None => Err(Errno(libc::EAGAIN)),
+    };
+    match (reply, ask) {
+        (Ok((reply, socket)), _) => finish(cookie, connected(reply, socket)),
+        (Err(Errno(libc::EAGAIN | libc::EINTR)), Some(ask)) => put_back(ask),
+        // The parent has ended, or closed its socket.
+        (Err(_), Some(Ask::Parent(_, own))) => put_back(*own),
+        (Err(errno), _) => finish(cookie, Err(errno)),
     }
 }
 
@@ -239,6 +239,16 @@ fn finish(cookie: u64, outcome: Result<(Reply, OwnedFd)>) {
     pending::with(|list| {
         let Some(index) = list.items.iter().position(|pending| pending.cookie == cookie) else { return };
         let pending = list.items.swap_remove(index);
+        for heir in pending.heirs.iter().filter(|heir| heir.intact()) {
+            // One that ended meanwhile needs nothing.
+            let _ = match (&outcome, &replacement) {
+                (Ok(reply), Some(socket)) => {
+                    sys::send_with(heir.raw(), &reply.encode(), socket.raw()).map(drop)
+                }
+                (Ok(_), None) => Ok(()),
+                (Err(errno), _) => sys::send(heir.raw(), &Reply::error(errno.0).encode()).map(drop),
+            };
+        }
         if let Some(replacement) = replacement {
             exchange(&pending, &replacement, outcome);
         }

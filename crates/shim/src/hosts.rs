@@ -29,8 +29,11 @@ pub(crate) struct Hosts {
 impl Hosts {
     /// Indexes the nodes of the settings.
     pub(crate) fn new(hosts: Vec<settings::Host>) -> Self {
-        let mut out =
-            Self { all: Vec::with_capacity(hosts.len()), by_name: HashMap::new(), by_address: HashMap::new() };
+        let mut out = Self {
+            all: Vec::with_capacity(hosts.len()),
+            by_name: HashMap::new(),
+            by_address: HashMap::new(),
+        };
         for host in hosts {
             let full = host.name.to_string();
             let index = out.all.len();

@@ -308,7 +308,13 @@ unsafe fn configuration(job: &Job, fd: c_int, argument: *mut ifconf) -> c_int {
     if !buffer.is_null() {
         count = count.min(usize::try_from(answer.ifc_len).unwrap_or(0) / size_of::<ifreq>());
         // SAFETY: the program's buffer has room for `count` entries.
-        unsafe { std::ptr::copy_nonoverlapping(real.as_ptr().cast::<u8>(), buffer.cast(), count * size_of::<ifreq>()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                real.as_ptr().cast::<u8>(),
+                buffer.cast(),
+                count * size_of::<ifreq>(),
+            )
+        };
     }
     answer.ifc_len = c_int::try_from(count * size_of::<ifreq>()).unwrap_or(0);
     // SAFETY: the caller's promise.

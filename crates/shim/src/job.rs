@@ -42,17 +42,17 @@ pub(crate) fn job() -> Option<&'static Job> {
         // Two threads may come here at once; the second one's work is dropped.
         // Waiting would not do: a fork may have taken the first one away.
         let loaded = load().map_or(none, |job| Box::into_raw(Box::new(job)));
-        current = match JOB.compare_exchange(std::ptr::null_mut(), loaded, Ordering::AcqRel, Ordering::Acquire)
-        {
-            Ok(_) => loaded,
-            Err(earlier) => {
-                if loaded != none {
-                    // SAFETY: made above and published nowhere.
-                    drop(unsafe { Box::from_raw(loaded) });
+        current =
+            match JOB.compare_exchange(std::ptr::null_mut(), loaded, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => loaded,
+                Err(earlier) => {
+                    if loaded != none {
+                        // SAFETY: made above and published nowhere.
+                        drop(unsafe { Box::from_raw(loaded) });
+                    }
+                    earlier
                 }
-                earlier
-            }
-        };
+            };
     }
     if current == none {
         return None;

@@ -8,11 +8,11 @@
 //!
 //! | what the program does | what happens |
 //! |---|---|
-//! | connects to another node | [`connect`]: its agent connects, the socket takes the place of the program's |
-//! | connects without waiting | [`pending`], [`helper`]: its own socket stands in until then |
-//! | listens, accepts | [`listen`]: on loopback only; an agent's knock is exchanged for the connection |
-//! | asks who is there | [`ends`]: virtual addresses |
-//! | asks who it is | [`interfaces`], [`resolve`]: one interface, one address, the grid name |
+//! | connects to another node | `connect`: its agent connects, the socket takes the place of the program's |
+//! | connects without waiting | `pending`, `helper`: its own socket stands in until then |
+//! | listens, accepts | `listen`: on loopback only; an agent's knock is exchanged for the connection |
+//! | asks who is there | `ends`: virtual addresses |
+//! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
 //!
 //! A guest in somebody else's process: it prints nothing, ends nothing, keeps
 //! `errno`, never unwinds a panic into the program, holds no lock while it

@@ -38,12 +38,15 @@ impl<T> Lock<T> {
         result
     }
 
-    /// Takes the lock before a `fork`, so that the child gets a whole value.
-    pub(crate) fn before_fork(&self) {
+    /// Takes the lock before a `fork`, so that the child gets a whole value;
+    /// `action` comes last.
+    pub(crate) fn before_fork(&self, action: impl FnOnce(&mut T)) {
         let mask = block_signals();
         self.acquire();
         // SAFETY: this thread holds the mutex.
         unsafe { *self.forking_mask.get() = mask }
+        // SAFETY: as above.
+        action(unsafe { &mut *self.value.get() });
     }
 
     /// Lets go after a `fork`, in parent and child; `action` comes first.

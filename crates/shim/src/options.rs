@@ -8,11 +8,13 @@ use crate::sys::{self, Fd};
 use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options that say how the program wants its socket to behave.
-const BEHAVIOUR: [(c_int, c_int); 21] = [
+///
+/// Not `SO_REUSEADDR`: it says nothing of a connected socket, but one without
+/// it would keep an agent that is started anew from its port.
+const BEHAVIOUR: [(c_int, c_int); 20] = [
     (SOL_SOCKET, libc::SO_KEEPALIVE),
     (SOL_SOCKET, libc::SO_LINGER),
     (SOL_SOCKET, libc::SO_OOBINLINE),
-    (SOL_SOCKET, libc::SO_REUSEADDR),
     (SOL_SOCKET, libc::SO_RCVLOWAT),
     (SOL_SOCKET, libc::SO_RCVTIMEO),
     (SOL_SOCKET, libc::SO_SNDTIMEO),

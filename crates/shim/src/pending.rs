@@ -3,7 +3,7 @@
 //! The program's own socket stands in for the connection: it connects to the
 //! agent's black hole and really is in SYN_SENT, so that poll, select, epoll,
 //! read, write and a second connect say what they always say. A helper thread
-//! ([`helper`](crate::helper)) exchanges it for the real one.
+//! (`helper`) exchanges it for the real one.
 //!
 //! While any connect is pending, calls that change what a descriptor stands
 //! for wait for the helper's exchange to be whole ([`gate`]); while none is,
@@ -38,6 +38,10 @@ pub(crate) struct Pending {
     pub(crate) ask: Ask,
     /// When to give up.
     pub(crate) deadline: Instant,
+    /// Ways to forked processes that wait for the same connection.
+    pub(crate) heirs: Vec<Kept>,
+    /// The way to the process that is just being forked, both ends of it.
+    pub(crate) unborn: Option<(Kept, Kept)>,
 }
 
 /// Where a request stands.
@@ -48,6 +52,9 @@ pub(crate) enum Ask {
     Sent(Exchange),
     /// Answered; the helper is about to exchange the socket.
     Answered,
+    /// A parent process waits for the same connection and will pass it on. If
+    /// it ends first, this process goes on from where it was.
+    Parent(Exchange, Box<Ask>),
 }
 
 /// All connects under way, and what wakes the helper.
@@ -109,7 +116,11 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
             Err(Errno(libc::EINPROGRESS)) => {}
             Err(
                 errno @ Errno(
-                    libc::EALREADY | libc::EISCONN | libc::ECONNREFUSED | libc::ECONNABORTED | libc::ETIMEDOUT,
+                    libc::EALREADY
+                    | libc::EISCONN
+                    | libc::ECONNREFUSED
+                    | libc::ECONNABORTED
+                    | libc::ETIMEDOUT,
                 ),
             ) => return Ok(Started::Kernel(errno)),
             Ok(_) | Err(_) => return Ok(Started::Refused),
@@ -130,8 +141,16 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
                 }
             },
         };
-        let deadline = now + CONNECT_DEADLINE;
-        list.items.push(Pending { cookie, identity, family: inet.family, source_port, ask, deadline });
+        list.items.push(Pending {
+            cookie,
+            identity,
+            family: inet.family,
+            source_port,
+            ask,
+            deadline: now + CONNECT_DEADLINE,
+            heirs: Vec::new(),
+            unborn: None,
+        });
         helper::wake(list);
         Ok(Started::Pending)
     })
@@ -193,27 +212,28 @@ pub(crate) fn changes_descriptor(command: c_int) -> bool {
 /// to use (dup2).
 pub(crate) fn make_way(fd: Fd) {
     with(|list| {
-        let exchanges = list.items.iter_mut().filter_map(|pending| match &mut pending.ask {
-            Ask::Sent(exchange) => Some(exchange.kept_mut()),
-            Ask::Later(..) | Ask::Answered => None,
-        });
-        let wakes = list.wake.iter_mut().flat_map(|(ours, helpers)| [ours, helpers]);
-        if let Some(kept) = exchanges.chain(wakes).find(|kept| kept.raw() == fd) {
-            kept.relocate();
+        let ours = list.kept().find(|kept| kept.raw() == fd).map(Kept::relocate);
+        if ours.is_some() {
+            helper::wake(list);
         }
-        helper::wake(list);
     });
 }
 
 impl List {
-    /// Whether a number is one of the shim's own.
-    fn owns(&self, fd: Fd) -> bool {
-        let wakes = self.wake.iter().flat_map(|(ours, helpers)| [ours.raw(), helpers.raw()]);
-        let exchanges = self.items.iter().filter_map(|pending| match &pending.ask {
-            Ask::Sent(exchange) => Some(exchange.raw()),
-            Ask::Later(..) | Ask::Answered => None,
+    /// All descriptors of the shim's own.
+    fn kept(&mut self) -> impl Iterator<Item = &mut Kept> {
+        let wakes = self.wake.iter_mut().flat_map(|(ours, helpers)| [ours, helpers]);
+        let others = self.items.iter_mut().flat_map(|pending| {
+            let mut exchanges = Vec::new();
+            pending.ask.kept(&mut exchanges);
+            exchanges.into_iter().chain(pending.heirs.iter_mut())
         });
-        wakes.chain(exchanges).any(|own| own == fd)
+        wakes.chain(others)
+    }
+
+    /// Whether a number is one of the shim's own.
+    fn owns(&mut self, fd: Fd) -> bool {
+        self.kept().any(|kept| kept.raw() == fd)
     }
 
     /// Takes note that a number stopped standing for the socket of a cookie:
@@ -232,32 +252,56 @@ impl List {
     }
 }
 
-/// Keeps the list whole over a fork.
+impl Ask {
+    fn kept<'a>(&'a mut self, out: &mut Vec<&'a mut Kept>) {
+        match self {
+            Self::Sent(exchange) => out.push(exchange.kept_mut()),
+            Self::Parent(exchange, own) => {
+                out.push(exchange.kept_mut());
+                own.kept(out);
+            }
+            Self::Later(..) | Self::Answered => {}
+        }
+    }
+}
+
+/// Keeps the list whole over a fork, and lays the ways on which the child gets
+/// its connections: the agent hands each over once, to the parent.
 pub(crate) fn before_fork() {
-    LIST.before_fork();
+    LIST.before_fork(|list| {
+        for pending in &mut list.items {
+            pending.unborn = sys::socket_pair(libc::SOCK_STREAM)
+                .and_then(|(ours, childs)| Ok((Kept::new(ours.raised())?, Kept::new(childs.raised())?)))
+                .ok();
+        }
+    });
 }
 
 /// Lets go of the list in the parent.
 pub(crate) fn after_fork_in_parent() {
-    LIST.after_fork(|_| {});
+    LIST.after_fork(|list| {
+        for pending in &mut list.items {
+            pending.heirs.extend(pending.unborn.take().map(|(ours, _)| ours));
+        }
+    });
 }
 
-/// In the child there is no helper, and the requests are the parent's: asks
-/// for the same connections again.
+/// In the child there is no helper, and the parent is to pass on what it gets.
 pub(crate) fn after_fork_in_child() {
     LIST.after_fork(|list| {
         if list.items.is_empty() {
             return;
         }
         list.wake = None;
-        // Most children exec at once, and asking would be for nothing.
-        let soon = sys::now() + helper::GRACE_AFTER_FORK;
         for pending in &mut list.items {
-            let cookie = pending.cookie;
-            // Replacing the exchange closes the child's copy of its
-            // descriptor; the parent's keeps the request alive.
-            pending.ask = Ask::Later(Request::Join { cookie }, soon);
+            // These lead to the child's siblings.
+            pending.heirs.clear();
+            if let Some((_, childs)) = pending.unborn.take() {
+                let own = std::mem::replace(&mut pending.ask, Ask::Answered);
+                pending.ask = Ask::Parent(Exchange::by_proxy(childs), Box::new(own));
+            }
         }
+        // What can't be waited for ends as the kernel ends it, in ETIMEDOUT.
         if helper::ensure(list).is_err() {
             list.items.clear();
         }

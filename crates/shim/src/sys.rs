@@ -121,9 +121,7 @@ pub(crate) fn peer_name(fd: Fd) -> Result<Storage> {
 pub(crate) fn get_option(fd: Fd, level: c_int, name: c_int, value: &mut [u8]) -> Result<usize> {
     let mut len = libc::socklen_t::try_from(value.len()).unwrap_or(0);
     // SAFETY: `value` is writable for `len` bytes.
-    check(unsafe {
-        libc::syscall(libc::SYS_getsockopt, fd, level, name, value.as_mut_ptr(), &raw mut len)
-    })?;
+    check(unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, value.as_mut_ptr(), &raw mut len) })?;
     Ok((len as usize).min(value.len()))
 }
 
@@ -227,10 +225,10 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Option<std::time::Duration
     })
 }
 
-/// socketpair(2): two datagram sockets that don't block.
-pub(crate) fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+/// socketpair(2): two Unix sockets that don't block.
+pub(crate) fn socket_pair(kind: c_int) -> Result<(OwnedFd, OwnedFd)> {
     let mut fds: [Fd; 2] = [-1; 2];
-    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: `fds` has room for two descriptors.
     check(unsafe { libc::syscall(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
     Ok((OwnedFd(fds[0]), OwnedFd(fds[1])))
@@ -261,13 +259,7 @@ pub(crate) fn read(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
 pub(crate) fn readlink<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
     // SAFETY: `path` is a C string and `buffer` writable for its length.
     let len = check(unsafe {
-        libc::syscall(
-            libc::SYS_readlinkat,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            buffer.as_mut_ptr(),
-            buffer.len(),
-        )
+        libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, path.as_ptr(), buffer.as_mut_ptr(), buffer.len())
     })?;
     Ok(buffer.get(..usize::try_from(len).unwrap_or(0)).unwrap_or_default())
 }
@@ -294,19 +286,27 @@ pub(crate) fn send(fd: Fd, bytes: &[u8]) -> Result<usize> {
     }
 }
 
-/// recvmsg(2) of a whole message with at most one descriptor.
-pub(crate) fn receive(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
-    const CONTROL: usize = 32;
-    #[repr(align(8))]
-    struct Control([u8; CONTROL]);
-    let mut control = Control([0; CONTROL]);
-    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+/// Room for a control message with one descriptor, and its alignment.
+#[repr(align(8))]
+struct Control([u8; 32]);
+
+/// A msghdr for one buffer and one control message; it holds pointers to all
+/// three arguments.
+fn message_header(part: &mut libc::iovec, control: &mut Control, control_len: usize) -> libc::msghdr {
     // SAFETY: all-zero is a valid msghdr.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut part;
+    message.msg_iov = part;
     message.msg_iovlen = 1;
     message.msg_control = control.0.as_mut_ptr().cast();
-    message.msg_controllen = CONTROL as _;
+    message.msg_controllen = control_len as _;
+    message
+}
+
+/// recvmsg(2) of a whole message with at most one descriptor.
+pub(crate) fn receive(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
+    let mut control = Control([0; 32]);
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let mut message = message_header(&mut part, &mut control, size_of::<Control>());
     // SAFETY: all buffers that `message` names live through the call.
     let len = check(unsafe {
         libc::syscall(
@@ -329,6 +329,31 @@ pub(crate) fn receive(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd
         }
     }
     Ok((usize::try_from(len).unwrap_or(0), passed))
+}
+
+/// sendmsg(2) of a whole message with one descriptor.
+pub(crate) fn send_with(fd: Fd, bytes: &[u8], passed: Fd) -> Result<c_int> {
+    const FD_LEN: u32 = size_of::<Fd>() as u32;
+    let mut control = Control([0; 32]);
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: plain arithmetic.
+    let control_len = unsafe { libc::CMSG_SPACE(FD_LEN) } as usize;
+    let message = message_header(&mut part, &mut control, control_len);
+    // SAFETY: `message` names a control buffer with room for one header.
+    let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
+    if header.is_null() {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: not null, so there is room for a header within `control`.
+    let cmsg = unsafe { &mut *header };
+    cmsg.cmsg_level = libc::SOL_SOCKET;
+    cmsg.cmsg_type = libc::SCM_RIGHTS;
+    // SAFETY: plain arithmetic.
+    cmsg.cmsg_len = unsafe { libc::CMSG_LEN(FD_LEN) } as _;
+    // SAFETY: the control buffer has room for the header and one descriptor.
+    unsafe { libc::CMSG_DATA(header).cast::<Fd>().write_unaligned(passed) };
+    // SAFETY: all buffers that `message` names live through the call.
+    check(unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL) })
 }
 
 /// The machine's own host name, whatever the shim tells the program.

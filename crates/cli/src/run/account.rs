@@ -29,15 +29,17 @@ pub struct Account {
     pub processes_killed: u32,
     /// How sites were joined, pairs of nodes of one site left out.
     pub pairs: Vec<Pair>,
+    /// How nodes of different sites were joined, one by one.
+    pub node_pairs: Vec<Pair>,
     /// Connections within sites.
     pub connections_within_sites: u64,
 }
 
-/// How the nodes of two sites were joined, one way of it.
+/// How two sites, or two nodes, were joined, one way of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pair {
-    /// The sites, in alphabetical order.
-    pub sites: [String; 2],
+    /// Their names, in alphabetical order.
+    pub ends: [String; 2],
     /// The dial's name.
     pub dial: String,
     /// The route's name.
@@ -52,7 +54,7 @@ pub struct Pair {
     pub setup_mean_us: u64,
     /// Longest time to set one up.
     pub setup_max_us: u64,
-    /// Bytes from the first site to the second and back; none where the
+    /// Bytes from the first to the second and back; none where the
     /// kernel alone carried them.
     pub bytes: Option<[u64; 2]>,
 }
@@ -81,39 +83,8 @@ impl Account {
     pub fn new(outcome: &Outcome<'_>, joined: &[Joined]) -> Self {
         let working: Vec<_> = outcome.nodes.iter().filter(|node| node.slots > 0).collect();
         let sites: BTreeSet<_> = working.iter().map(|node| site(&node.name).to_owned()).collect();
-        let mut totals: BTreeMap<_, Totals> = BTreeMap::new();
-        let mut within = 0;
-        for entry in joined {
-            let (from, to) = (site(&entry.initiator), site(&entry.acceptor));
-            if from == to {
-                within += entry.connections;
-                continue;
-            }
-            let forward = from < to;
-            let ends = if forward { [from, to] } else { [to, from] };
-            let key = (ends, entry.dial, entry.relay.as_str(), entry.encrypted);
-            let total = totals.entry(key).or_default();
-            total.connections += entry.connections;
-            total.setup_total_us += entry.setup_total_us;
-            total.setup_max_us = total.setup_max_us.max(entry.setup_max_us);
-            total.unknown |= !entry.bytes_known;
-            total.bytes[usize::from(!forward)] += entry.bytes_sent;
-            total.bytes[usize::from(forward)] += entry.bytes_received;
-        }
-        let pairs = totals
-            .into_iter()
-            .map(|((sites, dial, relay, encrypted), total)| Pair {
-                sites: sites.map(str::to_owned),
-                dial: dial_name(dial),
-                route: "end-to-end".to_owned(),
-                relay: (!relay.is_empty()).then(|| relay.to_owned()),
-                encrypted,
-                connections: total.connections,
-                setup_mean_us: total.setup_total_us / total.connections.max(1),
-                setup_max_us: total.setup_max_us,
-                bytes: (!total.unknown).then_some(total.bytes),
-            })
-            .collect();
+        let (within, between): (Vec<_>, Vec<_>) =
+            joined.iter().partition(|entry| site(&entry.initiator) == site(&entry.acceptor));
         Self {
             job: outcome.job.clone(),
             status: outcome.status,
@@ -123,13 +94,14 @@ impl Account {
             nodes: working.len(),
             sites: sites.into_iter().collect(),
             processes_killed: outcome.processes_killed,
-            pairs,
-            connections_within_sites: within,
+            pairs: pairs(&between, site),
+            node_pairs: pairs(&between, |name| name),
+            connections_within_sites: within.iter().map(|entry| entry.connections).sum(),
         }
     }
 
-    /// The account for people.
-    pub fn text(&self) -> String {
+    /// The account for people; `verbose` with every pair of nodes.
+    pub fn text(&self, verbose: bool) -> String {
         let ranks = self.ranks.map_or_else(String::new, |ranks| format!("{} on ", count(ranks, "rank")));
         let wired = match self.wire_up_seconds {
             Some(seconds) => format!(", wired up in {seconds:.1} s"),
@@ -142,30 +114,9 @@ impl Account {
             self.status,
             self.seconds
         );
-        if !self.pairs.is_empty() {
-            let mut table = Table::new();
-            table.load_preset(NOTHING);
-            table.set_header(["sites", "joined by", "connections", "set-up mean / max", "bytes → / ←"]);
-            for pair in &self.pairs {
-                table.add_row([
-                    pair.sites.join(" – "),
-                    pair.way(),
-                    pair.connections.to_string(),
-                    format!("{} / {}", millis(pair.setup_mean_us), millis(pair.setup_max_us)),
-                    pair.bytes.map_or_else(
-                        || "not counted (raw socket)".to_owned(),
-                        |[there, back]| format!("{} / {}", bytes(there), bytes(back)),
-                    ),
-                ]);
-            }
-            for index in 2..5 {
-                if let Some(column) = table.column_mut(index) {
-                    column.set_cell_alignment(CellAlignment::Right);
-                }
-            }
-            for line in table.lines() {
-                text.push_str(&format!("  {}\n", line.trim_end()));
-            }
+        text.push_str(&table("sites", &self.pairs));
+        if verbose {
+            text.push_str(&table("nodes", &self.node_pairs));
         }
         if self.connections_within_sites > 0 {
             text.push_str(&format!(
@@ -190,6 +141,65 @@ impl Pair {
         let secrecy = if self.encrypted { "encrypted" } else { "raw, trusted" };
         format!("{}{relay}, {}, {secrecy}", self.dial, self.route)
     }
+}
+
+/// Adds up by what `name` makes of the ends' grid names.
+fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
+    let mut totals: BTreeMap<_, Totals> = BTreeMap::new();
+    for entry in joined {
+        let (from, to) = (name(&entry.initiator), name(&entry.acceptor));
+        let forward = from < to;
+        let ends = if forward { [from, to] } else { [to, from] };
+        let total = totals.entry((ends, entry.dial, entry.relay.as_str(), entry.encrypted)).or_default();
+        total.connections += entry.connections;
+        total.setup_total_us += entry.setup_total_us;
+        total.setup_max_us = total.setup_max_us.max(entry.setup_max_us);
+        total.unknown |= !entry.bytes_known;
+        total.bytes[usize::from(!forward)] += entry.bytes_sent;
+        total.bytes[usize::from(forward)] += entry.bytes_received;
+    }
+    totals
+        .into_iter()
+        .map(|((ends, dial, relay, encrypted), total)| Pair {
+            ends: ends.map(str::to_owned),
+            dial: dial_name(dial),
+            route: "end-to-end".to_owned(),
+            relay: (!relay.is_empty()).then(|| relay.to_owned()),
+            encrypted,
+            connections: total.connections,
+            setup_mean_us: total.setup_total_us / total.connections.max(1),
+            setup_max_us: total.setup_max_us,
+            bytes: (!total.unknown).then_some(total.bytes),
+        })
+        .collect()
+}
+
+/// A table of pairs, indented; nothing without any.
+fn table(what: &str, pairs: &[Pair]) -> String {
+    if pairs.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    table.set_header([what, "joined by", "connections", "set-up mean / max", "bytes → / ←"]);
+    for pair in pairs {
+        table.add_row([
+            pair.ends.join(" – "),
+            pair.way(),
+            pair.connections.to_string(),
+            format!("{} / {}", millis(pair.setup_mean_us), millis(pair.setup_max_us)),
+            pair.bytes.map_or_else(
+                || "not counted (raw socket)".to_owned(),
+                |[there, back]| format!("{} / {}", bytes(there), bytes(back)),
+            ),
+        ]);
+    }
+    for index in 2..5 {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| format!(" {}\n", line.trim_end())).collect()
 }
 
 #[derive(Default)]
@@ -281,18 +291,19 @@ mod tests {
         assert_eq!(account.pairs.len(), 1);
         assert_eq!(account.pairs[0].bytes, Some([4_001_000, 7]));
         assert_eq!(account.connections_within_sites, 1);
-        let text = account.text();
+        assert_eq!(account.node_pairs.len(), 2);
+        let text = account.text(false);
         let first =
             "isthmus: 4 ranks on 2 nodes at 2 sites, wired up in 1.3 s; ended with status 0 after 4.2 s\n";
         assert!(text.starts_with(first), "{text}");
-        assert!(account.text().contains("relay r1, end-to-end, encrypted"), "{}", account.text());
-        assert!(account.text().contains("4.0 MB / 7 B"), "{}", account.text());
+        assert!(account.text(false).contains("relay r1, end-to-end, encrypted"), "{}", account.text(false));
+        assert!(account.text(false).contains("4.0 MB / 7 B"), "{}", account.text(false));
     }
 
     #[test]
     fn what_the_kernel_carried_is_not_counted() {
         let raw = Joined { bytes_known: false, encrypted: false, ..joined("n1.alpha", "n1.beta", 0, 0) };
-        assert!(account(&[raw]).text().contains("not counted"));
+        assert!(account(&[raw]).text(true).contains("not counted"));
     }
 
     #[test]

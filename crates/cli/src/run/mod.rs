@@ -51,6 +51,10 @@ pub struct RunArgs {
     /// Say nothing but errors.
     #[arg(long, short)]
     quiet: bool,
+    /// Tell at the end how each pair of nodes was joined, not only each pair of
+    /// sites.
+    #[arg(long, short, conflicts_with = "quiet")]
+    verbose: bool,
     /// Write the account of the job to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -167,7 +171,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     };
     let account = Account::new(&outcome, &reply.joined);
     if !args.quiet {
-        eprint!("{}", account.text());
+        eprint!("{}", account.text(args.verbose));
     }
     if let Some(file) = &args.report {
         let json = serde_json::to_string_pretty(&account).context("cannot write the account")?;

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use comfy_table::Table;
 use serde::Serialize;
 
+use super::output;
 use crate::emulator::control;
 use crate::emulator::statistics::{DirectionReport, Report};
-use crate::grid::Grid;
+use crate::grid::{Grid, Role};
 use crate::state::{LabDirectory, Record};
 
 /// What `--json` prints.
@@ -18,6 +19,15 @@ struct Status<'a> {
     machines: Vec<MachineStatus<'a>>,
     grid: &'a Grid,
     emulator: Option<EmulatorStatus>,
+    services: Vec<ServiceStatus<'a>>,
+}
+
+#[derive(Serialize)]
+struct ServiceStatus<'a> {
+    role: Role,
+    machine: &'a str,
+    pid: i32,
+    alive: bool,
 }
 
 #[derive(Serialize)]
@@ -41,11 +51,12 @@ pub(super) fn status(lab: Option<&str>, json: bool) -> anyhow::Result<ExitCode> 
     let (directory, record) = LabDirectory::find(lab)?;
     let status = gather(&directory, &record);
     if json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        output::print(serde_json::to_string_pretty(&status)? + "\n")?;
     } else {
-        print(&status);
+        output::print(text(&status))?;
     }
     let whole = status.machines.iter().all(|machine| machine.alive)
+        && status.services.iter().all(|service| service.alive)
         && status.emulator.as_ref().is_none_or(|emulator| emulator.report.is_some());
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -59,6 +70,12 @@ fn gather<'a>(directory: &'a LabDirectory, record: &'a Record) -> Status<'a> {
         pid: machine.init.pid,
         alive: machine.init.is_alive(),
     });
+    let services = record.services.iter().map(|service| ServiceStatus {
+        role: service.role,
+        machine: &service.machine,
+        pid: service.process.pid,
+        alive: service.process.is_alive(),
+    });
     let emulator = record.emulator.map(|process| EmulatorStatus {
         pid: process.pid,
         alive: process.is_alive(),
@@ -70,29 +87,42 @@ fn gather<'a>(directory: &'a LabDirectory, record: &'a Record) -> Status<'a> {
         machines: machines.collect(),
         grid: &record.grid,
         emulator,
+        services: services.collect(),
     }
 }
 
-fn print(status: &Status<'_>) {
-    println!("lab {} (keeper {})", status.lab, status.keeper_pid);
-    let mut machines = table(&["machine", "host name", "address", "process"]);
+fn text(status: &Status<'_>) -> String {
+    let mut machines = table(&["machine", "host name", "address", "process", "services"]);
     for machine in &status.machines {
         let process = if machine.alive { machine.pid.to_string() } else { "dead".to_owned() };
-        machines.add_row([machine.name, machine.host_name, &machine.address.to_string(), &process]);
+        let services = status.services.iter().filter(|service| service.machine == machine.name);
+        let services = services.map(|service| match service.alive {
+            true => service.role.command().to_owned(),
+            false => format!("{} (DEAD)", service.role.command()),
+        });
+        let services = services.collect::<Vec<_>>().join(", ");
+        machines.add_row([
+            machine.name,
+            machine.host_name,
+            &machine.address.to_string(),
+            &process,
+            &services,
+        ]);
     }
-    println!("{machines}");
-    match &status.emulator {
-        None => {}
-        Some(EmulatorStatus { report: Some(report), .. }) => print_links(status.grid, report),
+    let links = match &status.emulator {
+        None => String::new(),
+        Some(EmulatorStatus { report: Some(report), .. }) => links(status.grid, report),
         Some(EmulatorStatus { pid, alive, report: None }) => {
             let what = if *alive { "doesn't answer" } else { "is dead" };
-            println!("the emulator (process {pid}) {what}: links with delay or rate carry nothing");
+            format!("the emulator (process {pid}) {what}: links with delay or rate carry nothing\n")
         }
-    }
+    };
+    format!("lab {} (keeper {})\n{machines}\n{links}", status.lab, status.keeper_pid)
 }
 
-fn print_links(grid: &Grid, report: &Report) {
-    let mut links = table(&["link", "shape", "direction", "packets", "MB", "dropped", "late µs p50 / p99 / max"]);
+fn links(grid: &Grid, report: &Report) -> String {
+    let mut links =
+        table(&["link", "shape", "direction", "packets", "MB", "dropped", "late µs p50 / p99 / max"]);
     for link in &report.links {
         let hosts = grid.hosts.iter().map(|host| (&host.name, &host.link));
         let mut shapes = hosts.chain(grid.sites.iter().map(|site| (&site.name, &site.link)));
@@ -102,13 +132,14 @@ fn print_links(grid: &Grid, report: &Report) {
             None => shape.delay.to_string(),
         });
         for (direction, carried) in [("up", &link.up), ("down", &link.down)] {
-            let (name, shape) = if direction == "up" { (link.name.as_str(), shape.as_str()) } else { ("", "") };
+            let (name, shape) =
+                if direction == "up" { (link.name.as_str(), shape.as_str()) } else { ("", "") };
             links.add_row([name, shape, direction].map(str::to_owned).into_iter().chain(figures(carried)));
         }
     }
-    println!("{links}");
     let share = report.processor_seconds / report.running_seconds.max(1e-9) * 100.0;
-    println!("emulator: {:.1} s of processor time, {share:.1} % of one since the start", report.processor_seconds);
+    let used = report.processor_seconds;
+    format!("{links}\nemulator: {used:.1} s of processor time, {share:.1} % of one since the start\n")
 }
 
 fn figures(carried: &DirectionReport) -> [String; 4] {

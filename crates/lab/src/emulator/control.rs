@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use nix::sys::socket::sockopt::{ReceiveTimeout, SendTimeout};
 use nix::sys::socket::{
-    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, recv, send,
-    setsockopt, socket,
+    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, connect, listen, recv,
+    send, setsockopt, socket,
 };
 use nix::sys::time::TimeVal;
 use serde::{Deserialize, Serialize};

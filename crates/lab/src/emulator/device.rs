@@ -24,7 +24,9 @@ pub enum DeviceError {
         source: nix::Error,
     },
     /// No TUN in this kernel, or not for this user.
-    #[error("cannot open /dev/net/tun: {0}; links with delay or rate need the kernel's TUN driver and the right to use it")]
+    #[error(
+        "cannot open /dev/net/tun: {0}; links with delay or rate need the kernel's TUN driver and the right to use it"
+    )]
     Open(io::Error),
     /// The kernel refused the device.
     #[error("cannot create TUN interface {name:?} ({step}): {source}")]
@@ -53,7 +55,11 @@ const IFF_VNET_HDR: libc::c_short = 0x4000;
 /// TUN_F_CSUM, TUN_F_TSO4 and TUN_F_TSO6.
 const OFFLOADS: libc::c_int = 0x01 | 0x02 | 0x04;
 
-nix::ioctl_write_ptr_bad!(tun_set_interface, nix::request_code_write!(b'T', 202, size_of::<libc::c_int>()), libc::ifreq);
+nix::ioctl_write_ptr_bad!(
+    tun_set_interface,
+    nix::request_code_write!(b'T', 202, size_of::<libc::c_int>()),
+    libc::ifreq
+);
 nix::ioctl_write_int_bad!(tun_set_offload, nix::request_code_write!(b'T', 208, size_of::<libc::c_uint>()));
 
 impl Device {

@@ -65,7 +65,8 @@ fn super_packet(frame: &[u8]) -> Option<SuperPacket> {
         GSO_TCP6 => IpVersion::V6,
         _ => return None,
     };
-    let little_endian = |at: usize| Some(usize::from(u16::from_le_bytes([*frame.get(at)?, *frame.get(at + 1)?])));
+    let little_endian =
+        |at: usize| Some(usize::from(u16::from_le_bytes([*frame.get(at)?, *frame.get(at + 1)?])));
     let segment_payload = little_endian(4)?;
     // Where the checksum starts is where the TCP header does.
     let ip_header = little_endian(6)?;

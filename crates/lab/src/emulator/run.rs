@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -13,12 +13,9 @@ use super::control::{Conversation, Listener};
 use super::device::Device;
 use super::link::Direction;
 use super::packet;
+use super::punctual::Punctual;
 use super::statistics::{DirectionReport, Lateness, LinkReport, Report};
 use crate::grid::LinkShape;
-
-/// How long before a packet is due the loop stops sleeping and looks at the
-/// clock instead: a wake-up comes tens of microseconds late.
-const SPIN: Duration = Duration::from_micros(60);
 
 /// How many packets are read from one device before the others have their
 /// turn and due ones leave.
@@ -41,6 +38,7 @@ pub struct Emulator {
     links: Vec<Link>,
     control: Listener,
     conversations: Vec<Conversation>,
+    punctual: Punctual,
     started: Instant,
 }
 
@@ -64,7 +62,9 @@ struct End {
 impl Emulator {
     /// An emulator without links that answers at `control`.
     pub fn new(control: Listener) -> Self {
-        Self { links: Vec::new(), control, conversations: Vec::new(), started: Instant::now() }
+        let started = Instant::now();
+        let punctual = Punctual::new(started);
+        Self { links: Vec::new(), control, conversations: Vec::new(), punctual, started }
     }
 
     /// Adds a link between two devices, that of a host or site and that of
@@ -109,11 +109,18 @@ impl Emulator {
         waited.extend(self.links.iter().flat_map(|link| &link.ends).map(|end| end.device.as_fd()));
         waited.push(self.control.as_fd());
         waited.extend(self.conversations.iter().map(AsFd::as_fd));
-        let mut polled: Vec<PollFd<'_>> = waited.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-        let timeout = next_due.map(|due| {
-            let sleep = due.saturating_duration_since(Instant::now()).saturating_sub(SPIN);
-            TimeSpec::nanoseconds(sleep.as_nanos().min(i64::MAX as u128) as i64)
-        });
+        let mut polled: Vec<PollFd<'_>> =
+            waited.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        let timeout = match next_due {
+            Some(due) => {
+                let sleep = self.punctual.sleep(due, Instant::now());
+                Some(TimeSpec::nanoseconds(sleep.as_nanos().min(i64::MAX as u128) as i64))
+            }
+            None => {
+                self.punctual.rest();
+                None
+            }
+        };
         match ppoll(&mut polled, timeout, None) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(EmulatorError::Wait(error)),

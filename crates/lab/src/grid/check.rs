@@ -40,7 +40,10 @@ pub(super) fn check(file: GridFile, default_name: &str) -> Result<Grid, Fault> {
         Some(name) => label(name, "the lab's name")?,
         None => default_name
             .parse::<Label>()
-            .map_err(|error| Fault { at: 0, message: format!("the file's name gives the lab no name ({error}); add name = \"…\"") })?
+            .map_err(|error| Fault {
+                at: 0,
+                message: format!("the file's name gives the lab no name ({error}); add name = \"…\""),
+            })?
             .to_string(),
     };
     let mut wan = WanAddresses::new(&file)?;
@@ -58,13 +61,14 @@ pub(super) fn check(file: GridFile, default_name: &str) -> Result<Grid, Fault> {
     }
     check_routed_subnets(&file)?;
     check_roles(&file)?;
+    let trusted = check_trusted(&file)?;
     for path in &file.share {
         if !path.get_ref().is_absolute() {
             return fault(path, "a shared directory must be an absolute path");
         }
     }
     let share = file.share.into_iter().map(Spanned::into_inner).collect();
-    Ok(Grid { name, wan: wan_table, hosts, sites, share })
+    Ok(Grid { name, wan: wan_table, hosts, sites, share, trusted })
 }
 
 fn label(name: &Spanned<String>, what: &str) -> Result<String, Fault> {
@@ -84,8 +88,13 @@ fn free_label(name: &Spanned<String>, what: &str) -> Result<String, Fault> {
 
 fn host_name(given: Option<&Spanned<String>>, default: &str) -> Result<String, Fault> {
     let Some(name) = given else { return Ok(default.to_owned()) };
-    let valid = name.get_ref().len() <= 63 && name.get_ref().split('.').all(|part| part.parse::<Label>().is_ok());
-    if valid { Ok(name.get_ref().clone()) } else { fault(name, format!("{:?} is not a host name", name.get_ref())) }
+    let valid =
+        name.get_ref().len() <= 63 && name.get_ref().split('.').all(|part| part.parse::<Label>().is_ok());
+    if valid {
+        Ok(name.get_ref().clone())
+    } else {
+        fault(name, format!("{:?} is not a host name", name.get_ref()))
+    }
 }
 
 fn check_host(table: &HostTable, wan: &mut WanAddresses) -> Result<Host, Fault> {
@@ -103,7 +112,10 @@ fn check_site(table: &SiteTable, wan: &mut WanAddresses) -> Result<Site, Fault> 
     let name = free_label(&table.name, "site")?;
     let subnet = *table.subnet.get_ref();
     let Some(router) = first_address(subnet) else {
-        return fault(&table.subnet, format!("subnet {subnet} has no room for a router and a node: use /30 or larger"));
+        return fault(
+            &table.subnet,
+            format!("subnet {subnet} has no room for a router and a node: use /30 or larger"),
+        );
     };
     if subnet.addr() != subnet.network() {
         return fault(&table.subnet, format!("subnet {subnet} has host bits set: write {}", subnet.trunc()));
@@ -145,7 +157,10 @@ fn check_nodes(table: &SiteTable, site: &str, subnet: Ipv4Net, router: Ipv4Addr)
         if let Some(slots) = &node.slots
             && *slots.get_ref() == 0
         {
-            return fault(slots, "slots must be at least 1; leave the agent role out for a node without ranks");
+            return fault(
+                slots,
+                "slots must be at least 1; leave the agent role out for a node without ranks",
+            );
         }
         Ok(Node {
             host_name: host_name(node.host_name.as_ref(), &name)?,
@@ -231,7 +246,10 @@ impl WanAddresses {
             return fault(&file.wan.subnet, format!("subnet {subnet} has no room: use /30 or larger"));
         };
         if subnet.addr() != subnet.network() {
-            return fault(&file.wan.subnet, format!("subnet {subnet} has host bits set: write {}", subnet.trunc()));
+            return fault(
+                &file.wan.subnet,
+                format!("subnet {subnet} has host bits set: write {}", subnet.trunc()),
+            );
         }
         let mut taken = BTreeMap::from([(router, "the wide area's router".to_owned())]);
         for host in &file.hosts {
@@ -246,7 +264,8 @@ impl WanAddresses {
         }
         // Never more than the file can ask for: a /8 has 16 million addresses.
         let wanted = file.hosts.len() + file.sites.len();
-        let free: Vec<_> = subnet.hosts().filter(|address| !taken.contains_key(address)).take(wanted).collect();
+        let free: Vec<_> =
+            subnet.hosts().filter(|address| !taken.contains_key(address)).take(wanted).collect();
         Ok(Self { router, free: free.into_iter() })
     }
 
@@ -293,6 +312,18 @@ fn check_routed_subnets(file: &GridFile) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Pairs that trust each other must be sites.
+fn check_trusted(file: &GridFile) -> Result<Vec<[String; 2]>, Fault> {
+    let site = |name: &Spanned<String>| {
+        let found = file.sites.iter().find(|site| site.name.get_ref().eq_ignore_ascii_case(name.get_ref()));
+        match found {
+            Some(site) => Ok(site.name.get_ref().to_ascii_lowercase()),
+            None => fault(name, format!("{:?} is no site of this grid", name.get_ref())),
+        }
+    };
+    file.trusted.iter().map(|[a, b]| Ok([site(a)?, site(b)?])).collect()
+}
+
 /// Every service must find the ones it depends on.
 fn check_roles(file: &GridFile) -> Result<(), Fault> {
     let mut brokers = Vec::new();
@@ -314,7 +345,10 @@ fn check_roles(file: &GridFile) -> Result<(), Fault> {
         for role in site.nodes.iter().flat_map(|node| &node.roles) {
             match role.get_ref() {
                 Role::Broker | Role::Relay if site.kind != SiteKind::Open => {
-                    return fault(role, "a broker or relay must be reachable: put it on a [[host]] or at an open site");
+                    return fault(
+                        role,
+                        "a broker or relay must be reachable: put it on a [[host]] or at an open site",
+                    );
                 }
                 Role::Broker => brokers.push(role),
                 Role::Relay => dependent = dependent.or(Some(role)),
@@ -329,7 +363,10 @@ fn check_roles(file: &GridFile) -> Result<(), Fault> {
             }
         }
         if let (Some(agent), 0) = (agents.first(), gateways) {
-            return fault(agent, format!("site {:?} has agents but no node with the gateway role", site.name.get_ref()));
+            return fault(
+                agent,
+                format!("site {:?} has agents but no node with the gateway role", site.name.get_ref()),
+            );
         }
     }
     match (brokers.as_slice(), dependent) {

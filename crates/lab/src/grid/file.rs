@@ -24,6 +24,8 @@ pub(super) struct GridFile {
     pub sites: Vec<SiteTable>,
     #[serde(default)]
     pub share: Vec<Spanned<PathBuf>>,
+    #[serde(default)]
+    pub trusted: Vec<[Spanned<String>; 2]>,
 }
 
 /// `[wan]`.

@@ -64,7 +64,9 @@ impl Kind {
         let (number, unit) = trimmed.split_at(split);
         let factor = self.units.iter().find(|(name, _)| *name == unit.trim()).map(|(_, factor)| *factor);
         match (number.parse::<f64>(), factor) {
-            (Ok(number), Some(factor)) if number * factor <= self.maximum => Ok((number * factor).round() as u64),
+            (Ok(number), Some(factor)) if number * factor <= self.maximum => {
+                Ok((number * factor).round() as u64)
+            }
             _ => Err(QuantityError {
                 text: text.to_owned(),
                 what: self.what,
@@ -81,7 +83,8 @@ impl Kind {
             let number = value as f64 / factor;
             number >= 1.0 && ((number * 1e3).round() / 1e3 * factor).round() as u64 == value
         };
-        let largest = self.units.iter().filter(|(_, factor)| exact(*factor)).max_by(|a, b| a.1.total_cmp(&b.1));
+        let largest =
+            self.units.iter().filter(|(_, factor)| exact(*factor)).max_by(|a, b| a.1.total_cmp(&b.1));
         let (unit, factor) = largest.unwrap_or(&self.units[0]);
         let number = (value as f64 / factor * 1e3).round() / 1e3;
         f.pad(&format!("{number} {unit}"))
@@ -136,12 +139,22 @@ impl Delay {
 impl BitRate {
     /// How long `bytes` take at this rate.
     pub fn time_for(self, bytes: u64) -> Duration {
-        Duration::from_nanos((u128::from(bytes) * 8_000_000_000 / u128::from(self.0.max(1))) as u64)
+        const NANOSECONDS_PER_BYTE_AT_1_BIT_PER_SECOND: u64 = 8_000_000_000;
+        Duration::from_nanos(multiply_divide(bytes, NANOSECONDS_PER_BYTE_AT_1_BIT_PER_SECOND, self.0.max(1)))
     }
 
     /// How many bytes pass in `time` at this rate.
     pub fn bytes_in(self, time: Duration) -> u64 {
-        (u128::from(self.0) * time.as_nanos() / 8_000_000_000) as u64
+        multiply_divide(self.0, time.as_nanos().min(u128::from(u64::MAX)) as u64, 8_000_000_000)
+    }
+}
+
+/// `a * b / c` without overflow in between, and without the slow division of
+/// wide numbers where the product is small: this is done for every packet.
+fn multiply_divide(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product / c,
+        None => (u128::from(a) * u128::from(b) / u128::from(c)).min(u128::from(u64::MAX)) as u64,
     }
 }
 
@@ -189,5 +202,7 @@ mod tests {
         let rate: BitRate = "100 Mbit/s".parse().unwrap();
         assert_eq!(rate.time_for(1500), Duration::from_micros(120));
         assert_eq!(rate.bytes_in(Duration::from_millis(10)), 125_000);
+        assert_eq!(rate.time_for(125_000_000_000), Duration::from_secs(10_000));
+        assert_eq!(rate.bytes_in(Duration::from_secs(10_000)), 125_000_000_000);
     }
 }

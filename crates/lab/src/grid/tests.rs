@@ -65,7 +65,11 @@ fn faults_are_named_with_their_line() {
         (replaced("\"beta\"", "\"hub\""), 15, "name of another host or site"),
         (replaced("{ name = \"n2\", slots = 2 }", "{ name = \"N1\" }"), 13, "has a node \"n1\" already"),
         (replaced("slots = 2", "slots = 0"), 13, "slots must be at least 1"),
-        (replaced("\"198.51.100.22\"", "\"198.51.100.10\""), 18, "address of both host \"hub\" and the router"),
+        (
+            replaced("\"198.51.100.22\"", "\"198.51.100.10\""),
+            18,
+            "address of both host \"hub\" and the router",
+        ),
         (replaced("\"198.51.100.22\"", "\"198.51.101.1\""), 18, "no host address of 198.51.100.0/24"),
         (replaced("\"192.168.1.2\"", "\"192.168.1.1\""), 19, "address of both the router and node \"n1\""),
         (replaced("\"192.168.1.2\"", "\"192.168.1.255\""), 19, "no host address"),
@@ -83,6 +87,7 @@ fn faults_are_named_with_their_line() {
         (replaced("rate = \"1 Gbit/s\"", "queue = \"1 MB\""), 12, "needs a rate"),
         (replaced("rate = \"1 Gbit/s\"", "rate = \"1 bit/s\""), 12, "below the smallest"),
         (format!("share = [\"tmp\"]{GOOD}"), 1, "absolute path"),
+        (format!("trusted = [[\"alpha\", \"omega\"]]{GOOD}"), 1, "\"omega\" is no site"),
         (String::new(), 1, "no nodes"),
     ] {
         let error = Grid::parse(&text, "grid.toml", "lab").unwrap_err();

@@ -75,7 +75,11 @@ fn segments_of_a_super_packet_are_judged_one_by_one() {
     let burst = sample(false, 14_480, 1448, 7, 7);
     link.handle_frame(&burst.frame, start);
     let counters = link.counters();
-    assert_eq!((counters.segments, counters.dropped), (10, 4), "six of 1500 bytes fit, with what has left meanwhile");
+    assert_eq!(
+        (counters.segments, counters.dropped),
+        (10, 4),
+        "six of 1500 bytes fit, with what has left meanwhile"
+    );
     let out = drain(&mut link, start);
     let carried: usize = out.iter().map(|(_, frame)| frame.len() - HEADER - 52).sum();
     assert_eq!(carried, 6 * 1448);

@@ -34,9 +34,14 @@ pub fn sample(v6: bool, length: usize, segment_payload: usize, sequence: u32, id
         ip.write(&mut packet).unwrap();
         40
     } else {
-        let mut ip =
-            Ipv4Header::new(tcp_length as u16, 64, etherparse::IpNumber::TCP, [10, 0, 0, 1], [203, 0, 113, 9])
-                .unwrap();
+        let mut ip = Ipv4Header::new(
+            tcp_length as u16,
+            64,
+            etherparse::IpNumber::TCP,
+            [10, 0, 0, 1],
+            [203, 0, 113, 9],
+        )
+        .unwrap();
         ip.identification = identification;
         ip.header_checksum = ip.calc_header_checksum();
         ip.write(&mut packet).unwrap();

@@ -1,0 +1,207 @@
+//! An emulated grid in which the same command runs with isthmus and, for
+//! reference, as people run it today: plain MPI over ssh.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use isthmus_lab::{Grid, Lab};
+
+use crate::confine::wait_for;
+
+/// A run that takes longer is ended, and the benchmark with it.
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// The running grid, with sshd in every node.
+pub struct Bench {
+    lab: Lab,
+    isthmus: PathBuf,
+    nodes: Vec<Node>,
+    files: tempfile::TempDir,
+    daemons: Vec<std::process::Child>,
+}
+
+/// A node with an agent.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Its grid name, which is its name in the lab, too.
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+}
+
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// Where `make` puts what it builds.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+impl Bench {
+    /// Brings up one of the grids in bench/grids.
+    pub fn up(name: &str) -> anyhow::Result<Self> {
+        let isthmus = target().join("release/isthmus");
+        ensure!(isthmus.is_file(), "{} is not there: run `make build`", isthmus.display());
+        let mut grid = Grid::load(&root().join(format!("bench/grids/{name}.toml")))?;
+        grid.name = format!("bench-{name}-{}", std::process::id());
+        let nodes = grid
+            .sites
+            .iter()
+            .flat_map(|site| {
+                site.nodes
+                    .iter()
+                    .map(|node| Node { name: format!("{}.{}", node.name, site.name), address: node.address })
+            })
+            .collect();
+        let scratch = target().join("tmp");
+        fs::create_dir_all(&scratch)?;
+        let files = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
+        let lab = Lab::up_with(&grid, &isthmus)?;
+        let mut bench = Self { lab, isthmus, nodes, files, daemons: Vec::new() };
+        bench.start_sshd()?;
+        Ok(bench)
+    }
+
+    /// The nodes.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The lab itself.
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    fn start_sshd(&mut self) -> anyhow::Result<()> {
+        let at = |name: &str| self.files.path().join(name);
+        for key in ["host", "user"] {
+            let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key)).status()?;
+            ensure!(made.success(), "ssh-keygen failed");
+        }
+        fs::copy(at("user.pub"), at("authorized"))?;
+        fs::write(
+            at("sshd_config"),
+            format!(
+                "HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPidFile none\nUsePAM no\n\
+                 PermitRootLogin prohibit-password\nPermitUserEnvironment no\nMaxStartups 200\nAcceptEnv *\n",
+                at("host").display(),
+                at("authorized").display()
+            ),
+        )?;
+        // The agents' own way is no terminal and no banner, either.
+        fs::write(
+            at("ssh_config"),
+            format!(
+                "IdentityFile {}\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\nBatchMode yes\n",
+                at("user").display()
+            ),
+        )?;
+        let ssh = at("ssh");
+        fs::write(&ssh, format!("#!/bin/sh\nexec ssh -F {} \"$@\"\n", at("ssh_config").display()))?;
+        fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755))?;
+        let serve = format!("mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f {}", at("sshd_config").display());
+        for node in &self.nodes {
+            let machine = self.lab.machine(&node.name)?;
+            let daemon = machine.command("sh").args(["-c", &serve]).stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
+            self.daemons.push(daemon);
+            let address = (node.address, 22);
+            machine.in_network(|| {
+                wait_for("sshd listens", || std::net::TcpStream::connect(address).is_ok())
+            })??;
+        }
+        Ok(())
+    }
+
+    /// What stands in for ssh in the reference.
+    pub fn ssh(&self) -> PathBuf {
+        self.files.path().join("ssh")
+    }
+
+    /// A command in a node, with what MPI wants where many ranks share few
+    /// cores.
+    pub fn command(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
+        let mut command = self.lab.machine(node)?.command("timeout");
+        command.args(["--kill-after=5", &DEADLINE.as_secs().to_string()]).args(words).stdin(Stdio::null());
+        for (name, value) in [
+            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            ("OMPI_MCA_mpi_yield_when_idle", "1"),
+            ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+        ] {
+            command.env(name, value);
+        }
+        Ok(command)
+    }
+
+    /// Runs a command and gives what it wrote to its standard output.
+    pub fn output(&self, node: &str, words: &[String]) -> anyhow::Result<String> {
+        let output = self.command(node, words)?.output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            bail!("{} in {node}: {}\n{text}\n{}", words.join(" "), output.status, String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(text)
+    }
+
+    /// `mpirun` with these arguments as one job of isthmus.
+    pub fn ours(&self, nodes: &[Node], arguments: &[String]) -> Vec<String> {
+        let names = nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>().join(",");
+        let isthmus = self.isthmus.display().to_string();
+        let mut words: Vec<String> =
+            [isthmus.as_str(), "run", "--quiet", "--nodes", &names, "--", "mpirun.openmpi"].map(str::to_owned).to_vec();
+        words.extend_from_slice(arguments);
+        words
+    }
+
+    /// `mpirun` with these arguments over ssh, with the same transports.
+    pub fn plain(&self, nodes: &[Node], slots: u32, arguments: &[String]) -> Vec<String> {
+        let hosts = nodes.iter().map(|node| format!("{}:{slots}", node.address)).collect::<Vec<_>>().join(",");
+        let ssh = self.ssh().display().to_string();
+        let mut words: Vec<String> = ["mpirun.openmpi", "--host", &hosts].map(str::to_owned).to_vec();
+        for (name, value) in [
+            ("plm_rsh_agent", ssh.as_str()),
+            ("pml", "ob1"),
+            ("btl", "self,vader,tcp"),
+            ("mpi_yield_when_idle", "1"),
+            ("hwloc_base_binding_policy", "none"),
+        ] {
+            words.extend(["--mca", name, value].map(str::to_owned));
+        }
+        words.extend_from_slice(arguments);
+        words
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+}
+
+/// One of the MPI programs in apps/, built with Open MPI.
+pub fn app(name: &str) -> anyhow::Result<String> {
+    let path = target().join("apps/openmpi").join(name);
+    ensure!(path.is_file(), "{} is not there: run `make apps`", path.display());
+    Ok(path.display().to_string())
+}
+
+/// Words as a command takes them.
+pub fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Reads the first JSON object of a program's output.
+pub fn json(output: &str) -> anyhow::Result<serde_json::Value> {
+    let line = output.lines().find(|line| line.starts_with('{')).with_context(|| format!("no figures in {output:?}"))?;
+    serde_json::from_str(line).with_context(|| format!("cannot read {line:?}"))
+}

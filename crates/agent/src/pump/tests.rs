@@ -1,0 +1,93 @@
+//! Two pumps face to face over real sockets and real TLS.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use isthmus_net::{Authority, Credentials, Identity, Role};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+use super::*;
+use isthmus_net::credentials::SigningRequest;
+
+fn credentials(authority: &Authority, name: &str) -> Credentials {
+    let site = Some("alpha".parse().unwrap());
+    let identity = Identity::new(Role::Agent, site, Some(name.parse().unwrap()), Some("ada".parse().unwrap())).unwrap();
+    let request = SigningRequest::new().unwrap();
+    let certificate = authority.sign(&identity, request.public_key(), SystemTime::now()).unwrap();
+    Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1").unwrap()
+}
+
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let connecting = TcpStream::connect(listener.local_addr().unwrap());
+    let (connected, accepted) = tokio::join!(connecting, listener.accept());
+    (connected.unwrap(), accepted.unwrap().0)
+}
+
+/// Both programs' ends, the count of bytes, and the two pumps.
+async fn face_to_face() -> (TcpStream, TcpStream, Arc<Bytes>, [tokio::task::JoinHandle<()>; 2]) {
+    let authority = Authority::create("test", SystemTime::now()).unwrap();
+    let connector = TlsConnector::from(credentials(&authority, "n1").client_config(&[]).unwrap());
+    let acceptor = TlsAcceptor::from(credentials(&authority, "n2").server_config(&[]).unwrap());
+    let (a, b) = pair().await;
+    let name = ServerName::try_from("n2.alpha").unwrap();
+    let (a, b) = tokio::join!(connector.connect(name, a), acceptor.accept(b));
+    let (near, near_agent) = pair().await;
+    let (far, far_agent) = pair().await;
+    let bytes = Arc::new(Bytes::default());
+    let pumps = [
+        tokio::spawn(pump(near_agent, TlsStream::Client(a.unwrap()), bytes.clone(), End::Initiator)),
+        tokio::spawn(pump(far_agent, TlsStream::Server(b.unwrap()), Arc::default(), End::Acceptor)),
+    ];
+    (near, far, bytes, pumps)
+}
+
+#[tokio::test]
+async fn everything_arrives_both_ways_at_once() {
+    const SIZE: usize = 8 << 20;
+    let (near, far, bytes, pumps) = face_to_face().await;
+    let data = |seed: usize| (0..SIZE).map(|index| ((index * 31 + seed) >> 3) as u8).collect::<Vec<_>>();
+    let talk = |stream: TcpStream, own: usize, other: usize| async move {
+        let (mut reading, mut writing) = stream.into_split();
+        let write = async {
+            writing.write_all(&data(own)).await.unwrap();
+            writing.shutdown().await.unwrap();
+        };
+        let mut got = Vec::new();
+        let (_, read) = tokio::join!(write, reading.read_to_end(&mut got));
+        read.unwrap();
+        assert!(got == data(other));
+    };
+    tokio::join!(talk(near, 1, 2), talk(far, 2, 1));
+    for pump in pumps {
+        pump.await.unwrap();
+    }
+    assert_eq!((bytes.sent.load(Relaxed), bytes.received.load(Relaxed)), (SIZE as u64, SIZE as u64));
+}
+
+#[tokio::test]
+async fn one_direction_may_end_before_the_other() {
+    let (mut near, mut far, _, _) = face_to_face().await;
+    near.write_all(b"question").await.unwrap();
+    near.shutdown().await.unwrap();
+    let mut question = String::new();
+    far.read_to_string(&mut question).await.unwrap();
+    assert_eq!(question, "question");
+    far.write_all(b"answer").await.unwrap();
+    drop(far);
+    let mut answer = String::new();
+    near.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "answer");
+}
+
+#[tokio::test]
+async fn a_reset_stays_a_reset() {
+    let (near, mut far, _, _) = face_to_face().await;
+    socket2::SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(near);
+    let error = far.read(&mut [0]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}

@@ -1,0 +1,122 @@
+//! One attachment of an agent, from its first message to its end.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_net::{Identity, Owner, grpc};
+use isthmus_wire::proto::{self, attach_down, attach_up};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+use tracing::{debug, info, warn};
+
+use crate::roster::SessionId;
+use crate::service::Gateway;
+use crate::sessions::{self, Down};
+
+/// How long an agent may take to say who it is.
+const HELLO_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Takes up an attachment; a task of its own then drives it to its end.
+pub(crate) async fn attach(
+    gateway: &Arc<Gateway>,
+    caller: &Identity,
+    from: IpAddr,
+    mut inbound: Streaming<proto::AttachUp>,
+) -> Result<ReceiverStream<Down>, Status> {
+    let first = timeout(HELLO_DEADLINE, inbound.message())
+        .await
+        .map_err(|_| Status::deadline_exceeded(format!("no first message within {HELLO_DEADLINE:?}")))??;
+    let Some(attach_up::Kind::NodeUp(mut contact)) = first.and_then(|message| message.kind) else {
+        return Err(Status::invalid_argument("an agent must say first that its node is up"));
+    };
+    // The certificate has the last word on who it is and whose.
+    contact.node = caller.name().to_string();
+    if let Some(owner) = caller.owner() {
+        contact.owner = owner.to_string();
+    }
+    let attached = gateway.roster().attach(caller.name(), from, contact);
+    let (session, effects) = match attached {
+        Ok(attached) => attached,
+        Err(refused) => {
+            warn!(%caller, %from, %refused, "attachment refused");
+            return Ok(refusal(refused.0));
+        }
+    };
+    let opened = gateway.sessions.open(session);
+    gateway.carry_out(effects);
+    info!(%caller, %from, "attached");
+    let attachment = Attachment {
+        gateway: gateway.clone(),
+        caller: caller.to_string(),
+        owner: caller.owner().cloned(),
+        session,
+        inbound,
+        closed: opened.closed,
+    };
+    tokio::spawn(attachment.drive());
+    Ok(ReceiverStream::new(opened.down_rx))
+}
+
+/// A stream that says no and ends.
+fn refusal(reason: String) -> ReceiverStream<Down> {
+    let (down_tx, down_rx) = mpsc::channel(1);
+    let refusal = proto::Refusal { reason, node: String::new() };
+    // The queue is empty, and its other end is here.
+    let _ = down_tx.try_send(sessions::down(attach_down::Kind::Refusal(refusal)));
+    ReceiverStream::new(down_rx)
+}
+
+struct Attachment {
+    gateway: Arc<Gateway>,
+    caller: String,
+    owner: Option<Owner>,
+    session: SessionId,
+    inbound: Streaming<proto::AttachUp>,
+    closed: CancellationToken,
+}
+
+impl Attachment {
+    async fn drive(mut self) {
+        let end = loop {
+            tokio::select! {
+                message = self.inbound.message() => match message {
+                    Ok(Some(message)) => self.handle(message.kind),
+                    Ok(None) => break "it left".to_owned(),
+                    Err(status) => break grpc::reason(&status),
+                },
+                () = self.closed.cancelled() => break "the gateway ended it".to_owned(),
+            }
+        };
+        info!(caller = self.caller, reason = end, "detached");
+        let effects = self.gateway.roster().detach(self.session);
+        self.gateway.sessions.remove(self.session);
+        self.gateway.carry_out(effects);
+    }
+
+    fn handle(&self, kind: Option<attach_up::Kind>) {
+        match kind {
+            Some(attach_up::Kind::Job(mut report)) => {
+                if let Some(owner) = &self.owner {
+                    report.owner = owner.to_string();
+                }
+                let effects = self.gateway.roster().job_report(self.session, report);
+                match effects {
+                    Ok(effects) => self.gateway.carry_out(effects),
+                    Err(refused) => warn!(caller = self.caller, %refused, "job report passed over"),
+                }
+            }
+            None => debug!("message of a newer version, passed over"),
+            Some(
+                attach_up::Kind::NodeUp(_)
+                | attach_up::Kind::NodeDown(_)
+                | attach_up::Kind::GatewayUp(_)
+                | attach_up::Kind::RelayUp(_)
+                | attach_up::Kind::RelayReport(_),
+            ) => warn!(caller = self.caller, "message that agents don't send, passed over"),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The `[gateway]` section of the configuration.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use isthmus_wire::proto;
+use serde::Deserialize;
+
+/// Port of gateways by default.
+pub const DEFAULT_PORT: u16 = 7710;
+
+/// How a gateway is set up. Everything has a default.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// Where to listen for the site's agents. On a front-end with a foot
+    /// outside, give the address of the inside interface.
+    pub listen: SocketAddr,
+    /// What the site lets in.
+    pub inbound: Inbound,
+}
+
+/// What a site lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Inbound {
+    /// Nothing: it is behind a NAT or a firewall.
+    #[default]
+    Closed,
+    /// Every node's agent port can be reached from anywhere.
+    Open,
+}
+
+impl From<Inbound> for proto::Inbound {
+    fn from(inbound: Inbound) -> Self {
+        match inbound {
+            Inbound::Closed => Self::Closed,
+            Inbound::Open => Self::Open,
+        }
+    }
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        let listen = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into();
+        Self { listen, inbound: Inbound::default() }
+    }
+}

@@ -1,0 +1,234 @@
+//! The site's agents: who is attached from where, under which virtual address,
+//! with which jobs. Plain data; what has to be done comes back as [`Effect`]s.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use isthmus_wire::proto::{self, attach_down, attach_up};
+use isthmus_wire::{GridName, Label, VirtualAddress};
+
+/// One attachment of an agent; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(u64);
+
+/// What the caller must do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Send a message to an agent.
+    ToAgent(SessionId, attach_down::Kind),
+    /// End an agent's attachment with this reason.
+    Close(SessionId, String),
+    /// Send a message to the broker, if it is attached; if not, the roster is
+    /// told as a whole later.
+    ToBroker(attach_up::Kind),
+    /// What agents may hold of this contact is out of date.
+    Changed(VirtualAddress),
+}
+
+/// An attachment or message that isn't accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused(pub String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Running jobs that one agent may be the head of.
+const MAX_JOBS: usize = 256;
+
+/// The site's agents.
+#[derive(Debug)]
+pub struct Roster {
+    site: Label,
+    agents: BTreeMap<Label, Agent>,
+    /// Addresses that the broker gave, kept while agents come and go: one that
+    /// comes back needs no broker.
+    addresses: BTreeMap<Label, VirtualAddress>,
+    last_session: u64,
+}
+
+#[derive(Debug)]
+struct Agent {
+    session: SessionId,
+    from: IpAddr,
+    contact: proto::NodeUp,
+    jobs: BTreeMap<String, proto::JobReport>,
+}
+
+impl Roster {
+    /// A roster of this site with nobody in it.
+    pub fn new(site: Label) -> Self {
+        Self { site, agents: BTreeMap::new(), addresses: BTreeMap::new(), last_session: 0 }
+    }
+
+    /// The site.
+    pub fn site(&self) -> &Label {
+        &self.site
+    }
+
+    /// The agent of node `name` came, connected from `from`. A reconnect of
+    /// the same agent takes the former connection's place; another one of the
+    /// same name is refused.
+    ///
+    /// # Errors
+    /// If a live node has that name.
+    pub fn attach(
+        &mut self,
+        name: &Label,
+        from: IpAddr,
+        contact: proto::NodeUp,
+    ) -> Result<(SessionId, Vec<Effect>), Refused> {
+        let mut effects = Vec::new();
+        let mut jobs = BTreeMap::new();
+        if let Some(former) = self.agents.remove(name) {
+            if former.from != from || former.contact.address != contact.address {
+                let reason = format!(
+                    "a node {name}.{} is attached already: its agent is at {} (connected from {}), this one is at {} \
+                     (connected from {from}); give one of them another name, or wait 30 s if the first is gone",
+                    self.site, former.contact.address, former.from, contact.address
+                );
+                self.agents.insert(name.clone(), former);
+                return Err(Refused(reason));
+            }
+            let reason = "the same agent has attached again".to_owned();
+            effects.push(Effect::Close(former.session, reason));
+            jobs = former.jobs;
+        }
+        self.last_session += 1;
+        let session = SessionId(self.last_session);
+        if let Some(address) = self.addresses.get(name) {
+            effects.push(Effect::ToAgent(session, welcome(name, *address)));
+            effects.push(Effect::Changed(*address));
+        }
+        effects.push(Effect::ToBroker(attach_up::Kind::NodeUp(contact.clone())));
+        self.agents.insert(name.clone(), Agent { session, from, contact, jobs });
+        Ok((session, effects))
+    }
+
+    /// An agent went away.
+    pub fn detach(&mut self, session: SessionId) -> Vec<Effect> {
+        let Some(name) = self.name_of(session).cloned() else { return Vec::new() };
+        let Some(agent) = self.agents.remove(&name) else { return Vec::new() };
+        let ended = agent
+            .jobs
+            .into_values()
+            .map(|report| Effect::ToBroker(attach_up::Kind::Job(proto::JobReport { ended: true, ..report })));
+        let mut effects: Vec<_> = ended.collect();
+        effects.push(Effect::ToBroker(attach_up::Kind::NodeDown(proto::NodeDown { node: name.to_string() })));
+        effects.extend(self.addresses.get(&name).map(|address| Effect::Changed(*address)));
+        effects
+    }
+
+    /// The broker gave a node its address.
+    pub fn welcome(&mut self, node: &str, address: VirtualAddress) -> Vec<Effect> {
+        let Ok(name) = node.parse::<Label>() else { return Vec::new() };
+        let known = self.addresses.insert(name.clone(), address) == Some(address);
+        match self.agents.get(&name) {
+            Some(agent) if !known => vec![Effect::ToAgent(agent.session, welcome(&name, address))],
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    /// The broker won't have a node.
+    pub fn refuse(&mut self, node: &str, reason: &str) -> Vec<Effect> {
+        let agent = node.parse::<Label>().ok().and_then(|name| self.agents.get(&name));
+        agent.map(|agent| Effect::Close(agent.session, reason.to_owned())).into_iter().collect()
+    }
+
+    /// The broker asks a node to dial out.
+    ///
+    /// # Errors
+    /// If the node isn't attached.
+    pub fn dial(&self, request: proto::DialRequest) -> Result<Effect, Refused> {
+        let agent = request.node.parse::<Label>().ok().and_then(|name| self.agents.get(&name));
+        match agent {
+            Some(agent) => Ok(Effect::ToAgent(agent.session, attach_down::Kind::Dial(request))),
+            None => Err(Refused(format!("node {} is not attached", request.node))),
+        }
+    }
+
+    /// An agent told how a job of its is doing.
+    ///
+    /// # Errors
+    /// If it isn't the job's head, or has too many jobs.
+    pub fn job_report(
+        &mut self,
+        session: SessionId,
+        report: proto::JobReport,
+    ) -> Result<Vec<Effect>, Refused> {
+        let site = self.site.clone();
+        let agent = self.agents.iter_mut().find(|(_, agent)| agent.session == session);
+        let Some((name, agent)) = agent else { return Ok(Vec::new()) };
+        let own = GridName { node: name.clone(), site }.to_string();
+        if report.nodes.first() != Some(&own) {
+            return Err(Refused(format!("{own} is not the head of job {}", report.job)));
+        }
+        if report.ended {
+            agent.jobs.remove(&report.job);
+        } else if agent.jobs.len() < MAX_JOBS || agent.jobs.contains_key(&report.job) {
+            agent.jobs.insert(report.job.clone(), report.clone());
+        } else {
+            return Err(Refused(format!("{own} has {MAX_JOBS} jobs already")));
+        }
+        Ok(vec![Effect::ToBroker(attach_up::Kind::Job(report))])
+    }
+
+    /// All that a broker must be told that knows nothing.
+    pub fn announcements(&self) -> Vec<attach_up::Kind> {
+        let nodes = self.agents.values().map(|agent| attach_up::Kind::NodeUp(agent.contact.clone()));
+        let jobs = self.agents.values().flat_map(|agent| agent.jobs.values());
+        nodes.chain(jobs.cloned().map(attach_up::Kind::Job)).collect()
+    }
+
+    /// The node that a lookup asks for, if it is of this site and attached.
+    pub fn find(&self, request: &proto::LookupRequest) -> Option<proto::Node> {
+        let (name, address) = if request.virtual_address == 0 {
+            let wanted: GridName = request.name.parse().ok()?;
+            let (name, address) =
+                self.addresses.get_key_value(&wanted.node).filter(|_| wanted.site == self.site)?;
+            (name, *address)
+        } else {
+            let wanted = VirtualAddress::new(request.virtual_address.into())?;
+            (self.addresses.iter().find(|(_, address)| **address == wanted)?.0, wanted)
+        };
+        let contact = &self.agents.get(name)?.contact;
+        Some(proto::Node {
+            name: GridName { node: name.clone(), site: self.site.clone() }.to_string(),
+            virtual_address: address.ip().into(),
+            address: contact.address.clone(),
+            host_name: contact.host_name.clone(),
+            owner: contact.owner.clone(),
+            slots: contact.slots,
+            version: contact.version.clone(),
+            architecture: contact.architecture.clone(),
+            up: true,
+        })
+    }
+
+    /// The address of a node of this site.
+    pub fn address(&self, node: &Label) -> Option<VirtualAddress> {
+        self.addresses.get(node).copied()
+    }
+
+    /// Everybody who is attached.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.agents.values().map(|agent| agent.session)
+    }
+
+    fn name_of(&self, session: SessionId) -> Option<&Label> {
+        self.agents.iter().find(|(_, agent)| agent.session == session).map(|(name, _)| name)
+    }
+}
+
+fn welcome(name: &Label, address: VirtualAddress) -> attach_down::Kind {
+    attach_down::Kind::Welcome(proto::Welcome {
+        node: name.to_string(),
+        virtual_address: address.ip().into(),
+    })
+}

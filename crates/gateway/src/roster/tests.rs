@@ -1,0 +1,131 @@
+//! Stories of the roster.
+
+use super::*;
+
+fn label(text: &str) -> Label {
+    text.parse().unwrap()
+}
+
+fn address(last: u8) -> VirtualAddress {
+    VirtualAddress::new([240, 64, 1, last].into()).unwrap()
+}
+
+fn contact(node: &str, address: &str) -> proto::NodeUp {
+    proto::NodeUp { node: node.to_owned(), address: address.to_owned(), ..proto::NodeUp::default() }
+}
+
+fn report(job: &str, head: &str) -> proto::JobReport {
+    proto::JobReport { job: job.to_owned(), nodes: vec![head.to_owned()], ..proto::JobReport::default() }
+}
+
+impl Roster {
+    fn come(&mut self, node: &str, from: &str, at: &str) -> Result<(SessionId, Vec<Effect>), Refused> {
+        self.attach(&label(node), from.parse().unwrap(), contact(node, at))
+    }
+}
+
+/// Effects on one line each.
+fn lines(effects: &[Effect]) -> Vec<String> {
+    let line = |effect: &Effect| match effect {
+        Effect::ToAgent(to, attach_down::Kind::Welcome(_)) => format!("{} welcome", to.0),
+        Effect::ToAgent(to, kind) => format!("{} {kind:?}", to.0),
+        Effect::Close(session, reason) => format!("close {}: {reason}", session.0),
+        Effect::ToBroker(attach_up::Kind::NodeUp(up)) => format!("up {}", up.node),
+        Effect::ToBroker(attach_up::Kind::NodeDown(down)) => format!("down {}", down.node),
+        Effect::ToBroker(attach_up::Kind::Job(job)) => format!("job {} ended {}", job.job, job.ended),
+        Effect::ToBroker(kind) => format!("{kind:?}"),
+        Effect::Changed(address) => format!("changed {address}"),
+    };
+    effects.iter().map(line).collect()
+}
+
+fn by_name(name: &str) -> proto::LookupRequest {
+    proto::LookupRequest { name: name.to_owned(), ..proto::LookupRequest::default() }
+}
+
+#[test]
+fn an_agent_comes_goes_and_comes_again() {
+    let mut roster = Roster::new(label("alpha"));
+    let (first, effects) = roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    assert_eq!(lines(&effects), ["up n1"]);
+    assert_eq!(roster.find(&by_name("n1.alpha")), None, "it has no address yet");
+    assert_eq!(lines(&roster.welcome("n1", address(1))), ["1 welcome"]);
+    assert_eq!(lines(&roster.welcome("n1", address(1))), [""; 0], "the broker came back");
+    assert_eq!(roster.find(&by_name("n1.alpha")).unwrap().address, "10.0.0.1:7730");
+    assert_eq!(lines(&roster.detach(first)), ["down n1", "changed 240.64.1.1"]);
+    assert_eq!(roster.detach(first), []);
+    assert_eq!(roster.find(&by_name("n1.alpha")), None);
+    let (_, effects) = roster.come("n1", "10.0.0.9", "10.0.0.9:7730").unwrap();
+    assert_eq!(
+        lines(&effects),
+        ["2 welcome", "changed 240.64.1.1", "up n1"],
+        "without waiting for the broker"
+    );
+}
+
+#[test]
+fn two_live_nodes_of_one_name() {
+    let mut roster = Roster::new(label("alpha"));
+    roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    for (from, at) in
+        [("10.0.0.9", "10.0.0.9:7730"), ("10.0.0.1", "10.0.0.1:7731"), ("10.0.0.9", "10.0.0.1:7730")]
+    {
+        let refused = roster.come("n1", from, at).unwrap_err().to_string();
+        for part in ["n1.alpha", "10.0.0.1:7730", from, at] {
+            assert!(refused.contains(part), "{refused}");
+        }
+    }
+    let (again, effects) = roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    assert_eq!(lines(&effects), ["close 1: the same agent has attached again", "up n1"]);
+    assert_eq!(roster.detach(SessionId(1)), [], "the former connection has nothing to say");
+    assert_eq!(roster.sessions().collect::<Vec<_>>(), [again]);
+}
+
+#[test]
+fn lookups() {
+    let mut roster = Roster::new(label("alpha"));
+    roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    roster.welcome("n1", address(1));
+    let at = |last| proto::LookupRequest { virtual_address: address(last).ip().into(), ..by_name("") };
+    for (request, want) in [
+        (by_name("n1.alpha"), true),
+        (by_name("n1.beta"), false),
+        (by_name("n2.alpha"), false),
+        (by_name("n1"), false),
+        (by_name(""), false),
+        (at(1), true),
+        (at(2), false),
+    ] {
+        assert_eq!(roster.find(&request).is_some(), want, "{request:?}");
+    }
+}
+
+#[test]
+fn jobs_are_told_until_their_head_is_gone() {
+    let mut roster = Roster::new(label("alpha"));
+    let (session, _) = roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    assert!(roster.job_report(session, report("j0", "n2.alpha")).is_err());
+    for job in ["j1", "j2", "j3"] {
+        let effects = roster.job_report(session, report(job, "n1.alpha")).unwrap();
+        assert_eq!(lines(&effects), [format!("job {job} ended false")]);
+    }
+    let ended = proto::JobReport { ended: true, ..report("j1", "n1.alpha") };
+    roster.job_report(session, ended).unwrap();
+    let told: Vec<_> = roster.announcements().into_iter().map(Effect::ToBroker).collect();
+    assert_eq!(lines(&told), ["up n1", "job j2 ended false", "job j3 ended false"]);
+    assert_eq!(lines(&roster.detach(session)), ["job j2 ended true", "job j3 ended true", "down n1"]);
+}
+
+#[test]
+fn what_the_broker_says_of_a_node_goes_to_its_agent() {
+    let mut roster = Roster::new(label("alpha"));
+    roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    assert_eq!(lines(&roster.refuse("n1", "no address is left")), ["close 1: no address is left"]);
+    assert_eq!(roster.refuse("n2", "whatever"), []);
+    let request = |node: &str| proto::DialRequest { node: node.to_owned(), ..proto::DialRequest::default() };
+    assert!(matches!(
+        roster.dial(request("n1")),
+        Ok(Effect::ToAgent(SessionId(1), attach_down::Kind::Dial(_)))
+    ));
+    assert!(roster.dial(request("n2")).is_err());
+}

@@ -1,0 +1,249 @@
+//! The gateway's attachment to the broker: one connection out of the site.
+//!
+//! When it breaks, it is made again with growing pauses, and the broker is told
+//! everything anew. Calls wait for that, bounded by [`WAIT`].
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_net::grpc;
+use isthmus_wire::VirtualAddress;
+use isthmus_wire::proto::enrolment_client::EnrolmentClient;
+use isthmus_wire::proto::registry_client::RegistryClient;
+use isthmus_wire::proto::{self, attach_down, attach_up};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+use tracing::{error, info, warn};
+
+use crate::service::Gateway;
+
+/// How long a call waits for the broker, in all.
+pub(crate) const WAIT: Duration = Duration::from_secs(10);
+
+/// How long one call may take once it is sent.
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
+/// Pause before a call is sent again that the broker couldn't answer yet.
+const RETRY: Duration = Duration::from_millis(250);
+/// First and longest pause between attempts to attach.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// Messages waiting to be sent to the broker. When it is full the connection
+/// is made anew, and the broker told everything.
+const QUEUE: usize = 1024;
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// The connection to the broker; what the broker then says is final.
+    Connection,
+    /// An answer other than "not now", which is asked for again and again.
+    Answer,
+}
+
+/// The way to the broker, as the rest of the gateway sees it.
+pub(crate) struct Upstream {
+    channel: watch::Sender<Option<Channel>>,
+    up_tx: mpsc::Sender<attach_up::Kind>,
+    resync: Notify,
+}
+
+/// The end of the way that [`run`] reads from.
+pub(crate) struct Outbox(mpsc::Receiver<attach_up::Kind>);
+
+impl Upstream {
+    pub(crate) fn new() -> (Self, Outbox) {
+        let (up_tx, up_rx) = mpsc::channel(QUEUE);
+        (Self { channel: watch::Sender::new(None), up_tx, resync: Notify::new() }, Outbox(up_rx))
+    }
+
+    /// Tells the broker something, now or with everything else when it is
+    /// attached again. Never waits.
+    pub(crate) fn tell(&self, kind: attach_up::Kind) {
+        if self.up_tx.try_send(kind).is_err() {
+            self.resync.notify_one();
+        }
+    }
+
+    /// Calls the broker; waits for it if it is away. `what` completes "cannot …".
+    pub(crate) async fn registry<T, F>(
+        &self,
+        what: &str,
+        patience: Patience,
+        call: impl Fn(RegistryClient<Channel>) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.call(what, patience, |channel| call(RegistryClient::new(channel))).await
+    }
+
+    /// Calls the broker's enrolment, as [`Upstream::registry`].
+    pub(crate) async fn enrolment<T, F>(
+        &self,
+        what: &str,
+        patience: Patience,
+        call: impl Fn(EnrolmentClient<Channel>) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.call(what, patience, |channel| call(EnrolmentClient::new(channel))).await
+    }
+
+    async fn call<T, F>(
+        &self,
+        what: &str,
+        patience: Patience,
+        call: impl Fn(Channel) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let deadline = Instant::now() + WAIT;
+        let mut last = None;
+        while let Some(channel) = self.channel_until(deadline).await {
+            match timeout(CALL_DEADLINE, call(channel)).await {
+                Ok(Ok(reply)) => return Ok(reply.into_inner()),
+                Ok(Err(status)) if status.code() == Code::Unavailable => last = Some(status),
+                Ok(Err(status)) => return Err(status),
+                Err(_) => last = Some(Status::unavailable(format!("no answer within {CALL_DEADLINE:?}"))),
+            }
+            if patience == Patience::Connection || Instant::now() + RETRY >= deadline {
+                break;
+            }
+            sleep(RETRY).await;
+        }
+        Err(match last {
+            Some(status) => status,
+            None => Status::unavailable(format!(
+                "cannot {what}: the gateway has no connection to the broker; waited {} s. \
+                 Contacts that were used before still work; see the gateway's log",
+                WAIT.as_secs()
+            )),
+        })
+    }
+
+    async fn channel_until(&self, deadline: Instant) -> Option<Channel> {
+        let mut channel = self.channel.subscribe();
+        let found = tokio::time::timeout_at(deadline, channel.wait_for(Option::is_some)).await.ok()?.ok()?;
+        found.clone()
+    }
+}
+
+/// Keeps the gateway attached; never returns.
+pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
+    let broker = gateway.credentials.upstream().to_owned();
+    let mut pause = BACKOFF.0;
+    loop {
+        let reason = attach(&gateway, &mut outbox, &mut pause).await;
+        gateway.upstream.channel.send_replace(None);
+        warn!(broker, reason, retry_in = ?pause, "not attached to the broker");
+        sleep(pause).await;
+        pause = (pause * 2).min(BACKOFF.1);
+    }
+}
+
+/// One attachment from its beginning to its end; returns why it ended.
+async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duration) -> String {
+    let broker = gateway.credentials.upstream();
+    let channel = match grpc::connect(broker, "broker", &gateway.credentials).await {
+        Ok(channel) => channel,
+        Err(error) => return error.to_string(),
+    };
+    let (up_tx, up_rx) = mpsc::channel(QUEUE);
+    // What waits was meant for the former connection; the roster says it all.
+    while outbox.0.try_recv().is_ok() {}
+    let hello = std::iter::once(attach_up::Kind::GatewayUp(gateway.hello.clone()));
+    let announcements: Vec<_> = hello.chain(gateway.announcements()).collect();
+    let mut client = RegistryClient::new(channel.clone());
+    // Announcements may be more than fit the queue, so they are sent while the
+    // stream opens.
+    let opening = async {
+        let stream = timeout(CALL_DEADLINE, client.attach(ReceiverStream::new(up_rx))).await;
+        stream.unwrap_or_else(|_| Err(Status::unavailable(format!("no answer within {CALL_DEADLINE:?}"))))
+    };
+    let announcing = async {
+        for kind in announcements {
+            if up_tx.send(proto::AttachUp { kind: Some(kind) }).await.is_err() {
+                break;
+            }
+        }
+    };
+    let (stream, ()) = tokio::join!(opening, announcing);
+    let mut down = match stream {
+        Ok(stream) => stream.into_inner(),
+        Err(status) => return grpc::reason(&status),
+    };
+    info!(broker, "attached to the broker");
+    gateway.forget_contacts();
+    gateway.upstream.channel.send_replace(Some(channel));
+    *pause = BACKOFF.0;
+    loop {
+        tokio::select! {
+            message = down.message() => match message {
+                Ok(Some(proto::AttachDown { kind: Some(attach_down::Kind::Refusal(refusal)) }))
+                    if refusal.node.is_empty() =>
+                {
+                    error!(broker, reason = refusal.reason, "the broker refuses this gateway");
+                    *pause = BACKOFF.1;
+                    return refusal.reason;
+                }
+                Ok(Some(message)) => {
+                    if let Some(kind) = message.kind {
+                        handle(gateway, kind);
+                    }
+                }
+                Ok(None) => return "the broker ended the attachment".to_owned(),
+                Err(status) => return grpc::reason(&status),
+            },
+            Some(kind) = outbox.0.recv() => {
+                let message = proto::AttachUp { kind: Some(kind) };
+                match timeout(CALL_DEADLINE, up_tx.send(message)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return "the connection broke".to_owned(),
+                    Err(_) => return format!("the broker took nothing for {CALL_DEADLINE:?}"),
+                }
+            }
+            () = gateway.upstream.resync.notified() => return "too much waits for the broker".to_owned(),
+        }
+    }
+}
+
+/// What the broker says.
+fn handle(gateway: &Gateway, kind: attach_down::Kind) {
+    match kind {
+        attach_down::Kind::Welcome(welcome) => {
+            let Some(address) = VirtualAddress::new(welcome.virtual_address.into()) else {
+                let address = Ipv4Addr::from(welcome.virtual_address);
+                return warn!(node = welcome.node, %address, "the broker gave an address that is not virtual");
+            };
+            info!(node = welcome.node, virtual_address = %address, "node welcomed");
+            let effects = gateway.roster().welcome(&welcome.node, address);
+            gateway.carry_out(effects);
+        }
+        attach_down::Kind::Dial(request) => {
+            let dial = gateway.roster().dial(request);
+            match dial {
+                Ok(effect) => gateway.carry_out(vec![effect]),
+                Err(refused) => warn!(%refused, "request to dial passed over"),
+            }
+        }
+        attach_down::Kind::ContactChanged(changed) if changed.virtual_address == 0 => {
+            gateway.forget_contacts();
+        }
+        attach_down::Kind::ContactChanged(changed) => {
+            if let Some(address) = VirtualAddress::new(changed.virtual_address.into()) {
+                gateway.contact_changed(address);
+            }
+        }
+        attach_down::Kind::Refusal(refusal) => {
+            warn!(node = refusal.node, reason = refusal.reason, "the broker refuses a node");
+            let effects = gateway.roster().refuse(&refusal.node, &refusal.reason);
+            gateway.carry_out(effects);
+        }
+        attach_down::Kind::RelayKey(_) => {}
+    }
+}

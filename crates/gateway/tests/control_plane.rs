@@ -1,0 +1,336 @@
+//! Broker, gateways and enrolment together, over real TLS on loopback.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
+mod grid;
+
+use std::time::{Duration, SystemTime};
+
+use grid::{Attachment, Grid, address, soon};
+use isthmus_net::mac::Secret;
+use isthmus_net::token::{Invitation, JoinToken};
+use isthmus_net::{Authority, Credentials, Role, enrol, grpc, renewal};
+use isthmus_wire::proto::enrolment_client::EnrolmentClient;
+use isthmus_wire::proto::registry_client::RegistryClient;
+use isthmus_wire::proto::{self, Dial, attach_down, attach_up};
+use isthmus_wire::ticket::{Side, Ticket};
+use tonic::Code;
+
+#[tokio::test]
+async fn tokens_are_good_once() {
+    let grid = Grid::start().await;
+    let token = grid.token(Role::Gateway, Some("alpha"), None);
+    let credentials = enrol::join(&token, None, None).await.unwrap();
+    assert_eq!(credentials.identity().server_name(), "gateway.alpha");
+    assert_eq!(credentials.upstream(), grid.broker_address.to_string());
+    let again = enrol::join(&token, None, None).await.unwrap_err().to_string();
+    assert!(again.contains("used before"), "{again}");
+}
+
+#[tokio::test]
+async fn tokens_that_are_not_good() {
+    let grid = Grid::start().await;
+    let gateway = grid.gateway("alpha").await;
+    let via = gateway.address.to_string();
+    let authority = grid.state().authority;
+    let mint = |invitation: &Invitation| JoinToken::mint(&authority, invitation).unwrap();
+    let agent = |site, name| grid.invitation(Role::Agent, Some(site), name);
+    let expired = SystemTime::now() - Duration::from_secs(600);
+    let named = |name: &str| Some(name.parse().unwrap());
+
+    for (what, token, name, via, want) in [
+        (
+            "expired",
+            mint(&Invitation { expires: expired, ..agent("alpha", Some("n1")) }),
+            None,
+            Some(&via),
+            "expired 10 min ago",
+        ),
+        ("another site's", mint(&agent("beta", Some("n1"))), None, Some(&via), "cannot reach gateway.beta"),
+        (
+            "another name's",
+            mint(&agent("alpha", Some("n1"))),
+            named("n2"),
+            Some(&via),
+            "for the name n1, not n2",
+        ),
+        ("without a name", mint(&agent("alpha", None)), None, Some(&via), "needs a name"),
+        ("without a gateway", mint(&agent("alpha", Some("n1"))), None, None, "--via HOST:PORT"),
+        (
+            "cut short",
+            mint(&agent("alpha", Some("n1"))).replace("isthmus-token-1.e", ""),
+            None,
+            Some(&via),
+            "not a join token",
+        ),
+    ] {
+        let error =
+            soon(what, enrol::join(&token, name, via.map(String::as_str))).await.unwrap_err().to_string();
+        assert!(error.contains(want), "{what}: {error}");
+    }
+
+    // A token that names this grid's broker, made by somebody else: the
+    // bearer finds that the broker isn't the one the token vouches for.
+    let forger = Authority::create("demo", SystemTime::now()).unwrap();
+    let forged = JoinToken::mint(&forger, &grid.invitation(Role::Gateway, Some("beta"), None)).unwrap();
+    let error = enrol::join(&forged, None, None).await.unwrap_err().to_string();
+    assert!(error.contains("cannot reach broker"), "{error}");
+
+    // The same sent by hand, past that check.
+    let channel =
+        grpc::connect(&grid.broker_address.to_string(), "broker", &gateway.credentials).await.unwrap();
+    let request = proto::JoinRequest { token: forged, ..proto::JoinRequest::default() };
+    let status = EnrolmentClient::new(channel).join(request).await.unwrap_err();
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::PermissionDenied, "the join token was not made by this grid's authority")
+    );
+}
+
+#[tokio::test]
+async fn a_gateway_enrols_agents_of_its_own_site_only() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let authority = grid.state().authority.certificate().clone();
+    let channel =
+        grpc::connect_unidentified(&alpha.address.to_string(), "gateway.alpha", authority).await.unwrap();
+    for (role, site, name) in [
+        (Role::Agent, Some("beta"), Some("n1")),
+        (Role::Gateway, Some("alpha"), None),
+        (Role::Relay, None, Some("r1")),
+    ] {
+        let request =
+            proto::JoinRequest { token: grid.token(role, site, name), ..proto::JoinRequest::default() };
+        let status = EnrolmentClient::new(channel.clone()).join(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{role}");
+        assert!(status.message().starts_with("this gateway enrols agents of site alpha"), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_find_one_another_and_hear_of_changes() {
+    let grid = Grid::start().await;
+    let (alpha, beta, gamma) =
+        (grid.gateway("alpha").await, grid.gateway("beta").await, grid.gateway("gamma").await);
+    let n1 = grid.agent(&alpha, "n1").await;
+    let (mut n1_attached, n1_address) = n1.up("10.0.0.1:7730").await;
+    let n2 = grid.agent(&alpha, "n2").await;
+    let (_n2_attached, n2_address) = n2.up("10.0.0.2:7730").await;
+    let far = grid.agent(&beta, "n1").await;
+    let (far_attached, far_address) = far.up("10.0.0.1:7730").await;
+    let friend = grid.agent(&gamma, "n1").await;
+    let (_friend_attached, _) = friend.up("10.0.0.1:7730").await;
+    assert_eq!((n1_address, n2_address, far_address), (address(1, 1), address(1, 2), address(2, 1)));
+    let (_relay, _) = grid.relay("r1").await;
+
+    assert_eq!(n1.plan("n2.alpha").await, (vec![Dial::Direct], false));
+    assert_eq!(n1.plan("n1.beta").await, (vec![Dial::Relay], true));
+    assert_eq!(n1.plan("n1.gamma").await, (vec![Dial::Relay], false), "a trusted pair");
+    assert_eq!(n1.lookup("n9.beta").await.unwrap_err().code(), Code::NotFound);
+
+    // It moves: whoever asked is told, and finds it again.
+    drop(far_attached);
+    assert_eq!(n1_attached.changed().await, far_address);
+    let (_moved, again) = far.up("10.0.0.77:7730").await;
+    assert_eq!(again, far_address, "addresses are kept");
+    loop {
+        // Down and up again are two changes; between them it is known as down.
+        let node = n1.lookup("n1.beta").await.unwrap().node.unwrap();
+        if node.up {
+            assert_eq!(node.address, "10.0.0.77:7730");
+            break;
+        }
+        assert_eq!(n1_attached.changed().await, far_address);
+    }
+}
+
+#[tokio::test]
+async fn a_meeting_reaches_the_other_agent() {
+    let grid = Grid::start().await;
+    let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
+    let near = grid.agent(&alpha, "n1").await;
+    let (_near_attached, near_address) = near.up("10.0.0.1:7730").await;
+    let far = grid.agent(&beta, "n1").await;
+    let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
+    let request = proto::RendezvousRequest { destination: far_address, initiator: near_address };
+    let refused = near.client.clone().rendezvous(request).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::Unavailable, "no relay is attached to the broker")
+    );
+
+    let (_relay, key) = grid.relay("r1").await;
+    let reply = near.client.clone().rendezvous(request).await.unwrap().into_inner();
+    let attach_down::Kind::Dial(dial) = far_attached.next().await else { panic!("not a request to dial") };
+    assert_eq!((dial.node.as_str(), dial.initiator), ("n1", near_address));
+    assert_eq!((&dial.relay, &dial.relay_address), (&reply.relay, &reply.relay_address));
+    let open = |bytes: &[u8]| {
+        let (ticket, mac) = Ticket::decode(bytes.try_into().unwrap()).unwrap();
+        assert!(Secret::from_slice(&key).unwrap().verify(&ticket.signed_bytes(), &mac));
+        ticket
+    };
+    let (ours, theirs) = (open(&reply.ticket), open(&dial.ticket));
+    assert_eq!((ours.side, theirs.side), (Side::Initiator, Side::Acceptor));
+    assert_eq!(ours.connection, theirs.connection);
+
+    let stolen = proto::RendezvousRequest { initiator: far_address, ..request };
+    let refused = near.client.clone().rendezvous(stolen).await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn who_may_not_attach() {
+    let grid = Grid::start().await;
+    let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
+    let agent = grid.agent(&alpha, "n1").await;
+    let hello = || attach_up::Kind::NodeUp(proto::NodeUp::default());
+    let connect = async |at: std::net::SocketAddr, name: &str, credentials: &Credentials| {
+        RegistryClient::new(grpc::connect(&at.to_string(), name, credentials).await.unwrap())
+    };
+    let at_beta = connect(beta.address, "gateway.beta", &agent.credentials).await;
+    let at_broker = connect(grid.broker_address, "broker", &agent.credentials).await;
+    let gateway_at_alpha = connect(alpha.address, "gateway.alpha", &beta.credentials).await;
+    let admin_at_broker = connect(grid.broker_address, "broker", &grid.admin()).await;
+    for (what, client, want) in [
+        (
+            "an agent at another site's gateway",
+            at_beta,
+            "serves the agents of its own site, and not agent n1.alpha",
+        ),
+        ("an agent at the broker", at_broker, "must attach to the gateway of site alpha"),
+        ("a gateway at a gateway", gateway_at_alpha, "and not gateway gateway.beta"),
+        ("an admin", admin_at_broker, "admin may not attach"),
+    ] {
+        let status = Attachment::open(client, hello()).await.err().unwrap();
+        assert_eq!(status.code(), Code::PermissionDenied, "{what}");
+        assert!(status.message().contains(want), "{what}: {status}");
+    }
+    let mut agent_at_broker = connect(grid.broker_address, "broker", &agent.credentials).await;
+    let lookup = agent_at_broker.lookup(proto::LookupRequest::default()).await.unwrap_err();
+    assert_eq!(lookup.code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn a_second_live_node_of_one_name_is_refused() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let agent = grid.agent(&alpha, "n1").await;
+    let (mut first, _) = agent.up("10.0.0.1:7730").await;
+    let mut second = agent.attach("10.0.0.2:7730").await;
+    let attach_down::Kind::Refusal(refusal) = second.next().await else { panic!("not refused") };
+    for part in ["10.0.0.1:7730", "10.0.0.2:7730", "another name"] {
+        assert!(refusal.reason.contains(part), "{}", refusal.reason);
+    }
+    // The same agent again takes its own place.
+    let (_third, _) = agent.up("10.0.0.1:7730").await;
+    first.end().await;
+}
+
+#[tokio::test]
+async fn without_the_broker_cached_contacts_work_and_others_wait_for_it() {
+    let mut grid = Grid::start().await;
+    let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
+    let near = grid.agent(&alpha, "n1").await;
+    let (mut near_attached, _) = near.up("10.0.0.1:7730").await;
+    let far = grid.agent(&beta, "n1").await;
+    let (_far_attached, far_address) = far.up("10.0.0.1:7730").await;
+    let other = grid.agent(&beta, "n2").await;
+    let (_other_attached, other_address) = other.up("10.0.0.2:7730").await;
+    assert_eq!(near.address_of("n1.beta").await, "10.0.0.1:7730");
+
+    grid.stop_broker().await;
+    assert_eq!(near.address_of("n1.beta").await, "10.0.0.1:7730", "cached");
+    assert_eq!(near.address_of("n1.alpha").await, "10.0.0.1:7730", "of the own site");
+    let (_, address) = tokio::join!(grid.start_broker(), near.address_of("n2.beta"));
+    assert_eq!(address, "10.0.0.2:7730", "waited for the broker");
+    assert_eq!(near_attached.changed().await, far_address, "after a break nothing is sure");
+    assert_eq!(other_address, near.lookup("n2.beta").await.unwrap().node.unwrap().virtual_address);
+}
+
+#[tokio::test]
+async fn a_gateway_restarts_and_its_agents_come_back() {
+    let grid = Grid::start().await;
+    let (mut alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
+    let near = grid.agent(&alpha, "n1").await;
+    let (mut near_attached, near_address) = near.up("10.0.0.1:7730").await;
+    alpha.restart().await;
+    near_attached.end().await;
+    let (_near_attached, again) = near.up("10.0.0.1:7730").await;
+    assert_eq!(again, near_address);
+    let far = grid.agent(&beta, "n1").await;
+    let (_far_attached, _) = far.up("10.0.0.1:7730").await;
+    assert_eq!(far.address_of("n1.alpha").await, "10.0.0.1:7730");
+}
+
+#[tokio::test]
+async fn certificates_are_renewed_for_their_holder_only() {
+    let grid = Grid::start().await;
+    let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
+    let agent = grid.agent(&alpha, "n1").await;
+    for (name, credentials) in [("gateway", &alpha.credentials), ("agent", &agent.credentials)] {
+        let directory = grid.directory(name);
+        credentials.save(&directory).unwrap();
+        let before = std::fs::read(directory.join("identity.pem")).unwrap();
+        soon("renewal", renewal::renew(credentials, &directory)).await.unwrap();
+        assert_ne!(std::fs::read(directory.join("identity.pem")).unwrap(), before, "{name}");
+        assert_eq!(Credentials::load(&directory).unwrap().identity(), credentials.identity());
+    }
+    // The renewed certificate is shown to whoever connects.
+    let again = grid.agent(&alpha, "n2").await;
+    again.up("10.0.0.2:7730").await;
+
+    let channel = grpc::connect(&grid.broker_address.to_string(), "broker", &beta.credentials).await.unwrap();
+    for uri in [
+        agent.credentials.identity().uri(),
+        "isthmus:///agent/beta/n9/root".to_owned(),
+        "isthmus:///admin//admin/".to_owned(),
+    ] {
+        let request = proto::RenewRequest { identity: uri.clone(), signing_request: Vec::new() };
+        let status = EnrolmentClient::new(channel.clone()).renew(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn the_whole_grid_is_listed() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let agent = grid.agent(&alpha, "n1").await;
+    let (attached, _) = agent.up("10.0.0.1:7730").await;
+    let (relay, _) = grid.relay("r1").await;
+    relay.say(attach_up::Kind::RelayReport(proto::RelayReport { connections: 3, bytes: 4000 })).await;
+    let job = proto::JobReport {
+        job: "0a".repeat(16),
+        nodes: vec!["n1.alpha".to_owned()],
+        owner: "somebody-else".to_owned(),
+        ..proto::JobReport::default()
+    };
+    attached.say(attach_up::Kind::Job(job)).await;
+
+    let channel = grpc::connect(&grid.broker_address.to_string(), "broker", &grid.admin()).await.unwrap();
+    let mut client = RegistryClient::new(channel);
+    let listed = soon("the reports", async {
+        loop {
+            let listed = client.grid(proto::GridRequest {}).await.unwrap().into_inner();
+            if listed.jobs.len() == 1 && listed.relays[0].bytes > 0 {
+                return listed;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(listed.grid, "demo");
+    assert_eq!((listed.sites[0].name.as_str(), listed.sites[0].up), ("alpha", true));
+    assert_eq!((listed.nodes[0].name.as_str(), listed.nodes[0].owner.as_str()), ("n1.alpha", "anna"));
+    assert_eq!((listed.relays[0].connections, listed.relays[0].bytes), (3, 4000));
+    assert_eq!(listed.jobs[0].owner, "anna", "its certificate says whose agent it is");
+    let through_gateway = agent.client.clone().grid(proto::GridRequest {}).await.unwrap().into_inner();
+    assert_eq!(through_gateway, listed);
+
+    drop(attached);
+    soon("the job's end", async {
+        while !client.grid(proto::GridRequest {}).await.unwrap().into_inner().jobs.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,262 @@
+//! A grid on loopback: a real broker and real gateways, all over TLS.
+#![allow(clippy::unwrap_used, clippy::panic, dead_code, reason = "helpers of tests fail the test")]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use isthmus_broker::state::State;
+use isthmus_broker::{BrokerConfig, state::ADMIN_DIRECTORY};
+use isthmus_gateway::GatewayConfig;
+use isthmus_net::token::{Invitation, JoinToken};
+use isthmus_net::{Credentials, Role, enrol, grpc};
+use isthmus_wire::proto::registry_client::RegistryClient;
+use isthmus_wire::proto::{self, attach_down, attach_up};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+/// What takes longer than this has failed.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// Waits, but not for ever.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not happen"))
+}
+
+/// A service that runs as a task.
+pub struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    pub async fn stop(mut self) {
+        drop(self.stop.take());
+        soon("a service's end", self.task).await.unwrap();
+    }
+}
+
+/// A grid with its broker.
+pub struct Grid {
+    directory: TempDir,
+    pub broker_address: SocketAddr,
+    pub broker: Option<Running>,
+}
+
+impl Grid {
+    pub async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let broker_address = listener.local_addr().unwrap();
+        let state = directory.path().join("broker");
+        State::create(&state, "demo", &broker_address.to_string(), SystemTime::now()).unwrap();
+        drop(listener);
+        let mut grid = Self { directory, broker_address, broker: None };
+        grid.start_broker().await;
+        grid
+    }
+
+    /// Starts the broker, again if need be.
+    pub async fn start_broker(&mut self) {
+        let state = self.state();
+        let listener = TcpListener::bind(self.broker_address).await.unwrap();
+        let config = BrokerConfig {
+            trusted: vec![["alpha".to_owned(), "gamma".to_owned()]],
+            ..BrokerConfig::default()
+        };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            isthmus_broker::run(listener, state, &config, async { drop(stopped.await) }).await.unwrap();
+        });
+        self.broker = Some(Running { stop: Some(stop), task });
+    }
+
+    pub async fn stop_broker(&mut self) {
+        self.broker.take().unwrap().stop().await;
+    }
+
+    pub fn state(&self) -> State {
+        State::load(&self.directory.path().join("broker")).unwrap()
+    }
+
+    pub fn admin(&self) -> Credentials {
+        Credentials::load(&self.directory.path().join("broker").join(ADMIN_DIRECTORY)).unwrap()
+    }
+
+    /// A directory for somebody's state.
+    pub fn directory(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn invitation(&self, role: Role, site: Option<&str>, name: Option<&str>) -> Invitation {
+        Invitation {
+            grid: "demo".to_owned(),
+            role,
+            site: site.map(|site| site.parse().unwrap()),
+            name: name.map(|name| name.parse().unwrap()),
+            owner: Some("anna".parse().unwrap()),
+            expires: SystemTime::now() + Duration::from_secs(60),
+            broker: self.broker_address.to_string(),
+        }
+    }
+
+    pub fn token(&self, role: Role, site: Option<&str>, name: Option<&str>) -> String {
+        JoinToken::mint(&self.state().authority, &self.invitation(role, site, name)).unwrap()
+    }
+
+    /// Starts a gateway that has joined.
+    pub async fn gateway(&self, site: &str) -> Gateway {
+        let token = self.token(Role::Gateway, Some(site), None);
+        let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut gateway = Gateway { credentials, address, site: site.to_owned(), running: None };
+        gateway.start(listener);
+        gateway
+    }
+
+    /// An agent that has joined through its gateway.
+    pub async fn agent(&self, gateway: &Gateway, name: &str) -> Agent {
+        let token = self.token(Role::Agent, Some(&gateway.site), Some(name));
+        let via = gateway.address.to_string();
+        let credentials = soon("joining", enrol::join(&token, None, Some(&via))).await.unwrap();
+        let channel = grpc::connect(&via, &format!("gateway.{}", gateway.site), &credentials).await.unwrap();
+        Agent { credentials, client: RegistryClient::new(channel) }
+    }
+
+    /// A relay that has joined and attached.
+    pub async fn relay(&self, name: &str) -> (Attachment, Vec<u8>) {
+        let token = self.token(Role::Relay, None, Some(name));
+        let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
+        let channel = grpc::connect(&self.broker_address.to_string(), "broker", &credentials).await.unwrap();
+        let up = proto::RelayUp {
+            name: name.to_owned(),
+            address: format!("{name}:7720"),
+            ..proto::RelayUp::default()
+        };
+        let hello = attach_up::Kind::RelayUp(up);
+        let mut attachment = Attachment::open(RegistryClient::new(channel), hello).await.unwrap();
+        match attachment.next().await {
+            attach_down::Kind::RelayKey(key) => (attachment, key.key),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A site's gateway.
+pub struct Gateway {
+    pub credentials: Credentials,
+    pub address: SocketAddr,
+    pub site: String,
+    running: Option<Running>,
+}
+
+impl Gateway {
+    fn start(&mut self, listener: TcpListener) {
+        let credentials = self.credentials.clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let config = GatewayConfig::default();
+        let task = tokio::spawn(async move {
+            isthmus_gateway::run(listener, credentials, &config, async { drop(stopped.await) })
+                .await
+                .unwrap();
+        });
+        self.running = Some(Running { stop: Some(stop), task });
+    }
+
+    pub async fn restart(&mut self) {
+        self.running.take().unwrap().stop().await;
+        self.start(TcpListener::bind(self.address).await.unwrap());
+    }
+}
+
+/// What an agent says to its gateway.
+pub struct Agent {
+    pub credentials: Credentials,
+    pub client: RegistryClient<Channel>,
+}
+
+impl Agent {
+    /// Attaches, saying that it listens at this address.
+    pub async fn attach(&self, address: &str) -> Attachment {
+        let up = proto::NodeUp { address: address.to_owned(), ..proto::NodeUp::default() };
+        let hello = attach_up::Kind::NodeUp(up);
+        soon("attaching", Attachment::open(self.client.clone(), hello)).await.unwrap()
+    }
+
+    /// Attaches and waits for its virtual address.
+    pub async fn up(&self, address: &str) -> (Attachment, u32) {
+        let mut attachment = self.attach(address).await;
+        let address = attachment.welcome().await;
+        (attachment, address)
+    }
+
+    pub async fn lookup(&self, name: &str) -> Result<proto::LookupReply, Status> {
+        let request = proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
+        let mut client = self.client.clone();
+        soon("an answer", client.lookup(request)).await.map(tonic::Response::into_inner)
+    }
+
+    /// Where a node is, as soon as it is up.
+    pub async fn address_of(&self, name: &str) -> String {
+        self.lookup(name).await.unwrap().node.unwrap().address
+    }
+
+    /// The dials of the plan, and whether it is encrypted.
+    pub async fn plan(&self, name: &str) -> (Vec<proto::Dial>, bool) {
+        let plan = self.lookup(name).await.unwrap().plan.unwrap();
+        (plan.steps.iter().map(proto::PlanStep::dial).collect(), plan.encrypted)
+    }
+}
+
+/// An attachment, as its lower end sees it.
+pub struct Attachment {
+    up_tx: mpsc::Sender<proto::AttachUp>,
+    down: Streaming<proto::AttachDown>,
+}
+
+impl Attachment {
+    pub async fn open(mut client: RegistryClient<Channel>, hello: attach_up::Kind) -> Result<Self, Status> {
+        let (up_tx, up_rx) = mpsc::channel(16);
+        up_tx.send(proto::AttachUp { kind: Some(hello) }).await.unwrap();
+        let down = client.attach(ReceiverStream::new(up_rx)).await?.into_inner();
+        Ok(Self { up_tx, down })
+    }
+
+    pub async fn say(&self, kind: attach_up::Kind) {
+        self.up_tx.send(proto::AttachUp { kind: Some(kind) }).await.unwrap();
+    }
+
+    pub async fn next(&mut self) -> attach_down::Kind {
+        soon("a message", self.down.message()).await.unwrap().unwrap().kind.unwrap()
+    }
+
+    /// Waits until the service above has ended the attachment.
+    pub async fn end(&mut self) {
+        while let Ok(Some(_)) = soon("the end", self.down.message()).await {}
+    }
+
+    pub async fn welcome(&mut self) -> u32 {
+        match self.next().await {
+            attach_down::Kind::Welcome(welcome) => welcome.virtual_address,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub async fn changed(&mut self) -> u32 {
+        match self.next().await {
+            attach_down::Kind::ContactChanged(changed) => changed.virtual_address,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A virtual address as it is sent.
+pub fn address(site: u8, node: u8) -> u32 {
+    u32::from(std::net::Ipv4Addr::new(240, 64, site, node))
+}

@@ -1,0 +1,300 @@
+//! Starting the services of a lab, from its keeper: each through
+//! `isthmus lab exec`, with its output in a log file of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow, bail};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::SignalFd;
+use nix::unistd::Pid;
+
+use super::{Membership, Service, ServiceRecord, stages, state_directory};
+use crate::mounts::MACHINE_DIRECTORY;
+use crate::process::{ProcessId, die_with_parent};
+use crate::state::{LabDirectory, Record};
+
+/// How long each stage may take.
+const STAGE_WITHIN: Duration = Duration::from_secs(20);
+
+/// How many lines of a log are shown when its service fails.
+const LOG_LINES: usize = 15;
+
+/// Starts all services of a lab whose record is written already; the caller,
+/// whose children they are, ends them, also those of an attempt that failed.
+pub fn start(
+    record: &Record,
+    directory: &LabDirectory,
+    signals: &SignalFd,
+    children: &mut Vec<ProcessId>,
+) -> anyhow::Result<Vec<ServiceRecord>> {
+    let stages = stages(&record.grid);
+    let Some(broker) = stages.first().and_then(|stage| stage.first()) else { return Ok(Vec::new()) };
+    std::fs::create_dir_all(directory.service_logs())?;
+    let broker = broker.machine.clone();
+    let mut starter = Starter { record, directory, signals, children, broker };
+    let mut services = Vec::new();
+    for stage in &stages {
+        starter.join(stage)?;
+        services.extend(starter.run(stage)?);
+    }
+    Ok(services)
+}
+
+struct Starter<'a> {
+    record: &'a Record,
+    directory: &'a LabDirectory,
+    signals: &'a SignalFd,
+    children: &'a mut Vec<ProcessId>,
+    /// The broker's machine, where invitations are made.
+    broker: String,
+}
+
+/// A command at work for a service.
+struct Working<'a> {
+    service: &'a Service,
+    what: &'static str,
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+impl Starter<'_> {
+    /// Gives every service of a stage its identity.
+    fn join(&mut self, stage: &[Service]) -> anyhow::Result<()> {
+        let deadline = Instant::now() + STAGE_WITHIN;
+        let state = state_directory;
+        let mut inviting = Vec::new();
+        for service in stage {
+            match &service.membership {
+                Membership::Found(arguments) => {
+                    let mut all = vec!["grid", "init", "--state"];
+                    let state = state(service.role);
+                    all.push(&state);
+                    all.extend(arguments.iter().map(String::as_str));
+                    inviting.push(self.work(service, "making the grid", &service.machine, &all, None)?);
+                }
+                Membership::Join { invite, .. } => {
+                    let (state, token) = (state(crate::grid::Role::Broker), token_file(service));
+                    let mut all = vec!["grid", "invite", "--state", &state, "--out", &token];
+                    all.extend(invite.iter().map(String::as_str));
+                    inviting.push(self.work(service, "inviting", &self.broker.clone(), &all, None)?);
+                }
+            }
+        }
+        self.finish(inviting, deadline)?;
+
+        let mut joining = Vec::new();
+        for service in stage {
+            let Membership::Join { join, .. } = &service.membership else { continue };
+            // Read where it was made, written where it is used: as if carried
+            // over by hand.
+            let token = self.inside(&self.broker, &token_file(service))?;
+            let file = File::open(&token).with_context(|| format!("no token in {}", token.display()))?;
+            std::fs::remove_file(&token)?;
+            let state = state(service.role);
+            let mut all = vec!["join", "--state", &state];
+            all.extend(join.iter().map(String::as_str));
+            joining.push(self.work(service, "joining", &service.machine, &all, Some(file))?);
+        }
+        self.finish(joining, deadline)
+    }
+
+    /// Starts every service of a stage and waits until all say they are ready.
+    fn run(&mut self, stage: &[Service]) -> anyhow::Result<Vec<ServiceRecord>> {
+        let deadline = Instant::now() + STAGE_WITHIN;
+        let mut starting = Vec::new();
+        for service in stage {
+            let role = service.role.command();
+            let configuration = format!("{MACHINE_DIRECTORY}/{role}.toml");
+            let notify = format!("{MACHINE_DIRECTORY}/{role}.notify");
+            std::fs::write(self.inside(&service.machine, &configuration)?, &service.configuration)?;
+            let path = self.inside(&service.machine, &notify)?;
+            let socket = UnixDatagram::bind(&path).with_context(|| format!("socket {}", path.display()))?;
+            socket.set_nonblocking(true)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+            let state = state_directory(service.role);
+            let arguments = [role, "--state", &state, "--config", &configuration];
+            let mut command = self.command(service, &service.machine, &arguments)?;
+            command.env("NOTIFY_SOCKET", &notify);
+            starting.push((self.spawn(service, "starting", command)?, socket));
+        }
+        self.wait_ready(&mut starting, deadline)?;
+        let record = |(working, _): (Working<'_>, UnixDatagram)| {
+            Ok(ServiceRecord {
+                role: working.service.role,
+                machine: working.service.machine.clone(),
+                process: ProcessId::of(Pid::from_raw(working.child.id() as i32))
+                    .map_err(|_| self.failure(working.service, "it ended right after the start"))?,
+            })
+        };
+        starting.into_iter().map(record).collect()
+    }
+
+    fn wait_ready(
+        &self,
+        starting: &mut [(Working<'_>, UnixDatagram)],
+        deadline: Instant,
+    ) -> anyhow::Result<()> {
+        let mut waiting: Vec<usize> = (0..starting.len()).collect();
+        loop {
+            for (working, _) in starting.iter_mut() {
+                if let Some(status) = working.child.try_wait()? {
+                    return Err(
+                        self.failure(working.service, &format!("it ended before it was ready ({status})"))
+                    );
+                }
+            }
+            waiting.retain(|index| !says_ready(&starting[*index].1));
+            let Some(first) = waiting.first() else { return Ok(()) };
+            if Instant::now() >= deadline {
+                let message = format!("it didn't say it was ready within {} s", STAGE_WITHIN.as_secs());
+                return Err(self.failure(starting[*first].0.service, &message));
+            }
+            let sockets: Vec<_> = waiting.iter().map(|index| starting[*index].1.as_fd()).collect();
+            self.wait_for_news(&sockets, deadline)?;
+        }
+    }
+
+    /// Waits until all commands have succeeded.
+    fn finish(&self, mut working: Vec<Working<'_>>, deadline: Instant) -> anyhow::Result<()> {
+        loop {
+            for one in working.iter_mut().filter(|one| one.status.is_none()) {
+                one.status = one.child.try_wait()?;
+            }
+            let failed = |one: &&Working<'_>| one.status.is_some_and(|status| !status.success());
+            if let Some(one) = working.iter().find(failed) {
+                let status = one.status.map(|status| status.to_string()).unwrap_or_default();
+                return Err(self.failure(one.service, &format!("{} failed ({status})", one.what)));
+            }
+            let Some(one) = working.iter().find(|one| one.status.is_none()) else { return Ok(()) };
+            if Instant::now() >= deadline {
+                let message = format!("{} took longer than {} s", one.what, STAGE_WITHIN.as_secs());
+                return Err(self.failure(one.service, &message));
+            }
+            self.wait_for_news(&[], deadline)?;
+        }
+    }
+
+    /// Waits until a child ended, something can be read, or the deadline has
+    /// passed. A signal to end the lab ends the wait with an error.
+    fn wait_for_news(
+        &self,
+        sockets: &[std::os::fd::BorrowedFd<'_>],
+        deadline: Instant,
+    ) -> anyhow::Result<()> {
+        let mut polled: Vec<PollFd<'_>> =
+            sockets.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        polled.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
+        // Nobody at the other end of it: whoever wanted the lab has left.
+        let stdout = io::stdout();
+        polled.push(PollFd::new(stdout.as_fd(), PollFlags::empty()));
+        let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+        match poll(&mut polled, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if polled.last().is_some_and(|stdout| stdout.any().unwrap_or(true)) {
+            bail!("nobody waits for the lab");
+        }
+        while let Some(signal) = self.signals.read_signal()? {
+            if signal.ssi_signo != libc::SIGCHLD as u32 {
+                bail!("ended by a signal during the start of services");
+            }
+        }
+        Ok(())
+    }
+
+    fn work<'s>(
+        &mut self,
+        service: &'s Service,
+        what: &'static str,
+        machine: &str,
+        arguments: &[&str],
+        input: Option<File>,
+    ) -> anyhow::Result<Working<'s>> {
+        let mut command = self.command(service, machine, arguments)?;
+        command.stdin(input.map_or_else(Stdio::null, Stdio::from));
+        self.spawn(service, what, command)
+    }
+
+    fn spawn<'s>(
+        &mut self,
+        service: &'s Service,
+        what: &'static str,
+        mut command: Command,
+    ) -> anyhow::Result<Working<'s>> {
+        let child =
+            command.spawn().with_context(|| format!("cannot run {}", self.record.program.display()))?;
+        // If it has ended already, there is nothing to end.
+        self.children.extend(ProcessId::of(Pid::from_raw(child.id() as i32)));
+        Ok(Working { service, what, child, status: None })
+    }
+
+    /// `isthmus …` in a machine, with its output in the service's log.
+    fn command(&self, service: &Service, machine: &str, arguments: &[&str]) -> anyhow::Result<Command> {
+        let program = &self.record.program;
+        let mut command = Command::new(program);
+        command.args(["lab", "exec", "--lab", self.directory.lab(), "--cwd", "/", machine, "--"]);
+        command.arg(program).args(arguments);
+        let path = self.log(service);
+        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        // SAFETY: both are system calls, allowed between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                die_with_parent()?;
+                // The keeper reads its signals from a descriptor.
+                Ok(SigSet::empty().thread_set_mask()?)
+            });
+        }
+        Ok(command)
+    }
+
+    fn log(&self, service: &Service) -> PathBuf {
+        self.directory.service_log(service.role.command(), &service.machine)
+    }
+
+    /// A path of a machine, as seen from here.
+    fn inside(&self, machine: &str, path: &str) -> anyhow::Result<PathBuf> {
+        let found = self.record.machine(machine).ok_or_else(|| anyhow!("no machine {machine}"))?;
+        Ok(PathBuf::from(format!("/proc/{}/root{path}", found.init.pid)))
+    }
+
+    fn failure(&self, service: &Service, message: &str) -> anyhow::Error {
+        let log = self.log(service);
+        let end = end_of(&log).unwrap_or_else(|error| format!("(no log: {error})"));
+        anyhow!("{} at {}: {message}; its log ends:\n{end}", service.role.command(), service.machine)
+    }
+}
+
+/// Where a token lies between invitation and joining, on the broker's machine.
+fn token_file(service: &Service) -> String {
+    format!("{MACHINE_DIRECTORY}/token-{}-{}", service.role.command(), service.machine)
+}
+
+/// Whether a service has said READY=1 (sd_notify(3)).
+fn says_ready(socket: &UnixDatagram) -> bool {
+    let mut message = [0; 4096];
+    while let Ok(length) = socket.recv(&mut message) {
+        if message[..length].split(|byte| *byte == b'\n').any(|line| line == b"READY=1") {
+            return true;
+        }
+    }
+    false
+}
+
+/// The last lines of a file.
+fn end_of(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.read_to_string(&mut text)?;
+    let lines: Vec<&str> = text.lines().collect();
+    Ok(lines[lines.len().saturating_sub(LOG_LINES)..].join("\n"))
+}

@@ -1,0 +1,146 @@
+//! What the tests of the lab share.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use isthmus_lab::{Grid, Lab, Machine, Options};
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_isthmus-lab");
+
+/// How long anything may take that should happen at once.
+pub const SOON: Duration = Duration::from_secs(10);
+
+/// Whether the test can run; says why not.
+pub fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: the lab needs root");
+    }
+    root
+}
+
+/// How the tests bring labs up.
+pub fn options() -> Options {
+    Options { program: PROGRAM.into(), services: false }
+}
+
+/// A lab's name that no other test has.
+pub fn unique_name() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Brings up a grid under a name of its own.
+pub fn lab(text: &str) -> Lab {
+    let grid = Grid::parse(text, "test", &unique_name()).unwrap_or_else(|error| panic!("{error}"));
+    Lab::up_with(&grid, &options()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// `isthmus-lab lab …`
+pub fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.arg("lab").args(arguments);
+    command
+}
+
+/// What a shell line prints in a machine.
+pub fn shell(machine: Machine<'_>, line: &str) -> String {
+    let output = machine.command("sh").args(["-c", line]).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {}\n{error}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Waits until a condition holds.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !condition() {
+        assert!(Instant::now() < deadline, "still not after {SOON:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A TCP listener of a machine.
+pub fn listen(machine: Machine<'_>) -> (TcpListener, u16) {
+    let listener = machine.in_network(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+/// Connects from a machine.
+pub fn connect(
+    machine: Machine<'_>,
+    to: Ipv4Addr,
+    port: u16,
+    patience: Duration,
+) -> std::io::Result<TcpStream> {
+    machine.in_network(|| TcpStream::connect_timeout(&SocketAddr::from((to, port)), patience)).unwrap()
+}
+
+/// Connects two machines and sends a byte each way; the address that the
+/// acceptor saw.
+pub fn exchange(from: Machine<'_>, listener: &TcpListener, to: Ipv4Addr) -> SocketAddr {
+    let port = listener.local_addr().unwrap().port();
+    let mut near = connect(from, to, port, SOON).unwrap();
+    let (mut far, seen) = listener.accept().unwrap();
+    let mut byte = [0];
+    near.write_all(b"a").unwrap();
+    far.read_exact(&mut byte).unwrap();
+    far.write_all(b"b").unwrap();
+    near.read_exact(&mut byte).unwrap();
+    assert_eq!(byte, *b"b");
+    seen
+}
+
+/// Round-trip times of UDP packets between two machines, smallest first.
+pub fn round_trips(from: Machine<'_>, to: Machine<'_>, count: usize) -> Vec<Duration> {
+    let bind = || UdpSocket::bind("0.0.0.0:0").unwrap();
+    let near = from.in_network(bind).unwrap();
+    let far = to.in_network(bind).unwrap();
+    near.connect((to.address(), far.local_addr().unwrap().port())).unwrap();
+    for socket in [&near, &far] {
+        socket.set_read_timeout(Some(SOON)).unwrap();
+    }
+    let mut times = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = [0; 64];
+            for _ in 0..count {
+                let (length, peer) = far.recv_from(&mut buffer).unwrap();
+                far.send_to(&buffer[..length], peer).unwrap();
+            }
+        });
+        let mut buffer = [0; 64];
+        for _ in 0..count {
+            let start = Instant::now();
+            near.send(b"ping").unwrap();
+            near.recv(&mut buffer).unwrap();
+            times.push(start.elapsed());
+        }
+    });
+    times.sort();
+    times
+}
+
+/// The namespaces of a process, as the kernel names them.
+pub fn namespaces(pid: i32) -> BTreeSet<String> {
+    ["net", "mnt", "uts", "ipc", "pid"]
+        .iter()
+        .filter_map(|kind| std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok())
+        .map(|link| link.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Processes of the machine in any of these namespaces.
+pub fn processes_in(wanted: &BTreeSet<String>) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| !namespaces(*pid).is_disjoint(wanted)).collect()
+}

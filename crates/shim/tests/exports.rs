@@ -1,0 +1,52 @@
+//! A preloaded library changes every program that it is preloaded into by each
+//! symbol that it defines: it must define those it stands in front of, and
+//! nothing else.
+
+mod common;
+
+use std::process::Command;
+
+const HOOKED: [&str; 30] = [
+    "__gethostname_chk",
+    "accept",
+    "accept4",
+    "bind",
+    "close",
+    "connect",
+    "dup",
+    "dup2",
+    "dup3",
+    "epoll_ctl",
+    "fcntl",
+    "fcntl64",
+    "freeifaddrs",
+    "getaddrinfo",
+    "gethostbyaddr",
+    "gethostbyaddr_r",
+    "gethostbyname",
+    "gethostbyname2",
+    "gethostbyname2_r",
+    "gethostbyname_r",
+    "gethostname",
+    "getifaddrs",
+    "getnameinfo",
+    "getpeername",
+    "getsockname",
+    "getsockopt",
+    "ioctl",
+    "listen",
+    "setsockopt",
+    "uname",
+];
+
+#[test]
+fn only_what_is_hooked_is_exported() {
+    let output = Command::new("nm")
+        .args(["--dynamic", "--defined-only", "--format=posix"])
+        .arg(common::library())
+        .output()
+        .expect("nm, of binutils, runs");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let exported: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(exported, HOOKED);
+}

@@ -1,0 +1,33 @@
+"""Rank 1 sends a million bytes full of a marker to rank 0 over plain TCP."""
+
+import os
+import socket
+import sys
+import time
+
+marker = sys.argv[1].encode()
+SIZE = 1_000_000
+PORT = 4321
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+if rank == 0:
+    listener = socket.create_server(("0.0.0.0", PORT))
+    listener.settimeout(30)
+    connection, (peer, _) = listener.accept()
+    connection.settimeout(30)
+    received = bytearray()
+    while chunk := connection.recv(65536):
+        received += chunk
+    assert received == (marker * (SIZE // len(marker) + 1))[:SIZE]
+    print(f"received {len(received)} bytes from {peer}")
+else:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            connection = socket.create_connection(("n1.alpha", PORT), 30)
+            break
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    connection.sendall((marker * (SIZE // len(marker) + 1))[:SIZE])
+    connection.close()

@@ -1,0 +1,291 @@
+//! What the end-to-end tests share: emulated grids with real services, and
+//! commands in their nodes, each with a deadline.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use isthmus_lab::{Grid, Lab};
+
+/// An MPI that isthmus runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mpi {
+    /// Debian's Open MPI 4.1.
+    OpenMpi,
+    /// MPICH 5 from PyPI.
+    Mpich,
+}
+
+impl Mpi {
+    /// Its launcher.
+    pub fn launcher(self) -> String {
+        match self {
+            Self::OpenMpi => "mpirun.openmpi".to_owned(),
+            Self::Mpich => target().join("mpich/bin/mpiexec").display().to_string(),
+        }
+    }
+
+    /// One of the programs in apps/, built with it.
+    pub fn program(self, name: &str) -> String {
+        let directory = match self {
+            Self::OpenMpi => "apps/openmpi",
+            Self::Mpich => "apps/mpich",
+        };
+        target().join(directory).join(name).display().to_string()
+    }
+}
+
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// Where `make` puts what it builds.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The `isthmus` binary that `make` built.
+pub fn isthmus() -> PathBuf {
+    std::env::var_os("ISTHMUS_BIN").map_or_else(|| target().join("release/isthmus"), PathBuf::from)
+}
+
+/// A running grid.
+pub struct World {
+    lab: Lab,
+    /// Files that a test and the nodes share.
+    pub directory: tempfile::TempDir,
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub struct Output {
+    /// Its exit status, 128 + signal; 124 if it didn't end in time.
+    pub status: i32,
+    /// What it wrote.
+    pub stdout: String,
+    /// What it wrote, likewise.
+    pub stderr: String,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Output {
+    /// Both outputs and the status, for failure messages.
+    pub fn whole(&self) -> String {
+        format!(
+            "status {} after {:?}\n-- stdout\n{}\n-- stderr\n{}",
+            self.status, self.took, self.stdout, self.stderr
+        )
+    }
+}
+
+impl World {
+    /// Brings up one of the grids in tests/grids with its services.
+    ///
+    /// # Errors
+    /// If it doesn't come up.
+    pub fn up(name: &str) -> Result<Self> {
+        let file = root().join("tests/grids").join(format!("{name}.toml"));
+        let mut grid = Grid::load(&file)?;
+        // Several test programs may run at once.
+        grid.name = format!("{name}-{}", std::process::id());
+        let scratch = target().join("tmp");
+        std::fs::create_dir_all(&scratch)?;
+        let directory = tempfile::Builder::new().prefix("e2e-").tempdir_in(scratch)?;
+        let program = isthmus();
+        if !program.is_file() {
+            bail!("{} is not there: run `make release apps` first", program.display());
+        }
+        Ok(Self { lab: Lab::up_with(&grid, &program)?, directory })
+    }
+
+    /// The lab itself.
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// A command in a node, ended after `deadline`.
+    ///
+    /// # Errors
+    /// If there is no such node.
+    pub fn command(&self, node: &str, deadline: Duration, words: &[&str]) -> Result<Command> {
+        let mut command = self.lab.machine(node)?.command("timeout");
+        command.args(["--kill-after=5", &deadline.as_secs().to_string()]).args(words);
+        for (name, value) in [
+            ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+            ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+            // Emulated nodes share few cores: ranks that wait must yield.
+            ("OMPI_MCA_mpi_yield_when_idle", "1"),
+            ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+        ] {
+            command.env(name, value);
+        }
+        Ok(command)
+    }
+
+    /// Runs a command in a node to its end.
+    ///
+    /// # Errors
+    /// If it can't be run.
+    pub fn sh(&self, node: &str, deadline: Duration, words: &[&str]) -> Result<Output> {
+        let started = Instant::now();
+        let output = self.command(node, deadline, words)?.stdin(Stdio::null()).output()?;
+        Ok(Output {
+            status: output.status.code().unwrap_or(128),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            took: started.elapsed(),
+        })
+    }
+
+    /// `isthmus run OPTIONS -- WORDS` in a node.
+    ///
+    /// # Errors
+    /// If it can't be run.
+    pub fn run(&self, node: &str, options: &[&str], words: &[&str]) -> Result<Output> {
+        let program = isthmus().display().to_string();
+        let mut all = vec![program.as_str(), "run"];
+        all.extend(options);
+        all.push("--");
+        all.extend(words);
+        self.sh(node, Duration::from_secs(90), &all)
+    }
+
+    /// The same, with the account that `--report` gives.
+    ///
+    /// # Errors
+    /// If it can't be run or wrote no account.
+    pub fn run_reported(
+        &self,
+        node: &str,
+        options: &[&str],
+        words: &[&str],
+    ) -> Result<(Output, serde_json::Value)> {
+        let file = self.directory.path().join("report.json");
+        let _ = std::fs::remove_file(&file);
+        let path = file.display().to_string();
+        let mut all = options.to_vec();
+        all.extend(["--report", &path]);
+        let output = self.run(node, &all, words)?;
+        let text =
+            std::fs::read_to_string(&file).with_context(|| format!("no account; {}", output.whole()))?;
+        Ok((output, serde_json::from_str(&text)?))
+    }
+
+    /// Names of the processes in a node that belong to no service of the lab.
+    ///
+    /// # Errors
+    /// If they can't be listed.
+    pub fn leftovers(&self, node: &str) -> Result<Vec<String>> {
+        let listing = self.sh(node, Duration::from_secs(10), &["ps", "-eo", "pid=,args="])?;
+        let service = |line: &str| {
+            [
+                "isthmus broker",
+                "isthmus gateway",
+                "isthmus agent",
+                "isthmus relay",
+                "lab keeper",
+                "lab machine",
+                "ps -eo",
+                "timeout ",
+            ]
+            .iter()
+            .any(|known| line.contains(known))
+                || line.trim_start().starts_with("1 ")
+        };
+        Ok(listing.stdout.lines().filter(|line| !service(line)).map(str::to_owned).collect())
+    }
+
+    /// Waits until no node has a process of a job or a job's directory left.
+    ///
+    /// # Errors
+    /// If something is left at the deadline; it says what and where.
+    pub fn expect_clean(&self, deadline: Duration) -> Result<()> {
+        let until = Instant::now() + deadline;
+        loop {
+            let mut left = Vec::new();
+            for name in self.nodes() {
+                let processes = self.leftovers(&name)?;
+                let directories = self.sh(
+                    &name,
+                    Duration::from_secs(10),
+                    &["sh", "-c", "ls -d /tmp/isthmus-* 2>/dev/null"],
+                )?;
+                left.extend(processes.into_iter().map(|line| format!("{name}: {line}")));
+                left.extend(directories.stdout.lines().map(|line| format!("{name}: {line}")));
+            }
+            if left.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                bail!("left behind after {deadline:?}:\n{}", left.join("\n"));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Names of all nodes with an agent.
+    pub fn nodes(&self) -> Vec<String> {
+        let grid = &self.lab.record().grid;
+        let nodes = grid.sites.iter().flat_map(|site| {
+            site.nodes
+                .iter()
+                .filter(|node| node.roles.contains(&isthmus_lab::grid::Role::Agent))
+                .map(|node| format!("{}.{}", node.name, site.name))
+        });
+        nodes.collect()
+    }
+
+    /// Waits until something holds.
+    ///
+    /// # Errors
+    /// If it doesn't hold at the deadline.
+    pub fn eventually(what: &str, deadline: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+        let until = Instant::now() + deadline;
+        while !holds()? {
+            if Instant::now() > until {
+                bail!("not within {deadline:?}: {what}");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+/// A grid that the tests of one program share, one at a time: they all use the
+/// same few cores.
+pub struct Shared(Mutex<Option<World>>, &'static str);
+
+impl Shared {
+    /// The grid of this name, brought up by the first test that wants it.
+    pub const fn new(grid: &'static str) -> Self {
+        Self(Mutex::new(None), grid)
+    }
+
+    /// The grid, for this test alone until the guard is dropped.
+    ///
+    /// # Errors
+    /// If it doesn't come up.
+    pub fn take(&self) -> Result<SharedWorld<'_>> {
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard.is_none() {
+            *guard = Some(World::up(self.1)?);
+        }
+        Ok(SharedWorld(guard))
+    }
+}
+
+/// A borrowed grid.
+pub struct SharedWorld<'a>(MutexGuard<'a, Option<World>>);
+
+impl std::ops::Deref for SharedWorld<'_> {
+    type Target = World;
+
+    #[allow(clippy::expect_used)]
+    fn deref(&self) -> &World {
+        self.0.as_ref().expect("Shared::take brought the grid up")
+    }
+}
