@@ -5,7 +5,6 @@
 //! and the network namespaces, held by processes only, go with them.
 
 use std::ffi::OsStr;
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -19,8 +18,8 @@ const CONFINED: &str = "ISTHMUS_BENCH_CONFINED";
 /// Longest wait for a namespace to be there.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Makes this process, which must not have threads, start over in a PID, mount
-/// and network namespace of its own; returns in the one that has done so.
+/// Goes on in a process of its own, in a PID, mount and network namespace of
+/// its own, and ends this one with its exit status; returns in the new one.
 ///
 /// # Errors
 /// If that isn't allowed: it takes root.
@@ -29,13 +28,17 @@ pub fn enter() -> anyhow::Result<()> {
         return Ok(());
     }
     ensure!(nix::unistd::geteuid().is_root(), "this benchmark makes network namespaces: run it as root");
-    let error = Command::new("unshare")
-        .args(["--pid", "--fork", "--kill-child=KILL", "--mount", "--mount-proc", "--net", "--"])
+    // Killed when this process dies, and with it its child, the first process
+    // of the namespace.
+    let status = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--", "unshare", "--kill-child=KILL"])
+        .args(["--pid", "--fork", "--mount", "--mount-proc", "--net", "--"])
         .arg(std::env::current_exe().context("cannot find this program")?)
         .args(std::env::args_os().skip(1))
         .env(CONFINED, "1")
-        .exec();
-    Err(error).context("cannot run unshare (package util-linux)")
+        .status()
+        .context("cannot run setpriv and unshare (package util-linux)")?;
+    std::process::exit(status.code().unwrap_or(2));
 }
 
 /// A network namespace: a host with nothing but a loopback interface.

@@ -53,6 +53,9 @@ listen relay
 /// this one it does best here.
 const SOCAT_BUFFER: &str = "1048576";
 
+/// The references, with the argument that makes each print its version.
+const REFERENCES: [(&str, &str); 2] = [("haproxy", "-v"), ("socat", "-V")];
+
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct Options {
@@ -130,6 +133,12 @@ impl Rounds {
 /// If something can't be started or a measurement fails.
 pub fn run(options: &Options) -> anyhow::Result<bool> {
     ensure!(options.rounds > 0, "--rounds must be at least 1");
+    for (tool, argument) in REFERENCES {
+        Command::new(tool)
+            .arg(argument)
+            .output()
+            .with_context(|| format!("cannot run {tool}; is it installed?"))?;
+    }
     confine::enter()?;
     let mut setup = Setup::new()?;
     let mut latency = Rounds::default();
@@ -156,7 +165,7 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
         rows.extend(bandwidth[figure].rows(&format!("bandwidth, {streams}"), "Gb/s", Bar::AtLeast(1.0)));
         rows.extend(cost[figure].rows(&format!("processor time, {streams}"), "s/GB", Bar::AtMost(1.0)));
     }
-    let conditions = Conditions::here(&[("haproxy", "-v"), ("socat", "-V")]);
+    let conditions = Conditions::here(&REFERENCES);
     let report = Report { name: "relay".into(), rows, conditions };
     report.publish(&options.results)?;
     Ok(report.holds())

@@ -1,6 +1,7 @@
 //! What came out: rows against their bars, the conditions, as JSON and as a
 //! table.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -139,7 +140,7 @@ pub struct Conditions {
     /// When, UTC.
     pub date: String,
     /// Versions of what was measured.
-    pub versions: Vec<(String, String)>,
+    pub versions: BTreeMap<String, String>,
 }
 
 impl Conditions {

@@ -9,7 +9,7 @@ use isthmus_net::mac::Secret;
 use isthmus_wire::proto;
 use isthmus_wire::settings::Host;
 use isthmus_wire::{GridName, JobId, Nonce, VirtualAddress};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::account::Account;
@@ -48,7 +48,6 @@ pub struct Job {
     pub peers: PeerChannels,
     names: Mutex<Names>,
     seen: Mutex<HashSet<Nonce>>,
-    pending: Mutex<HashMap<u64, PendingConnect>>,
     failures_tx: mpsc::Sender<proto::ConnectFailed>,
     failures_rx: Mutex<Option<mpsc::Receiver<proto::ConnectFailed>>>,
     /// The head has begun to end the job: nodes that leave are not lost.
@@ -56,10 +55,6 @@ pub struct Job {
     /// Ends everything of the job here.
     pub ended: CancellationToken,
 }
-
-/// A connect under way, which a forked child may join: its outcome, once
-/// there is one.
-pub type PendingConnect = watch::Receiver<Option<crate::shim_socket::Connected>>;
 
 impl Job {
     /// Puts a job together.
@@ -77,7 +72,6 @@ impl Job {
             peers: PeerChannels::default(),
             names: Mutex::default(),
             seen: Mutex::default(),
-            pending: Mutex::default(),
             failures_tx,
             failures_rx: Mutex::new(Some(failures_rx)),
             ending: AtomicBool::new(false),
@@ -104,11 +98,6 @@ impl Job {
     /// Names of handed-over sockets.
     pub fn names(&self) -> MutexGuard<'_, Names> {
         lock(&self.names)
-    }
-
-    /// Connects under way, by the cookie of the program's own socket.
-    pub fn pending(&self) -> MutexGuard<'_, HashMap<u64, PendingConnect>> {
-        lock(&self.pending)
     }
 
     /// Tells the head that a connect failed.

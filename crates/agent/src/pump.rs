@@ -58,7 +58,11 @@ pub async fn pump(program: TcpStream, tls: TlsStream<TcpStream>, bytes: Arc<Byte
         // Incoming first: TLS may have to answer, which outgoing then sends.
         let incoming = pump.poll_incoming(context, received)?;
         let outgoing = pump.poll_outgoing(context, sent)?;
-        if incoming.is_ready() && outgoing.is_ready() { Poll::Ready(io::Result::Ok(())) } else { Poll::Pending }
+        if incoming.is_ready() && outgoing.is_ready() {
+            Poll::Ready(io::Result::Ok(()))
+        } else {
+            Poll::Pending
+        }
     })
     .await;
     if let Err(error) = result {
@@ -175,7 +179,9 @@ impl Pump {
 fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(count) => Ok(Some(count)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

@@ -1,6 +1,5 @@
 //! The job's Unix socket, where shims ask for connections.
 
-use std::collections::hash_map::Entry;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -13,7 +12,6 @@ use isthmus_wire::proto;
 use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::account::Joint;
@@ -28,12 +26,12 @@ use crate::reach::{Purpose, ReachError};
 /// How long a shim may take to say what it wants.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Outcome of a connect: what to answer, and the socket to hand over. Shared
-/// between a process and its forked children.
-#[derive(Debug, Clone)]
-pub struct Connected {
+/// What to answer, and the socket to hand over. This copy of it goes with the
+/// answer: were it kept, the peer would never see the connection end.
+#[derive(Debug)]
+struct Connected {
     reply: Reply,
-    socket: Option<Arc<OwnedFd>>,
+    socket: Option<OwnedFd>,
 }
 
 impl Connected {
@@ -72,49 +70,31 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io:
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     match Request::decode(&bytes).map_err(io::Error::other)? {
-        Request::Connect { destination, port, source_port, send_buffer, receive_buffer, cookie } => {
-            let (connected_tx, connected_rx) = watch::channel(None);
-            if let Entry::Vacant(entry) = job.pending().entry(cookie) {
-                entry.insert(connected_rx);
-            }
+        Request::Connect { destination, port, source_port, send_buffer, receive_buffer } => {
             let wanted = Wanted {
                 destination: End { address: destination, port },
                 source_port,
                 options: SocketOptions { send_buffer, receive_buffer },
             };
-            let connecting = connect(node, job, wanted);
             let mut byte = [0];
             let connected = tokio::select! {
-                connected = connecting => Some(connected),
-                // The shim closed its end: the program gave up. A child may
-                // still wait for the same connection.
-                _ = stream.read(&mut byte), if connected_tx.receiver_count() <= 1 => None,
-                () = job.ended.cancelled() => Some(Connected::failed(libc::ENETDOWN)),
+                connected = connect(node, job, wanted) => connected,
+                // The shim closed its end: the program gave up.
+                _ = stream.read(&mut byte) => return Ok(()),
+                () = job.ended.cancelled() => Connected::failed(libc::ENETDOWN),
             };
-            job.pending().remove(&cookie);
-            let Some(connected) = connected else { return Ok(()) };
-            let sent = reply(&stream, &connected).await;
-            connected_tx.send_replace(Some(connected));
-            sent
+            reply(&stream, &connected).await
         }
-        Request::Join { cookie } => {
-            let pending = job.pending().get(&cookie).cloned();
-            let connected = match pending {
-                Some(mut pending) => {
-                    let done = pending.wait_for(Option::is_some).await;
-                    done.ok().and_then(|connected| connected.clone())
-                }
-                None => None,
-            };
-            reply(&stream, &connected.unwrap_or_else(|| Connected::failed(libc::ECONNABORTED))).await
-        }
-        Request::Accept { knock_port } => {
+        Request::Accept { knock_port, cookie } => {
             let Some(visitor) = job.knocks.fetch(knock_port).await else {
                 return reply(&stream, &Connected::failed(libc::ECONNABORTED)).await;
             };
             let handover = if visitor.socket.is_some() { Handover::Socket } else { Handover::Keep };
+            if handover == Handover::Keep {
+                job.names().insert(cookie, Ends { local: visitor.local, peer: visitor.peer });
+            }
             let reply_to_shim = Reply { errno: 0, handover, peer: visitor.peer, local: visitor.local };
-            let socket = visitor.socket.map(|socket| Arc::new(OwnedFd::from(socket)));
+            let socket = visitor.socket.map(OwnedFd::from);
             reply(&stream, &Connected { reply: reply_to_shim, socket }).await
         }
         Request::Whois { cookie } => {
@@ -131,7 +111,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io:
 }
 
 async fn reply(stream: &UnixStream, connected: &Connected) -> io::Result<()> {
-    let socket = connected.socket.as_deref().map(|socket| socket.as_fd());
+    let socket = connected.socket.as_ref().map(|socket| socket.as_fd());
     handover::send(stream, &connected.reply.encode(), socket).await
 }
 
@@ -216,7 +196,7 @@ async fn hand_over(
     };
     job.names().insert(cookie(&socket)?, ends);
     let reply = Reply { errno: 0, handover: Handover::Socket, peer: ends.peer, local: ends.local };
-    Ok(Connected { reply, socket: Some(Arc::new(socket.into())) })
+    Ok(Connected { reply, socket: Some(socket.into()) })
 }
 
 /// What `connect` is to report.

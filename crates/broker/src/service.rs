@@ -76,7 +76,8 @@ impl Broker {
     }
 }
 
-/// Runs the broker of a state directory on a listener until `shutdown`.
+/// Runs the broker of a state directory on a listener until `shutdown`; calls
+/// `ready` once everything is set up.
 ///
 /// # Errors
 /// If it can't start, or its server fails.
@@ -84,6 +85,7 @@ pub async fn run(
     listener: TcpListener,
     state: State,
     config: &BrokerConfig,
+    ready: impl FnOnce(),
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), BrokerError> {
     let credentials = state.credentials(SystemTime::now())?;
@@ -94,6 +96,7 @@ pub async fn run(
         Arc::new(Broker { state, store, sessions: Sessions::default(), registry: Mutex::new(registry) });
     let routes = Routes::new(RegistryServer::new(Service(broker.clone())))
         .add_service(EnrolmentServer::new(EnrolmentService(broker.clone())));
+    ready();
     let serving = grpc::serve(listener, tls, routes, async {
         shutdown.await;
         broker.sessions.remove_all();

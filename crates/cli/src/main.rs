@@ -1,13 +1,20 @@
 //! The `isthmus` command: every role and tool is a subcommand.
 
+mod config;
+mod grid;
+mod join;
 mod launch;
 mod local;
 mod run;
+mod services;
+mod status;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+
+use services::Service;
 
 /// Run an unmodified MPI program as one job across clusters, clouds and labs
 /// that sit behind NATs and firewalls.
@@ -20,7 +27,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[command(subcommand)]
+    Grid(grid::GridCommand),
+    Join(join::JoinArgs),
+    /// Run the grid's broker: certificates, registry, plans.
+    Broker(services::ServiceArgs),
+    /// Run a relay: joins outgoing connections of two sites.
+    Relay(services::ServiceArgs),
+    /// Run a site's gateway, on its front-end.
+    Gateway(services::ServiceArgs),
+    /// Run a node's agent.
+    Agent(services::ServiceArgs),
+    Status(status::StatusArgs),
     Run(run::RunArgs),
+    #[command(subcommand)]
+    Lab(isthmus_lab::command::LabCommand),
     /// Print a completion script for a shell.
     Completion {
         /// The shell.
@@ -48,13 +69,47 @@ struct SuperviseArgs {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Grid(command) => finish("grid", grid::run(command)),
+        Command::Join(args) => finish("join", block_on(join::run(args))),
+        Command::Broker(args) => serve(Service::Broker, args),
+        Command::Relay(args) => serve(Service::Relay, args),
+        Command::Gateway(args) => serve(Service::Gateway, args),
+        Command::Agent(args) => serve(Service::Agent, args),
+        Command::Status(args) => finish("status", block_on(status::run(args))),
         Command::Run(args) => run::main(args),
+        Command::Lab(command) => isthmus_lab::command::run(command).unwrap_or_else(|error| {
+            eprintln!("isthmus lab: {error:#}");
+            ExitCode::FAILURE
+        }),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "isthmus", &mut std::io::stdout());
             ExitCode::SUCCESS
         }
         Command::Launch(args) => launch::main(args),
         Command::Supervise(args) => supervise(args),
+    }
+}
+
+fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
+    finish(service.name(), block_on(services::run(service, args)))
+}
+
+fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(command);
+    // What still runs is of no use to anybody; it must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+/// Says what went wrong, on one line.
+fn finish(what: &str, result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("isthmus {what}: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The supervisor leaves nothing behind, whatever its command starts.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 use std::ffi::OsString;
 use std::io::BufRead as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use isthmus_agent::supervise::handle::{self, Launch};
 use isthmus_agent::supervise::Supervised;
+use isthmus_agent::supervise::handle::{self, Launch};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 fn start(script: &str) -> Supervised {

@@ -170,7 +170,8 @@ impl Gateway {
     }
 }
 
-/// Runs a gateway on a listener until `shutdown`.
+/// Runs a gateway on a listener until `shutdown`; calls `ready` once agents can
+/// come, who then wait for the broker if it is away.
 ///
 /// # Errors
 /// If it can't start, or its server fails.
@@ -178,6 +179,7 @@ pub async fn run(
     listener: TcpListener,
     credentials: Credentials,
     config: &GatewayConfig,
+    ready: impl FnOnce(),
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), GatewayError> {
     let identity = credentials.identity();
@@ -204,6 +206,7 @@ pub async fn run(
     });
     let routes = Routes::new(RegistryServer::new(Service(gateway.clone())))
         .add_service(EnrolmentServer::new(EnrolmentService(gateway.clone())));
+    ready();
     let serving = grpc::serve(listener, tls, routes, async {
         shutdown.await;
         gateway.sessions.remove_all();

@@ -197,7 +197,7 @@ async fn who_may_not_attach() {
             "serves the agents of its own site, and not agent n1.alpha",
         ),
         ("an agent at the broker", at_broker, "must attach to the gateway of site alpha"),
-        ("a gateway at a gateway", gateway_at_alpha, "and not gateway gateway.beta"),
+        ("a gateway at a gateway", gateway_at_alpha, "and not gateway.beta"),
         ("an admin", admin_at_broker, "admin may not attach"),
     ] {
         let status = Attachment::open(client, hello()).await.err().unwrap();

@@ -181,12 +181,12 @@ impl LinkShape {
 #[derive(Debug, thiserror::Error)]
 pub enum GridError {
     /// The file can't be read.
-    #[error("cannot read grid file {path}: {source}", path = .path.display())]
+    #[error("cannot read grid file {path}: {cause}", path = .path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// Not TOML, or not a grid's tables; the message has the line in it.
     #[error("{origin}: {message}")]
@@ -223,7 +223,7 @@ impl Grid {
     }
 
     fn read(path: &Path) -> Result<String, GridError> {
-        std::fs::read_to_string(path).map_err(|source| GridError::Read { path: path.to_owned(), source })
+        std::fs::read_to_string(path).map_err(|cause| GridError::Read { path: path.to_owned(), cause })
     }
 
     /// Checks a grid file's text. `origin` stands for the file in messages,

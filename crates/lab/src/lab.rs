@@ -35,12 +35,12 @@ pub enum LabError {
     #[error("the lab needs root: it makes network namespaces and interfaces")]
     NotRoot,
     /// The lab's program can't be run.
-    #[error("cannot start the lab's keeper {program}: {source}", program = .program.display())]
+    #[error("cannot start the lab's keeper {program}: {cause}", program = .program.display())]
     Keeper {
         /// The program.
         program: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The lab didn't come up.
     #[error("{0}")]
@@ -206,7 +206,7 @@ pub(crate) fn start(grid: &Grid, options: &Options, tethered: bool) -> Result<(C
     if !nix::unistd::geteuid().is_root() {
         return Err(LabError::NotRoot);
     }
-    let failed = |source| LabError::Keeper { program: options.program.clone(), source };
+    let failed = |cause| LabError::Keeper { program: options.program.clone(), cause };
     let mut command = Command::new(&options.program);
     command.args(["lab", "keeper"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     command.current_dir("/");

@@ -27,35 +27,35 @@ pub const MACHINE_DIRECTORY: &str = "/run/isthmus-machine";
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// A mount was refused.
-    #[error("cannot mount {what} on {target}: {source}", target = .target.display())]
+    #[error("cannot mount {what} on {target}: {cause}", target = .target.display())]
     Mount {
         /// What was to be seen there.
         what: String,
         /// Where.
         target: PathBuf,
         /// What the kernel said.
-        source: nix::Error,
+        cause: nix::Error,
     },
     /// A file or directory can't be made.
-    #[error("cannot create {path}: {source}", path = .path.display())]
+    #[error("cannot create {path}: {cause}", path = .path.display())]
     Create {
         /// Which.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// A directory to be shared isn't there.
-    #[error("cannot share {path} with the lab's machines: {source}", path = .path.display())]
+    #[error("cannot share {path} with the lab's machines: {cause}", path = .path.display())]
     Share {
         /// Which.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
 fn created<T>(path: &Path, result: io::Result<T>) -> Result<T, MountError> {
-    result.map_err(|source| MountError::Create { path: path.to_owned(), source })
+    result.map_err(|cause| MountError::Create { path: path.to_owned(), cause })
 }
 
 fn attach(
@@ -66,10 +66,10 @@ fn attach(
     flags: MsFlags,
     data: Option<&str>,
 ) -> Result<(), MountError> {
-    mount(source, target, kind, flags, data).map_err(|source| MountError::Mount {
+    mount(source, target, kind, flags, data).map_err(|cause| MountError::Mount {
         what: what.to_owned(),
         target: target.to_owned(),
-        source,
+        cause,
     })
 }
 
@@ -150,7 +150,7 @@ pub fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountError> {
         .filter(|path| is_private(path))
         .map(|path| match open_path(path) {
             Ok(descriptor) => Ok((path, descriptor)),
-            Err(source) => Err(MountError::Share { path: path.clone(), source }),
+            Err(cause) => Err(MountError::Share { path: path.clone(), cause }),
         })
         .collect::<Result<Vec<_>, _>>()?;
     let cgroups = open_path(Path::new("/sys/fs/cgroup")).ok();

@@ -15,13 +15,13 @@ use crate::topology::Topology;
 pub enum NetworkError {
     /// A program is missing.
     #[error(
-        "cannot run {program}: {source}; the lab needs iproute2 and nftables (Debian: apt install iproute2 nftables)"
+        "cannot run {program}: {cause}; the lab needs iproute2 and nftables (Debian: apt install iproute2 nftables)"
     )]
     Missing {
         /// Which.
         program: &'static str,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A program refused.
     #[error("{place}: {program} failed: {message}\nits input was:\n{input}")]
@@ -65,7 +65,7 @@ impl<'a> Running<'a> {
                 });
             }
         }
-        let missing = |source| NetworkError::Missing { program, source };
+        let missing = |cause| NetworkError::Missing { program, cause };
         let mut child = command.spawn().map_err(missing)?;
         if let Some(mut stdin) = child.stdin.take() {
             // A program that ended early says itself why.
@@ -76,7 +76,7 @@ impl<'a> Running<'a> {
 
     fn finish(self) -> Result<(), NetworkError> {
         let Self { place, program, input, child } = self;
-        let output = child.wait_with_output().map_err(|source| NetworkError::Missing { program, source })?;
+        let output = child.wait_with_output().map_err(|cause| NetworkError::Missing { program, cause })?;
         if output.status.success() {
             return Ok(());
         }

@@ -20,22 +20,22 @@ use crate::topology::MachineKind;
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// Something in the file system refused.
-    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    #[error("cannot {action} {path}: {cause}", path = .path.display())]
     File {
         /// What was tried.
         action: &'static str,
         /// On which file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The record isn't one.
-    #[error("the record of lab {lab:?} can't be read: {source}")]
+    #[error("the record of lab {lab:?} can't be read: {cause}")]
     Record {
         /// The lab.
         lab: String,
         /// What is wrong with it.
-        source: serde_json::Error,
+        cause: serde_json::Error,
     },
     /// There is one of this name.
     #[error("lab {0:?} is running already; end it with: isthmus lab down --lab {0}")]
@@ -164,7 +164,7 @@ impl LabDirectory {
 
     fn error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
         let path = path.to_owned();
-        move |source| StateError::File { action, path, source }
+        move |cause| StateError::File { action, path, cause }
     }
 
     /// Makes the directory and takes the lab's lock, after whatever a killed
@@ -257,7 +257,7 @@ impl LabDirectory {
     pub fn write(&self, record: &Record) -> Result<(), StateError> {
         let path = self.record_file();
         let text = serde_json::to_vec(record)
-            .map_err(|source| StateError::Record { lab: self.lab.clone(), source })?;
+            .map_err(|cause| StateError::Record { lab: self.lab.clone(), cause })?;
         let fresh = path.with_extension("new");
         fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path)).map_err(Self::error("write", &path))
     }
@@ -266,7 +266,7 @@ impl LabDirectory {
     pub fn read(&self) -> Result<Record, StateError> {
         let path = self.record_file();
         let text = fs::read(&path).map_err(Self::error("read", &path))?;
-        serde_json::from_slice(&text).map_err(|source| StateError::Record { lab: self.lab.clone(), source })
+        serde_json::from_slice(&text).map_err(|cause| StateError::Record { lab: self.lab.clone(), cause })
     }
 }
 

@@ -273,10 +273,10 @@ impl Identity {
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.role {
-            Role::Broker | Role::Admin => f.pad(self.role.as_str()),
-            Role::Gateway | Role::Agent | Role::Relay => {
-                f.pad(&format!("{} {}", self.role, self.server_name()))
-            }
+            // Their TLS names start with the role.
+            Role::Broker | Role::Admin | Role::Gateway => f.pad(&self.server_name()),
+            Role::Agent => f.pad(&format!("agent {}", self.server_name())),
+            Role::Relay => f.pad(&format!("relay {}", self.name)),
         }
     }
 }

@@ -135,12 +135,15 @@ impl Attachment {
             Some(attach_down::Kind::Refusal(refusal)) => {
                 Err(Lost::Refused { address: self.credentials.upstream().to_owned(), reason: refusal.reason })
             }
+            None => {
+                tracing::debug!("message of a newer version, passed over");
+                Ok(())
+            }
             Some(
                 attach_down::Kind::Welcome(_)
                 | attach_down::Kind::Dial(_)
                 | attach_down::Kind::ContactChanged(_),
-            )
-            | None => Err(self.broke("it sent a message that is none for a relay")),
+            ) => Err(self.broke("it sent a message that is none for a relay")),
         }
     }
 

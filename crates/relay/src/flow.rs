@@ -1,9 +1,9 @@
 //! One direction of a joined pair: bytes from one socket to the other.
 //!
 //! Small messages are read and written through the worker's buffer: two system
-//! calls, and the copies are cheaper than moving pages about. A flow that fills
-//! the buffer changes to splice(2), where the pages themselves move from socket
-//! to pipe to socket, until its messages are small again.
+//! calls, and the copies are cheaper than moving pages about. A flow with large
+//! ones changes to splice(2), where the pages themselves move from socket to
+//! pipe to socket, until its messages are small again.
 //!
 //! Sockets are registered edge-triggered with epoll(7), once, so each flow
 //! remembers what it was last told: a socket is taken as readable or writable
@@ -19,10 +19,9 @@ use crate::pipe::{Pipe, PipePool};
 
 /// Size of the buffer for small messages.
 const BUFFER_BYTES: usize = 64 << 10;
-/// A read of at least this much makes a flow change to splicing.
-const SPLICE_FROM: usize = BUFFER_BYTES;
-/// A splice of less than this is a small one, …
-const SMALL: usize = 16 << 10;
+/// A read of at least this much makes a flow change to splicing; a splice of
+/// less is a small one, …
+const LARGE: usize = 16 << 10;
 /// … and after so many in a row the flow goes back to copying.
 const SMALL_IN_A_ROW: u8 = 4;
 /// What a flow may move before others have their turn: some 200 µs of work.
@@ -171,7 +170,7 @@ impl Flow {
         if read < tools.buffer.len() && !self.closing {
             self.readable = false;
         }
-        self.splices = read >= SPLICE_FROM;
+        self.splices = read >= LARGE;
         let mut written = 0;
         while self.writable && written < read {
             match retry(|| sink.write(&tools.buffer[written..read])) {
@@ -207,7 +206,7 @@ impl Flow {
             }
             Ok(length) => {
                 self.held = Held::Piped { pipe, length };
-                self.small_in_a_row = if length < SMALL { self.small_in_a_row + 1 } else { 0 };
+                self.small_in_a_row = if length < LARGE { self.small_in_a_row + 1 } else { 0 };
                 if self.small_in_a_row == SMALL_IN_A_ROW {
                     self.small_in_a_row = 0;
                     self.splices = false;

@@ -7,12 +7,14 @@
 //! | [`matcher`] | decides: tickets in, pairs out, no I/O |
 //! | [`admission`] | the port: takes connections and their tickets |
 //! | [`plane`] | the data plane: worker threads that carry the bytes |
+//! | [`config`] | the `[relay]` section |
 //! | `control` | the attachment to the broker |
 //! | `service` | all of it together: [`run`] |
 
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod config;
 mod control;
 mod flow;
 pub mod matcher;
@@ -21,4 +23,5 @@ pub mod plane;
 mod service;
 mod worker;
 
-pub use service::{Config, RelayError, run};
+pub use config::RelayConfig;
+pub use service::{RelayError, run};

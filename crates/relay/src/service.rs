@@ -11,28 +11,17 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::admission::{self, Limits};
+use crate::config::RelayConfig;
 use crate::control::Attachment;
 use crate::plane::Plane;
-
-/// What to run.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Where to listen.
-    pub listen: SocketAddr,
-    /// `HOST:PORT` at which agents of all sites reach the relay; without one,
-    /// the address that it listens on.
-    pub address: Option<String>,
-    /// Threads of the data plane; without a number, one per core.
-    pub workers: Option<NonZeroUsize>,
-    /// What strangers can make it hold.
-    pub limits: Limits,
-}
 
 /// Why the relay could not run, or not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     /// The port is taken, or not this machine's.
-    #[error("cannot listen on {address}: {source}; set `listen` in section [relay] of the configuration")]
+    #[error(
+        "cannot listen on {address}: {source}; set another `listen` in section [relay] of the configuration"
+    )]
     Listen {
         /// The address that was to be listened on.
         address: SocketAddr,
@@ -67,7 +56,7 @@ pub enum RelayError {
 /// See [`RelayError`]. A broker that can't be reached is none: the relay goes
 /// on trying.
 pub async fn run(
-    config: Config,
+    config: RelayConfig,
     credentials: Credentials,
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
@@ -99,7 +88,7 @@ pub async fn run(
         std::future::pending::<()>().await;
     };
     let result = tokio::select! {
-        () = admission::serve(listener, config.limits, keys_rx, Arc::clone(&plane), shutdown) => Ok(()),
+        () = admission::serve(listener, Limits::default(), keys_rx, Arc::clone(&plane), shutdown) => Ok(()),
         () = attachment.keep() => Ok(()),
         () = becoming_ready => Ok(()),
         Some(error) = failure_rx.recv() => Err(RelayError::Plane(error)),

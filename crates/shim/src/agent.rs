@@ -79,7 +79,8 @@ impl Exchange {
     /// # Errors
     /// `ENETDOWN` if the agent went away, `ETIMEDOUT` if it took too long.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Waited> {
-        self.wait_until(sys::now() + limit.unwrap_or(CONNECT_DEADLINE), limit.is_some(), false)
+        let patience = limit.unwrap_or(CONNECT_DEADLINE).min(CONNECT_DEADLINE);
+        self.wait_until(sys::now() + patience, limit.is_some(), false)
     }
 
     /// Waits for something that the agent has at hand, whatever signals come.

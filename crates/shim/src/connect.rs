@@ -112,15 +112,8 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<()> {
     let source_port =
         sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).map_or(0, |name| name.port);
     let [send_buffer, receive_buffer] = options::buffers_set(fd);
-    let cookie = sys::cookie(fd);
-    let request = Request::Connect {
-        destination: inet.ip,
-        port: inet.port,
-        source_port,
-        send_buffer,
-        receive_buffer,
-        cookie,
-    };
+    let request =
+        Request::Connect { destination: inet.ip, port: inet.port, source_port, send_buffer, receive_buffer };
     if blocking {
         // What an earlier, non-blocking connect left to be reported.
         match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {

@@ -8,7 +8,7 @@
 //! call passes its first words where a plain call does, so they are defined
 //! with the one argument that they may have.
 
-use std::ffi::{c_char, c_int, c_ulong, c_void};
+use std::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
 use libc::{addrinfo, epoll_event, hostent, ifaddrs, size_t, sockaddr, socklen_t, utsname};
 
@@ -109,7 +109,7 @@ hooks! {
     /// setsockopt(2).
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
         if pending::any() {
-            return pending::gated(None, || next::setsockopt(fd, level, name, value, len));
+            return pending::gated(None, || sys::plain(sys::set_option_raw(fd, level, name, value, len)));
         }
         next::setsockopt(fd, level, name, value, len)
     }
@@ -117,7 +117,6 @@ hooks! {
     /// close(2).
     fn close(fd: c_int) -> c_int {
         if pending::any() {
-            // Raw, because the C library's is a cancellation point.
             return pending::gated(Some(fd), || sys::plain(sys::close(fd)));
         }
         next::close(fd)
@@ -126,7 +125,7 @@ hooks! {
     /// dup(2).
     fn dup(fd: c_int) -> c_int {
         if pending::any() {
-            return pending::gated(None, || next::dup(fd));
+            return pending::gated(None, || sys::plain(sys::dup(fd)));
         }
         next::dup(fd)
     }
@@ -135,7 +134,7 @@ hooks! {
     fn dup2(from: c_int, to: c_int) -> c_int {
         if pending::any() {
             pending::make_way(to);
-            return pending::gated(Some(to), || next::dup2(from, to));
+            return pending::gated(Some(to), || sys::plain(sys::dup2(from, to)));
         }
         next::dup2(from, to)
     }
@@ -144,7 +143,7 @@ hooks! {
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
         if pending::any() {
             pending::make_way(to);
-            return pending::gated(Some(to), || next::dup3(from, to, flags));
+            return pending::gated(Some(to), || sys::plain(sys::dup3(from, to, flags)));
         }
         next::dup3(from, to, flags)
     }
@@ -152,7 +151,7 @@ hooks! {
     /// fcntl(2).
     fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
         if pending::any() && pending::changes_descriptor(command) {
-            return pending::gated(None, || next::fcntl(fd, command, argument));
+            return pending::gated(None, || sys::plain(sys::fcntl(fd, command, argument as c_long)));
         }
         next::fcntl(fd, command, argument)
     }
@@ -160,7 +159,7 @@ hooks! {
     /// fcntl(2) of programs built for large files.
     fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
         if pending::any() && pending::changes_descriptor(command) {
-            return pending::gated(None, || next::fcntl64(fd, command, argument));
+            return pending::gated(None, || sys::plain(sys::fcntl(fd, command, argument as c_long)));
         }
         next::fcntl64(fd, command, argument)
     }
@@ -168,7 +167,7 @@ hooks! {
     /// epoll_ctl(2).
     fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
         if pending::any() {
-            return pending::gated(None, || next::epoll_ctl(epoll, operation, fd, event));
+            return pending::gated(None, || sys::plain(sys::epoll_ctl_raw(epoll, operation, fd, event)));
         }
         next::epoll_ctl(epoll, operation, fd, event)
     }

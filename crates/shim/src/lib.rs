@@ -20,8 +20,10 @@
 //! a settings file beside it, it hands every call on.
 //!
 //! Not covered: programs that are static or make system calls of their own;
-//! `sendto` with `MSG_FASTOPEN`; datagrams to other nodes; a thread blocked
-//! in read or write on a socket whose non-blocking connect is still under way.
+//! `sendto` with `MSG_FASTOPEN`; datagrams to other nodes. And while a
+//! non-blocking connect is under way: a thread that is already blocked in read
+//! or write on the socket; one that sleeps in poll for nothing but input
+//! (it wakes at its timeout); a program that inherits the socket over exec.
 
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 // Unit tests leave the hooks out, so that they don't run on top of themselves.

@@ -92,7 +92,8 @@ fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Opti
     if peer.ip != KNOCK_SOURCE {
         return Some(ends::name(job, fd, Side::Peer, peer).encode());
     }
-    let (reply, socket) = agent::look_up(job, &Request::Accept { knock_port: peer.port }).ok()?;
+    let (reply, socket) =
+        agent::look_up(job, &Request::Accept { knock_port: peer.port, cookie: sys::cookie(fd) }).ok()?;
     if reply.errno != 0 {
         return None;
     }

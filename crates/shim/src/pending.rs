@@ -177,7 +177,8 @@ pub(crate) fn cancel(fd: Fd) {
 
 /// Calls `action`, which changes what descriptors stand for, while no
 /// exchange is going on; `action` reports failure by a negative value and
-/// `errno`. `replaced` is the number that stands for something else
+/// `errno`. It makes its system call by itself: another preloaded library
+/// might wait for a lock of its own, or call a hooked function. `replaced` is the number that stands for something else
 /// afterwards, if any.
 pub(crate) fn gated(replaced: Option<Fd>, action: impl FnOnce() -> c_int) -> c_int {
     let before = sys::errno();

@@ -138,6 +138,21 @@ pub(crate) fn set_option(fd: Fd, level: c_int, name: c_int, value: &[u8]) -> Res
     check(unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value.as_ptr(), value.len()) })
 }
 
+/// setsockopt(2) as a program calls it.
+///
+/// # Safety
+/// As setsockopt(2).
+pub(crate) unsafe fn set_option_raw(
+    fd: Fd,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: libc::socklen_t,
+) -> Result<c_int> {
+    // SAFETY: the caller's promise.
+    check(unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, value, len) })
+}
+
 /// setsockopt(2) of an option that is an `int`.
 pub(crate) fn set_int(fd: Fd, level: c_int, name: c_int, value: c_int) -> Result<c_int> {
     set_option(fd, level, name, &value.to_ne_bytes())
@@ -172,6 +187,17 @@ pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long) -> Result<c_int> {
     check(unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) })
 }
 
+/// dup(2).
+pub(crate) fn dup(fd: Fd) -> Result<c_int> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::syscall(libc::SYS_dup, fd) })
+}
+
+/// dup2(2), which not every architecture has.
+pub(crate) fn dup2(from: Fd, to: Fd) -> Result<c_int> {
+    if from == to { fcntl(from, libc::F_GETFD, 0).map(|_| to) } else { dup3(from, to, 0) }
+}
+
 /// dup3(2).
 pub(crate) fn dup3(from: Fd, to: Fd, flags: c_int) -> Result<c_int> {
     // SAFETY: no pointer is passed.
@@ -203,6 +229,20 @@ pub(crate) fn identity(fd: Fd) -> Result<Identity> {
 pub(crate) fn epoll_ctl(epoll: Fd, operation: c_int, fd: Fd, mut event: libc::epoll_event) -> Result<c_int> {
     // SAFETY: `event` is a valid epoll_event.
     check(unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, &raw mut event) })
+}
+
+/// epoll_ctl(2) as a program calls it.
+///
+/// # Safety
+/// As epoll_ctl(2).
+pub(crate) unsafe fn epoll_ctl_raw(
+    epoll: Fd,
+    operation: c_int,
+    fd: Fd,
+    event: *mut libc::epoll_event,
+) -> Result<c_int> {
+    // SAFETY: the caller's promise.
+    check(unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, event) })
 }
 
 /// poll(2); `None` waits without end.

@@ -48,20 +48,14 @@ pub enum Request {
         send_buffer: u32,
         /// `SO_RCVBUF`, likewise.
         receive_buffer: u32,
-        /// `SO_COOKIE` of the program's own socket: by it a forked child
-        /// joins this request.
-        cookie: u64,
-    },
-    /// Ask once more, after a fork, for the connection that the parent asked
-    /// for with this cookie.
-    Join {
-        /// The cookie of the parent's request.
-        cookie: u64,
     },
     /// Fetch the connection behind a knock just accepted.
     Accept {
         /// Source port of the knock.
         knock_port: u16,
+        /// `SO_COOKIE` of the accepted descriptor, by which its ends are named
+        /// if it stays in place.
+        cookie: u64,
     },
     /// Name the ends of a handed-over socket of which this process knows
     /// nothing (it was inherited over `exec`).
@@ -73,9 +67,8 @@ pub enum Request {
 
 mod operation {
     pub(super) const CONNECT: u8 = 1;
-    pub(super) const JOIN: u8 = 2;
-    pub(super) const ACCEPT: u8 = 3;
-    pub(super) const WHOIS: u8 = 4;
+    pub(super) const ACCEPT: u8 = 2;
+    pub(super) const WHOIS: u8 = 3;
 }
 
 impl Request {
@@ -85,22 +78,18 @@ impl Request {
         let mut put = |offset: usize, bytes: &[u8]| out[offset..offset + bytes.len()].copy_from_slice(bytes);
         put(0, &[VERSION]);
         match *self {
-            Self::Connect { destination, port, source_port, send_buffer, receive_buffer, cookie } => {
+            Self::Connect { destination, port, source_port, send_buffer, receive_buffer } => {
                 put(1, &[operation::CONNECT]);
                 put(2, &port.to_ne_bytes());
                 put(4, &u32::from(destination).to_ne_bytes());
                 put(8, &source_port.to_ne_bytes());
                 put(12, &send_buffer.to_ne_bytes());
                 put(16, &receive_buffer.to_ne_bytes());
-                put(24, &cookie.to_ne_bytes());
             }
-            Self::Join { cookie } => {
-                put(1, &[operation::JOIN]);
-                put(24, &cookie.to_ne_bytes());
-            }
-            Self::Accept { knock_port } => {
+            Self::Accept { knock_port, cookie } => {
                 put(1, &[operation::ACCEPT]);
                 put(10, &knock_port.to_ne_bytes());
+                put(24, &cookie.to_ne_bytes());
             }
             Self::Whois { cookie } => {
                 put(1, &[operation::WHOIS]);
@@ -123,11 +112,9 @@ impl Request {
                 source_port: u16::from_ne_bytes(array(bytes, 8)),
                 send_buffer: u32::from_ne_bytes(array(bytes, 12)),
                 receive_buffer: u32::from_ne_bytes(array(bytes, 16)),
-                cookie,
             }),
-            (VERSION, operation::JOIN) => Ok(Self::Join { cookie }),
             (VERSION, operation::ACCEPT) => {
-                Ok(Self::Accept { knock_port: u16::from_ne_bytes(array(bytes, 10)) })
+                Ok(Self::Accept { knock_port: u16::from_ne_bytes(array(bytes, 10)), cookie })
             }
             (VERSION, operation::WHOIS) => Ok(Self::Whois { cookie }),
             (VERSION, other) => Err(DecodeError::new("shim request", format!("unknown operation {other}"))),
@@ -233,10 +220,8 @@ mod tests {
                 source_port: 1024,
                 send_buffer: 1 << 20,
                 receive_buffer: 1 << 21,
-                cookie: u64::MAX,
             },
-            Request::Join { cookie: 7 },
-            Request::Accept { knock_port: 40000 },
+            Request::Accept { knock_port: 40000, cookie: u64::MAX },
             Request::Whois { cookie: 1 << 40 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));

@@ -14,7 +14,8 @@ use isthmus_net::credentials::SigningRequest;
 
 fn credentials(authority: &Authority, name: &str) -> Credentials {
     let site = Some("alpha".parse().unwrap());
-    let identity = Identity::new(Role::Agent, site, Some(name.parse().unwrap()), Some("ada".parse().unwrap())).unwrap();
+    let identity =
+        Identity::new(Role::Agent, site, Some(name.parse().unwrap()), Some("ada".parse().unwrap())).unwrap();
     let request = SigningRequest::new().unwrap();
     let certificate = authority.sign(&identity, request.public_key(), SystemTime::now()).unwrap();
     Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1").unwrap()

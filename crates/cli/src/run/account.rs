@@ -144,7 +144,7 @@ impl Pair {
 }
 
 /// Adds up by what `name` makes of the ends' grid names.
-fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
+pub fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
     let mut totals: BTreeMap<_, Totals> = BTreeMap::new();
     for entry in joined {
         let (from, to) = (name(&entry.initiator), name(&entry.acceptor));
@@ -175,7 +175,7 @@ fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
 }
 
 /// A table of pairs, indented; nothing without any.
-fn table(what: &str, pairs: &[Pair]) -> String {
+pub fn table(what: &str, pairs: &[Pair]) -> String {
     if pairs.is_empty() {
         return String::new();
     }
@@ -217,11 +217,13 @@ pub fn dial_name(dial: i32) -> String {
     name.trim_start_matches("DIAL_").to_lowercase().replace('_', "-")
 }
 
-fn site(grid_name: &str) -> &str {
+/// The site of a grid name.
+pub fn site(grid_name: &str) -> &str {
     grid_name.split_once('.').map_or(grid_name, |(_, site)| site)
 }
 
-fn count(number: u64, what: &str) -> String {
+/// "1 node", "2 nodes".
+pub fn count(number: u64, what: &str) -> String {
     let plural = match what {
         _ if number == 1 => "",
         "process" => "es",
@@ -234,7 +236,8 @@ fn millis(micros: u64) -> String {
     format!("{:.1} ms", micros as f64 / 1000.0)
 }
 
-fn bytes(count: u64) -> String {
+/// Bytes in the largest unit that fits, powers of 1000.
+pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let mut value = count as f64;
     let mut unit = 0;

@@ -1,6 +1,6 @@
 //! `isthmus run`: prepares the environment and runs the user's own command.
 
-mod account;
+pub mod account;
 mod command;
 mod mpi;
 mod nodes;
@@ -132,7 +132,9 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let supervised = command::start(&args.command, launcher, &job_directory, &nodes)?;
     let mut watch =
         Watch { supervised, signals, progress, wire_up: WireUp::new(started), failures: Vec::new() };
-    let ended = watch.until_end(news).await;
+    // The job lasts as long as this call: it must outlive the account.
+    let mut news = news;
+    let ended = watch.until_end(&mut news).await;
     let took = started.elapsed();
     watch.supervised.end().await;
     let ending = agent.end(proto::EndRequest { job: job.to_string() });
@@ -147,6 +149,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
             proto::EndReply::default()
         }
     };
+    drop(news);
     let killed_here = handle::gone(&mut watch.supervised.outcome()).await;
     watch.progress.clear();
     let status = match ended {
@@ -198,7 +201,7 @@ struct Watch {
 }
 
 impl Watch {
-    async fn until_end(&mut self, mut news: Streaming<proto::JobNews>) -> Ended {
+    async fn until_end(&mut self, news: &mut Streaming<proto::JobNews>) -> Ended {
         let mut outcome = self.supervised.outcome();
         let mut lost = false;
         let mut told_to_end: Option<tokio::time::Instant> = None;

@@ -64,14 +64,16 @@ impl Grid {
     /// Starts the broker, again if need be.
     pub async fn start_broker(&mut self) {
         let state = self.state();
-        let listener = TcpListener::bind(self.broker_address).await.unwrap();
+        let listener = bind(self.broker_address).await;
         let config = BrokerConfig {
             trusted: vec![["alpha".to_owned(), "gamma".to_owned()]],
             ..BrokerConfig::default()
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
-            isthmus_broker::run(listener, state, &config, async { drop(stopped.await) }).await.unwrap();
+            isthmus_broker::run(listener, state, &config, || {}, async { drop(stopped.await) })
+                .await
+                .unwrap();
         });
         self.broker = Some(Running { stop: Some(stop), task });
     }
@@ -162,7 +164,7 @@ impl Gateway {
         let (stop, stopped) = oneshot::channel::<()>();
         let config = GatewayConfig::default();
         let task = tokio::spawn(async move {
-            isthmus_gateway::run(listener, credentials, &config, async { drop(stopped.await) })
+            isthmus_gateway::run(listener, credentials, &config, || {}, async { drop(stopped.await) })
                 .await
                 .unwrap();
         });
@@ -171,7 +173,7 @@ impl Gateway {
 
     pub async fn restart(&mut self) {
         self.running.take().unwrap().stop().await;
-        self.start(TcpListener::bind(self.address).await.unwrap());
+        self.start(bind(self.address).await);
     }
 }
 
@@ -254,6 +256,20 @@ impl Attachment {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Binds an address that was bound before; its former connections may take a
+/// moment to go.
+async fn bind(address: SocketAddr) -> TcpListener {
+    soon("binding", async {
+        loop {
+            match TcpListener::bind(address).await {
+                Ok(listener) => return listener,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    })
+    .await
 }
 
 /// A virtual address as it is sent.

@@ -34,22 +34,22 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// It isn't there or doesn't answer.
-    #[error("the emulator at {path} doesn't answer: {source}", path = .path.display())]
+    #[error("the emulator at {path} doesn't answer: {cause}", path = .path.display())]
     Socket {
         /// Its socket.
         path: PathBuf,
         /// What the kernel said.
-        source: nix::Error,
+        cause: nix::Error,
     },
     /// It answered something else.
-    #[error("the emulator's answer can't be read: {0}")]
+    #[error("the emulator's answer can't be read")]
     Answer(#[from] serde_json::Error),
 }
 
 /// Asks the emulator whose socket is at `path` for its report.
 pub fn report(path: &Path) -> Result<Report, ControlError> {
     let reply = exchange(path, &serde_json::to_vec(&Request::Report)?)
-        .map_err(|source| ControlError::Socket { path: path.to_owned(), source })?;
+        .map_err(|cause| ControlError::Socket { path: path.to_owned(), cause })?;
     Ok(serde_json::from_slice(&reply)?)
 }
 

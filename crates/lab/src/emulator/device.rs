@@ -16,12 +16,12 @@ pub enum DeviceError {
     #[error("interface name {0:?} is longer than 15 bytes")]
     Name(String),
     /// The other namespace can't be entered.
-    #[error("cannot enter the network namespace for interface {name:?}: {source}")]
+    #[error("cannot enter the network namespace for interface {name:?}: {cause}")]
     Enter {
         /// The interface.
         name: String,
         /// What the kernel said.
-        source: nix::Error,
+        cause: nix::Error,
     },
     /// No TUN in this kernel, or not for this user.
     #[error(
@@ -29,14 +29,14 @@ pub enum DeviceError {
     )]
     Open(io::Error),
     /// The kernel refused the device.
-    #[error("cannot create TUN interface {name:?} ({step}): {source}")]
+    #[error("cannot create TUN interface {name:?} ({step}): {cause}")]
     Create {
         /// The interface.
         name: String,
         /// The request that failed.
         step: &'static str,
         /// What the kernel said.
-        source: nix::Error,
+        cause: nix::Error,
     },
 }
 
@@ -69,14 +69,14 @@ impl Device {
         let mut request = interface_request(name)?;
         request.ifr_ifru.ifru_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
         setns(namespace, CloneFlags::CLONE_NEWNET)
-            .map_err(|source| DeviceError::Enter { name: name.to_owned(), source })?;
+            .map_err(|cause| DeviceError::Enter { name: name.to_owned(), cause })?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .custom_flags(libc::O_NONBLOCK)
             .open("/dev/net/tun")
             .map_err(DeviceError::Open)?;
-        let failed = |step| move |source| DeviceError::Create { name: name.to_owned(), step, source };
+        let failed = |step| move |cause| DeviceError::Create { name: name.to_owned(), step, cause };
         // SAFETY: the file is an open TUN descriptor, and `request` a valid
         // ifreq that the kernel only reads and writes during the call.
         unsafe { tun_set_interface(file.as_raw_fd(), &request) }.map_err(failed("TUNSETIFF"))?;

@@ -28,7 +28,7 @@ pub enum EmulatorError {
     #[error("waiting for packets: {0}")]
     Wait(nix::Error),
     /// A histogram can't be made.
-    #[error("statistics: {0}")]
+    #[error("cannot make statistics")]
     Statistics(#[from] hdrhistogram::CreationError),
 }
 

@@ -1,0 +1,125 @@
+//! The one configuration file, and where things are by default.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use isthmus_agent::config::AgentConfig;
+use isthmus_broker::BrokerConfig;
+use isthmus_gateway::GatewayConfig;
+use isthmus_relay::RelayConfig;
+use serde::Deserialize;
+
+/// Name of the configuration file in a state directory.
+const CONFIG_FILE: &str = "isthmus.toml";
+
+/// The configuration file. Each service reads its own section.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// `isthmus broker`
+    pub broker: BrokerConfig,
+    /// `isthmus gateway`
+    pub gateway: GatewayConfig,
+    /// `isthmus agent`
+    pub agent: AgentConfig,
+    /// `isthmus relay`
+    pub relay: RelayConfig,
+}
+
+impl Config {
+    /// Reads a configuration file; without one, that of the state directory if
+    /// there is any.
+    ///
+    /// # Errors
+    /// If it can't be read; the message names the line.
+    pub fn load(file: Option<&Path>, state: &Path) -> anyhow::Result<Self> {
+        let in_state = state.join(CONFIG_FILE);
+        let path = match file {
+            Some(path) => path,
+            None if in_state.exists() => &in_state,
+            None => return Ok(Self::default()),
+        };
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        toml::from_str(&text).with_context(|| format!("cannot use {}", path.display()))
+    }
+}
+
+/// Where a service keeps its state unless told otherwise.
+pub fn default_state() -> PathBuf {
+    if nix::unistd::geteuid().is_root() {
+        return "/var/lib/isthmus".into();
+    }
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = variable("XDG_STATE_HOME")
+        .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
+        .unwrap_or_else(|| "/tmp".into());
+    base.join("isthmus")
+}
+
+/// The `--state` option.
+#[derive(Debug, Clone, clap::Args)]
+pub struct StateArgs {
+    /// Directory of identity, keys and what must last; by default
+    /// /var/lib/isthmus for root, ~/.local/state/isthmus for others.
+    #[arg(long, env = "ISTHMUS_STATE", value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+impl StateArgs {
+    /// The state directory.
+    pub fn directory(&self) -> PathBuf {
+        self.state.clone().unwrap_or_else(default_state)
+    }
+
+    /// Whether it was named.
+    pub fn is_given(&self) -> bool {
+        self.state.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_is_a_configuration() {
+        let text = include_str!("../../../docs/isthmus.example.toml");
+        let config: Config = toml::from_str(text).unwrap();
+        let defaults = Config::default();
+        assert_eq!(config.broker.listen, defaults.broker.listen, "the example shows defaults");
+        assert_eq!(config.gateway.listen, defaults.gateway.listen);
+        assert_eq!(config.relay.listen, defaults.relay.listen);
+
+        // What is commented out must be right as well.
+        let commented: String = text
+            .lines()
+            .map(|line| line.strip_prefix("#: ").unwrap_or(line))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let config: Config = toml::from_str(&commented).unwrap();
+        assert!(config.agent.slots.is_some() && config.relay.workers.is_some());
+        assert_eq!(config.broker.trusted.len(), 1);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let load = |text: &str| {
+            std::fs::write(directory.path().join(CONFIG_FILE), text).unwrap();
+            format!("{:#}", Config::load(None, directory.path()).unwrap_err())
+        };
+        for (text, want) in [
+            ("[gateway]\ninbuond = \"open\"", "unknown field `inbuond`"),
+            ("[gateway]\ninbound = \"ajar\"", "unknown variant `ajar`"),
+            ("[gate]", "unknown field `gate`"),
+            ("[broker]\nlisten = \"somewhere\"", "line 2"),
+        ] {
+            let message = load(text);
+            assert!(message.contains(want) && message.contains("isthmus.toml"), "{message}");
+        }
+        let missing = Config::load(Some(Path::new("no/such/file")), directory.path()).unwrap_err();
+        assert!(missing.to_string().contains("no/such/file"));
+        assert!(Config::load(None, Path::new("/nonexistent")).is_ok(), "a file is optional");
+    }
+}

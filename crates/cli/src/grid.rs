@@ -1,0 +1,150 @@
+//! `isthmus grid`: making a grid, and inviting into it.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand, ValueEnum};
+use isthmus_broker::config::DEFAULT_PORT;
+use isthmus_broker::state::{ADMIN_DIRECTORY, State};
+use isthmus_net::token::{Invitation, JoinToken};
+use isthmus_net::{Owner, Role, files};
+use isthmus_wire::Label;
+
+use crate::config::StateArgs;
+
+/// Make a grid, and invite others into it.
+#[derive(Debug, Subcommand)]
+pub enum GridCommand {
+    Init(InitArgs),
+    Invite(InviteArgs),
+}
+
+/// Make a new grid: its certificate authority, broker and administrator.
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    #[command(flatten)]
+    state: StateArgs,
+    /// What to call the grid.
+    #[arg(long)]
+    name: String,
+    /// How gateways and relays reach the broker.
+    #[arg(long, value_name = "HOST:PORT")]
+    address: String,
+}
+
+/// Print a join token: the right to one certificate.
+///
+/// A token is for one service, good once, and a secret until then. Works
+/// without the broker running, where the grid was made.
+#[derive(Debug, Args)]
+pub struct InviteArgs {
+    #[command(flatten)]
+    state: StateArgs,
+    /// What to invite.
+    #[arg(long)]
+    role: InvitedRole,
+    /// Site of a gateway or an agent.
+    #[arg(long)]
+    site: Option<Label>,
+    /// Name of the node or relay; without it, whoever joins chooses.
+    #[arg(long)]
+    name: Option<Label>,
+    /// User whose processes an agent may start.
+    #[arg(long, value_name = "USER")]
+    owner: Option<Owner>,
+    /// How long the token is good.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1h")]
+    expires: Duration,
+    /// Write the token to this file, for its owner only, rather than to stdout.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Roles that join; the broker and the administrator are made with the grid.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum InvitedRole {
+    /// The service on a site's front-end.
+    Gateway,
+    /// The service on a node.
+    Agent,
+    /// A service that joins two outgoing connections.
+    Relay,
+}
+
+impl From<InvitedRole> for Role {
+    fn from(role: InvitedRole) -> Self {
+        match role {
+            InvitedRole::Gateway => Self::Gateway,
+            InvitedRole::Agent => Self::Agent,
+            InvitedRole::Relay => Self::Relay,
+        }
+    }
+}
+
+/// Runs `isthmus grid`.
+///
+/// # Errors
+/// What went wrong, for people.
+pub fn run(command: GridCommand) -> anyhow::Result<()> {
+    match command {
+        GridCommand::Init(args) => init(&args),
+        GridCommand::Invite(args) => invite(args),
+    }
+}
+
+fn init(args: &InitArgs) -> anyhow::Result<()> {
+    let directory = args.state.directory();
+    let state = State::create(&directory, &args.name, &args.address, SystemTime::now())?;
+    let option =
+        if args.state.is_given() { format!(" --state {}", directory.display()) } else { String::new() };
+    let port = args.address.rsplit_once(':').map_or("", |(_, port)| port);
+    println!("Made grid {} in {}.", state.grid.name, directory.display());
+    println!("  start its broker      isthmus broker{option}");
+    println!("                        (listens on port {DEFAULT_PORT}; others reach it at {})", args.address);
+    println!("  invite a gateway      isthmus grid invite{option} --role gateway --site SITE");
+    println!("  see what is going on  isthmus status --state {}", directory.join(ADMIN_DIRECTORY).display());
+    println!("ca-key.pem in there is the grid's authority: whoever has it can be anybody.");
+    if port != DEFAULT_PORT.to_string() {
+        println!("If port {port} isn't forwarded to {DEFAULT_PORT}, set `listen` in section [broker].");
+    }
+    Ok(())
+}
+
+fn invite(args: InviteArgs) -> anyhow::Result<()> {
+    let state = State::load(&args.state.directory())?;
+    let expires = SystemTime::now().checked_add(args.expires).context("--expires is too long")?;
+    let invitation = Invitation {
+        grid: state.grid.name.clone(),
+        role: args.role.into(),
+        site: args.site,
+        name: args.name,
+        owner: args.owner,
+        expires,
+        broker: state.grid.address.clone(),
+    };
+    let token = JoinToken::mint(&state.authority, &invitation)?;
+    match &args.out {
+        Some(path) => files::write(path, format!("{token}\n").as_bytes(), 0o600)?,
+        None => {
+            let mut stdout = std::io::stdout();
+            writeln!(stdout, "{token}").context("cannot write the token")?;
+            if stdout.is_terminal() {
+                let good = humantime::format_duration(args.expires);
+                eprintln!("Good once, for {good}. There: isthmus join, and paste it.");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use isthmus_net::token::DEFAULT_VALIDITY;
+
+    #[test]
+    fn the_default_of_the_help_is_the_token_s() {
+        assert_eq!(humantime::parse_duration("1h").unwrap(), DEFAULT_VALIDITY);
+    }
+}

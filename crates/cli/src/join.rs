@@ -1,0 +1,117 @@
+//! `isthmus join`: a token becomes an identity.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use isthmus_net::credentials::CredentialsError;
+use isthmus_net::token::JoinToken;
+use isthmus_net::{Credentials, Identity, Role, enrol, files};
+use isthmus_wire::Label;
+
+use crate::config::StateArgs;
+
+/// Longest token that is read.
+const MAX_TOKEN: u64 = 64 * 1024;
+
+/// Join a grid: trade a join token for an identity.
+///
+/// The token is read from a file or from stdin, never from the command line,
+/// where others could see it.
+#[derive(Debug, Args)]
+pub struct JoinArgs {
+    #[command(flatten)]
+    state: StateArgs,
+    /// File with the token, - for stdin.
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    token: PathBuf,
+    /// Name of this node or relay, where the token leaves the choice; by
+    /// default the machine's host name.
+    #[arg(long)]
+    name: Option<Label>,
+    /// Where to enrol and, from then on, attach: for agents the gateway of their
+    /// site. Gateways and relays find the broker by the token.
+    #[arg(long, value_name = "HOST:PORT")]
+    via: Option<String>,
+    /// Replace another identity in the state directory.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Runs `isthmus join`.
+///
+/// # Errors
+/// What went wrong, for people.
+pub async fn run(args: JoinArgs) -> anyhow::Result<()> {
+    let text = read_token(&args.token)?;
+    let token = JoinToken::read(&text)?;
+    let name = match (&args.name, &token.name, token.role) {
+        (None, None, Role::Agent | Role::Relay) => Some(host_name()?),
+        _ => args.name.clone(),
+    };
+    let directory = args.state.directory();
+    // Before the token is spent.
+    let identity = token.identity(name.clone())?;
+    check_directory(&directory, &identity, args.force)?;
+    let credentials = enrol::join(&text, name, args.via.as_deref()).await?;
+    credentials.save(&directory)?;
+    println!(
+        "Joined grid {} as {}; it attaches to {}. Start it: isthmus {}{}",
+        token.grid,
+        credentials.identity(),
+        credentials.upstream(),
+        credentials.identity().role(),
+        if args.state.is_given() { format!(" --state {}", directory.display()) } else { String::new() },
+    );
+    Ok(())
+}
+
+fn read_token(path: &Path) -> anyhow::Result<String> {
+    if path != Path::new("-") {
+        return Ok(files::read(path)?);
+    }
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        eprintln!("Paste the join token and press Enter:");
+        let mut line = String::new();
+        stdin.read_line(&mut line).context("cannot read the token")?;
+        return Ok(line);
+    }
+    let mut text = String::new();
+    stdin.lock().take(MAX_TOKEN).read_to_string(&mut text).context("cannot read the token from stdin")?;
+    Ok(text)
+}
+
+/// The first label of the machine's own name.
+fn host_name() -> anyhow::Result<Label> {
+    let name = nix::unistd::gethostname().context("cannot read the host name")?;
+    let name = name.to_string_lossy();
+    let first = name.split('.').next().unwrap_or_default();
+    first.parse().with_context(|| format!("the host name {name} is no node name; give one with --name"))
+}
+
+/// Makes the state directory, and sees that no other identity is lost.
+fn check_directory(directory: &Path, identity: &Identity, force: bool) -> anyhow::Result<()> {
+    files::create_directory(directory)?;
+    let former = match Credentials::load(directory) {
+        Ok(former) => former,
+        Err(CredentialsError::Missing { .. }) => return Ok(()),
+        Err(_) if force => return Ok(()),
+        Err(error) => return Err(error).context("give --force to replace what is there"),
+    };
+    let expired = former.check(SystemTime::now()).is_err();
+    if former.identity().role() == Role::Broker {
+        bail!("{} holds the grid itself; choose another directory with --state", directory.display());
+    }
+    if force || expired || former.identity() == identity {
+        return Ok(());
+    }
+    bail!(
+        "{} holds the identity of {} already, and this token is for {identity}; \
+         choose another directory with --state, or give --force",
+        directory.display(),
+        former.identity()
+    )
+}

@@ -1,0 +1,159 @@
+//! `isthmus broker`, `gateway`, `agent` and `relay`: the services.
+
+use std::future::Future;
+use std::io::IsTerminal as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use isthmus_broker::state::State;
+use isthmus_net::{Credentials, Role, renewal};
+use sd_notify::NotifyState;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, StateArgs};
+
+/// Environment variable with the log filter.
+const LOG_VARIABLE: &str = "ISTHMUS_LOG";
+
+/// What every service takes.
+#[derive(Debug, Args)]
+pub struct ServiceArgs {
+    #[command(flatten)]
+    state: StateArgs,
+    /// Configuration file; by default isthmus.toml in the state directory, if
+    /// there is one.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Which service to run.
+#[derive(Debug, Clone, Copy)]
+pub enum Service {
+    /// The rendezvous of the grid.
+    Broker,
+    /// A site's front-end.
+    Gateway,
+    /// A node.
+    Agent,
+    /// A meeting place.
+    Relay,
+}
+
+impl Service {
+    /// Name of its command and of its section in the configuration.
+    pub fn name(self) -> &'static str {
+        self.role().as_str()
+    }
+
+    fn role(self) -> Role {
+        match self {
+            Self::Broker => Role::Broker,
+            Self::Gateway => Role::Gateway,
+            Self::Agent => Role::Agent,
+            Self::Relay => Role::Relay,
+        }
+    }
+}
+
+/// Runs a service until SIGTERM or SIGINT.
+///
+/// # Errors
+/// What went wrong, for people.
+pub async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<()> {
+    start_logging()?;
+    let directory = args.state.directory();
+    let config = Config::load(args.config.as_deref(), &directory)?;
+    let shutdown = shutdown()?;
+    if matches!(service, Service::Broker) {
+        let state = State::load(&directory)?;
+        let listener = listen(config.broker.listen, service).await?;
+        isthmus_broker::run(listener, state, &config.broker, ready, shutdown).await?;
+        return Ok(());
+    }
+    let credentials = Credentials::load(&directory)?;
+    credentials.check(SystemTime::now())?;
+    let identity = credentials.identity();
+    if identity.role() != service.role() {
+        bail!(
+            "{} holds the identity of {identity}, not of a {}; give another directory with --state",
+            directory.display(),
+            service.name()
+        );
+    }
+    let running = async {
+        match service {
+            Service::Broker => Ok(()),
+            Service::Gateway => {
+                let listener = listen(config.gateway.listen, service).await?;
+                isthmus_gateway::run(listener, credentials.clone(), &config.gateway, ready, shutdown).await?;
+                Ok(())
+            }
+            Service::Agent => isthmus_agent::run(config.agent, credentials.clone(), ready, shutdown).await,
+            Service::Relay => {
+                isthmus_relay::run(config.relay, credentials.clone(), |_| ready(), shutdown).await?;
+                Ok(())
+            }
+        }
+    };
+    tokio::select! {
+        result = running => result,
+        () = renewal::keep_fresh(&credentials, &directory) => Ok(()),
+    }
+}
+
+async fn listen(address: SocketAddr, service: Service) -> anyhow::Result<TcpListener> {
+    let name = service.name();
+    let listener = TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address}; is another {name} running? See `listen` in section [{name}]")
+    })?;
+    tracing::info!(%address, "listening");
+    Ok(listener)
+}
+
+/// Logs to stderr, by the filter in [`LOG_VARIABLE`].
+fn start_logging() -> anyhow::Result<()> {
+    let filter = match std::env::var(LOG_VARIABLE) {
+        Ok(filter) => EnvFilter::try_new(&filter).with_context(|| {
+            format!("{LOG_VARIABLE}={filter} is no filter; try info, or isthmus_gateway=debug,info")
+        })?,
+        Err(_) => EnvFilter::new("info"),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    Ok(())
+}
+
+/// Ends with the first SIGTERM or SIGINT.
+fn shutdown() -> anyhow::Result<impl Future<Output = ()> + Send> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot take signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot take signals")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("ending");
+        notify(NotifyState::Stopping);
+    })
+}
+
+/// Tells the service manager that the service does its job.
+fn ready() {
+    tracing::info!("ready");
+    notify(NotifyState::Ready);
+}
+
+/// Does nothing where there is no service manager.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "cannot tell the service manager");
+    }
+}

@@ -1,0 +1,368 @@
+//! The grid as `isthmus status` shows it, to people and to programs.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use isthmus_wire::proto::{self, GridReply, Inbound};
+use serde::Serialize;
+
+use crate::run::account::{self, Pair};
+
+/// Everything; this is the JSON of `isthmus status --json`.
+#[derive(Debug, Serialize)]
+pub struct View {
+    /// Name of the grid.
+    grid: String,
+    sites: Vec<Site>,
+    nodes: Vec<Node>,
+    relays: Vec<Relay>,
+    jobs: Vec<Job>,
+}
+
+#[derive(Debug, Serialize)]
+struct Site {
+    name: String,
+    /// Whether its gateway is attached to the broker.
+    up: bool,
+    /// "open" or "closed".
+    inbound: &'static str,
+    /// Sites that it exchanges unencrypted data with.
+    trusted: Vec<String>,
+    nodes_up: usize,
+    version: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    /// Grid name, `node.site`.
+    name: String,
+    up: bool,
+    virtual_address: Ipv4Addr,
+    address: String,
+    host_name: String,
+    owner: String,
+    slots: u32,
+    architecture: String,
+    version: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Relay {
+    name: String,
+    up: bool,
+    address: String,
+    /// Joined since it started.
+    connections: u64,
+    /// Carried since it started, both directions.
+    bytes: u64,
+    version: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Job {
+    id: String,
+    owner: String,
+    program: String,
+    /// Grid names, the head first.
+    nodes: Vec<String>,
+    started_unix_ms: u64,
+    /// How each pair of nodes is joined.
+    joined: Vec<Pair>,
+}
+
+impl View {
+    /// Makes it of the broker's answer.
+    pub fn new(reply: &GridReply) -> Self {
+        let mut nodes_up: BTreeMap<&str, usize> = BTreeMap::new();
+        for node in reply.nodes.iter().filter(|node| node.up) {
+            *nodes_up.entry(account::site(&node.name)).or_default() += 1;
+        }
+        let sites = reply.sites.iter().map(|site| Site {
+            name: site.name.clone(),
+            up: site.up,
+            inbound: match site.inbound() {
+                Inbound::Closed => "closed",
+                Inbound::Open => "open",
+            },
+            trusted: site.trusted.clone(),
+            nodes_up: nodes_up.get(site.name.as_str()).copied().unwrap_or_default(),
+            version: site.version.clone(),
+        });
+        let nodes = reply.nodes.iter().map(|node| Node {
+            name: node.name.clone(),
+            up: node.up,
+            virtual_address: node.virtual_address.into(),
+            address: node.address.clone(),
+            host_name: node.host_name.clone(),
+            owner: node.owner.clone(),
+            slots: node.slots,
+            architecture: node.architecture.clone(),
+            version: node.version.clone(),
+        });
+        let relays = reply.relays.iter().map(|relay| Relay {
+            name: relay.name.clone(),
+            up: relay.up,
+            address: relay.address.clone(),
+            connections: relay.connections,
+            bytes: relay.bytes,
+            version: relay.version.clone(),
+        });
+        let jobs = reply.jobs.iter().map(|job| Job {
+            id: job.job.clone(),
+            owner: job.owner.clone(),
+            program: job.program.clone(),
+            nodes: job.nodes.clone(),
+            started_unix_ms: job.started_unix_ms,
+            joined: account::pairs(&job.joined.iter().collect::<Vec<_>>(), |name| name),
+        });
+        Self {
+            grid: reply.grid.clone(),
+            sites: sites.collect(),
+            nodes: nodes.collect(),
+            relays: relays.collect(),
+            jobs: jobs.collect(),
+        }
+    }
+
+    /// For people; `verbose` with nodes that are down and each pair of nodes.
+    pub fn text(&self, reply: &GridReply, verbose: bool) -> String {
+        let down = self.nodes.iter().filter(|node| !node.up).count();
+        let mut text = format!(
+            "grid {}: {}, {} up{}, {}, {}\n",
+            self.grid,
+            account::count(self.sites.len() as u64, "site"),
+            account::count((self.nodes.len() - down) as u64, "node"),
+            if down > 0 { format!(" ({down} down)") } else { String::new() },
+            account::count(self.relays.len() as u64, "relay"),
+            account::count(self.jobs.len() as u64, "job"),
+        );
+        text.push_str(&self.sites_table());
+        text.push_str(&self.nodes_table(verbose));
+        text.push_str(&self.relays_table());
+        for (job, report) in self.jobs.iter().zip(&reply.jobs) {
+            text.push_str(&job.text(report, verbose));
+        }
+        text
+    }
+
+    fn sites_table(&self) -> String {
+        let rows = self.sites.iter().map(|site| {
+            vec![
+                site.name.clone(),
+                state(site.up),
+                match site.inbound {
+                    "open" => "everything",
+                    _ => "nothing",
+                }
+                .to_owned(),
+                site.nodes_up.to_string(),
+                if site.trusted.is_empty() { "-".to_owned() } else { site.trusted.join(", ") },
+                site.version.clone(),
+            ]
+        });
+        table(&["site", "gateway", "lets in", "nodes up", "trusts", "version"], &[3], rows)
+    }
+
+    fn nodes_table(&self, verbose: bool) -> String {
+        let rows = self.nodes.iter().filter(|node| node.up || verbose).map(|node| {
+            vec![
+                node.name.clone(),
+                state(node.up),
+                node.virtual_address.to_string(),
+                node.address.clone(),
+                node.host_name.clone(),
+                node.owner.clone(),
+                node.slots.to_string(),
+                node.architecture.clone(),
+            ]
+        });
+        table(
+            &[
+                "node",
+                "agent",
+                "virtual address",
+                "address in its site",
+                "host name",
+                "owner",
+                "slots",
+                "machine",
+            ],
+            &[6],
+            rows,
+        )
+    }
+
+    fn relays_table(&self) -> String {
+        let rows = self.relays.iter().map(|relay| {
+            vec![
+                relay.name.clone(),
+                state(relay.up),
+                relay.address.clone(),
+                relay.connections.to_string(),
+                account::bytes(relay.bytes),
+                relay.version.clone(),
+            ]
+        });
+        table(&["relay", "state", "address", "connections", "carried", "version"], &[3, 4], rows)
+    }
+}
+
+impl Job {
+    fn text(&self, report: &proto::JobReport, verbose: bool) -> String {
+        let running = SystemTime::now()
+            .duration_since(UNIX_EPOCH + Duration::from_millis(self.started_unix_ms))
+            .map_or(0, |running| running.as_secs());
+        let mut text = format!(
+            "\njob {}: {} of {}, {} from {}, for {}\n",
+            self.id.get(..8).unwrap_or(&self.id),
+            self.program,
+            if self.owner.is_empty() { "somebody" } else { &self.owner },
+            account::count(self.nodes.len() as u64, "node"),
+            self.nodes.first().map_or("nowhere", String::as_str),
+            humantime::format_duration(Duration::from_secs(running)),
+        );
+        if verbose {
+            text.push_str(&account::table("nodes", &self.joined));
+        } else {
+            let between: Vec<_> = report
+                .joined
+                .iter()
+                .filter(|entry| account::site(&entry.initiator) != account::site(&entry.acceptor))
+                .collect();
+            text.push_str(&account::table("sites", &account::pairs(&between, account::site)));
+        }
+        text
+    }
+}
+
+fn state(up: bool) -> String {
+    if up { "up" } else { "down" }.to_owned()
+}
+
+/// A table with an empty line above; nothing without rows.
+fn table(header: &[&str], right: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    table.set_header(header);
+    table.add_rows(rows);
+    if table.row_count() == 0 {
+        return String::new();
+    }
+    for index in right {
+        if let Some(column) = table.column_mut(*index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let lines: String = table.lines().map(|line| format!(" {}\n", line.trim_end())).collect();
+    format!("\n{lines}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply() -> GridReply {
+        let node = |name: &str, up| proto::Node {
+            name: name.to_owned(),
+            virtual_address: 0xf040_0101,
+            address: "10.0.0.1:7730".to_owned(),
+            host_name: "node1".to_owned(),
+            owner: "anna".to_owned(),
+            slots: 4,
+            architecture: "x86_64".to_owned(),
+            up,
+            ..proto::Node::default()
+        };
+        let site = |name: &str, inbound: Inbound, trusted: &[&str]| proto::Site {
+            name: name.to_owned(),
+            inbound: inbound.into(),
+            up: true,
+            trusted: trusted.iter().map(|site| (*site).to_owned()).collect(),
+            version: "1.2.3".to_owned(),
+        };
+        let joined = |initiator: &str, acceptor: &str| proto::Joined {
+            initiator: initiator.to_owned(),
+            acceptor: acceptor.to_owned(),
+            route: proto::Route::EndToEnd.into(),
+            dial: proto::Dial::Relay.into(),
+            relay: "r1".to_owned(),
+            encrypted: true,
+            connections: 2,
+            bytes_sent: 1000,
+            bytes_received: 2000,
+            bytes_known: true,
+            ..proto::Joined::default()
+        };
+        GridReply {
+            grid: "demo".to_owned(),
+            sites: vec![site("alpha", Inbound::Closed, &["beta"]), site("beta", Inbound::Open, &["alpha"])],
+            nodes: vec![node("n1.alpha", true), node("n2.alpha", false), node("n1.beta", true)],
+            relays: vec![proto::Relay {
+                name: "r1".to_owned(),
+                up: true,
+                bytes: 5000,
+                ..proto::Relay::default()
+            }],
+            jobs: vec![proto::JobReport {
+                job: "ab".repeat(16),
+                program: "mpirun".to_owned(),
+                nodes: vec!["n1.alpha".to_owned(), "n1.beta".to_owned()],
+                joined: vec![joined("n1.alpha", "n1.beta"), joined("n2.alpha", "n1.alpha")],
+                ..proto::JobReport::default()
+            }],
+            ..GridReply::default()
+        }
+    }
+
+    #[test]
+    fn people_read_what_is_up_and_joined() {
+        let reply = reply();
+        let text = View::new(&reply).text(&reply, false);
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<_> = text.lines().map(words).collect();
+        for want in [
+            "grid demo: 2 sites, 2 nodes up (1 down), 1 relay, 1 job",
+            "alpha up nothing 1 beta 1.2.3",
+            "beta up everything 1 alpha 1.2.3",
+            "n1.alpha up 240.64.1.1 10.0.0.1:7730 node1 anna 4 x86_64",
+            "r1 up 0 5.0 kB",
+        ] {
+            assert!(lines.iter().any(|line| line == want), "{want} is not in\n{text}");
+        }
+        assert!(text.contains("job abababab: mpirun of somebody, 2 nodes from n1.alpha"), "{text}");
+        assert!(text.contains("alpha – beta"), "{text}");
+        assert!(!text.contains("n2.alpha"), "{text}");
+        assert!(View::new(&reply).text(&reply, true).contains("n1.alpha – n2.alpha"));
+    }
+
+    #[test]
+    fn programs_read_the_same_names_for_ever() {
+        let json = serde_json::to_value(View::new(&reply())).unwrap();
+        for pointer in [
+            "/grid",
+            "/sites/0/name",
+            "/sites/0/up",
+            "/sites/0/inbound",
+            "/sites/0/trusted",
+            "/sites/0/nodes_up",
+            "/nodes/0/name",
+            "/nodes/0/virtual_address",
+            "/nodes/0/slots",
+            "/relays/0/connections",
+            "/relays/0/bytes",
+            "/jobs/0/id",
+            "/jobs/0/nodes",
+            "/jobs/0/joined/0/ends",
+            "/jobs/0/joined/0/dial",
+            "/jobs/0/joined/0/encrypted",
+            "/jobs/0/joined/0/bytes",
+        ] {
+            assert!(json.pointer(pointer).is_some(), "{pointer} is missing in {json:#}");
+        }
+        assert_eq!(json["nodes"][0]["virtual_address"], "240.64.1.1");
+        assert_eq!(json["jobs"][0]["joined"][0]["ends"], serde_json::json!(["n1.alpha", "n1.beta"]));
+    }
+}

@@ -1,0 +1,202 @@
+//! The commands that make and run a grid, as a person types them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// What takes longer than this has failed.
+const SOON: Duration = Duration::from_secs(30);
+
+/// A directory with a grid in it.
+struct Playground {
+    directory: TempDir,
+    broker_port: u16,
+}
+
+impl Playground {
+    fn new() -> Self {
+        let broker_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self { directory: tempfile::tempdir().unwrap(), broker_port }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs `isthmus` with these words, in the directory.
+    fn isthmus(&self, words: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
+        command.current_dir(self.directory.path()).args(words.split_whitespace());
+        command.env_remove("ISTHMUS_STATE").stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// The same, which must go well.
+    fn good(&self, words: &str) -> String {
+        let output = self.isthmus(words);
+        assert!(output.status.success(), "isthmus {words}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The same, which must fail and say why on one line.
+    fn bad(&self, words: &str, want: &str) {
+        let output = self.isthmus(words);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "isthmus {words}: {message}");
+        assert!(message.contains(want) && message.lines().count() == 1, "isthmus {words}: {message}");
+        assert!(output.stdout.is_empty());
+    }
+
+    fn init(&self) {
+        self.good(&format!("grid init --state broker --name demo --address 127.0.0.1:{}", self.broker_port));
+        let listen = format!("[broker]\nlisten = \"127.0.0.1:{}\"\n", self.broker_port);
+        std::fs::write(self.path("broker/isthmus.toml"), listen).unwrap();
+    }
+
+    /// Starts a service and waits until it says that it is ready.
+    fn start(&self, service: &str, state: &str) -> Service {
+        let socket_path = self.path(&format!("{state}.notify"));
+        let notifications = UnixDatagram::bind(&socket_path).unwrap();
+        notifications.set_read_timeout(Some(SOON)).unwrap();
+        // Ends with the test, whatever ends that.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_isthmus"), service, "--state", state])
+            .current_dir(self.directory.path())
+            .env("NOTIFY_SOCKET", &socket_path)
+            .stderr(std::fs::File::create(self.path(&format!("{state}.log"))).unwrap())
+            .spawn()
+            .unwrap();
+        let service = Service { child, notifications, log: self.path(&format!("{state}.log")) };
+        service.expect_notification("READY=1");
+        service
+    }
+}
+
+/// A running service.
+struct Service {
+    child: Child,
+    notifications: UnixDatagram,
+    log: PathBuf,
+}
+
+impl Service {
+    fn expect_notification(&self, want: &str) {
+        let mut buffer = [0; 200];
+        let read = self.notifications.recv(&mut buffer);
+        let length = read.unwrap_or_else(|error| panic!("no {want}: {error}\n{}", read_to_string(&self.log)));
+        assert_eq!(String::from_utf8_lossy(&buffer[..length]).trim(), want);
+    }
+
+    /// Ends it with a signal; it must end well.
+    fn stop(mut self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+        self.expect_notification("STOPPING=1");
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}\n{}", read_to_string(&self.log));
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // It has ended already where the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_to_string(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_grid_from_nothing_to_its_end() {
+    let playground = Playground::new();
+    playground.init();
+    let broker = playground.start("broker", "broker");
+
+    playground.good("grid invite --state broker --role gateway --site alpha --out gateway.token");
+    let mode = std::fs::metadata(playground.path("gateway.token")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let joined = playground.good("join --state gateway --token gateway.token");
+    assert!(joined.starts_with("Joined grid demo as gateway.alpha;"), "{joined}");
+    playground.bad("join --state other --token gateway.token", "used before");
+    std::fs::write(playground.path("gateway/isthmus.toml"), "[gateway]\nlisten = \"127.0.0.1:0\"\n").unwrap();
+    let gateway = playground.start("gateway", "gateway");
+
+    let token = playground.good("grid invite --state broker --role relay --name r1");
+    std::fs::write(playground.path("relay.token"), token).unwrap();
+    playground.good("join --state relay --token relay.token");
+    std::fs::write(playground.path("relay/isthmus.toml"), "[relay]\nlisten = \"127.0.0.1:0\"\n").unwrap();
+    let relay = playground.start("relay", "relay");
+
+    // The gateway says that it is ready before it has found the broker.
+    let started = Instant::now();
+    let status = loop {
+        let json = playground.good("status --state broker --json");
+        let status: serde_json::Value = serde_json::from_str(&json).unwrap();
+        if status["sites"][0]["up"] == true || started.elapsed() > SOON {
+            break status;
+        }
+    };
+    assert_eq!(status["grid"], "demo");
+    assert_eq!((&status["sites"][0]["name"], &status["sites"][0]["up"]), (&"alpha".into(), &true.into()));
+    assert_eq!((&status["relays"][0]["name"], &status["relays"][0]["up"]), (&"r1".into(), &true.into()));
+    for asking in ["broker", "broker/admin", "gateway", "relay"] {
+        let text = playground.good(&format!("status --state {asking}"));
+        assert!(text.starts_with("grid demo: 1 site, 0 nodes up, 1 relay, 0 jobs\n"), "{asking}: {text}");
+    }
+
+    relay.stop(Signal::SIGTERM);
+    gateway.stop(Signal::SIGINT);
+    broker.stop(Signal::SIGTERM);
+    playground.bad("status --state broker", "cannot reach broker at 127.0.0.1:");
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let playground = Playground::new();
+    playground.bad("broker --state nowhere", "make one with `isthmus grid init");
+    playground.bad("gateway --state nowhere", "run `isthmus join");
+    playground.bad("status --state nowhere", "run `isthmus join");
+    playground.bad("grid invite --state nowhere --role relay", "make one with `isthmus grid init");
+    playground.bad("grid init --state broker --name demo --address here", "expected HOST:PORT");
+    playground.bad("join --state new --token missing", "cannot read missing");
+    playground.bad("join --state new", "not a join token");
+    assert!(!playground.path("new").exists(), "nothing was made");
+
+    playground.init();
+    playground.bad("grid init --state broker --name other --address a:1", "holds the grid \"demo\" already");
+    playground.bad("grid invite --state broker --role agent", "needs a site");
+    playground.bad("grid invite --state broker --role agent --site relay", "reserved");
+    for service in ["gateway", "agent", "relay"] {
+        let want = format!("broker holds the identity of broker, not of a {service}");
+        playground.bad(&format!("{service} --state broker"), &want);
+    }
+    for (file, token) in [("a.token", "--role agent --site alpha"), ("r.token", "--role relay")] {
+        playground.good(&format!("grid invite --state broker {token} --out {file}"));
+    }
+    playground.bad("join --state agent --token a.token --name n1", "--via HOST:PORT");
+    playground.bad("join --state broker --token r.token --name r1", "holds the grid itself");
+    playground.bad("join --state r --token r.token --name r1", "cannot reach broker at 127.0.0.1:");
+
+    std::fs::write(playground.path("broker/isthmus.toml"), "[broker]\nlissen = \"0.0.0.0:1\"\n").unwrap();
+    playground.bad_config();
+    let usage = playground.isthmus("grid invite --state broker --role king");
+    assert_eq!(usage.status.code(), Some(2), "as clap has it for wrong usage");
+}
+
+impl Playground {
+    fn bad_config(&self) {
+        let output = self.isthmus("broker --state broker");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(message.contains("isthmus.toml") && message.contains("unknown field `lissen`"), "{message}");
+    }
+}

@@ -1,0 +1,251 @@
+//! The relay with a real broker: agents meet at it by the tickets that the
+//! broker gives out, and what they joined outlives the broker.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use isthmus_broker::BrokerConfig;
+use isthmus_broker::state::{ADMIN_DIRECTORY, State};
+use isthmus_net::credentials::SigningRequest;
+use isthmus_net::{Credentials, Identity, Role, grpc};
+use isthmus_relay::RelayConfig;
+use isthmus_wire::proto::registry_client::RegistryClient;
+use isthmus_wire::proto::{
+    AttachDown, AttachUp, DialRequest, GatewayUp, GridRequest, NodeUp, Relay, RendezvousRequest, attach_down,
+    attach_up,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn in_time<T>(what: &str, waiting: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("waited in vain: {what}"))
+}
+
+/// A service that ends when this is dropped or stopped.
+struct Service {
+    stop_tx: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Service {
+    async fn stop(self) {
+        drop(self.stop_tx);
+        in_time("a service ends", self.task).await.unwrap();
+    }
+}
+
+async fn start_broker(directory: &Path, address: SocketAddr) -> Service {
+    let state = State::load(directory).unwrap();
+    // The port of a broker that has just ended may take a moment.
+    let binding = async {
+        loop {
+            match TcpListener::bind(address).await {
+                Ok(listener) => return listener,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    let listener = in_time("the broker's port", binding).await;
+    let (stop_tx, stop_rx) = oneshot::channel::<()>();
+    let task = tokio::spawn(async move {
+        let config = BrokerConfig::default();
+        let shutdown = async { drop(stop_rx.await) };
+        isthmus_broker::run(listener, state, &config, || (), shutdown).await.unwrap();
+    });
+    Service { stop_tx, task }
+}
+
+async fn start_relay(credentials: Credentials) -> (Service, SocketAddr) {
+    let config = RelayConfig { listen: "127.0.0.1:0".parse().unwrap(), ..RelayConfig::default() };
+    let (stop_tx, stop_rx) = oneshot::channel::<()>();
+    let (ready_tx, ready_rx) = oneshot::channel();
+    let task = tokio::spawn(async move {
+        let ready = |address| ready_tx.send(address).unwrap();
+        isthmus_relay::run(config, credentials, ready, async { drop(stop_rx.await) }).await.unwrap();
+    });
+    let address = in_time("the relay is ready", ready_rx).await.unwrap();
+    (Service { stop_tx, task }, address)
+}
+
+fn issue(state: &State, role: Role, site: Option<&str>, name: Option<&str>) -> Credentials {
+    let label = |text: &str| text.parse().unwrap();
+    let identity = Identity::new(role, site.map(label), name.map(label), None).unwrap();
+    let request = SigningRequest::new().unwrap();
+    let certificate = state.authority.sign(&identity, request.public_key(), SystemTime::now()).unwrap();
+    Credentials::new(&request, &certificate, state.authority.certificate_pem(), &state.grid.address).unwrap()
+}
+
+/// A site with one node, as its gateway presents it to the broker.
+struct Site {
+    client: RegistryClient<Channel>,
+    down: Streaming<AttachDown>,
+    virtual_address: u32,
+    _up_tx: mpsc::Sender<AttachUp>,
+}
+
+impl Site {
+    async fn attach(state: &State, name: &str) -> Self {
+        let credentials = issue(state, Role::Gateway, Some(name), None);
+        let channel = grpc::connect(credentials.upstream(), "broker", &credentials).await.unwrap();
+        let mut client = RegistryClient::new(channel);
+        let (up_tx, up_rx) = mpsc::channel(4);
+        let gateway =
+            GatewayUp { site: name.into(), address: "192.0.2.1:7710".into(), ..GatewayUp::default() };
+        let node = NodeUp {
+            node: "n1".into(),
+            address: "192.0.2.2:7730".into(),
+            host_name: "node1".into(),
+            owner: "somebody".into(),
+            slots: 1,
+            version: env!("CARGO_PKG_VERSION").into(),
+            architecture: "x86_64".into(),
+        };
+        for kind in [attach_up::Kind::GatewayUp(gateway), attach_up::Kind::NodeUp(node)] {
+            up_tx.send(AttachUp { kind: Some(kind) }).await.unwrap();
+        }
+        let down = client.attach(ReceiverStream::new(up_rx)).await.unwrap().into_inner();
+        let mut site = Self { client, down, virtual_address: 0, _up_tx: up_tx };
+        site.virtual_address = site
+            .hear("a welcome", |kind| match kind {
+                attach_down::Kind::Welcome(welcome) => Some(welcome.virtual_address),
+                _ => None,
+            })
+            .await;
+        site
+    }
+
+    /// Waits for a message of some kind, passing over others.
+    async fn hear<T>(&mut self, what: &str, wanted: impl Fn(attach_down::Kind) -> Option<T>) -> T {
+        let hearing = async {
+            loop {
+                let message = self.down.message().await.unwrap().expect("the broker goes on");
+                if let Some(found) = message.kind.and_then(&wanted) {
+                    return found;
+                }
+            }
+        };
+        in_time(what, hearing).await
+    }
+
+    async fn dial_request(&mut self) -> DialRequest {
+        self.hear("a request to dial", |kind| match kind {
+            attach_down::Kind::Dial(dial) => Some(dial),
+            _ => None,
+        })
+        .await
+    }
+}
+
+/// Waits until the broker says this of the relay.
+async fn until(directory: &Path, what: &str, wanted: impl Fn(&Relay) -> bool) {
+    let admin = Credentials::load(&directory.join(ADMIN_DIRECTORY)).unwrap();
+    let asking = async {
+        loop {
+            if let Ok(channel) = grpc::connect(admin.upstream(), "broker", &admin).await {
+                let grid = RegistryClient::new(channel).grid(GridRequest {}).await.unwrap().into_inner();
+                if grid.relays.iter().any(&wanted) {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    in_time(what, asking).await;
+}
+
+/// Two agents of two sites meet at the relay as the broker arranges it.
+async fn meet(alpha: &mut Site, beta: &mut Site) -> (TcpStream, TcpStream) {
+    let request = RendezvousRequest { destination: beta.virtual_address, initiator: alpha.virtual_address };
+    let reply = alpha.client.rendezvous(request).await.unwrap().into_inner();
+    let dial = beta.dial_request().await;
+    assert_eq!((dial.node.as_str(), &dial.relay_address), ("n1", &reply.relay_address));
+    let mut initiator = TcpStream::connect(&reply.relay_address).await.unwrap();
+    initiator.write_all(&reply.ticket).await.unwrap();
+    let mut acceptor = TcpStream::connect(&dial.relay_address).await.unwrap();
+    acceptor.write_all(&dial.ticket).await.unwrap();
+    (initiator, acceptor)
+}
+
+async fn assert_joined(one: &mut TcpStream, other: &mut TcpStream) {
+    for message in [b"ping", b"pong"] {
+        one.write_all(message).await.unwrap();
+        let mut heard = [0; 4];
+        in_time("a message", other.read_exact(&mut heard)).await.unwrap();
+        assert_eq!(&heard, message);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_meet_and_what_they_joined_outlives_the_broker() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let state = State::create(directory, "demo", &address.to_string(), SystemTime::now()).unwrap();
+    let broker = start_broker(directory, address).await;
+    let (relay, listening) = start_relay(issue(&state, Role::Relay, None, Some("r1"))).await;
+    until(directory, "the relay is known", |relay| {
+        relay.up && relay.name == "r1" && relay.address == listening.to_string()
+    })
+    .await;
+
+    let mut alpha = Site::attach(&state, "alpha").await;
+    let mut beta = Site::attach(&state, "beta").await;
+    let (mut initiator, mut acceptor) = meet(&mut alpha, &mut beta).await;
+    assert_joined(&mut initiator, &mut acceptor).await;
+    until(directory, "a report of the connection", |relay| relay.connections == 1 && relay.bytes == 8).await;
+
+    drop((alpha, beta));
+    broker.stop().await;
+    assert_joined(&mut acceptor, &mut initiator).await;
+
+    let broker = start_broker(directory, address).await;
+    until(directory, "the relay is known again", |relay| relay.up && relay.name == "r1").await;
+    assert_joined(&mut initiator, &mut acceptor).await;
+    let mut alpha = Site::attach(&state, "alpha").await;
+    let mut beta = Site::attach(&state, "beta").await;
+    let (mut second_initiator, mut second_acceptor) = meet(&mut alpha, &mut beta).await;
+    assert_joined(&mut second_initiator, &mut second_acceptor).await;
+
+    drop((alpha, beta));
+    relay.stop().await;
+    broker.stop().await;
+}
+
+#[tokio::test]
+async fn a_relay_does_not_start_with_what_cannot_work() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = State::create(directory.path(), "demo", "127.0.0.1:1", SystemTime::now()).unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let here = || RelayConfig { listen: "127.0.0.1:0".parse().unwrap(), ..RelayConfig::default() };
+    let relay = || issue(&state, Role::Relay, None, Some("r1"));
+    for (name, config, credentials, want) in [
+        ("another role", here(), issue(&state, Role::Gateway, Some("alpha"), None), "not of a relay"),
+        (
+            "a port that is taken",
+            RelayConfig { listen: taken.local_addr().unwrap(), ..here() },
+            relay(),
+            "cannot listen on 127.0.0.1:",
+        ),
+        (
+            "nowhere in particular",
+            RelayConfig { listen: "0.0.0.0:0".parse().unwrap(), ..here() },
+            relay(),
+            "set `address",
+        ),
+    ] {
+        let running = isthmus_relay::run(config, credentials, |_| (), std::future::pending());
+        let error = in_time(name, running).await.expect_err(name).to_string();
+        assert!(error.contains(want), "{name}: {error}");
+    }
+}
