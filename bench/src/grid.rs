@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
 
 use crate::confine::wait_for;
@@ -63,7 +64,8 @@ impl Bench {
         let scratch = target().join("tmp");
         fs::create_dir_all(&scratch)?;
         let files = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
-        let lab = Lab::up_with(&grid, &isthmus)?;
+        let options = Options { program: isthmus.clone(), ..Options::default() };
+        let lab = Lab::up_with(&grid, &options)?;
         let mut bench = Self { lab, isthmus, nodes, files, daemons: Vec::new() };
         bench.start_sshd()?;
         Ok(bench)

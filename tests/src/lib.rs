@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use isthmus_lab::{Grid, Lab};
+use isthmus_lab::lab::Options;
 
 /// An MPI that isthmus runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +100,8 @@ impl World {
         if !program.is_file() {
             bail!("{} is not there: run `make release apps` first", program.display());
         }
-        Ok(Self { lab: Lab::up_with(&grid, &program)?, directory })
+        let options = Options { program, ..Options::default() };
+        Ok(Self { lab: Lab::up_with(&grid, &options)?, directory })
     }
 
     /// The lab itself.
