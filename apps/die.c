@@ -8,6 +8,7 @@
  *            exit    exit(7) without MPI_Finalize
  *            kill    SIGKILL to itself
  *            segv    SIGSEGV to itself
+ *            never   it doesn't: it waits like the others
  *   WAIT   what the others do meanwhile:
  *            barrier MPI_Barrier that the dead rank never enters
  *            recv    MPI_Recv of a message that nobody sends
@@ -29,7 +30,7 @@
 
 enum { EXIT_CODE = 7, TAG_HELLO = 1, TAG_NEVER = 2 };
 
-static const char *const MODES[] = {"abort", "exit", "kill", "segv", NULL};
+static const char *const MODES[] = {"abort", "exit", "kill", "segv", "never", NULL};
 static const char *const WAITS[] = {"barrier", "recv", "sleep", NULL};
 
 static int is_one_of(const char *word, const char *const *words)
@@ -96,14 +97,14 @@ int main(int argc, char **argv)
     int bad_rank = argc > 2 && (errno != 0 || end == argv[2] || *end != '\0' || victim < 0 || victim >= size);
     if (argc > 4 || bad_rank || !is_one_of(mode, MODES) || !is_one_of(how, WAITS)) {
         if (rank == 0) {
-            fprintf(stderr, "usage: die abort|exit|kill|segv [RANK [barrier|recv|sleep]]\n");
+            fprintf(stderr, "usage: die abort|exit|kill|segv|never [RANK [barrier|recv|sleep]]\n");
         }
         MPI_Finalize();
         return 2;
     }
 
     exchange_with_all(rank, size);
-    if (rank == victim) {
+    if (rank == victim && strcmp(mode, "never") != 0) {
         printf("rank %d of %d on %s dies: %s\n", rank, size, host, mode);
         fflush(stdout);
         die(mode);

@@ -39,14 +39,13 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);
         for (size, values) in SIZES.iter().zip(&mut figures) {
-            let arguments = words(&format!(
-                "-n 2 --map-by node {program} --seconds {} {size}",
-                options.seconds
-            ));
+            let arguments =
+                words(&format!("-n 2 --map-by node {program} --seconds {} {size}", options.seconds));
             for turn in 0..2 {
                 // Nobody always goes first.
                 let side = (round + turn) % 2;
-                let command = if side == 0 { bench.ours(nodes, &arguments) } else { bench.plain(nodes, 8, &arguments) };
+                let command =
+                    if side == 0 { bench.ours(nodes, &arguments) } else { bench.plain(nodes, 8, &arguments) };
                 let found = json(&bench.output(&nodes[0].name, &command)?)?;
                 values[side].push(found["median_half_rtt_us"].as_f64().context("no latency")?);
             }
@@ -60,8 +59,11 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
             Row::compare(&what, "µs", ours, ("plain Open MPI", plain), Some(BAR))
         })
         .collect();
-    let report =
-        Report { name: "direct".to_owned(), rows, conditions: Conditions::here(&[("mpirun.openmpi", "--version")]) };
+    let report = Report {
+        name: "direct".to_owned(),
+        rows,
+        conditions: Conditions::here(&[("mpirun.openmpi", "--version")]),
+    };
     report.publish(&options.results)?;
     Ok(report.holds())
 }

@@ -84,7 +84,10 @@ impl Bench {
     fn start_sshd(&mut self) -> anyhow::Result<()> {
         let at = |name: &str| self.files.path().join(name);
         for key in ["host", "user"] {
-            let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key)).status()?;
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(at(key))
+                .status()?;
             ensure!(made.success(), "ssh-keygen failed");
         }
         fs::copy(at("user.pub"), at("authorized"))?;
@@ -108,10 +111,16 @@ impl Bench {
         let ssh = at("ssh");
         fs::write(&ssh, format!("#!/bin/sh\nexec ssh -F {} \"$@\"\n", at("ssh_config").display()))?;
         fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755))?;
-        let serve = format!("mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f {}", at("sshd_config").display());
+        let serve =
+            format!("mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f {}", at("sshd_config").display());
         for node in &self.nodes {
             let machine = self.lab.machine(&node.name)?;
-            let daemon = machine.command("sh").args(["-c", &serve]).stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
+            let daemon = machine
+                .command("sh")
+                .args(["-c", &serve])
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?;
             self.daemons.push(daemon);
             let address = (node.address, 22);
             machine.in_network(|| {
@@ -147,7 +156,12 @@ impl Bench {
         let output = self.command(node, words)?.output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if !output.status.success() {
-            bail!("{} in {node}: {}\n{text}\n{}", words.join(" "), output.status, String::from_utf8_lossy(&output.stderr));
+            bail!(
+                "{} in {node}: {}\n{text}\n{}",
+                words.join(" "),
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         Ok(text)
     }
@@ -157,14 +171,17 @@ impl Bench {
         let names = nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>().join(",");
         let isthmus = self.isthmus.display().to_string();
         let mut words: Vec<String> =
-            [isthmus.as_str(), "run", "--quiet", "--nodes", &names, "--", "mpirun.openmpi"].map(str::to_owned).to_vec();
+            [isthmus.as_str(), "run", "--quiet", "--nodes", &names, "--", "mpirun.openmpi"]
+                .map(str::to_owned)
+                .to_vec();
         words.extend_from_slice(arguments);
         words
     }
 
     /// `mpirun` with these arguments over ssh, with the same transports.
     pub fn plain(&self, nodes: &[Node], slots: u32, arguments: &[String]) -> Vec<String> {
-        let hosts = nodes.iter().map(|node| format!("{}:{slots}", node.address)).collect::<Vec<_>>().join(",");
+        let hosts =
+            nodes.iter().map(|node| format!("{}:{slots}", node.address)).collect::<Vec<_>>().join(",");
         let ssh = self.ssh().display().to_string();
         let mut words: Vec<String> = ["mpirun.openmpi", "--host", &hosts].map(str::to_owned).to_vec();
         for (name, value) in [
@@ -204,6 +221,9 @@ pub fn words(text: &str) -> Vec<String> {
 
 /// Reads the first JSON object of a program's output.
 pub fn json(output: &str) -> anyhow::Result<serde_json::Value> {
-    let line = output.lines().find(|line| line.starts_with('{')).with_context(|| format!("no figures in {output:?}"))?;
+    let line = output
+        .lines()
+        .find(|line| line.starts_with('{'))
+        .with_context(|| format!("no figures in {output:?}"))?;
     serde_json::from_str(line).with_context(|| format!("cannot read {line:?}"))
 }

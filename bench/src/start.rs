@@ -52,8 +52,11 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
                     let side = (round + turn) % 2;
                     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
                     let arguments = words(&format!("-n {ranks} --map-by node {program} {now:.6}"));
-                    let command =
-                        if side == 0 { bench.ours(nodes, &arguments) } else { bench.plain(nodes, 8, &arguments) };
+                    let command = if side == 0 {
+                        bench.ours(nodes, &arguments)
+                    } else {
+                        bench.plain(nodes, 8, &arguments)
+                    };
                     let found = json(&bench.output(&nodes[0].name, &command)?)?;
                     values[side].push(found["last_init_s"].as_f64().context("no time")?);
                 }

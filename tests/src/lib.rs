@@ -3,12 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use isthmus_lab::{Grid, Lab};
 use isthmus_lab::lab::Options;
+use isthmus_lab::{Grid, Lab};
 
 /// An MPI that isthmus runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,8 +92,9 @@ impl World {
     pub fn up(name: &str) -> Result<Self> {
         let file = root().join("tests/grids").join(format!("{name}.toml"));
         let mut grid = Grid::load(&file)?;
-        // Several test programs may run at once.
-        grid.name = format!("{name}-{}", std::process::id());
+        // Several grids of a kind may run at once.
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        grid.name = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let scratch = target().join("tmp");
         std::fs::create_dir_all(&scratch)?;
         let directory = tempfile::Builder::new().prefix("e2e-").tempdir_in(scratch)?;

@@ -17,7 +17,6 @@ fn endless(world: &World, mpi: Mpi) -> Result<Child> {
     let program = isthmus().display().to_string();
     let launcher = mpi.launcher();
     let die = mpi.program("die");
-    // Rank 99 doesn't exist: all wait for ever.
     let words = [
         &program,
         "run",
@@ -28,8 +27,8 @@ fn endless(world: &World, mpi: Mpi) -> Result<Child> {
         "-n",
         "2",
         &die,
-        "abort",
-        "99",
+        "never",
+        "0",
         "sleep",
     ];
     let child = world
@@ -38,14 +37,14 @@ fn endless(world: &World, mpi: Mpi) -> Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    World::eventually("both ranks run", Duration::from_secs(30), || {
-        Ok(ranks(world, "n1.alpha")? == 1 && ranks(world, "n1.beta")? == 1)
+    World::eventually("all ranks run", Duration::from_secs(30), || {
+        Ok(ranks(world, "n1.alpha")? == 2 && ranks(world, "n1.beta")? == 2)
     })?;
     Ok(child)
 }
 
 fn ranks(world: &World, node: &str) -> Result<usize> {
-    Ok(processes(world, node, "/die abort")?.len())
+    Ok(processes(world, node, "/die never")?.len())
 }
 
 /// Ids, as the node sees them, of processes whose command line has a word and
@@ -91,7 +90,7 @@ fn end(child: Child) -> Result<(i32, String)> {
 fn expect_working(world: &World) -> Result<()> {
     let hello = Mpi::OpenMpi.program("hello");
     let output =
-        world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &["mpirun.openmpi", "-n", "2", &hello])?;
+        world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &["mpirun.openmpi", "-n", "4", &hello])?;
     ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
     world.expect_clean(SECONDS)
 }
@@ -99,7 +98,7 @@ fn expect_working(world: &World) -> Result<()> {
 fn a_killed_rank(mpi: Mpi) -> Result<()> {
     let world = GRID.take()?;
     let job = endless(&world, mpi)?;
-    let rank = processes(&world, "n1.beta", "/die abort")?.pop().context("no rank")?;
+    let rank = processes(&world, "n1.beta", "/die never")?.pop().context("no rank")?;
     let killed = Instant::now();
     kill(&world, "n1.beta", "-KILL", &rank)?;
     let (status, said) = end(job)?;
@@ -160,12 +159,7 @@ fn a_missing_program_on_one_node_starts_nothing() -> Result<()> {
         let copied = world.sh("n1.alpha", SECONDS, &["cp", &hello, "/tmp/only-here"])?;
         ensure!(copied.status == 0, "{}", copied.whole());
         let launcher = mpi.launcher();
-        let words = [launcher.as_str(), "-n", "2", "-ppn", "1", "/tmp/only-here"];
-        let words = if mpi == Mpi::OpenMpi {
-            [&words[..3], &["--map-by", "node"], &words[5..]].concat()
-        } else {
-            words.to_vec()
-        };
+        let words = [launcher.as_str(), "-n", "4", "/tmp/only-here"];
         let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &words)?;
         ensure!(output.status != 0 && output.status != 124, "{}", output.whole());
         ensure!(!output.stdout.contains("No Errors"), "{}", output.whole());
@@ -215,7 +209,7 @@ mod breaking {
         })?;
         // Without the node the others work on.
         let hello = Mpi::OpenMpi.program("hello");
-        let words = ["mpirun.openmpi", "-n", "2", &hello];
+        let words = ["mpirun.openmpi", "-n", "4", &hello];
         let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n2.beta"], &words)?;
         ensure!(output.status == 0, "{}", output.whole());
         let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &words)?;
@@ -236,7 +230,7 @@ mod breaking {
         let second = service(&world, "spare", "relay")?;
         kill(&world, "spare", "-KILL", &second)?;
         let hello = Mpi::OpenMpi.program("hello");
-        let words = ["mpirun.openmpi", "-n", "2", &hello];
+        let words = ["mpirun.openmpi", "-n", "4", &hello];
         let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &words)?;
         ensure!(output.status == 125 && output.took < Duration::from_secs(60), "{}", output.whole());
         ensure!(output.stderr.contains("relay"), "{}", output.whole());

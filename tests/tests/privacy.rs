@@ -60,10 +60,10 @@ impl<'a> Lasting<'a> {
             "--",
             &launcher,
             "-n",
-            "2",
+            "4",
             &die,
-            "abort",
-            "99",
+            "never",
+            "0",
             "sleep",
         ];
         let child = world
@@ -78,7 +78,7 @@ impl<'a> Lasting<'a> {
                 .sh("n1.delta", SOON, &["ps", "-eo", "args="])?
                 .stdout
                 .lines()
-                .any(|line| line.contains("/die abort")))
+                .any(|line| line.contains("/die never")))
         })?;
         Ok(lasting)
     }

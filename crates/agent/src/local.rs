@@ -93,7 +93,7 @@ impl Local for LocalService {
         let head = Head { node: self.node.clone(), job, news_tx, program: request.program };
         // A task of its own: this call may be dropped at any moment, and the
         // job must then be ended.
-        tokio::spawn(head.start(request.nodes));
+        tokio::spawn(head.start(request.nodes, request.check));
         Ok(Response::new(Box::pin(ReceiverStream::new(news_rx))))
     }
 
@@ -145,14 +145,21 @@ fn list(nodes: &[Host]) -> String {
     nodes.iter().map(|node| node.name.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-type Held = (Host, Streaming<proto::JobNews>);
+/// A node that takes part, its further news, and the programs it lacks.
+type Held = (Host, Streaming<proto::JobNews>, Vec<proto::MissingProgram>);
 
 /// Has all other nodes take part, in parallel; all or nothing.
-async fn hold_all(node: &Arc<Node>, job: &Arc<Job>, wanted: &[proto::JobNode]) -> Result<Vec<Held>, Status> {
+async fn hold_all(
+    node: &Arc<Node>,
+    job: &Arc<Job>,
+    wanted: &[proto::JobNode],
+    check: Option<&proto::ProgramCheck>,
+) -> Result<Vec<Held>, Status> {
     let request = proto::HoldRequest {
         job: job.id.to_string(),
         token: job.token.expose().to_vec(),
         nodes: wanted.to_vec(),
+        check: check.cloned(),
     };
     let mut holding = JoinSet::new();
     for host in job.nodes.iter().filter(|host| host.name != *node.name()).cloned() {
@@ -184,11 +191,12 @@ async fn hold(node: &Node, job: &Job, host: Host, request: proto::HoldRequest) -
     let mut client = peers::connect(node, host.address).await?;
     let mut news = client.hold(request).await?.into_inner();
     match news.message().await?.and_then(|news| news.kind) {
-        Some(job_news::Kind::Ready(_)) => {}
-        _ => return Err(Status::internal("the node did not say that it is ready")),
+        Some(job_news::Kind::Ready(ready)) => {
+            peers::keep(job, host.address, client);
+            Ok((host, news, ready.missing))
+        }
+        _ => Err(Status::internal("the node did not say that it is ready")),
     }
-    peers::keep(job, host.address, client);
-    Ok((host, news))
 }
 
 /// Ends a job on all its nodes, in parallel, and adds up the account.
@@ -234,13 +242,18 @@ struct Head {
 }
 
 impl Head {
-    async fn start(self, wanted: Vec<proto::JobNode>) {
+    async fn start(self, wanted: Vec<proto::JobNode>, check: Option<proto::ProgramCheck>) {
         let held = tokio::select! {
-            held = hold_all(&self.node, &self.job, &wanted) => held,
+            held = hold_all(&self.node, &self.job, &wanted, check.as_ref()) => held,
             () = self.news_tx.closed() => Err(Status::cancelled("`isthmus run` is gone")),
         };
         match held {
-            Ok(held) => self.run(held).await,
+            Ok(held) => {
+                let mut missing = self.node.missing_programs(check.as_ref());
+                missing.extend(held.iter().flat_map(|(_, _, missing)| missing.iter().cloned()));
+                peers::tell_ready(&self.job, missing, &self.news_tx).await;
+                self.run(held).await;
+            }
             Err(status) => {
                 self.node.end(&self.job).await;
                 let _ = self.news_tx.send(Err(status)).await;
@@ -253,7 +266,7 @@ impl Head {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
         let (all_tx, mut all_rx) = mpsc::channel(NEWS_QUEUE);
-        for (host, news) in held {
+        for (host, news, _) in held {
             tokio::spawn(follow(self.job.clone(), host, news, all_tx.clone()));
         }
         let own_tx = all_tx.clone();

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use isthmus_net::Owner;
 use isthmus_net::loopback::PairMaker;
 use isthmus_net::mac::Secret;
+use isthmus_wire::proto;
 use isthmus_wire::settings::{Host, Settings};
 use isthmus_wire::{GridName, JobId, VirtualAddress};
 use tracing::info;
@@ -16,6 +17,7 @@ use tracing::info;
 use crate::black_hole::BlackHole;
 use crate::job::{Job, lock};
 use crate::job_directory::JobDirectory;
+use crate::programs;
 use crate::reach::Reacher;
 use crate::shim_socket::{self, PortCounter};
 
@@ -155,6 +157,14 @@ impl Node {
         tokio::spawn(shim_socket::serve(self.clone(), job.clone(), listener));
         info!(job = %id, nodes = job.nodes.len(), "job begins");
         Ok(job)
+    }
+
+    /// The programs of a check that this node doesn't have.
+    pub fn missing_programs(&self, check: Option<&proto::ProgramCheck>) -> Vec<proto::MissingProgram> {
+        let own_path = std::env::var("PATH").unwrap_or_default();
+        let missing = check.map(|check| programs::missing(check, &own_path)).unwrap_or_default();
+        let node = self.name().to_string();
+        missing.into_iter().map(|program| proto::MissingProgram { node: node.clone(), program }).collect()
     }
 
     /// Ends a job's processes and lets no further one start.

@@ -148,9 +148,11 @@ impl Peer for PeerService {
             .node
             .begin(parse_job(&request.job)?, token, parse_nodes(&request.nodes)?)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        let missing = self.node.missing_programs(request.check.as_ref());
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let node = self.node.clone();
         tokio::spawn(async move {
+            tell_ready(&job, missing, &news_tx).await;
             tell_news(&job, &news_tx).await;
             // The head is gone or has ended the job.
             node.end(&job).await;
@@ -190,13 +192,21 @@ pub async fn command_of(
     }
 }
 
+/// Tells that a node takes part.
+pub async fn tell_ready(
+    job: &Job,
+    missing: Vec<proto::MissingProgram>,
+    news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>,
+) {
+    let job_directory = job.directory.path().to_string_lossy().into_owned();
+    let ready = job_news::Kind::Ready(proto::Ready { job_directory, missing });
+    // Who doesn't listen has gone, which the caller sees by itself.
+    let _ = news_tx.send(Ok(proto::JobNews { kind: Some(ready) })).await;
+}
+
 /// Tells what happens to a job here until it ends or nobody listens.
 pub async fn tell_news(job: &Arc<Job>, news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>) {
     let news = |kind| Ok(proto::JobNews { kind: Some(kind) });
-    let ready = proto::Ready { job_directory: job.directory.path().to_string_lossy().into_owned() };
-    if news_tx.send(news(job_news::Kind::Ready(ready))).await.is_err() {
-        return;
-    }
     let Some(mut failures) = job.take_failures() else { return };
     let mut changes = job.account.changes();
     let mut told = Vec::new();

@@ -9,9 +9,10 @@ use anyhow::Context as _;
 use isthmus_agent::job_directory::{HOSTS, SHIM};
 use isthmus_agent::supervise::Supervised;
 use isthmus_agent::supervise::handle::Launch;
-use isthmus_wire::proto::JobNode;
+use isthmus_wire::proto::{JobNode, ProgramCheck};
 
 use super::mpi::{self, Launcher};
+use super::programs::Wanted;
 
 /// Finds out which launcher the command is.
 ///
@@ -60,6 +61,15 @@ pub fn start(
         detached: false,
     })
     .context("cannot start the command's supervisor")
+}
+
+/// What the nodes are to look for.
+pub fn program_check(wanted: &[Wanted]) -> ProgramCheck {
+    ProgramCheck {
+        programs: wanted.iter().map(|wanted| wanted.program.clone()).collect(),
+        working_directory: std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned(),
+        search_path: std::env::var("PATH").unwrap_or_default(),
+    }
 }
 
 fn environment(launcher: Launcher, job_directory: &Path) -> Vec<(OsString, OsString)> {

@@ -4,10 +4,11 @@ pub mod account;
 mod command;
 mod mpi;
 mod nodes;
+mod programs;
 mod progress;
 mod signals;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use tonic::Streaming;
 
 use crate::local;
 use account::{Account, Outcome};
+use mpi::Launcher;
 use progress::Progress;
 use signals::Signals;
 
@@ -58,6 +60,9 @@ pub struct RunArgs {
     /// Write the account of the job to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Don't look for the program on every node before starting.
+    #[arg(long)]
+    no_check: bool,
     /// The agent's Unix socket.
     #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -103,17 +108,23 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         .into_inner();
     let nodes = nodes::choose(&grid, &args.nodes)?;
     let job = mac::new_job();
+    let arguments = args.command.get(1..).unwrap_or_default();
+    let wanted = match launcher {
+        Launcher::OpenMpi4 | Launcher::Hydra if !args.no_check => programs::wanted(arguments),
+        Launcher::OpenMpi4 | Launcher::Hydra | Launcher::None => Vec::new(),
+    };
     let progress = Progress::new(args.quiet);
     progress.preparing(&nodes);
     let request = proto::StartRequest {
         program: args.command.first().cloned().unwrap_or_default(),
         nodes: nodes.clone(),
         job: job.to_string(),
+        check: Some(command::program_check(&wanted)),
     };
     let starting = async {
         let mut news = agent.start(request).await?.into_inner();
         match news.message().await?.and_then(|news| news.kind) {
-            Some(Kind::Ready(ready)) => Ok((PathBuf::from(ready.job_directory), news)),
+            Some(Kind::Ready(ready)) => Ok((ready, news)),
             _ => Err(tonic::Status::internal("the agent did not say that the job is ready")),
         }
     };
@@ -121,19 +132,21 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         started = tokio::time::timeout(START_DEADLINE, starting) => started,
         signal = signals.next() => bail!("interrupted by {} before anything was started", signal.name()),
     };
-    let (job_directory, news) = started
+    let (ready, mut news) = started
         .map_err(|_| anyhow::anyhow!("the job's nodes were not ready within {START_DEADLINE:?}"))?
         .map_err(|status| {
             anyhow::anyhow!("not started: the job cannot take place\n{}", grpc::reason(&status))
         })?;
+    if let Some(mistake) = programs::mistake(&wanted, &nodes, &ready.missing) {
+        bail!("not started: {mistake}; put it there, name other nodes with --nodes, or give --no-check");
+    }
     progress.ready(&nodes);
 
     let started = Instant::now();
-    let supervised = command::start(&args.command, launcher, &job_directory, &nodes)?;
+    let supervised = command::start(&args.command, launcher, Path::new(&ready.job_directory), &nodes)?;
     let mut watch =
         Watch { supervised, signals, progress, wire_up: WireUp::new(started), failures: Vec::new() };
     // The job lasts as long as this call: it must outlive the account.
-    let mut news = news;
     let ended = watch.until_end(&mut news).await;
     let took = started.elapsed();
     watch.supervised.end().await;
@@ -168,7 +181,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         status,
         took,
         wire_up: watch.wire_up.result(),
-        ranks: mpi::ranks(args.command.get(1..).unwrap_or_default()),
+        ranks: mpi::ranks(arguments),
         nodes: &nodes,
         processes_killed: reply.processes_killed + killed_here,
     };

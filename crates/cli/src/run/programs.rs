@@ -1,0 +1,161 @@
+//! Which programs a launcher's command line wants on which nodes, as far as it
+//! can be told, and whether what the nodes lack is a mistake: pure decisions.
+
+use isthmus_wire::proto::{JobNode, MissingProgram};
+
+/// Options of Open MPI's and Hydra's launchers that take one value. Others are
+/// taken to have none: a program found wrongly does no harm, see [`mistake`].
+const ONE_VALUE: &[&str] = &[
+    "n",
+    "np",
+    "c",
+    "N",
+    "npernode",
+    "npersocket",
+    "ppn",
+    "perhost",
+    "map-by",
+    "rank-by",
+    "bind-to",
+    "membind",
+    "x",
+    "wd",
+    "wdir",
+    "dir",
+    "path",
+    "prefix",
+    "am",
+    "tune",
+    "timeout",
+    "output-filename",
+    "stdin",
+    "cpu-set",
+    "cpus-per-proc",
+    "cpus-per-rank",
+    "launcher",
+    "launcher-exec",
+    "launch-agent",
+    "rmk",
+    "iface",
+    "envlist",
+    "genvlist",
+    "outfile-pattern",
+    "errfile-pattern",
+    "prepend-pattern",
+    "arch",
+    "usize",
+    "order-nodes",
+    "report-uri",
+];
+/// Options that take a name and a value.
+const TWO_VALUES: &[&str] = &["mca", "gmca", "pmca", "pmixmca", "prtemca", "env", "genv"];
+/// Options that name the nodes of one context.
+const HOSTS: &[&str] = &["host", "hosts", "H"];
+/// Options that put ranks where this can't tell.
+const PLACED: &[&str] = &["hostfile", "machinefile", "machine", "f", "rankfile", "rf", "configfile", "app"];
+
+/// One program and the nodes it is meant for; none means all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// As it stands on the command line.
+    pub program: String,
+    /// Names of nodes, where the command line has them.
+    pub nodes: Option<Vec<String>>,
+}
+
+/// The programs of a launcher's command line, one per context
+/// (`-n 2 a : -n 4 b`); empty where it can't be told.
+pub fn wanted(arguments: &[String]) -> Vec<Wanted> {
+    arguments.split(|word| word == ":").map_while(context).collect()
+}
+
+fn context(words: &[String]) -> Option<Wanted> {
+    let mut nodes = None;
+    let mut index = 0;
+    loop {
+        let word = words.get(index)?;
+        let Some(option) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
+            return Some(Wanted { program: word.clone(), nodes });
+        };
+        let value = words.get(index + 1);
+        index += match option {
+            _ if PLACED.contains(&option) => return None,
+            _ if HOSTS.contains(&option) => {
+                let names = value?.split(',').map(|host| host.split(':').next().unwrap_or(host).to_owned());
+                nodes = Some(names.collect());
+                2
+            }
+            _ if TWO_VALUES.contains(&option) => 3,
+            _ if ONE_VALUE.contains(&option) => 2,
+            _ => 1,
+        };
+    }
+}
+
+/// A program that some of its nodes have and others lack. One that nobody has
+/// is the launcher's to complain about: it may be no program at all.
+pub fn mistake(wanted: &[Wanted], nodes: &[JobNode], missing: &[MissingProgram]) -> Option<String> {
+    let mut lines = Vec::new();
+    for Wanted { program, nodes: named } in wanted {
+        let meant: Vec<&str> = nodes
+            .iter()
+            .filter(|node| node.slots > 0)
+            .map(|node| node.name.as_str())
+            .filter(|name| named.as_ref().is_none_or(|named| named.iter().any(|other| other == name)))
+            .collect();
+        let lacks =
+            |name: &&str| missing.iter().any(|entry| entry.node == *name && entry.program == *program);
+        let lacking: Vec<&str> = meant.iter().copied().filter(|name| lacks(name)).collect();
+        if !lacking.is_empty() && lacking.len() < meant.len() {
+            lines.push(format!("{program} is missing, or not executable, on {}", lacking.join(", ")));
+        }
+    }
+    lines.dedup();
+    (!lines.is_empty()).then(|| lines.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(ToOwned::to_owned).collect()
+    }
+
+    #[test]
+    fn programs_are_found_behind_options() {
+        for (line, want) in [
+            ("-n 4 ./app -n x", "./app"),
+            ("--mca btl tcp,self --map-by node ./app", "./app"),
+            ("-genv A B -ppn 2 app : -n 2 -host n1.a:2,n2.a other", "app other@n1.a,n2.a"),
+            ("--oversubscribe app", "app"),
+            ("-f hosts app", ""),
+            ("--version", ""),
+        ] {
+            let got = wanted(&words(line)).into_iter().map(|Wanted { program, nodes }| match nodes {
+                Some(nodes) => format!("{program}@{}", nodes.join(",")),
+                None => program,
+            });
+            assert_eq!(got.collect::<Vec<_>>().join(" "), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_what_some_have_and_others_lack_is_a_mistake() {
+        let node = |name: &str, slots| JobNode { name: name.to_owned(), virtual_address: 0, slots };
+        let nodes = [node("fe.a", 0), node("n1.a", 2), node("n1.b", 2)];
+        for (name, line, lacking, want) in [
+            ("all have it", "./app", "", None),
+            ("one lacks it", "./app", "n1.b", Some("./app is missing, or not executable, on n1.b")),
+            ("none has it", "./app", "n1.a n1.b", None),
+            ("the head has no rank", "./app", "fe.a", None),
+            ("not meant for that node", "-host n1.a ./app", "n1.b", None),
+        ] {
+            let missing: Vec<_> = lacking
+                .split_whitespace()
+                .map(|node| MissingProgram { node: node.to_owned(), program: "./app".to_owned() })
+                .collect();
+            assert_eq!(mistake(&wanted(&words(line)), &nodes, &missing).as_deref(), want, "{name}");
+        }
+    }
+}
