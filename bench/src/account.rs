@@ -32,6 +32,18 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// Processor time, user and system, of a process alone.
+///
+/// # Errors
+/// If the process is gone.
+pub fn own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    let stat = procfs::process::Process::new(i32::try_from(pid)?)
+        .and_then(|process| process.stat())
+        .with_context(|| format!("process {pid} has ended"))?;
+    let seconds = (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,3 +1,6 @@
+//! What stands between two programs of different sites: the relay, and the
+//! agents' encryption ([`crate::encrypted`]).
+//!
 //! The relay against HAProxy in TCP mode and socat: client – relay host –
 //! server, three network namespaces and two veth cables without delay. What is
 //! measured is the tool alone: the same client and server, the same cables.
@@ -20,7 +23,9 @@ use tokio::sync::watch;
 
 use crate::account::cpu_time;
 use crate::confine::{self, Host, Running};
-use crate::report::{Bar, Conditions, Report, Row};
+use crate::contest::{self, Contest, Streaming};
+use crate::encrypted;
+use crate::report::{Conditions, Report};
 use crate::tickets;
 use crate::traffic::{Latency, Throughput};
 
@@ -54,17 +59,13 @@ listen relay
 const SOCAT_BUFFER: &str = "1048576";
 
 /// The references, with the argument that makes each print its version.
-const REFERENCES: [(&str, &str); 2] = [("haproxy", "-v"), ("socat", "-V")];
+const REFERENCES: [(&str, &str); 3] = [("haproxy", "-v"), ("socat", "-V"), ("ssh", "-V")];
 
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Rounds; each measures every tool once.
-    #[arg(long, default_value_t = 7)]
-    rounds: usize,
-    /// How long each tool is measured per figure and round.
-    #[arg(long, default_value = "2s")]
-    duration: humantime::Duration,
+    #[command(flatten)]
+    measuring: contest::Options,
     /// Where the results go.
     #[arg(long, default_value = "bench/results")]
     results: PathBuf,
@@ -115,24 +116,12 @@ struct Setup {
     _hosts: [Host; 2],
 }
 
-/// One figure of all tools, round by round, in the order of [`Tool::ALL`].
-#[derive(Debug, Default)]
-struct Rounds([Vec<f64>; 3]);
-
-impl Rounds {
-    fn rows(&self, what: &str, unit: &str, bar: Bar) -> Vec<Row> {
-        let [ours, haproxy, socat] = &self.0;
-        let references = [(Tool::HaProxy.name(), &haproxy[..]), (Tool::Socat.name(), &socat[..])];
-        Row::compare_with_best(what, unit, ours, &references, bar)
-    }
-}
-
 /// Measures, writes the results, and says whether every bar holds.
 ///
 /// # Errors
 /// If something can't be started or a measurement fails.
 pub fn run(options: &Options) -> anyhow::Result<bool> {
-    ensure!(options.rounds > 0, "--rounds must be at least 1");
+    ensure!(options.measuring.rounds > 0, "--rounds must be at least 1");
     for (tool, argument) in REFERENCES {
         Command::new(tool)
             .arg(argument)
@@ -140,31 +129,8 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
             .with_context(|| format!("cannot run {tool}; is it installed?"))?;
     }
     confine::enter()?;
-    let mut setup = Setup::new()?;
-    let mut latency = Rounds::default();
-    let mut bandwidth = [Rounds::default(), Rounds::default()];
-    let mut cost = [Rounds::default(), Rounds::default()];
-    for round in 0..options.rounds {
-        eprintln!("round {} of {}", round + 1, options.rounds);
-        for turn in 0..Tool::ALL.len() {
-            // Nobody always goes first.
-            let index = (round + turn) % Tool::ALL.len();
-            let tool = Tool::ALL[index];
-            let half_rtt = setup.latency(tool, options.duration)?;
-            latency.0[index].push(half_rtt * 1e6);
-            for (figure, streams) in [1, 8].into_iter().enumerate() {
-                let (gigabits_per_second, cpu_seconds_per_gigabyte) =
-                    setup.throughput(tool, streams, options.duration)?;
-                bandwidth[figure].0[index].push(gigabits_per_second);
-                cost[figure].0[index].push(cpu_seconds_per_gigabyte);
-            }
-        }
-    }
-    let mut rows = latency.rows("half round trip, 64 B", "µs", Bar::AtMost(1.0));
-    for (figure, streams) in ["1 stream", "8 streams"].into_iter().enumerate() {
-        rows.extend(bandwidth[figure].rows(&format!("bandwidth, {streams}"), "Gb/s", Bar::AtLeast(1.0)));
-        rows.extend(cost[figure].rows(&format!("processor time, {streams}"), "s/GB", Bar::AtMost(1.0)));
-    }
+    let mut rows = contest::measure(&mut Setup::new()?, "", options.measuring)?;
+    rows.extend(encrypted::measure(options.measuring)?);
     let conditions = Conditions::here(&REFERENCES);
     let report = Report { name: "relay".into(), rows, conditions };
     report.publish(&options.results)?;
@@ -210,34 +176,6 @@ impl Setup {
         Ok(Self { client, key, server_stdin, tools, _server: serving, _hosts: [middle, server] })
     }
 
-    /// Half a round trip of 64 bytes, seconds.
-    fn latency(&mut self, tool: Tool, duration: humantime::Duration) -> anyhow::Result<f64> {
-        let latency: Latency = self.client("ping", tool, 1, duration, &[])?;
-        Ok(latency.half_rtt_seconds)
-    }
-
-    /// Gigabits per second, and the tool's processor seconds per gigabyte.
-    fn throughput(
-        &mut self,
-        tool: Tool,
-        streams: usize,
-        duration: humantime::Duration,
-    ) -> anyhow::Result<(f64, f64)> {
-        let pid = self
-            .tools
-            .iter()
-            .find(|(candidate, _)| *candidate == tool)
-            .map(|(_, running)| running.0.id())
-            .context("no such tool")?;
-        let before = cpu_time(pid)?;
-        let number = streams.to_string();
-        let Throughput { bytes, seconds } =
-            self.client("stream", tool, streams, duration, &["--streams", &number])?;
-        let spent = cpu_time(pid)?.saturating_sub(before).as_secs_f64();
-        ensure!(spent > 0.0, "{} carried {bytes} bytes in no processor time at all", tool.name());
-        Ok((bytes as f64 * 8e-9 / seconds, spent / (bytes as f64 * 1e-9)))
-    }
-
     /// Runs the client against a tool, and the server's part of a connection
     /// that both ends dial.
     fn client<T: DeserializeOwned>(
@@ -268,6 +206,39 @@ impl Setup {
         let status = running.0.wait()?;
         ensure!(status.success(), "measuring {} failed: {status}", tool.name());
         serde_json::from_str(&said).with_context(|| format!("measuring {} gave {said:?}", tool.name()))
+    }
+}
+
+impl Contest for Setup {
+    fn names(&self) -> [&'static str; 3] {
+        Tool::ALL.map(Tool::name)
+    }
+
+    fn latency(&mut self, tool: usize, duration: humantime::Duration) -> anyhow::Result<f64> {
+        let latency: Latency = self.client("ping", Tool::ALL[tool], 1, duration, &[])?;
+        Ok(latency.half_rtt_seconds)
+    }
+
+    fn streaming(
+        &mut self,
+        tool: usize,
+        streams: usize,
+        duration: humantime::Duration,
+    ) -> anyhow::Result<Streaming> {
+        let tool = Tool::ALL[tool];
+        let pid = self
+            .tools
+            .iter()
+            .find(|(candidate, _)| *candidate == tool)
+            .map(|(_, running)| running.0.id())
+            .context("no such tool")?;
+        let before = cpu_time(pid)?;
+        let number = streams.to_string();
+        let Throughput { bytes, seconds } =
+            self.client("stream", tool, streams, duration, &["--streams", &number])?;
+        let spent = cpu_time(pid)?.saturating_sub(before).as_secs_f64();
+        ensure!(spent > 0.0, "{} carried {bytes} bytes in no processor time at all", tool.name());
+        Ok(Streaming::new(bytes, seconds, spent))
     }
 }
 

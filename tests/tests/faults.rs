@@ -1,11 +1,10 @@
 //! Whatever breaks, a job ends on every node within seconds, says why, and the
 //! next one works.
 
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, Shared, World, isthmus};
+use isthmus_e2e::{Job, Mpi, Shared, World, isthmus};
 
 static GRID: Shared = Shared::new("two-relays");
 
@@ -13,7 +12,7 @@ static GRID: Shared = Shared::new("two-relays");
 const SECONDS: Duration = Duration::from_secs(10);
 
 /// Starts a job that would last for ever and waits until its ranks run.
-fn endless(world: &World, mpi: Mpi) -> Result<Child> {
+fn endless(world: &World, mpi: Mpi) -> Result<Job> {
     let program = isthmus().display().to_string();
     let launcher = mpi.launcher();
     let die = mpi.program("die");
@@ -25,45 +24,32 @@ fn endless(world: &World, mpi: Mpi) -> Result<Child> {
         "--",
         &launcher,
         "-n",
-        "2",
+        "4",
         &die,
         "never",
         "0",
         "sleep",
     ];
-    let child = world
-        .command("n1.alpha", Duration::from_secs(120), &words)?
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+    let job = Job::start(world.command("n1.alpha", Duration::from_secs(120), &words)?)?;
     World::eventually("all ranks run", Duration::from_secs(30), || {
         Ok(ranks(world, "n1.alpha")? == 2 && ranks(world, "n1.beta")? == 2)
     })?;
-    Ok(child)
+    Ok(job)
 }
 
 fn ranks(world: &World, node: &str) -> Result<usize> {
-    Ok(processes(world, node, "/die never")?.len())
+    Ok(processes(world, node, "/die")?.len())
 }
 
-/// Ids, as the node sees them, of processes whose command line has a word and
-/// that are no launchers.
-fn processes(world: &World, node: &str, word: &str) -> Result<Vec<String>> {
+/// Ids, as the node sees them, of processes that run a program.
+fn processes(world: &World, node: &str, program: &str) -> Result<Vec<String>> {
     let listing = world.sh(node, Duration::from_secs(10), &["ps", "-eo", "pid=,args="])?;
-    let wanted = |line: &&str| {
-        line.contains(word)
-            && !["isthmus", "mpirun", "mpiexec", "timeout", "hydra", "/bin/sh"]
-                .iter()
-                .any(|other| line.contains(other))
-    };
-    Ok(listing
-        .stdout
-        .lines()
-        .filter(wanted)
-        .filter_map(|line| line.split_whitespace().next())
-        .map(str::to_owned)
-        .collect())
+    let found = listing.stdout.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let pid = words.next()?;
+        words.next()?.ends_with(program).then(|| pid.to_owned())
+    });
+    Ok(found.collect())
 }
 
 /// The id of a node's service.
@@ -80,12 +66,6 @@ fn kill(world: &World, node: &str, signal: &str, pid: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the end of a job and gives its status and what it said.
-fn end(child: Child) -> Result<(i32, String)> {
-    let output = child.wait_with_output()?;
-    Ok((output.status.code().unwrap_or(128), String::from_utf8_lossy(&output.stderr).into_owned()))
-}
-
 /// A job after a fault works.
 fn expect_working(world: &World) -> Result<()> {
     let hello = Mpi::OpenMpi.program("hello");
@@ -98,10 +78,10 @@ fn expect_working(world: &World) -> Result<()> {
 fn a_killed_rank(mpi: Mpi) -> Result<()> {
     let world = GRID.take()?;
     let job = endless(&world, mpi)?;
-    let rank = processes(&world, "n1.beta", "/die never")?.pop().context("no rank")?;
+    let rank = processes(&world, "n1.beta", "/die")?.pop().context("no rank")?;
     let killed = Instant::now();
     kill(&world, "n1.beta", "-KILL", &rank)?;
-    let (status, said) = end(job)?;
+    let (status, said) = job.end()?;
     ensure!(status != 0, "{said}");
     ensure!(killed.elapsed() < SECONDS, "it took {:?}", killed.elapsed());
     world.expect_clean(SECONDS)?;
@@ -125,7 +105,7 @@ fn ctrl_c_ends_a_job() -> Result<()> {
         let job = endless(&world, Mpi::OpenMpi)?;
         let run = service(&world, "n1.alpha", "run")?;
         kill(&world, "n1.alpha", signal, &run)?;
-        let (status, said) = end(job)?;
+        let (status, said) = job.end()?;
         ensure!(status != 0 && status != 124, "{signal}: {status}\n{said}");
         world.expect_clean(SECONDS)?;
     }
@@ -145,7 +125,7 @@ fn a_killed_isthmus_run_leaves_nothing() -> Result<()> {
         .and_then(|line| line.split_whitespace().next())
         .context("no `isthmus run`")?;
     kill(&world, "n1.alpha", "-KILL", run)?;
-    end(job)?;
+    job.end()?;
     world.expect_clean(SECONDS)?;
     expect_working(&world)
 }
@@ -200,7 +180,7 @@ mod breaking {
         let agent = service(&world, "n1.beta", "agent")?;
         let killed = Instant::now();
         kill(&world, "n1.beta", "-KILL", &agent)?;
-        let (status, said) = end(job)?;
+        let (status, said) = job.end()?;
         ensure!(status != 0 && said.contains("n1.beta"), "{status}\n{said}");
         ensure!(killed.elapsed() < Duration::from_secs(20), "it took {:?}", killed.elapsed());
         // The job's directory stays with nobody to remove it; no process may.
@@ -245,7 +225,7 @@ mod breaking {
             let relay = service(&world, host, "relay")?;
             kill(&world, host, "-KILL", &relay)?;
         }
-        let (status, said) = end(job)?;
+        let (status, said) = job.end()?;
         ensure!(status != 0 && status != 124, "{status}\n{said}");
         World::eventually("no process is left", Duration::from_secs(30), || {
             Ok(world.leftovers("n1.beta")?.is_empty() && world.leftovers("n1.alpha")?.is_empty())

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, Shared, World, isthmus, root};
+use isthmus_e2e::{Job, Mpi, Shared, World, isthmus, root};
 use isthmus_net::mac::{self, Secret};
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
 
@@ -42,62 +42,36 @@ fn a_node_outside_the_job_is_out_of_reach() -> Result<()> {
 
 /// A job that lasts until it is dropped: its ports, tokens and sockets are
 /// there to be probed.
-struct Lasting<'a> {
-    world: &'a World,
-    child: std::process::Child,
-}
-
-impl<'a> Lasting<'a> {
-    fn start(world: &'a World) -> Result<Self> {
-        let binary = isthmus().display().to_string();
-        let launcher = Mpi::OpenMpi.launcher();
-        let die = Mpi::OpenMpi.program("die");
-        let words = [
-            &binary,
-            "run",
-            "--nodes",
-            "n1.alpha,n1.delta",
-            "--",
-            &launcher,
-            "-n",
-            "4",
-            &die,
-            "never",
-            "0",
-            "sleep",
-        ];
-        let child = world
-            .command("n1.alpha", Duration::from_secs(120), &words)?
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let lasting = Self { world, child };
-        World::eventually("the far rank runs", SOON, || {
-            Ok(world
-                .sh("n1.delta", SOON, &["ps", "-eo", "args="])?
-                .stdout
-                .lines()
-                .any(|line| line.contains("/die never")))
-        })?;
-        Ok(lasting)
-    }
-}
-
-impl Drop for Lasting<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if let Err(error) = self.world.expect_clean(Duration::from_secs(15)) {
-            eprintln!("{error:#}");
-        }
-    }
+fn lasting(world: &World) -> Result<Job> {
+    let binary = isthmus().display().to_string();
+    let launcher = Mpi::OpenMpi.launcher();
+    let die = Mpi::OpenMpi.program("die");
+    let words = [
+        &binary,
+        "run",
+        "--nodes",
+        "n1.alpha,n1.delta",
+        "--",
+        &launcher,
+        "-n",
+        "4",
+        &die,
+        "never",
+        "0",
+        "sleep",
+    ];
+    let job = Job::start(world.command("n1.alpha", Duration::from_secs(120), &words)?)?;
+    World::eventually("the far ranks run", SOON, || {
+        let listing = world.sh("n1.delta", SOON, &["ps", "-eo", "args="])?;
+        Ok(listing.stdout.lines().any(|line| line.contains("/die never")))
+    })?;
+    Ok(job)
 }
 
 #[test]
 fn only_services_listen_on_the_network() -> Result<()> {
     let world = GRID.take()?;
-    let _job = Lasting::start(&world)?;
+    let _job = lasting(&world)?;
     for node in ["n1.alpha", "n1.delta"] {
         let listing = world.sh(node, SOON, &["ss", "-Htln"])?;
         ensure!(listing.status == 0, "{}", listing.whole());
@@ -119,7 +93,7 @@ fn only_services_listen_on_the_network() -> Result<()> {
 #[test]
 fn no_secret_is_in_an_argument_list_or_the_environment() -> Result<()> {
     let world = GRID.take()?;
-    let _job = Lasting::start(&world)?;
+    let _job = lasting(&world)?;
     let script = "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'";
     for node in ["n1.alpha", "n1.delta", "hub"] {
         let seen = world.sh(node, SOON, &["sh", "-c", script])?.stdout.to_lowercase();
@@ -140,7 +114,7 @@ fn no_secret_is_in_an_argument_list_or_the_environment() -> Result<()> {
 #[test]
 fn a_wrong_token_reaches_no_rank() -> Result<()> {
     let world = GRID.take()?;
-    let _job = Lasting::start(&world)?;
+    let _job = lasting(&world)?;
     let directory = world.sh("n1.delta", SOON, &["sh", "-c", "ls -d /tmp/isthmus-*"])?.stdout;
     let job = directory.trim().rsplit('-').next().context("no job")?.parse()?;
     let status = world.sh("n1.alpha", SOON, &[&isthmus().display().to_string(), "status", "--json"])?;
@@ -223,7 +197,7 @@ fn the_relay_sees_ciphertext_only() -> Result<()> {
 #[test]
 fn status_tells_who_is_joined_to_whom() -> Result<()> {
     let world = GRID.take()?;
-    let _job = Lasting::start(&world)?;
+    let _job = lasting(&world)?;
     let binary = isthmus().display().to_string();
     World::eventually("status shows the job and its connections", SOON, || {
         let output = world.sh("n1.beta", SOON, &[&binary, "status", "--json"])?;

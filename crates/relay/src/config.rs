@@ -15,7 +15,8 @@ pub struct RelayConfig {
     /// Where to listen for agents.
     pub listen: SocketAddr,
     /// `HOST:PORT` at which agents of all sites reach the relay; without one,
-    /// the address that it listens on, which must be a particular one then.
+    /// the address that it listens on, and if that is unspecified, the one from
+    /// which it reaches the broker.
     pub address: Option<String>,
     /// Threads of the data plane; without a number, one per core.
     pub workers: Option<NonZeroUsize>,

@@ -8,11 +8,13 @@
 //! | [`admission`] | the port: takes connections and their tickets |
 //! | [`plane`] | the data plane: worker threads that carry the bytes |
 //! | [`config`] | the `[relay]` section |
+//! | `address` | where agents reach the relay if nobody says |
 //! | `control` | the attachment to the broker |
 //! | `service` | all of it together: [`run`] |
 
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod admission;
 pub mod config;
 mod control;

@@ -1,7 +1,7 @@
 //! The relay as a service: port, data plane and attachment to the broker.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::address;
 use crate::admission::{self, Limits};
 use crate::config::RelayConfig;
 use crate::control::Attachment;
@@ -30,12 +31,14 @@ pub enum RelayError {
     },
     /// Nobody could be told where the relay is.
     #[error(
-        "listening on {listen} doesn't say where agents reach this relay: \
-         set `address = \"HOST:PORT\"` in section [relay] of the configuration"
+        "listening on {listen} doesn't say where agents reach this relay, and it reaches the broker from \
+         {towards_broker}, where they can't: set `address = \"HOST:PORT\"` in section [relay] of the configuration"
     )]
     NoAddress {
-        /// The address that it would listen on.
+        /// The address that it listens on.
         listen: SocketAddr,
+        /// The address from which it reaches the broker.
+        towards_broker: IpAddr,
     },
     /// The state directory is that of another service.
     #[error("these are the credentials of {identity}, not of a relay")]
@@ -68,19 +71,24 @@ pub async fn run(
     let listen_error = |source| RelayError::Listen { address: config.listen, source };
     let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
     let listening = listener.local_addr().map_err(listen_error)?;
-    let address = match config.address {
-        Some(address) => address,
-        None if listening.ip().is_unspecified() => return Err(RelayError::NoAddress { listen: listening }),
-        None => listening.to_string(),
-    };
     let workers = config.workers.or_else(|| std::thread::available_parallelism().ok());
     let (plane, mut failure_rx) =
         Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(RelayError::Plane)?;
     let plane = Arc::new(plane);
     let (keys_tx, keys_rx) = watch::channel(None);
     let mut first_key = keys_rx.clone();
-    let attachment = Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx };
     tracing::info!(%listening, "relay started");
+    let attaching = async {
+        let address = match config.address {
+            Some(address) => address,
+            None if listening.ip().is_unspecified() => {
+                address::find(listening, credentials.upstream()).await?.to_string()
+            }
+            None => listening.to_string(),
+        };
+        Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx }.keep().await;
+        Ok(())
+    };
     let becoming_ready = async {
         if first_key.changed().await.is_ok() {
             ready(listening);
@@ -89,7 +97,7 @@ pub async fn run(
     };
     let result = tokio::select! {
         () = admission::serve(listener, Limits::default(), keys_rx, Arc::clone(&plane), shutdown) => Ok(()),
-        () = attachment.keep() => Ok(()),
+        result = attaching => result,
         () = becoming_ready => Ok(()),
         Some(error) = failure_rx.recv() => Err(RelayError::Plane(error)),
     };

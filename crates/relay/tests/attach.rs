@@ -225,8 +225,9 @@ async fn agents_meet_and_what_they_joined_outlives_the_broker() {
 #[tokio::test]
 async fn a_relay_does_not_start_with_what_cannot_work() {
     let directory = tempfile::tempdir().unwrap();
-    let state = State::create(directory.path(), "demo", "127.0.0.1:1", SystemTime::now()).unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let broker = taken.local_addr().unwrap().to_string();
+    let state = State::create(directory.path(), "demo", &broker, SystemTime::now()).unwrap();
     let here = || RelayConfig { listen: "127.0.0.1:0".parse().unwrap(), ..RelayConfig::default() };
     let relay = || issue(&state, Role::Relay, None, Some("r1"));
     for (name, config, credentials, want) in [
@@ -238,10 +239,10 @@ async fn a_relay_does_not_start_with_what_cannot_work() {
             "cannot listen on 127.0.0.1:",
         ),
         (
-            "nowhere in particular",
+            "nowhere that agents could reach",
             RelayConfig { listen: "0.0.0.0:0".parse().unwrap(), ..here() },
             relay(),
-            "set `address",
+            "reaches the broker from 127.0.0.1, where they can't: set `address",
         ),
     ] {
         let running = isthmus_relay::run(config, credentials, |_| (), std::future::pending());
