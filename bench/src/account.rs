@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use procfs::process::Stat;
 
 /// Processor time, user and system, of a process, its descendants, and those of
 /// them that have ended and been waited for.
@@ -11,25 +12,49 @@ use anyhow::Context as _;
 /// # Errors
 /// If the process is gone.
 pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
-    let pid = i32::try_from(pid)?;
-    let mut ticks = HashMap::new();
+    let table = table()?;
+    let mut total = 0;
+    for pid in family(&table, pid)? {
+        if let Some(stat) = table.get(&pid) {
+            let waited_for = u64::try_from(stat.cutime + stat.cstime).unwrap_or(0);
+            total += stat.utime + stat.stime + waited_for;
+        }
+    }
+    Ok(duration(total))
+}
+
+/// The process itself and its descendants.
+///
+/// # Errors
+/// If the process is gone.
+pub fn descendants(pid: u32) -> anyhow::Result<Vec<u32>> {
+    let found = family(&table()?, pid)?;
+    Ok(found.into_iter().filter_map(|pid| u32::try_from(pid).ok()).collect())
+}
+
+/// All processes by their ids. One that ends meanwhile counts with its parent.
+fn table() -> anyhow::Result<HashMap<i32, Stat>> {
+    let stats = procfs::process::all_processes()?.flatten().filter_map(|process| process.stat().ok());
+    Ok(stats.map(|stat| (stat.pid, stat)).collect())
+}
+
+fn family(table: &HashMap<i32, Stat>, pid: u32) -> anyhow::Result<Vec<i32>> {
+    let first = i32::try_from(pid)?;
+    ensure!(table.contains_key(&first), "process {pid} has ended");
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
-    for process in procfs::process::all_processes()?.flatten() {
-        // One that has ended meanwhile counts with its parent.
-        let Ok(stat) = process.stat() else { continue };
-        let waited_for = u64::try_from(stat.cutime + stat.cstime).unwrap_or(0);
-        ticks.insert(stat.pid, stat.utime + stat.stime + waited_for);
+    for stat in table.values() {
         children.entry(stat.ppid).or_default().push(stat.pid);
     }
-    let own = ticks.get(&pid).with_context(|| format!("process {pid} has ended"))?;
-    let mut total = *own;
-    let mut open = children.remove(&pid).unwrap_or_default();
-    while let Some(child) = open.pop() {
-        total += ticks.get(&child).copied().unwrap_or(0);
-        open.extend(children.remove(&child).unwrap_or_default());
+    let (mut found, mut open) = (Vec::new(), vec![first]);
+    while let Some(next) = open.pop() {
+        found.push(next);
+        open.extend(children.remove(&next).unwrap_or_default());
     }
-    let seconds = total as f64 / procfs::ticks_per_second() as f64;
-    Ok(Duration::from_secs_f64(seconds))
+    Ok(found)
+}
+
+fn duration(ticks: u64) -> Duration {
+    Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64)
 }
 
 /// Processor time, user and system, of a process alone.
@@ -40,8 +65,7 @@ pub fn own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let stat = procfs::process::Process::new(i32::try_from(pid)?)
         .and_then(|process| process.stat())
         .with_context(|| format!("process {pid} has ended"))?;
-    let seconds = (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64;
-    Ok(Duration::from_secs_f64(seconds))
+    Ok(duration(stat.utime + stat.stime))
 }
 
 #[cfg(test)]
@@ -57,6 +81,7 @@ mod tests {
         let status = std::process::Command::new("sh").args(["-c", &format!("sh -c '{burn}'; true")]).status();
         assert!(status.unwrap().success());
         assert!(cpu_time(pid).unwrap() > before + Duration::from_millis(20));
+        assert!(own_cpu_time(pid).unwrap() <= cpu_time(pid).unwrap() - Duration::from_millis(20));
         assert!(cpu_time(0x7fff_fff0).is_err());
     }
 }

@@ -5,13 +5,15 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use isthmus_lab::grid::Role;
 use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
 
+use crate::account;
 use crate::confine::wait_for;
 
 /// A run that takes longer is ended, and the benchmark with it.
@@ -23,7 +25,7 @@ pub struct Bench {
     isthmus: PathBuf,
     nodes: Vec<Node>,
     files: tempfile::TempDir,
-    daemons: Vec<std::process::Child>,
+    daemons: Vec<Child>,
 }
 
 /// A node with an agent.
@@ -74,6 +76,37 @@ impl Bench {
     /// The nodes.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// A directory for files, which all nodes see; it goes with the benchmark.
+    pub fn scratch(&self) -> &Path {
+        self.files.path()
+    }
+
+    /// The isthmus command.
+    pub fn isthmus(&self) -> &Path {
+        &self.isthmus
+    }
+
+    /// The process id of the sshd in a node; its sessions are its descendants.
+    pub fn sshd(&self, node: usize) -> anyhow::Result<u32> {
+        self.daemons.get(node).map(Child::id).context("no such node")
+    }
+
+    /// The process id of the agent in a node.
+    pub fn agent(&self, node: &str) -> anyhow::Result<u32> {
+        let services = &self.lab.record().services;
+        let stand_in = services
+            .iter()
+            .find(|service| service.machine == node && service.role == Role::Agent)
+            .with_context(|| format!("no agent in {node}"))?;
+        account::descendants(u32::try_from(stand_in.process.pid)?)?
+            .into_iter()
+            .find(|pid| {
+                let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                words.split(|byte| *byte == 0).nth(1) == Some(b"agent")
+            })
+            .with_context(|| format!("the agent in {node} has ended"))
     }
 
     /// The lab itself.
@@ -138,8 +171,17 @@ impl Bench {
     /// A command in a node, with what MPI wants where many ranks share few
     /// cores.
     pub fn command(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
-        let mut command = self.lab.machine(node)?.command("timeout");
-        command.args(["--kill-after=5", &DEADLINE.as_secs().to_string()]).args(words).stdin(Stdio::null());
+        let mut command = self
+            .standing(node, &crate::grid::words(&format!("timeout --kill-after=5 {}", DEADLINE.as_secs())))?;
+        command.args(words).stdin(Stdio::null());
+        Ok(command)
+    }
+
+    /// The same without a deadline: for what stands as long as the benchmark.
+    pub fn standing(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
+        let (program, arguments) = words.split_first().context("no command")?;
+        let mut command = self.lab.machine(node)?.command(program);
+        command.args(arguments);
         for (name, value) in [
             ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),

@@ -4,14 +4,18 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod asker;
 mod confine;
+mod contest;
 mod direct;
+mod encrypted;
 mod grid;
 mod relay;
 mod report;
 mod start;
 mod tickets;
 mod traffic;
+mod tunnel;
 
 use std::process::ExitCode;
 
@@ -35,7 +39,8 @@ enum Bench {
     Direct(direct::Options),
     /// Time to start a job against plain MPI over ssh.
     Start(start::Options),
-    /// The relay against HAProxy (TCP mode, splicing) and socat.
+    /// The relay against HAProxy (TCP mode, splicing) and socat; a connection
+    /// that the agents encrypt against ssh -L and a pair of HAProxy with TLS.
     Relay(relay::Options),
     #[command(hide = true, subcommand)]
     Traffic(traffic::Command),

@@ -4,20 +4,23 @@
 //! A connection begins with eight bytes: what it will be (1 ping-pong, 2
 //! stream), three zero bytes, and the size of a ping. A ping is sent back as it
 //! came; a stream, once it has ended, is answered with the number of bytes that
-//! came, so that the sender's clock stops when all of it has arrived.
+//! came, so that the sender's clock stops when all of it has arrived. Kind 3
+//! ends the program that answers.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use isthmus_wire::ticket::TICKET_LEN;
 use serde::{Deserialize, Serialize};
 
 /// Longest wait for a single read or write; a benchmark doesn't hang.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two tries to connect to somebody who isn't there yet.
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 /// What a stream's sender writes, and its receiver reads, at once.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Ping-pongs before those that count.
@@ -25,6 +28,7 @@ const WARM_UP: usize = 200;
 
 const PING_PONG: u8 = 1;
 const STREAM: u8 = 2;
+const STOP: u8 = 3;
 
 /// One end of the traffic.
 #[derive(Debug, Subcommand)]
@@ -55,13 +59,29 @@ pub enum Command {
         #[arg(long, default_value_t = 1)]
         streams: usize,
     },
+    /// End the program that answers.
+    Stop {
+        #[command(flatten)]
+        target: Target,
+    },
+    /// Do what the lines of the standard input say, each of them one of these
+    /// commands; how a program that stands in a job is told what to measure.
+    Obey,
+}
+
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
 }
 
 /// With whom, for how long.
 #[derive(Debug, Args)]
 pub struct Target {
-    /// Where to connect.
-    address: SocketAddr,
+    /// Where to connect, HOST:PORT; tried again for a while if nobody listens
+    /// there yet.
+    address: String,
     /// First show a ticket, read from the standard input.
     #[arg(long)]
     tickets: bool,
@@ -105,17 +125,36 @@ pub fn run(command: Command) -> anyhow::Result<()> {
             println!("{}", serde_json::to_string(&stream(streams, *target.duration)?)?);
             Ok(())
         }
+        Command::Stop { target } => Ok(connect(&target)?.write_all(&header(STOP, 0))?),
+        Command::Obey => {
+            for line in io::stdin().lines() {
+                run(Line::try_parse_from(line?.split_whitespace())?.command)?;
+            }
+            Ok(())
+        }
     }
 }
 
 fn connect(target: &Target) -> anyhow::Result<TcpStream> {
-    let mut stream = dial(target.address).with_context(|| format!("cannot connect to {}", target.address))?;
+    let start = Instant::now();
+    let mut stream = loop {
+        match resolve(&target.address).and_then(dial) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused && start.elapsed() < PATIENCE => {
+                thread::sleep(BETWEEN_TRIES);
+            }
+            outcome => break outcome.with_context(|| format!("cannot connect to {}", target.address))?,
+        }
+    };
     if target.tickets {
         let mut ticket = [0; TICKET_LEN];
         io::stdin().read_exact(&mut ticket).context("no ticket on the standard input")?;
         stream.write_all(&ticket)?;
     }
     Ok(stream)
+}
+
+fn resolve(address: &str) -> io::Result<SocketAddr> {
+    address.to_socket_addrs()?.next().ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 fn dial(address: SocketAddr) -> io::Result<TcpStream> {
@@ -222,6 +261,9 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
         outcome => outcome?,
     }
     let [kind, _, _, _, size @ ..] = header;
+    if kind == STOP {
+        std::process::exit(0);
+    }
     if kind == PING_PONG {
         let mut message = vec![0; u32::from_be_bytes(size) as usize];
         loop {
