@@ -178,8 +178,11 @@ async fn connect(
                 _ = stream.readable() => {}
                 () = job.ended.cancelled() => {}
             }
-            // Somebody who fetched it has it; what is left here goes.
-            job.knocks.forget(knock_port);
+            // Somebody who fetched it has it. What is left here goes as the
+            // kernel ends what its listener's queue holds: by a reset.
+            if let Some(Visitor { socket: Some(socket), .. }) = job.knocks.forget(knock_port) {
+                let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+            }
             Ok(())
         }
         Carrier::Tls(tls) => {

@@ -84,9 +84,10 @@ impl Knocks {
         tokio::time::timeout(DEADLINE, visitor_rx).await.ok()?.ok()
     }
 
-    /// Drops a knock that nobody fetched.
-    pub fn forget(&self, knock_port: u16) {
-        lock(&self.0).remove(&knock_port);
+    /// Drops a knock that nobody fetched; gives its visitor, if it was
+    /// admitted.
+    pub fn forget(&self, knock_port: u16) -> Option<Visitor> {
+        lock(&self.0).remove(&knock_port)?.try_recv().ok()
     }
 }
 

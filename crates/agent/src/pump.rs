@@ -6,11 +6,13 @@
 
 use std::future::poll_fn;
 use std::io::{self, BufRead as _, Write as _};
+use std::net::Shutdown;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::Connection;
@@ -29,8 +31,26 @@ pub enum End {
     Acceptor,
 }
 
-/// Carries a connection until both directions have ended or one fails. A
-/// failure reaches both programs as a reset, never as an orderly end.
+impl End {
+    fn other(self) -> Self {
+        match self {
+            Self::Initiator => Self::Acceptor,
+            Self::Acceptor => Self::Initiator,
+        }
+    }
+}
+
+/// How long what is left of a broken connection may take: for a program to read
+/// what came before, or for the other side to end it, too.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Carries a connection until both directions have ended or it breaks.
+///
+/// Programs see what they would see of one TCP connection: an end arrives as
+/// an end, after all that was written before it, and a failure as a reset,
+/// after what was under way in order. Between agents a TLS end stands for the
+/// one and the network's end without it for the other, rather than a reset,
+/// which would overtake data.
 pub async fn pump(program: TcpStream, tls: TlsStream<TcpStream>, bytes: Arc<Bytes>, end: End) {
     let (network, connection) = match tls {
         TlsStream::Client(stream) => {
@@ -43,43 +63,39 @@ pub async fn pump(program: TcpStream, tls: TlsStream<TcpStream>, bytes: Arc<Byte
         }
     };
     let mut pump = Pump {
-        program,
-        network,
+        program: Side { socket: program, lost: None },
+        network: Side { socket: network, lost: None },
         connection,
         outgoing: Outgoing { buffer: vec![0; BUFFER], state: OutgoingState::Open },
-        incoming: Incoming { buffer: vec![0; BUFFER], start: 0, end: 0, closed: false },
+        incoming: Incoming { buffer: vec![0; BUFFER], start: 0, end: 0, state: IncomingState::Open },
+        bytes,
+        end,
     };
     pump.connection.set_buffer_limit(None);
-    let (sent, received) = match end {
-        End::Initiator => (&bytes.sent, &bytes.received),
-        End::Acceptor => (&bytes.received, &bytes.sent),
-    };
-    let result = poll_fn(|context| {
-        // Incoming first: TLS may have to answer, which outgoing then sends.
-        let incoming = pump.poll_incoming(context, received)?;
-        let outgoing = pump.poll_outgoing(context, sent)?;
-        if incoming.is_ready() && outgoing.is_ready() {
-            Poll::Ready(io::Result::Ok(()))
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
-    if let Err(error) = result {
-        tracing::debug!(%error, "an encrypted connection broke");
-        // Closing with a zero linger time sends a reset (tcp(7)).
-        for socket in [&pump.program, &pump.network] {
-            let _ = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO));
-        }
+    let mut settled = poll_fn(|context| pump.poll(context, true)).await;
+    if !settled {
+        let rest = poll_fn(|context| pump.poll(context, false));
+        settled = tokio::time::timeout(LAST_WORDS, rest).await.is_ok();
     }
+    pump.close(settled);
 }
 
 struct Pump {
-    program: TcpStream,
-    network: TcpStream,
+    program: Side,
+    network: Side,
     connection: Connection,
     outgoing: Outgoing,
     incoming: Incoming,
+    bytes: Arc<Bytes>,
+    end: End,
+}
+
+/// One of the two sockets.
+struct Side {
+    socket: TcpStream,
+    /// Why nothing more can be written to it. What it had received before can
+    /// still be read.
+    lost: Option<io::ErrorKind>,
 }
 
 /// From the program to the network.
@@ -92,7 +108,7 @@ struct Outgoing {
 enum OutgoingState {
     /// The program may write.
     Open,
-    /// It has ended its direction; what is left is on its way.
+    /// It has ended its direction, or is gone; what is left is on its way.
     Ending,
     /// All has been sent.
     Ended,
@@ -104,74 +120,223 @@ struct Incoming {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// The other side ended its direction, and the program was told.
-    closed: bool,
+    state: IncomingState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IncomingState {
+    /// The other side may write.
+    Open,
+    /// It has ended its direction, and the program was told.
+    Ended,
+    /// It was cut off; all that came before has been passed on.
+    CutOff,
 }
 
 impl Pump {
-    fn poll_incoming(&mut self, context: &mut Context<'_>, count: &AtomicU64) -> Poll<io::Result<()>> {
-        while !self.incoming.closed {
+    /// Ready with `true` once both directions have ended, with `false` once
+    /// the connection is broken, if that is asked for.
+    fn poll(&mut self, context: &mut Context<'_>, until_broken: bool) -> Poll<bool> {
+        loop {
+            let before = self.broken();
+            // Incoming first: TLS may have to answer, which outgoing then sends.
+            let incoming = self.poll_incoming(context);
+            let outgoing = self.poll_outgoing(context);
+            if incoming.is_ready() && outgoing.is_ready() {
+                return Poll::Ready(true);
+            }
+            if self.broken() == before {
+                return Poll::Pending;
+            }
+            if until_broken {
+                return Poll::Ready(false);
+            }
+            // What broke in one direction changes what the other is to do.
+        }
+    }
+
+    fn broken(&self) -> (bool, bool) {
+        (self.program.lost.is_some(), self.network.lost.is_some())
+    }
+
+    fn poll_incoming(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while self.incoming.state == IncomingState::Open {
             match self.connection.reader().fill_buf() {
                 Ok([]) => {
-                    self.incoming.closed = true;
+                    self.incoming.state = IncomingState::Ended;
                     // A program that is gone needs no end.
-                    let _ = socket2::SockRef::from(&self.program).shutdown(std::net::Shutdown::Write);
+                    let _ = SockRef::from(&self.program.socket).shutdown(Shutdown::Write);
                     break;
                 }
                 Ok(plain) => {
-                    ready!(self.program.poll_write_ready(context))?;
-                    if let Some(written) = unless_blocked(self.program.try_write(plain))? {
-                        self.connection.reader().consume(written);
-                        count.fetch_add(written as u64, Relaxed);
+                    // What comes for a program that is gone is read all the
+                    // same: unread, it would turn the end of what the program
+                    // wrote into a reset.
+                    let taken = match self.program.lost {
+                        Some(_) => Ok(Some(plain.len())),
+                        None => {
+                            let _ = ready!(self.program.socket.poll_write_ready(context));
+                            unless_blocked(self.program.socket.try_write(plain))
+                        }
+                    };
+                    match taken {
+                        Ok(taken) => {
+                            let taken = taken.unwrap_or(0);
+                            self.connection.reader().consume(taken);
+                            if self.program.lost.is_none() {
+                                self.count(self.end.other(), taken);
+                            }
+                        }
+                        Err(error) => self.program.lose(&error, "program"),
                     }
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The network ended without a TLS end: cut off.
-                Err(error) => return Poll::Ready(Err(error)),
+                // The network ended without a TLS end.
+                Err(error) => {
+                    self.cut_off(&error);
+                    break;
+                }
             }
-            let Incoming { buffer, start, end, .. } = &mut self.incoming;
-            if start == end {
-                ready!(self.network.poll_read_ready(context))?;
-                let Some(read) = unless_blocked(self.network.try_read(buffer))? else { continue };
-                (*start, *end) = (0, read);
+            if let Err(error) = ready!(self.poll_ciphertext(context)) {
+                self.cut_off(&error);
             }
-            // At the end of the network TLS must see an empty read.
-            let mut rest = &buffer[*start..*end];
-            *start += self.connection.read_tls(&mut rest)?;
-            self.connection.process_new_packets().map_err(io::Error::other)?;
+        }
+        Poll::Ready(())
+    }
+
+    /// Gives TLS more to decrypt.
+    fn poll_ciphertext(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Incoming { buffer, start, end, .. } = &mut self.incoming;
+        if start == end {
+            ready!(self.network.socket.poll_read_ready(context))?;
+            let Some(read) = unless_blocked(self.network.socket.try_read(buffer))? else {
+                return Poll::Ready(Ok(()));
+            };
+            (*start, *end) = (0, read);
+        }
+        // At the end of the network TLS must see an empty read.
+        let mut rest = &buffer[*start..*end];
+        *start += self.connection.read_tls(&mut rest)?;
+        self.connection.process_new_packets().map_err(io::Error::other)?;
+        Poll::Ready(Ok(()))
+    }
+
+    fn cut_off(&mut self, error: &io::Error) {
+        self.incoming.state = IncomingState::CutOff;
+        self.network.lose(error, "network");
+    }
+
+    fn poll_outgoing(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if self.network.lost.is_some() {
+                return self.poll_discarding(context);
+            }
+            if let Err(error) = ready!(self.poll_flush(context)) {
+                self.network.lose(&error, "network");
+                continue;
+            }
+            match self.outgoing.state {
+                OutgoingState::Ended => return Poll::Ready(()),
+                OutgoingState::Ending => {
+                    self.outgoing.state = OutgoingState::Ended;
+                    if let Err(error) = SockRef::from(&self.network.socket).shutdown(Shutdown::Write) {
+                        self.network.lose(&error, "network");
+                    }
+                }
+                OutgoingState::Open => match ready!(self.poll_program(context)) {
+                    Ok(None) => {}
+                    Ok(Some(0)) => {
+                        // After a reset that a write met, a read only says that
+                        // there is no more. Had the program ended in order
+                        // before, the write would have met a broken pipe.
+                        if self.program.lost != Some(io::ErrorKind::ConnectionReset) {
+                            self.connection.send_close_notify();
+                        }
+                        self.outgoing.state = OutgoingState::Ending;
+                    }
+                    Ok(Some(read)) => {
+                        // Without a limit TLS takes everything.
+                        if let Err(error) = self.connection.writer().write_all(&self.outgoing.buffer[..read])
+                        {
+                            self.network.lose(&error, "network");
+                        }
+                        self.count(self.end, read);
+                    }
+                    Err(error) => {
+                        self.program.lose(&error, "program");
+                        self.outgoing.state = OutgoingState::Ending;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Writes what TLS has to send.
+    fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.connection.wants_write() {
+            ready!(self.network.socket.poll_write_ready(context))?;
+            unless_blocked(self.connection.write_tls(&mut Network(&self.network.socket)))?;
         }
         Poll::Ready(Ok(()))
     }
 
-    fn poll_outgoing(&mut self, context: &mut Context<'_>, count: &AtomicU64) -> Poll<io::Result<()>> {
-        loop {
-            while self.connection.wants_write() {
-                ready!(self.network.poll_write_ready(context))?;
-                unless_blocked(self.connection.write_tls(&mut Network(&self.network)))?;
-            }
-            match self.outgoing.state {
-                OutgoingState::Ended => return Poll::Ready(Ok(())),
-                OutgoingState::Ending => {
-                    socket2::SockRef::from(&self.network).shutdown(std::net::Shutdown::Write)?;
+    /// Reads from the program.
+    fn poll_program(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
+        ready!(self.program.socket.poll_read_ready(context))?;
+        Poll::Ready(unless_blocked(self.program.socket.try_read(&mut self.outgoing.buffer)))
+    }
+
+    /// Throws away what the program writes while it reads what came before the
+    /// network broke: a program that only reads once it has written would never
+    /// come to it.
+    fn poll_discarding(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while self.incoming.state == IncomingState::Open && self.outgoing.state == OutgoingState::Open {
+            match ready!(self.poll_program(context)) {
+                Ok(Some(0)) => self.outgoing.state = OutgoingState::Ended,
+                Ok(_) => {}
+                Err(error) => {
+                    self.program.lose(&error, "program");
                     self.outgoing.state = OutgoingState::Ended;
-                }
-                OutgoingState::Open => {
-                    ready!(self.program.poll_read_ready(context))?;
-                    match unless_blocked(self.program.try_read(&mut self.outgoing.buffer))? {
-                        None => {}
-                        Some(0) => {
-                            self.connection.send_close_notify();
-                            self.outgoing.state = OutgoingState::Ending;
-                        }
-                        Some(read) => {
-                            self.connection.writer().write_all(&self.outgoing.buffer[..read])?;
-                            count.fetch_add(read as u64, Relaxed);
-                        }
-                    }
                 }
             }
         }
+        Poll::Ready(())
+    }
+
+    /// Counts bytes by the program that wrote them.
+    fn count(&self, from: End, count: usize) {
+        let counter = match from {
+            End::Initiator => &self.bytes.sent,
+            End::Acceptor => &self.bytes.received,
+        };
+        counter.fetch_add(count as u64, Relaxed);
+    }
+
+    /// Closes both sockets; `settled` if nothing was left to do.
+    fn close(self, settled: bool) {
+        // Closing with a zero linger time sends a reset (tcp(7)). After an end
+        // in order a plain close does: it answers with a reset what comes
+        // later.
+        let ended = self.incoming.state == IncomingState::Ended;
+        if self.network.lost.is_some() && !ended || !settled {
+            self.program.reset();
+        }
+        if !settled {
+            self.network.reset();
+        }
+    }
+}
+
+impl Side {
+    fn lose(&mut self, error: &io::Error, side: &str) {
+        tracing::debug!(%error, side, "an encrypted connection broke");
+        self.lost.get_or_insert(error.kind());
+    }
+
+    fn reset(&self) {
+        // Already gone, if it fails.
+        let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
+use tokio_util::sync::CancellationToken;
 
 use crate::carrier::Carrier;
 use crate::job::Job;
@@ -48,6 +49,8 @@ pub enum Purpose<'a> {
         preamble: Preamble,
         /// What the program wants of its socket.
         options: SocketOptions,
+        /// The program wants the connection no more.
+        given_up: &'a CancellationToken,
     },
     /// The agents' own calls.
     Peer,
@@ -77,6 +80,8 @@ pub enum ReachError {
     Unknown(String),
     /// No step of the plan worked; each with its reason.
     NoWay(Vec<String>),
+    /// The program wanted it no more before the other agent was told of it.
+    GivenUp,
 }
 
 impl fmt::Display for ReachError {
@@ -96,6 +101,7 @@ impl fmt::Display for ReachError {
             Self::Unknown(reason) => f.write_str(reason),
             Self::NoWay(reasons) if reasons.is_empty() => f.write_str("the plan has no step"),
             Self::NoWay(reasons) => f.write_str(&reasons.join("; ")),
+            Self::GivenUp => f.write_str("the program gave up"),
         }
     }
 }
@@ -113,6 +119,7 @@ pub struct Reacher {
 enum StepError {
     Next(String),
     Final(Status),
+    GivenUp,
 }
 
 impl From<DialError> for StepError {
@@ -126,6 +133,10 @@ impl Reacher {
     ///
     /// # Errors
     /// [`ReachError`]; every step has its deadline.
+    ///
+    /// Once the other agent may have been told of a program's connection,
+    /// `given_up` ends nothing any more: that connection is to be ended as one
+    /// that stands, because its program may have accepted it already.
     pub async fn reach(&self, destination: Ipv4Addr, purpose: Purpose<'_>) -> Result<Reached, ReachError> {
         let started = Instant::now();
         let found = self.upstream.lookup(destination).await.map_err(|status| {
@@ -146,6 +157,7 @@ impl Reacher {
                         return Ok(Reached { carrier, dial: step.dial(), relay, node: name, setup });
                     }
                     Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
+                    Err(StepError::GivenUp) => return Err(ReachError::GivenUp),
                     Err(StepError::Next(reason)) => {
                         tracing::debug!(node = %name, dial = ?step.dial(), reason, "a step failed");
                         let reason = format!(
@@ -180,6 +192,26 @@ impl Reacher {
         encrypted: bool,
         purpose: &Purpose<'_>,
     ) -> Result<(Carrier, String), StepError> {
+        let opening = self.open(step, destination, node, name, encrypted, purpose);
+        let Purpose::Program { job, preamble, given_up, .. } = purpose else { return opening.await };
+        let (carrier, relay) = tokio::select! {
+            opened = opening => opened?,
+            () = given_up.cancelled() => return Err(StepError::GivenUp),
+        };
+        Ok((introduce(carrier, job, preamble).await?, relay))
+    }
+
+    /// Opens a connection to the other agent, who knows nothing of its purpose
+    /// yet.
+    async fn open(
+        &self,
+        step: &proto::PlanStep,
+        destination: Ipv4Addr,
+        node: &proto::Node,
+        name: &GridName,
+        encrypted: bool,
+        purpose: &Purpose<'_>,
+    ) -> Result<(Carrier, String), StepError> {
         let deadline = Duration::from_millis(step.deadline_ms.into());
         let options = match purpose {
             Purpose::Program { options, .. } => *options,
@@ -202,14 +234,8 @@ impl Reacher {
         };
         let carrier = match purpose {
             Purpose::Peer => self.secure(stream, name, &self.tls.grpc).await?,
-            Purpose::Program { job, preamble, .. } => {
-                let carrier = if encrypted {
-                    self.secure(stream, name, &self.tls.stream).await?
-                } else {
-                    Carrier::Raw(stream)
-                };
-                introduce(carrier, job, preamble).await?
-            }
+            Purpose::Program { .. } if encrypted => self.secure(stream, name, &self.tls.stream).await?,
+            Purpose::Program { .. } => Carrier::Raw(stream),
         };
         Ok((carrier, relay))
     }

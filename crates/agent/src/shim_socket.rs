@@ -12,6 +12,7 @@ use isthmus_wire::proto;
 use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::account::Joint;
@@ -76,12 +77,26 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io:
                 source_port,
                 options: SocketOptions { send_buffer, receive_buffer },
             };
+            let given_up = CancellationToken::new();
+            let connecting = async {
+                tokio::select! {
+                    connected = connect(node, job, wanted, &given_up) => connected,
+                    () = job.ended.cancelled() => Connected::failed(libc::ENETDOWN),
+                }
+            };
+            tokio::pin!(connecting);
             let mut byte = [0];
             let connected = tokio::select! {
-                connected = connect(node, job, wanted) => connected,
+                connected = &mut connecting => connected,
                 // The shim closed its end: the program gave up.
-                _ = stream.read(&mut byte) => return Ok(()),
-                () = job.ended.cancelled() => Connected::failed(libc::ENETDOWN),
+                _ = stream.read(&mut byte) => {
+                    given_up.cancel();
+                    // The acceptor's program may have accepted by now. To it
+                    // the connection ends as one that is closed at once after
+                    // it was made: in order, and not by a reset.
+                    drop(connecting.await);
+                    return Ok(());
+                }
             };
             reply(&stream, &connected).await
         }
@@ -122,7 +137,12 @@ struct Wanted {
 }
 
 /// Makes a connection for a program.
-async fn connect(node: &Arc<Node>, job: &Arc<Job>, wanted: Wanted) -> Connected {
+async fn connect(
+    node: &Arc<Node>,
+    job: &Arc<Job>,
+    wanted: Wanted,
+    given_up: &CancellationToken,
+) -> Connected {
     let Some(own) = node.own_address() else {
         warn!("no connection can be made: this agent was never attached");
         return Connected::failed(libc::ENETUNREACH);
@@ -144,12 +164,12 @@ async fn connect(node: &Arc<Node>, job: &Arc<Job>, wanted: Wanted) -> Connected 
         destination: destination.address,
         destination_port: destination.port,
     };
-    let purpose = Purpose::Program { job, preamble, options: wanted.options };
+    let purpose = Purpose::Program { job, preamble, options: wanted.options, given_up };
     let reached = match node.reacher().reach(destination.address, purpose).await {
         Ok(reached) => reached,
         Err(error) => {
             let errno = errno(&error);
-            if errno != libc::ECONNREFUSED {
+            if !matches!(errno, libc::ECONNREFUSED | libc::ECANCELED) {
                 warn!(job = %job.id, %acceptor, port = destination.port, %error, "connection not made");
                 job.tell_failure(proto::ConnectFailed {
                     initiator: node.name().to_string(),
@@ -204,6 +224,7 @@ fn errno(error: &ReachError) -> i32 {
     match error {
         ReachError::Answered(Status::Refused) => libc::ECONNREFUSED,
         ReachError::Answered(Status::TimedOut) => libc::ETIMEDOUT,
+        ReachError::GivenUp => libc::ECANCELED,
         ReachError::Answered(_) | ReachError::Unknown(_) | ReachError::NoWay(_) => libc::EHOSTUNREACH,
     }
 }

@@ -1,0 +1,13 @@
+//! Relay tickets: what is read, says the same when written.
+#![no_main]
+
+use isthmus_wire::ticket::{TICKET_LEN, Ticket};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Some(bytes) = bytes.first_chunk::<TICKET_LEN>()
+        && let Ok((ticket, mac)) = Ticket::decode(bytes)
+    {
+        assert_eq!(ticket.encode(&mac), *bytes);
+    }
+});
