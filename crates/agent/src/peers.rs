@@ -88,7 +88,7 @@ impl PeerService {
         if caller.role() != Role::Agent {
             return Err(Status::permission_denied(format!("only agents may call an agent, not {caller}")));
         }
-        if caller.owner() != own {
+        if own.is_none() || caller.owner() != own {
             let (own, theirs) = (owner_text(own), owner_text(caller.owner()));
             return Err(Status::permission_denied(format!(
                 "the agent of {} starts processes for {own} only, and {caller} belongs to {theirs}",
@@ -107,7 +107,7 @@ impl PeerService {
 }
 
 fn owner_text(owner: Option<&isthmus_net::Owner>) -> String {
-    owner.map_or_else(|| "nobody in particular".to_owned(), |owner| format!("user {owner}"))
+    owner.map_or_else(|| "nobody".to_owned(), |owner| format!("user {owner}"))
 }
 
 /// Reads a job id.

@@ -51,7 +51,7 @@ pub struct InviteArgs {
     /// Name of the node or relay; without it, whoever joins chooses.
     #[arg(long)]
     name: Option<Label>,
-    /// User whose processes an agent may start.
+    /// User whose processes an agent may start; by default the one who invites.
     #[arg(long, value_name = "USER")]
     owner: Option<Owner>,
     /// How long the token is good.
@@ -112,6 +112,11 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Name of the user who runs this.
+fn own_user() -> Option<Owner> {
+    nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten()?.name.parse().ok()
+}
+
 fn invite(args: InviteArgs) -> anyhow::Result<()> {
     let state = State::load(&args.state.directory())?;
     let expires = SystemTime::now().checked_add(args.expires).context("--expires is too long")?;
@@ -120,7 +125,10 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
         role: args.role.into(),
         site: args.site,
         name: args.name,
-        owner: args.owner,
+        owner: match args.role {
+            InvitedRole::Agent => args.owner.or_else(own_user),
+            InvitedRole::Gateway | InvitedRole::Relay => args.owner,
+        },
         expires,
         broker: state.grid.address.clone(),
     };

@@ -1,0 +1,27 @@
+//! The demo does what it says, and takes everything down.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use isthmus_e2e::{isthmus, root};
+
+#[test]
+fn the_demo_runs_and_leaves_nothing() -> Result<()> {
+    let output = Command::new("timeout").arg("180").arg(root().join("scripts/demo")).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}\n{said}", output.status);
+    for words in [
+        "dropped by the firewall",
+        "Loop time of",
+        "6 ranks on 6 nodes at 3 sites",
+        "relay hub, end-to-end, encrypted",
+        "n1.beta – n1.gamma",
+    ] {
+        ensure!(said.contains(words), "{words:?} is not in\n{said}");
+    }
+    let labs = Command::new(isthmus()).args(["lab", "status", "--lab", "demo"]).output()?;
+    ensure!(!labs.status.success());
+    let listed = String::from_utf8_lossy(&labs.stderr).into_owned();
+    ensure!(!listed.contains("demo-"), "{listed}");
+    Ok(())
+}
