@@ -1,8 +1,8 @@
 //! Network namespaces for a benchmark, gone with it however it ends.
 //!
-//! The benchmark runs as the first process of a PID namespace of its own: when
-//! that process dies, even by SIGKILL, the kernel kills everything it started,
-//! and the network namespaces, held by processes only, go with them.
+//! The benchmark runs in a PID namespace of its own, whose first process ends
+//! with it: then, even by SIGKILL, the kernel kills everything it started, and
+//! the network namespaces, held by processes only, go with them.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -28,11 +28,14 @@ pub fn enter() -> anyhow::Result<()> {
         return Ok(());
     }
     ensure!(nix::unistd::geteuid().is_root(), "this benchmark makes network namespaces: run it as root");
-    // Killed when this process dies, and with it its child, the first process
-    // of the namespace.
+    // Killed when this process dies, and with it its child, the namespace's
+    // first process.
     let status = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", "unshare", "--kill-child=KILL"])
         .args(["--pid", "--fork", "--mount", "--mount-proc", "--net", "--"])
+        // The namespace's orphans come to its first process; a shell waits for
+        // them, which the end of a lab depends on.
+        .args(["sh", "-c", "\"$@\"; exit $?", "sh"])
         .arg(std::env::current_exe().context("cannot find this program")?)
         .args(std::env::args_os().skip(1))
         .env(CONFINED, "1")

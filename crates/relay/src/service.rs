@@ -21,13 +21,13 @@ use crate::plane::Plane;
 pub enum RelayError {
     /// The port is taken, or not this machine's.
     #[error(
-        "cannot listen on {address}: {source}; set another `listen` in section [relay] of the configuration"
+        "cannot listen on {address}: {cause}; set another `listen` in section [relay] of the configuration"
     )]
     Listen {
         /// The address that was to be listened on.
         address: SocketAddr,
         /// What the operating system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Nobody could be told where the relay is.
     #[error(
@@ -48,7 +48,7 @@ pub enum RelayError {
     },
     /// The data plane could not be started or broke.
     #[error("the relay's data plane failed: {0}")]
-    Plane(#[source] io::Error),
+    Plane(io::Error),
 }
 
 /// Runs a relay until `shutdown`, which resets the connections that it carries.
@@ -68,7 +68,7 @@ pub async fn run(
         return Err(RelayError::NotARelay { identity: credentials.identity().to_string() });
     }
     raise_descriptor_limit();
-    let listen_error = |source| RelayError::Listen { address: config.listen, source };
+    let listen_error = |cause| RelayError::Listen { address: config.listen, cause };
     let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
     let listening = listener.local_addr().map_err(listen_error)?;
     let workers = config.workers.or_else(|| std::thread::available_parallelism().ok());

@@ -7,7 +7,7 @@ use isthmus_net::{Authority, Credentials, Identity, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream, client, server};
 
 use super::*;
 use isthmus_net::credentials::SigningRequest;
@@ -28,20 +28,26 @@ async fn pair() -> (TcpStream, TcpStream) {
     (connected.unwrap(), accepted.unwrap().0)
 }
 
-/// Both programs' ends, the count of bytes, and the two pumps.
-async fn face_to_face() -> (TcpStream, TcpStream, Arc<Bytes>, [tokio::task::JoinHandle<()>; 2]) {
+/// Two agents' ends of a TLS connection.
+async fn secured() -> (client::TlsStream<TcpStream>, server::TlsStream<TcpStream>) {
     let authority = Authority::create("test", SystemTime::now()).unwrap();
     let connector = TlsConnector::from(credentials(&authority, "n1").client_config(&[]).unwrap());
     let acceptor = TlsAcceptor::from(credentials(&authority, "n2").server_config(&[]).unwrap());
     let (a, b) = pair().await;
     let name = ServerName::try_from("n2.alpha").unwrap();
     let (a, b) = tokio::join!(connector.connect(name, a), acceptor.accept(b));
+    (a.unwrap(), b.unwrap())
+}
+
+/// Both programs' ends, the count of bytes, and the two pumps.
+async fn face_to_face() -> (TcpStream, TcpStream, Arc<Bytes>, [tokio::task::JoinHandle<()>; 2]) {
+    let (a, b) = secured().await;
     let (near, near_agent) = pair().await;
     let (far, far_agent) = pair().await;
     let bytes = Arc::new(Bytes::default());
     let pumps = [
-        tokio::spawn(pump(near_agent, TlsStream::Client(a.unwrap()), bytes.clone(), End::Initiator)),
-        tokio::spawn(pump(far_agent, TlsStream::Server(b.unwrap()), Arc::default(), End::Acceptor)),
+        tokio::spawn(pump(near_agent, TlsStream::Client(a), bytes.clone(), End::Initiator)),
+        tokio::spawn(pump(far_agent, TlsStream::Server(b), Arc::default(), End::Acceptor)),
     ];
     (near, far, bytes, pumps)
 }
@@ -91,4 +97,79 @@ async fn a_reset_stays_a_reset() {
     drop(near);
     let error = far.read(&mut [0]).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+/// No more than a socket holds for its reader: what a sender still has to send
+/// when it is reset is lost on any network.
+const HELD: usize = 40_000;
+
+fn filled(size: usize) -> Vec<u8> {
+    (0..size).map(|index| (index >> 4) as u8).collect()
+}
+
+/// Programs that answer and leave while the other one still talks.
+#[tokio::test]
+async fn what_was_written_before_a_close_arrives_though_more_came_for_the_closed_end() {
+    let mut rounds = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        rounds.spawn(async {
+            let (mut near, far, _, pumps) = face_to_face().await;
+            let (mut reading, mut writing) = far.into_split();
+            let late = tokio::spawn(async move { while writing.write_all(&[7; 999]).await.is_ok() {} });
+            // By then there is something under way everywhere.
+            let mut unread = vec![0; 4 << 20];
+            near.read_exact(&mut unread).await.unwrap();
+            // Closing with something unread is a reset. On one thread nothing
+            // comes in between.
+            let near = near.into_std().unwrap();
+            assert_eq!(std::io::Write::write(&mut &near, &filled(HELD)).unwrap(), HELD);
+            while std::io::Read::read(&mut &near, &mut unread).is_ok() {}
+            drop(near);
+            let mut got = Vec::new();
+            let end = reading.read_to_end(&mut got).await;
+            assert!(got == filled(HELD), "{} bytes, then {end:?}", got.len());
+            end.unwrap();
+            // The one who writes hears that nobody reads.
+            late.await.unwrap();
+            for pump in pumps {
+                pump.await.unwrap();
+            }
+        });
+    }
+    while let Some(round) = rounds.join_next().await {
+        round.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_was_written_before_a_reset_arrives_before_the_reset() {
+    for _ in 0..20 {
+        let (mut near, mut far, _, pumps) = face_to_face().await;
+        far.write_all(b"unread").await.unwrap();
+        near.readable().await.unwrap();
+        near.write_all(&filled(HELD)).await.unwrap();
+        drop(near);
+        let mut got = Vec::new();
+        let error = far.read_to_end(&mut got).await.unwrap_err();
+        assert_eq!((got.len(), error.kind()), (HELD, io::ErrorKind::ConnectionReset));
+        for pump in pumps {
+            pump.await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cut_network_is_a_reset_after_what_came_before() {
+    let (mut near, near_agent) = pair().await;
+    let (a, mut peer) = secured().await;
+    let pump = pump(near_agent, TlsStream::Client(a), Arc::default(), End::Initiator);
+    let pump = tokio::spawn(pump);
+    // The other agent dies: its end closes without a TLS end.
+    peer.write_all(b"last words").await.unwrap();
+    peer.flush().await.unwrap();
+    drop(peer.into_inner());
+    let mut got = Vec::new();
+    let error = near.read_to_end(&mut got).await.unwrap_err();
+    assert_eq!((got.as_slice(), error.kind()), (&b"last words"[..], io::ErrorKind::ConnectionReset));
+    pump.await.unwrap();
 }
