@@ -8,7 +8,8 @@ use isthmus_e2e::{isthmus, root};
 #[test]
 fn the_demo_runs_and_leaves_nothing() -> Result<()> {
     let output = Command::new("timeout").arg("180").arg(root().join("scripts/demo")).output()?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}\n{said}", output.status);
     for words in [
         "dropped by the firewall",
