@@ -139,6 +139,9 @@ pub struct Conditions {
     pub congestion_control: String,
     /// When, UTC.
     pub date: String,
+    /// What the machine had to do when all was measured, over 1, 5 and 15
+    /// minutes (proc(5), /proc/loadavg); the benchmark's own work included.
+    pub load_average: String,
     /// Versions of what was measured.
     pub versions: BTreeMap<String, String>,
 }
@@ -160,6 +163,7 @@ impl Conditions {
             kernel: read("/proc/sys/kernel/osrelease"),
             congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control"),
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            load_average: read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
             versions,
         }
     }

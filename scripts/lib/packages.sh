@@ -10,6 +10,7 @@ libc6-dev        | build test demo bench lint | /usr/include/stdio.h            
 ca-certificates  | build test demo bench lint | /etc/ssl/certs/ca-certificates.crt | fetch Rust crates and MPICH
 make             | test demo bench            | make                            | build the MPI programs
 protobuf-compiler| build test demo bench lint | protoc                          | generate the gRPC services
+procps           | test                       | ps                              | look for processes left behind
 iproute2         | test demo bench            | ip                              | network namespaces and links of the lab
 nftables         | test demo bench            | nft                             | NAT and firewalls of the lab
 openmpi-bin      | test demo bench            | mpirun.openmpi                  | Open MPI, launcher and compiler wrapper
@@ -19,6 +20,7 @@ python3-venv     | test bench                 | py:ensurepip                    
 iperf3           | test                       | iperf3                          | check rates and delays of the lab
 haproxy          | bench                      | haproxy                         | relay to compare with
 socat            | bench                      | socat                           | relay to compare with
+openssl          | bench                      | openssl                         | certificate of the HAProxy to compare with
 openssh-client   | bench                      | ssh                             | encrypted tunnel to compare with
 openssh-server   | bench                      | sshd                            | encrypted tunnel to compare with
 shellcheck       | lint                       | shellcheck                      | check the shell scripts

@@ -7,12 +7,14 @@
 use std::future::poll_fn;
 use std::io::{self, BufRead as _, Write as _};
 use std::net::Shutdown;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use socket2::SockRef;
+use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::Connection;
@@ -209,11 +211,7 @@ impl Pump {
     fn poll_ciphertext(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Incoming { buffer, start, end, .. } = &mut self.incoming;
         if start == end {
-            ready!(self.network.socket.poll_read_ready(context))?;
-            let Some(read) = unless_blocked(self.network.socket.try_read(buffer))? else {
-                return Poll::Ready(Ok(()));
-            };
-            (*start, *end) = (0, read);
+            (*start, *end) = (0, ready!(poll_read(&mut self.network.socket, context, buffer))?);
         }
         // At the end of the network TLS must see an empty read.
         let mut rest = &buffer[*start..*end];
@@ -245,8 +243,7 @@ impl Pump {
                     }
                 }
                 OutgoingState::Open => match ready!(self.poll_program(context)) {
-                    Ok(None) => {}
-                    Ok(Some(0)) => {
+                    Ok(0) => {
                         // After a reset that a write met, a read only says that
                         // there is no more. Had the program ended in order
                         // before, the write would have met a broken pipe.
@@ -255,7 +252,7 @@ impl Pump {
                         }
                         self.outgoing.state = OutgoingState::Ending;
                     }
-                    Ok(Some(read)) => {
+                    Ok(read) => {
                         // Without a limit TLS takes everything.
                         if let Err(error) = self.connection.writer().write_all(&self.outgoing.buffer[..read])
                         {
@@ -282,9 +279,8 @@ impl Pump {
     }
 
     /// Reads from the program.
-    fn poll_program(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Option<usize>>> {
-        ready!(self.program.socket.poll_read_ready(context))?;
-        Poll::Ready(unless_blocked(self.program.socket.try_read(&mut self.outgoing.buffer)))
+    fn poll_program(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        poll_read(&mut self.program.socket, context, &mut self.outgoing.buffer)
     }
 
     /// Throws away what the program writes while it reads what came before the
@@ -293,7 +289,7 @@ impl Pump {
     fn poll_discarding(&mut self, context: &mut Context<'_>) -> Poll<()> {
         while self.incoming.state == IncomingState::Open && self.outgoing.state == OutgoingState::Open {
             match ready!(self.poll_program(context)) {
-                Ok(Some(0)) => self.outgoing.state = OutgoingState::Ended,
+                Ok(0) => self.outgoing.state = OutgoingState::Ended,
                 Ok(_) => {}
                 Err(error) => {
                     self.program.lose(&error, "program");
@@ -338,6 +334,19 @@ impl Side {
         // Already gone, if it fails.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
+}
+
+/// Reads through tokio's own stream rather than by `try_read`: after a read
+/// that didn't fill the buffer it knows that there is no more, and saves the
+/// system call that would say so.
+fn poll_read(
+    socket: &mut TcpStream,
+    context: &mut Context<'_>,
+    buffer: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    let mut buffer = ReadBuf::new(buffer);
+    ready!(Pin::new(socket).poll_read(context, &mut buffer))?;
+    Poll::Ready(Ok(buffer.filled().len()))
 }
 
 /// `None` where the readiness was a false alarm.
