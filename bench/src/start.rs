@@ -10,9 +10,6 @@ use clap::Args;
 use crate::grid::{Bench, app, json, words};
 use crate::report::{Bar, Conditions, Report, Row};
 
-/// Ranks that are started.
-const RANKS: [usize; 3] = [4, 16, 64];
-
 /// What a start may take of the reference's.
 const BAR: Bar = Bar::AtMost(1.2);
 
@@ -31,6 +28,10 @@ pub struct Options {
     /// Rounds; each measures both once.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Numbers of ranks. 64 of them poll one another to a crawl where there are
+    /// few cores, with isthmus and without.
+    #[arg(long, value_delimiter = ',', default_values_t = [4, 16, 64])]
+    ranks: Vec<usize>,
     /// Where the results go.
     #[arg(long, default_value = "bench/results")]
     results: PathBuf,
@@ -44,10 +45,10 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     for (grid, place, rtt_seconds) in GRIDS {
         let bench = Bench::up(grid)?;
         let nodes = bench.nodes();
-        let mut figures: [[Vec<f64>; 2]; RANKS.len()] = Default::default();
+        let mut figures: Vec<[Vec<f64>; 2]> = vec![Default::default(); options.ranks.len()];
         for round in 0..options.rounds {
             eprintln!("{place}: round {} of {}", round + 1, options.rounds);
-            for (ranks, values) in RANKS.iter().zip(&mut figures) {
+            for (ranks, values) in options.ranks.iter().zip(&mut figures) {
                 for turn in 0..2 {
                     let side = (round + turn) % 2;
                     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
@@ -62,7 +63,7 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
                 }
             }
         }
-        for (ranks, [ours, plain]) in RANKS.iter().zip(&figures) {
+        for (ranks, [ours, plain]) in options.ranks.iter().zip(&figures) {
             let allowance = ROUND_TRIPS * rtt_seconds;
             let ours: Vec<f64> = ours.iter().map(|seconds| seconds - allowance).collect();
             let what = if allowance > 0.0 {

@@ -23,7 +23,7 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a connection is probed.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a probe may stay unanswered.
-pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a failed call has to say, with the causes below it: "transport error"
 /// alone helps nobody.
