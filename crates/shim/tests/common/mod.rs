@@ -12,11 +12,12 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The library as built with this test.
+/// The library as users get it. One that cargo builds along with the tests
+/// isn't it: other crates' features of shared dependencies would be in it.
 pub fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let library = test.ancestors().nth(2).unwrap().join("libisthmus_shim.so");
-    assert!(library.exists(), "{} is not built", library.display());
+    let library = test.ancestors().nth(3).unwrap().join("release/libisthmus_shim.so");
+    assert!(library.exists(), "{} is not built: run `make release` first", library.display());
     library
 }
 
