@@ -54,6 +54,8 @@ impl Bench {
         ensure!(isthmus.is_file(), "{} is not there: run `make build`", isthmus.display());
         let mut grid = Grid::load(&root().join(format!("bench/grids/{name}.toml")))?;
         grid.name = format!("bench-{name}-{}", std::process::id());
+        // Wherever the repository lies, nodes must see what is in it.
+        grid.share.extend([root(), target()]);
         let nodes = grid
             .sites
             .iter()

@@ -95,6 +95,8 @@ impl World {
         // Several grids of a kind may run at once.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         grid.name = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        // Wherever the repository lies, nodes must see what is in it.
+        grid.share.extend([root(), target()]);
         let scratch = target().join("tmp");
         std::fs::create_dir_all(&scratch)?;
         let directory = tempfile::Builder::new().prefix("e2e-").tempdir_in(scratch)?;
