@@ -160,7 +160,20 @@ impl World {
         self.sh(node, Duration::from_secs(90), &all)
     }
 
-    /// The same, with the account that `--report` gives.
+    /// Starts a job of four ranks, two on each of two nodes, that lasts until it
+    /// is ended.
+    ///
+    /// # Errors
+    /// If it can't be started.
+    pub fn endless(&self, mpi: Mpi, nodes: &str) -> Result<Job> {
+        let binary = isthmus().display().to_string();
+        let (launcher, die) = (mpi.launcher(), mpi.program("die"));
+        let mut words = vec![binary.as_str(), "run", "--nodes", nodes, "--"];
+        words.extend([launcher.as_str(), "-n", "4", die.as_str(), "never", "0", "sleep"]);
+        Job::start(self.command("n1.alpha", Duration::from_secs(120), &words)?)
+    }
+
+    /// The same as [`World::run`], with the account that `--report` gives.
     ///
     /// # Errors
     /// If it can't be run or wrote no account.

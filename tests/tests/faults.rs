@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, Mpi, Shared, World, isthmus};
+use isthmus_e2e::{Job, Mpi, Shared, World};
 
 static GRID: Shared = Shared::new("two-relays");
 
@@ -13,24 +13,7 @@ const SECONDS: Duration = Duration::from_secs(10);
 
 /// Starts a job that would last for ever and waits until its ranks run.
 fn endless(world: &World, mpi: Mpi) -> Result<Job> {
-    let program = isthmus().display().to_string();
-    let launcher = mpi.launcher();
-    let die = mpi.program("die");
-    let words = [
-        &program,
-        "run",
-        "--nodes",
-        "n1.alpha,n1.beta",
-        "--",
-        &launcher,
-        "-n",
-        "4",
-        &die,
-        "never",
-        "0",
-        "sleep",
-    ];
-    let job = Job::start(world.command("n1.alpha", Duration::from_secs(120), &words)?)?;
+    let job = world.endless(mpi, "n1.alpha,n1.beta")?;
     World::eventually("all ranks run", Duration::from_secs(30), || {
         Ok(ranks(world, "n1.alpha")? == 2 && ranks(world, "n1.beta")? == 2)
     })?;

@@ -43,24 +43,7 @@ fn a_node_outside_the_job_is_out_of_reach() -> Result<()> {
 /// A job that lasts until it is dropped: its ports, tokens and sockets are
 /// there to be probed.
 fn lasting(world: &World) -> Result<Job> {
-    let binary = isthmus().display().to_string();
-    let launcher = Mpi::OpenMpi.launcher();
-    let die = Mpi::OpenMpi.program("die");
-    let words = [
-        &binary,
-        "run",
-        "--nodes",
-        "n1.alpha,n1.delta",
-        "--",
-        &launcher,
-        "-n",
-        "4",
-        &die,
-        "never",
-        "0",
-        "sleep",
-    ];
-    let job = Job::start(world.command("n1.alpha", Duration::from_secs(120), &words)?)?;
+    let job = world.endless(Mpi::OpenMpi, "n1.alpha,n1.delta")?;
     World::eventually("the far ranks run", SOON, || {
         let listing = world.sh("n1.delta", SOON, &["ps", "-eo", "args="])?;
         Ok(listing.stdout.lines().any(|line| line.contains("/die never")))

@@ -106,6 +106,11 @@ impl fmt::Display for ReachError {
     }
 }
 
+/// A dial's name as docs and messages have it.
+pub fn dial_name(dial: proto::Dial) -> String {
+    dial.as_str_name().trim_start_matches("DIAL_").to_lowercase().replace('_', "-")
+}
+
 /// Opens connections to other agents.
 #[derive(Debug, Clone)]
 pub struct Reacher {
@@ -160,10 +165,7 @@ impl Reacher {
                     Err(StepError::GivenUp) => return Err(ReachError::GivenUp),
                     Err(StepError::Next(reason)) => {
                         tracing::debug!(node = %name, dial = ?step.dial(), reason, "a step failed");
-                        let reason = format!(
-                            "{}: {reason}",
-                            step.dial().as_str_name().trim_start_matches("DIAL_").to_lowercase()
-                        );
+                        let reason = format!("{}: {reason}", dial_name(step.dial()));
                         if reasons.last() != Some(&reason) {
                             reasons.push(reason);
                         }
@@ -174,11 +176,7 @@ impl Reacher {
         // The node may have moved since the contact was cached.
         self.upstream.forget(destination);
         for left_out in &plan.left_out {
-            reasons.push(format!(
-                "{} left out: {}",
-                left_out.dial().as_str_name().trim_start_matches("DIAL_").to_lowercase(),
-                left_out.reason
-            ));
+            reasons.push(format!("{} left out: {}", dial_name(left_out.dial()), left_out.reason));
         }
         Err(ReachError::NoWay(reasons))
     }

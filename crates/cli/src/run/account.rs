@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use isthmus_agent::reach::dial_name;
 use isthmus_wire::proto::{Dial, JobNode, Joined};
 use serde::Serialize;
 
@@ -162,7 +163,7 @@ pub fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
         .into_iter()
         .map(|((ends, dial, relay, encrypted), total)| Pair {
             ends: ends.map(str::to_owned),
-            dial: dial_name(dial),
+            dial: dial_name(Dial::try_from(dial).unwrap_or(Dial::Unknown)),
             route: "end-to-end".to_owned(),
             relay: (!relay.is_empty()).then(|| relay.to_owned()),
             encrypted,
@@ -209,12 +210,6 @@ struct Totals {
     setup_max_us: u64,
     bytes: [u64; 2],
     unknown: bool,
-}
-
-/// A dial's name as docs and messages have it.
-pub fn dial_name(dial: i32) -> String {
-    let name = Dial::try_from(dial).unwrap_or(Dial::Unknown).as_str_name();
-    name.trim_start_matches("DIAL_").to_lowercase().replace('_', "-")
 }
 
 /// The site of a grid name.
