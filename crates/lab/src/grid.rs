@@ -27,8 +27,10 @@
 
 mod check;
 mod file;
+mod links;
 mod quantity;
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +38,7 @@ use ipnet::Ipv4Net;
 use isthmus_wire::Label;
 use serde::{Deserialize, Serialize};
 
-pub use quantity::{BitRate, ByteSize, Delay, QuantityError};
+pub use quantity::{BitRate, ByteSize, Delay, QuantityError, Share};
 
 /// An emulated grid, checked: names are unique, addresses don't overlap where
 /// they mustn't, every service that another needs is there.
@@ -76,7 +78,7 @@ pub struct Host {
     /// Its public address.
     pub address: Ipv4Addr,
     /// Its link to the internet.
-    pub link: LinkShape,
+    pub link: Link,
     /// Services that run there.
     pub roles: Vec<Role>,
 }
@@ -95,7 +97,7 @@ pub struct Site {
     /// The router's address on the internet.
     pub outside: Ipv4Addr,
     /// Link from the router to the internet.
-    pub link: LinkShape,
+    pub link: Link,
     /// The nodes.
     pub nodes: Vec<Node>,
 }
@@ -144,17 +146,42 @@ pub enum Role {
     Agent,
 }
 
-/// One link between a router or host and the internet, the same in both
-/// directions.
+/// One link between a router or host and the internet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// From the host or site to the internet.
+    pub up: LinkShape,
+    /// From the internet to the host or site.
+    pub down: LinkShape,
+}
+
+/// What one direction of a link does to packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkShape {
     /// One-way delay.
     pub delay: Delay,
+    /// The delay of each packet differs from `delay` by up to this much, with
+    /// every difference as likely; packets stay in order.
+    pub jitter: Delay,
     /// Bottleneck rate; none: as fast as the machine.
     pub rate: Option<BitRate>,
     /// Length of the drop-tail queue before the bottleneck; has no meaning
     /// without a rate.
     pub queue: ByteSize,
+    /// Packets lost on the way.
+    pub loss: Loss,
+}
+
+/// Packets that a link loses though its queue has room for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Share of all packets, in the long run.
+    pub share: Share,
+    /// Mean number of packets lost in a row: 1 loses each packet
+    /// independently of the others; more is a Gilbert model (E. N. Gilbert,
+    /// "Capacity of a burst-noise channel", 1960) that loses every packet in
+    /// its bad state.
+    pub burst: u32,
 }
 
 impl Role {
@@ -169,10 +196,44 @@ impl Role {
     }
 }
 
-impl LinkShape {
+impl Loss {
+    /// Nothing is lost.
+    pub const NONE: Self = Self { share: Share(0), burst: 1 };
+}
+
+impl Link {
     /// Whether the link does nothing to packets, so that it needs no emulator.
     pub fn is_plain(&self) -> bool {
-        self.delay == Delay(0) && self.rate.is_none()
+        self.up.is_plain() && self.down.is_plain()
+    }
+}
+
+impl LinkShape {
+    /// Whether this direction does nothing to packets.
+    pub fn is_plain(&self) -> bool {
+        self.delay == Delay(0)
+            && self.jitter == Delay(0)
+            && self.rate.is_none()
+            && self.loss.share == Share(0)
+    }
+}
+
+impl fmt::Display for LinkShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.delay)?;
+        if self.jitter != Delay(0) {
+            write!(f, " ± {}", self.jitter)?;
+        }
+        if let Some(rate) = self.rate {
+            write!(f, ", {rate}, {}", self.queue)?;
+        }
+        if self.loss.share != Share(0) {
+            write!(f, ", loses {}", self.loss.share)?;
+        }
+        if self.loss.burst > 1 {
+            write!(f, " in bursts of {}", self.loss.burst)?;
+        }
+        Ok(())
     }
 }
 

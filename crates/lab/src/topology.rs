@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::grid::{Grid, LinkShape, Site, SiteKind};
+use crate::grid::{Grid, Link, Site, SiteKind};
 
 /// What to build.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub struct EmulatedLink {
     /// Name of the host or site at its near end.
     pub name: String,
     /// What it does to packets.
-    pub shape: LinkShape,
+    pub link: Link,
     /// End at the host or the site's router.
     pub near: Port,
     /// End at the wide area's router.
@@ -188,7 +188,7 @@ impl Builder<'_> {
     fn join_wan(
         &mut self,
         name: &str,
-        shape: &LinkShape,
+        link: &Link,
         machine: usize,
         inside: &str,
         address: Ipv4Addr,
@@ -199,15 +199,15 @@ impl Builder<'_> {
         let near_port = Port { machine, interface: inside.to_owned() };
         let far_port = Port { machine: 0, interface: far.clone() };
         self.command(machine, format!("address add {address}/32 dev {inside}"));
-        let via = if shape.is_plain() {
+        let via = if link.is_plain() {
             self.topology.wires.push([near_port, far_port]);
             self.command(machine, format!("link set {inside} up"));
             self.command(machine, format!("route add default via {router} dev {inside} onlink"));
             self.command(0, format!("link set {far} up"));
             format!("via {address} dev {far} onlink")
         } else {
-            let (name, shape) = (name.to_owned(), *shape);
-            self.topology.links.push(EmulatedLink { name, shape, near: near_port, far: far_port });
+            let (name, link) = (name.to_owned(), *link);
+            self.topology.links.push(EmulatedLink { name, link, near: near_port, far: far_port });
             self.command(machine, format!("link set {inside} txqueuelen {DEVICE_QUEUE} up"));
             self.command(machine, format!("route add default dev {inside}"));
             self.command(0, format!("link set {far} txqueuelen {DEVICE_QUEUE} up"));

@@ -127,14 +127,11 @@ fn links(grid: &Grid, report: &Report) -> String {
         let hosts = grid.hosts.iter().map(|host| (&host.name, &host.link));
         let mut shapes = hosts.chain(grid.sites.iter().map(|site| (&site.name, &site.link)));
         let shape = shapes.find(|(name, _)| **name == link.name).map(|(_, shape)| shape);
-        let shape = shape.map_or_else(String::new, |shape| match shape.rate {
-            Some(rate) => format!("{}, {rate}, {}", shape.delay, shape.queue),
-            None => shape.delay.to_string(),
-        });
         for (direction, carried) in [("up", &link.up), ("down", &link.down)] {
-            let (name, shape) =
-                if direction == "up" { (link.name.as_str(), shape.as_str()) } else { ("", "") };
-            links.add_row([name, shape, direction].map(str::to_owned).into_iter().chain(figures(carried)));
+            let name = if direction == "up" { link.name.as_str() } else { "" };
+            let shape = shape.map(|link| if direction == "up" { link.up } else { link.down });
+            let shape = shape.map_or_else(String::new, |shape| shape.to_string());
+            links.add_row([name, &shape, direction].map(str::to_owned).into_iter().chain(figures(carried)));
         }
     }
     let share = report.processor_seconds / report.running_seconds.max(1e-9) * 100.0;

@@ -15,7 +15,7 @@ use super::link::Direction;
 use super::packet;
 use super::punctual::Punctual;
 use super::statistics::{DirectionReport, Lateness, LinkReport, Report};
-use crate::grid::LinkShape;
+use crate::grid::{Link as LinkShapes, LinkShape};
 
 /// How many packets are read from one device before the others have their
 /// turn and due ones leave.
@@ -72,15 +72,15 @@ impl Emulator {
     pub fn add_link(
         &mut self,
         name: String,
-        shape: &LinkShape,
+        shapes: &LinkShapes,
         near: Device,
         far: Device,
     ) -> Result<(), EmulatorError> {
-        let end = |device| -> Result<End, EmulatorError> {
+        let end = |device, shape: &LinkShape| -> Result<End, EmulatorError> {
             let (direction, lateness) = (Direction::new(shape), Lateness::new()?);
             Ok(End { device, direction, lateness, write_errors: 0, readable: true })
         };
-        self.links.push(Link { name, ends: [end(near)?, end(far)?] });
+        self.links.push(Link { name, ends: [end(near, &shapes.up)?, end(far, &shapes.down)?] });
         Ok(())
     }
 

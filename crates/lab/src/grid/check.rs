@@ -3,22 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use ipnet::Ipv4Net;
 use isthmus_wire::Label;
 use toml::Spanned;
 
-use super::file::{GridFile, HostTable, LinkTable, NodeTable, SiteTable};
-use super::quantity::{BitRate, ByteSize, Delay};
-use super::{Grid, Host, LinkShape, Node, Role, Site, SiteKind, Wan};
-
-/// Queue of a link that doesn't say: one bandwidth-delay product of a round
-/// trip over this link and another like it, and never less than this.
-const LEAST_DEFAULT_QUEUE: ByteSize = ByteSize(256 * 1024);
-
-/// Smallest queue that lets a packet of full size through.
-const LEAST_QUEUE: ByteSize = ByteSize(1500);
+use super::file::{GridFile, HostTable, NodeTable, SiteTable};
+use super::links::link;
+use super::{Grid, Host, Node, Role, Site, SiteKind, Wan};
 
 /// Names with a meaning of their own in the lab or the grid.
 const RESERVED: [&str; 6] = ["router", "wan", "relay", "gateway", "broker", "admin"];
@@ -30,7 +22,7 @@ pub(super) struct Fault {
     pub message: String,
 }
 
-fn fault<T, V>(value: &Spanned<V>, message: impl Into<String>) -> Result<T, Fault> {
+pub(super) fn fault<T, V>(value: &Spanned<V>, message: impl Into<String>) -> Result<T, Fault> {
     Err(Fault { at: value.span().start, message: message.into() })
 }
 
@@ -182,33 +174,6 @@ fn roles(given: &[Spanned<Role>]) -> Result<Vec<Role>, Fault> {
         roles.push(*role.get_ref());
     }
     Ok(roles)
-}
-
-fn link(table: &LinkTable) -> Result<LinkShape, Fault> {
-    let delay = table.delay.unwrap_or_default();
-    let rate = table.rate.as_ref().map(|rate| *rate.get_ref());
-    if let (Some(rate), Some(spanned)) = (rate, &table.rate)
-        && rate < BitRate(8_000)
-    {
-        return fault(spanned, format!("rate {rate} is below the smallest, 8 kbit/s"));
-    }
-    let queue = match (&table.queue, rate) {
-        (Some(queue), None) => {
-            return fault(queue, "a queue needs a rate: without one, packets never wait");
-        }
-        (Some(queue), Some(_)) if *queue.get_ref() < LEAST_QUEUE => {
-            return fault(queue, format!("queue {} is smaller than one packet of 1500 B", queue.get_ref()));
-        }
-        (Some(queue), Some(_)) => *queue.get_ref(),
-        (None, rate) => default_queue(delay, rate),
-    };
-    Ok(LinkShape { delay, rate, queue })
-}
-
-fn default_queue(delay: Delay, rate: Option<BitRate>) -> ByteSize {
-    let round_trip: Duration = delay.duration() * 4;
-    let product = rate.map_or(0, |rate| rate.bytes_in(round_trip));
-    ByteSize(product).max(LEAST_DEFAULT_QUEUE)
 }
 
 fn first_address(subnet: Ipv4Net) -> Option<Ipv4Addr> {

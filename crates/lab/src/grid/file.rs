@@ -8,7 +8,7 @@ use ipnet::Ipv4Net;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::quantity::{BitRate, ByteSize, Delay};
+use super::quantity::{BitRate, ByteSize, Delay, Share};
 use super::{Role, SiteKind};
 
 /// The whole file.
@@ -83,11 +83,16 @@ pub(super) struct NodeTable {
     pub slots: Option<Spanned<u32>>,
 }
 
-/// `link = { … }`.
+/// `link = { … }`: what holds for both directions, and what differs in one.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LinkTable {
-    pub delay: Option<Delay>,
+    pub delay: Option<Spanned<Delay>>,
+    pub jitter: Option<Spanned<Delay>>,
     pub rate: Option<Spanned<BitRate>>,
     pub queue: Option<Spanned<ByteSize>>,
+    pub loss: Option<Spanned<Share>>,
+    pub burst: Option<Spanned<u32>>,
+    pub up: Option<Spanned<Box<LinkTable>>>,
+    pub down: Option<Spanned<Box<LinkTable>>>,
 }

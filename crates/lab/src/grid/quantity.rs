@@ -56,6 +56,13 @@ const SIZE: Kind = Kind {
     maximum: 1e12,
 };
 
+const SHARE: Kind = Kind {
+    what: "a share",
+    example: "0.1 %",
+    units: &[("ppb", 1.0), ("ppm", 1e3), ("%", 1e7)],
+    maximum: 1e9,
+};
+
 impl Kind {
     /// The value of `text` in the base unit, rounded to a whole number.
     fn parse(&self, text: &str) -> Result<u64, QuantityError> {
@@ -128,11 +135,19 @@ macro_rules! quantity {
 quantity!(Delay, DELAY, "A time in nanoseconds, written `2.5 ms`; at most a minute.");
 quantity!(BitRate, RATE, "A rate in bits per second, written `1 Gbit/s`.");
 quantity!(ByteSize, SIZE, "A size in bytes, written `256 KiB`.");
+quantity!(Share, SHARE, "A share in parts per billion, written `0.1 %`; at most all of it.");
 
 impl Delay {
     /// As a duration.
     pub fn duration(self) -> Duration {
         Duration::from_nanos(self.0)
+    }
+}
+
+impl Share {
+    /// As a probability.
+    pub fn probability(self) -> f64 {
+        self.0 as f64 / 1e9
     }
 }
 
@@ -175,6 +190,17 @@ mod tests {
             assert_eq!(delay.0, nanoseconds, "{text}");
             assert_eq!(delay.to_string(), printed, "{text}");
         }
+        for (text, parts_per_billion, printed) in [
+            ("0.01 %", 100_000, "100 ppm"),
+            ("1%", 10_000_000, "1 %"),
+            ("0.5 ppm", 500, "500 ppb"),
+            ("100 %", 1_000_000_000, "100 %"),
+        ] {
+            let share: Share = text.parse().unwrap();
+            assert_eq!(share.0, parts_per_billion, "{text}");
+            assert_eq!(share.to_string(), printed, "{text}");
+        }
+        assert!("101 %".parse::<Share>().is_err());
         assert_eq!("1 Gbit/s".parse(), Ok(BitRate(1_000_000_000)));
         assert_eq!("256 KiB".parse(), Ok(ByteSize(262_144)));
         assert_eq!(ByteSize(262_144).to_string(), "256 KiB");

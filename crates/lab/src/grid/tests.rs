@@ -36,7 +36,7 @@ fn a_grid_is_read_with_its_defaults() {
     let [alpha, beta, gamma] = grid.sites.as_slice() else { panic!("three sites") };
     assert_eq!(alpha.router, Ipv4Addr::new(192, 168, 1, 1));
     assert_eq!(alpha.outside, Ipv4Addr::new(198, 51, 100, 2));
-    assert_eq!(alpha.link.queue, ByteSize(1_250_000), "one bandwidth-delay product of 10 ms");
+    assert_eq!(alpha.link.up.queue, ByteSize(1_250_000), "one bandwidth-delay product of 10 ms");
     assert_eq!(alpha.nodes[0].host_name, "node1");
     assert_eq!(alpha.nodes[1].slots, Some(2));
     assert_eq!(beta.outside, Ipv4Addr::new(198, 51, 100, 22));

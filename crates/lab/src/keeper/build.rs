@@ -112,7 +112,7 @@ fn emulator(
     for link in links {
         let [near, far] = [&link.near, &link.far]
             .map(|port| Device::create(namespaces[port.machine].as_fd(), &port.interface));
-        emulator.add_link(link.name.clone(), &link.shape, near?, far?)?;
+        emulator.add_link(link.name.clone(), &link.link, near?, far?)?;
     }
     Ok(emulator)
 }

@@ -2,12 +2,12 @@ use proptest::prelude::*;
 
 use super::super::packet::{HEADER, tests::sample};
 use super::*;
-use crate::grid::{ByteSize, Delay};
+use crate::grid::{ByteSize, Delay, Loss};
 
 fn direction(delay: &str, rate: Option<&str>, queue: u64) -> Direction {
     let delay: Delay = delay.parse().unwrap();
     let rate = rate.map(|rate| rate.parse().unwrap());
-    Direction::new(&LinkShape { delay, rate, queue: ByteSize(queue) })
+    Direction::new(&LinkShape { delay, jitter: Delay(0), rate, queue: ByteSize(queue), loss: Loss::NONE })
 }
 
 /// A frame with one packet of `length` bytes, marked with a number.
@@ -109,7 +109,7 @@ proptest! {
     ) {
         let start = Instant::now();
         let rate = BitRate(kilobits * 1000);
-        let shape = LinkShape { delay: Delay(3_000_000), rate: Some(rate), queue: ByteSize(queue) };
+        let shape = LinkShape { delay: Delay(3_000_000), jitter: Delay(0), rate: Some(rate), queue: ByteSize(queue), loss: Loss::NONE };
         let mut link = Direction::new(&shape);
         let mut now = start;
         let mut sent = Vec::new();
