@@ -36,7 +36,7 @@ release:
 	$(CARGO) build --locked --release --package isthmus-shim
 
 .PHONY: apps
-apps: setup-test ## compile the MPI programs for Open MPI and MPICH
+apps: setup-test ## compile the MPI programs for every MPI
 	$(MAKE) -C apps
 
 .PHONY: demo
@@ -57,7 +57,7 @@ bench: $(BENCHES:%=bench-%) ## run all benchmarks; results in bench/results
 .PHONY: $(BENCHES:%=bench-%)
 $(BENCHES:%=bench-%): bench-%: setup-bench
 	$(MAKE) release
-	$(MAKE) -C apps
+	$(MAKE) -C apps openmpi mpich
 	$(CARGO) build --locked --release --package isthmus-bench
 	$(AS_ROOT) $(TARGET)/release/isthmus-bench $*
 

@@ -15,8 +15,12 @@ iproute2         | test demo bench            | ip                              
 nftables         | test demo bench            | nft                             | NAT and firewalls of the lab
 openmpi-bin      | test demo bench            | mpirun.openmpi                  | Open MPI, launcher and compiler wrapper
 libopenmpi-dev   | test bench                 | /usr/lib/*/openmpi/include/mpi.h| Open MPI headers
+mpich            | test                       | mpirun.mpich                    | MPICH 4, launcher and compiler wrapper
+libmpich-dev     | test                       | /usr/include/*/mpich/mpi.h      | MPICH 4 headers
+g++              | test                       | c++                             | compile C++ programs for MPI
+gfortran         | test                       | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo                  | lmp                             | the program of the demo
-python3-venv     | test bench                 | py:ensurepip                    | install MPICH 5 apart from the system
+python3-venv     | test bench                 | py:ensurepip                    | install MPIs apart from the system
 iperf3           | test                       | iperf3                          | check rates and delays of the lab
 haproxy          | bench                      | haproxy                         | relay to compare with
 socat            | bench                      | socat                           | relay to compare with

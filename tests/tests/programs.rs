@@ -1,5 +1,5 @@
 //! Programs that work on one cluster work the same over every kind of pair of
-//! sites, with both MPIs.
+//! sites. What is peculiar to one MPI is in mpis.rs.
 
 use std::time::Duration;
 
@@ -48,6 +48,11 @@ cells! {
     openmpi_ring_between_nat_and_firewall: OpenMpi "ring" "alpha" - "gamma" by RELAYED;
     openmpi_alltoall_between_two_nats: OpenMpi "alltoall" "alpha" - "beta" by RELAYED;
     openmpi_alltoall_between_firewall_and_nat: OpenMpi "alltoall" "gamma" - "beta" by RELAYED;
+    openmpi5_hello_between_two_nats: OpenMpi5 "hello" "alpha" - "beta" by RELAYED;
+    openmpi5_ring_between_two_nats: OpenMpi5 "ring" "alpha" - "beta" by RELAYED;
+    openmpi5_alltoall_between_two_nats: OpenMpi5 "alltoall" "alpha" - "beta" by RELAYED;
+    openmpi5_alltoall_between_firewall_and_nat: OpenMpi5 "alltoall" "gamma" - "beta" by RELAYED;
+    mpiabi_alltoall_between_two_nats: MpiAbi "alltoall" "alpha" - "beta" by RELAYED;
     mpich_hello_between_two_nats: Mpich "hello" "alpha" - "beta" by RELAYED;
     mpich_hello_between_nat_and_firewall: Mpich "hello" "alpha" - "gamma" by RELAYED;
     mpich_ring_between_two_nats: Mpich "ring" "alpha" - "beta" by RELAYED;
@@ -163,7 +168,7 @@ fn a_program_reads_input_and_its_output_and_status_come_back() -> Result<()> {
 #[test]
 fn rank_0_reads_standard_input() -> Result<()> {
     let world = GRID.take()?;
-    for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
+    for mpi in [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich] {
         let program = isthmus_e2e::isthmus().display().to_string();
         let launcher = mpi.launcher();
         let script = format!(

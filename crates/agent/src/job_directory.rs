@@ -16,8 +16,11 @@ use isthmus_wire::settings::{FILE_NAME, SOCKET_NAME, Settings};
 pub const SHIM: &str = "libisthmus_shim.so";
 /// File name of the remote-launch script within a job's directory.
 pub const LAUNCHER: &str = "launch";
-/// File name of the list of nodes within a job's directory.
+/// File name of the list of nodes within a job's directory, as Open MPI reads
+/// it.
 pub const HOSTS: &str = "hosts";
+/// The same as Hydra reads it.
+pub const HYDRA_HOSTS: &str = "hosts.hydra";
 
 /// The directory; removed when dropped.
 #[derive(Debug)]

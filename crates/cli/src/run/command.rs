@@ -6,22 +6,22 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use isthmus_agent::job_directory::{HOSTS, SHIM};
+use isthmus_agent::job_directory::{HOSTS, HYDRA_HOSTS, SHIM};
 use isthmus_agent::supervise::Supervised;
 use isthmus_agent::supervise::handle::Launch;
 use isthmus_wire::proto::{JobNode, ProgramCheck};
 
-use super::mpi::{self, Launcher};
+use super::mpi;
 use super::programs::Wanted;
 
-/// Finds out which launcher the command is.
+/// Whether the command is an MPI's launcher.
 ///
 /// # Errors
-/// If it isn't there, or is one that isn't supported.
-pub fn launcher(command: &[String]) -> anyhow::Result<Launcher> {
+/// If it looks like one and isn't there, or isn't supported.
+pub fn is_launcher(command: &[String]) -> anyhow::Result<bool> {
     let program = command.first().context("no command given")?;
     if !mpi::looks_like_launcher(program) {
-        return Ok(Launcher::None);
+        return Ok(false);
     }
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
     let output = match output {
@@ -32,26 +32,23 @@ pub fn launcher(command: &[String]) -> anyhow::Result<Launcher> {
     };
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    Ok(mpi::identify(program, &said)?)
+    mpi::identify(program, &said)?;
+    Ok(true)
 }
 
-/// Starts the command in this terminal, supervised, with what its launcher
-/// must know.
+/// Starts the command in this terminal, supervised, with what a launcher must
+/// know, be it the command or something that the command starts.
 ///
 /// # Errors
 /// If the supervisor can't be started.
-pub fn start(
-    command: &[String],
-    launcher: Launcher,
-    job_directory: &Path,
-    nodes: &[JobNode],
-) -> anyhow::Result<Supervised> {
-    let hosts = job_directory.join(HOSTS);
+pub fn start(command: &[String], job_directory: &Path, nodes: &[JobNode]) -> anyhow::Result<Supervised> {
     let usable: Vec<JobNode> = nodes.iter().filter(|node| node.slots > 0).cloned().collect();
-    std::fs::write(&hosts, launcher.hosts(&usable))
-        .with_context(|| format!("cannot write {}", hosts.display()))?;
+    for (name, text) in [(HOSTS, mpi::hosts(&usable)), (HYDRA_HOSTS, mpi::hydra_hosts(&usable))] {
+        let file = job_directory.join(name);
+        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
-    let environment = environment(launcher, job_directory);
+    let environment = environment(job_directory);
     let working_directory = std::env::current_dir().context("the working directory is gone")?;
     Supervised::start(Launch {
         isthmus: &isthmus,
@@ -72,7 +69,7 @@ pub fn program_check(wanted: &[Wanted]) -> ProgramCheck {
     }
 }
 
-fn environment(launcher: Launcher, job_directory: &Path) -> Vec<(OsString, OsString)> {
+fn environment(job_directory: &Path) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let mut set = |name: &str, value: OsString| {
         environment.retain(|(old, _)| old != name);
@@ -84,7 +81,7 @@ fn environment(launcher: Launcher, job_directory: &Path) -> Vec<(OsString, OsStr
         preload.push(others);
     }
     set("LD_PRELOAD", preload);
-    for variable in launcher.environment(job_directory) {
+    for variable in mpi::environment(job_directory) {
         if !(variable.yields && std::env::var_os(variable.name).is_some()) {
             set(variable.name, variable.value.into());
         }

@@ -22,7 +22,6 @@ use tonic::Streaming;
 
 use crate::local;
 use account::{Account, Outcome};
-use mpi::Launcher;
 use progress::Progress;
 use signals::Signals;
 
@@ -97,7 +96,7 @@ pub fn main(args: RunArgs) -> ExitCode {
 }
 
 async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
-    let launcher = command::launcher(&args.command)?;
+    let is_launcher = command::is_launcher(&args.command)?;
     let socket = args.socket.clone().unwrap_or_else(local::socket);
     let mut agent = local::connect(&socket).await?;
     let asking = agent.grid(proto::GridRequest {});
@@ -109,10 +108,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let nodes = nodes::choose(&grid, &args.nodes)?;
     let job = mac::new_job();
     let arguments = args.command.get(1..).unwrap_or_default();
-    let wanted = match launcher {
-        Launcher::OpenMpi4 | Launcher::Hydra if !args.no_check => programs::wanted(arguments),
-        Launcher::OpenMpi4 | Launcher::Hydra | Launcher::None => Vec::new(),
-    };
+    let wanted = if is_launcher && !args.no_check { programs::wanted(arguments) } else { Vec::new() };
     let progress = Progress::new(args.quiet);
     progress.preparing(&nodes);
     let request = proto::StartRequest {
@@ -143,7 +139,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     progress.ready(&nodes);
 
     let started = Instant::now();
-    let supervised = command::start(&args.command, launcher, Path::new(&ready.job_directory), &nodes)?;
+    let supervised = command::start(&args.command, Path::new(&ready.job_directory), &nodes)?;
     let mut watch =
         Watch { supervised, signals, progress, wire_up: WireUp::new(started), failures: Vec::new() };
     // The job lasts as long as this call: it must outlive the account.

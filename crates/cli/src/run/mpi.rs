@@ -3,29 +3,18 @@
 
 use std::path::Path;
 
-use isthmus_agent::job_directory::{HOSTS, LAUNCHER};
+use isthmus_agent::job_directory::{HOSTS, HYDRA_HOSTS, LAUNCHER};
 use isthmus_wire::proto::JobNode;
-
-/// A launcher that isthmus knows how to instruct.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Launcher {
-    /// Open MPI 4: ORTE.
-    OpenMpi4,
-    /// MPICH and what derives from it: Hydra.
-    Hydra,
-    /// Anything else: it runs on this node and connects wherever it likes.
-    None,
-}
 
 /// Why a launcher can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LauncherError {
     /// One that is known and doesn't work yet.
-    #[error("{0} is not supported yet: use Open MPI 4.1 or MPICH 5")]
+    #[error("{0} is not supported yet: use the mpirun or mpiexec of Open MPI 4.1 or 5, or of MPICH 4 or 5")]
     Unsupported(String),
     /// Looks like a launcher and says something unheard of.
     #[error(
-        "cannot tell which MPI {program} belongs to: `{program} --version` says {said:?}; Open MPI 4.1 and MPICH 5 are supported"
+        "cannot tell which MPI {program} belongs to: `{program} --version` says {said:?}; Open MPI 4.1 and 5, and MPICH 4 and 5 are supported"
     )]
     Unknown {
         /// The command.
@@ -43,19 +32,19 @@ pub fn looks_like_launcher(program: &str) -> bool {
     matches!(stem, "mpirun" | "mpiexec" | "orterun" | "prterun" | "srun")
 }
 
-/// Which launcher it is, by what it says to `--version`.
+/// Whether a launcher can be used, by what it says to `--version`.
 ///
 /// # Errors
 /// If it is none that works.
-pub fn identify(program: &str, version: &str) -> Result<Launcher, LauncherError> {
+pub fn identify(program: &str, version: &str) -> Result<(), LauncherError> {
     let first = version.lines().next().unwrap_or_default().trim();
     if version.contains("HYDRA") {
-        return Ok(Launcher::Hydra);
+        return Ok(());
     }
     if let Some((_, number)) = version.split_once("(Open MPI) ").or_else(|| version.split_once("(OpenRTE) "))
     {
         return match number.split('.').next() {
-            Some("4") => Ok(Launcher::OpenMpi4),
+            Some("4" | "5") => Ok(()),
             _ => Err(LauncherError::Unsupported(format!(
                 "Open MPI {}",
                 number.lines().next().unwrap_or_default().trim()
@@ -68,46 +57,50 @@ pub fn identify(program: &str, version: &str) -> Result<Launcher, LauncherError>
     Err(LauncherError::Unknown { program: program.to_owned(), said: first.to_owned() })
 }
 
-impl Launcher {
-    /// Variables for the launcher. Those the user has set stay as they are,
-    /// but for the ones without which ranks couldn't start at all.
-    pub fn environment(self, job_directory: &Path) -> Vec<Variable> {
-        let file = |name: &str| job_directory.join(name).to_string_lossy().into_owned();
-        match self {
-            Self::OpenMpi4 => vec![
-                Variable::fixed("OMPI_MCA_plm", "rsh"),
-                Variable::fixed("OMPI_MCA_plm_rsh_agent", file(LAUNCHER)),
-                Variable::fixed("OMPI_MCA_orte_default_hostfile", file(HOSTS)),
-                // n1.alpha and n1.beta are two nodes.
-                Variable::fixed("OMPI_MCA_orte_keep_fqdn_hostnames", "1"),
-                // Sockets between nodes, shared memory within one.
-                Variable::default("OMPI_MCA_pml", "ob1"),
-                Variable::default("OMPI_MCA_btl", "self,vader,tcp"),
-                // osc/rdma, chosen by itself over btl tcp, can't make windows.
-                Variable::default("OMPI_MCA_osc", "pt2pt,sm"),
-            ],
-            Self::Hydra => vec![
-                Variable::fixed("HYDRA_LAUNCHER", "ssh"),
-                Variable::fixed("HYDRA_LAUNCHER_EXEC", file(LAUNCHER)),
-                Variable::fixed("HYDRA_HOST_FILE", file(HOSTS)),
-                // Sockets between nodes; UCX has no port names over tcp.
-                Variable::default("MPIR_CVAR_CH4_NETMOD", "ofi"),
-                Variable::default("FI_PROVIDER", "tcp"),
-            ],
-            Self::None => Vec::new(),
-        }
-    }
+/// Variables for every launcher at once: which one a script calls, and of which
+/// MPI, isthmus doesn't know. Those the user has set stay as they are, but for
+/// the ones without which ranks couldn't start at all.
+pub fn environment(job_directory: &Path) -> Vec<Variable> {
+    let file = |name: &str| job_directory.join(name).to_string_lossy().into_owned();
+    vec![
+        // Open MPI 4: ORTE.
+        Variable::fixed("OMPI_MCA_plm", "rsh"),
+        Variable::fixed("OMPI_MCA_plm_rsh_agent", file(LAUNCHER)),
+        Variable::fixed("OMPI_MCA_orte_default_hostfile", file(HOSTS)),
+        // n1.alpha and n1.beta are two nodes.
+        Variable::fixed("OMPI_MCA_orte_keep_fqdn_hostnames", "1"),
+        // Open MPI 5: PRRTE and PMIx, each with a mind of its own about names.
+        Variable::fixed("PRTE_MCA_plm", "ssh"),
+        Variable::fixed("PRTE_MCA_plm_ssh_agent", file(LAUNCHER)),
+        Variable::fixed("PRTE_MCA_prte_default_hostfile", file(HOSTS)),
+        Variable::fixed("PRTE_MCA_prte_keep_fqdn_hostnames", "1"),
+        Variable::fixed("PMIX_MCA_pmix_keep_fqdn_hostnames", "1"),
+        // Both: sockets between nodes, shared memory within one ("vader" is
+        // an old name of "sm" that both know).
+        Variable::default("OMPI_MCA_pml", "ob1"),
+        Variable::default("OMPI_MCA_btl", "self,vader,tcp"),
+        // Open MPI 4's osc/rdma, which it prefers, can't make windows over btl
+        // tcp; it is the only one that Open MPI 5 has for that.
+        Variable::default("OMPI_MCA_osc", "^ucx"),
+        Variable::default("OMPI_MCA_osc_rdma_priority", "1"),
+        // MPICH: Hydra.
+        Variable::fixed("HYDRA_LAUNCHER", "ssh"),
+        Variable::fixed("HYDRA_LAUNCHER_EXEC", file(LAUNCHER)),
+        Variable::fixed("HYDRA_HOST_FILE", file(HYDRA_HOSTS)),
+        // Sockets between nodes; UCX has no port names over tcp.
+        Variable::default("MPIR_CVAR_CH4_NETMOD", "ofi"),
+        Variable::default("FI_PROVIDER", "tcp"),
+    ]
+}
 
-    /// The list of nodes as this launcher reads it.
-    pub fn hosts(self, nodes: &[JobNode]) -> String {
-        nodes
-            .iter()
-            .map(|node| match self {
-                Self::OpenMpi4 | Self::None => format!("{} slots={}\n", node.name, node.slots),
-                Self::Hydra => format!("{}:{}\n", node.name, node.slots),
-            })
-            .collect()
-    }
+/// The list of nodes as Open MPI reads it.
+pub fn hosts(nodes: &[JobNode]) -> String {
+    nodes.iter().map(|node| format!("{} slots={}\n", node.name, node.slots)).collect()
+}
+
+/// The list of nodes as Hydra reads it.
+pub fn hydra_hosts(nodes: &[JobNode]) -> String {
+    nodes.iter().map(|node| format!("{}:{}\n", node.name, node.slots)).collect()
 }
 
 /// One environment variable.
@@ -173,17 +166,19 @@ mod tests {
         }
     }
 
+    fn unsupported(what: &str) -> String {
+        LauncherError::Unsupported(what.to_owned()).to_string()
+    }
+
     #[test]
     fn launchers_are_told_apart_by_version() {
         for (said, want) in [
-            ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", Ok(Launcher::OpenMpi4)),
-            ("mpiexec (OpenRTE) 4.1.4\n", Ok(Launcher::OpenMpi4)),
-            ("HYDRA build details:\n    Version:    5.0.2\n", Ok(Launcher::Hydra)),
-            (
-                "mpirun (Open MPI) 5.0.8\n",
-                Err("Open MPI 5.0.8 is not supported yet: use Open MPI 4.1 or MPICH 5".to_owned()),
-            ),
-            ("slurm 23.02", Err("srun is not supported yet: use Open MPI 4.1 or MPICH 5".to_owned())),
+            ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", Ok(())),
+            ("mpiexec (OpenRTE) 4.1.4\n", Ok(())),
+            ("HYDRA build details:\n    Version:    5.0.2\n", Ok(())),
+            ("mpirun (Open MPI) 5.0.8\n", Ok(())),
+            ("mpirun (Open MPI) 3.1.3\n", Err(unsupported("Open MPI 3.1.3"))),
+            ("slurm 23.02", Err(unsupported("srun"))),
         ] {
             assert_eq!(identify("mpirun", said).map_err(|error| error.to_string()), want, "{said}");
         }
@@ -207,7 +202,7 @@ mod tests {
     #[test]
     fn host_files() {
         let nodes = [JobNode { name: "n1.alpha".to_owned(), virtual_address: 0, slots: 2 }];
-        assert_eq!(Launcher::OpenMpi4.hosts(&nodes), "n1.alpha slots=2\n");
-        assert_eq!(Launcher::Hydra.hosts(&nodes), "n1.alpha:2\n");
+        assert_eq!(hosts(&nodes), "n1.alpha slots=2\n");
+        assert_eq!(hydra_hosts(&nodes), "n1.alpha:2\n");
     }
 }
