@@ -247,6 +247,7 @@ fn rules(kind: SiteKind) -> Option<String> {
         SiteKind::Nat => Some(format!("table ip lab {{{filter}{masquerade}\n}}\n")),
         SiteKind::Firewall => Some(format!("table ip lab {{{filter}\n}}\n")),
         SiteKind::Open => None,
+        SiteKind::StatelessFirewall | SiteKind::SymmetricNat | SiteKind::CarrierNat => todo!(),
     }
 }
 
