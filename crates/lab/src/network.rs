@@ -104,6 +104,16 @@ pub fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), Netw
     for (machine, namespace) in topology.machines.iter().zip(namespaces) {
         let input = machine.ip_commands.join("\n") + "\n";
         running.push(Running::start(&machine.name, Some(namespace.as_fd()), "ip", &["-batch", "-"], input)?);
+        if !machine.tc_commands.is_empty() {
+            let input = machine.tc_commands.join("\n") + "\n";
+            running.push(Running::start(
+                &machine.name,
+                Some(namespace.as_fd()),
+                "tc",
+                &["-batch", "-"],
+                input,
+            )?);
+        }
         if let Some(rules) = &machine.rules {
             let input = rules.clone();
             running.push(Running::start(&machine.name, Some(namespace.as_fd()), "nft", &["-f", "-"], input)?);

@@ -1,7 +1,6 @@
 //! What is wrong with a grid file, and where: every message comes with the
 //! line it is about.
 
-use std::fmt::Display;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -64,12 +63,6 @@ impl Fault {
         };
         GridError::Invalid { origin: origin.to_owned(), line, message, excerpt }
     }
-}
-
-/// The error for a value that can't be written as TOML.
-pub(super) fn unwritable(origin: &str, error: impl Display) -> GridError {
-    let message = error.to_string();
-    GridError::Invalid { origin: origin.to_owned(), line: 1, message, excerpt: String::new() }
 }
 
 /// A table over several lines is marked where it begins.

@@ -183,6 +183,7 @@ fn faults_of_kinds_and_rails_are_named_with_their_line() {
             "go to node \"front\" already",
         ),
         ("to = \"n2\"", "to = \"n1\"", 24, "go to node \"n1\" already"),
+        ("443, ", "443, 7711, ", 11, "have ports in common"),
         ("443, ", "", 11, "can't reach the broker's port 443"),
         ("\"1 Gbit/s\"", "\"1 bit/s\"", 12, "below the smallest"),
         ("10.10.0.0/24", "192.168.1.0/25", 14, "another network of this site"),

@@ -13,6 +13,7 @@ use crate::grid::error::{Fault, fault};
 use crate::grid::file::{NodeTable, RailTable, SiteTable};
 use crate::grid::links::{LEAST_RATE, link};
 use crate::grid::model::{Forward, Node, Rail, Site, SiteKind, Unsolicited, Uplink};
+use crate::grid::ports::PortRange;
 use crate::grid::quantity::BitRate;
 
 /// Longest name of a rail in bytes: the router's interface to its link is
@@ -39,7 +40,7 @@ pub(super) fn check_site(table: &SiteTable, subnet: Ipv4Net, wan: &mut WanAddres
         lan_rate: rate(table.lan_rate.as_ref())?,
         unsolicited,
         forward: forward(table, &nodes)?,
-        egress: table.egress.as_ref().map(|egress| egress.get_ref().clone()),
+        egress: table.egress.as_ref().map(egress).transpose()?,
         rails: check_rails(table, &name, subnet, &nodes, wan)?,
         nodes,
         name,
@@ -100,6 +101,16 @@ fn forward(table: &SiteTable, nodes: &[Node]) -> Result<Vec<Forward>, Fault> {
         forward.push(Forward { ports: *ports.get_ref(), to: node.name.clone() });
     }
     Ok(forward)
+}
+
+fn egress(given: &Spanned<Vec<PortRange>>) -> Result<Vec<PortRange>, Fault> {
+    let ports = given.get_ref();
+    for (number, range) in ports.iter().enumerate() {
+        if let Some(other) = ports[..number].iter().find(|other| other.overlaps(*range)) {
+            return fault(given, format!("{range} and {other} have ports in common"));
+        }
+    }
+    Ok(ports.clone())
 }
 
 fn no_such_node(name: &str, table: &SiteTable) -> String {
