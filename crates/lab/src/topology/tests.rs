@@ -135,7 +135,9 @@ fn a_rail_with_a_link_has_routes_of_its_own() {
 
 #[test]
 fn a_carrier_stands_between_the_router_and_the_wide_area() {
-    let topology = built("[[site]]\nname = 'alpha'\nkind = 'carrier-nat'\nlink = { delay = '1 ms' }\nnodes = [{ name = 'n1' }]");
+    let topology = built(
+        "[[site]]\nname = 'alpha'\nkind = 'carrier-nat'\nlink = { delay = '1 ms' }\nnodes = [{ name = 'n1' }]",
+    );
     let names: Vec<_> = topology.machines.iter().map(|machine| machine.name.as_str()).collect();
     assert_eq!(names, ["wan", "router.alpha", "carrier.alpha", "n1.alpha"]);
     let [link] = topology.links.as_slice() else { panic!("one link") };
