@@ -6,7 +6,8 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::time::Instant;
 
 use common::{is_root, lab};
 use isthmus_lab::probe::Answer::{Accepted, Dropped, Reset};
@@ -120,3 +121,267 @@ probe!(a_carriers_nat_over_udp: "carrier-nat" "" over udp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
 probe!(a_carriers_nat_that_resets: "carrier-nat" "unsolicited = 'reset'" over tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Reset);
+/// What comes back to one segment from a public host to a node's closed port.
+fn answer_of_a_closed_port(lab: &Lab, segment: Segment) -> Answer {
+    let to = SocketAddrV4::new(machine(lab, "n1.alpha").address(), 9);
+    probe::answer(machine(lab, "hub"), 40_000, to, segment, PATIENCE).unwrap()
+}
+
+/// How many connections a machine's kernel tracks, of the one made here from
+/// inside and kept open while it is asked.
+fn tracked(lab: &Lab, router: &str) -> u32 {
+    let (listener, port) = common::listen(machine(lab, "hub"));
+    let hub = machine(lab, "hub").address();
+    let _near = common::connect(machine(lab, "n1.alpha"), hub, port, common::SOON).unwrap();
+    let _far = listener.accept().unwrap();
+    let count = "/proc/sys/net/netfilter/nf_conntrack_count";
+    let count = machine(lab, router).in_network(|| std::fs::read_to_string(count)).unwrap();
+    count.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_stateless_firewall_lets_in_a_bare_ack_and_tracks_nothing() {
+    if !is_root() {
+        return;
+    }
+    // The node's reset comes back: the segment got in.
+    let stateless = site("stateless-firewall", "");
+    assert_eq!(answer_of_a_closed_port(&stateless, Segment::Ack), Reset);
+    assert_eq!(answer_of_a_closed_port(&stateless, Segment::Syn), Dropped);
+    assert_eq!(tracked(&stateless, "router.alpha"), 0);
+    stateless.down().unwrap();
+}
+
+#[test]
+fn a_stateful_firewall_drops_a_bare_ack_and_tracks_connections() {
+    if !is_root() {
+        return;
+    }
+    let stateful = site("firewall", "");
+    assert_eq!(answer_of_a_closed_port(&stateful, Segment::Ack), Dropped);
+    assert!(tracked(&stateful, "router.alpha") > 0);
+    stateful.down().unwrap();
+}
+
+#[test]
+fn a_carriers_nat_translates_twice() {
+    if !is_root() {
+        return;
+    }
+    let lab = site("carrier-nat", "");
+    let (listener, port) = common::listen(machine(&lab, "hub"));
+    let hub = machine(&lab, "hub").address();
+    let near = common::connect(machine(&lab, "n1.alpha"), hub, port, common::SOON).unwrap();
+    let (_far, seen) = listener.accept().unwrap();
+    assert_eq!(seen.ip(), OUTSIDE, "outside, it is the carrier's address");
+    // What the carrier's side sees of the site's router: listen there.
+    let (between, port) = common::listen(machine(&lab, "carrier.alpha"));
+    let carrier = machine(&lab, "carrier.alpha").address();
+    let _near = common::connect(machine(&lab, "n1.alpha"), carrier, port, common::SOON).unwrap();
+    let (_far, seen) = between.accept().unwrap();
+    let shared: ipnet::Ipv4Net = "100.64.0.0/10".parse().unwrap();
+    let std::net::IpAddr::V4(seen) = seen.ip() else { panic!("{seen}") };
+    assert!(shared.contains(&seen) && seen != carrier, "between the NATs it is one of RFC 6598's: {seen}");
+    assert!(tracked(&lab, "router.alpha") > 0 && tracked(&lab, "carrier.alpha") > 0);
+    drop(near);
+    lab.down().unwrap();
+}
+
+/// Whether a TCP connection gets through, and to whom: the machines that
+/// listen at the port.
+fn reaches(lab: &Lab, from: &str, to: Ipv4Addr, port: u16, listening: &[&str]) -> Option<String> {
+    let listeners: Vec<_> =
+        listening.iter().map(|name| (name, probe::listen(machine(lab, name), port).unwrap())).collect();
+    let _near = probe::connect(machine(lab, from), 0, SocketAddrV4::new(to, port), PATIENCE).ok()?;
+    let mut reached = None;
+    common::eventually("somebody accepts", || {
+        let accepts = |listener: &TcpListener| {
+            listener.set_nonblocking(true).unwrap();
+            listener.accept().is_ok()
+        };
+        reached =
+            listeners.iter().find(|(_, listener)| accepts(listener)).map(|(name, _)| (**name).to_owned());
+        reached.is_some()
+    });
+    reached
+}
+
+/// Runs the checks of a table all at once: most of them wait for what never
+/// comes.
+fn all<T: Sync>(table: &[T], check: impl Fn(&T) + Sync) {
+    std::thread::scope(|scope| {
+        for row in table {
+            let check = &check;
+            scope.spawn(move || check(row));
+        }
+    });
+}
+
+/// Whether a datagram gets through to a machine.
+fn hears(lab: &Lab, from: &str, to: Ipv4Addr, port: u16, listening: &str) -> bool {
+    let socket = |name: &str, port: u16| {
+        machine(lab, name).in_network(|| std::net::UdpSocket::bind(("0.0.0.0", port))).unwrap().unwrap()
+    };
+    let listener = socket(listening, port);
+    socket(from, 0).send_to(b"!", (to, port)).unwrap();
+    listener.set_read_timeout(Some(PATIENCE)).unwrap();
+    listener.recv(&mut [0]).is_ok()
+}
+
+#[test]
+fn a_nat_forwards_exactly_the_ports_it_is_told_to() {
+    if !is_root() {
+        return;
+    }
+    for kind in ["nat", "symmetric-nat"] {
+        let lab = site(kind, "forward = [{ ports = '7000-7099', to = 'n2' }, { ports = 7200, to = 'n1' }]");
+        let nodes = ["n1.alpha", "n2.alpha"];
+        let table = [
+            (7000, Some("n2.alpha")),
+            (7099, Some("n2.alpha")),
+            (7200, Some("n1.alpha")),
+            (6999, None),
+            (7100, None),
+        ];
+        all(&table, |(port, reached)| {
+            let to = reaches(&lab, "hub", OUTSIDE, *port, &nodes);
+            assert_eq!(to.as_deref(), *reached, "{kind}: port {port}");
+        });
+        assert!(hears(&lab, "hub", OUTSIDE, 7099, "n2.alpha"));
+        assert!(!hears(&lab, "hub", OUTSIDE, 7100, "n2.alpha"));
+        lab.down().unwrap();
+    }
+}
+
+#[test]
+fn a_firewall_lets_in_exactly_the_ports_it_is_told_to() {
+    if !is_root() {
+        return;
+    }
+    for kind in ["firewall", "stateless-firewall"] {
+        let lab = site(kind, "forward = [{ ports = '7000-7099', to = 'n2' }]");
+        let table = [
+            ("n2.alpha", 7000, true),
+            ("n2.alpha", 7099, true),
+            ("n2.alpha", 6999, false),
+            ("n2.alpha", 7100, false),
+            ("n1.alpha", 7050, false),
+        ];
+        all(&table, |(name, port, let_in)| {
+            let to = machine(&lab, name).address();
+            let reached = reaches(&lab, "hub", to, *port, &[name]).is_some();
+            assert_eq!(reached, *let_in, "{kind}: {name} port {port}");
+        });
+        let to = machine(&lab, "n2.alpha").address();
+        assert!(hears(&lab, "hub", to, 7099, "n2.alpha"), "{kind}");
+        assert_eq!(hears(&lab, "hub", to, 7100, "n2.alpha"), kind == "stateless-firewall");
+        lab.down().unwrap();
+    }
+}
+
+/// One test per kind: nothing new leaves but TCP to the ports given.
+macro_rules! strict_egress {
+    ($name:ident: $kind:literal) => {
+        #[test]
+        fn $name() {
+            if !is_root() {
+                return;
+            }
+            let lab = site($kind, "egress = [443, '7700-7710']");
+            let hub = machine(&lab, "hub").address();
+            let table = [(443, true), (7700, true), (7710, true), (442, false), (7711, false)];
+            all(&table, |(port, let_out)| {
+                let reached = reaches(&lab, "n1.alpha", hub, *port, &["hub"]).is_some();
+                assert_eq!(reached, *let_out, "port {port}");
+            });
+            assert!(!hears(&lab, "n1.alpha", hub, 443, "hub"), "no UDP");
+            let inside = machine(&lab, "n2.alpha").address();
+            assert!(reaches(&lab, "n1.alpha", inside, 442, &["n2.alpha"]).is_some(), "inside, all is free");
+            lab.down().unwrap();
+        }
+    };
+}
+
+strict_egress!(an_open_site_with_strict_egress: "open");
+strict_egress!(a_firewall_with_strict_egress: "firewall");
+strict_egress!(a_stateless_firewall_with_strict_egress: "stateless-firewall");
+strict_egress!(a_nat_with_strict_egress: "nat");
+strict_egress!(a_symmetric_nat_with_strict_egress: "symmetric-nat");
+strict_egress!(a_carriers_nat_with_strict_egress: "carrier-nat");
+
+#[test]
+fn strict_egress_lets_answers_out() {
+    if !is_root() {
+        return;
+    }
+    let open = site("open", "egress = [443]");
+    let to = machine(&open, "n1.alpha").address();
+    assert!(reaches(&open, "hub", to, 5000, &["n1.alpha"]).is_some());
+    open.down().unwrap();
+    let nat = site("nat", "egress = []\nforward = [{ ports = 7000, to = 'n1' }]");
+    assert!(reaches(&nat, "hub", OUTSIDE, 7000, &["n1.alpha"]).is_some());
+    nat.down().unwrap();
+}
+
+/// A lab of one site whose node `n2` has no way out.
+fn with_a_shut_in_node(kind: &str) -> Lab {
+    lab(&format!(
+        r#"
+        [[host]]
+        name = "hub"
+        [[site]]
+        name = "alpha"
+        kind = "{kind}"
+        nodes = [{{ name = "n1" }}, {{ name = "n2", way_out = false }}]
+    "#
+    ))
+}
+
+#[test]
+fn a_node_without_a_way_out_reaches_nothing_and_is_not_reached() {
+    if !is_root() {
+        return;
+    }
+    for kind in ["open", "firewall", "stateless-firewall", "nat"] {
+        let lab = with_a_shut_in_node(kind);
+        let [hub, n1, n2] = ["hub", "n1.alpha", "n2.alpha"].map(|name| machine(&lab, name).address());
+        assert!(reaches(&lab, "n1.alpha", hub, 80, &["hub"]).is_some(), "{kind}: its neighbour gets out");
+        let started = Instant::now();
+        assert_eq!(reaches(&lab, "n2.alpha", hub, 80, &["hub"]), None, "{kind}: no route");
+        assert!(started.elapsed() < PATIENCE, "{kind}: a node without a route says so at once");
+        assert!(reaches(&lab, "n2.alpha", n1, 80, &["n1.alpha"]).is_some(), "{kind}: inside");
+        // A node that adds the route itself gets no further.
+        let router = match kind {
+            "nat" => "192.168.1.1",
+            _ => "203.0.113.1",
+        };
+        common::shell(machine(&lab, "n2.alpha"), &format!("ip route add default via {router}"));
+        let table = [("n2.alpha", hub, "hub"), ("hub", n2, "n2.alpha")];
+        all(&table, |(from, to, name)| {
+            assert_eq!(reaches(&lab, from, *to, 80, &[name]), None, "{kind}: the router refuses {from}");
+        });
+        lab.down().unwrap();
+    }
+}
+
+#[test]
+fn no_nat_hairpins() {
+    if !is_root() {
+        return;
+    }
+    for kind in ["nat", "symmetric-nat", "carrier-nat"] {
+        let lab = site(kind, "");
+        let prober = prober(&lab);
+        // A listening endpoint that appears outside, asked by its neighbour.
+        let inside = probe::listen(prober.inside, 0).unwrap();
+        let (hub, port) = common::listen(machine(&lab, "hub"));
+        let to = SocketAddrV4::new(machine(&lab, "hub").address(), port);
+        let _near =
+            probe::connect(prober.inside, inside.local_addr().unwrap().port(), to, common::SOON).unwrap();
+        let (_far, seen) = hub.accept().unwrap();
+        let seen = SocketAddrV4::new(OUTSIDE, seen.port());
+        let error = probe::connect(machine(&lab, "n2.alpha"), 0, seen, PATIENCE).unwrap_err();
+        eprintln!("{kind}: {error}");
+        lab.down().unwrap();
+    }
+}
