@@ -13,6 +13,7 @@
 //! ```
 //! `docs/lab.md` describes every key.
 
+mod build;
 mod check;
 mod error;
 mod file;
@@ -25,6 +26,7 @@ use std::path::Path;
 
 use isthmus_wire::Label;
 
+pub use build::{GridBuilder, HostBuilder, LinkBuilder, NodeBuilder, RailBuilder, SiteBuilder};
 pub use error::GridError;
 pub use model::{
     Forward, Grid, Host, Link, LinkShape, Loss, Node, Rail, Role, Site, SiteKind, Unsolicited, Uplink, Wan,
