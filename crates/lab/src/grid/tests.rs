@@ -230,3 +230,12 @@ fn what_is_no_grid_file_is_pointed_at() {
         refused(GOOD, from, to, line, says);
     }
 }
+
+#[test]
+fn the_documented_grid_file_is_one() {
+    let manual = include_str!("../../../../docs/lab.md");
+    let text = manual.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let grid = Grid::parse(text, "docs/lab.md", "manual").unwrap_or_else(|error| panic!("{error}"));
+    let alpha = &grid.sites[0];
+    assert_eq!(alpha.address_on(&alpha.rails[0], &alpha.nodes[1]), Ipv4Addr::new(10, 10, 0, 7));
+}
