@@ -14,6 +14,7 @@
 //! | [`services`] | starts isthmus's own services, if the grid file gives machines roles |
 //! | [`emulator`] | carries packets over links with delay and rate |
 //! | [`lab`] | labs from Rust |
+//! | [`probe`] | finds out what a site's router does, from inside and outside |
 //! | [`command`] | labs from the command line |
 //!
 //! One process per lab, the keeper, is the parent of all others, which the
@@ -24,6 +25,7 @@ pub mod command;
 pub mod emulator;
 pub mod grid;
 pub mod lab;
+pub mod probe;
 pub mod process;
 pub mod services;
 pub mod state;
