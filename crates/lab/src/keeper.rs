@@ -3,6 +3,7 @@
 //! ends, the kernel ends the rest.
 
 mod build;
+mod sweeper;
 
 use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
@@ -10,7 +11,10 @@ use std::io::{self, BufRead, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
+use nix::errno::Errno;
+use nix::fcntl::Flock;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -18,7 +22,7 @@ use nix::unistd::dup2_stderr;
 use serde::{Deserialize, Serialize};
 
 use crate::grid::Grid;
-use crate::process::ProcessId;
+use crate::process::{ProcessId, close_all_but};
 use crate::services;
 use crate::state::{LabDirectory, Record};
 
@@ -56,11 +60,15 @@ pub fn run() -> anyhow::Result<()> {
 }
 
 fn keep() -> anyhow::Result<()> {
+    // What else the one who started the lab has open isn't for the lab, which
+    // may live longer.
+    close_all_but(&[]);
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
     let start: Start = serde_json::from_str(&line)?;
     let directory = LabDirectory::of(&start.grid.name);
     let lock = directory.claim()?;
+    let _alive = sweeper::start(&directory)?;
     log_to(&directory)?;
     let signals = block_signals()?;
 
@@ -76,10 +84,10 @@ fn keep() -> anyhow::Result<()> {
         );
     let result = result.and_then(|record| {
         close_standard_output()?;
-        wait(&signals, start.tethered, record)
+        wait(&signals, start.tethered, &directory, &lock, record)
     });
     end(&children);
-    let removed = directory.remove();
+    let removed = if directory.is_locked_by(&lock) { directory.remove() } else { Ok(()) };
     match result {
         Ok(()) => Ok(removed?),
         Err(error) => Err(error),
@@ -125,10 +133,20 @@ fn block_signals() -> nix::Result<SignalFd> {
 }
 
 /// Waits until the lab is to end.
-fn wait(signals: &SignalFd, tethered: bool, record: Record) -> anyhow::Result<()> {
+fn wait(
+    signals: &SignalFd,
+    tethered: bool,
+    directory: &LabDirectory,
+    lock: &Flock<File>,
+    record: Record,
+) -> anyhow::Result<()> {
     let stdin = io::stdin();
+    let complain = |error: &Errno| eprintln!("cannot watch the lab's directory: {error}");
+    let watch = watch(directory).inspect_err(complain).ok();
     loop {
         let mut polled = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        polled.extend(watch.as_ref().map(|watch| PollFd::new(watch.as_fd(), PollFlags::POLLIN)));
+        // The last one, if at all.
         if tethered {
             polled.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
         }
@@ -136,7 +154,14 @@ fn wait(signals: &SignalFd, tethered: bool, record: Record) -> anyhow::Result<()
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        if polled.get(1).is_some_and(|stdin| stdin.any().unwrap_or(true)) && at_end(stdin.as_fd()) {
+        let stdin_spoke = tethered && polled.last().is_some_and(|stdin| stdin.any().unwrap_or(true));
+        if stdin_spoke && at_end(stdin.as_fd()) {
+            return Ok(());
+        }
+        if watch.as_ref().is_some_and(|watch| !matches!(watch.read_events(), Err(Errno::EAGAIN)))
+            && !directory.is_locked_by(lock)
+        {
+            eprintln!("the lab's directory {} was removed", directory.path().display());
             return Ok(());
         }
         while let Some(signal) = signals.read_signal()? {
@@ -146,6 +171,16 @@ fn wait(signals: &SignalFd, tethered: bool, record: Record) -> anyhow::Result<()
             report_the_dead(&record);
         }
     }
+}
+
+/// Tells when the lab's lock file may have been removed. Where an ordinary
+/// user's runtime directory goes when its user logs out, a lab that nobody
+/// could find any more would stay.
+fn watch(directory: &LabDirectory) -> nix::Result<Inotify> {
+    let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    let events = AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF;
+    watch.add_watch(&directory.lock_file(), events)?;
+    Ok(watch)
 }
 
 /// Whether the one at the other end of the pipe is gone.

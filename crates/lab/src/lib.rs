@@ -14,12 +14,14 @@
 //! | [`services`] | starts isthmus's own services, if the grid file gives machines roles |
 //! | [`emulator`] | carries packets over links with delay and rate |
 //! | [`lab`] | labs from Rust |
+//! | [`check`] | says whether this user can run labs |
 //! | [`command`] | labs from the command line |
 //!
 //! One process per lab, the keeper, is the parent of all others, which the
 //! kernel kills when it ends. Nothing has a name in the file system but the
 //! lab's state directory: no lab outlives its keeper.
 
+pub mod check;
 pub mod command;
 pub mod emulator;
 pub mod grid;
@@ -31,10 +33,12 @@ pub mod topology;
 
 mod child;
 mod enter;
+mod entrance;
 mod keeper;
 mod machine;
 mod mounts;
 mod network;
+mod rootless;
 
 pub use grid::{Grid, GridError};
 pub use lab::{Lab, LabError, Machine, Options};
