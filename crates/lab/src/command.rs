@@ -6,18 +6,19 @@ mod logs;
 mod output;
 mod status;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use isthmus_wire::Label;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::enter::{self, Job};
 use crate::grid::Grid;
 use crate::keeper;
 use crate::lab::{self, Options, find_machine};
 use crate::mounts::MACHINE_DIRECTORY;
-use crate::state::LabDirectory;
+use crate::state::{ENDING, LabDirectory};
 
 /// Emulate a grid on this machine: sites behind NATs and firewalls, joined by
 /// links with delay and rate.
@@ -147,7 +148,7 @@ fn up(file: &Path, name: Option<&Label>, services: bool, foreground: bool) -> an
         None => Grid::load(file)?,
     };
     let options = Options { services, ..Options::default() };
-    let (keeper, tether) = lab::start(&grid, &options, foreground)?;
+    let (keeper, mut tether) = lab::start(&grid, &options)?;
     let machines = grid.machines().count();
     let sites = grid.sites.len();
     output::print(format!("lab {} is up: {machines} machines, {sites} sites\n", grid.name))?;
@@ -158,6 +159,9 @@ fn up(file: &Path, name: Option<&Label>, services: bool, foreground: bool) -> an
         output::print("it stays up until you press ctrl-C\n")?;
         return foreground::stay(&grid.name, keeper, tether);
     }
+    // Until here, an interruption of this process ends the lab.
+    SigSet::all().thread_block()?;
+    tether.write_all(b"stay\n")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -184,17 +188,21 @@ fn shell(which: &Which, machine: &str) -> anyhow::Result<ExitCode> {
 }
 
 fn down(which: &Which) -> anyhow::Result<ExitCode> {
-    let directory = match (LabDirectory::find(which.lab.as_deref()), &which.lab) {
+    let (directory, keeper) = match (LabDirectory::find(which.lab.as_deref()), &which.lab) {
         (Ok((directory, record)), _) => {
             // It may have ended just now.
             let _ = record.keeper.signal(Signal::SIGTERM);
-            directory
+            (directory, Some(record.keeper))
         }
         // A killed lab leaves files only.
-        (Err(_), Some(name)) if LabDirectory::of(name).exists() => LabDirectory::of(name),
+        (Err(_), Some(name)) if LabDirectory::of(name).exists() => (LabDirectory::of(name), None),
         (Err(error), _) => return Err(error.into()),
     };
     directory.wait_gone()?;
+    if let Some(keeper) = keeper {
+        // Removing the directory was the last it had to do.
+        keeper.wait_ended(ENDING)?;
+    }
     output::print(format!("lab {} is down\n", directory.lab()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,7 +8,7 @@ mod sweeper;
 use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 use nix::errno::Errno;
@@ -26,16 +26,15 @@ use crate::process::{ProcessId, close_all_but};
 use crate::services;
 use crate::state::{LabDirectory, Record};
 
-/// What the keeper is told, as one line of JSON on its standard input.
+/// What the keeper is told, as one line of JSON on its standard input. The lab
+/// belongs to the process at the other end of it and ends with it, unless
+/// anything more is said once the lab stands: then it stays.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Start {
     /// What to build.
     pub grid: Grid,
     /// Start isthmus's own services where machines have roles.
     pub services: bool,
-    /// End when standard input does: the lab belongs to the process that
-    /// started it.
-    pub tethered: bool,
 }
 
 /// What the keeper tells, each as one line of JSON on its standard output.
@@ -68,11 +67,11 @@ fn keep() -> anyhow::Result<()> {
     let start: Start = serde_json::from_str(&line)?;
     let directory = LabDirectory::of(&start.grid.name);
     let lock = directory.claim()?;
-    let _alive = sweeper::start(&directory)?;
+    let (sweeper, _alive) = sweeper::start(&directory)?;
     log_to(&directory)?;
     let signals = block_signals()?;
 
-    let mut children = Vec::new();
+    let mut children = vec![ProcessId::of(sweeper)?];
     let result = build::build(&start.grid, &directory, lock.as_fd(), &mut children)
         .and_then(|record| Ok(directory.write(&record).map(|()| record)?))
         .and_then(|record| match start.services {
@@ -84,7 +83,7 @@ fn keep() -> anyhow::Result<()> {
         );
     let result = result.and_then(|record| {
         close_standard_output()?;
-        wait(&signals, start.tethered, &directory, &lock, record)
+        wait(&signals, &directory, &lock, record)
     });
     end(&children);
     let removed = if directory.is_locked_by(&lock) { directory.remove() } else { Ok(()) };
@@ -135,14 +134,18 @@ fn block_signals() -> nix::Result<SignalFd> {
 /// Waits until the lab is to end.
 fn wait(
     signals: &SignalFd,
-    tethered: bool,
     directory: &LabDirectory,
     lock: &Flock<File>,
     record: Record,
 ) -> anyhow::Result<()> {
     let stdin = io::stdin();
+    let mut tethered = true;
     let complain = |error: &Errno| eprintln!("cannot watch the lab's directory: {error}");
     let watch = watch(directory).inspect_err(complain).ok();
+    // From here on, the watch tells.
+    if !directory.is_locked_by(lock) {
+        return Ok(());
+    }
     loop {
         let mut polled = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         polled.extend(watch.as_ref().map(|watch| PollFd::new(watch.as_fd(), PollFlags::POLLIN)));
@@ -154,9 +157,13 @@ fn wait(
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let stdin_spoke = tethered && polled.last().is_some_and(|stdin| stdin.any().unwrap_or(true));
-        if stdin_spoke && at_end(stdin.as_fd()) {
-            return Ok(());
+        if tethered && polled.last().is_some_and(|stdin| stdin.any().unwrap_or(true)) {
+            match nix::unistd::read(stdin.as_fd(), &mut [0; 256]) {
+                Ok(1..) => tethered = false,
+                Err(nix::Error::EINTR | nix::Error::EAGAIN) => {}
+                // Whoever the lab belonged to is gone.
+                Ok(0) | Err(_) => return Ok(()),
+            }
         }
         if watch.as_ref().is_some_and(|watch| !matches!(watch.read_events(), Err(Errno::EAGAIN)))
             && !directory.is_locked_by(lock)
@@ -181,12 +188,6 @@ fn watch(directory: &LabDirectory) -> nix::Result<Inotify> {
     let events = AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF;
     watch.add_watch(&directory.lock_file(), events)?;
     Ok(watch)
-}
-
-/// Whether the one at the other end of the pipe is gone.
-fn at_end(stdin: BorrowedFd<'_>) -> bool {
-    let mut ignored = [0; 256];
-    !matches!(nix::unistd::read(stdin, &mut ignored), Ok(1..) | Err(nix::Error::EINTR | nix::Error::EAGAIN))
 }
 
 fn report_the_dead(record: &Record) {

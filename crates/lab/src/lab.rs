@@ -97,7 +97,7 @@ impl Lab {
 
     /// Brings a grid up.
     pub fn up_with(grid: &Grid, options: &Options) -> Result<Self, LabError> {
-        let (keeper, tether) = start(grid, options, true)?;
+        let (keeper, tether) = start(grid, options)?;
         let directory = LabDirectory::of(&grid.name);
         let record = directory.read()?;
         Ok(Self { directory, record, keeper, tether: Some(tether) })
@@ -205,8 +205,9 @@ fn default_program() -> PathBuf {
     }
 }
 
-/// Starts a keeper and waits until its lab stands.
-pub(crate) fn start(grid: &Grid, options: &Options, tethered: bool) -> Result<(Child, ChildStdin), LabError> {
+/// Starts a keeper and waits until its lab stands. The lab ends when what is
+/// returned second is dropped without a word.
+pub(crate) fn start(grid: &Grid, options: &Options) -> Result<(Child, ChildStdin), LabError> {
     let failed = |cause| LabError::Keeper { program: options.program.clone(), cause };
     let mut command = Command::new(&options.program);
     command.args(["lab", "keeper"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -219,7 +220,7 @@ pub(crate) fn start(grid: &Grid, options: &Options, tethered: bool) -> Result<(C
     let (Some(mut stdin), Some(stdout)) = (keeper.stdin.take(), keeper.stdout.take()) else {
         return Err(failed(io::ErrorKind::BrokenPipe.into()));
     };
-    let start = Start { grid: grid.clone(), services: options.services, tethered };
+    let start = Start { grid: grid.clone(), services: options.services };
     let line = serde_json::to_string(&start).map_err(|error| failed(error.into()))?;
     stdin.write_all(format!("{line}\n").as_bytes()).map_err(failed)?;
 

@@ -22,7 +22,7 @@ pub use obstacles::Obstacles;
 pub enum RootlessError {
     /// No user namespace.
     #[error(
-        "an ordinary user's lab needs a user namespace, which the system refuses ({step}: {cause}){hint}"
+        "without root's rights, a lab needs a user namespace, which the system refuses ({step}: {cause}); {hint}"
     )]
     Refused {
         /// What was tried.
@@ -61,10 +61,13 @@ pub fn enter_user_namespace() -> Result<(), RootlessError> {
         return Ok(());
     }
     let (user, group) = (geteuid(), getegid());
+    // Seen from within the namespace, before it has maps, everybody is nobody.
+    let obstacles = Obstacles::read();
     let refused = |step| {
+        let obstacles = &obstacles;
         move |cause: io::Error| {
-            let hint = cause.raw_os_error().map(|code| hint(nix::Error::from_raw(code))).unwrap_or_default();
-            RootlessError::Refused { step, cause, hint }
+            let code = nix::Error::from_raw(cause.raw_os_error().unwrap_or(0));
+            RootlessError::Refused { step, cause, hint: obstacles.hint(code).unwrap_or_default() }
         }
     };
     unshare(CloneFlags::CLONE_NEWUSER).map_err(|cause| refused("unshare")(cause.into()))?;

@@ -117,7 +117,7 @@ pub struct LabDirectory {
 }
 
 /// How long to wait for the last processes of a lab to end.
-const ENDING: Duration = Duration::from_secs(10);
+pub const ENDING: Duration = Duration::from_secs(10);
 
 impl LabDirectory {
     /// The directory for the lab `name`, which may not exist.
@@ -225,8 +225,10 @@ impl LabDirectory {
                 }
                 _ => {}
             }
+            // Before anything is made in it.
+            check_base()?;
         }
-        check_base().map(drop)
+        Ok(())
     }
 
     /// What the lock is on.
@@ -291,15 +293,15 @@ impl LabDirectory {
         Ok(())
     }
 
-    /// Removes what a killed lab left, as soon as nothing of it lives, unless
-    /// another one of the same name has begun.
-    pub fn remove_remains(&self) -> Result<(), StateError> {
+    /// Removes what the lab of `keeper`, which is ending, left, as soon as
+    /// nothing of it lives; unless another one of the same name has begun.
+    pub fn remove_remains(&self, keeper: ProcessId) -> Result<(), StateError> {
         let deadline = Instant::now() + ENDING;
         while self.exists() && Instant::now() < deadline {
             if let Ok(Some(_lock)) = self.try_lock() {
                 return self.remove();
             }
-            if self.read().is_ok_and(|record| record.keeper.is_alive()) {
+            if self.read().is_ok_and(|record| record.keeper != keeper && record.keeper.is_alive()) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -7,37 +7,31 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::fcntl::OFlag;
-use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2};
+use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2};
 
-use crate::process::close_all_but;
+use crate::process::{ProcessId, close_all_but};
 use crate::state::LabDirectory;
 
-/// Starts the sweeper. It acts once the returned descriptor, which no other
-/// process may hold, is closed. The caller must have one thread only.
-pub fn start(directory: &LabDirectory) -> nix::Result<OwnedFd> {
+/// Starts the sweeper, as a child that outlives the caller. It acts once the
+/// returned descriptor, which no other process may keep, is closed: so end it
+/// first when there is nothing to sweep. The caller must have one thread only.
+pub fn start(directory: &LabDirectory) -> nix::Result<(Pid, OwnedFd)> {
+    let keeper = ProcessId::of(Pid::this()).map_err(|_| nix::Error::ESRCH)?;
     let (reader, alive) = pipe2(OFlag::O_CLOEXEC)?;
-    // Twice, so that the sweeper is nobody's child to wait for.
     // SAFETY: there is one thread only.
     match unsafe { fork() }? {
-        ForkResult::Parent { child } => {
-            waitpid(child, None)?;
-            Ok(alive)
-        }
+        ForkResult::Parent { child } => Ok((child, alive)),
         ForkResult::Child => {
             drop(alive);
-            // SAFETY: as above.
-            if let Ok(ForkResult::Child) = unsafe { fork() } {
-                sweep(reader, directory);
-            }
+            sweep(reader, keeper, directory);
             // SAFETY: ends this process, without what the keeper registered.
             unsafe { libc::_exit(0) }
         }
     }
 }
 
-fn sweep(keeper: OwnedFd, directory: &LabDirectory) {
-    close_all_but(&[keeper.as_raw_fd()]);
+fn sweep(keeper_lives: OwnedFd, keeper: ProcessId, directory: &LabDirectory) {
+    close_all_but(&[keeper_lives.as_raw_fd()]);
     if let Ok(name) = CString::new(format!("lab:sweep {}", directory.lab())) {
         let _ = nix::sys::prctl::set_name(&name);
     }
@@ -49,8 +43,8 @@ fn sweep(keeper: OwnedFd, directory: &LabDirectory) {
         Ok(())
     };
     // Whoever waits for the end of the keeper's output must not wait for this.
-    if quiet().is_ok() && File::from(keeper).read(&mut [0]).is_ok() {
+    if quiet().is_ok() && File::from(keeper_lives).read(&mut [0]).is_ok() {
         // Nobody is left to be told.
-        let _ = directory.remove_remains();
+        let _ = directory.remove_remains(keeper);
     }
 }
