@@ -132,7 +132,15 @@ fn ensure_directory(path: &Path) -> Result<(), MountError> {
     }
     ensure_directory(parent)?;
     make_roomy(parent)?;
-    created(path, fs::create_dir(path))
+    created(path, fs::create_dir(path))?;
+    if nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    // What replaces a directory of root's would be an ordinary user's to write
+    // to, and all machines have the same one.
+    let flags =
+        MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    attach("tmpfs, read-only,", None, parent, None, flags, None)
 }
 
 /// Puts a tmpfs in place of `directory`, with the same entries.

@@ -44,6 +44,7 @@ fn a_command_is_the_users_and_has_no_rights() {
     for line in [
         "echo x > /etc/isthmus-lab-test",
         "echo x > /usr/isthmus-lab-test",
+        "echo x > /var/lib/isthmus-lab-test",
         "umount /tmp",
         "mount -t tmpfs none /mnt",
         "hostname other",
