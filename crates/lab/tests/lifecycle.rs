@@ -289,6 +289,33 @@ fn an_interrupted_up_leaves_nothing() {
 }
 
 #[test]
+fn a_keeper_killed_while_it_builds_leaves_nothing() {
+    if !labs_run_here() {
+        return;
+    }
+    let lab = CommandLineLab::prepared();
+    for milliseconds in [0, 5, 20, 50, 100] {
+        let mut up = lab.start();
+        let up = up.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let keeper = || lab.processes().into_iter().find(|pid| parent(*pid) == Some(up.id()));
+        eventually("the keeper has its directory", || keeper().is_some());
+        let keeper = keeper().unwrap();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        // It may have released its parent already.
+        kill(Pid::from_raw(keeper), Signal::SIGKILL).unwrap();
+        let output = up.wait_with_output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() || message.contains("ended without a word"), "{output:?}");
+        lab.soon_nothing_is_left(&[]);
+    }
+}
+
+fn parent(pid: i32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[test]
 fn a_lab_that_nobody_can_find_ends() {
     if !labs_run_here() {
         return;

@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use common::{lab, labs_run_here, program, program_path, shell};
@@ -20,7 +21,7 @@ const GRID: &str = r#"
 
 #[test]
 fn all_of_it_as_an_ordinary_user() {
-    common::rerun_as_an_ordinary_user(&["all_of_it_as_an_ordinary_user", "hidden_parts"]);
+    common::rerun_as_an_ordinary_user(&["all_of_it_as_an_ordinary_user", "hidden_parts", "somebody_elses"]);
 }
 
 fn is_ordinary() -> bool {
@@ -136,6 +137,47 @@ fn hidden_parts_of_the_system_are_named() {
         let why = report["labs"].as_str().unwrap();
         assert!(why.contains(what) && why.contains("unmask=ALL"), "{why}");
     }
+}
+
+#[test]
+fn without_a_runtime_directory_there_is_one_in_tmp() {
+    if !is_ordinary() {
+        return;
+    }
+    let base = std::path::PathBuf::from(format!("/tmp/isthmus-lab-{}", geteuid()));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, GRID).unwrap();
+    let name = common::unique_name();
+    let run = |arguments: &[&str]| {
+        program(arguments).arg("--lab").arg(&name).env_remove("XDG_RUNTIME_DIR").output().unwrap()
+    };
+    let up = run(&["up", file.path().to_str().unwrap()]);
+    assert!(up.status.success(), "{up:?}");
+    assert!(base.join(&name).join("lab.json").exists());
+    let down = run(&["down"]);
+    assert!(down.status.success(), "{down:?}");
+    assert!(!base.join(&name).exists());
+}
+
+#[test]
+fn somebody_elses_directory_in_tmp_is_refused() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let user = common::ordinary_user();
+    let base = std::path::PathBuf::from(format!("/tmp/isthmus-lab-{user}"));
+    let directory = tempfile::Builder::new().prefix("lab-test-").tempdir_in("/tmp").unwrap();
+    std::os::unix::fs::chown(directory.path(), Some(user), Some(user)).unwrap();
+    let copy = directory.path().join("program");
+    std::fs::copy(program_path(), &copy).unwrap();
+    std::fs::create_dir(&base).unwrap();
+    let mut status = Command::new(copy);
+    status.args(["lab", "status"]).uid(user).gid(user).env_remove("XDG_RUNTIME_DIR").current_dir("/");
+    let output = status.output();
+    std::fs::remove_dir(&base).unwrap();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("belongs to user id 0"), "{output:?}");
 }
 
 #[test]

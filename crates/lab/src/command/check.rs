@@ -15,7 +15,7 @@ pub(super) fn run(json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn text(report: &Report) -> String {
-    let rights = if report.as_root { "as root" } else { "as an ordinary user, in user namespaces" };
+    let rights = if report.as_root { "as root" } else { "without root's rights, in user namespaces" };
     let answer = |problem: &Option<String>, yes: &str| match problem {
         None => yes.to_owned(),
         Some(problem) => format!("no: {problem}"),
