@@ -12,6 +12,7 @@ use nix::sched::{CloneFlags, clone};
 use nix::unistd::{Pid, dup2_stdin, dup2_stdout, pipe2};
 
 use crate::process::{ProcessId, close_all_but, die_with_parent};
+use crate::rootless;
 
 /// Why a child isn't there.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +68,9 @@ pub fn start<T, E: Display>(
     };
     // SAFETY: the caller has one thread, so the child finds no lock held by
     // a thread it lacks; without CLONE_VM it has its own copy of the stack.
-    let pid = unsafe { clone(Box::new(child), &mut stack, flags, Some(libc::SIGCHLD)) }
-        .map_err(|error| failed(format!("cannot make the process and its namespaces: {error}")))?;
+    let pid = unsafe { clone(Box::new(child), &mut stack, flags, Some(libc::SIGCHLD)) }.map_err(|error| {
+        failed(format!("cannot make the process and its namespaces: {error}{}", rootless::hint(error)))
+    })?;
     Ok(Starting { name: name.to_owned(), pid, report: File::from(reader) })
 }
 

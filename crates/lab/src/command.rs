@@ -1,21 +1,24 @@
 //! `isthmus lab …`: the lab on the command line.
 
+mod check;
+mod foreground;
 mod logs;
 mod output;
 mod status;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use isthmus_wire::Label;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::enter::{self, Job};
 use crate::grid::Grid;
 use crate::keeper;
 use crate::lab::{self, Options, find_machine};
 use crate::mounts::MACHINE_DIRECTORY;
-use crate::state::LabDirectory;
+use crate::state::{ENDING, LabDirectory};
 
 /// Emulate a grid on this machine: sites behind NATs and firewalls, joined by
 /// links with delay and rate.
@@ -33,6 +36,9 @@ pub enum LabCommand {
         /// Leave out isthmus's own services, also where machines have roles.
         #[arg(long)]
         no_services: bool,
+        /// Stay until ctrl-C, and end the lab then.
+        #[arg(long)]
+        foreground: bool,
     },
     /// Show the machines of a running lab and what its links carried.
     Status {
@@ -54,6 +60,10 @@ pub enum LabCommand {
         /// Set a variable in the command's environment.
         #[arg(long = "env", value_name = "NAME=VALUE", value_parser = assignment)]
         environment: Vec<(String, String)>,
+        /// Let an ordinary user's command do with the machine's network what root may, for
+        /// programs such as nft and tcpdump. As root, commands may anyhow.
+        #[arg(long)]
+        privileged: bool,
         /// Run it in this directory [default: the current one if the machine has it, else /].
         #[arg(long = "cwd", value_name = "DIR")]
         directory: Option<PathBuf>,
@@ -85,6 +95,15 @@ pub enum LabCommand {
         #[command(flatten)]
         which: Which,
     },
+    /// Find out whether you can run labs here, and why not.
+    ///
+    /// Brings two small ones up and down. As root they are made directly, for other users in user
+    /// namespaces.
+    Check {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// The background process that holds a lab.
     #[command(hide = true)]
     Keeper,
@@ -108,30 +127,41 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 /// Carries out a command. The caller must have one thread only: the lab forks.
 pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
     match command {
-        LabCommand::Up { file, name, no_services } => up(&file, name.as_ref(), !no_services),
+        LabCommand::Up { file, name, no_services, foreground } => {
+            up(&file, name.as_ref(), !no_services, foreground)
+        }
         LabCommand::Status { which, json } => status::status(which.lab.as_deref(), json),
-        LabCommand::Exec { which, environment, directory, machine, command } => {
-            exec(&which, &machine, &Job { command, environment, directory })
+        LabCommand::Exec { which, environment, privileged, directory, machine, command } => {
+            exec(&which, &machine, &Job { command, environment, directory, privileged })
         }
         LabCommand::Shell { which, machine } => shell(&which, &machine),
         LabCommand::Logs { which, machine } => logs::logs(which.lab.as_deref(), machine.as_deref()),
         LabCommand::Down { which } => down(&which),
+        LabCommand::Check { json } => check::run(json),
         LabCommand::Keeper => keeper::run().map(|()| ExitCode::SUCCESS),
     }
 }
 
-fn up(file: &Path, name: Option<&Label>, services: bool) -> anyhow::Result<ExitCode> {
+fn up(file: &Path, name: Option<&Label>, services: bool, foreground: bool) -> anyhow::Result<ExitCode> {
     let grid = match name {
         Some(name) => Grid::load_as(file, name)?,
         None => Grid::load(file)?,
     };
-    lab::start(&grid, &Options { services, ..Options::default() }, false)?;
+    let options = Options { services, ..Options::default() };
+    let (keeper, mut tether) = lab::start(&grid, &options)?;
     let machines = grid.machines().count();
     let sites = grid.sites.len();
     output::print(format!("lab {} is up: {machines} machines, {sites} sites\n", grid.name))?;
     if let Some((machine, _)) = grid.machines().next() {
         output::print(format!("try: isthmus lab shell --lab {} {machine}\n", grid.name))?;
     }
+    if foreground {
+        output::print("it stays up until you press ctrl-C\n")?;
+        return foreground::stay(&grid.name, keeper, tether);
+    }
+    // Until here, an interruption of this process ends the lab.
+    SigSet::all().thread_block()?;
+    tether.write_all(b"stay\n")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -154,21 +184,25 @@ fn shell(which: &Which, machine: &str) -> anyhow::Result<ExitCode> {
         vec!["/bin/sh".to_owned(), "-i".to_owned()]
     };
     let environment = vec![("PS1".to_owned(), format!("[{}] $ ", machine.name))];
-    Ok(enter::run(machine, &Job { command, environment, directory: None })?.into())
+    Ok(enter::run(machine, &Job { command, environment, directory: None, privileged: false })?.into())
 }
 
 fn down(which: &Which) -> anyhow::Result<ExitCode> {
-    let directory = match (LabDirectory::find(which.lab.as_deref()), &which.lab) {
+    let (directory, keeper) = match (LabDirectory::find(which.lab.as_deref()), &which.lab) {
         (Ok((directory, record)), _) => {
             // It may have ended just now.
             let _ = record.keeper.signal(Signal::SIGTERM);
-            directory
+            (directory, Some(record.keeper))
         }
         // A killed lab leaves files only.
-        (Err(_), Some(name)) if LabDirectory::of(name).exists() => LabDirectory::of(name),
+        (Err(_), Some(name)) if LabDirectory::of(name).exists() => (LabDirectory::of(name), None),
         (Err(error), _) => return Err(error.into()),
     };
     directory.wait_gone()?;
+    if let Some(keeper) = keeper {
+        // Removing the directory was the last it had to do.
+        keeper.wait_ended(ENDING)?;
+    }
     output::print(format!("lab {} is down\n", directory.lab()))?;
     Ok(ExitCode::SUCCESS)
 }

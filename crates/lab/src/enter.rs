@@ -1,12 +1,13 @@
 //! Running a command in a machine of the lab, as if one had logged in there.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context;
+use caps::CapsHashSet;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
@@ -15,7 +16,10 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 use crate::machine::NAMESPACES;
+use crate::mounts::runtime_directory;
+use crate::network;
 use crate::process::die_with_parent;
+use crate::rootless;
 use crate::state::MachineRecord;
 
 /// A command to run.
@@ -28,6 +32,9 @@ pub struct Job {
     /// Where to run it; default: the caller's directory if the machine has
     /// it, else `/`.
     pub directory: Option<PathBuf>,
+    /// Whether the command of an ordinary user has root's rights over the
+    /// machine's network.
+    pub privileged: bool,
 }
 
 /// Exit status when a program can't be run, as shells have it.
@@ -44,8 +51,10 @@ pub fn run(machine: &MachineRecord, job: &Job) -> anyhow::Result<u8> {
     let gone = || format!("machine {} is gone", machine.name);
     let init = machine.init.open().with_context(gone)?;
     // Only children are in the new PID namespace, so this process itself
-    // stays where it is, and holds no namespace of the lab.
-    setns(&init, CloneFlags::CLONE_NEWPID).with_context(gone)?;
+    // stays where it is, but for the user namespace of an ordinary user's lab:
+    // without its rights, there is no entering the others.
+    let user = rootless::entry_flag(machine.init.pid).with_context(gone)?;
+    setns(&init, user | CloneFlags::CLONE_NEWPID).with_context(gone)?;
     let (alive, alive_writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
     let (before, signals) = block_signals()?;
     // SAFETY: there is one thread only.
@@ -59,7 +68,10 @@ pub fn run(machine: &MachineRecord, job: &Job) -> anyhow::Result<u8> {
             eprintln!("isthmus lab: {}: {error}", machine.name);
             std::process::exit(status)
         }
-        ForkResult::Parent { child } => Ok(wait(child, &signals)?),
+        ForkResult::Parent { child } => {
+            rootless::keep_only(&CapsHashSet::new())?;
+            Ok(wait(child, &signals)?)
+        }
     }
 }
 
@@ -78,6 +90,8 @@ fn become_command(
     }
     let caller_directory = std::env::current_dir();
     setns(init, NAMESPACES.difference(CloneFlags::CLONE_NEWPID)).map_err(failed("entering the machine"))?;
+    let kept = if job.privileged { rootless::network_rights() } else { CapsHashSet::new() };
+    rootless::keep_only(&kept).map_err(|error| (CANNOT_RUN, error.to_string()))?;
     let [program, arguments @ ..] = job.command.as_slice() else {
         return Err((CANNOT_RUN, "no command given".into()));
     };
@@ -96,6 +110,14 @@ fn become_command(
         if std::env::var_os(name).is_some_and(|directory| !PathBuf::from(directory).is_dir()) {
             command.env_remove(name);
         }
+    }
+    if let Some(directory) = runtime_directory() {
+        command.env("XDG_RUNTIME_DIR", directory);
+    }
+    if job.privileged {
+        // The programs that these rights are for often aren't in an ordinary
+        // user's path.
+        command.env("PATH", network::with_system_directories(std::env::var_os("PATH")));
     }
     command.envs(job.environment.iter().map(|(name, value)| (name, value)));
     command.env("ISTHMUS_LAB_MACHINE", &machine.name);
@@ -152,11 +174,4 @@ fn wait(child: Pid, signals: &SignalFd) -> nix::Result<u8> {
             other => drop(kill(child, other)),
         }
     }
-}
-
-/// Has the calling thread use the network of a machine, for good. Only the
-/// network: files, processes and host name stay those of the caller.
-pub fn enter_network(machine: &MachineRecord) -> io::Result<()> {
-    let init = machine.init.open()?;
-    Ok(setns(init.as_fd(), CloneFlags::CLONE_NEWNET)?)
 }

@@ -3,14 +3,18 @@
 //! ends, the kernel ends the rest.
 
 mod build;
+mod sweeper;
 
 use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 
+use nix::errno::Errno;
+use nix::fcntl::Flock;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -18,20 +22,19 @@ use nix::unistd::dup2_stderr;
 use serde::{Deserialize, Serialize};
 
 use crate::grid::Grid;
-use crate::process::ProcessId;
+use crate::process::{ProcessId, close_all_but};
 use crate::services;
 use crate::state::{LabDirectory, Record};
 
-/// What the keeper is told, as one line of JSON on its standard input.
+/// What the keeper is told, as one line of JSON on its standard input. The lab
+/// belongs to the process at the other end of it and ends with it, unless
+/// anything more is said once the lab stands: then it stays.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Start {
     /// What to build.
     pub grid: Grid,
     /// Start isthmus's own services where machines have roles.
     pub services: bool,
-    /// End when standard input does: the lab belongs to the process that
-    /// started it.
-    pub tethered: bool,
 }
 
 /// What the keeper tells, each as one line of JSON on its standard output.
@@ -56,15 +59,19 @@ pub fn run() -> anyhow::Result<()> {
 }
 
 fn keep() -> anyhow::Result<()> {
+    // What else the one who started the lab has open isn't for the lab, which
+    // may live longer.
+    close_all_but(&[]);
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line)?;
     let start: Start = serde_json::from_str(&line)?;
     let directory = LabDirectory::of(&start.grid.name);
     let lock = directory.claim()?;
+    let (sweeper, _alive) = sweeper::start(&directory)?;
     log_to(&directory)?;
     let signals = block_signals()?;
 
-    let mut children = Vec::new();
+    let mut children = vec![ProcessId::of(sweeper)?];
     let result = build::build(&start.grid, &directory, lock.as_fd(), &mut children)
         .and_then(|record| Ok(directory.write(&record).map(|()| record)?))
         .and_then(|record| match start.services {
@@ -76,10 +83,10 @@ fn keep() -> anyhow::Result<()> {
         );
     let result = result.and_then(|record| {
         close_standard_output()?;
-        wait(&signals, start.tethered, record)
+        wait(&signals, &directory, &lock, record)
     });
     end(&children);
-    let removed = directory.remove();
+    let removed = if directory.is_locked_by(&lock) { directory.remove() } else { Ok(()) };
     match result {
         Ok(()) => Ok(removed?),
         Err(error) => Err(error),
@@ -125,10 +132,24 @@ fn block_signals() -> nix::Result<SignalFd> {
 }
 
 /// Waits until the lab is to end.
-fn wait(signals: &SignalFd, tethered: bool, record: Record) -> anyhow::Result<()> {
+fn wait(
+    signals: &SignalFd,
+    directory: &LabDirectory,
+    lock: &Flock<File>,
+    record: Record,
+) -> anyhow::Result<()> {
     let stdin = io::stdin();
+    let mut tethered = true;
+    let complain = |error: &Errno| eprintln!("cannot watch the lab's directory: {error}");
+    let watch = watch(directory).inspect_err(complain).ok();
+    // From here on, the watch tells.
+    if !directory.is_locked_by(lock) {
+        return Ok(());
+    }
     loop {
         let mut polled = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        polled.extend(watch.as_ref().map(|watch| PollFd::new(watch.as_fd(), PollFlags::POLLIN)));
+        // The last one, if at all.
         if tethered {
             polled.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
         }
@@ -136,7 +157,18 @@ fn wait(signals: &SignalFd, tethered: bool, record: Record) -> anyhow::Result<()
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        if polled.get(1).is_some_and(|stdin| stdin.any().unwrap_or(true)) && at_end(stdin.as_fd()) {
+        if tethered && polled.last().is_some_and(|stdin| stdin.any().unwrap_or(true)) {
+            match nix::unistd::read(stdin.as_fd(), &mut [0; 256]) {
+                Ok(1..) => tethered = false,
+                Err(nix::Error::EINTR | nix::Error::EAGAIN) => {}
+                // Whoever the lab belonged to is gone.
+                Ok(0) | Err(_) => return Ok(()),
+            }
+        }
+        if watch.as_ref().is_some_and(|watch| !matches!(watch.read_events(), Err(Errno::EAGAIN)))
+            && !directory.is_locked_by(lock)
+        {
+            eprintln!("the lab's directory {} was removed", directory.path().display());
             return Ok(());
         }
         while let Some(signal) = signals.read_signal()? {
@@ -148,10 +180,14 @@ fn wait(signals: &SignalFd, tethered: bool, record: Record) -> anyhow::Result<()
     }
 }
 
-/// Whether the one at the other end of the pipe is gone.
-fn at_end(stdin: BorrowedFd<'_>) -> bool {
-    let mut ignored = [0; 256];
-    !matches!(nix::unistd::read(stdin, &mut ignored), Ok(1..) | Err(nix::Error::EINTR | nix::Error::EAGAIN))
+/// Tells when the lab's lock file may have been removed. Where an ordinary
+/// user's runtime directory goes when its user logs out, a lab that nobody
+/// could find any more would stay.
+fn watch(directory: &LabDirectory) -> nix::Result<Inotify> {
+    let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    let events = AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF;
+    watch.add_watch(&directory.lock_file(), events)?;
+    Ok(watch)
 }
 
 fn report_the_dead(record: &Record) {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::emulator::control::{self, ControlError};
 use crate::emulator::statistics::Report;
-use crate::enter;
+use crate::entrance;
 use crate::grid::Grid;
 use crate::keeper::{Start, Tell};
 use crate::process::ProcessId;
@@ -31,9 +31,6 @@ use crate::state::{LabDirectory, MachineRecord, Record, StateError};
 /// Why a lab can't be had.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Not root.
-    #[error("the lab needs root: it makes network namespaces and interfaces")]
-    NotRoot,
     /// The lab's program can't be run.
     #[error("cannot start the lab's keeper {program}: {cause}", program = .program.display())]
     Keeper {
@@ -100,7 +97,7 @@ impl Lab {
 
     /// Brings a grid up.
     pub fn up_with(grid: &Grid, options: &Options) -> Result<Self, LabError> {
-        let (keeper, tether) = start(grid, options, true)?;
+        let (keeper, tether) = start(grid, options)?;
         let directory = LabDirectory::of(&grid.name);
         let record = directory.read()?;
         Ok(Self { directory, record, keeper, tether: Some(tether) })
@@ -165,13 +162,20 @@ impl Machine<'_> {
         command
     }
 
+    /// The same with root's rights over the machine's network, for programs
+    /// such as `nft` and `tcpdump`; as root no different.
+    pub fn privileged_command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(self.program);
+        let arguments = ["lab", "exec", "--privileged", "--lab", self.lab, &self.machine.name, "--"];
+        command.args(arguments).arg(program);
+        command
+    }
+
     /// Runs a function in a thread that has the machine's network: sockets it
-    /// makes are the machine's, wherever they are used afterwards.
+    /// makes are the machine's, wherever they are used afterwards. It must not
+    /// start threads: they may end with it.
     pub fn in_network<T: Send>(&self, function: impl FnOnce() -> T + Send) -> io::Result<T> {
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| enter::enter_network(self.machine).map(|()| function()));
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        entrance::in_network(self.machine, function)
     }
 
     /// Its address.
@@ -201,11 +205,9 @@ fn default_program() -> PathBuf {
     }
 }
 
-/// Starts a keeper and waits until its lab stands.
-pub(crate) fn start(grid: &Grid, options: &Options, tethered: bool) -> Result<(Child, ChildStdin), LabError> {
-    if !nix::unistd::geteuid().is_root() {
-        return Err(LabError::NotRoot);
-    }
+/// Starts a keeper and waits until its lab stands. The lab ends when what is
+/// returned second is dropped without a word.
+pub(crate) fn start(grid: &Grid, options: &Options) -> Result<(Child, ChildStdin), LabError> {
     let failed = |cause| LabError::Keeper { program: options.program.clone(), cause };
     let mut command = Command::new(&options.program);
     command.args(["lab", "keeper"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -218,7 +220,7 @@ pub(crate) fn start(grid: &Grid, options: &Options, tethered: bool) -> Result<(C
     let (Some(mut stdin), Some(stdout)) = (keeper.stdin.take(), keeper.stdout.take()) else {
         return Err(failed(io::ErrorKind::BrokenPipe.into()));
     };
-    let start = Start { grid: grid.clone(), services: options.services, tethered };
+    let start = Start { grid: grid.clone(), services: options.services };
     let line = serde_json::to_string(&start).map_err(|error| failed(error.into()))?;
     stdin.write_all(format!("{line}\n").as_bytes()).map_err(failed)?;
 

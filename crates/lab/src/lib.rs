@@ -15,12 +15,14 @@
 //! | [`emulator`] | carries packets over links with delay and rate |
 //! | [`lab`] | labs from Rust |
 //! | [`probe`] | finds out what a site's router does, from inside and outside |
+//! | [`check`] | says whether this user can run labs |
 //! | [`command`] | labs from the command line |
 //!
 //! One process per lab, the keeper, is the parent of all others, which the
 //! kernel kills when it ends. Nothing has a name in the file system but the
 //! lab's state directory: no lab outlives its keeper.
 
+pub mod check;
 pub mod command;
 pub mod emulator;
 pub mod grid;
@@ -33,10 +35,12 @@ pub mod topology;
 
 mod child;
 mod enter;
+mod entrance;
 mod keeper;
 mod machine;
 mod mounts;
 mod network;
+mod rootless;
 
 pub use grid::{Grid, GridError};
 pub use lab::{Lab, LabError, Machine, Options};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::waitpid;
-use nix::unistd::sethostname;
+use nix::unistd::{getegid, geteuid, sethostname};
 
 use crate::child::{self, ChildError, Starting};
 use crate::mounts::{self, MountError, Names};
@@ -45,7 +45,22 @@ fn set_up(machine: &Machine, share: &[PathBuf]) -> Result<(), SetUpError> {
         let written = std::fs::write(Path::new("/proc/sys").join(setting), value);
         written.map_err(|error| SetUpError::Setting(setting, error))?;
     }
+    if !geteuid().is_root() {
+        ordinary_settings().map_err(|(setting, error)| SetUpError::Setting(setting, error))?;
+    }
     std::env::set_current_dir("/").map_err(|error| SetUpError::Setting("the current directory", error))
+}
+
+/// What root may do anyhow: services on any port, and `ping`.
+fn ordinary_settings() -> Result<(), (&'static str, std::io::Error)> {
+    let group = getegid();
+    for (setting, value) in [
+        ("net/ipv4/ip_unprivileged_port_start", "0".to_owned()),
+        ("net/ipv4/ping_group_range", format!("{group} {group}")),
+    ] {
+        std::fs::write(Path::new("/proc/sys").join(setting), value).map_err(|error| (setting, error))?;
+    }
+    Ok(())
 }
 
 /// Orphans of the machine's processes come to its first one, which waits for

@@ -36,6 +36,21 @@ pub enum MountError {
         /// What the kernel said.
         cause: nix::Error,
     },
+    /// A part of the system's information that is hidden can't be had anew.
+    #[error(
+        "cannot mount {kind} on {target}: {cause}; parts of it are hidden here, as in containers, and then only \
+         root may mount it anew: start the container with --security-opt systempaths=unconfined (Podman: \
+         --security-opt unmask=ALL), or use root with the right CAP_SYS_ADMIN",
+        target = .target.display()
+    )]
+    Hidden {
+        /// The file system.
+        kind: &'static str,
+        /// Where.
+        target: PathBuf,
+        /// What the kernel said.
+        cause: nix::Error,
+    },
     /// A file or directory can't be made.
     #[error("cannot create {path}: {cause}", path = .path.display())]
     Create {
@@ -83,6 +98,23 @@ fn tmpfs(target: &Path, mode: u32) -> Result<(), MountError> {
     attach("tmpfs", Some(Path::new("tmpfs")), target, Some("tmpfs"), flags, Some(&format!("mode={mode:o}")))
 }
 
+/// Mounts a file system by which the kernel tells of itself.
+fn information(kind: &'static str, target: &Path) -> Result<(), MountError> {
+    let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    let mounted = mount(Some(kind), target, Some(kind), plain, None::<&str>);
+    // Where the sysfs that is there can only be read, a new one may be no more.
+    let mounted = match mounted {
+        Err(nix::Error::EPERM) if kind == "sysfs" => {
+            mount(Some(kind), target, Some(kind), plain | MsFlags::MS_RDONLY, None::<&str>)
+        }
+        other => other,
+    };
+    mounted.map_err(|cause| match cause {
+        nix::Error::EPERM => MountError::Hidden { kind, target: target.to_owned(), cause },
+        _ => MountError::Mount { what: kind.to_owned(), target: target.to_owned(), cause },
+    })
+}
+
 /// Cuts the calling process's mount namespace off from the machine's, and
 /// makes sure that every private directory exists in it. The machine's own
 /// file system isn't touched: where a directory is missing, its nearest
@@ -100,7 +132,15 @@ fn ensure_directory(path: &Path) -> Result<(), MountError> {
     }
     ensure_directory(parent)?;
     make_roomy(parent)?;
-    created(path, fs::create_dir(path))
+    created(path, fs::create_dir(path))?;
+    if nix::unistd::geteuid().is_root() {
+        return Ok(());
+    }
+    // What replaces a directory of root's would be an ordinary user's to write
+    // to, and all machines have the same one.
+    let flags =
+        MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    attach("tmpfs, read-only,", None, parent, None, flags, None)
 }
 
 /// Puts a tmpfs in place of `directory`, with the same entries.
@@ -161,22 +201,32 @@ pub fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountError> {
     let lock = Path::new("/run/lock");
     created(lock, fs::create_dir(lock))?;
     created(lock, fs::set_permissions(lock, fs::Permissions::from_mode(0o1777)))?;
+    if let Some(directory) = runtime_directory() {
+        created(&directory, fs::create_dir_all(&directory))?;
+        created(&directory, fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)))?;
+    }
     for (path, descriptor) in &shared {
         created(path, fs::create_dir_all(path))?;
         bind(&PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd())), path, true)?;
     }
-    let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     // A new sysfs shows the machine's own interfaces; control groups are the
     // real machine's.
-    attach("sysfs", Some(Path::new("sysfs")), Path::new("/sys"), Some("sysfs"), plain, None)?;
+    information("sysfs", Path::new("/sys"))?;
     let groups = Path::new("/sys/fs/cgroup");
     if let Some(cgroups) = &cgroups
         && groups.is_dir()
     {
         bind(&PathBuf::from(format!("/proc/self/fd/{}", cgroups.as_raw_fd())), groups, true)?;
     }
-    attach("proc", Some(Path::new("proc")), Path::new("/proc"), Some("proc"), plain, None)?;
+    information("proc", Path::new("/proc"))?;
     names_files(names)
+}
+
+/// A machine's own `$XDG_RUNTIME_DIR`, as a login there would make it; root
+/// has none.
+pub fn runtime_directory() -> Option<PathBuf> {
+    let user = nix::unistd::geteuid();
+    (!user.is_root()).then(|| PathBuf::from(format!("/run/user/{user}")))
 }
 
 /// Whether a path of the real machine is hidden by a private directory.

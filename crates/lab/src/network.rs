@@ -3,9 +3,12 @@
 
 mod settle;
 
-use std::io::Write;
+use std::env;
+use std::ffi::OsString;
+use std::io::{ErrorKind::NotFound, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use nix::sched::{CloneFlags, setns};
@@ -53,6 +56,20 @@ pub enum NetworkError {
 /// Number of the first wire's first interface, above those that the kernel
 /// gives others.
 const FIRST_INDEX: u32 = 1000;
+/// A search path with the directories of the system's own programs at its
+/// end, where ordinary users' often lack them.
+pub fn with_system_directories(path: Option<OsString>) -> OsString {
+    let path = path.unwrap_or_default();
+    let given = env::split_paths(&path).filter(|directory| !directory.as_os_str().is_empty());
+    let all = given.chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
+    // What was split at colons holds none.
+    env::join_paths(all).unwrap_or(path.clone())
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = with_system_directories(env::var_os("PATH"));
+    env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
+}
 
 /// A program at work in a network namespace.
 struct Running<'a> {
@@ -70,7 +87,8 @@ impl<'a> Running<'a> {
         arguments: &[&str],
         input: String,
     ) -> Result<Self, NetworkError> {
-        let mut command = Command::new(program);
+        let missing = |cause| NetworkError::Missing { program, cause };
+        let mut command = Command::new(find_program(program).ok_or_else(|| missing(NotFound.into()))?);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(namespace) = namespace.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd)) {
             // SAFETY: setns is one system call, allowed between fork and exec;
@@ -82,7 +100,6 @@ impl<'a> Running<'a> {
                 });
             }
         }
-        let missing = |cause| NetworkError::Missing { program, cause };
         let mut child = command.spawn().map_err(missing)?;
         if let Some(mut stdin) = child.stdin.take() {
             // A program that ended early says itself why.

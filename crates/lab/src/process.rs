@@ -3,8 +3,10 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
@@ -47,6 +49,22 @@ impl ProcessId {
         let descriptor = unsafe { OwnedFd::from_raw_fd(raw as RawFd) };
         // Between the two looks the process could not change.
         if self.is_alive() { Ok(descriptor) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// Waits until the process has ended; whether it has in time.
+    pub fn wait_ended(self, patience: Duration) -> io::Result<bool> {
+        let Ok(descriptor) = self.open() else { return Ok(true) };
+        let deadline = Instant::now() + patience;
+        loop {
+            let mut polled = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+            let left = deadline.saturating_duration_since(Instant::now());
+            match poll(&mut polled, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+                Ok(0) if left.is_zero() => return Ok(false),
+                Ok(0) | Err(nix::Error::EINTR) => {}
+                Ok(_) => return Ok(true),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Sends a signal, to this process and no other.
@@ -122,5 +140,17 @@ mod tests {
         let id = ProcessId::of(Pid::from_raw(child.id() as i32));
         child.wait().unwrap();
         assert!(id.is_err() || !id.unwrap().is_alive());
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_waited_for() {
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let id = ProcessId::of(Pid::from_raw(child.id() as i32)).unwrap();
+        assert!(!id.wait_ended(Duration::from_millis(1)).unwrap());
+        drop(child.stdin.take());
+        assert!(id.wait_ended(Duration::from_secs(10)).unwrap());
+        child.wait().unwrap();
+        assert!(id.wait_ended(Duration::ZERO).unwrap());
     }
 }

@@ -29,6 +29,18 @@ pub enum StateError {
         /// What the system said.
         cause: io::Error,
     },
+    /// Others could tamper with what is in the directory.
+    #[error(
+        "labs can't be kept in {path}: {problem}; remove it, or set XDG_RUNTIME_DIR to a directory of yours \
+         that nobody else can enter",
+        path = .path.display()
+    )]
+    Unsafe {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The record isn't one.
     #[error("the record of lab {lab:?} can't be read: {cause}")]
     Record {
@@ -105,7 +117,7 @@ pub struct LabDirectory {
 }
 
 /// How long to wait for the last processes of a lab to end.
-const ENDING: Duration = Duration::from_secs(10);
+pub const ENDING: Duration = Duration::from_secs(10);
 
 impl LabDirectory {
     /// The directory for the lab `name`, which may not exist.
@@ -135,7 +147,12 @@ impl LabDirectory {
 
     /// Whether there is anything of the lab.
     pub fn exists(&self) -> bool {
-        self.path.exists()
+        matches!(check_base(), Ok(true)) && self.path.exists()
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Messages of the keeper and the emulator.
@@ -172,17 +189,16 @@ impl LabDirectory {
     pub fn claim(&self) -> Result<Flock<File>, StateError> {
         let deadline = Instant::now() + ENDING;
         loop {
-            let parent = base();
-            for path in [&parent, &self.path] {
-                DirBuilder::new()
-                    .recursive(true)
-                    .mode(0o700)
-                    .create(path)
-                    .map_err(Self::error("create", path))?;
-            }
-            if let Some(lock) = self.try_lock()? {
-                self.clean().map_err(Self::error("clean", &self.path))?;
-                return Ok(lock);
+            self.create()?;
+            match self.try_lock() {
+                Ok(Some(lock)) => {
+                    self.clean().map_err(Self::error("clean", &self.path))?;
+                    return Ok(lock);
+                }
+                // Another process removed the directory meanwhile.
+                Err(StateError::File { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+                Ok(None) => {}
             }
             if self.read().is_ok_and(|record| record.keeper.is_alive()) {
                 return Err(StateError::Running(self.lab.clone()));
@@ -196,8 +212,35 @@ impl LabDirectory {
         }
     }
 
-    fn lock_file(&self) -> PathBuf {
+    /// Makes the directory, and the one of all labs, if they aren't there.
+    fn create(&self) -> Result<(), StateError> {
+        for path in [&base(), &self.path] {
+            match DirBuilder::new().mode(0o700).create(path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    // The outer one may have been removed meanwhile.
+                    if error.kind() == io::ErrorKind::NotFound && path == &self.path {
+                        return self.create();
+                    }
+                    return Err(Self::error("create", path)(error));
+                }
+                _ => {}
+            }
+            // Before anything is made in it.
+            check_base()?;
+        }
+        Ok(())
+    }
+
+    /// What the lock is on.
+    pub fn lock_file(&self) -> PathBuf {
         self.path.join("lock")
+    }
+
+    /// Whether a lock that was taken is still this directory's.
+    pub fn is_locked_by(&self, lock: &File) -> bool {
+        let same = |held: fs::Metadata, now: fs::Metadata| (held.dev(), held.ino()) == (now.dev(), now.ino());
+        let metadata = lock.metadata().and_then(|held| Ok((held, fs::metadata(self.lock_file())?)));
+        metadata.is_ok_and(|(held, now)| same(held, now))
     }
 
     /// The lock, if nobody has it.
@@ -207,10 +250,7 @@ impl LabDirectory {
         let file = file.map_err(Self::error("open", &path))?;
         let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return Ok(None) };
         // Whoever had it before may have removed the file meanwhile.
-        let same = fs::metadata(&path).is_ok_and(|now| {
-            lock.metadata().is_ok_and(|held| (held.dev(), held.ino()) == (now.dev(), now.ino()))
-        });
-        Ok(same.then_some(lock))
+        Ok(self.is_locked_by(&lock).then_some(lock))
     }
 
     /// Removes everything but the lock.
@@ -253,6 +293,22 @@ impl LabDirectory {
         Ok(())
     }
 
+    /// Removes what the lab of `keeper`, which is ending, left, as soon as
+    /// nothing of it lives; unless another one of the same name has begun.
+    pub fn remove_remains(&self, keeper: ProcessId) -> Result<(), StateError> {
+        let deadline = Instant::now() + ENDING;
+        while self.exists() && Instant::now() < deadline {
+            if let Ok(Some(_lock)) = self.try_lock() {
+                return self.remove();
+            }
+            if self.read().is_ok_and(|record| record.keeper != keeper && record.keeper.is_alive()) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
     /// Writes the record, whole or not at all.
     pub fn write(&self, record: &Record) -> Result<(), StateError> {
         let path = self.record_file();
@@ -276,16 +332,48 @@ fn base() -> PathBuf {
         return PathBuf::from("/run/isthmus-lab");
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(directory) => PathBuf::from(directory).join("isthmus-lab"),
-        None => PathBuf::from(format!("/tmp/isthmus-lab-{}", nix::unistd::geteuid())),
+        Some(directory) if !directory.is_empty() => PathBuf::from(directory).join("isthmus-lab"),
+        _ => PathBuf::from(format!("/tmp/isthmus-lab-{}", nix::unistd::geteuid())),
     }
+}
+
+/// Whether there is a directory of all labs. That it is this user's alone is
+/// checked, as in `/tmp` anybody could have made it.
+fn check_base() -> Result<bool, StateError> {
+    let path = base();
+    match fs::symlink_metadata(&path) {
+        Ok(found) => {
+            let owner = nix::unistd::geteuid().as_raw();
+            let found = (found.is_dir(), found.uid(), found.mode());
+            problem(found, owner).map_or(Ok(true), |problem| Err(StateError::Unsafe { path, problem }))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(LabDirectory::error("look at", &path)(error)),
+    }
+}
+
+/// What is wrong with a directory, given whether it is one, its owner and its
+/// mode, for the user `user`.
+fn problem((is_directory, owner, mode): (bool, u32, u32), user: u32) -> Option<String> {
+    if !is_directory {
+        return Some("it is no directory".to_owned());
+    }
+    if owner != user {
+        return Some(format!("it belongs to user id {owner}, not {user}"));
+    }
+    let mode = mode & 0o7777;
+    (mode & 0o077 != 0).then(|| format!("others may enter it (mode {mode:04o}, not 0700)"))
 }
 
 /// All labs whose keeper lives, by name.
 pub fn running() -> Result<Vec<(LabDirectory, Record)>, StateError> {
+    if !check_base()? {
+        return Ok(Vec::new());
+    }
     let base = base();
     let entries = match fs::read_dir(&base) {
         Ok(entries) => entries,
+        // It was removed just now.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(LabDirectory::error("read", &base)(error)),
     };
@@ -296,4 +384,23 @@ pub fn running() -> Result<Vec<(LabDirectory, Record)>, StateError> {
         .collect();
     running.sort_by(|a, b| a.0.lab.cmp(&b.0.lab));
     Ok(running)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_directory_of_ones_own_is_trusted() {
+        for (found, trusted) in [
+            ((true, 1000, 0o40700), true),
+            ((true, 1000, 0o40755), false),
+            ((true, 1000, 0o40770), false),
+            ((true, 1001, 0o40700), false),
+            ((true, 0, 0o40700), false),
+            ((false, 1000, 0o120777), false),
+        ] {
+            assert_eq!(problem(found, 1000).is_none(), trusted, "{found:?}");
+        }
+    }
 }

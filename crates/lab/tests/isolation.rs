@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{is_root, lab, shell};
+use common::{lab, labs_run_here, shell};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
@@ -24,8 +24,13 @@ const TWINS: &str = r#"
 "#;
 
 #[test]
+fn all_of_it_as_an_ordinary_user() {
+    common::rerun_as_an_ordinary_user(&["all_of_it_as_an_ordinary_user"]);
+}
+
+#[test]
 fn machines_share_no_name_file_or_process() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(TWINS);
@@ -50,7 +55,7 @@ fn machines_share_no_name_file_or_process() {
 
 #[test]
 fn a_machine_knows_itself_and_nobody_else() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(TWINS);
@@ -71,7 +76,7 @@ fn a_machine_knows_itself_and_nobody_else() {
 
 #[test]
 fn loopback_is_whole_and_the_world_is_out_of_reach() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(TWINS);

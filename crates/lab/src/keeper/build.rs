@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
@@ -15,6 +15,7 @@ use crate::emulator::control::Listener;
 use crate::emulator::{Device, Emulator};
 use crate::grid::Grid;
 use crate::process::ProcessId;
+use crate::rootless;
 use crate::state::{LabDirectory, MachineRecord, Record};
 use crate::topology::{EmulatedLink, Topology, topology};
 use crate::{machine, mounts, network};
@@ -31,10 +32,11 @@ pub fn build(
     let program = std::env::current_exe().context("cannot find the lab's own program")?;
     let topology = topology(grid);
 
+    rootless::enter_user_namespace()?;
     // The keeper's own network stays empty, and its mounts are the model for
     // the machines'.
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET)
-        .context("cannot make namespaces: the lab needs root")?;
+        .map_err(|error| anyhow!("cannot make namespaces: {error}{}", rootless::hint(error)))?;
     mounts::prepare()?;
     allow_descriptors(topology.machines.len() as u64 * 4 + 64)?;
 
@@ -124,8 +126,15 @@ fn be_first_in_line() {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the parameter is valid and only read.
     let real_time = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &priority) } == 0;
-    if !real_time {
+    if real_time {
+        return;
+    }
+    // An ordinary user's limit of N allows a niceness down to 20 - N (getrlimit(2)).
+    let allowed = getrlimit(Resource::RLIMIT_NICE).map_or(0, |(soft, _)| 20 - soft.min(40) as i32);
+    for niceness in [-20, allowed.min(0)] {
         // SAFETY: setpriority takes numbers only.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+        if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) } == 0 {
+            return;
+        }
     }
 }

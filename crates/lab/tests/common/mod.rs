@@ -5,7 +5,10 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -27,9 +30,69 @@ pub fn is_root() -> bool {
     root
 }
 
+/// Whether this user can run labs; says why not.
+pub fn labs_run_here() -> bool {
+    static REPORT: OnceLock<serde_json::Value> = OnceLock::new();
+    let report = REPORT.get_or_init(|| {
+        let output = program(&["check", "--json"]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    });
+    if !report["labs"].is_null() {
+        eprintln!("SKIPPED: {}", report["labs"]);
+    }
+    report["labs"].is_null()
+}
+
+/// The program under test, where the user running the tests can read it.
+pub fn program_path() -> PathBuf {
+    std::env::var_os(PROGRAM_VARIABLE).map_or_else(|| PROGRAM.into(), PathBuf::from)
+}
+
+const PROGRAM_VARIABLE: &str = "ISTHMUS_LAB_TEST_PROGRAM";
+
+/// A user id that no account has.
+pub fn ordinary_user() -> u32 {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    3_000_000 + std::process::id() * 8 + COUNT.fetch_add(1, Ordering::Relaxed) % 8
+}
+
+/// Runs the other tests of this file once more, as an ordinary user, if root
+/// runs them.
+pub fn rerun_as_an_ordinary_user(skip: &[&str]) {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let user = ordinary_user();
+    let directory = tempfile::Builder::new().prefix("lab-test-").tempdir_in("/tmp").unwrap();
+    std::os::unix::fs::chown(directory.path(), Some(user), Some(user)).unwrap();
+    // Where the build lies need not be every user's to read.
+    let copy = |from: &Path, name: &str| {
+        let to = directory.path().join(name);
+        std::fs::copy(from, &to).unwrap();
+        std::os::unix::fs::chown(&to, Some(user), Some(user)).unwrap();
+        to
+    };
+    let tests = copy(&std::env::current_exe().unwrap(), "tests");
+    let lab = copy(Path::new(PROGRAM), "program");
+    let mut command = Command::new(tests);
+    command.uid(user).gid(user).current_dir("/").env(PROGRAM_VARIABLE, lab);
+    command.env("XDG_RUNTIME_DIR", directory.path()).env("TMPDIR", directory.path()).env("HOME", "/");
+    command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    command.arg("--nocapture").args(skip.iter().flat_map(|test| ["--skip", test]));
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "as an ordinary user:\n{text}");
+    for line in text.lines().filter(|line| line.contains("SKIPPED")) {
+        eprintln!("as an ordinary user: {line}");
+    }
+    let left = std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: BTreeSet<_> = left.collect();
+    assert_eq!(left, BTreeSet::from(["tests".into(), "program".into()]), "left in the runtime directory");
+}
+
 /// How the tests bring labs up.
 pub fn options() -> Options {
-    Options { program: PROGRAM.into(), services: false }
+    Options { program: program_path(), services: false }
 }
 
 /// A lab's name that no other test has.
@@ -54,7 +117,7 @@ pub fn lab_of(sites: impl IntoIterator<Item = SiteBuilder>) -> Lab {
 
 /// `isthmus-lab lab …`
 pub fn program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(program_path());
     command.arg("lab").args(arguments);
     command
 }
