@@ -8,7 +8,7 @@ mod common;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use common::{lab, labs_run_here, program, program_path, shell};
+use common::{lab, labs_run_here, privileged_shell, program, program_path, shell};
 use nix::unistd::geteuid;
 
 const GRID: &str = r#"
@@ -68,8 +68,7 @@ fn a_privileged_command_may_configure_the_network_and_nothing_else() {
     let lab = lab(GRID);
     let router = lab.machine("router.alpha").unwrap();
     let run = |line: &str| router.privileged_command("sh").args(["-c", line]).output().unwrap();
-    let rules = run("nft list ruleset");
-    assert!(String::from_utf8_lossy(&rules.stdout).contains("masquerade"), "{rules:?}");
+    assert!(privileged_shell(router, "nft list ruleset").contains("masquerade"));
     let link = run("ip link set lan down && ip -br link show lan");
     assert!(String::from_utf8_lossy(&link.stdout).contains("DOWN"), "{link:?}");
     for line in

@@ -124,7 +124,16 @@ pub fn program(arguments: &[&str]) -> Command {
 
 /// What a shell line prints in a machine.
 pub fn shell(machine: Machine<'_>, line: &str) -> String {
-    let output = machine.command("sh").args(["-c", line]).output().unwrap();
+    printed(machine.command("sh"), line)
+}
+
+/// The same with the rights to configure the machine's network.
+pub fn privileged_shell(machine: Machine<'_>, line: &str) -> String {
+    printed(machine.privileged_command("sh"), line)
+}
+
+fn printed(mut shell: Command, line: &str) -> String {
+    let output = shell.args(["-c", line]).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{line}: {}\n{error}", output.status);
     String::from_utf8(output.stdout).unwrap()
