@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! name = "two-sites"                # default: the file's name
+//! seed = 7                          # losses and jitter repeat; default: they don't
 //! share = ["/tmp/build"]            # stays visible in every node's private /tmp
 //! trusted = [["alpha", "beta"]]     # isthmus sends unencrypted between these sites
 //!
@@ -46,6 +47,9 @@ pub use quantity::{BitRate, ByteSize, Delay, QuantityError, Share};
 pub struct Grid {
     /// Name of the lab.
     pub name: String,
+    /// What everything random in the lab follows from, so that a run can be
+    /// repeated; none: a different one for each run.
+    pub seed: Option<u64>,
     /// The public internet.
     pub wan: Wan,
     /// Machines directly on the internet.

@@ -5,11 +5,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use fastrand::Rng;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeSpec, TimeValLike};
 
-use super::control::{Conversation, Listener};
+use super::control::{Conversation, Listener, Reply, Request};
 use super::device::Device;
 use super::link::Direction;
 use super::packet;
@@ -40,6 +41,9 @@ pub struct Emulator {
     conversations: Vec<Conversation>,
     punctual: Punctual,
     started: Instant,
+    seed: u64,
+    /// Gives each direction a seed of its own.
+    seeds: Rng,
 }
 
 #[derive(Debug)]
@@ -60,11 +64,13 @@ struct End {
 }
 
 impl Emulator {
-    /// An emulator without links that answers at `control`.
-    pub fn new(control: Listener) -> Self {
+    /// An emulator without links that answers at `control`. What is random in
+    /// its links follows from `seed`, in the order in which they are added.
+    pub fn new(control: Listener, seed: u64) -> Self {
         let started = Instant::now();
         let punctual = Punctual::new(started);
-        Self { links: Vec::new(), control, conversations: Vec::new(), punctual, started }
+        let (links, conversations) = (Vec::new(), Vec::new());
+        Self { links, control, conversations, punctual, started, seed, seeds: Rng::with_seed(seed) }
     }
 
     /// Adds a link between two devices, that of a host or site and that of
@@ -76,11 +82,12 @@ impl Emulator {
         near: Device,
         far: Device,
     ) -> Result<(), EmulatorError> {
-        let end = |device, shape: &LinkShape| -> Result<End, EmulatorError> {
-            let (direction, lateness) = (Direction::new(shape), Lateness::new()?);
+        let mut end = |device, shape: &LinkShape| -> Result<End, EmulatorError> {
+            let (direction, lateness) = (Direction::new(shape, self.seeds.u64(..)), Lateness::new()?);
             Ok(End { device, direction, lateness, write_errors: 0, readable: true })
         };
-        self.links.push(Link { name, ends: [end(near, &shapes.up)?, end(far, &shapes.down)?] });
+        let ends = [end(near, &shapes.up)?, end(far, &shapes.down)?];
+        self.links.push(Link { name, ends });
         Ok(())
     }
 
@@ -140,9 +147,26 @@ impl Emulator {
         while let Some(conversation) = self.control.accept() {
             self.conversations.push(conversation);
         }
-        let conversations = std::mem::take(&mut self.conversations);
-        self.conversations =
-            conversations.into_iter().filter(|conversation| !conversation.answer(|| self.report())).collect();
+        let mut conversations = std::mem::take(&mut self.conversations);
+        conversations.retain(|conversation| !conversation.answer(|request| self.handle(request)));
+        self.conversations = conversations;
+    }
+
+    fn handle(&mut self, request: Request) -> Reply {
+        match request {
+            Request::Report => Reply::Report(Box::new(self.report())),
+            Request::Set { link: name, shapes } => match self.links.iter_mut().find(|link| link.name == name)
+            {
+                Some(link) => {
+                    link.ends[0].direction.set_shape(&shapes.up);
+                    link.ends[1].direction.set_shape(&shapes.down);
+                    Reply::Done
+                }
+                None => {
+                    Reply::UnknownLink { known: self.links.iter().map(|link| link.name.clone()).collect() }
+                }
+            },
+        }
     }
 
     fn report(&self) -> Report {
@@ -154,6 +178,7 @@ impl Emulator {
             down: direction(&link.ends[1]),
         };
         Report {
+            seed: self.seed,
             processor_seconds: processor_seconds(),
             running_seconds: self.started.elapsed().as_secs_f64(),
             links: self.links.iter().map(link).collect(),

@@ -10,6 +10,9 @@ use super::link::Counters;
 /// What one emulated wide area reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// What everything random follows from: a grid file with this `seed` gives
+    /// the same losses to the same packets.
+    pub seed: u64,
     /// Processor time the emulator used since it started, in seconds.
     pub processor_seconds: f64,
     /// Time since it started, in seconds.
@@ -38,6 +41,8 @@ pub struct DirectionReport {
     pub bytes: u64,
     /// Packets dropped because the queue was full.
     pub dropped: u64,
+    /// Packets lost at random, behind the bottleneck.
+    pub lost: u64,
     /// The fullest the queue has been, in bytes.
     pub queue_peak_bytes: u64,
     /// Frames the receiving interface refused.
@@ -104,6 +109,7 @@ impl DirectionReport {
             packets: counters.segments,
             bytes: counters.bytes,
             dropped: counters.dropped,
+            lost: counters.lost,
             queue_peak_bytes: counters.queue_peak,
             write_errors,
             lateness: lateness.report(),

@@ -16,6 +16,7 @@ use super::{Role, SiteKind};
 #[serde(deny_unknown_fields)]
 pub(super) struct GridFile {
     pub name: Option<Spanned<String>>,
+    pub seed: Option<u64>,
     #[serde(default)]
     pub wan: WanTable,
     #[serde(default, rename = "host")]

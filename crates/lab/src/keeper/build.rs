@@ -53,7 +53,7 @@ pub fn build(
         .map(|pid| File::open(format!("/proc/{pid}/ns/net")).map(OwnedFd::from))
         .collect::<Result<Vec<_>, _>>()?;
 
-    let emulator = match start_emulator(&topology, &namespaces, directory, lock)? {
+    let emulator = match start_emulator(grid.seed, &topology, &namespaces, directory, lock)? {
         Some(started) => {
             children.extend(ProcessId::of(Pid::from_raw(started.pid())));
             Some(started.wait()?)
@@ -85,6 +85,7 @@ fn allow_descriptors(needed: u64) -> anyhow::Result<()> {
 }
 
 fn start_emulator(
+    seed: Option<u64>,
     topology: &Topology,
     namespaces: &[OwnedFd],
     directory: &LabDirectory,
@@ -94,13 +95,15 @@ fn start_emulator(
         return Ok(None);
     }
     let keep: Vec<RawFd> = namespaces.iter().map(AsRawFd::as_raw_fd).chain([lock.as_raw_fd()]).collect();
-    let set_up = || emulator(&topology.links, namespaces, directory);
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    let set_up = || emulator(seed, &topology.links, namespaces, directory);
     let live = |emulator: Emulator| complain(emulator.run());
     Ok(Some(child::start("emulator", CloneFlags::empty(), &keep, set_up, live)?))
 }
 
 /// In the emulator's process: its devices, and its readiness to be on time.
 fn emulator(
+    seed: u64,
     links: &[EmulatedLink],
     namespaces: &[OwnedFd],
     directory: &LabDirectory,
@@ -108,7 +111,7 @@ fn emulator(
     // Timers fire when they are due, not up to 50 µs later to save power.
     nix::sys::prctl::set_timerslack(1)?;
     be_first_in_line();
-    let mut emulator = Emulator::new(Listener::bind(&directory.emulator_socket())?);
+    let mut emulator = Emulator::new(Listener::bind(&directory.emulator_socket())?, seed);
     for link in links {
         let [near, far] = [&link.near, &link.far]
             .map(|port| Device::create(namespaces[port.machine].as_fd(), &port.interface));
