@@ -11,9 +11,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeSpec, TimeValLike};
 
 use super::control::{Conversation, Listener, Reply, Request};
-use super::device::Device;
+use super::device::{Device, DeviceKind, LARGEST_READ};
 use super::link::Direction;
-use super::packet;
 use super::punctual::Punctual;
 use super::statistics::{DirectionReport, Lateness, LinkReport, Report};
 use crate::grid::{Link as LinkShapes, LinkShape};
@@ -41,6 +40,7 @@ pub struct Emulator {
     conversations: Vec<Conversation>,
     punctual: Punctual,
     started: Instant,
+    devices: DeviceKind,
     seed: u64,
     /// Gives each direction a seed of its own.
     seeds: Rng,
@@ -64,13 +64,14 @@ struct End {
 }
 
 impl Emulator {
-    /// An emulator without links that answers at `control`. What is random in
+    /// An emulator without links that answers at `control`; `devices` is what
+    /// its links will end at. What is random in
     /// its links follows from `seed`, in the order in which they are added.
-    pub fn new(control: Listener, seed: u64) -> Self {
+    pub fn new(control: Listener, devices: DeviceKind, seed: u64) -> Self {
         let started = Instant::now();
         let punctual = Punctual::new(started);
         let (links, conversations) = (Vec::new(), Vec::new());
-        Self { links, control, conversations, punctual, started, seed, seeds: Rng::with_seed(seed) }
+        Self { links, control, conversations, punctual, started, devices, seed, seeds: Rng::with_seed(seed) }
     }
 
     /// Adds a link between two devices, that of a host or site and that of
@@ -93,7 +94,7 @@ impl Emulator {
 
     /// Carries packets until something fails; ends with its process.
     pub fn run(mut self) -> Result<std::convert::Infallible, EmulatorError> {
-        let mut buffer = vec![0; packet::LARGEST_FRAME];
+        let mut buffer = vec![0; LARGEST_READ];
         loop {
             for link in &mut self.links {
                 for end in &mut link.ends {
@@ -178,6 +179,7 @@ impl Emulator {
             down: direction(&link.ends[1]),
         };
         Report {
+            devices: self.devices,
             seed: self.seed,
             processor_seconds: processor_seconds(),
             running_seconds: self.started.elapsed().as_secs_f64(),

@@ -5,11 +5,14 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use super::device::DeviceKind;
 use super::link::Counters;
 
 /// What one emulated wide area reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// What carries packets between the kernel and the emulator.
+    pub devices: DeviceKind,
     /// What everything random follows from: a grid file with this `seed` gives
     /// the same losses to the same packets.
     pub seed: u64,

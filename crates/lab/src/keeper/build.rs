@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use super::complain;
 use crate::child::{self, Starting};
 use crate::emulator::control::Listener;
-use crate::emulator::{Device, Emulator};
+use crate::emulator::{Device, DeviceKind, Emulator};
 use crate::grid::Grid;
 use crate::process::ProcessId;
 use crate::state::{LabDirectory, MachineRecord, Record};
@@ -53,7 +53,11 @@ pub fn build(
         .map(|pid| File::open(format!("/proc/{pid}/ns/net")).map(OwnedFd::from))
         .collect::<Result<Vec<_>, _>>()?;
 
-    let emulator = match start_emulator(grid.seed, &topology, &namespaces, directory, lock)? {
+    let devices = devices();
+    if devices == DeviceKind::PacketSocket {
+        network::wire_emulator(&topology, &pids)?;
+    }
+    let emulator = match start_emulator(grid.seed, devices, &topology, &namespaces, directory, lock)? {
         Some(started) => {
             children.extend(ProcessId::of(Pid::from_raw(started.pid())));
             Some(started.wait()?)
@@ -74,6 +78,15 @@ pub fn build(
     Ok(Record { grid: grid.clone(), keeper, emulator, machines, program, services: Vec::new() })
 }
 
+/// What the ends of emulated links are; `ISTHMUS_LAB_DEVICES=packet-socket`
+/// asks for what a user without access to TUN has.
+fn devices() -> DeviceKind {
+    match std::env::var("ISTHMUS_LAB_DEVICES").as_deref() {
+        Ok("packet-socket") => DeviceKind::PacketSocket,
+        _ => DeviceKind::available(),
+    }
+}
+
 /// A descriptor for each machine's pipe and namespace may be more than is
 /// allowed by default.
 fn allow_descriptors(needed: u64) -> anyhow::Result<()> {
@@ -86,6 +99,7 @@ fn allow_descriptors(needed: u64) -> anyhow::Result<()> {
 
 fn start_emulator(
     seed: Option<u64>,
+    devices: DeviceKind,
     topology: &Topology,
     namespaces: &[OwnedFd],
     directory: &LabDirectory,
@@ -96,7 +110,7 @@ fn start_emulator(
     }
     let keep: Vec<RawFd> = namespaces.iter().map(AsRawFd::as_raw_fd).chain([lock.as_raw_fd()]).collect();
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    let set_up = || emulator(seed, &topology.links, namespaces, directory);
+    let set_up = || emulator(seed, devices, &topology.links, namespaces, directory);
     let live = |emulator: Emulator| complain(emulator.run());
     Ok(Some(child::start("emulator", CloneFlags::empty(), &keep, set_up, live)?))
 }
@@ -104,6 +118,7 @@ fn start_emulator(
 /// In the emulator's process: its devices, and its readiness to be on time.
 fn emulator(
     seed: u64,
+    devices: DeviceKind,
     links: &[EmulatedLink],
     namespaces: &[OwnedFd],
     directory: &LabDirectory,
@@ -111,10 +126,12 @@ fn emulator(
     // Timers fire when they are due, not up to 50 µs later to save power.
     nix::sys::prctl::set_timerslack(1)?;
     be_first_in_line();
-    let mut emulator = Emulator::new(Listener::bind(&directory.emulator_socket())?, seed);
-    for link in links {
-        let [near, far] = [&link.near, &link.far]
-            .map(|port| Device::create(namespaces[port.machine].as_fd(), &port.interface));
+    let mut emulator = Emulator::new(Listener::bind(&directory.emulator_socket())?, devices, seed);
+    for (number, link) in links.iter().enumerate() {
+        let [near, far] = [(&link.near, 0), (&link.far, 1)].map(|(port, side)| match devices {
+            DeviceKind::Tun => Device::tun(namespaces[port.machine].as_fd(), &port.interface),
+            DeviceKind::PacketSocket => Device::packet_socket(&network::emulator_interface(number, side)),
+        });
         emulator.add_link(link.name.clone(), &link.link, near?, far?)?;
     }
     Ok(emulator)
