@@ -10,6 +10,7 @@
 
 pub mod control;
 mod device;
+pub mod fidelity;
 pub mod link;
 pub mod packet;
 mod punctual;

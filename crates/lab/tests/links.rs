@@ -12,9 +12,11 @@ use std::time::{Duration, Instant};
 use common::{connect, is_root, lab, listen, round_trips};
 use isthmus_lab::Lab;
 use isthmus_lab::emulator::control;
+use isthmus_lab::emulator::fidelity::What;
 use isthmus_lab::emulator::statistics::DirectionReport;
 use isthmus_lab::grid::{Delay, Link, LinkShape, Loss, Share};
 use isthmus_lab::state::LabDirectory;
+use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
 #[test]
@@ -112,8 +114,9 @@ fn a_rate_is_kept_and_reached() {
         // What was on its way when the first byte came counts as well.
         let allowed = bits_per_second * 1.02;
         assert!(reached < allowed, "{rate}: {reached} bit/s is more than the link has");
-        // Half, because the machine may be busy with something else.
-        assert!(reached > bits_per_second / 2.0, "{rate}: only {reached} bit/s");
+        // A fifth, because the machine may be busy with something else; how
+        // near it gets is what `make bench-lab` measures.
+        assert!(reached > bits_per_second / 5.0, "{rate}: only {reached} bit/s");
         let report = lab.emulation().unwrap().unwrap();
         assert!(report.links[0].up.bytes > bytes, "headers count as well");
         assert_eq!(report.links[0].up.write_errors, 0);
@@ -285,5 +288,44 @@ fn a_running_link_can_be_changed() {
 
     let error = control::set(&socket, "elsewhere", &shapes).unwrap_err().to_string();
     assert!(error.contains("\"elsewhere\"") && error.contains("near"), "{error}");
+    lab.down().unwrap();
+}
+
+#[test]
+fn an_emulator_that_is_held_up_says_so() {
+    if !is_root() {
+        return;
+    }
+    let lab = pair("delay = '1 ms'");
+    let emulator = lab.record().emulator.unwrap();
+    let before = lab.emulation().unwrap().unwrap();
+    emulator.signal(Signal::SIGSTOP).unwrap();
+    // More than any queue before it holds.
+    const PACKETS: u32 = 120_000;
+    let (near, far) = (lab.machine("near").unwrap(), lab.machine("far").unwrap());
+    let socket = near.in_network(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    for _ in 0..PACKETS {
+        // Refusals are as good as drops here.
+        let _ = socket.send_to(&[0; 64], (far.address(), 9));
+    }
+    std::thread::sleep(Duration::from_millis(60));
+    emulator.signal(Signal::SIGCONT).unwrap();
+    let mut report = before.clone();
+    common::eventually("the emulator notices", || {
+        report = lab.emulation().unwrap().unwrap();
+        report.recent_lapses.iter().any(|lapse| matches!(lapse.what, What::Unread { .. }))
+    });
+    assert!(!report.is_faithful() && !report.is_faithful_since(&before));
+    let paused = report.recent_lapses.iter().any(|lapse| matches!(lapse.what, What::Paused { .. }));
+    assert!(paused, "{:?}", report.recent_lapses);
+    let up = &report.link("near").unwrap().up;
+    assert!(up.unread > 0 && up.unread + up.packets <= u64::from(PACKETS), "{up:?}");
+
+    let name = &lab.record().grid.name;
+    let log = std::fs::read_to_string(LabDirectory::of(name).log()).unwrap();
+    assert!(log.contains("WARNING: the emulation isn't faithful"), "{log}");
+    let status = common::program(&["status", "--lab", name]).output().unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    assert!(status.contains("WARNING") && status.contains("had no processor"), "{status}");
     lab.down().unwrap();
 }

@@ -100,6 +100,15 @@ impl Device {
         }
     }
 
+    /// How many packets the kernel has dropped since the last call, because
+    /// they weren't read in time.
+    pub fn take_unread(&mut self) -> io::Result<u64> {
+        match &mut self.kind {
+            Kind::Tun(tun) => tun.take_unread(),
+            Kind::Socket(socket) => socket.take_unread(),
+        }
+    }
+
     /// Hands one frame to the namespace.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         match &self.kind {

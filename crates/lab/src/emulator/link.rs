@@ -47,6 +47,7 @@ pub const QUANTUM: Duration = Duration::from_micros(250);
 /// nothing; then [`next_due`](Self::next_due) says when to call it again.
 #[derive(Debug)]
 pub struct Direction {
+    shape: LinkShape,
     delay: Duration,
     jitter: Duration,
     bottleneck: Bottleneck,
@@ -88,6 +89,7 @@ impl Direction {
     pub fn new(shape: &LinkShape, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
         Self {
+            shape: *shape,
             delay: shape.delay.duration(),
             jitter: shape.jitter.duration(),
             bottleneck: Bottleneck::new(shape.rate, shape.queue),
@@ -103,10 +105,16 @@ impl Direction {
     /// have passed the queue keep their time, also where that makes later
     /// ones wait; a queue that became shorter keeps what it holds.
     pub fn set_shape(&mut self, shape: &LinkShape) {
+        self.shape = *shape;
         self.delay = shape.delay.duration();
         self.jitter = shape.jitter.duration();
         self.bottleneck.set(shape.rate, shape.queue);
         self.losses.set(shape.loss, &mut self.random);
+    }
+
+    /// What is done to packets that come at the moment.
+    pub fn shape(&self) -> LinkShape {
+        self.shape
     }
 
     /// Counters since the start.

@@ -12,6 +12,7 @@ use nix::sys::time::{TimeSpec, TimeValLike};
 
 use super::control::{Conversation, Listener, Reply, Request};
 use super::device::{Device, DeviceKind, LARGEST_READ};
+use super::fidelity::{FEWEST_FRAMES, HEARTBEAT, LONGEST_PAUSE, Lapse, Lapses, WINDOW, Way, What, latest};
 use super::link::Direction;
 use super::punctual::Punctual;
 use super::statistics::{DirectionReport, Lateness, LinkReport, Report};
@@ -44,6 +45,9 @@ pub struct Emulator {
     seed: u64,
     /// Gives each direction a seed of its own.
     seeds: Rng,
+    lapses: Lapses,
+    /// When links were last looked at for lapses.
+    looked: Instant,
 }
 
 #[derive(Debug)]
@@ -59,7 +63,12 @@ struct End {
     device: Device,
     direction: Direction,
     lateness: Lateness,
+    /// The same since it was last looked at.
+    window: Lateness,
     write_errors: u64,
+    /// Refused frames since it was last looked at, and why the last one was.
+    refused: Option<(u64, nix::Error)>,
+    unread: u64,
     readable: bool,
 }
 
@@ -71,7 +80,18 @@ impl Emulator {
         let started = Instant::now();
         let punctual = Punctual::new(started);
         let (links, conversations) = (Vec::new(), Vec::new());
-        Self { links, control, conversations, punctual, started, devices, seed, seeds: Rng::with_seed(seed) }
+        Self {
+            links,
+            control,
+            conversations,
+            punctual,
+            started,
+            devices,
+            seed,
+            seeds: Rng::with_seed(seed),
+            lapses: Lapses::default(),
+            looked: started,
+        }
     }
 
     /// Adds a link between two devices, that of a host or site and that of
@@ -84,8 +104,16 @@ impl Emulator {
         far: Device,
     ) -> Result<(), EmulatorError> {
         let mut end = |device, shape: &LinkShape| -> Result<End, EmulatorError> {
-            let (direction, lateness) = (Direction::new(shape, self.seeds.u64(..)), Lateness::new()?);
-            Ok(End { device, direction, lateness, write_errors: 0, readable: true })
+            Ok(End {
+                device,
+                direction: Direction::new(shape, self.seeds.u64(..)),
+                lateness: Lateness::new()?,
+                window: Lateness::new()?,
+                write_errors: 0,
+                refused: None,
+                unread: 0,
+                readable: true,
+            })
         };
         let ends = [end(near, &shapes.up)?, end(far, &shapes.down)?];
         self.links.push(Link { name, ends });
@@ -109,6 +137,7 @@ impl Emulator {
                 }
             }
             self.wait(next_due)?;
+            self.look_for_lapses();
         }
     }
 
@@ -119,20 +148,21 @@ impl Emulator {
         waited.extend(self.conversations.iter().map(AsFd::as_fd));
         let mut polled: Vec<PollFd<'_>> =
             waited.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-        let timeout = match next_due {
-            Some(due) => {
-                let sleep = self.punctual.sleep(due, Instant::now());
-                Some(TimeSpec::nanoseconds(sleep.as_nanos().min(i64::MAX as u128) as i64))
-            }
+        let now = Instant::now();
+        let sleep = match next_due {
+            Some(due) => self.punctual.sleep(due, now),
             None => {
                 self.punctual.rest();
-                None
+                HEARTBEAT
             }
         };
+        let sleep = sleep.min(HEARTBEAT);
+        let timeout = Some(TimeSpec::nanoseconds(sleep.as_nanos() as i64));
         match ppoll(&mut polled, timeout, None) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(EmulatorError::Wait(error)),
         }
+        let pause = now.elapsed().saturating_sub(sleep);
         let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
         let mut ready = ready.into_iter();
         for end in self.links.iter_mut().flat_map(|link| &mut link.ends) {
@@ -140,6 +170,9 @@ impl Emulator {
         }
         if ready.any(|ready| ready) {
             self.converse();
+        }
+        if pause > LONGEST_PAUSE {
+            self.note(What::Paused { pause_ms: pause.as_secs_f64() * 1e3 });
         }
         Ok(())
     }
@@ -170,9 +203,32 @@ impl Emulator {
         }
     }
 
+    fn look_for_lapses(&mut self) {
+        if self.looked.elapsed() < WINDOW {
+            return;
+        }
+        self.looked = Instant::now();
+        let mut found = Vec::new();
+        for link in &mut self.links {
+            for (end, way) in link.ends.iter_mut().zip([Way::Up, Way::Down]) {
+                end.look_for_lapses(&link.name, way, &mut found);
+            }
+        }
+        for what in found {
+            self.note(what);
+        }
+    }
+
+    fn note(&mut self, what: What) {
+        let lapse = Lapse { running_seconds: self.started.elapsed().as_secs_f64(), what };
+        if let Some(message) = self.lapses.note(lapse, Instant::now()) {
+            eprintln!("emulator: {message}");
+        }
+    }
+
     fn report(&self) -> Report {
         let direction =
-            |end: &End| DirectionReport::new(end.direction.counters(), end.write_errors, &end.lateness);
+            |end: &End| DirectionReport::new(&end.direction, end.write_errors, end.unread, &end.lateness);
         let link = |link: &Link| LinkReport {
             name: link.name.clone(),
             up: direction(&link.ends[0]),
@@ -184,6 +240,8 @@ impl Emulator {
             processor_seconds: processor_seconds(),
             running_seconds: self.started.elapsed().as_secs_f64(),
             links: self.links.iter().map(link).collect(),
+            lapses: self.lapses.total(),
+            recent_lapses: self.lapses.recent(),
         }
     }
 }
@@ -197,15 +255,54 @@ impl Link {
             let due = from.direction.next_due()?;
             let now = Instant::now();
             let Some(transmit) = from.direction.poll_transmit(now) else { return Some(due) };
-            from.lateness.record(now.saturating_duration_since(transmit.due));
-            if to.device.send(&transmit.frame).is_err() {
-                from.write_errors += 1;
+            let late = now.saturating_duration_since(transmit.due);
+            from.lateness.record(late);
+            from.window.record(late);
+            if let Err(error) = to.device.send(&transmit.frame) {
+                from.refuse(&error);
             }
         }
     }
 }
 
 impl End {
+    fn refuse(&mut self, error: &io::Error) {
+        self.write_errors += 1;
+        match error.raw_os_error().map(nix::Error::from_raw) {
+            // The interface is down, because somebody wants it so: a TUN device
+            // says EIO, a packet socket ENETDOWN.
+            Some(nix::Error::EIO | nix::Error::ENETDOWN) => {}
+            error => {
+                let count = self.refused.map_or(0, |(count, _)| count);
+                self.refused = Some((count + 1, error.unwrap_or(nix::Error::UnknownErrno)));
+            }
+        }
+    }
+
+    fn look_for_lapses(&mut self, name: &str, direction: Way, found: &mut Vec<What>) {
+        let link = || name.to_owned();
+        if self.window.frames() >= FEWEST_FRAMES {
+            let (p99, bound) = (self.window.p99(), latest(self.direction.shape().delay.duration()));
+            if p99 > bound {
+                let [p99_us, bound_us] = [p99, bound].map(|time| time.as_secs_f64() * 1e6);
+                found.push(What::Late { link: link(), direction, p99_us, bound_us });
+            }
+            self.window.clear();
+        }
+        // A device that can't be asked has gone, and its link with it.
+        match self.device.take_unread().unwrap_or(0) {
+            0 => {}
+            packets => {
+                self.unread += packets;
+                found.push(What::Unread { link: link(), direction, packets });
+            }
+        }
+        if let Some((packets, error)) = self.refused.take() {
+            let error = error.desc().to_owned();
+            found.push(What::Refused { link: link(), direction, packets, error });
+        }
+    }
+
     fn read(&mut self, buffer: &mut [u8]) {
         if !self.readable {
             return;

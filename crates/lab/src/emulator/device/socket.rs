@@ -98,6 +98,26 @@ impl PacketSocket {
         }
     }
 
+    /// See [`super::Device::take_unread`].
+    pub fn take_unread(&self) -> io::Result<u64> {
+        // SAFETY: tpacket_stats is plain data, for which all zeros are valid.
+        let mut statistics: libc::tpacket_stats = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes to a live structure
+        // of that length.
+        nix::Error::result(unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                (&raw mut statistics).cast(),
+                &raw mut length,
+            )
+        })?;
+        // Reading them sets them to zero.
+        Ok(statistics.tp_drops.into())
+    }
+
     /// See [`super::Device::send`].
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         let Some((header, packet)) = frame.split_at_checked(packet::HEADER) else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! A TUN device with segmentation offload in a machine's network namespace.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Seek};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -13,6 +13,10 @@ use super::DeviceError;
 #[derive(Debug)]
 pub struct Tun {
     file: File,
+    name: String,
+    /// /proc/net/dev of its namespace.
+    counters: File,
+    dropped: u64,
 }
 
 // linux/if_tun.h
@@ -43,7 +47,21 @@ impl Tun {
         unsafe { tun_set_interface(file.as_raw_fd(), &request) }.map_err(failed("TUNSETIFF"))?;
         // SAFETY: the argument is a plain number.
         unsafe { tun_set_offload(file.as_raw_fd(), OFFLOADS) }.map_err(failed("TUNSETOFFLOAD"))?;
-        Ok(Self { file })
+        // Whichever namespace this process is in later, the file stays this one's.
+        let counters = File::open("/proc/thread-self/net/dev").map_err(|error| {
+            failed("/proc/net/dev")(error.raw_os_error().map_or(nix::Error::EIO, nix::Error::from_raw))
+        })?;
+        Ok(Self { file, name: name.to_owned(), counters, dropped: 0 })
+    }
+
+    /// See [`super::Device::take_unread`].
+    pub fn take_unread(&mut self) -> io::Result<u64> {
+        self.counters.rewind()?;
+        let text = io::read_to_string(&self.counters)?;
+        let dropped = transmit_drops(&text, &self.name).unwrap_or(self.dropped);
+        let unread = dropped.saturating_sub(self.dropped);
+        self.dropped = dropped;
+        Ok(unread)
     }
 
     /// See [`super::Device::receive`].
@@ -72,6 +90,15 @@ pub fn open() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")
 }
 
+/// The packets that an interface's transmit queue had no room for, from the
+/// text of /proc/net/dev (proc(5)).
+fn transmit_drops(text: &str, name: &str) -> Option<u64> {
+    const RECEIVE_COLUMNS: usize = 8;
+    const DROP: usize = 3;
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_ascii_whitespace().nth(RECEIVE_COLUMNS + DROP)?.parse().ok()
+}
+
 fn interface_request(name: &str) -> Result<libc::ifreq, DeviceError> {
     // SAFETY: ifreq is plain data, for which all zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -82,4 +109,22 @@ fn interface_request(name: &str) -> Result<libc::ifreq, DeviceError> {
         *to = from as libc::c_char;
     }
     Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_are_read_from_the_right_column() {
+        let text = "Inter-|   Receive                       |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:       1       2    3    4    5     6          7         8        9      10   11   12   13    14      15         16
+   wan: 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36
+  wan2: 0 0 0 0 0 0 0 0 0 0 0 7 0 0 0 0
+";
+        for (name, drops) in [("lo", Some(12)), ("wan", Some(32)), ("wan2", Some(7)), ("an", None)] {
+            assert_eq!(transmit_drops(text, name), drops, "{name}");
+        }
+    }
 }
