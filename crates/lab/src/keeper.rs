@@ -17,6 +17,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::dup2_stderr;
 use serde::{Deserialize, Serialize};
 
+use crate::emulator::DeviceKind;
 use crate::grid::Grid;
 use crate::process::ProcessId;
 use crate::services;
@@ -29,6 +30,8 @@ pub struct Start {
     pub grid: Grid,
     /// Start isthmus's own services where machines have roles.
     pub services: bool,
+    /// What emulated links end at; none: the best that this user may use.
+    pub devices: Option<DeviceKind>,
     /// End when standard input does: the lab belongs to the process that
     /// started it.
     pub tethered: bool,
@@ -65,7 +68,7 @@ fn keep() -> anyhow::Result<()> {
     let signals = block_signals()?;
 
     let mut children = Vec::new();
-    let result = build::build(&start.grid, &directory, lock.as_fd(), &mut children)
+    let result = build::build(&start, &directory, lock.as_fd(), &mut children)
         .and_then(|record| Ok(directory.write(&record).map(|()| record)?))
         .and_then(|record| match start.services {
             true => start_services(record, &directory, &signals, &mut children),

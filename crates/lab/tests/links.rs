@@ -10,12 +10,13 @@ use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use common::{connect, is_root, lab, listen, round_trips};
-use isthmus_lab::Lab;
+use isthmus_lab::emulator::DeviceKind;
 use isthmus_lab::emulator::control;
 use isthmus_lab::emulator::fidelity::What;
 use isthmus_lab::emulator::statistics::DirectionReport;
 use isthmus_lab::grid::{Delay, Link, LinkShape, Loss, Share};
 use isthmus_lab::state::LabDirectory;
+use isthmus_lab::{Grid, Lab, Options};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -328,4 +329,33 @@ fn an_emulator_that_is_held_up_says_so() {
     let status = String::from_utf8(status.stdout).unwrap();
     assert!(status.contains("WARNING") && status.contains("had no processor"), "{status}");
     lab.down().unwrap();
+}
+
+#[test]
+fn packet_sockets_carry_links_as_well() {
+    if !is_root() {
+        return;
+    }
+    let text = r#"
+        [[host]]
+        name = "hub"
+        [[site]]
+        name = "alpha"
+        kind = "nat"
+        subnet = "192.168.1.0/24"
+        link = { delay = "5 ms", rate = "200 Mbit/s", loss = "0.1 %" }
+        nodes = [{ name = "n1" }]
+    "#;
+    let grid = Grid::parse(text, "test", &common::unique_name()).unwrap();
+    for devices in [DeviceKind::PacketSocket, DeviceKind::Tun] {
+        let lab = Lab::up_with(&grid, &Options { devices: Some(devices), ..common::options() }).unwrap();
+        let times = round_trips(lab.machine("n1.alpha").unwrap(), lab.machine("hub").unwrap(), 20);
+        assert!((10..20).contains(&times[0].as_millis()), "{:?}", times[0]);
+        let (bytes, _) = transfer(&lab, "n1.alpha", "hub", Duration::from_secs(1));
+        assert!(bytes > 1_000_000, "{bytes}");
+        let report = lab.emulation().unwrap().unwrap();
+        assert_eq!((report.devices, report.links[0].up.write_errors), (devices, 0));
+        assert!(report.links[0].up.lost > 0, "{report:?}");
+        lab.down().unwrap();
+    }
 }

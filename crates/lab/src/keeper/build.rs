@@ -9,11 +9,10 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
-use super::complain;
+use super::{Start, complain};
 use crate::child::{self, Starting};
 use crate::emulator::control::Listener;
 use crate::emulator::{Device, DeviceKind, Emulator};
-use crate::grid::Grid;
 use crate::process::ProcessId;
 use crate::state::{LabDirectory, MachineRecord, Record};
 use crate::topology::{EmulatedLink, Topology, topology};
@@ -22,11 +21,12 @@ use crate::{machine, mounts, network};
 /// Builds the lab. Every process it starts is added to `children`, which are
 /// the caller's to end, also when something fails.
 pub fn build(
-    grid: &Grid,
+    start: &Start,
     directory: &LabDirectory,
     lock: BorrowedFd<'_>,
     children: &mut Vec<ProcessId>,
 ) -> anyhow::Result<Record> {
+    let grid = &start.grid;
     let keeper = ProcessId::of(Pid::this())?;
     let program = std::env::current_exe().context("cannot find the lab's own program")?;
     let topology = topology(grid);
@@ -53,7 +53,7 @@ pub fn build(
         .map(|pid| File::open(format!("/proc/{pid}/ns/net")).map(OwnedFd::from))
         .collect::<Result<Vec<_>, _>>()?;
 
-    let devices = devices();
+    let devices = start.devices.unwrap_or_else(DeviceKind::available);
     if devices == DeviceKind::PacketSocket {
         network::wire_emulator(&topology, &pids)?;
     }
@@ -76,15 +76,6 @@ pub fn build(
     };
     let machines = topology.machines.iter().zip(inits).map(record).collect();
     Ok(Record { grid: grid.clone(), keeper, emulator, machines, program, services: Vec::new() })
-}
-
-/// What the ends of emulated links are; `ISTHMUS_LAB_DEVICES=packet-socket`
-/// asks for what a user without access to TUN has.
-fn devices() -> DeviceKind {
-    match std::env::var("ISTHMUS_LAB_DEVICES").as_deref() {
-        Ok("packet-socket") => DeviceKind::PacketSocket,
-        _ => DeviceKind::available(),
-    }
 }
 
 /// A descriptor for each machine's pipe and namespace may be more than is

@@ -28,7 +28,7 @@ pub fn is_root() -> bool {
 
 /// How the tests bring labs up.
 pub fn options() -> Options {
-    Options { program: PROGRAM.into(), services: false }
+    Options { program: PROGRAM.into(), services: false, ..Options::default() }
 }
 
 /// A lab's name that no other test has.
