@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use isthmus_lab::command::LabCommand;
+use isthmus_lab::emulator::DeviceKind;
 use isthmus_lab::emulator::statistics::Report;
 use isthmus_lab::lab::Options as LabOptions;
 use isthmus_lab::{Grid, Lab, Machine};
@@ -84,13 +85,19 @@ struct Outcome<T> {
 impl Bed {
     /// Brings up two hosts, `near` with this link and `far` with none.
     fn pair(link: &str) -> anyhow::Result<Self> {
-        Self::up(&format!("[[host]]\nname = 'near'\nlink = {{ {link} }}\n[[host]]\nname = 'far'\n"))
+        Self::pair_over(None, link)
     }
 
-    fn up(text: &str) -> anyhow::Result<Self> {
+    /// The same with a link that ends at devices of this kind.
+    fn pair_over(devices: Option<DeviceKind>, link: &str) -> anyhow::Result<Self> {
+        let text = format!("[[host]]\nname = 'near'\nlink = {{ {link} }}\n[[host]]\nname = 'far'\n");
+        Self::up(devices, &text)
+    }
+
+    fn up(devices: Option<DeviceKind>, text: &str) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let grid = Grid::parse(text, "the benchmark's grid", &format!("bench-lab-{}", std::process::id()))?;
-        let options = LabOptions { program, services: false, ..LabOptions::default() };
+        let options = LabOptions { program, services: false, devices };
         Ok(Self { lab: Lab::up_with(&grid, &options)? })
     }
 
@@ -115,8 +122,9 @@ impl Bed {
             if faithful || void + 1 == TRIES {
                 return Ok(Outcome { value, faithful, void, before, after });
             }
-            for lapse in after.recent_lapses.iter().rev().take((after.lapses - before.lapses) as usize) {
-                eprintln!("  void, once more: {lapse}");
+            let lapses = after.lapses - before.lapses;
+            if let Some(last) = after.recent_lapses.last() {
+                eprintln!("  void, once more: {lapses} lapses, the last: {last}");
             }
             void += 1;
         }

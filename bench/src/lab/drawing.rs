@@ -34,7 +34,8 @@ pub fn draw(figures: &[Figure]) -> anyhow::Result<String> {
             .y_label_area_size(NAMES)
             .build_cartesian_2d(-REACH..REACH, 0.0..lines.len() as f64)?;
         chart.configure_mesh().disable_y_mesh().disable_y_axis().x_desc("off by, %").draw()?;
-        let name_style = ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Right, VPos::Center));
+        let name_style =
+            ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Right, VPos::Center));
         for (at, (figure, asked, allowed)) in lines.iter().enumerate() {
             let y = (lines.len() - at) as f64 - 0.5;
             let off = |value: f64| ((value / asked - 1.0) * 100.0).clamp(-REACH, REACH);

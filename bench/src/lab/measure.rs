@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use isthmus_lab::emulator::DeviceKind;
 
 use super::figure::{Figure, Results};
 use super::traffic::{self, Arrivals};
@@ -13,9 +14,10 @@ use crate::report::median;
 type Measure = fn(&mut Results) -> anyhow::Result<()>;
 
 /// All measurements, by name.
-pub const ALL: [(&str, Measure); 9] = [
+pub const ALL: [(&str, Measure); 10] = [
     ("round trips", round_trips),
     ("rates", rates),
+    ("devices", devices),
     ("random loss", random_loss),
     ("burst loss", burst_loss),
     ("queue", queue),
@@ -89,6 +91,28 @@ fn rates(results: &mut Results) -> anyhow::Result<()> {
             let what = format!("emulator's processor time, one link of {rate} Mbit/s");
             results.add(Figure::fact(what, "s/Gbit", &found.with(cost)));
         }
+    }
+    Ok(())
+}
+
+/// The two kinds of devices against each other.
+fn devices(results: &mut Results) -> anyhow::Result<()> {
+    for (kind, name) in [(DeviceKind::Tun, "TUN"), (DeviceKind::PacketSocket, "packet sockets")] {
+        let bed = Bed::pair_over(Some(kind), "delay = '5.3 ms'")?;
+        let found = bed.measure(|bed| {
+            traffic::round_trips(bed.machine("near")?, bed.machine("far")?, 200, Duration::from_millis(3))
+        })?;
+        let middle = found.with(median(&found.value));
+        results.add(Figure::bar(format!("RTT, 10.6 ms, over {name}"), "ms", 10.6, near_delay(10.6), &middle));
+        let bed = Bed::pair_over(Some(kind), "delay = '5.3 ms', rate = '1 Gbit/s'")?;
+        let found = bed.measure(|bed| {
+            traffic::stream(bed.machine("near")?, bed.machine("far")?, WARM_UP, Duration::from_secs(3))
+        })?;
+        let what = format!("TCP goodput, 1000 Mbit/s, over {name}");
+        let (asked, allowed) = (goodput(1000.0), rate_allowed(1000.0));
+        results.add(Figure::bar(what, "Mbit/s", asked, allowed, &found.with(found.value / 1e6)));
+        let cost = found.with(found.processor_seconds() / (found.bits() / 1e9));
+        results.add(Figure::fact(format!("emulator's processor time over {name}"), "s/Gbit", &cost));
     }
     Ok(())
 }
@@ -298,13 +322,13 @@ fn four_links(results: &mut Results) -> anyhow::Result<()> {
         );
         grid += &format!("[[host]]\nname = 'far{link}'\n");
     }
-    let bed = Bed::up(&grid)?;
+    let bed = Bed::up(None, &grid)?;
     let found = bed.measure(|bed| {
         at_once(RTTS.len(), &|link| {
             let (near, far) = (bed.machine(&format!("near{link}"))?, bed.machine(&format!("far{link}"))?);
             thread::scope(|scope| {
                 let load = scope.spawn(move || traffic::paced(near, far, PACKETS, 1500, GAP));
-                let count = (2000.0 / (RTTS[link] + 5.0)) as usize;
+                let count = (2000.0 / (RTTS[link] + 5.0)) as u64;
                 let times = traffic::round_trips(near, far, count, Duration::from_millis(5))?;
                 let arrivals = load.join().map_err(|_| anyhow::anyhow!("the sender panicked"))??;
                 anyhow::ensure!(arrivals.packets.len() as u64 == PACKETS, "a packet of the load is lost");

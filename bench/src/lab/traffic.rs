@@ -1,14 +1,16 @@
 //! Programs at both ends of a link: threads whose sockets are in the machines.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, IoSliceMut, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use isthmus_lab::Machine;
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
 
 /// A packet that takes longer is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -16,7 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Kernel buffers large enough for every link measured here.
 const BUFFER: usize = 64 << 20;
 
-/// Two connected UDP sockets.
+/// Two connected UDP sockets, whose packets the kernel gives a time when they
+/// arrive: however long a program then waits for a processor, the time a packet
+/// took is the link's.
 fn sockets(from: Machine<'_>, to: Machine<'_>) -> anyhow::Result<[UdpSocket; 2]> {
     let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
     let (near, far) = (from.in_network(bind)??, to.in_network(bind)??);
@@ -26,49 +30,75 @@ fn sockets(from: Machine<'_>, to: Machine<'_>) -> anyhow::Result<[UdpSocket; 2]>
         socket.set_read_timeout(Some(PATIENCE))?;
         setsockopt(socket, sockopt::RcvBufForce, &BUFFER)?;
         setsockopt(socket, sockopt::SndBuf, &(4 << 20))?;
+        setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
     }
     Ok([near, far])
 }
 
-/// Round trips of small UDP packets, one every `gap`, in milliseconds.
+/// Time since the epoch, by the clock that packets are stamped with.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A packet's number, and how long it took from its sender's call to its
+/// receiver's kernel, in milliseconds; none if none came for a while.
+fn receive(socket: &UdpSocket) -> Option<(u64, f64)> {
+    let mut buffer = [0; 2048];
+    let mut control = nix::cmsg_space!(TimeSpec);
+    let mut parts = [IoSliceMut::new(&mut buffer)];
+    let message =
+        recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), MsgFlags::empty()).ok()?;
+    let arrived = message.cmsgs().ok()?.find_map(|control| match control {
+        ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+        _ => None,
+    })?;
+    let field =
+        |at: usize| -> Option<u64> { Some(u64::from_be_bytes(buffer.get(at..at + 8)?.try_into().ok()?)) };
+    let took = arrived.as_secs_f64() - Duration::from_nanos(field(8)?).as_secs_f64();
+    Some((field(0)?, took * 1e3))
+}
+
+/// Sends a packet with this number.
+fn send(socket: &UdpSocket, packet: &mut [u8], number: u64) -> io::Result<()> {
+    packet[..8].copy_from_slice(&number.to_be_bytes());
+    packet[8..16].copy_from_slice(&(now().as_nanos() as u64).to_be_bytes());
+    socket.send(packet).map(drop)
+}
+
+/// Round trips of small UDP packets, one every `gap`, in milliseconds: the ways
+/// there and back, without the time that the one who answers takes.
 pub fn round_trips(
     from: Machine<'_>,
     to: Machine<'_>,
-    count: usize,
+    count: u64,
     gap: Duration,
 ) -> anyhow::Result<Vec<f64>> {
     let [near, far] = sockets(from, to)?;
-    let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut buffer = [0; 64];
-            while !over.load(Ordering::Relaxed) {
-                if let Ok(length) = far.recv(&mut buffer) {
-                    // The one who asks notices what didn't come back.
-                    let _ = far.send(&buffer[..length]);
-                }
+        let answers = scope.spawn(|| -> anyhow::Result<Vec<f64>> {
+            let mut there = Vec::new();
+            while (there.len() as u64) < count {
+                let (number, took) = receive(&far).context("a packet is lost")?;
+                there.push(took);
+                send(&far, &mut [0; 64], number)?;
             }
+            Ok(there)
         });
         let ask = || -> anyhow::Result<Vec<f64>> {
-            let mut times = Vec::with_capacity(count);
-            let mut buffer = [0; 64];
-            for number in 0..count {
-                let start = Instant::now();
-                near.send(&number.to_be_bytes())?;
-                loop {
-                    let length = near.recv(&mut buffer).context("an echo is lost")?;
-                    if buffer[..length] == number.to_be_bytes() {
-                        break;
-                    }
-                }
-                times.push(start.elapsed().as_secs_f64() * 1e3);
-                thread::sleep(gap.saturating_sub(start.elapsed()));
-            }
-            Ok(times)
+            (0..count)
+                .map(|number| {
+                    let start = Instant::now();
+                    send(&near, &mut [0; 64], number)?;
+                    let (answered, took) = receive(&near).context("an answer is lost")?;
+                    ensure!(answered == number, "packets are not in order");
+                    thread::sleep(gap.saturating_sub(start.elapsed()));
+                    Ok(took)
+                })
+                .collect()
         };
-        let times = ask();
-        over.store(true, Ordering::Relaxed);
-        times
+        let back = ask();
+        let there = answers.join().map_err(|_| anyhow::anyhow!("the one who answers panicked"))?;
+        Ok(there?.iter().zip(back?).map(|(there, back)| there + back).collect())
     })
 }
 
@@ -83,7 +113,8 @@ pub struct Arrivals {
     pub sending: Duration,
 }
 
-/// Sends UDP packets of so many bytes, IP header included, one every `gap`.
+/// Sends UDP packets of so many bytes, IP header included, one every `gap`. A
+/// sender that is held up goes on at its pace and doesn't catch up.
 pub fn paced(
     from: Machine<'_>,
     to: Machine<'_>,
@@ -92,49 +123,44 @@ pub fn paced(
     gap: Duration,
 ) -> anyhow::Result<Arrivals> {
     const HEADERS: usize = 28;
+    const HELD_UP: Duration = Duration::from_millis(2);
     let [near, far] = sockets(from, to)?;
-    let start = Instant::now();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let receiver = scope.spawn(|| {
             let mut packets = Vec::new();
-            let mut buffer = [0; 2048];
             loop {
-                match far.recv(&mut buffer) {
-                    Ok(_) => {
-                        let elapsed = start.elapsed().as_secs_f64();
-                        let field = |at: usize| {
-                            let mut bytes = [0; 8];
-                            bytes.copy_from_slice(&buffer[at..at + 8]);
-                            u64::from_be_bytes(bytes)
-                        };
-                        packets.push((field(0), (elapsed - field(8) as f64 / 1e9) * 1e3));
-                        if field(0) + 1 == count {
+                match receive(&far) {
+                    Some(packet) => {
+                        packets.push(packet);
+                        if packet.0 + 1 == count {
                             return packets;
                         }
                     }
-                    Err(_) if done.load(Ordering::Relaxed) => return packets,
-                    Err(_) => {}
+                    None if done.load(Ordering::Relaxed) => return packets,
+                    None => {}
                 }
             }
         });
-        let send = || -> anyhow::Result<Duration> {
+        let pace = || -> anyhow::Result<Duration> {
             let mut packet = vec![0; length.saturating_sub(HEADERS).max(16)];
             let first = Instant::now();
+            let mut due = first;
             for number in 0..count {
-                let due = gap * number as u32;
-                while first.elapsed() < due {
-                    let left = due.saturating_sub(first.elapsed());
+                loop {
+                    let left = due.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
                     // A sleep ends late: the last of the wait is looked away.
                     thread::sleep(left.saturating_sub(Duration::from_micros(100)));
                 }
-                packet[..8].copy_from_slice(&number.to_be_bytes());
-                packet[8..16].copy_from_slice(&(start.elapsed().as_nanos() as u64).to_be_bytes());
-                near.send(&packet)?;
+                send(&near, &mut packet, number)?;
+                due = (due + gap).max(Instant::now() - HELD_UP);
             }
             Ok(first.elapsed())
         };
-        let sending = send();
+        let sending = pace();
         done.store(true, Ordering::Relaxed);
         let packets = receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?;
         Ok(Arrivals { sent: count, packets, sending: sending? })
