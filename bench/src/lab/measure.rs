@@ -49,8 +49,10 @@ fn goodput(megabits: f64) -> f64 {
     megabits * SEGMENT / MTU
 }
 
+/// From 95 to 100 %, which the receiver's clock tells to half a per cent: it
+/// looks at it after every read of up to 256 KiB.
 fn rate_allowed(megabits: f64) -> (f64, f64) {
-    (goodput(megabits) * 0.95, goodput(megabits) * 1.001)
+    (goodput(megabits) * 0.95, goodput(megabits) * 1.005)
 }
 
 fn round_trips(results: &mut Results) -> anyhow::Result<()> {
@@ -104,6 +106,7 @@ fn devices(results: &mut Results) -> anyhow::Result<()> {
         })?;
         let middle = found.with(median(&found.value));
         results.add(Figure::bar(format!("RTT, 10.6 ms, over {name}"), "ms", 10.6, near_delay(10.6), &middle));
+        drop(bed);
         let bed = Bed::pair_over(Some(kind), "delay = '5.3 ms', rate = '1 Gbit/s'")?;
         let found = bed.measure(|bed| {
             traffic::stream(bed.machine("near")?, bed.machine("far")?, WARM_UP, Duration::from_secs(3))
