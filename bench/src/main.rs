@@ -10,6 +10,7 @@ mod contest;
 mod direct;
 mod encrypted;
 mod grid;
+mod lab;
 mod relay;
 mod report;
 mod start;
@@ -42,6 +43,10 @@ enum Bench {
     /// The relay against HAProxy (TCP mode, splicing) and socat; a connection
     /// that the agents encrypt against ssh -L and a pair of HAProxy with TLS.
     Relay(relay::Options),
+    /// The emulated links themselves: what was asked for against what programs at
+    /// their ends see.
+    #[command(args_conflicts_with_subcommands = true)]
+    Lab(lab::Options),
     #[command(hide = true, subcommand)]
     Traffic(traffic::Command),
     #[command(hide = true)]
@@ -50,18 +55,20 @@ enum Bench {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().bench {
-        Bench::Direct(options) => direct::run(&options),
-        Bench::Start(options) => start::run(&options),
-        Bench::Relay(options) => relay::run(&options),
-        Bench::Traffic(command) => traffic::run(command).map(|()| true),
-        Bench::RelayUnderTest(options) => relay::run_under_test(&options).map(|()| true),
+        Bench::Direct(options) => direct::run(&options).map(held),
+        Bench::Start(options) => start::run(&options).map(held),
+        Bench::Relay(options) => relay::run(&options).map(held),
+        Bench::Lab(options) => lab::run(options),
+        Bench::Traffic(command) => traffic::run(command).map(|()| ExitCode::SUCCESS),
+        Bench::RelayUnderTest(options) => relay::run_under_test(&options).map(|()| ExitCode::SUCCESS),
     };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("isthmus-bench: {error:#}");
-            ExitCode::from(2)
-        }
-    }
+    done.unwrap_or_else(|error| {
+        eprintln!("isthmus-bench: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+/// What to end with when every bar holds, or not.
+fn held(bars: bool) -> ExitCode {
+    if bars { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -240,7 +240,7 @@ impl fmt::Display for Report {
 }
 
 /// Three significant figures.
-fn figures(value: f64) -> String {
+pub fn figures(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use isthmus_wire::Label;
 use nix::sys::signal::{SigSet, Signal};
 
+use crate::emulator::control;
 use crate::enter::{self, Job};
 use crate::grid::Grid;
 use crate::keeper;
@@ -188,8 +189,14 @@ fn shell(which: &Which, machine: &str) -> anyhow::Result<ExitCode> {
 }
 
 fn down(which: &Which) -> anyhow::Result<ExitCode> {
+    let mut warning = String::new();
     let (directory, keeper) = match (LabDirectory::find(which.lab.as_deref()), &which.lab) {
         (Ok((directory, record)), _) => {
+            if record.emulator.is_some()
+                && let Ok(report) = control::report(&directory.emulator_socket())
+            {
+                warning = status::warning(&report);
+            }
             // It may have ended just now.
             let _ = record.keeper.signal(Signal::SIGTERM);
             (directory, Some(record.keeper))
@@ -203,6 +210,7 @@ fn down(which: &Which) -> anyhow::Result<ExitCode> {
         // Removing the directory was the last it had to do.
         keeper.wait_ended(ENDING)?;
     }
+    eprint!("{warning}");
     output::print(format!("lab {} is down\n", directory.lab()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -21,6 +21,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::dup2_stderr;
 use serde::{Deserialize, Serialize};
 
+use crate::emulator::DeviceKind;
 use crate::grid::Grid;
 use crate::process::{ProcessId, close_all_but};
 use crate::services;
@@ -35,6 +36,8 @@ pub struct Start {
     pub grid: Grid,
     /// Start isthmus's own services where machines have roles.
     pub services: bool,
+    /// What emulated links end at; none: the best that this user may use.
+    pub devices: Option<DeviceKind>,
 }
 
 /// What the keeper tells, each as one line of JSON on its standard output.
@@ -72,7 +75,7 @@ fn keep() -> anyhow::Result<()> {
     let signals = block_signals()?;
 
     let mut children = vec![ProcessId::of(sweeper)?];
-    let result = build::build(&start.grid, &directory, lock.as_fd(), &mut children)
+    let result = build::build(&start, &directory, lock.as_fd(), &mut children)
         .and_then(|record| Ok(directory.write(&record).map(|()| record)?))
         .and_then(|record| match start.services {
             true => start_services(record, &directory, &signals, &mut children),

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
+use crate::emulator::DeviceKind;
 use crate::emulator::control::{self, ControlError};
 use crate::emulator::statistics::Report;
 use crate::entrance;
@@ -71,11 +72,13 @@ pub struct Options {
     pub program: PathBuf,
     /// Whether to start isthmus's own services on machines that have roles.
     pub services: bool,
+    /// What emulated links end at; none: the best that this user may use.
+    pub devices: Option<DeviceKind>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { program: default_program(), services: true }
+        Self { program: default_program(), services: true, devices: None }
     }
 }
 
@@ -220,7 +223,7 @@ pub(crate) fn start(grid: &Grid, options: &Options) -> Result<(Child, ChildStdin
     let (Some(mut stdin), Some(stdout)) = (keeper.stdin.take(), keeper.stdout.take()) else {
         return Err(failed(io::ErrorKind::BrokenPipe.into()));
     };
-    let start = Start { grid: grid.clone(), services: options.services };
+    let start = Start { grid: grid.clone(), services: options.services, devices: options.devices };
     let line = serde_json::to_string(&start).map_err(|error| failed(error.into()))?;
     stdin.write_all(format!("{line}\n").as_bytes()).map_err(failed)?;
 

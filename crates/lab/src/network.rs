@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sched::{CloneFlags, setns};
 
+use crate::emulator::ROUTER_MAC;
 use crate::topology::Topology;
 
 /// Why the network can't be set up.
@@ -137,6 +138,30 @@ pub fn wire(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
         ));
     }
     Running::start("wires", None, "ip", &["-batch", "-"], input)?.finish()
+}
+
+/// The emulator's end of one end of a link, by the link's number and 0 for the
+/// near or 1 for the far end.
+pub fn emulator_interface(link: usize, side: usize) -> String {
+    format!("link{link}-{side}")
+}
+
+/// Lays the wires between machines and the emulator, for links that end at
+/// packet sockets. The emulator's ends are in the caller's own network
+/// namespace, which has nothing else.
+pub fn wire_emulator(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
+    let mut input = String::new();
+    for (number, link) in topology.links.iter().enumerate() {
+        for (side, port) in [&link.near, &link.far].into_iter().enumerate() {
+            let end = emulator_interface(number, side);
+            input.push_str(&format!(
+                "link add {end} type veth peer name {} netns {} address {ROUTER_MAC}\n",
+                port.interface, pids[port.machine]
+            ));
+            input.push_str(&format!("link set {end} arp off up\n"));
+        }
+    }
+    Running::start("wires to the emulator", None, "ip", &["-batch", "-"], input)?.finish()
 }
 
 /// Configures every machine; `namespaces` are their network namespaces.

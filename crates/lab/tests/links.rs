@@ -6,10 +6,19 @@
 mod common;
 
 use std::io::{Read, Write};
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 use common::{connect, is_root, lab, listen, round_trips};
-use isthmus_lab::Lab;
+use isthmus_lab::emulator::DeviceKind;
+use isthmus_lab::emulator::control;
+use isthmus_lab::emulator::fidelity::What;
+use isthmus_lab::emulator::statistics::DirectionReport;
+use isthmus_lab::grid::{Delay, Link, LinkShape, Loss, Share};
+use isthmus_lab::state::LabDirectory;
+use isthmus_lab::{Grid, Lab, Options};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{setsockopt, sockopt};
 
 #[test]
 fn delays_add_up() {
@@ -106,8 +115,9 @@ fn a_rate_is_kept_and_reached() {
         // What was on its way when the first byte came counts as well.
         let allowed = bits_per_second * 1.02;
         assert!(reached < allowed, "{rate}: {reached} bit/s is more than the link has");
-        // Half, because the machine may be busy with something else.
-        assert!(reached > bits_per_second / 2.0, "{rate}: only {reached} bit/s");
+        // A fifth, because the machine may be busy with something else; how
+        // near it gets is what `make bench-lab` measures.
+        assert!(reached > bits_per_second / 5.0, "{rate}: only {reached} bit/s");
         let report = lab.emulation().unwrap().unwrap();
         assert!(report.links[0].up.bytes > bytes, "headers count as well");
         assert_eq!(report.links[0].up.write_errors, 0);
@@ -136,4 +146,216 @@ fn a_small_queue_drops_and_nothing_is_damaged() {
     assert!(report.links[0].up.dropped > 0, "{report:?}");
     assert!(report.links[0].up.queue_peak_bytes <= 16 * 1024, "{report:?}");
     lab.down().unwrap();
+}
+
+/// Two machines and what stands between them; `link` is the first one's.
+fn pair(link: &str) -> Lab {
+    lab(&format!(
+        r#"
+        seed = 11
+        [[host]]
+        name = "near"
+        link = {{ {link} }}
+        [[host]]
+        name = "far"
+    "#
+    ))
+}
+
+/// Sends numbered packets of some size from one machine to another, so many
+/// every millisecond, and gives the numbers that arrived in their order, each
+/// with the time it took.
+fn flood(lab: &Lab, from: &str, to: &str, count: u32, per_millisecond: u32) -> Vec<(u32, Duration)> {
+    let (from, to) = (lab.machine(from).unwrap(), lab.machine(to).unwrap());
+    let bind = || UdpSocket::bind("0.0.0.0:0").unwrap();
+    let (near, far) = (from.in_network(bind).unwrap(), to.in_network(bind).unwrap());
+    near.connect((to.address(), far.local_addr().unwrap().port())).unwrap();
+    setsockopt(&far, sockopt::RcvBufForce, &(32 << 20)).unwrap();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut packet = [0; 64];
+            for number in 0..count {
+                if number % per_millisecond == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                packet[..4].copy_from_slice(&number.to_be_bytes());
+                packet[4..12].copy_from_slice(&(start.elapsed().as_nanos() as u64).to_be_bytes());
+                near.send(&packet).unwrap();
+            }
+        });
+        let mut arrived = Vec::new();
+        let mut packet = [0; 64];
+        far.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        while let Ok(length) = far.recv(&mut packet) {
+            let elapsed = start.elapsed();
+            assert_eq!(length, 64);
+            let number = u32::from_be_bytes(packet[..4].try_into().unwrap());
+            let sent = u64::from_be_bytes(packet[4..12].try_into().unwrap());
+            arrived.push((number, elapsed - Duration::from_nanos(sent)));
+            if number + 1 == count {
+                break;
+            }
+        }
+        arrived
+    })
+}
+
+fn up_counters(lab: &Lab) -> DirectionReport {
+    lab.emulation().unwrap().unwrap().links[0].up.clone()
+}
+
+#[test]
+fn packets_are_lost_one_by_one_and_in_bursts() {
+    if !is_root() {
+        return;
+    }
+    const PACKETS: u32 = 20_000;
+    for (link, burst) in [("loss = '5 %'", 1.0), ("loss = '5 %', burst = 8", 8.0)] {
+        let lab = pair(&format!("up = {{ {link} }}"));
+        let arrived = flood(&lab, "near", "far", PACKETS, 20);
+        let numbers: Vec<u32> = arrived.iter().map(|(number, _)| *number).collect();
+        assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "order");
+        let gaps: Vec<u32> =
+            numbers.windows(2).map(|pair| pair[1] - pair[0] - 1).filter(|gap| *gap > 0).collect();
+        let lost: u32 = gaps.iter().sum();
+        let share = f64::from(lost) / f64::from(PACKETS);
+        let mean = f64::from(lost) / gaps.len() as f64;
+        eprintln!("{link}: lost {share}, in bursts of {mean}");
+        // Five standard errors of the burstier one are 1.9 %.
+        assert!((0.03..0.07).contains(&share), "{link}: lost {share}");
+        assert!((burst * 0.7..burst * 1.4).contains(&mean), "{link}: bursts of {mean}");
+        let counters = up_counters(&lab);
+        // What comes after the last packet that arrived isn't in a gap.
+        assert!(counters.lost >= u64::from(lost), "{counters:?}");
+        assert_eq!((counters.dropped, counters.packets), (0, PACKETS.into()), "{counters:?}");
+        assert_eq!(flood(&lab, "far", "near", 1000, 20).len(), 1000, "the other direction loses nothing");
+        lab.down().unwrap();
+    }
+}
+
+#[test]
+fn jitter_spreads_delays_and_keeps_order() {
+    if !is_root() {
+        return;
+    }
+    let lab = pair("up = { delay = '20 ms', jitter = '10 ms' }");
+    let arrived = flood(&lab, "near", "far", 300, 1);
+    assert_eq!(arrived.len(), 300);
+    assert!(arrived.windows(2).all(|pair| pair[0].0 < pair[1].0), "order");
+    let mut times: Vec<Duration> = arrived.iter().map(|(_, time)| *time).collect();
+    times.sort();
+    assert!(times[0] >= Duration::from_millis(10), "{:?}", times[0]);
+    // The earliest of all is early, however late a busy machine makes some.
+    assert!(times[0] < Duration::from_millis(20), "{:?}", times[0]);
+    let spread = times[times.len() * 9 / 10] - times[times.len() / 10];
+    assert!(spread > Duration::from_millis(2), "{spread:?}");
+    lab.down().unwrap();
+}
+
+#[test]
+fn directions_differ() {
+    if !is_root() {
+        return;
+    }
+    let lab = pair("delay = '1 ms', up = { delay = '30 ms' }, down = { delay = '5 ms' }");
+    let fastest = |from, to| flood(&lab, from, to, 50, 1).iter().map(|(_, time)| *time).min().unwrap();
+    let (up, down) = (fastest("near", "far"), fastest("far", "near"));
+    assert!((30..40).contains(&up.as_millis()), "{up:?}");
+    assert!((5..15).contains(&down.as_millis()), "{down:?}");
+    lab.down().unwrap();
+}
+
+#[test]
+fn a_running_link_can_be_changed() {
+    if !is_root() {
+        return;
+    }
+    let lab = pair("delay = '1 ms'");
+    let socket = LabDirectory::of(&lab.record().grid.name).emulator_socket();
+    let shapes = lab.record().grid.hosts[0].link;
+    let slow = LinkShape { delay: Delay(40_000_000), ..shapes.up };
+    let fastest =
+        || round_trips(lab.machine("near").unwrap(), lab.machine("far").unwrap(), 20)[0].as_millis();
+    assert!(fastest() < 20);
+    control::set(&socket, "near", &Link { up: slow, ..shapes }).unwrap();
+    assert!((41..60).contains(&fastest()), "{}", fastest());
+    let dead = LinkShape { loss: Loss { share: Share(1_000_000_000), burst: 1 }, ..shapes.up };
+    control::set(&socket, "near", &Link { up: dead, ..shapes }).unwrap();
+    assert_eq!(flood(&lab, "near", "far", 10, 10), []);
+    assert_eq!(up_counters(&lab).lost, 10);
+    control::set(&socket, "near", &shapes).unwrap();
+    assert!(fastest() < 20, "{}", fastest());
+
+    let error = control::set(&socket, "elsewhere", &shapes).unwrap_err().to_string();
+    assert!(error.contains("\"elsewhere\"") && error.contains("near"), "{error}");
+    lab.down().unwrap();
+}
+
+#[test]
+fn an_emulator_that_is_held_up_says_so() {
+    if !is_root() {
+        return;
+    }
+    let lab = pair("delay = '1 ms'");
+    let emulator = lab.record().emulator.unwrap();
+    let before = lab.emulation().unwrap().unwrap();
+    emulator.signal(Signal::SIGSTOP).unwrap();
+    // More than any queue before it holds.
+    const PACKETS: u32 = 120_000;
+    let (near, far) = (lab.machine("near").unwrap(), lab.machine("far").unwrap());
+    let socket = near.in_network(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    for _ in 0..PACKETS {
+        // Refusals are as good as drops here.
+        let _ = socket.send_to(&[0; 64], (far.address(), 9));
+    }
+    std::thread::sleep(Duration::from_millis(60));
+    emulator.signal(Signal::SIGCONT).unwrap();
+    let mut report = before.clone();
+    common::eventually("the emulator notices", || {
+        report = lab.emulation().unwrap().unwrap();
+        report.recent_lapses.iter().any(|lapse| matches!(lapse.what, What::Unread { .. }))
+    });
+    assert!(!report.is_faithful() && !report.is_faithful_since(&before));
+    let paused = report.recent_lapses.iter().any(|lapse| matches!(lapse.what, What::Paused { .. }));
+    assert!(paused, "{:?}", report.recent_lapses);
+    let up = &report.link("near").unwrap().up;
+    assert!(up.unread > 0 && up.unread + up.packets <= u64::from(PACKETS), "{up:?}");
+
+    let name = &lab.record().grid.name;
+    let log = std::fs::read_to_string(LabDirectory::of(name).log()).unwrap();
+    assert!(log.contains("WARNING: the emulation isn't faithful"), "{log}");
+    let status = common::program(&["status", "--lab", name]).output().unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    assert!(status.contains("WARNING") && status.contains("had no processor"), "{status}");
+    lab.down().unwrap();
+}
+
+#[test]
+fn packet_sockets_carry_links_as_well() {
+    if !is_root() {
+        return;
+    }
+    let text = r#"
+        [[host]]
+        name = "hub"
+        [[site]]
+        name = "alpha"
+        kind = "nat"
+        subnet = "192.168.1.0/24"
+        link = { delay = "5 ms", rate = "200 Mbit/s", loss = "0.1 %" }
+        nodes = [{ name = "n1" }]
+    "#;
+    let grid = Grid::parse(text, "test", &common::unique_name()).unwrap();
+    for devices in [DeviceKind::PacketSocket, DeviceKind::Tun] {
+        let lab = Lab::up_with(&grid, &Options { devices: Some(devices), ..common::options() }).unwrap();
+        let times = round_trips(lab.machine("n1.alpha").unwrap(), lab.machine("hub").unwrap(), 20);
+        assert!((10..20).contains(&times[0].as_millis()), "{:?}", times[0]);
+        let (bytes, _) = transfer(&lab, "n1.alpha", "hub", Duration::from_secs(1));
+        assert!(bytes > 1_000_000, "{bytes}");
+        let report = lab.emulation().unwrap().unwrap();
+        assert_eq!((report.devices, report.links[0].up.write_errors), (devices, 0));
+        assert!(report.links[0].up.lost > 0, "{report:?}");
+        lab.down().unwrap();
+    }
 }

@@ -6,8 +6,8 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use super::output;
-use crate::emulator::control;
 use crate::emulator::statistics::{DirectionReport, Report};
+use crate::emulator::{DeviceKind, control};
 use crate::grid::{Grid, Role};
 use crate::state::{LabDirectory, Record};
 
@@ -111,7 +111,7 @@ fn text(status: &Status<'_>) -> String {
     }
     let links = match &status.emulator {
         None => String::new(),
-        Some(EmulatorStatus { report: Some(report), .. }) => links(status.grid, report),
+        Some(EmulatorStatus { report: Some(report), .. }) => links(report),
         Some(EmulatorStatus { pid, alive, report: None }) => {
             let what = if *alive { "doesn't answer" } else { "is dead" };
             format!("the emulator (process {pid}) {what}: links with delay or rate carry nothing\n")
@@ -120,29 +120,53 @@ fn text(status: &Status<'_>) -> String {
     format!("lab {} (keeper {})\n{machines}\n{links}", status.lab, status.keeper_pid)
 }
 
-fn links(grid: &Grid, report: &Report) -> String {
-    let mut links =
-        table(&["link", "shape", "direction", "packets", "MB", "dropped", "late µs p50 / p99 / max"]);
+fn links(report: &Report) -> String {
+    let header =
+        ["link", "shape", "direction", "packets", "MB", "dropped", "lost", "late µs p50 / p99 / max"];
+    let mut links = table(&header);
     for link in &report.links {
-        let shape = grid.links().find(|(name, _)| *name == link.name).map(|(_, shape)| shape);
         for (direction, carried) in [("up", &link.up), ("down", &link.down)] {
             let name = if direction == "up" { link.name.as_str() } else { "" };
-            let shape = shape.map(|link| if direction == "up" { link.up } else { link.down });
-            let shape = shape.map_or_else(String::new, |shape| shape.to_string());
+            let shape = carried.shape.to_string();
             links.add_row([name, &shape, direction].map(str::to_owned).into_iter().chain(figures(carried)));
         }
     }
     let share = report.processor_seconds / report.running_seconds.max(1e-9) * 100.0;
     let used = report.processor_seconds;
-    format!("{links}\nemulator: {used:.1} s of processor time, {share:.1} % of one since the start\n")
+    let devices = match report.devices {
+        DeviceKind::Tun => "TUN devices",
+        DeviceKind::PacketSocket => "packet sockets",
+    };
+    let mut text = format!(
+        "{links}\nemulator: over {devices}, seed {}; {used:.1} s of processor time, {share:.1} % of one since the start\n",
+        report.seed
+    );
+    text.push_str(&warning(report));
+    text
 }
 
-fn figures(carried: &DirectionReport) -> [String; 4] {
+/// What to say about a lab that wasn't faithful at all times; nothing for one
+/// that was.
+pub(super) fn warning(report: &Report) -> String {
+    const SHOWN: usize = 5;
+    if report.is_faithful() {
+        return String::new();
+    }
+    let mut text =
+        format!("WARNING: the emulation wasn't faithful {} times; figures from then are void", report.lapses);
+    let last = report.recent_lapses.iter().rev().take(SHOWN);
+    text.push_str(&last.map(|lapse| format!("\n  {lapse}")).collect::<String>());
+    text.push('\n');
+    text
+}
+
+fn figures(carried: &DirectionReport) -> [String; 5] {
     let late = &carried.lateness;
     [
         carried.packets.to_string(),
         format!("{:.1}", carried.bytes as f64 / 1e6),
         carried.dropped.to_string(),
+        carried.lost.to_string(),
         format!("{:.0} / {:.0} / {:.0}", late.p50_us, late.p99_us, late.max_us),
     ]
 }

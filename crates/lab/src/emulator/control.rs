@@ -15,6 +15,7 @@ use nix::sys::time::TimeVal;
 use serde::{Deserialize, Serialize};
 
 use super::statistics::Report;
+use crate::grid::Link;
 
 /// What an emulator can be asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,10 +23,37 @@ use super::statistics::Report;
 pub enum Request {
     /// How much was carried, and how late.
     Report,
+    /// From here on a link does to packets what `shapes` say.
+    Set {
+        /// Its name.
+        link: String,
+        /// Both directions, whole.
+        shapes: Link,
+    },
+}
+
+/// What an emulator answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reply {
+    /// To [`Request::Report`].
+    Report(Box<Report>),
+    /// It is done.
+    Done,
+    /// There is no emulated link of this name.
+    UnknownLink {
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// The request isn't one that this emulator knows.
+    NotUnderstood(String),
 }
 
 /// Longest message: a report of several hundred links.
 const LONGEST_MESSAGE: usize = 192 * 1024;
+
+/// Longest request.
+const LONGEST_REQUEST: usize = 16 * 1024;
 
 /// An emulator that doesn't answer within this time hangs or is stopped.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -41,19 +69,57 @@ pub enum ControlError {
         /// What the kernel said.
         cause: nix::Error,
     },
-    /// It answered something else.
-    #[error("the emulator's answer can't be read")]
-    Answer(#[from] serde_json::Error),
+    /// It answered something that isn't JSON of this protocol.
+    #[error("the emulator's answer can't be read: {0}")]
+    Json(#[from] serde_json::Error),
+    /// It answered something that is no answer to this request.
+    #[error("the emulator refuses: {0}")]
+    Refused(String),
+    /// There is no such link.
+    #[error("no link {link:?} is emulated; these are: {known}", known = .known.join(", "))]
+    UnknownLink {
+        /// The name asked for.
+        link: String,
+        /// The emulated links.
+        known: Vec<String>,
+    },
 }
 
 /// Asks the emulator whose socket is at `path` for its report.
 pub fn report(path: &Path) -> Result<Report, ControlError> {
-    let reply = exchange(path, &serde_json::to_vec(&Request::Report)?)
+    match exchange(path, &Request::Report)? {
+        Reply::Report(report) => Ok(*report),
+        other => Err(refused(&other)),
+    }
+}
+
+/// Has the emulator whose socket is at `path` change what a link does, in both
+/// directions, without losing what is under way: packets that have passed the
+/// queue arrive when they would have, no packet overtakes another, and a queue
+/// that became shorter keeps what it holds.
+pub fn set(path: &Path, link: &str, shapes: &Link) -> Result<(), ControlError> {
+    let request = Request::Set { link: link.to_owned(), shapes: *shapes };
+    match exchange(path, &request)? {
+        Reply::Done => Ok(()),
+        Reply::UnknownLink { known } => Err(ControlError::UnknownLink { link: link.to_owned(), known }),
+        other => Err(refused(&other)),
+    }
+}
+
+fn refused(reply: &Reply) -> ControlError {
+    match reply {
+        Reply::NotUnderstood(message) => ControlError::Refused(message.clone()),
+        other => ControlError::Refused(format!("unexpected answer: {other:?}")),
+    }
+}
+
+fn exchange(path: &Path, request: &Request) -> Result<Reply, ControlError> {
+    let reply = exchange_bytes(path, &serde_json::to_vec(request)?)
         .map_err(|cause| ControlError::Socket { path: path.to_owned(), cause })?;
     Ok(serde_json::from_slice(&reply)?)
 }
 
-fn exchange(path: &Path, request: &[u8]) -> nix::Result<Vec<u8>> {
+fn exchange_bytes(path: &Path, request: &[u8]) -> nix::Result<Vec<u8>> {
     let socket = seqpacket(SockFlag::SOCK_CLOEXEC)?;
     let timeout = TimeVal::new(PATIENCE.as_secs() as i64, 0);
     setsockopt(&socket, ReceiveTimeout, &timeout)?;
@@ -110,18 +176,19 @@ pub struct Conversation {
 impl Conversation {
     /// Answers the request that has come, if it has: true when the
     /// conversation is over.
-    pub fn answer(&self, report: impl FnOnce() -> Report) -> bool {
-        let mut request = [0; 1024];
+    pub fn answer(&self, handle: impl FnOnce(Request) -> Reply) -> bool {
+        let mut request = [0; LONGEST_REQUEST];
         let length = match recv(self.socket.as_raw_fd(), &mut request, MsgFlags::empty()) {
+            Ok(0) => return true,
             Ok(length) => length,
             Err(nix::Error::EAGAIN) => return false,
             Err(_) => return true,
         };
         let reply = match serde_json::from_slice(&request[..length]) {
-            Ok(Request::Report) => serde_json::to_vec(&report()),
-            Err(_) => return true,
+            Ok(request) => handle(request),
+            Err(error) => Reply::NotUnderstood(error.to_string()),
         };
-        if let Ok(reply) = reply {
+        if let Ok(reply) = serde_json::to_vec(&reply) {
             // Whoever asked and didn't wait doesn't get it.
             let _ = send(self.socket.as_raw_fd(), &reply, MsgFlags::MSG_NOSIGNAL);
         }

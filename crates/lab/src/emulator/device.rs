@@ -1,13 +1,39 @@
-//! A TUN device with segmentation offload in a node's network namespace.
+//! The ends of emulated links: TUN devices in the routers' namespaces, or, for
+//! users who may not have those, packet sockets on veth pairs.
 
-use std::fs::{File, OpenOptions};
+mod socket;
+mod tun;
+
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use nix::sched::{CloneFlags, setns};
+use serde::{Deserialize, Serialize};
 
 use super::packet;
+use socket::PacketSocket;
+use tun::Tun;
+
+/// The Ethernet address of a router's interface that a packet socket is at the
+/// other end of.
+pub const ROUTER_MAC: &str = "02:00:00:00:00:01";
+
+/// What carries packets between the kernel and the emulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeviceKind {
+    /// A TUN device: needs the right to open /dev/net/tun.
+    Tun,
+    /// A packet socket on one end of a veth pair: needs no right but that of
+    /// whoever has made the namespaces.
+    PacketSocket,
+}
+
+impl DeviceKind {
+    /// The best that this process may use.
+    pub fn available() -> Self {
+        if tun::open().is_ok() { Self::Tun } else { Self::PacketSocket }
+    }
+}
 
 /// Why a device can't be had.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +50,10 @@ pub enum DeviceError {
         cause: nix::Error,
     },
     /// No TUN in this kernel, or not for this user.
-    #[error(
-        "cannot open /dev/net/tun: {0}; links with delay or rate need the kernel's TUN driver and the right to use it"
-    )]
+    #[error("cannot open /dev/net/tun: {0}")]
     Open(io::Error),
     /// The kernel refused the device.
-    #[error("cannot create TUN interface {name:?} ({step}): {cause}")]
+    #[error("cannot create the emulator's end of interface {name:?} ({step}): {cause}")]
     Create {
         /// The interface.
         name: String,
@@ -41,87 +65,67 @@ pub enum DeviceError {
 }
 
 /// One end of an emulated link: what the namespace sends through the
-/// interface is read here, what is written here arrives there. The interface
-/// exists as long as this value.
+/// interface is read here, what is written here arrives there.
 #[derive(Debug)]
 pub struct Device {
-    file: File,
+    kind: Kind,
 }
 
-// linux/if_tun.h
-const IFF_TUN: libc::c_short = 0x0001;
-const IFF_NO_PI: libc::c_short = 0x1000;
-const IFF_VNET_HDR: libc::c_short = 0x4000;
-/// TUN_F_CSUM, TUN_F_TSO4 and TUN_F_TSO6.
-const OFFLOADS: libc::c_int = 0x01 | 0x02 | 0x04;
-
-nix::ioctl_write_ptr_bad!(
-    tun_set_interface,
-    nix::request_code_write!(b'T', 202, size_of::<libc::c_int>()),
-    libc::ifreq
-);
-nix::ioctl_write_int_bad!(tun_set_offload, nix::request_code_write!(b'T', 208, size_of::<libc::c_uint>()));
+#[derive(Debug)]
+enum Kind {
+    Tun(Tun),
+    Socket(PacketSocket),
+}
 
 impl Device {
-    /// Creates the interface `name` in a network namespace. The calling
-    /// thread is in that namespace afterwards.
-    pub fn create(namespace: BorrowedFd<'_>, name: &str) -> Result<Self, DeviceError> {
-        let mut request = interface_request(name)?;
-        request.ifr_ifru.ifru_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
-        setns(namespace, CloneFlags::CLONE_NEWNET)
-            .map_err(|cause| DeviceError::Enter { name: name.to_owned(), cause })?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/net/tun")
-            .map_err(DeviceError::Open)?;
-        let failed = |step| move |cause| DeviceError::Create { name: name.to_owned(), step, cause };
-        // SAFETY: the file is an open TUN descriptor, and `request` a valid
-        // ifreq that the kernel only reads and writes during the call.
-        unsafe { tun_set_interface(file.as_raw_fd(), &request) }.map_err(failed("TUNSETIFF"))?;
-        // SAFETY: the argument is a plain number.
-        unsafe { tun_set_offload(file.as_raw_fd(), OFFLOADS) }.map_err(failed("TUNSETOFFLOAD"))?;
-        Ok(Self { file })
+    /// Creates a TUN interface `name` in a network namespace, which exists as
+    /// long as this value. The calling thread is in that namespace afterwards.
+    pub fn tun(namespace: BorrowedFd<'_>, name: &str) -> Result<Self, DeviceError> {
+        Ok(Self { kind: Kind::Tun(Tun::create(namespace, name)?) })
     }
 
-    /// Reads one frame into `buffer`, which must hold
-    /// [`packet::LARGEST_FRAME`] bytes; none if there is nothing to read.
+    /// Takes `name`, an interface in the calling thread's network namespace,
+    /// whose peer is the one to carry packets for.
+    pub fn packet_socket(name: &str) -> Result<Self, DeviceError> {
+        Ok(Self { kind: Kind::Socket(PacketSocket::open(name)?) })
+    }
+
+    /// Reads one frame, a virtio-net header and an IP packet, into `buffer`,
+    /// which must hold [`LARGEST_READ`] bytes; none if there is nothing to
+    /// read.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
-        debug_assert!(buffer.len() >= packet::LARGEST_FRAME);
-        match io::Read::read(&mut &self.file, buffer) {
-            Ok(length) => Ok(Some(&buffer[..length])),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
+        match &self.kind {
+            Kind::Tun(tun) => tun.receive(buffer),
+            Kind::Socket(socket) => socket.receive(buffer),
+        }
+    }
+
+    /// How many packets the kernel has dropped since the last call, because
+    /// they weren't read in time.
+    pub fn take_unread(&mut self) -> io::Result<u64> {
+        match &mut self.kind {
+            Kind::Tun(tun) => tun.take_unread(),
+            Kind::Socket(socket) => socket.take_unread(),
         }
     }
 
     /// Hands one frame to the namespace.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
-        io::Write::write(&mut &self.file, frame).map(drop)
+        match &self.kind {
+            Kind::Tun(tun) => tun.send(frame),
+            Kind::Socket(socket) => socket.send(frame),
+        }
     }
 }
+
+/// The most that [`Device::receive`] writes into its buffer.
+pub const LARGEST_READ: usize = packet::LARGEST_FRAME + socket::ETHERNET;
 
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        match &self.kind {
+            Kind::Tun(tun) => tun.as_fd(),
+            Kind::Socket(socket) => socket.as_fd(),
+        }
     }
-}
-
-impl From<Device> for OwnedFd {
-    fn from(device: Device) -> Self {
-        device.file.into()
-    }
-}
-
-fn interface_request(name: &str) -> Result<libc::ifreq, DeviceError> {
-    // SAFETY: ifreq is plain data, for which all zeros are valid.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return Err(DeviceError::Name(name.to_owned()));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    Ok(request)
 }

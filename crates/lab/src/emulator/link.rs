@@ -7,17 +7,28 @@
 //!    no time but at [`ACCESS_RATE`];
 //! 2. a drop-tail queue of so many bytes before the bottleneck;
 //! 3. the bottleneck, at its rate;
-//! 4. the way, with its delay.
+//! 4. random loss: a packet that is lost has taken its place in the queue and
+//!    its time at the bottleneck, as it does where the bottleneck is the way
+//!    out of a site and the loss is somewhere behind it;
+//! 5. the way, with its delay and jitter. Packets stay in order: one whose
+//!    delay would let it overtake arrives with the one before it.
 //!
 //! All of it is judged per segment as on the wire; segments of one
 //! super-packet that leave the bottleneck within [`QUANTUM`] travel on
-//! together and arrive when the last of them does.
+//! together, with one delay, and arrive when the last of them does.
+
+mod bottleneck;
+mod loss;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use super::packet::{self, Shape};
 use crate::grid::{BitRate, LinkShape};
+use bottleneck::{Bottleneck, Passage};
+use loss::Losses;
 
 /// Rate of the network card before the bottleneck. Without it a 64 KiB burst
 /// would arrive at the queue at once, and small queues would drop more than
@@ -30,14 +41,21 @@ pub const QUANTUM: Duration = Duration::from_micros(250);
 
 /// One direction of a link.
 ///
-/// Input: [`handle_frame`](Self::handle_frame). Output:
+/// Input: [`handle_frame`](Self::handle_frame),
+/// [`set_shape`](Self::set_shape). Output:
 /// [`poll_transmit`](Self::poll_transmit), to be called until it gives
 /// nothing; then [`next_due`](Self::next_due) says when to call it again.
 #[derive(Debug)]
 pub struct Direction {
+    shape: LinkShape,
     delay: Duration,
-    bottleneck: Option<Bottleneck>,
+    jitter: Duration,
+    bottleneck: Bottleneck,
+    losses: Losses,
+    random: Rng,
     in_flight: VecDeque<Transmit>,
+    /// When the frame that left last was due.
+    last_due: Option<Instant>,
     counters: Counters,
 }
 
@@ -59,31 +77,44 @@ pub struct Counters {
     pub bytes: u64,
     /// Segments dropped because the queue was full.
     pub dropped: u64,
+    /// Segments lost at random behind the bottleneck.
+    pub lost: u64,
     /// The fullest the queue has been, in bytes.
     pub queue_peak: u64,
 }
 
-#[derive(Debug)]
-struct Bottleneck {
-    rate: BitRate,
-    queue: u64,
-    /// When the network card has sent all it got.
-    card_free: Option<Instant>,
-    /// When the bottleneck has sent all that waits in its queue.
-    free: Option<Instant>,
-}
-
 impl Direction {
-    /// A direction of a link of this shape, empty.
-    pub fn new(shape: &LinkShape) -> Self {
-        let bottleneck =
-            shape.rate.map(|rate| Bottleneck { rate, queue: shape.queue.0, card_free: None, free: None });
+    /// A direction of a link of this shape, empty. The same seed and the same
+    /// packets give the same losses and delays.
+    pub fn new(shape: &LinkShape, seed: u64) -> Self {
+        let mut random = Rng::with_seed(seed);
         Self {
+            shape: *shape,
             delay: shape.delay.duration(),
-            bottleneck,
+            jitter: shape.jitter.duration(),
+            bottleneck: Bottleneck::new(shape.rate, shape.queue),
+            losses: Losses::new(shape.loss, &mut random),
+            random,
             in_flight: VecDeque::new(),
+            last_due: None,
             counters: Counters::default(),
         }
+    }
+
+    /// Changes what happens to packets that come from here on. Those that
+    /// have passed the queue keep their time, also where that makes later
+    /// ones wait; a queue that became shorter keeps what it holds.
+    pub fn set_shape(&mut self, shape: &LinkShape) {
+        self.shape = *shape;
+        self.delay = shape.delay.duration();
+        self.jitter = shape.jitter.duration();
+        self.bottleneck.set(shape.rate, shape.queue);
+        self.losses.set(shape.loss, &mut self.random);
+    }
+
+    /// What is done to packets that come at the moment.
+    pub fn shape(&self) -> LinkShape {
+        self.shape
     }
 
     /// Counters since the start.
@@ -119,7 +150,20 @@ impl Direction {
     }
 
     fn send(&mut self, departure: Instant, frame: Vec<u8>) {
-        self.in_flight.push_back(Transmit { due: departure + self.delay, frame });
+        let due = departure + self.way();
+        let due = self.last_due.map_or(due, |last| last.max(due));
+        self.last_due = Some(due);
+        self.in_flight.push_back(Transmit { due, frame });
+    }
+
+    /// How long a frame takes from the bottleneck to the other end.
+    fn way(&mut self) -> Duration {
+        if self.jitter.is_zero() {
+            return self.delay;
+        }
+        let spread = (2 * self.jitter).as_nanos() as u64;
+        let more = Duration::from_nanos(self.random.u64(0..=spread));
+        (self.delay + more).saturating_sub(self.jitter)
     }
 
     /// Sends segments one by one through the bottleneck and groups those that
@@ -140,24 +184,25 @@ impl Direction {
     }
 
     /// When a packet of `length` bytes sent at `now` has left the bottleneck;
-    /// none if the queue had no room for it.
+    /// none if it was dropped or lost.
     fn admit(&mut self, length: usize, now: Instant) -> Option<Instant> {
         let length = length as u64;
         self.counters.segments += 1;
         self.counters.bytes += length;
-        let Some(bottleneck) = &mut self.bottleneck else { return Some(now) };
-        let arrival = bottleneck.card_free.map_or(now, |free| free.max(now)) + ACCESS_RATE.time_for(length);
-        bottleneck.card_free = Some(arrival);
-        let start = bottleneck.free.map_or(arrival, |free| free.max(arrival));
-        let waiting = bottleneck.rate.bytes_in(start - arrival) + length;
-        if waiting > bottleneck.queue {
-            self.counters.dropped += 1;
-            return None;
+        match self.bottleneck.admit(length, now) {
+            Passage::Through { departure, waiting } => {
+                self.counters.queue_peak = self.counters.queue_peak.max(waiting);
+                if self.losses.loses(&mut self.random) {
+                    self.counters.lost += 1;
+                    return None;
+                }
+                Some(departure)
+            }
+            Passage::Dropped => {
+                self.counters.dropped += 1;
+                None
+            }
         }
-        self.counters.queue_peak = self.counters.queue_peak.max(waiting);
-        let departure = start + bottleneck.rate.time_for(length);
-        bottleneck.free = Some(departure);
-        Some(departure)
     }
 }
 

@@ -59,6 +59,20 @@ pub fn shape(frame: &[u8]) -> Shape {
     }
 }
 
+/// Moves what the virtio-net header says about places in the packet, where
+/// something in front of the packet came or went.
+pub fn shift_offsets(frame: &mut [u8], by: i16) {
+    // flags, gso_type, hdr_len, gso_size, csum_start, csum_offset
+    for at in [2, 6] {
+        let Some(field) = frame.get_mut(at..at + 2) else { return };
+        let value = u16::from_le_bytes([field[0], field[1]]);
+        // Zero: there is nothing to say.
+        if value != 0 {
+            field.copy_from_slice(&value.saturating_add_signed(by).to_le_bytes());
+        }
+    }
+}
+
 fn super_packet(frame: &[u8]) -> Option<SuperPacket> {
     let version = match frame.get(1)? & !GSO_ECN {
         GSO_TCP4 => IpVersion::V4,

@@ -5,14 +5,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use fastrand::Rng;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeSpec, TimeValLike};
 
-use super::control::{Conversation, Listener};
-use super::device::Device;
+use super::control::{Conversation, Listener, Reply, Request};
+use super::device::{Device, DeviceKind, LARGEST_READ};
+use super::fidelity::{FEWEST_FRAMES, HEARTBEAT, LONGEST_PAUSE, Lapse, Lapses, WINDOW, Way, What, latest};
 use super::link::Direction;
-use super::packet;
 use super::punctual::Punctual;
 use super::statistics::{DirectionReport, Lateness, LinkReport, Report};
 use crate::grid::{Link as LinkShapes, LinkShape};
@@ -40,6 +41,13 @@ pub struct Emulator {
     conversations: Vec<Conversation>,
     punctual: Punctual,
     started: Instant,
+    devices: DeviceKind,
+    seed: u64,
+    /// Gives each direction a seed of its own.
+    seeds: Rng,
+    lapses: Lapses,
+    /// When links were last looked at for lapses.
+    looked: Instant,
 }
 
 #[derive(Debug)]
@@ -55,16 +63,35 @@ struct End {
     device: Device,
     direction: Direction,
     lateness: Lateness,
+    /// The same since it was last looked at.
+    window: Lateness,
     write_errors: u64,
+    /// Refused frames since it was last looked at, and why the last one was.
+    refused: Option<(u64, nix::Error)>,
+    unread: u64,
     readable: bool,
 }
 
 impl Emulator {
-    /// An emulator without links that answers at `control`.
-    pub fn new(control: Listener) -> Self {
+    /// An emulator without links that answers at `control`; `devices` is what
+    /// its links will end at. What is random in
+    /// its links follows from `seed`, in the order in which they are added.
+    pub fn new(control: Listener, devices: DeviceKind, seed: u64) -> Self {
         let started = Instant::now();
         let punctual = Punctual::new(started);
-        Self { links: Vec::new(), control, conversations: Vec::new(), punctual, started }
+        let (links, conversations) = (Vec::new(), Vec::new());
+        Self {
+            links,
+            control,
+            conversations,
+            punctual,
+            started,
+            devices,
+            seed,
+            seeds: Rng::with_seed(seed),
+            lapses: Lapses::default(),
+            looked: started,
+        }
     }
 
     /// Adds a link between two devices, that of a host or site and that of
@@ -76,17 +103,26 @@ impl Emulator {
         near: Device,
         far: Device,
     ) -> Result<(), EmulatorError> {
-        let end = |device, shape: &LinkShape| -> Result<End, EmulatorError> {
-            let (direction, lateness) = (Direction::new(shape), Lateness::new()?);
-            Ok(End { device, direction, lateness, write_errors: 0, readable: true })
+        let mut end = |device, shape: &LinkShape| -> Result<End, EmulatorError> {
+            Ok(End {
+                device,
+                direction: Direction::new(shape, self.seeds.u64(..)),
+                lateness: Lateness::new()?,
+                window: Lateness::new()?,
+                write_errors: 0,
+                refused: None,
+                unread: 0,
+                readable: true,
+            })
         };
-        self.links.push(Link { name, ends: [end(near, &shapes.up)?, end(far, &shapes.down)?] });
+        let ends = [end(near, &shapes.up)?, end(far, &shapes.down)?];
+        self.links.push(Link { name, ends });
         Ok(())
     }
 
     /// Carries packets until something fails; ends with its process.
     pub fn run(mut self) -> Result<std::convert::Infallible, EmulatorError> {
-        let mut buffer = vec![0; packet::LARGEST_FRAME];
+        let mut buffer = vec![0; LARGEST_READ];
         loop {
             for link in &mut self.links {
                 for end in &mut link.ends {
@@ -101,6 +137,7 @@ impl Emulator {
                 }
             }
             self.wait(next_due)?;
+            self.look_for_lapses();
         }
     }
 
@@ -111,20 +148,21 @@ impl Emulator {
         waited.extend(self.conversations.iter().map(AsFd::as_fd));
         let mut polled: Vec<PollFd<'_>> =
             waited.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-        let timeout = match next_due {
-            Some(due) => {
-                let sleep = self.punctual.sleep(due, Instant::now());
-                Some(TimeSpec::nanoseconds(sleep.as_nanos().min(i64::MAX as u128) as i64))
-            }
+        let now = Instant::now();
+        let sleep = match next_due {
+            Some(due) => self.punctual.sleep(due, now),
             None => {
                 self.punctual.rest();
-                None
+                HEARTBEAT
             }
         };
+        let sleep = sleep.min(HEARTBEAT);
+        let timeout = Some(TimeSpec::nanoseconds(sleep.as_nanos() as i64));
         match ppoll(&mut polled, timeout, None) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(EmulatorError::Wait(error)),
         }
+        let pause = now.elapsed().saturating_sub(sleep);
         let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
         let mut ready = ready.into_iter();
         for end in self.links.iter_mut().flat_map(|link| &mut link.ends) {
@@ -133,6 +171,9 @@ impl Emulator {
         if ready.any(|ready| ready) {
             self.converse();
         }
+        if pause > LONGEST_PAUSE {
+            self.note(What::Paused { pause_ms: pause.as_secs_f64() * 1e3 });
+        }
         Ok(())
     }
 
@@ -140,23 +181,67 @@ impl Emulator {
         while let Some(conversation) = self.control.accept() {
             self.conversations.push(conversation);
         }
-        let conversations = std::mem::take(&mut self.conversations);
-        self.conversations =
-            conversations.into_iter().filter(|conversation| !conversation.answer(|| self.report())).collect();
+        let mut conversations = std::mem::take(&mut self.conversations);
+        conversations.retain(|conversation| !conversation.answer(|request| self.handle(request)));
+        self.conversations = conversations;
+    }
+
+    fn handle(&mut self, request: Request) -> Reply {
+        match request {
+            Request::Report => Reply::Report(Box::new(self.report())),
+            Request::Set { link: name, shapes } => match self.links.iter_mut().find(|link| link.name == name)
+            {
+                Some(link) => {
+                    link.ends[0].direction.set_shape(&shapes.up);
+                    link.ends[1].direction.set_shape(&shapes.down);
+                    Reply::Done
+                }
+                None => {
+                    Reply::UnknownLink { known: self.links.iter().map(|link| link.name.clone()).collect() }
+                }
+            },
+        }
+    }
+
+    fn look_for_lapses(&mut self) {
+        if self.looked.elapsed() < WINDOW {
+            return;
+        }
+        self.looked = Instant::now();
+        let mut found = Vec::new();
+        for link in &mut self.links {
+            for (end, way) in link.ends.iter_mut().zip([Way::Up, Way::Down]) {
+                end.look_for_lapses(&link.name, way, &mut found);
+            }
+        }
+        for what in found {
+            self.note(what);
+        }
+    }
+
+    fn note(&mut self, what: What) {
+        let lapse = Lapse { running_seconds: self.started.elapsed().as_secs_f64(), what };
+        if let Some(message) = self.lapses.note(lapse, Instant::now()) {
+            eprintln!("emulator: {message}");
+        }
     }
 
     fn report(&self) -> Report {
         let direction =
-            |end: &End| DirectionReport::new(end.direction.counters(), end.write_errors, &end.lateness);
+            |end: &End| DirectionReport::new(&end.direction, end.write_errors, end.unread, &end.lateness);
         let link = |link: &Link| LinkReport {
             name: link.name.clone(),
             up: direction(&link.ends[0]),
             down: direction(&link.ends[1]),
         };
         Report {
+            devices: self.devices,
+            seed: self.seed,
             processor_seconds: processor_seconds(),
             running_seconds: self.started.elapsed().as_secs_f64(),
             links: self.links.iter().map(link).collect(),
+            lapses: self.lapses.total(),
+            recent_lapses: self.lapses.recent(),
         }
     }
 }
@@ -170,15 +255,54 @@ impl Link {
             let due = from.direction.next_due()?;
             let now = Instant::now();
             let Some(transmit) = from.direction.poll_transmit(now) else { return Some(due) };
-            from.lateness.record(now.saturating_duration_since(transmit.due));
-            if to.device.send(&transmit.frame).is_err() {
-                from.write_errors += 1;
+            let late = now.saturating_duration_since(transmit.due);
+            from.lateness.record(late);
+            from.window.record(late);
+            if let Err(error) = to.device.send(&transmit.frame) {
+                from.refuse(&error);
             }
         }
     }
 }
 
 impl End {
+    fn refuse(&mut self, error: &io::Error) {
+        self.write_errors += 1;
+        match error.raw_os_error().map(nix::Error::from_raw) {
+            // The interface is down, because somebody wants it so: a TUN device
+            // says EIO, a packet socket ENETDOWN.
+            Some(nix::Error::EIO | nix::Error::ENETDOWN) => {}
+            error => {
+                let count = self.refused.map_or(0, |(count, _)| count);
+                self.refused = Some((count + 1, error.unwrap_or(nix::Error::UnknownErrno)));
+            }
+        }
+    }
+
+    fn look_for_lapses(&mut self, name: &str, direction: Way, found: &mut Vec<What>) {
+        let link = || name.to_owned();
+        if self.window.frames() >= FEWEST_FRAMES {
+            let (p99, bound) = (self.window.p99(), latest(self.direction.shape().delay.duration()));
+            if p99 > bound {
+                let [p99_us, bound_us] = [p99, bound].map(|time| time.as_secs_f64() * 1e6);
+                found.push(What::Late { link: link(), direction, p99_us, bound_us });
+            }
+            self.window.clear();
+        }
+        // A device that can't be asked has gone, and its link with it.
+        match self.device.take_unread().unwrap_or(0) {
+            0 => {}
+            packets => {
+                self.unread += packets;
+                found.push(What::Unread { link: link(), direction, packets });
+            }
+        }
+        if let Some((packets, error)) = self.refused.take() {
+            let error = error.desc().to_owned();
+            found.push(What::Refused { link: link(), direction, packets, error });
+        }
+    }
+
     fn read(&mut self, buffer: &mut [u8]) {
         if !self.readable {
             return;

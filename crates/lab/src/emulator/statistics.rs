@@ -5,17 +5,46 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::link::Counters;
+use super::device::DeviceKind;
+use super::fidelity::Lapse;
+use super::link::Direction;
+use crate::grid::LinkShape;
 
 /// What one emulated wide area reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
+    /// What carries packets between the kernel and the emulator.
+    pub devices: DeviceKind,
+    /// What everything random follows from: a grid file with this `seed` gives
+    /// the same losses to the same packets.
+    pub seed: u64,
     /// Processor time the emulator used since it started, in seconds.
     pub processor_seconds: f64,
     /// Time since it started, in seconds.
     pub running_seconds: f64,
     /// Its links, in the order of the grid file.
     pub links: Vec<LinkReport>,
+    /// How often it wasn't faithful: what was measured at such a time is void.
+    pub lapses: u64,
+    /// The last of these moments, oldest first.
+    pub recent_lapses: Vec<Lapse>,
+}
+
+impl Report {
+    /// Whether the links did at all times what their shapes say.
+    pub fn is_faithful(&self) -> bool {
+        self.lapses == 0
+    }
+
+    /// Whether they did since an earlier report.
+    pub fn is_faithful_since(&self, earlier: &Self) -> bool {
+        self.lapses == earlier.lapses
+    }
+
+    /// The link of this name.
+    pub fn link(&self, name: &str) -> Option<&LinkReport> {
+        self.links.iter().find(|link| link.name == name)
+    }
 }
 
 /// One link.
@@ -32,16 +61,22 @@ pub struct LinkReport {
 /// One direction of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectionReport {
+    /// What it does to packets at the moment.
+    pub shape: LinkShape,
     /// Packets, as segments on the wire.
     pub packets: u64,
     /// Their bytes, IP headers included.
     pub bytes: u64,
     /// Packets dropped because the queue was full.
     pub dropped: u64,
+    /// Packets lost at random, behind the bottleneck.
+    pub lost: u64,
     /// The fullest the queue has been, in bytes.
     pub queue_peak_bytes: u64,
-    /// Frames the receiving interface refused.
+    /// Frames the receiving interface refused, also because it was down.
     pub write_errors: u64,
+    /// Packets that the kernel dropped before they were read.
+    pub unread: u64,
     /// How late frames left, against the time they were due.
     pub lateness: LatenessReport,
 }
@@ -85,6 +120,21 @@ impl Lateness {
         self.nanoseconds.saturating_record(late.as_nanos().min(u128::from(u64::MAX)) as u64);
     }
 
+    /// How many were recorded.
+    pub fn frames(&self) -> u64 {
+        self.nanoseconds.len()
+    }
+
+    /// The 99th percentile.
+    pub fn p99(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.value_at_quantile(0.99))
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.nanoseconds.reset();
+    }
+
     /// The percentiles of all that was recorded.
     pub fn report(&self) -> LatenessReport {
         let microseconds = |quantile| self.nanoseconds.value_at_quantile(quantile) as f64 / 1e3;
@@ -99,13 +149,17 @@ impl Lateness {
 }
 
 impl DirectionReport {
-    pub(super) fn new(counters: Counters, write_errors: u64, lateness: &Lateness) -> Self {
+    pub(super) fn new(direction: &Direction, write_errors: u64, unread: u64, lateness: &Lateness) -> Self {
+        let counters = direction.counters();
         Self {
+            shape: direction.shape(),
             packets: counters.segments,
             bytes: counters.bytes,
             dropped: counters.dropped,
+            lost: counters.lost,
             queue_peak_bytes: counters.queue_peak,
             write_errors,
+            unread,
             lateness: lateness.report(),
         }
     }

@@ -57,7 +57,7 @@ pub(super) fn check(file: GridFile, default_name: &str) -> Result<Grid, Fault> {
         }
     }
     let share = file.share.into_iter().map(Spanned::into_inner).collect();
-    Ok(Grid { name, wan: wan_table, hosts, sites, share, trusted })
+    Ok(Grid { name, seed: file.seed, wan: wan_table, hosts, sites, share, trusted })
 }
 
 fn label(name: &Spanned<String>, what: &str) -> Result<String, Fault> {

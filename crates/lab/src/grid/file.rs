@@ -17,6 +17,7 @@ use super::quantity::{BitRate, ByteSize, Delay, Share};
 #[serde(deny_unknown_fields)]
 pub(super) struct GridFile {
     pub name: Option<Spanned<String>>,
+    pub seed: Option<u64>,
     #[serde(default)]
     pub wan: WanTable,
     #[serde(default, rename = "host")]

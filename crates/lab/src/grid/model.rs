@@ -16,6 +16,9 @@ use super::quantity::{BitRate, ByteSize, Delay, Share};
 pub struct Grid {
     /// Name of the lab.
     pub name: String,
+    /// What everything random in the lab follows from, so that a run can be
+    /// repeated; none: a different one for each run.
+    pub seed: Option<u64>,
     /// The public internet.
     pub wan: Wan,
     /// Machines directly on the internet.

@@ -9,11 +9,10 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 
-use super::complain;
+use super::{Start, complain};
 use crate::child::{self, Starting};
 use crate::emulator::control::Listener;
-use crate::emulator::{Device, Emulator};
-use crate::grid::Grid;
+use crate::emulator::{Device, DeviceKind, Emulator};
 use crate::process::ProcessId;
 use crate::rootless;
 use crate::state::{LabDirectory, MachineRecord, Record};
@@ -23,11 +22,12 @@ use crate::{machine, mounts, network};
 /// Builds the lab. Every process it starts is added to `children`, which are
 /// the caller's to end, also when something fails.
 pub fn build(
-    grid: &Grid,
+    start: &Start,
     directory: &LabDirectory,
     lock: BorrowedFd<'_>,
     children: &mut Vec<ProcessId>,
 ) -> anyhow::Result<Record> {
+    let grid = &start.grid;
     let keeper = ProcessId::of(Pid::this())?;
     let program = std::env::current_exe().context("cannot find the lab's own program")?;
     let topology = topology(grid);
@@ -55,7 +55,11 @@ pub fn build(
         .map(|pid| File::open(format!("/proc/{pid}/ns/net")).map(OwnedFd::from))
         .collect::<Result<Vec<_>, _>>()?;
 
-    let emulator = match start_emulator(&topology, &namespaces, directory, lock)? {
+    let devices = start.devices.unwrap_or_else(DeviceKind::available);
+    if devices == DeviceKind::PacketSocket {
+        network::wire_emulator(&topology, &pids)?;
+    }
+    let emulator = match start_emulator(grid.seed, devices, &topology, &namespaces, directory, lock)? {
         Some(started) => {
             children.extend(ProcessId::of(Pid::from_raw(started.pid())));
             Some(started.wait()?)
@@ -87,6 +91,8 @@ fn allow_descriptors(needed: u64) -> anyhow::Result<()> {
 }
 
 fn start_emulator(
+    seed: Option<u64>,
+    devices: DeviceKind,
     topology: &Topology,
     namespaces: &[OwnedFd],
     directory: &LabDirectory,
@@ -96,13 +102,16 @@ fn start_emulator(
         return Ok(None);
     }
     let keep: Vec<RawFd> = namespaces.iter().map(AsRawFd::as_raw_fd).chain([lock.as_raw_fd()]).collect();
-    let set_up = || emulator(&topology.links, namespaces, directory);
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    let set_up = || emulator(seed, devices, &topology.links, namespaces, directory);
     let live = |emulator: Emulator| complain(emulator.run());
     Ok(Some(child::start("emulator", CloneFlags::empty(), &keep, set_up, live)?))
 }
 
 /// In the emulator's process: its devices, and its readiness to be on time.
 fn emulator(
+    seed: u64,
+    devices: DeviceKind,
     links: &[EmulatedLink],
     namespaces: &[OwnedFd],
     directory: &LabDirectory,
@@ -110,10 +119,12 @@ fn emulator(
     // Timers fire when they are due, not up to 50 µs later to save power.
     nix::sys::prctl::set_timerslack(1)?;
     be_first_in_line();
-    let mut emulator = Emulator::new(Listener::bind(&directory.emulator_socket())?);
-    for link in links {
-        let [near, far] = [&link.near, &link.far]
-            .map(|port| Device::create(namespaces[port.machine].as_fd(), &port.interface));
+    let mut emulator = Emulator::new(Listener::bind(&directory.emulator_socket())?, devices, seed);
+    for (number, link) in links.iter().enumerate() {
+        let [near, far] = [(&link.near, 0), (&link.far, 1)].map(|(port, side)| match devices {
+            DeviceKind::Tun => Device::tun(namespaces[port.machine].as_fd(), &port.interface),
+            DeviceKind::PacketSocket => Device::packet_socket(&network::emulator_interface(number, side)),
+        });
         emulator.add_link(link.name.clone(), &link.link, near?, far?)?;
     }
     Ok(emulator)

@@ -58,9 +58,9 @@ impl Builder<'_> {
         } else {
             let (name, link) = (name.to_owned(), *link);
             self.topology.links.push(EmulatedLink { name, link, near: near_port, far: far_port });
-            self.command(machine, format!("link set {inside} txqueuelen {DEVICE_QUEUE} up"));
+            self.command(machine, format!("link set {inside} txqueuelen {DEVICE_QUEUE} arp off up"));
             self.command(machine, format!("route add default dev {inside}{table}"));
-            self.command(WAN, format!("link set {far} txqueuelen {DEVICE_QUEUE} up"));
+            self.command(WAN, format!("link set {far} txqueuelen {DEVICE_QUEUE} arp off up"));
             format!("dev {far}")
         };
         self.command(WAN, format!("route add {address}/32 dev {far} src {router}"));

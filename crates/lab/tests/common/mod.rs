@@ -92,7 +92,7 @@ pub fn rerun_as_an_ordinary_user(skip: &[&str]) {
 
 /// How the tests bring labs up.
 pub fn options() -> Options {
-    Options { program: program_path(), services: false }
+    Options { program: program_path(), services: false, ..Options::default() }
 }
 
 /// A lab's name that no other test has.

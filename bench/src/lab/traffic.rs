@@ -1,0 +1,290 @@
+//! Programs at both ends of a link: threads whose sockets are in the machines.
+
+use std::io::{self, IoSliceMut, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, ensure};
+use isthmus_lab::Machine;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+
+/// A packet that takes longer is lost.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Kernel buffers large enough for every link measured here.
+const BUFFER: usize = 64 << 20;
+
+/// Two connected UDP sockets, whose packets the kernel gives a time when they
+/// arrive: however long a program then waits for a processor, the time a packet
+/// took is the link's.
+fn sockets(from: Machine<'_>, to: Machine<'_>) -> anyhow::Result<[UdpSocket; 2]> {
+    let bind = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+    let (near, far) = (from.in_network(bind)??, to.in_network(bind)??);
+    near.connect((to.address(), far.local_addr()?.port()))?;
+    far.connect((from.address(), near.local_addr()?.port()))?;
+    for socket in [&near, &far] {
+        socket.set_read_timeout(Some(PATIENCE))?;
+        setsockopt(socket, sockopt::RcvBufForce, &BUFFER)?;
+        setsockopt(socket, sockopt::SndBuf, &(4 << 20))?;
+        setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
+    }
+    Ok([near, far])
+}
+
+/// Time since the epoch, by the clock that packets are stamped with.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A packet's number, and how long it took from its sender's call to its
+/// receiver's kernel, in milliseconds; none if none came for a while.
+fn receive(socket: &UdpSocket) -> Option<(u64, f64)> {
+    let mut buffer = [0; 2048];
+    let mut control = nix::cmsg_space!(TimeSpec);
+    let mut parts = [IoSliceMut::new(&mut buffer)];
+    let message =
+        recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), MsgFlags::empty()).ok()?;
+    let arrived = message.cmsgs().ok()?.find_map(|control| match control {
+        ControlMessageOwned::ScmTimestampns(time) => Some(Duration::from(time)),
+        _ => None,
+    })?;
+    let field =
+        |at: usize| -> Option<u64> { Some(u64::from_be_bytes(buffer.get(at..at + 8)?.try_into().ok()?)) };
+    let took = arrived.as_secs_f64() - Duration::from_nanos(field(8)?).as_secs_f64();
+    Some((field(0)?, took * 1e3))
+}
+
+/// Sends a packet with this number.
+fn send(socket: &UdpSocket, packet: &mut [u8], number: u64) -> io::Result<()> {
+    packet[..8].copy_from_slice(&number.to_be_bytes());
+    packet[8..16].copy_from_slice(&(now().as_nanos() as u64).to_be_bytes());
+    socket.send(packet).map(drop)
+}
+
+/// Round trips of small UDP packets, one every `gap`, in milliseconds: the ways
+/// there and back, without the time that the one who answers takes.
+pub fn round_trips(
+    from: Machine<'_>,
+    to: Machine<'_>,
+    count: u64,
+    gap: Duration,
+) -> anyhow::Result<Vec<f64>> {
+    let [near, far] = sockets(from, to)?;
+    thread::scope(|scope| {
+        let answers = scope.spawn(|| -> anyhow::Result<Vec<f64>> {
+            let mut there = Vec::new();
+            while (there.len() as u64) < count {
+                let (number, took) = receive(&far).context("a packet is lost")?;
+                there.push(took);
+                send(&far, &mut [0; 64], number)?;
+            }
+            Ok(there)
+        });
+        let ask = || -> anyhow::Result<Vec<f64>> {
+            (0..count)
+                .map(|number| {
+                    let start = Instant::now();
+                    send(&near, &mut [0; 64], number)?;
+                    let (answered, took) = receive(&near).context("an answer is lost")?;
+                    ensure!(answered == number, "packets are not in order");
+                    thread::sleep(gap.saturating_sub(start.elapsed()));
+                    Ok(took)
+                })
+                .collect()
+        };
+        let back = ask();
+        let there = answers.join().map_err(|_| anyhow::anyhow!("the one who answers panicked"))?;
+        Ok(there?.iter().zip(back?).map(|(there, back)| there + back).collect())
+    })
+}
+
+/// What a stream of numbered packets met.
+#[derive(Debug, Default, Clone)]
+pub struct Arrivals {
+    /// Packets sent.
+    pub sent: u64,
+    /// Number and one-way time in milliseconds of each that arrived.
+    pub packets: Vec<(u64, f64)>,
+    /// Time from the first packet to the last, as sent.
+    pub sending: Duration,
+}
+
+/// Sends UDP packets of so many bytes, IP header included, one every `gap`. A
+/// sender that is held up goes on at its pace and doesn't catch up.
+pub fn paced(
+    from: Machine<'_>,
+    to: Machine<'_>,
+    count: u64,
+    length: usize,
+    gap: Duration,
+) -> anyhow::Result<Arrivals> {
+    const HEADERS: usize = 28;
+    const HELD_UP: Duration = Duration::from_millis(2);
+    let [near, far] = sockets(from, to)?;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let mut packets = Vec::new();
+            loop {
+                match receive(&far) {
+                    Some(packet) => {
+                        packets.push(packet);
+                        if packet.0 + 1 == count {
+                            return packets;
+                        }
+                    }
+                    None if done.load(Ordering::Relaxed) => return packets,
+                    None => {}
+                }
+            }
+        });
+        let pace = || -> anyhow::Result<Duration> {
+            let mut packet = vec![0; length.saturating_sub(HEADERS).max(16)];
+            let first = Instant::now();
+            let mut due = first;
+            for number in 0..count {
+                loop {
+                    let left = due.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    // A sleep ends late: the last of the wait is looked away.
+                    thread::sleep(left.saturating_sub(Duration::from_micros(100)));
+                }
+                send(&near, &mut packet, number)?;
+                due = (due + gap).max(Instant::now() - HELD_UP);
+            }
+            Ok(first.elapsed())
+        };
+        let sending = pace();
+        done.store(true, Ordering::Relaxed);
+        let packets = receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?;
+        Ok(Arrivals { sent: count, packets, sending: sending? })
+    })
+}
+
+/// What a flood of packets met.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Flood {
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets that arrived.
+    pub received: u64,
+    /// Runs of packets that didn't.
+    pub bursts: u64,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// Sends small UDP packets as fast as they arrive, until so many are sent or
+/// the time is over.
+pub fn flood(from: Machine<'_>, to: Machine<'_>, count: u64, longest: Duration) -> anyhow::Result<Flood> {
+    const LENGTH: usize = 32;
+    /// Packets of one system call.
+    const BATCH: usize = 32;
+    /// Packets on their way at most: no queue but the link's is ever full.
+    const WINDOW: u64 = 2_000;
+    let [near, far] = sockets(from, to)?;
+    setsockopt(&near, sockopt::UdpGsoSegment, &(LENGTH as i32))?;
+    let next = AtomicU64::new(0);
+    let done = AtomicBool::new(false);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let (mut received, mut bursts, mut expected) = (0, 0, 0);
+            let mut buffer = [0; 64];
+            loop {
+                match far.recv(&mut buffer) {
+                    Ok(_) => {
+                        let mut bytes = [0; 8];
+                        bytes.copy_from_slice(&buffer[..8]);
+                        let number = u64::from_be_bytes(bytes);
+                        bursts += u64::from(number > expected);
+                        expected = number + 1;
+                        received += 1;
+                        next.store(expected, Ordering::Release);
+                    }
+                    Err(_) if done.load(Ordering::Relaxed) => return (received, bursts, expected),
+                    // All that was on its way is lost: the sender goes on.
+                    Err(_) => {
+                        next.fetch_add(WINDOW / 2, Ordering::AcqRel);
+                    }
+                }
+            }
+        });
+        let send = || -> anyhow::Result<u64> {
+            let mut batch = [0; LENGTH * BATCH];
+            let mut sent = 0;
+            while sent < count && start.elapsed() < longest {
+                if sent.saturating_sub(next.load(Ordering::Acquire)) > WINDOW {
+                    thread::sleep(Duration::from_micros(50));
+                    continue;
+                }
+                for packet in batch.chunks_exact_mut(LENGTH) {
+                    packet[..8].copy_from_slice(&sent.to_be_bytes());
+                    sent += 1;
+                }
+                near.send(&batch)?;
+            }
+            Ok(sent)
+        };
+        let sent = send();
+        let time = start.elapsed();
+        done.store(true, Ordering::Relaxed);
+        let (received, bursts, expected) =
+            receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?;
+        let sent = sent?;
+        Ok(Flood { sent, received, bursts: bursts + u64::from(expected < sent), time })
+    })
+}
+
+/// One TCP connection's goodput in bits per second, after `warm_up`.
+pub fn stream(from: Machine<'_>, to: Machine<'_>, warm_up: Duration, time: Duration) -> anyhow::Result<f64> {
+    let listener = to.in_network(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))??;
+    // Before the connection, so that the window's scale allows it.
+    setsockopt(&listener, sockopt::RcvBufForce, &BUFFER)?;
+    let address = SocketAddr::from((to.address(), listener.local_addr()?.port()));
+    let mut near = from.in_network(|| TcpStream::connect_timeout(&address, 3 * PATIENCE))??;
+    setsockopt(&near, sockopt::SndBufForce, &BUFFER)?;
+    let (mut far, _) = listener.accept()?;
+    near.set_write_timeout(Some(3 * PATIENCE))?;
+    far.set_read_timeout(Some(3 * PATIENCE))?;
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let chunk = vec![0x5a; 256 << 10];
+            // The receiver closes when it has seen enough.
+            while !over.load(Ordering::Relaxed) && near.write_all(&chunk).is_ok() {}
+        });
+        let mut receive = || -> anyhow::Result<f64> {
+            let mut chunk = vec![0; 256 << 10];
+            let start = Instant::now();
+            let (mut total, mut counted_from) = (0u64, None);
+            loop {
+                let read = far.read(&mut chunk)?;
+                ensure!(read > 0, "the connection ended early");
+                let elapsed = start.elapsed();
+                match counted_from {
+                    None if elapsed >= warm_up => counted_from = Some(elapsed),
+                    None => {}
+                    Some(from) => {
+                        total += read as u64;
+                        if elapsed - from >= time {
+                            return Ok(total as f64 * 8.0 / (elapsed - from).as_secs_f64());
+                        }
+                    }
+                }
+            }
+        };
+        let rate = receive();
+        over.store(true, Ordering::Relaxed);
+        // Wakes a sender that waits for room.
+        let _ = far.shutdown(std::net::Shutdown::Both);
+        drop(far);
+        rate
+    })
+}

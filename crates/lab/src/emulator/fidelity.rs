@@ -1,0 +1,226 @@
+//! When the emulated network wasn't the one described: what a measurement
+//! made in such a moment says is void.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// The loop wakes at least this often, so that it finds out when it didn't.
+pub const HEARTBEAT: Duration = Duration::from_millis(10);
+
+/// The loop may wake this much later than asked for: an emulator that had no
+/// processor for longer than this and [`HEARTBEAT`] is always found out.
+pub const LONGEST_PAUSE: Duration = Duration::from_millis(40);
+
+/// Over [`WINDOW`], 99 of 100 frames must not leave later than this ...
+pub const LATEST: Duration = Duration::from_millis(1);
+
+/// ... or than this part of the link's delay, if that is more.
+pub const LATEST_OF_DELAY: f64 = 0.03;
+
+/// How often lateness and lost packets are looked at.
+pub const WINDOW: Duration = Duration::from_secs(1);
+
+/// Fewer frames say nothing about the 99th of a hundred: a window lasts until
+/// there are so many.
+pub const FEWEST_FRAMES: u64 = 100;
+
+/// How many lapses are remembered; all are counted.
+const REMEMBERED: usize = 32;
+
+/// Least time between two messages to the log.
+const BETWEEN_MESSAGES: Duration = Duration::from_secs(10);
+
+/// A moment in which the emulator wasn't faithful.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Lapse {
+    /// When it was noticed: seconds since the emulator started.
+    pub running_seconds: f64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What isn't faithful.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum What {
+    /// The emulator wanted to run and didn't, for more than
+    /// [`LONGEST_PAUSE`].
+    Paused {
+        /// How long.
+        pause_ms: f64,
+    },
+    /// Too many frames left too late.
+    Late {
+        /// The link.
+        link: String,
+        /// Which direction of it.
+        direction: Way,
+        /// 99th percentile of lateness.
+        p99_us: f64,
+        /// What it may be.
+        bound_us: f64,
+    },
+    /// Packets that the kernel dropped because the emulator didn't read them
+    /// in time.
+    Unread {
+        /// The link.
+        link: String,
+        /// Which direction of it.
+        direction: Way,
+        /// Packets, or super-packets of many segments.
+        packets: u64,
+    },
+    /// Frames that the kernel didn't take from the emulator.
+    Refused {
+        /// The link.
+        link: String,
+        /// Which direction of it.
+        direction: Way,
+        /// Packets, or super-packets of many segments.
+        packets: u64,
+        /// What the kernel said the last time.
+        error: String,
+    },
+}
+
+/// A direction of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// From the host or site to the internet.
+    Up,
+    /// From the internet to the host or site.
+    Down,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Up => "up",
+            Self::Down => "down",
+        })
+    }
+}
+
+impl fmt::Display for Lapse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} s after its start ", self.running_seconds)?;
+        match &self.what {
+            What::Paused { pause_ms } => {
+                write!(f, "the emulator had no processor for {pause_ms:.0} ms")
+            }
+            What::Late { link, direction, p99_us, bound_us } => write!(
+                f,
+                "link {link} {direction}: 1 % of the packets were more than {:.1} ms late, allowed are {:.1} ms",
+                p99_us / 1e3,
+                bound_us / 1e3
+            ),
+            What::Unread { link, direction, packets } => write!(
+                f,
+                "link {link} {direction}: the kernel dropped {packets} packets that the emulator didn't read in time"
+            ),
+            What::Refused { link, direction, packets, error } => write!(
+                f,
+                "link {link} {direction}: the kernel didn't take {packets} packets from the emulator: {error}"
+            ),
+        }
+    }
+}
+
+/// The lateness that a link with this delay may have.
+pub fn latest(delay: Duration) -> Duration {
+    LATEST.max(delay.mul_f64(LATEST_OF_DELAY))
+}
+
+/// Remembers lapses and decides what to say about them.
+#[derive(Debug, Default)]
+pub struct Lapses {
+    total: u64,
+    recent: VecDeque<Lapse>,
+    told: Option<Instant>,
+    untold: u64,
+}
+
+impl Lapses {
+    /// Takes note; gives a line for the log, unless there was one a moment
+    /// ago.
+    pub fn note(&mut self, lapse: Lapse, now: Instant) -> Option<String> {
+        self.total += 1;
+        if self.recent.len() == REMEMBERED {
+            self.recent.pop_front();
+        }
+        let message = if self.told.is_none_or(|told| now - told >= BETWEEN_MESSAGES) {
+            let more = match self.untold {
+                0 => String::new(),
+                more => format!(" ({more} more since the last such message)"),
+            };
+            (self.told, self.untold) = (Some(now), 0);
+            Some(format!("WARNING: the emulation isn't faithful: {lapse}{more}"))
+        } else {
+            self.untold += 1;
+            None
+        };
+        self.recent.push_back(lapse);
+        message
+    }
+
+    /// How many there were.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The last of them, oldest first.
+    pub fn recent(&self) -> Vec<Lapse> {
+        self.recent.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lapse(running_seconds: f64) -> Lapse {
+        Lapse { running_seconds, what: What::Paused { pause_ms: 60.0 } }
+    }
+
+    #[test]
+    fn all_are_counted_the_last_remembered_and_few_told() {
+        let mut lapses = Lapses::default();
+        let start = Instant::now();
+        let told: Vec<String> = (0..100)
+            .filter_map(|n| lapses.note(lapse(n.into()), start + Duration::from_millis(300) * n))
+            .collect();
+        assert_eq!((lapses.total(), lapses.recent().len()), (100, REMEMBERED));
+        assert_eq!(lapses.recent()[REMEMBERED - 1], lapse(99.0));
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(
+            told[0].ends_with("0.0 s after its start the emulator had no processor for 60 ms"),
+            "{told:?}"
+        );
+        assert!(told[1].ends_with("(33 more since the last such message)"), "{told:?}");
+    }
+
+    #[test]
+    fn long_links_may_be_later() {
+        assert_eq!(latest(Duration::ZERO), Duration::from_millis(1));
+        assert_eq!(latest(Duration::from_millis(100)), Duration::from_millis(3));
+    }
+
+    #[test]
+    fn lapses_read_back() {
+        let lapses = [
+            lapse(1.5),
+            Lapse {
+                running_seconds: 2.0,
+                what: What::Late { link: "a".into(), direction: Way::Down, p99_us: 2e3, bound_us: 1e3 },
+            },
+        ];
+        let text = serde_json::to_string(&lapses).unwrap();
+        assert!(text.contains(r#""what":"late","link":"a","direction":"down""#), "{text}");
+        assert_eq!(serde_json::from_str::<Vec<Lapse>>(&text).unwrap(), lapses);
+    }
+}

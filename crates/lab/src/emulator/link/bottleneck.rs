@@ -1,0 +1,75 @@
+//! The slowest place of a way and the drop-tail queue before it.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::ACCESS_RATE;
+use crate::grid::{BitRate, ByteSize};
+
+/// A bottleneck, its queue, and the network card that feeds it.
+#[derive(Debug)]
+pub(super) struct Bottleneck {
+    rate: Option<BitRate>,
+    queue: ByteSize,
+    /// When the network card has sent all it got.
+    card_free: Option<Instant>,
+    /// What waits, as the time it takes: the bottleneck works without a pause
+    /// until the last of these ends, in each of them at one rate. There are
+    /// several only after the rate has been changed.
+    busy: VecDeque<Stretch>,
+}
+
+#[derive(Debug)]
+struct Stretch {
+    until: Instant,
+    rate: BitRate,
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passage {
+    /// It has left the bottleneck at `departure`; the queue held `waiting`
+    /// bytes with it.
+    Through { departure: Instant, waiting: u64 },
+    /// The queue had no room for it.
+    Dropped,
+}
+
+impl Bottleneck {
+    /// An idle one; without a rate nothing waits.
+    pub fn new(rate: Option<BitRate>, queue: ByteSize) -> Self {
+        Self { rate, queue, card_free: None, busy: VecDeque::new() }
+    }
+
+    /// Changes rate and queue. What waits leaves when it would have.
+    pub fn set(&mut self, rate: Option<BitRate>, queue: ByteSize) {
+        (self.rate, self.queue) = (rate, queue);
+    }
+
+    /// Takes a packet of `length` bytes that was sent at `now`.
+    pub fn admit(&mut self, length: u64, now: Instant) -> Passage {
+        let Some(rate) = self.rate else {
+            let departure = self.busy.back().map_or(now, |last| last.until.max(now));
+            return Passage::Through { departure, waiting: 0 };
+        };
+        let arrival = self.card_free.map_or(now, |free| free.max(now)) + ACCESS_RATE.time_for(length);
+        self.card_free = Some(arrival);
+        let (mut start, mut waiting) = (arrival, length);
+        while self.busy.front().is_some_and(|first| first.until <= arrival) {
+            self.busy.pop_front();
+        }
+        for stretch in &self.busy {
+            waiting += stretch.rate.bytes_in(stretch.until - start);
+            start = stretch.until;
+        }
+        if waiting > self.queue.0 {
+            return Passage::Dropped;
+        }
+        let departure = start + rate.time_for(length);
+        match self.busy.back_mut().filter(|last| last.rate == rate) {
+            Some(last) => last.until = departure,
+            None => self.busy.push_back(Stretch { until: departure, rate }),
+        }
+        Passage::Through { departure, waiting }
+    }
+}
