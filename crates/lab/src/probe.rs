@@ -24,7 +24,7 @@ pub use tcp::{connect, listen};
 
 /// How long to wait for what may never come. What does come takes
 /// milliseconds; a busy machine may be late.
-pub const PATIENCE: Duration = Duration::from_millis(700);
+pub const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How long anything may take that must come.
 const SOON: Duration = Duration::from_secs(10);

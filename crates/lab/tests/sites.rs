@@ -7,6 +7,7 @@
 mod common;
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use common::{is_root, lab_of};
@@ -40,10 +41,6 @@ fn machine<'a>(lab: &'a Lab, name: &str) -> Machine<'a> {
     lab.machine(name).unwrap()
 }
 
-fn prober(lab: &Lab) -> Prober<'_> {
-    Prober { inside: machine(lab, "n1.alpha"), outside: [machine(lab, "hub"), machine(lab, "pub")] }
-}
-
 /// What one protocol's behaviour must be, apart from addresses and ports.
 #[derive(Debug, PartialEq)]
 struct Expected {
@@ -60,63 +57,86 @@ impl From<Behaviour> for Expected {
     }
 }
 
-/// One test per kind, protocol and attribute.
+/// A site of every kind, with a node each: one lab for all tests that only
+/// look. It ends with this process.
+fn kinds() -> &'static Lab {
+    static KINDS: OnceLock<Lab> = OnceLock::new();
+    KINDS.get_or_init(|| {
+        let sites = [
+            Site::open("open"),
+            Site::firewall("firewall"),
+            resetting(Site::firewall("firewall-that-resets")),
+            Site::stateless_firewall("stateless-firewall"),
+            resetting(Site::stateless_firewall("stateless-firewall-that-resets")),
+            Site::nat("nat"),
+            resetting(Site::nat("nat-that-resets")),
+            Site::symmetric_nat("symmetric-nat"),
+            resetting(Site::symmetric_nat("symmetric-nat-that-resets")),
+            Site::carrier_nat("carrier-nat"),
+            resetting(Site::carrier_nat("carrier-nat-that-resets")),
+        ];
+        lab_of(sites.map(|site| site.nodes(1)))
+    })
+}
+
+/// One test per kind and protocol.
 macro_rules! probe {
-    ($name:ident: $site:expr => $protocol:ident
+    ($name:ident: $site:literal => $protocol:ident
         maps $maps:ident, filters $filters:ident, preserves_ports $preserves:literal, unsolicited $unsolicited:ident) => {
         #[test]
         fn $name() {
             if !is_root() {
                 return;
             }
-            let lab = lab_with($site);
-            let seen = prober(&lab).$protocol().unwrap();
-            let site = &lab.record().grid.sites[0];
-            let outside = if site.kind.translates() { OUTSIDE } else { site.nodes[0].address };
-            assert_eq!(*seen.seen_as.ip(), outside);
+            let lab = kinds();
+            let site = lab.record().grid.sites.iter().find(|site| site.name == $site).unwrap();
+            let inside = machine(lab, concat!("n1.", $site));
+            let outside = [machine(lab, "hub"), machine(lab, "pub")];
+            let seen = Prober { inside, outside }.$protocol().unwrap();
+            let seen_as = if site.kind.translates() { site.outside } else { site.nodes[0].address };
+            assert_eq!(*seen.seen_as.ip(), seen_as);
             let expected =
                 Expected { maps: $maps, filters: $filters, preserves: $preserves, unsolicited: $unsolicited };
             assert_eq!(Expected::from(seen), expected);
-            lab.down().unwrap();
         }
     };
 }
 
-probe!(an_open_site_over_tcp: Site::open("alpha") => tcp
+probe!(an_open_site_over_tcp: "open" => tcp
     maps Constant, filters Anybody, preserves_ports true, unsolicited Accepted);
-probe!(an_open_site_over_udp: Site::open("alpha") => udp
+probe!(an_open_site_over_udp: "open" => udp
     maps Constant, filters Anybody, preserves_ports true, unsolicited Accepted);
-probe!(a_firewall_over_tcp: Site::firewall("alpha") => tcp
+probe!(a_firewall_over_tcp: "firewall" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
-probe!(a_firewall_over_udp: Site::firewall("alpha") => udp
+probe!(a_firewall_over_udp: "firewall" => udp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
-probe!(a_firewall_that_resets: resetting(Site::firewall("alpha")) => tcp
+probe!(a_firewall_that_resets: "firewall-that-resets" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Reset);
-probe!(a_stateless_firewall_over_tcp: Site::stateless_firewall("alpha") => tcp
+probe!(a_stateless_firewall_over_tcp: "stateless-firewall" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
-probe!(a_stateless_firewall_over_udp: Site::stateless_firewall("alpha") => udp
+probe!(a_stateless_firewall_over_udp: "stateless-firewall" => udp
     maps Constant, filters Anybody, preserves_ports true, unsolicited Accepted);
-probe!(a_stateless_firewall_that_resets: resetting(Site::stateless_firewall("alpha")) => tcp
+probe!(a_stateless_firewall_that_resets: "stateless-firewall-that-resets" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Reset);
-probe!(a_nat_over_tcp: Site::nat("alpha") => tcp
+probe!(a_nat_over_tcp: "nat" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
-probe!(a_nat_over_udp: Site::nat("alpha") => udp
+probe!(a_nat_over_udp: "nat" => udp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
-probe!(a_nat_that_resets: resetting(Site::nat("alpha")) => tcp
+probe!(a_nat_that_resets: "nat-that-resets" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Reset);
-probe!(a_nat_that_resets_drops_udp: resetting(Site::nat("alpha")) => udp
+probe!(a_nat_that_resets_drops_udp: "nat-that-resets" => udp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
-probe!(a_symmetric_nat_over_tcp: Site::symmetric_nat("alpha") => tcp
+probe!(a_symmetric_nat_over_tcp: "symmetric-nat" => tcp
     maps PerDestination, filters Strict, preserves_ports false, unsolicited Dropped);
-probe!(a_symmetric_nat_over_udp: Site::symmetric_nat("alpha") => udp
+probe!(a_symmetric_nat_over_udp: "symmetric-nat" => udp
     maps PerDestination, filters Strict, preserves_ports false, unsolicited Dropped);
-probe!(a_symmetric_nat_that_resets: resetting(Site::symmetric_nat("alpha")) => tcp
+probe!(a_symmetric_nat_that_resets: "symmetric-nat-that-resets" => tcp
     maps PerDestination, filters Strict, preserves_ports false, unsolicited Reset);
-probe!(a_carriers_nat_over_tcp: Site::carrier_nat("alpha") => tcp
+probe!(a_carriers_nat_over_tcp: "carrier-nat" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
-probe!(a_carriers_nat_over_udp: Site::carrier_nat("alpha") => udp
+probe!(a_carriers_nat_over_udp: "carrier-nat" => udp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
-probe!(a_carriers_nat_that_resets: resetting(Site::carrier_nat("alpha")) => tcp
+probe!(a_carriers_nat_that_resets: "carrier-nat-that-resets" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Reset);
 /// What comes back to one segment from a public host to a node's closed port.
 fn answer_of_a_closed_port(lab: &Lab, segment: Segment) -> Answer {
@@ -353,13 +373,12 @@ fn no_nat_hairpins() {
     }
     for kind in [SiteKind::Nat, SiteKind::SymmetricNat, SiteKind::CarrierNat] {
         let lab = lab_with(Site::build(kind, "alpha"));
-        let prober = prober(&lab);
+        let node = machine(&lab, "n1.alpha");
         // A listening endpoint that appears outside, asked by its neighbour.
-        let inside = probe::listen(prober.inside, 0).unwrap();
+        let inside = probe::listen(node, 0).unwrap();
         let (hub, port) = common::listen(machine(&lab, "hub"));
         let to = SocketAddrV4::new(machine(&lab, "hub").address(), port);
-        let _near =
-            probe::connect(prober.inside, inside.local_addr().unwrap().port(), to, common::SOON).unwrap();
+        let _near = probe::connect(node, inside.local_addr().unwrap().port(), to, common::SOON).unwrap();
         let (_far, seen) = hub.accept().unwrap();
         let seen = SocketAddrV4::new(OUTSIDE, seen.port());
         let connected = probe::connect(machine(&lab, "n2.alpha"), 0, seen, PATIENCE);
