@@ -258,7 +258,11 @@ pub fn stream(from: Machine<'_>, to: Machine<'_>, warm_up: Duration, time: Durat
         scope.spawn(|| {
             let chunk = vec![0x5a; 256 << 10];
             // The receiver closes when it has seen enough.
-            while !over.load(Ordering::Relaxed) && near.write_all(&chunk).is_ok() {}
+            while !over.load(Ordering::Relaxed) {
+                if near.write_all(&chunk).is_err() {
+                    break;
+                }
+            }
         });
         let mut receive = || -> anyhow::Result<f64> {
             let mut chunk = vec![0; 256 << 10];
