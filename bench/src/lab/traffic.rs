@@ -105,12 +105,10 @@ pub fn round_trips(
 /// What a stream of numbered packets met.
 #[derive(Debug, Default, Clone)]
 pub struct Arrivals {
-    /// Packets sent.
-    pub sent: u64,
     /// Number and one-way time in milliseconds of each that arrived.
     pub packets: Vec<(u64, f64)>,
-    /// Time from the first packet to the last, as sent.
-    pub sending: Duration,
+    /// When each was sent, in seconds since the first.
+    pub sent_at: Vec<f64>,
 }
 
 /// Sends UDP packets of so many bytes, IP header included, one every `gap`. A
@@ -142,7 +140,8 @@ pub fn paced(
                 }
             }
         });
-        let pace = || -> anyhow::Result<Duration> {
+        let pace = || -> anyhow::Result<Vec<f64>> {
+            let mut sent_at = Vec::new();
             let mut packet = vec![0; length.saturating_sub(HEADERS).max(16)];
             let first = Instant::now();
             let mut due = first;
@@ -156,14 +155,15 @@ pub fn paced(
                     thread::sleep(left.saturating_sub(Duration::from_micros(100)));
                 }
                 send(&near, &mut packet, number)?;
+                sent_at.push(first.elapsed().as_secs_f64());
                 due = (due + gap).max(Instant::now() - HELD_UP);
             }
-            Ok(first.elapsed())
+            Ok(sent_at)
         };
-        let sending = pace();
+        let sent_at = pace();
         done.store(true, Ordering::Relaxed);
         let packets = receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))?;
-        Ok(Arrivals { sent: count, packets, sending: sending? })
+        Ok(Arrivals { packets, sent_at: sent_at? })
     })
 }
 
@@ -258,7 +258,11 @@ pub fn stream(from: Machine<'_>, to: Machine<'_>, warm_up: Duration, time: Durat
         scope.spawn(|| {
             let chunk = vec![0x5a; 256 << 10];
             // The receiver closes when it has seen enough.
-            while !over.load(Ordering::Relaxed) && near.write_all(&chunk).is_ok() {}
+            while !over.load(Ordering::Relaxed) {
+                if near.write_all(&chunk).is_err() {
+                    break;
+                }
+            }
         });
         let mut receive = || -> anyhow::Result<f64> {
             let mut chunk = vec![0; 256 << 10];
