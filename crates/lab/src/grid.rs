@@ -26,6 +26,7 @@
 //! ]
 //! ```
 
+mod change;
 mod check;
 mod file;
 mod links;
@@ -39,6 +40,7 @@ use ipnet::Ipv4Net;
 use isthmus_wire::Label;
 use serde::{Deserialize, Serialize};
 
+pub use change::{ChangeError, LINK_KEYS};
 pub use quantity::{BitRate, ByteSize, Delay, QuantityError, Share};
 
 /// An emulated grid, checked: names are unique, addresses don't overlap where
@@ -189,6 +191,9 @@ pub struct Loss {
 }
 
 impl Role {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Broker, Self::Relay, Self::Gateway, Self::Agent];
+
     /// The subcommand of `isthmus` that runs the service.
     pub fn command(self) -> &'static str {
         match self {

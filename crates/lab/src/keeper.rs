@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::grid::Grid;
 use crate::process::ProcessId;
 use crate::services;
-use crate::state::{LabDirectory, Record};
+use crate::state::{LabDirectory, Record, StateError};
 
 /// What the keeper is told, as one line of JSON on its standard input.
 #[derive(Debug, Serialize, Deserialize)]
@@ -93,7 +93,11 @@ fn start_services(
     children: &mut Vec<ProcessId>,
 ) -> anyhow::Result<Record> {
     record.services = services::run::start(&record, directory, signals, children)?;
-    directory.write(&record)?;
+    // Faults may have changed the rest of it meanwhile.
+    directory.update(|written| {
+        written.services.clone_from(&record.services);
+        Ok::<_, StateError>(())
+    })?;
     Ok(record)
 }
 

@@ -14,16 +14,24 @@
 //! | [`services`] | starts isthmus's own services, if the grid file gives machines roles |
 //! | [`emulator`] | carries packets over links with delay and rate |
 //! | [`lab`] | labs from Rust |
+//! | [`faults`] | breaks running labs on purpose, and mends them |
+//! | [`capture`] | packets of a link, as pcap |
+//! | [`graph`] | a picture of a grid, as SVG |
+//! | [`presets`] | ready-made grids |
 //! | [`command`] | labs from the command line |
 //!
 //! One process per lab, the keeper, is the parent of all others, which the
 //! kernel kills when it ends. Nothing has a name in the file system but the
 //! lab's state directory: no lab outlives its keeper.
 
+pub mod capture;
 pub mod command;
 pub mod emulator;
+pub mod faults;
+pub mod graph;
 pub mod grid;
 pub mod lab;
+pub mod presets;
 pub mod process;
 pub mod services;
 pub mod state;
@@ -36,5 +44,7 @@ mod machine;
 mod mounts;
 mod network;
 
+pub use faults::FaultError;
 pub use grid::{Grid, GridError};
-pub use lab::{Lab, LabError, Machine, Options};
+pub use lab::{Lab, LabError, Machine, Options, Running};
+pub use network::NetworkError;

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sched::{CloneFlags, setns};
 
+use crate::state::MachineRecord;
 use crate::topology::Topology;
 
 /// Why the network can't be set up.
@@ -15,11 +16,20 @@ use crate::topology::Topology;
 pub enum NetworkError {
     /// A program is missing.
     #[error(
-        "cannot run {program}: {cause}; the lab needs iproute2 and nftables (Debian: apt install iproute2 nftables)"
+        "cannot run {program}: {cause}; the lab needs iproute2 and nftables, and conntrack to tamper with NATs \
+         (Debian: apt install iproute2 nftables conntrack)"
     )]
     Missing {
         /// Which.
         program: &'static str,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// The machine isn't there.
+    #[error("machine {place} is gone: {cause}")]
+    Gone {
+        /// Which.
+        place: String,
         /// What the system said.
         cause: std::io::Error,
     },
@@ -75,14 +85,32 @@ impl<'a> Running<'a> {
     }
 
     fn finish(self) -> Result<(), NetworkError> {
+        self.output().map(drop)
+    }
+
+    /// Waits for it to end; what it printed.
+    fn output(self) -> Result<String, NetworkError> {
         let Self { place, program, input, child } = self;
         let output = child.wait_with_output().map_err(|cause| NetworkError::Missing { program, cause })?;
         if output.status.success() {
-            return Ok(());
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         Err(NetworkError::Refused { place: place.to_owned(), program, message, input })
     }
+}
+
+/// Runs a program on the network of a machine of a running lab, with `input`;
+/// what it printed.
+pub fn run_in(
+    machine: &MachineRecord,
+    program: &'static str,
+    arguments: &[&str],
+    input: String,
+) -> Result<String, NetworkError> {
+    let gone = |cause| NetworkError::Gone { place: machine.name.clone(), cause };
+    let init = machine.init.open().map_err(gone)?;
+    Running::start(&machine.name, Some(init.as_fd()), program, arguments, input)?.output()
 }
 
 /// Lays the wires between machines, whose first processes are `pids`. The
