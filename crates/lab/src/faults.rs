@@ -133,7 +133,7 @@ pub enum FaultError {
         /// The site.
         site: String,
         /// Its kind.
-        kind: String,
+        kind: &'static str,
     },
     /// The site isn't behind NAT.
     #[error(
@@ -144,7 +144,7 @@ pub enum FaultError {
         /// The site.
         site: String,
         /// Its kind.
-        kind: String,
+        kind: &'static str,
     },
     /// The address isn't one of the wide area.
     #[error("{address} is no host address of the wide area, {subnet}")]

@@ -8,7 +8,7 @@ mod text;
 
 use crate::faults::FaultRecord;
 use crate::grid::{Grid, Host, Link, LinkShape, Node, Share, Site, SiteKind};
-use layout::{Card, Row};
+use layout::{Card, CardLink, Row};
 
 /// The picture of a grid; what `faults` say is cut or frozen is marked.
 pub fn svg(grid: &Grid, faults: &FaultRecord) -> String {
@@ -30,30 +30,44 @@ fn host_card(host: &Host, faults: &FaultRecord) -> Card {
         tint: Tint::Host,
         lines: Vec::new(),
         rows: vec![row],
-        link: labels(&host.link),
-        cut: faults.cut.contains(&host.name),
+        links: vec![card_link(None, &host.name, &host.link, faults)],
     }
 }
 
 fn site_card(site: &Site, faults: &FaultRecord) -> Card {
     let (kind, tint) = match site.kind {
         SiteKind::Nat => ("NAT", Tint::Nat),
+        SiteKind::SymmetricNat => ("symmetric NAT", Tint::Nat),
+        SiteKind::CarrierNat => ("carrier's NAT", Tint::Nat),
         SiteKind::Firewall => ("firewall", Tint::Firewall),
+        SiteKind::StatelessFirewall => ("stateless firewall", Tint::Firewall),
         SiteKind::Open => ("open", Tint::Open),
     };
-    Card {
-        title: site.name.clone(),
-        kind: kind.to_owned(),
-        tint,
-        lines: vec![
-            ("outside".to_owned(), site.outside.to_string()),
-            ("router".to_owned(), site.router.to_string()),
-            ("subnet".to_owned(), site.subnet.to_string()),
-        ],
-        rows: rows(site, faults),
-        link: labels(&site.link),
-        cut: faults.cut.contains(&site.name),
+    let line = |name: &str, value: String| (name.to_owned(), value);
+    let mut lines = vec![
+        line("outside", site.outside.to_string()),
+        line("router", site.router.to_string()),
+        line("subnet", site.subnet.to_string()),
+    ];
+    lines.extend(site.rails.iter().map(|rail| line(&format!("rail {}", rail.name), rail.subnet.to_string())));
+    if let Some(ports) = &site.egress {
+        let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+        let ports = if ports.is_empty() { "none".to_owned() } else { format!("TCP {}", ports.join(", ")) };
+        lines.push(line("ports out", ports));
     }
+    lines.extend(
+        site.forward.iter().map(|forward| line("ports in", format!("{} to {}", forward.ports, forward.to))),
+    );
+    let mut links = vec![card_link(None, &site.name, &site.link, faults)];
+    links.extend(site.rails.iter().filter_map(|rail| {
+        let uplink = rail.uplink.as_ref()?;
+        Some(card_link(Some(&rail.name), &site.rail_link_name(rail), &uplink.link, faults))
+    }));
+    Card { title: site.name.clone(), kind: kind.to_owned(), tint, lines, rows: rows(site, faults), links }
+}
+
+fn card_link(rail: Option<&str>, name: &str, link: &Link, faults: &FaultRecord) -> CardLink {
+    CardLink { labels: labels(rail, link), cut: faults.cut.contains(name) }
 }
 
 /// What a card looks like.
@@ -113,8 +127,10 @@ fn roles(roles: &[crate::grid::Role]) -> String {
     roles.iter().map(|role| role.command()).collect::<Vec<_>>().join(", ")
 }
 
+/// What is wrong with a machine. A host's link is marked itself.
 fn mark(faults: &FaultRecord, machine: &str, cuttable: bool) -> Option<&'static str> {
-    match (cuttable && faults.cut.contains(machine), faults.frozen.contains(machine)) {
+    let of_machine = |line: &String| line.split('/').next() == Some(machine);
+    match (cuttable && faults.cut.iter().any(of_machine), faults.frozen.contains(machine)) {
         (true, true) => Some("cut, frozen"),
         (true, false) => Some("cut"),
         (false, true) => Some("frozen"),
@@ -136,8 +152,12 @@ enum Labels {
     },
 }
 
-fn labels(link: &Link) -> Labels {
-    let (up, down) = (label(&link.up), label(&link.down));
+fn labels(rail: Option<&str>, link: &Link) -> Labels {
+    let (mut up, mut down) = (label(&link.up), label(&link.down));
+    if let Some(rail) = rail {
+        up.insert(0, rail.to_owned());
+        down.insert(0, rail.to_owned());
+    }
     if up == down { Labels::Both(up) } else { Labels::Each { up, down } }
 }
 

@@ -18,6 +18,7 @@
 //! | [`capture`] | packets of a link, as pcap |
 //! | [`graph`] | a picture of a grid, as SVG |
 //! | [`presets`] | ready-made grids |
+//! | [`probe`] | finds out what a site's router does, from inside and outside |
 //! | [`command`] | labs from the command line |
 //!
 //! One process per lab, the keeper, is the parent of all others, which the
@@ -32,6 +33,7 @@ pub mod graph;
 pub mod grid;
 pub mod lab;
 pub mod presets;
+pub mod probe;
 pub mod process;
 pub mod services;
 pub mod state;

@@ -1,6 +1,8 @@
 //! Interfaces, addresses, routes and packet filters, by iproute2 and
 //! nftables: run by the keeper, in the network namespaces of its machines.
 
+mod settle;
+
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -45,7 +47,22 @@ pub enum NetworkError {
         /// What it was told.
         input: String,
     },
+    /// An interface carries nothing.
+    #[error("{place}: interface {interface} was not up within {limit} s", limit = settle::WITHIN.as_secs())]
+    Down {
+        /// The machine.
+        place: String,
+        /// Its interface.
+        interface: String,
+    },
+    /// The interfaces can't be asked.
+    #[error("cannot ask for the state of interfaces: {0}")]
+    State(nix::Error),
 }
+
+/// Number of the first wire's first interface, above those that the kernel
+/// gives others.
+const FIRST_INDEX: u32 = 1000;
 
 /// A program at work in a network namespace.
 struct Running<'a> {
@@ -117,10 +134,17 @@ pub fn run_in(
 /// caller's own network namespace gets nothing.
 pub fn wire(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
     let mut input = String::new();
-    for [a, b] in &topology.wires {
+    // Each end has a number of its own in the whole lab: where both ends of a
+    // veth pair happen to have the same, the kernel takes them for no pair
+    // and may not notice for a second that the other end is up.
+    for ([a, b], number) in topology.wires.iter().zip((FIRST_INDEX..).step_by(2)) {
         input.push_str(&format!(
-            "link add {} netns {} type veth peer name {} netns {}\n",
-            a.interface, pids[a.machine], b.interface, pids[b.machine]
+            "link add {} index {number} netns {} type veth peer name {} index {} netns {}\n",
+            a.interface,
+            pids[a.machine],
+            b.interface,
+            number + 1,
+            pids[b.machine]
         ));
     }
     Running::start("wires", None, "ip", &["-batch", "-"], input)?.finish()
@@ -132,10 +156,21 @@ pub fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), Netw
     for (machine, namespace) in topology.machines.iter().zip(namespaces) {
         let input = machine.ip_commands.join("\n") + "\n";
         running.push(Running::start(&machine.name, Some(namespace.as_fd()), "ip", &["-batch", "-"], input)?);
+        if !machine.tc_commands.is_empty() {
+            let input = machine.tc_commands.join("\n") + "\n";
+            running.push(Running::start(
+                &machine.name,
+                Some(namespace.as_fd()),
+                "tc",
+                &["-batch", "-"],
+                input,
+            )?);
+        }
         if let Some(rules) = &machine.rules {
             let input = rules.clone();
             running.push(Running::start(&machine.name, Some(namespace.as_fd()), "nft", &["-f", "-"], input)?);
         }
     }
-    running.into_iter().try_for_each(Running::finish)
+    running.into_iter().try_for_each(Running::finish)?;
+    settle::wait(topology, namespaces)
 }

@@ -28,11 +28,15 @@ macro_rules! presets {
 /// All of them, the simplest first.
 pub const PRESETS: &[Preset] = presets! {
     "two-nats"
+    "symmetric-nats"
+    "carrier-nat"
     "nat-and-firewall"
     "two-clusters"
     "three-sites"
     "lossy-wan"
     "intercontinental"
+    "supercomputer"
+    "multi-rail"
 };
 
 impl Preset {
@@ -77,6 +81,6 @@ mod tests {
     #[test]
     fn an_unknown_preset_is_told_the_others() {
         let error = Preset::find("two-nuts").unwrap_err().to_string();
-        assert!(error.contains("two-nats, nat-and-firewall"), "{error}");
+        assert!(error.contains("two-nats, symmetric-nats"), "{error}");
     }
 }

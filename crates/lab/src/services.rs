@@ -4,11 +4,11 @@
 
 pub mod run;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
-use crate::grid::{Grid, Role, SiteKind};
+use crate::grid::{Grid, Node, Role, Site, SiteKind};
 
 /// A service to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,12 +50,6 @@ pub struct ServiceRecord {
     pub process: crate::process::ProcessId,
 }
 
-/// Ports of the services.
-const BROKER_PORT: u16 = 7700;
-const GATEWAY_PORT: u16 = 7710;
-const RELAY_PORT: u16 = 7720;
-const AGENT_PORT: u16 = 7730;
-
 /// Directory of a service's identity and keys in its machine.
 pub fn state_directory(role: Role) -> String {
     format!("/var/lib/isthmus/{}", role.command())
@@ -65,9 +59,10 @@ pub fn state_directory(role: Role) -> String {
 pub fn stages(grid: &Grid) -> Vec<Vec<Service>> {
     let places = places(grid);
     let Some(broker) = places.iter().find(|place| place.role == Role::Broker) else { return Vec::new() };
+    let broker = SocketAddrV4::new(broker.address, broker.port);
     let of = |wanted: &[Role]| {
         let chosen = places.iter().filter(|place| wanted.contains(&place.role));
-        chosen.map(|place| place.service(grid, broker.address)).collect::<Vec<_>>()
+        chosen.map(|place| place.service(grid, broker)).collect::<Vec<_>>()
     };
     let stages = [of(&[Role::Broker]), of(&[Role::Relay, Role::Gateway]), of(&[Role::Agent])];
     stages.into_iter().filter(|stage| !stage.is_empty()).collect()
@@ -78,8 +73,10 @@ struct Place<'a> {
     role: Role,
     machine: String,
     address: Ipv4Addr,
-    /// Site, what it lets in, and the address of its gateway's machine.
-    site: Option<(&'a str, SiteKind, Option<Ipv4Addr>)>,
+    port: u16,
+    site: Option<&'a Site>,
+    /// For an agent, the address of its gateway's machine.
+    gateway: Option<Ipv4Addr>,
     node: &'a str,
     slots: Option<u32>,
 }
@@ -92,20 +89,28 @@ fn places(grid: &Grid) -> Vec<Place<'_>> {
             role: *role,
             machine: machine.clone(),
             address,
+            port: host.port.unwrap_or(role.port()),
             site: None,
+            gateway: None,
             node: &host.name,
             slots: None,
         }));
     }
     for site in &grid.sites {
-        let gateway = site.nodes.iter().find(|node| node.roles.contains(&Role::Gateway));
-        let gateway = gateway.map(|node| node.address);
+        let agents = site.nodes.iter().filter(|node| node.roles.contains(&Role::Agent));
+        let turns: Vec<&str> = agents
+            .filter(|node| node.via.is_none() && !node.roles.contains(&Role::Gateway))
+            .map(|node| node.name.as_str())
+            .collect();
         for node in &site.nodes {
+            let turn = turns.iter().position(|name| *name == node.name).unwrap_or(0);
             places.extend(node.roles.iter().map(|role| Place {
                 role: *role,
                 machine: format!("{}.{}", node.name, site.name),
                 address: node.address,
-                site: Some((&site.name, site.kind, gateway)),
+                port: role.port(),
+                site: Some(site),
+                gateway: gateway(site, node, turn).map(|gateway| gateway.address),
                 node: &node.name,
                 slots: node.slots,
             }));
@@ -114,28 +119,36 @@ fn places(grid: &Grid) -> Vec<Place<'_>> {
     places
 }
 
+/// The node whose gateway an agent uses: the one it names, else its own, else
+/// the next in turn.
+fn gateway<'a>(site: &'a Site, node: &'a Node, turn: usize) -> Option<&'a Node> {
+    let gateways: Vec<_> = site.nodes.iter().filter(|node| node.roles.contains(&Role::Gateway)).collect();
+    match &node.via {
+        Some(via) => site.node(via),
+        None if node.roles.contains(&Role::Gateway) => Some(node),
+        None => gateways.get(turn % gateways.len().max(1)).copied(),
+    }
+}
+
+/// Whether other sites' agents reach all of a site's.
+fn lets_in(site: &Site) -> bool {
+    let agents = site.nodes.iter().filter(|node| node.roles.contains(&Role::Agent));
+    site.kind == SiteKind::Open && agents.into_iter().all(|node| node.way_out)
+}
+
 impl Place<'_> {
-    fn service(&self, grid: &Grid, broker: Ipv4Addr) -> Service {
-        let Self { role, address, .. } = self;
-        let mut configuration = format!("[{}]\n", role.command());
+    fn service(&self, grid: &Grid, broker: SocketAddrV4) -> Service {
+        let Self { role, address, port, .. } = self;
+        let mut configuration = format!("[{}]\nlisten = \"{address}:{port}\"\n", role.command());
         let mut set = |name: &str, value: String| configuration.push_str(&format!("{name} = {value}\n"));
         match role {
-            Role::Broker => {
-                set("listen", format!("\"{address}:{BROKER_PORT}\""));
-                if !grid.trusted.is_empty() {
-                    set("trusted", format!("{:?}", grid.trusted));
-                }
-            }
-            Role::Relay => {
-                set("listen", format!("\"{address}:{RELAY_PORT}\""));
-            }
+            Role::Broker if !grid.trusted.is_empty() => set("trusted", format!("{:?}", grid.trusted)),
+            Role::Broker | Role::Relay => {}
             Role::Gateway => {
-                set("listen", format!("\"{address}:{GATEWAY_PORT}\""));
-                let open = self.site.is_some_and(|(_, kind, _)| kind == SiteKind::Open);
+                let open = self.site.is_some_and(lets_in);
                 set("inbound", format!("{:?}", if open { "open" } else { "closed" }));
             }
             Role::Agent => {
-                set("listen", format!("\"{address}:{AGENT_PORT}\""));
                 if let Some(slots) = self.slots {
                     set("slots", slots.to_string());
                 }
@@ -145,23 +158,22 @@ impl Place<'_> {
         Service { role: *role, machine: self.machine.clone(), membership, configuration }
     }
 
-    fn membership(&self, grid: &Grid, broker: Ipv4Addr) -> Membership {
+    fn membership(&self, grid: &Grid, broker: SocketAddrV4) -> Membership {
         if self.role == Role::Broker {
-            let address = format!("{broker}:{BROKER_PORT}");
-            return Membership::Found(words(&["--name", &grid.name, "--address", &address]));
+            return Membership::Found(words(&["--name", &grid.name, "--address", &broker.to_string()]));
         }
         let mut invite = words(&["--role", self.role.command()]);
         let mut join = Vec::new();
         match (self.role, self.site) {
-            (Role::Relay, Some((site, ..))) => {
-                invite.extend(words(&["--name", &format!("{}-{site}", self.node)]))
+            (Role::Relay, Some(site)) => {
+                invite.extend(words(&["--name", &format!("{}-{}", self.node, site.name)]))
             }
             (Role::Relay, None) => invite.extend(words(&["--name", self.node])),
-            (Role::Gateway, Some((site, ..))) => invite.extend(words(&["--site", site])),
-            (Role::Agent, Some((site, _, gateway))) => {
-                invite.extend(words(&["--site", site, "--name", self.node]));
-                if let Some(gateway) = gateway {
-                    join.extend(words(&["--via", &format!("{gateway}:{GATEWAY_PORT}")]));
+            (Role::Gateway, Some(site)) => invite.extend(words(&["--site", &site.name])),
+            (Role::Agent, Some(site)) => {
+                invite.extend(words(&["--site", &site.name, "--name", self.node]));
+                if let Some(gateway) = self.gateway {
+                    join.extend(words(&["--via", &format!("{gateway}:{}", Role::Gateway.port())]));
                 }
             }
             // The grid file allows neither without a site.
@@ -246,6 +258,49 @@ mod tests {
                 (Role::Agent, machine) => assert_eq!(section.contains_key("slots"), machine == "n2.alpha"),
                 (Role::Relay, _) => {}
             }
+        }
+    }
+
+    #[test]
+    fn agents_of_several_gateways_take_turns() {
+        let stages = planned(
+            r#"
+            [[host]]
+            name = "hub"
+            roles = ["broker"]
+            port = 443
+            [[site]]
+            name = "alpha"
+            kind = "open"
+            subnet = "203.0.113.0/26"
+            nodes = [
+                { name = "front1", roles = ["gateway"] },
+                { name = "front2", roles = ["gateway", "agent"] },
+                { name = "n1", roles = ["agent"], via = "front2" },
+                { name = "n2", roles = ["agent"], way_out = false },
+                { name = "n3", roles = ["agent"] },
+            ]
+        "#,
+        );
+        let [brokers, gateways, agents] = stages.as_slice() else { panic!("three stages") };
+        assert_eq!(brokers[0].configuration, "[broker]\nlisten = \"198.51.100.2:443\"\n");
+        assert!(
+            gateways.iter().all(|gateway| gateway.configuration.contains("\"closed\"")),
+            "n2 is out of reach"
+        );
+        let via: Vec<_> = agents
+            .iter()
+            .map(|agent| match &agent.membership {
+                Membership::Join { join, .. } => (agent.machine.as_str(), join.join(" ")),
+                Membership::Found(_) => panic!("{agent:?}"),
+            })
+            .collect();
+        let expected = [("front2.alpha", 3), ("n1.alpha", 3), ("n2.alpha", 2), ("n3.alpha", 3)];
+        for ((machine, join), (expected, host)) in via.iter().zip(expected) {
+            assert_eq!(
+                (*machine, join.as_str()),
+                (expected, format!("--via 203.0.113.{host}:7710").as_str())
+            );
         }
     }
 

@@ -1,18 +1,28 @@
 //! From a grid to what must be built: machines, each a set of namespaces,
 //! wires between them, and what to configure in each. Pure: the text of every
-//! `ip` and `nft` command is decided here and only run elsewhere.
+//! `ip`, `tc` and `nft` command is decided here and only run elsewhere.
 //!
 //! ```text
-//!  n1 ─┐ eth0          lan ┌────────┐ wan   link   ┌─────┐      ┌─────┐
-//!      ├── veth ── bridge ─┤ router ├───────────────┤ wan ├──────┤ hub │
-//!  n2 ─┘                   └────────┘  TUN or veth  └─────┘      └─────┘
+//!  n1 ─┐ eth0          lan ┌────────┐ wan       SITE      ┌─────┐ HOST ┌─────┐
+//!      ├── veth ── bridge ─┤ router ├─────────────────────┤ wan ├──────┤ hub │
+//!  n2 ─┘                   │        ├─────────────────────┤     │      └─────┘
+//!   └── RAIL ───── bridge ─┤        │ wan-RAIL  SITE/RAIL └─────┘
+//!                     RAIL └────────┘         TUN or veth
 //! ```
+//! At a site behind a carrier's NAT, the carrier's router stands between the
+//! site's and the internet.
+
+mod rails;
+mod rate;
+mod rules;
+mod site;
+mod wan;
 
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::grid::{Grid, Link, Site, SiteKind};
+use crate::grid::{Grid, Link};
 
 /// What to build.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +43,8 @@ pub enum MachineKind {
     Wan,
     /// A site's router.
     Router,
+    /// The router of a site's carrier.
+    Carrier,
     /// A public host.
     Host,
     /// A site's node.
@@ -42,7 +54,8 @@ pub enum MachineKind {
 /// One machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// Name in the lab: `wan`, `router.SITE`, `HOST` or `NODE.SITE`.
+    /// Name in the lab: `wan`, `router.SITE`, `carrier.SITE`, `HOST` or
+    /// `NODE.SITE`.
     pub name: String,
     /// What it is.
     pub kind: MachineKind,
@@ -54,6 +67,8 @@ pub struct Machine {
     pub settings: Vec<(&'static str, &'static str)>,
     /// Lines for `ip -batch`, run in the machine once its interfaces exist.
     pub ip_commands: Vec<String>,
+    /// Lines for `tc -batch`, likewise.
+    pub tc_commands: Vec<String>,
     /// Rules for `nft -f`.
     pub rules: Option<String>,
 }
@@ -70,7 +85,7 @@ pub struct Port {
 /// A link that packets cross late or at a limited rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmulatedLink {
-    /// Name of the host or site at its near end.
+    /// Its name: `HOST`, `SITE` or `SITE/RAIL`.
     pub name: String,
     /// What it does to packets.
     pub link: Link,
@@ -83,36 +98,24 @@ pub struct EmulatedLink {
 /// Longest name of an interface in bytes (IFNAMSIZ - 1).
 const LONGEST_INTERFACE: usize = 15;
 
-/// Length of an emulated link's transmit queue in packets, on the kernel's
-/// side of the TUN device: room for what a busy sender produces while the
-/// emulator has no processor.
-const DEVICE_QUEUE: u32 = 10_000;
+/// The lab speaks IPv4; IPv6 stays on loopback only.
+const NO_IPV6: &[(&str, &str)] = &[("net/ipv6/conf/default/disable_ipv6", "1")];
+
+/// Routers forward, also what comes back by another interface than the
+/// kernel would send it out by: sites with several links do that.
+const FORWARD: &[(&str, &str)] = &[
+    ("net/ipv4/ip_forward", "1"),
+    ("net/ipv4/conf/all/rp_filter", "0"),
+    ("net/ipv4/conf/default/rp_filter", "0"),
+];
 
 /// The whole topology of a grid.
 pub fn topology(grid: &Grid) -> Topology {
-    let wan = Machine {
-        name: "wan".into(),
-        kind: MachineKind::Wan,
-        host_name: "wan".into(),
-        address: grid.wan.router,
-        settings: [NO_IPV6, FORWARD].concat(),
-        ip_commands: vec!["link set lo up".into(), format!("address add {}/32 dev lo", grid.wan.router)],
-        rules: None,
-    };
     let mut builder =
-        Builder { grid, topology: Topology { machines: vec![wan], wires: Vec::new(), links: Vec::new() } };
+        Builder { grid, topology: Topology { machines: Vec::new(), wires: Vec::new(), links: Vec::new() } };
+    builder.add_wan();
     for host in &grid.hosts {
-        let machine = Machine {
-            name: host.name.clone(),
-            kind: MachineKind::Host,
-            host_name: host.host_name.clone(),
-            address: host.address,
-            settings: NO_IPV6.to_vec(),
-            ip_commands: vec!["link set lo up".into()],
-            rules: None,
-        };
-        let index = builder.add(machine);
-        builder.join_wan(&host.name, &host.link, index, "eth0", host.address);
+        builder.add_host(host);
     }
     for site in &grid.sites {
         builder.add_site(site);
@@ -120,11 +123,7 @@ pub fn topology(grid: &Grid) -> Topology {
     builder.topology
 }
 
-/// The lab speaks IPv4; IPv6 stays on loopback only.
-const NO_IPV6: &[(&str, &str)] = &[("net/ipv6/conf/default/disable_ipv6", "1")];
-
-const FORWARD: &[(&str, &str)] = &[("net/ipv4/ip_forward", "1")];
-
+/// Adds machine after machine.
 struct Builder<'a> {
     grid: &'a Grid,
     topology: Topology,
@@ -139,193 +138,26 @@ impl Builder<'_> {
     fn command(&mut self, machine: usize, line: String) {
         self.topology.machines[machine].ip_commands.push(line);
     }
+}
 
-    fn add_site(&mut self, site: &Site) {
-        let router = self.add(Machine {
-            name: format!("router.{}", site.name),
-            kind: MachineKind::Router,
-            host_name: "router".into(),
-            address: site.router,
-            settings: [NO_IPV6, FORWARD].concat(),
-            ip_commands: vec![
-                "link set lo up".into(),
-                "link add lan type bridge".into(),
-                format!("address add {}/{} dev lan", site.router, site.subnet.prefix_len()),
-                "link set lan up".into(),
-            ],
-            rules: rules(site.kind),
-        });
-        let via = self.join_wan(&site.name, &site.link, router, "wan", site.outside);
-        if site.kind != SiteKind::Nat {
-            self.command(0, format!("route add {} {via}", site.subnet));
-        }
-        for (number, node) in site.nodes.iter().enumerate() {
-            let index = self.add(Machine {
-                name: format!("{}.{}", node.name, site.name),
-                kind: MachineKind::Node,
-                host_name: node.host_name.clone(),
-                address: node.address,
-                settings: NO_IPV6.to_vec(),
-                ip_commands: vec![
-                    "link set lo up".into(),
-                    format!("address add {}/{} dev eth0", node.address, site.subnet.prefix_len()),
-                    "link set eth0 up".into(),
-                    format!("route add default via {}", site.router),
-                ],
-                rules: None,
-            });
-            let port = interface(number, &node.name);
-            self.command(router, format!("link set {port} master lan up"));
-            self.topology.wires.push([
-                Port { machine: router, interface: port },
-                Port { machine: index, interface: "eth0".into() },
-            ]);
-        }
-    }
-
-    /// Joins a machine to the wide area's router; how the router reaches what
-    /// is behind it.
-    fn join_wan(
-        &mut self,
-        name: &str,
-        link: &Link,
-        machine: usize,
-        inside: &str,
-        address: Ipv4Addr,
-    ) -> String {
-        let router = self.grid.wan.router;
-        let wires_to_wan = self.topology.wires.iter().filter(|[_, far]| far.machine == 0).count();
-        let far = interface(self.topology.links.len() + wires_to_wan, name);
-        let near_port = Port { machine, interface: inside.to_owned() };
-        let far_port = Port { machine: 0, interface: far.clone() };
-        self.command(machine, format!("address add {address}/32 dev {inside}"));
-        let via = if link.is_plain() {
-            self.topology.wires.push([near_port, far_port]);
-            self.command(machine, format!("link set {inside} up"));
-            self.command(machine, format!("route add default via {router} dev {inside} onlink"));
-            self.command(0, format!("link set {far} up"));
-            format!("via {address} dev {far} onlink")
-        } else {
-            let (name, link) = (name.to_owned(), *link);
-            self.topology.links.push(EmulatedLink { name, link, near: near_port, far: far_port });
-            self.command(machine, format!("link set {inside} txqueuelen {DEVICE_QUEUE} up"));
-            self.command(machine, format!("route add default dev {inside}"));
-            self.command(0, format!("link set {far} txqueuelen {DEVICE_QUEUE} up"));
-            format!("dev {far}")
+impl Machine {
+    fn new(name: String, kind: MachineKind, host_name: &str, address: Ipv4Addr) -> Self {
+        let settings = match kind {
+            MachineKind::Wan | MachineKind::Router | MachineKind::Carrier => [NO_IPV6, FORWARD].concat(),
+            MachineKind::Host | MachineKind::Node => NO_IPV6.to_vec(),
         };
-        self.command(0, format!("route add {address}/32 dev {far} src {router}"));
-        via
+        let ip_commands = vec!["link set lo up".into()];
+        let host_name = host_name.to_owned();
+        Self { name, kind, host_name, address, settings, ip_commands, tc_commands: Vec::new(), rules: None }
     }
 }
 
 /// A unique and telling name for an interface.
 fn interface(number: usize, name: &str) -> String {
-    let mut interface = format!("{number}-{name}");
+    let mut interface = format!("{number}-{}", name.replace('/', "."));
     interface.truncate(LONGEST_INTERFACE);
     interface
 }
 
-/// What a site's router lets through.
-fn rules(kind: SiteKind) -> Option<String> {
-    let filter = "
-  chain forward {
-    type filter hook forward priority filter; policy drop;
-    ct state established,related accept
-    iifname \"lan\" accept
-  }
-  chain input {
-    type filter hook input priority filter; policy drop;
-    ct state established,related accept
-    iifname { \"lo\", \"lan\" } accept
-  }";
-    let masquerade = "
-  chain postrouting {
-    type nat hook postrouting priority srcnat; policy accept;
-    oifname \"wan\" masquerade
-  }";
-    match kind {
-        SiteKind::Nat => Some(format!("table ip lab {{{filter}{masquerade}\n}}\n")),
-        SiteKind::Firewall => Some(format!("table ip lab {{{filter}\n}}\n")),
-        SiteKind::Open => None,
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn built(text: &str) -> Topology {
-        topology(&Grid::parse(text, "test", "test").unwrap())
-    }
-
-    const GRID: &str = r#"
-        [[host]]
-        name = "hub"
-        [[site]]
-        name = "alpha"
-        kind = "nat"
-        subnet = "192.168.1.0/24"
-        link = { delay = "2.5 ms" }
-        nodes = [{ name = "n1", host_name = "node1" }, { name = "a-very-long-name-of-a-node" }]
-        [[site]]
-        name = "gamma"
-        kind = "firewall"
-        subnet = "203.0.113.0/26"
-        nodes = [{ name = "n1" }]
-        [[site]]
-        name = "delta"
-        kind = "open"
-        subnet = "203.0.113.64/26"
-        link = { rate = "1 Gbit/s" }
-    "#;
-
-    #[test]
-    fn every_machine_is_there_once() {
-        let topology = built(GRID);
-        let names: Vec<_> = topology.machines.iter().map(|machine| machine.name.as_str()).collect();
-        let expected = [
-            "wan",
-            "hub",
-            "router.alpha",
-            "n1.alpha",
-            "a-very-long-name-of-a-node.alpha",
-            "router.gamma",
-            "n1.gamma",
-            "router.delta",
-        ];
-        assert_eq!(names, expected);
-        assert_eq!(topology.machines[3].host_name, "node1");
-    }
-
-    #[test]
-    fn only_links_that_do_something_are_emulated() {
-        let topology = built(GRID);
-        let emulated: Vec<_> = topology.links.iter().map(|link| link.name.as_str()).collect();
-        assert_eq!(emulated, ["alpha", "delta"]);
-        assert_eq!(topology.wires.len(), 5, "hub, two nodes of alpha, router and node of gamma");
-        for port in topology.wires.iter().flatten() {
-            assert!(port.interface.len() <= LONGEST_INTERFACE, "{}", port.interface);
-        }
-    }
-
-    #[test]
-    fn the_wide_area_knows_no_private_address() {
-        let topology = built(GRID);
-        let wan = topology.machines[0].ip_commands.join("\n");
-        assert!(!wan.contains("192.168"), "{wan}");
-        assert!(wan.contains("route add 203.0.113.0/26 via 198.51.100.4 dev 2-gamma onlink"), "{wan}");
-        assert!(wan.contains("route add 203.0.113.64/26 dev 3-delta"), "{wan}");
-        assert!(wan.contains("route add 198.51.100.3/32 dev 1-alpha src 198.51.100.1"), "{wan}");
-    }
-
-    #[test]
-    fn each_kind_of_site_has_its_rules() {
-        for (kind, translates, filters) in
-            [(SiteKind::Nat, true, true), (SiteKind::Firewall, false, true), (SiteKind::Open, false, false)]
-        {
-            let rules = rules(kind).unwrap_or_default();
-            assert_eq!(rules.contains("masquerade"), translates, "{kind:?}");
-            assert_eq!(rules.contains("policy drop"), filters, "{kind:?}");
-        }
-    }
-}
+mod tests;

@@ -67,10 +67,10 @@ fn apply(record: &Record, line: &Line, script: fn(&End) -> String) -> Result<(),
     Ok(())
 }
 
-/// The table that cuts at one end. Names of interfaces consist of letters,
-/// digits and hyphens, names of tables mustn't have hyphens.
+/// The table that cuts at one end. Names of interfaces have hyphens and
+/// points, which names of tables can't.
 fn table(end: &End) -> String {
-    format!("lab_cut_{}", end.interface.replace('-', "_"))
+    format!("lab_cut_{}", end.interface.replace(['-', '.'], "_"))
 }
 
 /// Address resolution passes: otherwise a machine would learn after some

@@ -9,8 +9,9 @@ use crate::topology::{Machine, MachineKind, Port, Topology};
 /// What carries packets between two machines of a running lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// A link's name, which is that of its site or host; for a wire within a
-    /// site the machine at its end.
+    /// A link's name: `HOST`, `SITE` or `SITE/RAIL`. For a wire within a site
+    /// that of the machine at its end, with the interface behind it if the
+    /// machine has several.
     pub name: String,
     /// Whether it leads to the wide area's router.
     pub to_wan: bool,
@@ -36,10 +37,8 @@ const WAN: usize = 0;
 
 /// All lines that will be in a lab.
 pub(crate) fn lines(topology: &Topology) -> Vec<Line> {
-    let end = |port: &Port| End {
-        machine: topology.machines[port.machine].name.clone(),
-        interface: port.interface.clone(),
-    };
+    let machine = |port: &Port| &topology.machines[port.machine];
+    let end = |port: &Port| End { machine: machine(port).name.clone(), interface: port.interface.clone() };
     let emulated = topology.links.iter().map(|link| Line {
         name: link.name.clone(),
         to_wan: true,
@@ -47,30 +46,33 @@ pub(crate) fn lines(topology: &Topology) -> Vec<Line> {
         near: end(&link.near),
         far: end(&link.far),
     });
+    let wires_of =
+        |port: &Port| topology.wires.iter().flatten().filter(|p| p.machine == port.machine).count();
     let wires = topology.wires.iter().map(|[a, b]| {
-        // Routers come first in a site's wires, the near end in links.
-        let (near, far) = if b.machine == WAN { (a, b) } else { (b, a) };
-        Line {
-            name: wire_name(&topology.machines[near.machine], far.machine == WAN),
-            to_wan: far.machine == WAN,
-            emulated: false,
-            near: end(near),
-            far: end(far),
-        }
+        // In a site's wires to its nodes the router comes first.
+        let (near, far) = if machine(b).kind == MachineKind::Node { (b, a) } else { (a, b) };
+        let to_wan = far.machine == WAN;
+        let name = wire_name(machine(near), &near.interface, to_wan, wires_of(near) == 1);
+        Line { name, to_wan, emulated: false, near: end(near), far: end(far) }
     });
     let mut lines: Vec<Line> = emulated.chain(wires).collect();
     lines.sort_by(|a, b| (!a.to_wan, &a.name).cmp(&(!b.to_wan, &b.name)));
     lines
 }
 
-/// A site's link is called like the site, everything else like its machine.
-fn wire_name(near: &Machine, to_wan: bool) -> String {
-    match near.kind {
-        MachineKind::Router if to_wan => match near.name.split_once('.') {
-            Some((_, site)) => site.to_owned(),
-            None => near.name.clone(),
-        },
-        MachineKind::Wan | MachineKind::Router | MachineKind::Host | MachineKind::Node => near.name.clone(),
+/// A link is called like its site or host, that of a rail SITE/RAIL as in the
+/// emulator. A machine's only line is called like the machine, several have
+/// their interface's name behind it.
+fn wire_name(near: &Machine, interface: &str, to_wan: bool, only: bool) -> String {
+    let site = near.name.split_once('.').map(|(_, site)| site);
+    match (near.kind, site, interface.strip_prefix("wan-")) {
+        (MachineKind::Router | MachineKind::Carrier, Some(site), None) if to_wan => site.to_owned(),
+        (MachineKind::Router | MachineKind::Carrier, Some(site), Some(rail)) if to_wan => {
+            format!("{site}/{rail}")
+        }
+        (MachineKind::Host, ..) => near.name.clone(),
+        (MachineKind::Node, ..) if only => near.name.clone(),
+        _ => format!("{}/{interface}", near.name),
     }
 }
 
@@ -119,6 +121,19 @@ mod tests {
             kind = "nat"
             subnet = "192.168.1.0/24"
             nodes = [{ name = "n1" }, { name = "n2" }]
+            [[site]]
+            name = "gamma"
+            kind = "carrier-nat"
+            subnet = "192.168.1.0/24"
+            [[site]]
+            name = "delta"
+            kind = "nat"
+            subnet = "192.168.1.0/24"
+            rails = [
+              { name = "ib", subnet = "192.168.2.0/24", link = { delay = "1 ms" } },
+              { name = "ether", subnet = "192.168.3.0/24", link = {} },
+            ]
+            nodes = [{ name = "n1" }]
         "#;
         let lines = lines(&topology(&Grid::parse(text, "test", "test").unwrap()));
         let seen: Vec<_> = lines
@@ -130,10 +145,18 @@ mod tests {
         let expected = [
             ("alpha", true, "router.alpha", "wan"),
             ("beta", false, "router.beta", "wan"),
+            ("delta", false, "router.delta", "wan"),
+            ("delta/ether", false, "router.delta", "wan"),
+            ("delta/ib", true, "router.delta", "wan"),
+            ("gamma", false, "carrier.gamma", "wan"),
             ("hub", false, "hub", "wan"),
             ("n1.alpha", false, "n1.alpha", "router.alpha"),
             ("n1.beta", false, "n1.beta", "router.beta"),
+            ("n1.delta/eth0", false, "n1.delta", "router.delta"),
+            ("n1.delta/ether", false, "n1.delta", "router.delta"),
+            ("n1.delta/ib", false, "n1.delta", "router.delta"),
             ("n2.beta", false, "n2.beta", "router.beta"),
+            ("router.gamma/wan", false, "router.gamma", "carrier.gamma"),
         ];
         assert_eq!(seen, expected);
     }

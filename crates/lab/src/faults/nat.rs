@@ -23,10 +23,10 @@ impl Running {
     pub fn nat(&self, site: &str) -> Result<Nat, FaultError> {
         let record = self.record()?;
         let site = find_site(&record, site)?;
-        if keeps_state(site.kind) {
+        if keeps_state(site) {
             Ok(Nat { running: self.clone(), site: site.name.clone() })
         } else {
-            Err(FaultError::Stateless { site: site.name.clone(), kind: kind_name(site.kind) })
+            Err(FaultError::Stateless { site: site.name.clone(), kind: site.kind.name() })
         }
     }
 }
@@ -69,8 +69,8 @@ impl Nat {
     pub fn move_to(&self, address: Ipv4Addr) -> Result<(), FaultError> {
         self.running.change(|record| {
             let site = find_site(record, &self.site)?.clone();
-            if !is_translated(site.kind) {
-                return Err(FaultError::NotTranslated { site: site.name, kind: kind_name(site.kind) });
+            if !site.kind.translates() {
+                return Err(FaultError::NotTranslated { site: site.name, kind: site.kind.name() });
             }
             check_free(record, address)?;
             let found = record.lines.iter().find(|line| line.to_wan && line.name == site.name);
@@ -92,7 +92,9 @@ impl Nat {
             let reroute =
                 format!("route del {old}/32 dev {outside}\nroute add {address}/32 dev {outside} src {own}\n");
             network::run_in(wan, "ip", &["-batch", "-"], reroute)?;
-            forget(router)?;
+            for router in routers(record, &site.name)? {
+                forget(router)?;
+            }
             if let Some(site) = record.grid.sites.iter_mut().find(|other| other.name == site.name) {
                 site.outside = address;
             }
@@ -101,25 +103,13 @@ impl Nat {
     }
 }
 
-/// As in a grid file.
-fn kind_name(kind: SiteKind) -> String {
-    match serde_json::to_value(kind) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => format!("{kind:?}"),
-    }
-}
-
-fn keeps_state(kind: SiteKind) -> bool {
-    match kind {
-        SiteKind::Nat | SiteKind::Firewall => true,
-        SiteKind::Open => false,
-    }
-}
-
-fn is_translated(kind: SiteKind) -> bool {
-    match kind {
-        SiteKind::Nat => true,
-        SiteKind::Firewall | SiteKind::Open => false,
+/// Whether a site's router remembers who was spoken to.
+fn keeps_state(site: &Site) -> bool {
+    match site.kind {
+        SiteKind::Nat | SiteKind::SymmetricNat | SiteKind::CarrierNat | SiteKind::Firewall => true,
+        // What only some may leave through must know what belongs to it.
+        SiteKind::Open => site.egress.is_some(),
+        SiteKind::StatelessFirewall => false,
     }
 }
 
@@ -134,7 +124,9 @@ fn find_site<'a>(record: &'a Record, name: &str) -> Result<&'a Site, FaultError>
 
 /// All routers of a site that keep state, the innermost first.
 fn routers<'a>(record: &'a Record, site: &str) -> Result<Vec<&'a MachineRecord>, FaultError> {
-    Ok(vec![find_machine(record, &format!("router.{site}"))?])
+    let names = ["router", "carrier"].map(|role| format!("{role}.{site}"));
+    let found: Vec<_> = names.iter().filter_map(|name| record.machine(name)).collect();
+    if found.is_empty() { Ok(vec![find_machine(record, &names[0])?]) } else { Ok(found) }
 }
 
 /// Empties a router's table of connections; how many were in it.
@@ -152,7 +144,11 @@ fn check_free(record: &Record, address: Ipv4Addr) -> Result<(), FaultError> {
         return Err(FaultError::Outside { address, subnet });
     }
     let hosts = grid.hosts.iter().map(|host| (host.address, format!("host {}", host.name)));
-    let sites = grid.sites.iter().map(|site| (site.outside, format!("site {}", site.name)));
+    let sites = grid.sites.iter().flat_map(|site| {
+        let uplinks = site.rails.iter().filter_map(|rail| rail.uplink.map(|uplink| (rail, uplink.outside)));
+        let rails = uplinks.map(|(rail, outside)| (outside, format!("site {}", site.rail_link_name(rail))));
+        std::iter::once((site.outside, format!("site {}", site.name))).chain(rails)
+    });
     let wan = [(grid.wan.router, "the wide area's router".to_owned())];
     match hosts.chain(sites).chain(wan).find(|(taken, _)| *taken == address) {
         Some((_, owner)) => Err(FaultError::Taken { address, owner }),

@@ -49,7 +49,19 @@ impl Running {
 
 /// A link to the wide area by its name.
 fn link_mut<'a>(grid: &'a mut Grid, name: &str) -> Option<&'a mut Link> {
-    let hosts = grid.hosts.iter_mut().map(|host| (host.name.as_str(), &mut host.link));
-    let sites = grid.sites.iter_mut().map(|site| (site.name.as_str(), &mut site.link));
-    hosts.chain(sites).find(|(other, _)| *other == name).map(|(_, link)| link)
+    if let Some(host) = grid.hosts.iter_mut().find(|host| host.name == name) {
+        return Some(&mut host.link);
+    }
+    let (site, rail) = match name.split_once('/') {
+        Some((site, rail)) => (site, Some(rail)),
+        None => (name, None),
+    };
+    let site = grid.sites.iter_mut().find(|other| other.name == site)?;
+    match rail {
+        None => Some(&mut site.link),
+        Some(rail) => {
+            let rail = site.rails.iter_mut().find(|other| other.name == rail)?;
+            Some(&mut rail.uplink.as_mut()?.link)
+        }
+    }
 }

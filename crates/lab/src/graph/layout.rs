@@ -43,7 +43,14 @@ pub struct Card {
     /// What is said of the router: name and value.
     pub lines: Vec<(String, String)>,
     pub rows: Vec<Row>,
-    pub link: Labels,
+    /// Its links to the internet, the main one first.
+    pub links: Vec<CardLink>,
+}
+
+/// A link of a host or site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CardLink {
+    pub labels: Labels,
     pub cut: bool,
 }
 
@@ -85,8 +92,8 @@ pub struct Placed {
     pub area: Area,
     /// Left edges of the columns of names, addresses and remarks.
     pub columns: [f64; 3],
-    /// Where its link goes from and to, which is at the internet.
-    pub link: Line,
+    /// Where its links go from and to, which is at the internet.
+    pub links: Vec<Line>,
     pub above: bool,
 }
 
@@ -158,8 +165,15 @@ fn place(card: Card, area: Area, band: &Area, above: bool) -> Placed {
     let columns = [first, second, second + addresses + GUTTER];
     let (card_y, band_y) =
         if above { (area.y + area.height, band.y) } else { (area.y, band.y + band.height) };
-    let link = Line { x: area.x + area.width / 2.0, card_y, band_y };
-    Placed { card, area, columns, link, above }
+    let slots: Vec<f64> = card.links.iter().map(slot_width).collect();
+    let mut left = area.x + (area.width - slots.iter().sum::<f64>()) / 2.0;
+    let line = |width: &f64| {
+        let x = left + width / 2.0;
+        left += width;
+        Line { x, card_y, band_y }
+    };
+    let links = slots.iter().map(line).collect();
+    Placed { card, area, columns, links, above }
 }
 
 fn height(card: &Card) -> f64 {
@@ -195,23 +209,30 @@ fn card_width(card: &Card) -> f64 {
     let rows = columns.iter().sum::<f64>() + GUTTER * used as f64;
     // Bold letters are wider.
     let head = width(&card.title, TITLE) * 1.12 + GUTTER + width(&card.kind, TEXT);
-    (rows.max(head) + 2.0 * PADDING).max(120.0)
+    let links = if card.links.len() > 1 { card.links.iter().map(slot_width).sum() } else { 0.0 };
+    (rows.max(head) + 2.0 * PADDING).max(120.0).max(links)
 }
 
-/// Width of a card with what stands beside its link.
+/// Width of a card with what stands beside its links.
 fn outer_width(card: &Card) -> f64 {
+    card_width(card).max(card.links.iter().map(slot_width).sum())
+}
+
+/// Width of a link with what stands beside it.
+fn slot_width(link: &CardLink) -> f64 {
     let widest = |lines: &[String]| lines.iter().map(|line| width(line, SMALL)).fold(0.0, f64::max);
-    let labels = match &card.link {
+    let labels = match &link.labels {
         Labels::Both(lines) => widest(lines),
         // With an arrow before each.
         Labels::Each { up, down } => widest(up).max(widest(down)) + width("→ ", SMALL),
     };
-    card_width(card).max(2.0 * (labels + LABEL_OFFSET))
+    2.0 * (labels + LABEL_OFFSET)
 }
 
 fn label_lines(card: &Card) -> usize {
-    match &card.link {
+    let lines = card.links.iter().map(|link| match &link.labels {
         Labels::Both(lines) => lines.len(),
         Labels::Each { up, down } => up.len().max(down.len()),
-    }
+    });
+    lines.max().unwrap_or(0)
 }

@@ -4,7 +4,8 @@ use svg::Document;
 use svg::node::element::{Group, Line as SvgLine, Rectangle, Style, Text, Title};
 
 use super::layout::{
-    Area, HEAD, LABEL_LINE, LABEL_OFFSET, LINE, Layout, Line, MARGIN, PADDING, Placed, SMALL, TEXT, TITLE,
+    Area, CardLink, HEAD, LABEL_LINE, LABEL_OFFSET, LINE, Layout, Line, MARGIN, PADDING, Placed, SMALL, TEXT,
+    TITLE,
 };
 use super::{Labels, Tint};
 
@@ -38,7 +39,9 @@ pub fn draw(name: &str, internet: &str, layout: &Layout) -> String {
         .add(Rectangle::new().set("width", width).set("height", height).set("fill", "#ffffff"))
         .add(text(MARGIN, MARGIN + TITLE, TITLE + 2.0, INK, name).set("font-weight", "bold"));
     for placed in &layout.cards {
-        document = document.add(link(placed));
+        for (line, link) in placed.links.iter().zip(&placed.card.links) {
+            document = document.add(draw_link(line, link, placed.above));
+        }
     }
     document = document.add(band(&layout.band, internet));
     for placed in &layout.cards {
@@ -108,25 +111,25 @@ fn card(placed: &Placed) -> Group {
     group
 }
 
-fn link(placed: &Placed) -> Group {
-    let Line { x, card_y, band_y } = placed.link;
+fn draw_link(line: &Line, link: &CardLink, above: bool) -> Group {
+    let Line { x, card_y, band_y } = *line;
     let middle = (card_y + band_y) / 2.0;
-    let mut line = SvgLine::new().set("x1", x).set("x2", x).set("y1", card_y).set("y2", band_y);
-    line = line.set("stroke", if placed.card.cut { ALARM } else { "#404040" }).set("stroke-width", 2);
-    if placed.card.cut {
-        line = line.set("stroke-dasharray", "5 4");
+    let mut stroke = SvgLine::new().set("x1", x).set("x2", x).set("y1", card_y).set("y2", band_y);
+    stroke = stroke.set("stroke", if link.cut { ALARM } else { "#404040" }).set("stroke-width", 2);
+    if link.cut {
+        stroke = stroke.set("stroke-dasharray", "5 4");
     }
-    let mut group = Group::new().add(line);
-    group = match &placed.card.link {
+    let mut group = Group::new().add(stroke);
+    group = match &link.labels {
         Labels::Both(lines) => beside(group, lines, x + LABEL_OFFSET, middle, "start", None),
         Labels::Each { up, down } => {
             // Up is towards the internet, wherever on the page that is.
-            let (up_arrow, down_arrow) = if placed.above { ("↓", "↑") } else { ("↑", "↓") };
+            let (up_arrow, down_arrow) = if above { ("↓", "↑") } else { ("↑", "↓") };
             let group = beside(group, up, x - LABEL_OFFSET, middle, "end", Some(up_arrow));
             beside(group, down, x + LABEL_OFFSET, middle, "start", Some(down_arrow))
         }
     };
-    if placed.card.cut { group.add(cross(x, middle)) } else { group }
+    if link.cut { group.add(cross(x, middle)) } else { group }
 }
 
 /// Lines of text beside a link, about its middle.

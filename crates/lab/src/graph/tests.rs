@@ -72,7 +72,7 @@ fn many_nodes_that_are_alike_are_one_row() {
 fn directions_that_differ_have_labels_of_their_own() {
     let grid = |link: &str| {
         let text = format!("[[host]]\nname = 'hub'\nlink = {link}\n");
-        labels(&Grid::parse(&text, "test", "test").unwrap().hosts[0].link)
+        labels(None, &Grid::parse(&text, "test", "test").unwrap().hosts[0].link)
     };
     assert_eq!(
         grid("{ delay = '1 ms', rate = '1 Gbit/s' }"),

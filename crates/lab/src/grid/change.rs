@@ -3,7 +3,7 @@
 
 use toml::Spanned;
 
-use super::check::Fault;
+use super::error::Fault;
 use super::file::LinkTable;
 use super::links::{default_queue, link};
 use super::{ByteSize, Link, LinkShape};
@@ -55,7 +55,7 @@ impl Link {
         let (up, down) = (named.up.onto(&self.up, unnamed), named.down.onto(&self.down, unnamed));
         let direction = |table| Some(Spanned::new(unnamed..unnamed, Box::new(table)));
         let table = LinkTable { up: direction(up), down: direction(down), ..LinkTable::default() };
-        link(&table).map_err(|Fault { at, message }| match changes.get(at) {
+        link(&table).map_err(|Fault { at, message }| match changes.get(at.start) {
             Some(change) => ChangeError::Value { change: change.as_ref().to_owned(), message },
             // What is named makes no sense with what stays as it was.
             None => {

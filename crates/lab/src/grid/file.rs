@@ -8,8 +8,9 @@ use ipnet::Ipv4Net;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::model::{Role, SiteKind, Unsolicited};
+use super::ports::PortRange;
 use super::quantity::{BitRate, ByteSize, Delay, Share};
-use super::{Role, SiteKind};
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -56,6 +57,7 @@ pub(super) struct HostTable {
     pub link: LinkTable,
     #[serde(default)]
     pub roles: Vec<Spanned<Role>>,
+    pub port: Option<Spanned<u16>>,
 }
 
 /// `[[site]]`.
@@ -64,12 +66,38 @@ pub(super) struct HostTable {
 pub(super) struct SiteTable {
     pub name: Spanned<String>,
     pub kind: SiteKind,
-    pub subnet: Spanned<Ipv4Net>,
+    pub subnet: Option<Spanned<Ipv4Net>>,
     pub outside: Option<Spanned<Ipv4Addr>>,
     #[serde(default)]
     pub link: LinkTable,
+    pub lan_rate: Option<Spanned<BitRate>>,
+    pub unsolicited: Option<Spanned<Unsolicited>>,
+    #[serde(default)]
+    pub forward: Vec<Spanned<ForwardTable>>,
+    pub egress: Option<Spanned<Vec<PortRange>>>,
+    #[serde(default)]
+    pub rails: Vec<RailTable>,
     #[serde(default)]
     pub nodes: Vec<NodeTable>,
+}
+
+/// One entry of a site's `forward`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ForwardTable {
+    pub ports: Spanned<PortRange>,
+    pub to: Spanned<String>,
+}
+
+/// One entry of a site's `rails`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RailTable {
+    pub name: Spanned<String>,
+    pub subnet: Spanned<Ipv4Net>,
+    pub rate: Option<Spanned<BitRate>>,
+    pub link: Option<Spanned<LinkTable>>,
+    pub outside: Option<Spanned<Ipv4Addr>>,
 }
 
 /// One entry of a site's `nodes`.
@@ -82,6 +110,8 @@ pub(super) struct NodeTable {
     #[serde(default)]
     pub roles: Vec<Spanned<Role>>,
     pub slots: Option<Spanned<u32>>,
+    pub way_out: Option<Spanned<bool>>,
+    pub via: Option<Spanned<String>>,
 }
 
 /// `link = { … }`: what holds for both directions, and what differs in one.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::check::{Fault, fault};
+use super::error::{Fault, fault};
 use super::file::LinkTable;
+use super::model::{Link, LinkShape, Loss};
 use super::quantity::{BitRate, ByteSize, Delay, Share};
-use super::{Link, LinkShape, Loss};
 
 /// Queue of a link that doesn't say: one bandwidth-delay product of a round
 /// trip over this link and another like it, and never less than this.
@@ -18,7 +18,7 @@ const LEAST_DEFAULT_QUEUE: ByteSize = ByteSize(256 * 1024);
 const LEAST_QUEUE: ByteSize = ByteSize(1500);
 
 /// Smallest rate: below it, one packet takes more than a second.
-const LEAST_RATE: BitRate = BitRate(8_000);
+pub(super) const LEAST_RATE: BitRate = BitRate(8_000);
 
 /// What a link's tables mean.
 pub(super) fn link(table: &LinkTable) -> Result<Link, Fault> {

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use isthmus_lab::grid::{Host, SiteBuilder};
 use isthmus_lab::{Grid, Lab, Machine, Options};
 
 /// The program under test.
@@ -40,6 +41,14 @@ pub fn unique_name() -> String {
 /// Brings up a grid under a name of its own.
 pub fn lab(text: &str) -> Lab {
     let grid = Grid::parse(text, "test", &unique_name()).unwrap_or_else(|error| panic!("{error}"));
+    Lab::up_with(&grid, &options()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Brings up a grid of sites and two public hosts, `hub` and `pub`.
+pub fn lab_of(sites: impl IntoIterator<Item = SiteBuilder>) -> Lab {
+    let grid = Grid::build(&unique_name()).host(Host::build("hub")).host(Host::build("pub"));
+    let grid = sites.into_iter().fold(grid, |grid, site| grid.site(site));
+    let grid = grid.grid().unwrap_or_else(|error| panic!("{error}"));
     Lab::up_with(&grid, &options()).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -1,0 +1,410 @@
+//! Grids from Rust: a builder per table of the grid file. What is built goes
+//! through the same checks as a file, because it becomes one first.
+//!
+//! ```
+//! use std::time::Duration;
+//! use isthmus_lab::grid::{Grid, Host, Node, Role, Site, Unsolicited};
+//!
+//! # fn main() -> Result<(), isthmus_lab::GridError> {
+//! let grid = Grid::build("two-nats")
+//!     .host(Host::build("hub").roles([Role::Broker, Role::Relay]))
+//!     .site(Site::nat("alpha").nodes(2).delay(Duration::from_millis(5)))
+//!     .site(
+//!         Site::symmetric_nat("beta")
+//!             .unsolicited(Unsolicited::Reset)
+//!             .node(Node::build("front").roles([Role::Gateway]))
+//!             .node(Node::build("n1").roles([Role::Agent]).no_way_out()),
+//!     )
+//!     .grid()?;
+//! assert_eq!(grid.machines().count(), 5);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use ipnet::Ipv4Net;
+use toml::{Table, Value};
+
+use super::error::GridError;
+use super::model::{Grid, Host, Link, Node, Rail, Role, Site, SiteKind, Unsolicited};
+use super::ports::PortRange;
+use super::quantity::{BitRate, ByteSize, Delay, Share};
+
+/// A grid in the making.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct GridBuilder {
+    name: String,
+    table: Table,
+}
+
+impl Grid {
+    /// Begins a grid for a lab of this name.
+    pub fn build(name: &str) -> GridBuilder {
+        let mut table = Table::new();
+        set(&mut table, "name", name);
+        GridBuilder { name: name.to_owned(), table }
+    }
+}
+
+impl GridBuilder {
+    /// Addresses of the public internet.
+    pub fn wan(mut self, subnet: Ipv4Net) -> Self {
+        let mut wan = Table::new();
+        set(&mut wan, "subnet", subnet.to_string());
+        set(&mut self.table, "wan", wan);
+        self
+    }
+
+    /// Adds a public host.
+    pub fn host(mut self, host: HostBuilder) -> Self {
+        push(&mut self.table, "host", host.0);
+        self
+    }
+
+    /// Adds a site.
+    pub fn site(mut self, site: SiteBuilder) -> Self {
+        push(&mut self.table, "site", site.0);
+        self
+    }
+
+    /// Keeps a directory visible in all machines.
+    pub fn share(mut self, directory: &Path) -> Self {
+        push(&mut self.table, "share", directory.to_string_lossy().into_owned());
+        self
+    }
+
+    /// Has isthmus send unencrypted between two sites.
+    pub fn trusted(mut self, a: &str, b: &str) -> Self {
+        push(&mut self.table, "trusted", vec![a, b]);
+        self
+    }
+
+    /// The grid file that says the same.
+    pub fn text(&self) -> String {
+        self.table.to_string()
+    }
+
+    /// The grid, checked; an error's line is that of [`text`](Self::text).
+    pub fn grid(&self) -> Result<Grid, GridError> {
+        Grid::parse(&self.text(), &format!("grid {}", self.name), &self.name)
+    }
+}
+
+fn set(table: &mut Table, key: &str, value: impl Into<Value>) {
+    table.insert(key.to_owned(), value.into());
+}
+
+fn push(table: &mut Table, key: &str, value: impl Into<Value>) {
+    let list = table.entry(key).or_insert_with(|| Value::Array(Vec::new()));
+    if let Value::Array(list) = list {
+        list.push(value.into());
+    }
+}
+
+fn words(roles: impl IntoIterator<Item = Role>) -> Vec<&'static str> {
+    roles.into_iter().map(Role::command).collect()
+}
+
+/// Defines a builder that is a table, and its setters.
+macro_rules! builder {
+    ($(#[$doc:meta])* $name:ident { $($(#[$setter_doc:meta])*
+        $setter:ident($($argument:ident: $type:ty),*) $key:literal $value:expr;)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default)]
+        #[must_use]
+        pub struct $name(Table);
+
+        impl $name {
+            $($(#[$setter_doc])*
+            pub fn $setter(mut self, $($argument: $type),*) -> Self {
+                set(&mut self.0, $key, $value);
+                self
+            })+
+        }
+    };
+}
+
+builder! {
+    /// A public host in the making; see [`Host::build`].
+    HostBuilder {
+        /// What `hostname` says there.
+        host_name(name: &str) "host_name" name;
+        /// Its public address.
+        address(address: Ipv4Addr) "address" address.to_string();
+        /// Its link to the internet.
+        link(link: LinkBuilder) "link" link.0;
+        /// Services to start.
+        roles(roles: impl IntoIterator<Item = Role>) "roles" words(roles);
+        /// Port of its one service.
+        port(port: u16) "port" i64::from(port);
+    }
+}
+
+builder! {
+    /// A site in the making; see [`Site::nat`] and its like.
+    SiteBuilder {
+        /// Addresses of the nodes.
+        subnet(subnet: Ipv4Net) "subnet" subnet.to_string();
+        /// The site's address on the internet.
+        outside(address: Ipv4Addr) "outside" address.to_string();
+        /// Its link to the internet.
+        link(link: LinkBuilder) "link" link.0;
+        /// A link that does nothing but delay, each way by this much.
+        delay(one_way: Duration) "link" Link::build().delay(one_way).0;
+        /// Rate at which each node sends and receives on the local network.
+        lan_rate(rate: BitRate) "lan_rate" rate.to_string();
+        /// What is answered to a stranger's TCP segment.
+        unsolicited(answer: Unsolicited) "unsolicited" match answer {
+            Unsolicited::Drop => "drop",
+            Unsolicited::Reset => "reset",
+        };
+        /// Lets nothing new out but TCP to these ports.
+        egress(ports: impl IntoIterator<Item = PortRange>) "egress"
+            ports.into_iter().map(|ports| ports.to_string()).collect::<Vec<_>>();
+    }
+}
+
+builder! {
+    /// A node in the making; see [`Node::build`].
+    NodeBuilder {
+        /// What `hostname` says there.
+        host_name(name: &str) "host_name" name;
+        /// Its address.
+        address(address: Ipv4Addr) "address" address.to_string();
+        /// Services to start.
+        roles(roles: impl IntoIterator<Item = Role>) "roles" words(roles);
+        /// Ranks that its agent offers room for.
+        slots(slots: u32) "slots" i64::from(slots);
+        /// Only its site reaches it, and is reached by it.
+        no_way_out() "way_out" false;
+        /// The node whose gateway its agent uses.
+        via(node: &str) "via" node;
+    }
+}
+
+builder! {
+    /// A rail in the making; see [`Rail::build`].
+    RailBuilder {
+        /// Rate at which each node sends and receives.
+        rate(rate: BitRate) "rate" rate.to_string();
+        /// Its own link to the internet.
+        link(link: LinkBuilder) "link" link.0;
+        /// The router's address at that link.
+        outside(address: Ipv4Addr) "outside" address.to_string();
+    }
+}
+
+builder! {
+    /// A link in the making; see [`Link::build`].
+    LinkBuilder {
+        /// One-way delay.
+        delay(delay: Duration) "delay" Delay(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)).to_string();
+        /// How much more or less each packet's delay may be.
+        jitter(jitter: Duration) "jitter" Delay(u64::try_from(jitter.as_nanos()).unwrap_or(u64::MAX)).to_string();
+        /// Rate of the bottleneck.
+        rate(rate: BitRate) "rate" rate.to_string();
+        /// Length of the queue before it.
+        queue(queue: ByteSize) "queue" queue.to_string();
+        /// Share of packets lost.
+        loss(loss: Share) "loss" loss.to_string();
+        /// Mean number of packets lost in a row.
+        burst(packets: u32) "burst" i64::from(packets);
+        /// What differs on the way to the internet.
+        up(up: LinkBuilder) "up" up.0;
+        /// What differs on the way from the internet.
+        down(down: LinkBuilder) "down" down.0;
+    }
+}
+
+impl SiteBuilder {
+    fn new(kind: SiteKind, name: &str) -> Self {
+        let mut table = Table::new();
+        set(&mut table, "name", name);
+        set(&mut table, "kind", kind.name());
+        Self(table)
+    }
+
+    /// Adds a node.
+    pub fn node(mut self, node: NodeBuilder) -> Self {
+        push(&mut self.0, "nodes", node.0);
+        self
+    }
+
+    /// Adds nodes `n1` to `n<count>`.
+    pub fn nodes(self, count: usize) -> Self {
+        (1..=count).fold(self, |site, number| site.node(Node::build(&format!("n{number}"))))
+    }
+
+    /// Lets ports in to a node.
+    pub fn forward(mut self, ports: PortRange, to: &str) -> Self {
+        let mut forward = Table::new();
+        set(&mut forward, "ports", ports.to_string());
+        set(&mut forward, "to", to);
+        push(&mut self.0, "forward", forward);
+        self
+    }
+
+    /// Adds a rail.
+    pub fn rail(mut self, rail: RailBuilder) -> Self {
+        push(&mut self.0, "rails", rail.0);
+        self
+    }
+}
+
+impl Host {
+    /// Begins a public host.
+    pub fn build(name: &str) -> HostBuilder {
+        let mut host = HostBuilder::default();
+        set(&mut host.0, "name", name);
+        host
+    }
+}
+
+impl Node {
+    /// Begins a node.
+    pub fn build(name: &str) -> NodeBuilder {
+        let mut node = NodeBuilder::default();
+        set(&mut node.0, "name", name);
+        node
+    }
+}
+
+impl Rail {
+    /// Begins a rail.
+    pub fn build(name: &str, subnet: Ipv4Net) -> RailBuilder {
+        let mut rail = RailBuilder::default();
+        set(&mut rail.0, "name", name);
+        set(&mut rail.0, "subnet", subnet.to_string());
+        rail
+    }
+}
+
+impl Link {
+    /// Begins a link, as fast as the machine unless something else is said.
+    pub fn build() -> LinkBuilder {
+        LinkBuilder::default()
+    }
+}
+
+impl Site {
+    /// Begins a site of any kind.
+    pub fn build(kind: SiteKind, name: &str) -> SiteBuilder {
+        SiteBuilder::new(kind, name)
+    }
+
+    /// Begins a site with public addresses that filters nothing.
+    pub fn open(name: &str) -> SiteBuilder {
+        SiteBuilder::new(SiteKind::Open, name)
+    }
+
+    /// Begins a site behind a stateful firewall.
+    pub fn firewall(name: &str) -> SiteBuilder {
+        SiteBuilder::new(SiteKind::Firewall, name)
+    }
+
+    /// Begins a site behind a firewall that drops inbound SYNs and keeps no
+    /// state.
+    pub fn stateless_firewall(name: &str) -> SiteBuilder {
+        SiteBuilder::new(SiteKind::StatelessFirewall, name)
+    }
+
+    /// Begins a site behind a NAT that keeps ports.
+    pub fn nat(name: &str) -> SiteBuilder {
+        SiteBuilder::new(SiteKind::Nat, name)
+    }
+
+    /// Begins a site behind a NAT with a random port per destination.
+    pub fn symmetric_nat(name: &str) -> SiteBuilder {
+        SiteBuilder::new(SiteKind::SymmetricNat, name)
+    }
+
+    /// Begins a site behind two NATs in a row.
+    pub fn carrier_nat(name: &str) -> SiteBuilder {
+        SiteBuilder::new(SiteKind::CarrierNat, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ports(text: &str) -> PortRange {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn what_is_built_is_what_a_file_says() {
+        let millisecond = Duration::from_millis(1);
+        let built = Grid::build("all")
+            .wan("198.51.0.0/16".parse().unwrap())
+            .share(Path::new("/tmp/build"))
+            .trusted("alpha", "beta")
+            .host(Host::build("hub").roles([Role::Broker]).port(443).link(Link::build().delay(millisecond)))
+            .site(
+                Site::nat("alpha")
+                    .unsolicited(Unsolicited::Reset)
+                    .lan_rate(BitRate(1_000_000_000))
+                    .forward(ports("7000-7099"), "front")
+                    .egress([ports("443")])
+                    .rail(Rail::build("fast", "10.10.0.0/24".parse().unwrap()).rate(BitRate(10_000_000_000)))
+                    .rail(
+                        Rail::build("far", "10.11.0.0/24".parse().unwrap())
+                            .link(Link::build().delay(5 * millisecond).up(Link::build().loss(Share(1_000)))),
+                    )
+                    .node(Node::build("front").roles([Role::Gateway]).host_name("login"))
+                    .node(Node::build("n1").roles([Role::Agent]).slots(2).no_way_out().via("front")),
+            )
+            .site(Site::open("beta").nodes(2).delay(2 * millisecond));
+        let written = r#"
+            name = "all"
+            share = ["/tmp/build"]
+            trusted = [["alpha", "beta"]]
+            [wan]
+            subnet = "198.51.0.0/16"
+            [[host]]
+            name = "hub"
+            roles = ["broker"]
+            port = 443
+            link = { delay = "1 ms" }
+            [[site]]
+            name = "alpha"
+            kind = "nat"
+            unsolicited = "reset"
+            lan_rate = "1 Gbit/s"
+            forward = [{ ports = "7000-7099", to = "front" }]
+            egress = [443]
+            rails = [
+              { name = "fast", subnet = "10.10.0.0/24", rate = "10 Gbit/s" },
+              { name = "far", subnet = "10.11.0.0/24", link = { delay = "5 ms", up = { loss = "1 ppm" } } },
+            ]
+            nodes = [
+              { name = "front", roles = ["gateway"], host_name = "login" },
+              { name = "n1", roles = ["agent"], slots = 2, way_out = false, via = "front" },
+            ]
+            [[site]]
+            name = "beta"
+            kind = "open"
+            link = { delay = "2 ms" }
+            nodes = [{ name = "n1" }, { name = "n2" }]
+        "#;
+        assert_eq!(built.grid().unwrap(), Grid::parse(written, "file", "x").unwrap());
+    }
+
+    #[test]
+    fn what_is_built_wrongly_is_refused_as_in_a_file() {
+        let open = Grid::build("wrong").site(Site::open("alpha").nodes(1).unsolicited(Unsolicited::Drop));
+        let error = open.grid().unwrap_err().to_string();
+        assert!(
+            error.contains("grid wrong:") && error.contains("an open site lets everything in"),
+            "{error}"
+        );
+        let late = Grid::build("late").site(Site::nat("alpha").nodes(1).delay(Duration::MAX));
+        assert!(late.grid().unwrap_err().to_string().contains("is not a delay"));
+        let unnamed = Grid::build("a b").host(Host::build("hub"));
+        assert!(unnamed.grid().unwrap_err().to_string().contains("the lab's name"));
+    }
+}

@@ -1,0 +1,127 @@
+//! Services: each must find the ones it depends on.
+
+use toml::Spanned;
+
+use crate::grid::error::{Fault, fault};
+use crate::grid::file::{GridFile, NodeTable, SiteTable};
+use crate::grid::model::{Role, SiteKind};
+
+/// A broker, and the port that reaches it.
+struct Broker<'a> {
+    role: &'a Spanned<Role>,
+    port: u16,
+}
+
+pub(super) fn roles(given: &[Spanned<Role>]) -> Result<Vec<Role>, Fault> {
+    let mut roles = Vec::new();
+    for role in given {
+        if roles.contains(role.get_ref()) {
+            return fault(role, format!("role {:?} is given twice", role.get_ref().command()));
+        }
+        roles.push(*role.get_ref());
+    }
+    Ok(roles)
+}
+
+/// Every service must find the ones it depends on.
+pub(super) fn check_roles(file: &GridFile) -> Result<(), Fault> {
+    let mut brokers = Vec::new();
+    let mut dependent = None;
+    for host in &file.hosts {
+        for role in &host.roles {
+            match role.get_ref() {
+                Role::Broker => {
+                    let port = host.port.as_ref().map_or(Role::Broker.port(), |port| *port.get_ref());
+                    brokers.push(Broker { role, port });
+                }
+                Role::Relay => dependent = dependent.or(Some(role)),
+                Role::Gateway | Role::Agent => {
+                    return fault(role, "gateways and agents belong to a site's nodes, not to a public host");
+                }
+            }
+        }
+    }
+    for site in &file.sites {
+        for (node, role) in site.nodes.iter().flat_map(|node| node.roles.iter().map(move |role| (node, role)))
+        {
+            check_place(site, node, role)?;
+            match role.get_ref() {
+                Role::Broker => brokers.push(Broker { role, port: Role::Broker.port() }),
+                Role::Relay | Role::Gateway => dependent = dependent.or(Some(role)),
+                Role::Agent => {}
+            }
+        }
+        check_gateways(site)?;
+    }
+    match (brokers.as_slice(), dependent) {
+        ([], Some(role)) => fault(role, "services need a broker: give a [[host]] the broker role"),
+        ([_, second, ..], _) => fault(second.role, "the grid has a broker already"),
+        ([broker], _) => check_egress(file, broker),
+        ([], None) => Ok(()),
+    }
+}
+
+/// Whether a service can do its work at this node.
+fn check_place(site: &SiteTable, node: &NodeTable, role: &Spanned<Role>) -> Result<(), Fault> {
+    let way_out = has_way_out(node);
+    match role.get_ref() {
+        Role::Broker | Role::Relay if site.kind != SiteKind::Open || !way_out => {
+            fault(role, "a broker or relay must be reachable: put it on a [[host]] or at an open site")
+        }
+        Role::Gateway if !way_out => {
+            fault(role, "a gateway must reach the broker: put it on a node that has a way out")
+        }
+        Role::Broker | Role::Relay | Role::Gateway | Role::Agent => Ok(()),
+    }
+}
+
+/// Agents must find a gateway at their site, the one they name if they do.
+fn check_gateways(site: &SiteTable) -> Result<(), Fault> {
+    let with = |wanted: Role| {
+        site.nodes.iter().flat_map(move |node| {
+            node.roles.iter().filter(move |role| *role.get_ref() == wanted).map(move |role| (node, role))
+        })
+    };
+    let gateways: Vec<_> = with(Role::Gateway).map(|(node, _)| node.name.get_ref().as_str()).collect();
+    if let (Some((_, agent)), []) = (with(Role::Agent).next(), gateways.as_slice()) {
+        let message = format!("site {:?} has agents but no node with the gateway role", site.name.get_ref());
+        return fault(agent, message);
+    }
+    for node in &site.nodes {
+        let Some(via) = &node.via else { continue };
+        if !node.roles.iter().any(|role| *role.get_ref() == Role::Agent) {
+            return fault(via, "`via` names the gateway of a node's agent: add the agent role");
+        }
+        if !gateways.iter().any(|gateway| gateway.eq_ignore_ascii_case(via.get_ref())) {
+            let known = gateways.join(", ");
+            return fault(
+                via,
+                format!("{:?} is no node with the gateway role; there is: {known}", via.get_ref()),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A site that lets out little must let its gateways reach the broker.
+fn check_egress(file: &GridFile, broker: &Broker<'_>) -> Result<(), Fault> {
+    for site in &file.sites {
+        let Some(egress) = &site.egress else { continue };
+        let has_gateway =
+            site.nodes.iter().flat_map(|node| &node.roles).any(|role| *role.get_ref() == Role::Gateway);
+        if has_gateway && !egress.get_ref().iter().any(|ports| ports.contains(broker.port)) {
+            let port = broker.port;
+            return fault(
+                egress,
+                format!(
+                    "the gateway can't reach the broker's port {port}: add it, or give the broker's [[host]] a port of these"
+                ),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn has_way_out(node: &NodeTable) -> bool {
+    node.way_out.as_ref().is_none_or(|way_out| *way_out.get_ref())
+}

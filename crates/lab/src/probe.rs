@@ -1,0 +1,165 @@
+//! Finds out what a site's router does, by packets alone: from one node
+//! inside to two public hosts, and from these back. The words are those of
+//! [RFC 4787](https://www.rfc-editor.org/rfc/rfc4787) and
+//! [RFC 5382](https://www.rfc-editor.org/rfc/rfc5382), the way of asking that
+//! of [RFC 5780](https://www.rfc-editor.org/rfc/rfc5780).
+//!
+//! It measures the lab, so it knows nothing of the grid file: a rule that
+//! silently does nothing is found here.
+
+mod punch;
+mod segment;
+mod tcp;
+mod udp;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
+
+use crate::lab::Machine;
+
+pub use punch::{Opened, simultaneous_open};
+pub use segment::{Answer, Segment, answer};
+pub use tcp::{connect, listen};
+
+/// How long to wait for what may never come. What does come takes
+/// milliseconds; a busy machine may be late.
+pub const PATIENCE: Duration = Duration::from_millis(700);
+
+/// How long anything may take that must come.
+const SOON: Duration = Duration::from_secs(10);
+
+/// How one inside endpoint appears to several outside ones (RFC 4787, 4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapping {
+    /// The same to everybody.
+    EndpointIndependent,
+    /// The same to all ports of an address.
+    AddressDependent,
+    /// Another to every port of every address.
+    AddressAndPortDependent,
+}
+
+/// Who outside may send to an endpoint that an inside one has appeared as
+/// (RFC 4787, 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filtering {
+    /// Everybody.
+    EndpointIndependent,
+    /// All ports of the addresses that were sent to.
+    AddressDependent,
+    /// Only what was sent to.
+    AddressAndPortDependent,
+}
+
+/// What a router was seen to do with TCP or UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behaviour {
+    /// Where the inside endpoint appeared first.
+    pub seen_as: SocketAddrV4,
+    /// Whether that is another address than the node's own.
+    pub translated: bool,
+    /// How inside endpoints appear outside.
+    pub mapping: Mapping,
+    /// Whether they appear with their own port every time.
+    pub preserves_ports: bool,
+    /// Who may answer.
+    pub filtering: Filtering,
+    /// What becomes of a packet to an endpoint that nobody inside has used.
+    pub unsolicited: Answer,
+}
+
+/// A node and two public hosts, all of one lab.
+#[derive(Debug, Clone, Copy)]
+pub struct Prober<'a> {
+    /// The node behind the router in question.
+    pub inside: Machine<'a>,
+    /// Public hosts.
+    pub outside: [Machine<'a>; 2],
+}
+
+impl Prober<'_> {
+    /// What the router does with TCP.
+    pub fn tcp(&self) -> io::Result<Behaviour> {
+        let seen = tcp::appearances(self)?;
+        let (filtering, unsolicited) = tcp::filtering(self)?;
+        Ok(self.behaviour(&seen, filtering, unsolicited))
+    }
+
+    /// What the router does with UDP.
+    pub fn udp(&self) -> io::Result<Behaviour> {
+        let seen = udp::appearances(self)?;
+        let (filtering, unsolicited) = udp::filtering(self)?;
+        Ok(self.behaviour(&seen, filtering, unsolicited))
+    }
+
+    fn behaviour(&self, seen: &Seen, filtering: Filtering, unsolicited: Answer) -> Behaviour {
+        let seen_as = seen.seen_as[0][0];
+        Behaviour {
+            seen_as,
+            translated: *seen_as.ip() != self.inside.address(),
+            mapping: seen.mapping(),
+            preserves_ports: seen.seen_as.iter().flatten().all(|seen_as| seen_as.port() == seen.port),
+            filtering,
+            unsolicited,
+        }
+    }
+}
+
+/// How one inside port appeared to two ports of two hosts each.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    port: u16,
+    seen_as: [[SocketAddrV4; 2]; 2],
+}
+
+impl Seen {
+    fn mapping(&self) -> Mapping {
+        let [[a, b], [c, d]] = self.seen_as;
+        match (a == b && c == d, a == c) {
+            (true, true) => Mapping::EndpointIndependent,
+            (true, false) => Mapping::AddressDependent,
+            (false, _) => Mapping::AddressAndPortDependent,
+        }
+    }
+}
+
+/// The filtering that lets in a known host's other port, or a stranger.
+fn filtering(other_port: bool, stranger: bool) -> Filtering {
+    match (other_port, stranger) {
+        (_, true) => Filtering::EndpointIndependent,
+        (true, false) => Filtering::AddressDependent,
+        (false, false) => Filtering::AddressAndPortDependent,
+    }
+}
+
+fn v4(address: SocketAddr) -> io::Result<SocketAddrV4> {
+    match address.ip() {
+        IpAddr::V4(ip) => Ok(SocketAddrV4::new(ip, address.port())),
+        IpAddr::V6(_) => Err(io::Error::new(io::ErrorKind::AddrNotAvailable, "the lab speaks IPv4")),
+    }
+}
+
+fn missing(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{what}: nothing came within {} s", SOON.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_have_their_names() {
+        let at = |port| SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, port);
+        for (ports, mapping) in [
+            ([[5, 5], [5, 5]], Mapping::EndpointIndependent),
+            ([[5, 5], [6, 6]], Mapping::AddressDependent),
+            ([[5, 6], [5, 6]], Mapping::AddressAndPortDependent),
+            ([[5, 6], [7, 8]], Mapping::AddressAndPortDependent),
+            ([[5, 5], [5, 6]], Mapping::AddressAndPortDependent),
+        ] {
+            let seen = Seen { port: 5, seen_as: ports.map(|ports| ports.map(at)) };
+            assert_eq!(seen.mapping(), mapping, "{ports:?}");
+        }
+    }
+}

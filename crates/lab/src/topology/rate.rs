@@ -1,0 +1,25 @@
+//! Rates of local networks: a token bucket at both ends of each node's wire.
+
+use std::time::Duration;
+
+use crate::grid::BitRate;
+
+/// What a node may send at once after a pause, as time at its rate: as much
+/// as a timer of the kernel is late.
+const BURST: Duration = Duration::from_micros(250);
+
+/// Two packets of full size.
+const LEAST_BURST: u64 = 2 * 1514;
+
+/// How long a packet waits for its turn at most, as time at the rate: what
+/// the buffers of a switch hold.
+const QUEUE: Duration = Duration::from_millis(5);
+
+const LEAST_QUEUE: u64 = 256 * 1024;
+
+/// The line for `tc -batch` that limits what an interface sends.
+pub(super) fn limit(interface: &str, rate: BitRate) -> String {
+    let burst = rate.bytes_in(BURST).max(LEAST_BURST);
+    let queue = rate.bytes_in(QUEUE).max(LEAST_QUEUE);
+    format!("qdisc add dev {interface} root tbf rate {}bit burst {burst} limit {queue}", rate.0)
+}
