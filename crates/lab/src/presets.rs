@@ -70,7 +70,7 @@ mod tests {
             let grid = preset.grid().unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(grid.name, preset.name);
             assert!(preset.text.starts_with("# "), "{}: no summary", preset.name);
-            assert!(preset.summary().len() <= 90, "{}: {}", preset.name, preset.summary());
+            assert!(preset.summary().len() <= 95, "{}: {}", preset.name, preset.summary());
             let has = |role| grid.machines().any(|(_, roles)| roles.contains(&role));
             for role in [Role::Broker, Role::Relay, Role::Gateway, Role::Agent] {
                 assert!(has(role), "{}: no {role:?}", preset.name);

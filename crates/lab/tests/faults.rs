@@ -463,3 +463,83 @@ fn status_and_exit_codes_tell() {
     let gone = program(&["cut", "--lab", "never-there", "alpha"]).output().unwrap();
     assert_eq!(gone.status.code(), Some(1));
 }
+
+const KINDS: &str = r#"
+    [[host]]
+    name = "hub"
+    address = "198.51.100.10"
+    [[site]]
+    name = "alpha"
+    kind = "carrier-nat"
+    subnet = "192.168.1.0/24"
+    outside = "198.51.100.21"
+    nodes = [{ name = "n1" }]
+    [[site]]
+    name = "beta"
+    kind = "open"
+    subnet = "203.0.113.0/27"
+    rails = [{ name = "ib", subnet = "203.0.113.32/27", link = { delay = "1 ms" } }]
+    nodes = [{ name = "n1" }]
+    [[site]]
+    name = "gamma"
+    kind = "stateless-firewall"
+    subnet = "203.0.113.64/27"
+    nodes = [{ name = "n1" }]
+"#;
+
+#[test]
+fn both_nats_of_a_carrier_s_customer_forget_and_the_outer_one_moves() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab(KINDS);
+    let (node, hub, mapped) = mapping(&lab);
+    assert!(lab.nat("alpha").unwrap().expire().unwrap() >= 2, "one session in each router");
+    hub.send_to(b"unsolicited", mapped).unwrap();
+    hears_nothing(&node);
+    node.send(b"again").unwrap();
+    hears(&hub, b"again");
+    let new = Ipv4Addr::new(198, 51, 100, 99);
+    lab.nat("alpha").unwrap().move_to(new).unwrap();
+    node.send(b"here").unwrap();
+    assert_eq!(hears(&hub, b"here").ip(), new);
+    lab.nat("alpha").unwrap().restart(Duration::from_millis(50)).unwrap();
+    node.send(b"back").unwrap();
+    hears(&hub, b"back");
+    assert!(matches!(lab.nat("gamma"), Err(FaultError::Stateless { .. })));
+    lab.down().unwrap();
+}
+
+#[test]
+fn rails_are_cut_and_set_one_by_one() {
+    if !is_root() {
+        return;
+    }
+    let lab = lab(KINDS);
+    let (node, hub) = (lab.machine("n1.beta").unwrap(), lab.machine("hub").unwrap());
+    let from = |address: [u8; 4]| {
+        let socket = node.in_network(|| UdpSocket::bind((Ipv4Addr::from(address), 0))).unwrap().unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        socket
+    };
+    let (main, rail, listener) = (from([203, 0, 113, 2]), from([203, 0, 113, 34]), udp(hub));
+    let to = ("198.51.100.10", port(&listener));
+    for (cut, passing, lost) in
+        [("beta", &rail, &main), ("beta/ib", &main, &rail), ("n1.beta/ib", &main, &rail)]
+    {
+        lab.cut(cut).unwrap();
+        lost.send_to(b"lost", to).unwrap();
+        passing.send_to(b"passes", to).unwrap();
+        hears(&listener, b"passes");
+        hears_nothing(&listener);
+        lab.heal(cut).unwrap();
+    }
+    assert_eq!(lab.cut("n1.beta").unwrap(), ["n1.beta/eth0", "n1.beta/ib"]);
+    lab.heal_all().unwrap();
+    lab.set_link("beta/ib", &["delay=15ms"]).unwrap();
+    let start = std::time::Instant::now();
+    rail.send_to(b"later", to).unwrap();
+    hears(&listener, b"later");
+    assert!(start.elapsed() >= Duration::from_millis(15));
+    lab.down().unwrap();
+}
