@@ -15,7 +15,7 @@ use isthmus_lab::probe;
 
 /// How long both sides try: enough for SYNs to be sent again, and for resets
 /// to be met by another attempt.
-const PATIENCE: Duration = Duration::from_millis(3500);
+const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// A site of some kind, named.
 type Kind = fn(&str) -> SiteBuilder;

@@ -5,10 +5,12 @@
 
 mod common;
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use common::{SOON, is_root, lab, shell};
+use common::{SOON, is_root, lab, lab_of, shell};
+use isthmus_lab::grid::{Rail, Site};
 use isthmus_lab::{Lab, Machine, probe};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -116,6 +118,51 @@ fn a_rail_without_a_link_leads_nowhere_else() {
     let interfaces = shell(lab.machine("n1.alpha").unwrap(), "ls /sys/class/net");
     for name in ["eth0", "fast", "far"] {
         assert!(interfaces.split_whitespace().any(|interface| interface == name), "{interfaces}");
+    }
+    lab.down().unwrap();
+}
+
+/// Bits per second that one connection carries between two nodes' addresses,
+/// from the first byte to the last.
+fn throughput(lab: &Lab, from: &str, to: (&str, Ipv4Addr)) -> f64 {
+    let listener = probe::listen(lab.machine(to.0).unwrap(), 0).unwrap();
+    let to = SocketAddrV4::new(to.1, listener.local_addr().unwrap().port());
+    let mut near = probe::connect(lab.machine(from).unwrap(), 0, to, SOON).unwrap();
+    let (mut far, _) = listener.accept().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let (start, block) = (Instant::now(), vec![0; 1 << 16]);
+            while start.elapsed() < Duration::from_secs(1) {
+                near.write_all(&block).unwrap();
+            }
+        });
+        let mut buffer = vec![0; 1 << 18];
+        let (mut bytes, mut start) = (0, None);
+        loop {
+            match far.read(&mut buffer).unwrap() {
+                0 => break,
+                read => bytes += read,
+            }
+            start.get_or_insert_with(Instant::now);
+        }
+        bytes as f64 * 8.0 / start.unwrap().elapsed().as_secs_f64()
+    })
+}
+
+#[test]
+fn every_network_of_a_site_has_the_rate_it_was_given() {
+    if !is_root() {
+        return;
+    }
+    let rail = Rail::build("slow", "10.10.0.0/24".parse().unwrap()).rate("20 Mbit/s".parse().unwrap());
+    let site = Site::nat("alpha").lan_rate("200 Mbit/s".parse().unwrap()).rail(rail).nodes(2);
+    let lab = lab_of([site]);
+    for (to, rate) in [("192.168.1.3", 200e6), ("10.10.0.3", 20e6)] {
+        let reached = throughput(&lab, "n1.alpha", ("n2.alpha", address(to)));
+        eprintln!("{to}: {:.1} Mbit/s", reached / 1e6);
+        // What was on its way when the first byte came counts as well; half,
+        // because the machine may be busy with something else.
+        assert!(reached < rate * 1.05 && reached > rate / 2.0, "to {to}: {reached} bit/s");
     }
     lab.down().unwrap();
 }

@@ -141,9 +141,7 @@ fn links(grid: &Grid, report: &Report) -> String {
     let mut links =
         table(&["link", "shape", "direction", "packets", "MB", "dropped", "late µs p50 / p99 / max"]);
     for link in &report.links {
-        let hosts = grid.hosts.iter().map(|host| (&host.name, &host.link));
-        let mut shapes = hosts.chain(grid.sites.iter().map(|site| (&site.name, &site.link)));
-        let shape = shapes.find(|(name, _)| **name == link.name).map(|(_, shape)| shape);
+        let shape = grid.links().find(|(name, _)| *name == link.name).map(|(_, shape)| shape);
         for (direction, carried) in [("up", &link.up), ("down", &link.down)] {
             let name = if direction == "up" { link.name.as_str() } else { "" };
             let shape = shape.map(|link| if direction == "up" { link.up } else { link.down });

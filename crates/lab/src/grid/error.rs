@@ -80,7 +80,7 @@ fn excerpt(text: &str, at: Range<usize>) -> String {
 }
 
 /// How alike a misspelt word and the one that was meant are, at least.
-const ALIKE: f64 = 0.75;
+const ALIKE: f64 = 0.6;
 
 /// The expected word that is most like the one that was found, if the message
 /// is "unknown … `FOUND`, expected one of `A`, `B`".

@@ -1,5 +1,7 @@
 use std::net::Ipv4Addr;
 
+use proptest::prelude::*;
+
 use super::*;
 
 const GOOD: &str = r#"
@@ -228,5 +230,28 @@ fn what_is_no_grid_file_is_pointed_at() {
         ("[[host]]", "[[host]", 4, ""),
     ] {
         refused(GOOD, from, to, line, says);
+    }
+}
+
+#[test]
+fn the_documented_grid_file_is_one() {
+    let manual = include_str!("../../../../docs/lab.md");
+    let text = manual.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let grid = Grid::parse(text, "docs/lab.md", "manual").unwrap_or_else(|error| panic!("{error}"));
+    let alpha = &grid.sites[0];
+    assert_eq!(alpha.address_on(&alpha.rails[0], &alpha.nodes[1]), Ipv4Addr::new(10, 10, 0, 7));
+}
+
+proptest! {
+    /// Whatever a slip of the keyboard makes of a file: it is a grid, or the
+    /// message says where it isn't.
+    #[test]
+    fn a_mangled_file_is_refused_in_one_of_its_lines(at in 0..ALL.len(), length in 0..20usize, put in ".{0,3}") {
+        let end = (at + length).min(ALL.len());
+        let text = format!("{}{put}{}", &ALL[..at], &ALL[end..]);
+        if let Err(error) = Grid::parse(&text, "grid.toml", "lab") {
+            let GridError::Invalid { line, .. } = error else { panic!("{error}") };
+            prop_assert!(line >= 1 && line <= text.matches('\n').count() + 1);
+        }
     }
 }

@@ -126,4 +126,20 @@ mod tests {
         assert_eq!(read(&[], asked, 4000), None);
         assert_eq!(read(&[0x45; 19], asked, 4000), None);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_packet_is_too_odd_to_read(mut packet: Vec<u8>) {
+            let asked = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 80);
+            read(&packet, asked, 4000);
+            // Most are taken for IPv4, of TCP.
+            if let Some(version) = packet.first_mut() {
+                *version = 0x45;
+            }
+            if let Some(protocol) = packet.get_mut(9) {
+                *protocol = 6;
+            }
+            read(&packet, asked, 4000);
+        }
+    }
 }
