@@ -82,6 +82,8 @@ impl<'a> Running<'a> {
     ) -> Result<Self, NetworkError> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Ctrl-C at the terminal is not for it, half-way through.
+        command.process_group(0);
         if let Some(namespace) = namespace.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd)) {
             // SAFETY: setns is one system call, allowed between fork and exec;
             // the caller keeps the descriptor open until the spawn returns.

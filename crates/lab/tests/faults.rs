@@ -361,6 +361,24 @@ fn a_restarted_nat_is_off_for_a_while_and_knows_no_connection() {
     });
     hub.send_to(b"unsolicited", mapped).unwrap();
     hears_nothing(&node);
+    // The outage ends without the one who asked for it.
+    let mut command = program(&["nat", "restart", "--lab", lab.name(), "alpha", "--for", "500ms"]);
+    let mut child = command.spawn().unwrap();
+    eventually("the outage", || {
+        shell(lab.machine("router.alpha").unwrap(), "nft list tables").contains("lab_off")
+    });
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL).unwrap();
+    child.wait().unwrap();
+    node.send(b"lost").unwrap();
+    hears_nothing(&hub);
+    hub.set_nonblocking(true).unwrap();
+    eventually("the end of the outage", || {
+        node.send(b"again").unwrap();
+        hub.recv_from(&mut [0; 16]).is_ok()
+    });
+    hub.set_nonblocking(false).unwrap();
+    while hub.set_read_timeout(Some(QUIET)).is_ok() && hub.recv_from(&mut [0; 16]).is_ok() {}
+    hub.set_read_timeout(Some(SOON)).unwrap();
     // A connection from before stays dead, whoever speaks first.
     near.write_all(b"lost").unwrap();
     far.write_all(b"lost").unwrap();

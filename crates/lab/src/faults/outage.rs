@@ -1,7 +1,7 @@
 //! A router that is off for a while. The kernel itself ends the outage: it
 //! lasts no longer when whoever asked for it is killed.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::FaultError;
 use crate::network;
@@ -10,8 +10,7 @@ use crate::state::MachineRecord;
 /// Has a router drop all that comes in for a while, and from then on every
 /// segment of a TCP connection whose start it hasn't seen.
 pub fn begin(router: &MachineRecord, length: Duration) -> Result<(), FaultError> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    network::run_in(router, "nft", &["-f", "-"], script((now + length).as_nanos()))?;
+    network::run_in(router, "nft", &["-f", "-"], script(length))?;
     Ok(())
 }
 
@@ -24,14 +23,22 @@ pub fn end(router: &MachineRecord) -> Result<(), FaultError> {
 /// What is dropped before connections are tracked (raw) is not remembered.
 /// By default Linux adopts connections whose start it hasn't seen (that is
 /// nf_conntrack_tcp_loose), and sends out untranslated what it can't adopt.
-fn script(until_nanoseconds: u128) -> String {
+///
+/// The outage is an element of a set, which the kernel removes in time: no
+/// packet has another mark than 0.
+fn script(length: Duration) -> String {
+    let milliseconds = length.as_millis().max(1);
     format!(
         "add table ip lab_off
 delete table ip lab_off
 table ip lab_off {{
+  set off {{
+    type mark; flags timeout;
+    elements = {{ 0 timeout {milliseconds}ms }}
+  }}
   chain incoming {{
     type filter hook prerouting priority raw; policy accept;
-    meta time < {until_nanoseconds} drop
+    meta mark @off drop
   }}
 }}
 add table ip lab_restarted
