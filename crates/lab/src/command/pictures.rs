@@ -78,9 +78,12 @@ pub(super) fn graph(args: &GraphArgs) -> anyhow::Result<ExitCode> {
     let (grid, faults) = match args.source.grid(None)? {
         Some(grid) => (grid, FaultRecord::default()),
         None => {
-            let record = Running::find(args.lab.as_deref())
-                .context("nothing to draw: give a grid file, --preset NAME or --lab NAME")?
-                .record()?;
+            let found = Running::find(args.lab.as_deref());
+            let lab = match &args.lab {
+                Some(_) => found?,
+                None => found.context("nothing to draw: give a grid file, --preset NAME or --lab NAME")?,
+            };
+            let record = lab.record()?;
             (record.grid, record.faults)
         }
     };
