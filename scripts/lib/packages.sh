@@ -13,6 +13,7 @@ protobuf-compiler| build test demo bench lint | protoc                          
 procps           | test                       | ps                              | look for processes left behind
 iproute2         | test demo bench            | ip                              | network namespaces and links of the lab
 nftables         | test demo bench            | nft                             | NAT and firewalls of the lab
+conntrack        | test                       | conntrack                       | make NATs of the lab forget
 openmpi-bin      | test demo bench            | mpirun.openmpi                  | Open MPI, launcher and compiler wrapper
 libopenmpi-dev   | test bench                 | /usr/lib/*/openmpi/include/mpi.h| Open MPI headers
 mpich            | test                       | mpirun.mpich                    | MPICH 4, launcher and compiler wrapper

@@ -13,6 +13,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::CompleteEnv;
+use clap_complete::env::Shells;
 
 use services::Service;
 
@@ -43,6 +45,9 @@ enum Command {
     #[command(subcommand)]
     Lab(isthmus_lab::command::LabCommand),
     /// Print a completion script for a shell.
+    ///
+    /// It asks `isthmus` itself what can stand where, names of running labs and their machines
+    /// included. For bash: source <(isthmus completion bash)
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
@@ -68,6 +73,7 @@ struct SuperviseArgs {
 }
 
 fn main() -> ExitCode {
+    CompleteEnv::with_factory(Cli::command).complete();
     match Cli::parse().command {
         Command::Grid(command) => finish("grid", grid::run(command)),
         Command::Join(args) => finish("join", block_on(join::run(args))),
@@ -81,13 +87,24 @@ fn main() -> ExitCode {
             eprintln!("isthmus lab: {error:#}");
             ExitCode::FAILURE
         }),
-        Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "isthmus", &mut std::io::stdout());
-            ExitCode::SUCCESS
-        }
+        Command::Completion { shell } => finish("completion", completion(shell)),
         Command::Launch(args) => launch::main(args),
         Command::Supervise(args) => supervise(args),
     }
+}
+
+/// The script that has a shell ask this program for completions.
+fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let shells = Shells::builtins();
+    let Some(completer) = shells.completer(&shell.to_string()) else {
+        anyhow::bail!(
+            "no completions for {shell}; there are some for: {}",
+            shells.names().collect::<Vec<_>>().join(", ")
+        )
+    };
+    let mut script = Vec::new();
+    completer.write_registration("COMPLETE", "isthmus", "isthmus", "isthmus", &mut script)?;
+    Ok(std::io::Write::write_all(&mut std::io::stdout(), &script)?)
 }
 
 fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {

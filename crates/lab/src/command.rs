@@ -1,36 +1,50 @@
 //! `isthmus lab …`: the lab on the command line.
 
+mod capture;
 mod check;
+mod complete;
+mod faults;
 mod foreground;
+mod guardian;
+mod help;
+mod interrupt;
 mod logs;
 mod output;
+mod pictures;
 mod status;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::anyhow;
+use clap_complete::engine::ArgValueCandidates;
 use isthmus_wire::Label;
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::emulator::control;
 use crate::enter::{self, Job};
-use crate::grid::Grid;
 use crate::keeper;
 use crate::lab::{self, Options, find_machine};
 use crate::mounts::MACHINE_DIRECTORY;
 use crate::state::{ENDING, LabDirectory};
 
+pub use capture::CaptureArgs;
+pub use faults::{CutArgs, FlapArgs, HealArgs, KillArgs, NatCommand, NodeArgs, SetArgs};
+pub use pictures::{GraphArgs, PresetsArgs, Source};
+
 /// Emulate a grid on this machine: sites behind NATs and firewalls, joined by
 /// links with delay and rate.
 #[derive(Debug, clap::Subcommand)]
+#[command(help_template = help::TEMPLATE, after_help = help::AFTER)]
 pub enum LabCommand {
-    /// Bring an emulated grid up from a file.
+    /// Bring an emulated grid up, from a file or a preset.
     ///
     /// Returns when the lab stands. It goes on in the background until `lab down`.
     Up {
-        /// The grid file (TOML).
-        file: PathBuf,
+        /// Where the grid comes from.
+        #[command(flatten)]
+        source: Source,
         /// Name of the lab, instead of the file's.
         #[arg(long = "lab", value_name = "NAME")]
         name: Option<Label>,
@@ -41,7 +55,7 @@ pub enum LabCommand {
         #[arg(long)]
         foreground: bool,
     },
-    /// Show the machines of a running lab and what its links carried.
+    /// Show machines, services, links and what is broken.
     Status {
         /// Which of the running labs is meant.
         #[command(flatten)]
@@ -69,6 +83,7 @@ pub enum LabCommand {
         #[arg(long = "cwd", value_name = "DIR")]
         directory: Option<PathBuf>,
         /// NODE.SITE, HOST, router.SITE or wan.
+        #[arg(add = ArgValueCandidates::new(complete::machines))]
         machine: String,
         /// The command and its arguments.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -80,6 +95,7 @@ pub enum LabCommand {
         #[command(flatten)]
         which: Which,
         /// NODE.SITE, HOST, router.SITE or wan.
+        #[arg(add = ArgValueCandidates::new(complete::machines))]
         machine: String,
     },
     /// Print the logs of a lab's services.
@@ -88,6 +104,7 @@ pub enum LabCommand {
         #[command(flatten)]
         which: Which,
         /// NODE.SITE or HOST [default: all, and the lab's own messages].
+        #[arg(add = ArgValueCandidates::new(complete::machines))]
         machine: Option<String>,
     },
     /// End a lab: nothing of it is left.
@@ -105,6 +122,43 @@ pub enum LabCommand {
         #[arg(long)]
         json: bool,
     },
+    /// List ready-made grids, or print one.
+    Presets(PresetsArgs),
+    /// Draw a grid as SVG.
+    ///
+    /// From a grid file, a preset or a running lab; the first two need neither root nor a lab.
+    Graph(GraphArgs),
+    /// Write the packets that pass a link as pcap.
+    ///
+    /// To a file, or to a program: isthmus lab capture alpha | tcpdump -nr -
+    Capture(CaptureArgs),
+    /// Have links carry nothing, in either direction.
+    ///
+    /// As if a cable had been pulled far away: nobody is told. Ends by `heal` only.
+    Cut(CutArgs),
+    /// Have links carry packets again.
+    Heal(HealArgs),
+    /// Change what a link does to packets.
+    ///
+    /// Only what is named changes. Packets under way arrive as they would have.
+    Set(SetArgs),
+    /// Cut and heal a link in turn.
+    ///
+    /// It is healed at the end, however this command ends.
+    Flap(FlapArgs),
+    /// Kill the processes of a machine, or one service.
+    ///
+    /// The machine itself stays. With another signal than KILL, processes may live on.
+    Kill(KillArgs),
+    /// Stop all processes of a machine.
+    ///
+    /// Its kernel still answers: connections stay, and nothing is read.
+    Freeze(NodeArgs),
+    /// Have the processes of a machine go on.
+    Thaw(NodeArgs),
+    /// Have NATs forget mappings, restart or change address.
+    #[command(subcommand)]
+    Nat(NatCommand),
     /// The background process that holds a lab.
     #[command(hide = true)]
     Keeper,
@@ -114,7 +168,7 @@ pub enum LabCommand {
 #[derive(Debug, clap::Args)]
 pub struct Which {
     /// Name of the lab [default: the only one running].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(complete::labs))]
     lab: Option<String>,
 }
 
@@ -128,8 +182,8 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 /// Carries out a command. The caller must have one thread only: the lab forks.
 pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
     match command {
-        LabCommand::Up { file, name, no_services, foreground } => {
-            up(&file, name.as_ref(), !no_services, foreground)
+        LabCommand::Up { source, name, no_services, foreground } => {
+            up(&source, name.as_ref(), !no_services, foreground)
         }
         LabCommand::Status { which, json } => status::status(which.lab.as_deref(), json),
         LabCommand::Exec { which, environment, privileged, directory, machine, command } => {
@@ -139,15 +193,25 @@ pub fn run(command: LabCommand) -> anyhow::Result<ExitCode> {
         LabCommand::Logs { which, machine } => logs::logs(which.lab.as_deref(), machine.as_deref()),
         LabCommand::Down { which } => down(&which),
         LabCommand::Check { json } => check::run(json),
+        LabCommand::Presets(args) => pictures::presets(&args),
+        LabCommand::Graph(args) => pictures::graph(&args),
+        LabCommand::Capture(args) => capture::capture(&args),
+        LabCommand::Cut(args) => faults::cut(&args),
+        LabCommand::Heal(args) => faults::heal(&args),
+        LabCommand::Set(args) => faults::set(&args),
+        LabCommand::Flap(args) => faults::flap(&args),
+        LabCommand::Kill(args) => faults::kill(&args),
+        LabCommand::Freeze(args) => faults::freeze(&args),
+        LabCommand::Thaw(args) => faults::thaw(&args),
+        LabCommand::Nat(command) => faults::nat(&command),
         LabCommand::Keeper => keeper::run().map(|()| ExitCode::SUCCESS),
     }
 }
 
-fn up(file: &Path, name: Option<&Label>, services: bool, foreground: bool) -> anyhow::Result<ExitCode> {
-    let grid = match name {
-        Some(name) => Grid::load_as(file, name)?,
-        None => Grid::load(file)?,
-    };
+fn up(source: &Source, name: Option<&Label>, services: bool, foreground: bool) -> anyhow::Result<ExitCode> {
+    let missing =
+        "no grid: give a grid file, or --preset NAME; isthmus lab presets lists those that there are";
+    let grid = source.grid(name)?.ok_or_else(|| anyhow!(missing))?;
     let options = Options { services, ..Options::default() };
     let (keeper, mut tether) = lab::start(&grid, &options)?;
     let machines = grid.machines().count();

@@ -14,6 +14,7 @@
 //! `docs/lab.md` describes every key.
 
 mod build;
+mod change;
 mod check;
 mod error;
 mod file;
@@ -27,6 +28,7 @@ use std::path::Path;
 use isthmus_wire::Label;
 
 pub use build::{GridBuilder, HostBuilder, LinkBuilder, NodeBuilder, RailBuilder, SiteBuilder};
+pub use change::{ChangeError, LINK_KEYS};
 pub use error::GridError;
 pub use model::{
     Forward, Grid, Host, Link, LinkShape, Loss, Node, Rail, Role, Site, SiteKind, Unsolicited, Uplink, Wan,

@@ -25,7 +25,7 @@ use crate::emulator::DeviceKind;
 use crate::grid::Grid;
 use crate::process::{ProcessId, close_all_but};
 use crate::services;
-use crate::state::{LabDirectory, Record};
+use crate::state::{LabDirectory, Record, StateError};
 
 /// What the keeper is told, as one line of JSON on its standard input. The lab
 /// belongs to the process at the other end of it and ends with it, unless
@@ -103,7 +103,11 @@ fn start_services(
     children: &mut Vec<ProcessId>,
 ) -> anyhow::Result<Record> {
     record.services = services::run::start(&record, directory, signals, children)?;
-    directory.write(&record)?;
+    // Faults may have changed the rest of it meanwhile.
+    directory.update(|written| {
+        written.services.clone_from(&record.services);
+        Ok::<_, StateError>(())
+    })?;
     Ok(record)
 }
 

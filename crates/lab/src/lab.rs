@@ -82,10 +82,47 @@ impl Default for Options {
     }
 }
 
-/// A running lab that ends with this value, or with this process.
+/// A running lab, whoever started it: what can be done to it.
+#[derive(Debug, Clone)]
+pub struct Running {
+    directory: LabDirectory,
+}
+
+impl Running {
+    /// The lab of a name, or the only one that runs.
+    pub fn find(name: Option<&str>) -> Result<Self, LabError> {
+        let (directory, _) = LabDirectory::find(name)?;
+        Ok(Self { directory })
+    }
+
+    /// The lab's name.
+    pub fn name(&self) -> &str {
+        self.directory.lab()
+    }
+
+    /// What the lab consists of, and what is broken in it, at this moment.
+    pub fn record(&self) -> Result<Record, LabError> {
+        Ok(self.directory.read()?)
+    }
+
+    /// Changes the lab as the only one who does.
+    pub(crate) fn change<T, E: From<StateError>>(
+        &self,
+        change: impl FnOnce(&mut Record) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.directory.update(change)
+    }
+
+    pub(crate) fn directory(&self) -> &LabDirectory {
+        &self.directory
+    }
+}
+
+/// A running lab that ends with this value, or with this process. All that
+/// can be done to a [`Running`] lab can be done to it.
 #[derive(Debug)]
 pub struct Lab {
-    directory: LabDirectory,
+    running: Running,
     record: Record,
     keeper: Child,
     /// When this closes, the keeper ends the lab.
@@ -103,27 +140,32 @@ impl Lab {
         let (keeper, tether) = start(grid, options)?;
         let directory = LabDirectory::of(&grid.name);
         let record = directory.read()?;
-        Ok(Self { directory, record, keeper, tether: Some(tether) })
+        Ok(Self { running: Running { directory }, record, keeper, tether: Some(tether) })
     }
 
     /// A machine by its name in the lab: `NODE.SITE`, `HOST`, `router.SITE`
     /// or `wan`.
     pub fn machine(&self, name: &str) -> Result<Machine<'_>, LabError> {
         let machine = find_machine(&self.record, name)?;
-        Ok(Machine { lab: self.directory.lab(), program: &self.record.program, machine })
+        Ok(Machine { running: &self.running, program: &self.record.program, machine })
     }
 
     /// What the emulator of links has to say; none if no link is emulated.
     pub fn emulation(&self) -> Result<Option<Report>, ControlError> {
         match self.record.emulator {
-            Some(_) => control::report(&self.directory.emulator_socket()).map(Some),
+            Some(_) => control::report(&self.running.directory.emulator_socket()).map(Some),
             None => Ok(None),
         }
     }
 
-    /// The lab's processes.
+    /// The lab as it was when it came up.
     pub fn record(&self) -> &Record {
         &self.record
+    }
+
+    /// The lab as it is, with what is broken in it.
+    pub fn current(&self) -> Result<Record, LabError> {
+        self.running.record()
     }
 
     /// Ends the lab and waits until nothing of it is left.
@@ -136,32 +178,49 @@ impl Lab {
             return Ok(());
         }
         let _ = self.keeper.wait();
-        Ok(self.directory.wait_gone()?)
+        Ok(self.running.directory.wait_gone()?)
     }
 }
 
 impl Drop for Lab {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            eprintln!("ending lab {:?}: {error}", self.directory.lab());
+            eprintln!("ending lab {:?}: {error}", self.running.name());
         }
+    }
+}
+
+impl std::ops::Deref for Lab {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.running
     }
 }
 
 /// One machine of a running lab.
 #[derive(Debug, Clone, Copy)]
 pub struct Machine<'a> {
-    lab: &'a str,
+    running: &'a Running,
     program: &'a Path,
     machine: &'a MachineRecord,
 }
 
 impl Machine<'_> {
+    /// Its name in the lab.
+    pub fn name(&self) -> &str {
+        &self.machine.name
+    }
+
+    pub(crate) fn running(&self) -> &Running {
+        self.running
+    }
+
     /// A command that runs in the machine. It is killed when the process
     /// that the command's `spawn` makes is.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(self.program);
-        command.args(["lab", "exec", "--lab", self.lab, &self.machine.name, "--"]).arg(program);
+        command.args(["lab", "exec", "--lab", self.running.name(), &self.machine.name, "--"]).arg(program);
         command
     }
 
@@ -169,7 +228,8 @@ impl Machine<'_> {
     /// such as `nft` and `tcpdump`; as root no different.
     pub fn privileged_command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(self.program);
-        let arguments = ["lab", "exec", "--privileged", "--lab", self.lab, &self.machine.name, "--"];
+        let arguments =
+            ["lab", "exec", "--privileged", "--lab", self.running.name(), &self.machine.name, "--"];
         command.args(arguments).arg(program);
         command
     }

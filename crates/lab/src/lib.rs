@@ -14,6 +14,10 @@
 //! | [`services`] | starts isthmus's own services, if the grid file gives machines roles |
 //! | [`emulator`] | carries packets over links with delay and rate |
 //! | [`lab`] | labs from Rust |
+//! | [`faults`] | breaks running labs on purpose, and mends them |
+//! | [`capture`] | packets of a link, as pcap |
+//! | [`graph`] | a picture of a grid, as SVG |
+//! | [`presets`] | ready-made grids |
 //! | [`probe`] | finds out what a site's router does, from inside and outside |
 //! | [`check`] | says whether this user can run labs |
 //! | [`command`] | labs from the command line |
@@ -22,11 +26,15 @@
 //! kernel kills when it ends. Nothing has a name in the file system but the
 //! lab's state directory: no lab outlives its keeper.
 
+pub mod capture;
 pub mod check;
 pub mod command;
 pub mod emulator;
+pub mod faults;
+pub mod graph;
 pub mod grid;
 pub mod lab;
+pub mod presets;
 pub mod probe;
 pub mod process;
 pub mod services;
@@ -42,5 +50,7 @@ mod mounts;
 mod network;
 mod rootless;
 
+pub use faults::FaultError;
 pub use grid::{Grid, GridError};
-pub use lab::{Lab, LabError, Machine, Options};
+pub use lab::{Lab, LabError, Machine, Options, Running};
+pub use network::NetworkError;

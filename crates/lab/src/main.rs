@@ -3,7 +3,8 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
+use clap_complete::CompleteEnv;
 use isthmus_lab::command::{self, LabCommand};
 
 #[derive(Debug, Parser)]
@@ -14,6 +15,7 @@ enum Arguments {
 }
 
 fn main() -> ExitCode {
+    CompleteEnv::with_factory(Arguments::command).complete();
     let Arguments::Lab(command) = Arguments::parse();
     match command::run(command) {
         Ok(status) => status,

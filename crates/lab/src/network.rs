@@ -6,7 +6,7 @@ mod settle;
 use std::env;
 use std::ffi::OsString;
 use std::io::{ErrorKind::NotFound, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -14,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 use nix::sched::{CloneFlags, setns};
 
 use crate::emulator::ROUTER_MAC;
+use crate::rootless;
+use crate::state::MachineRecord;
 use crate::topology::Topology;
 
 /// Why the network can't be set up.
@@ -21,11 +23,20 @@ use crate::topology::Topology;
 pub enum NetworkError {
     /// A program is missing.
     #[error(
-        "cannot run {program}: {cause}; the lab needs iproute2 and nftables (Debian: apt install iproute2 nftables)"
+        "cannot run {program}: {cause}; the lab needs iproute2 and nftables, and conntrack to tamper with NATs \
+         (Debian: apt install iproute2 nftables conntrack)"
     )]
     Missing {
         /// Which.
         program: &'static str,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// The machine isn't there.
+    #[error("machine {place} is gone: {cause}")]
+    Gone {
+        /// Which.
+        place: String,
         /// What the system said.
         cause: std::io::Error,
     },
@@ -72,6 +83,22 @@ fn find_program(name: &str) -> Option<PathBuf> {
     env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
 }
 
+/// Where a program is to run.
+struct Place<'a> {
+    /// A network namespace, or a process that is in it.
+    descriptor: BorrowedFd<'a>,
+    /// The flag for entering that process's user namespace, too, where it has
+    /// another one.
+    user: CloneFlags,
+}
+
+impl<'a> Place<'a> {
+    /// In the user namespace of the caller.
+    fn here(namespace: &'a OwnedFd) -> Self {
+        Self { descriptor: namespace.as_fd(), user: CloneFlags::empty() }
+    }
+}
+
 /// A program at work in a network namespace.
 struct Running<'a> {
     place: &'a str,
@@ -83,7 +110,7 @@ struct Running<'a> {
 impl<'a> Running<'a> {
     fn start(
         place: &'a str,
-        namespace: Option<BorrowedFd<'_>>,
+        namespace: Option<Place<'_>>,
         program: &'static str,
         arguments: &[&str],
         input: String,
@@ -91,13 +118,20 @@ impl<'a> Running<'a> {
         let missing = |cause| NetworkError::Missing { program, cause };
         let mut command = Command::new(find_program(program).ok_or_else(|| missing(NotFound.into()))?);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        if let Some(namespace) = namespace.map(|fd| std::os::fd::AsRawFd::as_raw_fd(&fd)) {
-            // SAFETY: setns is one system call, allowed between fork and exec;
-            // the caller keeps the descriptor open until the spawn returns.
+        // Ctrl-C at the terminal is not for it, half-way through.
+        command.process_group(0);
+        if let Some(Place { descriptor, user }) = namespace {
+            let descriptor = descriptor.as_raw_fd();
+            // SAFETY: system calls are allowed between fork and exec; the
+            // caller keeps the descriptor open until the spawn returns.
             unsafe {
                 command.pre_exec(move || {
-                    let namespace = BorrowedFd::borrow_raw(namespace);
-                    Ok(setns(namespace, CloneFlags::CLONE_NEWNET)?)
+                    let namespace = BorrowedFd::borrow_raw(descriptor);
+                    setns(namespace, user | CloneFlags::CLONE_NEWNET)?;
+                    if user.is_empty() {
+                        return Ok(());
+                    }
+                    rootless::keep_only(&rootless::network_rights()).map_err(std::io::Error::other)
                 });
             }
         }
@@ -110,14 +144,34 @@ impl<'a> Running<'a> {
     }
 
     fn finish(self) -> Result<(), NetworkError> {
+        self.output().map(drop)
+    }
+
+    /// Waits for it to end; what it printed.
+    fn output(self) -> Result<String, NetworkError> {
         let Self { place, program, input, child } = self;
         let output = child.wait_with_output().map_err(|cause| NetworkError::Missing { program, cause })?;
         if output.status.success() {
-            return Ok(());
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         Err(NetworkError::Refused { place: place.to_owned(), program, message, input })
     }
+}
+
+/// Runs a program on the network of a machine of a running lab, with `input`;
+/// what it printed.
+pub fn run_in(
+    machine: &MachineRecord,
+    program: &'static str,
+    arguments: &[&str],
+    input: String,
+) -> Result<String, NetworkError> {
+    let gone = |cause| NetworkError::Gone { place: machine.name.clone(), cause };
+    let init = machine.init.open().map_err(gone)?;
+    let user = rootless::entry_flag(machine.init.pid).map_err(gone)?;
+    let place = Place { descriptor: init.as_fd(), user };
+    Running::start(&machine.name, Some(place), program, arguments, input)?.output()
 }
 
 /// Lays the wires between machines, whose first processes are `pids`. The
@@ -169,12 +223,18 @@ pub fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), Netw
     let mut running = Vec::new();
     for (machine, namespace) in topology.machines.iter().zip(namespaces) {
         let input = machine.ip_commands.join("\n") + "\n";
-        running.push(Running::start(&machine.name, Some(namespace.as_fd()), "ip", &["-batch", "-"], input)?);
+        running.push(Running::start(
+            &machine.name,
+            Some(Place::here(namespace)),
+            "ip",
+            &["-batch", "-"],
+            input,
+        )?);
         if !machine.tc_commands.is_empty() {
             let input = machine.tc_commands.join("\n") + "\n";
             running.push(Running::start(
                 &machine.name,
-                Some(namespace.as_fd()),
+                Some(Place::here(namespace)),
                 "tc",
                 &["-batch", "-"],
                 input,
@@ -182,7 +242,13 @@ pub fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), Netw
         }
         if let Some(rules) = &machine.rules {
             let input = rules.clone();
-            running.push(Running::start(&machine.name, Some(namespace.as_fd()), "nft", &["-f", "-"], input)?);
+            running.push(Running::start(
+                &machine.name,
+                Some(Place::here(namespace)),
+                "nft",
+                &["-f", "-"],
+                input,
+            )?);
         }
     }
     running.into_iter().try_for_each(Running::finish)?;

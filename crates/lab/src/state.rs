@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
+use crate::faults::{FaultRecord, Line};
 use crate::grid::Grid;
 use crate::process::ProcessId;
 use crate::services::ServiceRecord;
@@ -55,6 +56,9 @@ pub enum StateError {
     /// A killed lab isn't gone yet.
     #[error("processes of an earlier lab {0:?} are still ending; try again in a moment")]
     Ending(String),
+    /// Others change it all the time, or one of them hangs.
+    #[error("lab {0:?} has been kept busy by other commands for {limit} s; try again", limit = BUSY.as_secs())]
+    Busy(String),
     /// There is none of this name.
     #[error("no lab {0:?} is running; {others}", others = others(.1))]
     NotRunning(String, Vec<String>),
@@ -85,6 +89,10 @@ pub struct Record {
     pub program: PathBuf,
     /// isthmus's own services.
     pub services: Vec<ServiceRecord>,
+    /// What carries packets between machines.
+    pub lines: Vec<Line>,
+    /// What is broken on purpose.
+    pub faults: FaultRecord,
 }
 
 /// One machine of a running lab.
@@ -115,6 +123,9 @@ pub struct LabDirectory {
     lab: String,
     path: PathBuf,
 }
+
+/// How long to wait for others who change a lab's record.
+const BUSY: Duration = Duration::from_secs(30);
 
 /// How long to wait for the last processes of a lab to end.
 pub const ENDING: Duration = Duration::from_secs(10);
@@ -316,6 +327,43 @@ impl LabDirectory {
             .map_err(|cause| StateError::Record { lab: self.lab.clone(), cause })?;
         let fresh = path.with_extension("new");
         fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path)).map_err(Self::error("write", &path))
+    }
+
+    /// Changes the record, as the only one who does: what else belongs to the
+    /// change is done in `change`, whose error leaves the record as it was.
+    pub fn update<T, E: From<StateError>>(
+        &self,
+        change: impl FnOnce(&mut Record) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _lock = self.lock_record()?;
+        let mut record = self.read()?;
+        let result = change(&mut record)?;
+        self.write(&record)?;
+        Ok(result)
+    }
+
+    fn lock_record(&self) -> Result<Flock<File>, StateError> {
+        let path = self.path.join("record.lock");
+        let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let mut file = match open() {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(StateError::NotRunning(self.lab.clone(), Vec::new()));
+            }
+            Err(error) => return Err(Self::error("open", &path)(error)),
+        };
+        let deadline = Instant::now() + BUSY;
+        loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(lock),
+                Err((_, nix::Error::EAGAIN)) if Instant::now() > deadline => {
+                    return Err(StateError::Busy(self.lab.clone()));
+                }
+                Err((returned, nix::Error::EAGAIN | nix::Error::EINTR)) => file = returned,
+                Err((_, error)) => return Err(Self::error("lock", &path)(error.into())),
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Reads the record.

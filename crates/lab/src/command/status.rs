@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::output;
 use crate::emulator::statistics::{DirectionReport, Report};
 use crate::emulator::{DeviceKind, control};
+use crate::faults::FaultRecord;
 use crate::grid::{Grid, Role};
 use crate::state::{LabDirectory, Record};
 
@@ -20,6 +21,7 @@ struct Status<'a> {
     grid: &'a Grid,
     emulator: Option<EmulatorStatus>,
     services: Vec<ServiceStatus<'a>>,
+    faults: &'a FaultRecord,
 }
 
 #[derive(Serialize)]
@@ -88,6 +90,7 @@ fn gather<'a>(directory: &'a LabDirectory, record: &'a Record) -> Status<'a> {
         grid: &record.grid,
         emulator,
         services: services.collect(),
+        faults: &record.faults,
     }
 }
 
@@ -117,7 +120,21 @@ fn text(status: &Status<'_>) -> String {
             format!("the emulator (process {pid}) {what}: links with delay or rate carry nothing\n")
         }
     };
-    format!("lab {} (keeper {})\n{machines}\n{links}", status.lab, status.keeper_pid)
+    let broken = broken(status.faults);
+    format!("lab {} (keeper {})\n{broken}{machines}\n{links}", status.lab, status.keeper_pid)
+}
+
+/// What is broken on purpose, and how to mend it.
+fn broken(faults: &FaultRecord) -> String {
+    let mut text = String::new();
+    let names = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
+    if !faults.cut.is_empty() {
+        text += &format!("CUT: {} (mend with: isthmus lab heal --all)\n", names(&faults.cut));
+    }
+    if !faults.frozen.is_empty() {
+        text += &format!("FROZEN: {} (mend with: isthmus lab thaw NODE)\n", names(&faults.frozen));
+    }
+    text
 }
 
 fn links(report: &Report) -> String {

@@ -95,7 +95,8 @@ fn first<'a, T>(
     tables.iter().find_map(|table| key(table))
 }
 
-fn default_queue(delay: Delay, rate: Option<BitRate>) -> ByteSize {
+/// Queue of a link that doesn't say.
+pub(super) fn default_queue(delay: Delay, rate: Option<BitRate>) -> ByteSize {
     let round_trip: Duration = delay.duration() * 4;
     let product = rate.map_or(0, |rate| rate.bytes_in(round_trip));
     ByteSize(product).max(LEAST_DEFAULT_QUEUE)

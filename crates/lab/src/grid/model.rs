@@ -299,6 +299,9 @@ impl SiteKind {
 }
 
 impl Role {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Broker, Self::Relay, Self::Gateway, Self::Agent];
+
     /// The subcommand of `isthmus` that runs the service.
     pub fn command(self) -> &'static str {
         match self {

@@ -13,6 +13,7 @@ use super::{Start, complain};
 use crate::child::{self, Starting};
 use crate::emulator::control::Listener;
 use crate::emulator::{Device, DeviceKind, Emulator};
+use crate::faults::{FaultRecord, lines};
 use crate::process::ProcessId;
 use crate::rootless;
 use crate::state::{LabDirectory, MachineRecord, Record};
@@ -77,7 +78,16 @@ pub fn build(
         init,
     };
     let machines = topology.machines.iter().zip(inits).map(record).collect();
-    Ok(Record { grid: grid.clone(), keeper, emulator, machines, program, services: Vec::new() })
+    Ok(Record {
+        grid: grid.clone(),
+        keeper,
+        emulator,
+        machines,
+        program,
+        services: Vec::new(),
+        lines: lines(&topology),
+        faults: FaultRecord::default(),
+    })
 }
 
 /// A descriptor for each machine's pipe and namespace may be more than is

@@ -1,0 +1,220 @@
+//! Packets of a line, as they pass one of its ends, in the pcap format that
+//! tcpdump and Wireshark read.
+//!
+//! They are seen as the kernel hands them on: segments of a TCP connection may
+//! be together in one packet of up to 64 KiB, and checksums may be still to be
+//! filled in, as with any capture on a machine that leaves both to its
+//! network card. What arrives at the end of a cut line is seen, and then
+//! dropped.
+
+mod socket;
+
+use std::cell::RefCell;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::{PcapError, TsResolution};
+
+use crate::entrance;
+use crate::faults::{End, FaultError};
+use crate::lab::{Running, find_machine};
+use socket::{LARGEST_PACKET, PacketSocket};
+
+/// Why there is no capture.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// There is nothing of this name.
+    #[error(transparent)]
+    Fault(#[from] FaultError),
+    /// The name stands for several lines.
+    #[error("{name:?} stands for {count} links, capture one of them: {known}", count = .known.len(), known = .known.join(", "))]
+    Several {
+        /// The name.
+        name: String,
+        /// Names of its lines.
+        known: Vec<String>,
+    },
+    /// The kernel gives no packets.
+    #[error("cannot capture at {interface} of {machine}: {cause}")]
+    Socket {
+        /// The machine.
+        machine: String,
+        /// The interface there.
+        interface: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Packets can't be written.
+    #[error("cannot write packets: {0}")]
+    Write(io::Error),
+    /// The format can't have them.
+    #[error("cannot write packets: {0}")]
+    Format(PcapError),
+}
+
+/// When a capture ends: when the first of these has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Until {
+    /// So many packets were written.
+    pub count: Option<u64>,
+    /// So much time has passed.
+    pub time: Option<Duration>,
+}
+
+/// How much was captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Captured {
+    /// Packets written.
+    pub packets: u64,
+    /// Packets that the kernel dropped as they weren't fetched in time.
+    pub dropped: u64,
+}
+
+/// A capture: from its making on, no packet passes unseen.
+#[derive(Debug)]
+pub struct Capture {
+    socket: PacketSocket,
+    end: End,
+}
+
+impl Running {
+    /// Begins to capture at one end of a line: at the machine of its name, or
+    /// at the `far` end, the wide area's router or for a node its site's.
+    pub fn capture(&self, target: &str, far: bool) -> Result<Capture, CaptureError> {
+        let record = self.record().map_err(FaultError::from)?;
+        let lines = crate::faults::find(&record, target)?;
+        let [line] = lines.as_slice() else {
+            let known = lines.iter().map(|line| line.name.clone()).collect();
+            return Err(CaptureError::Several { name: target.to_owned(), known });
+        };
+        let end = if far { &line.far } else { &line.near };
+        let machine = find_machine(&record, &end.machine).map_err(FaultError::from)?;
+        let failed = |cause| CaptureError::Socket {
+            machine: end.machine.clone(),
+            interface: end.interface.clone(),
+            cause,
+        };
+        let opened = entrance::in_network(machine, || PacketSocket::open(&end.interface));
+        Ok(Capture { socket: opened.map_err(failed)?.map_err(failed)?, end: end.clone() })
+    }
+}
+
+impl Capture {
+    /// Where packets are seen.
+    pub fn end(&self) -> &End {
+        &self.end
+    }
+
+    /// Writes packets, as soon as they come, until enough have come or `stop`
+    /// can be read. A reader that has left ends it, too.
+    pub fn write_to(
+        &self,
+        out: impl Write,
+        until: Until,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<Captured, CaptureError> {
+        let mut packets = 0;
+        match self.write(out, until, stop, &mut packets) {
+            Err(CaptureError::Format(PcapError::IoError(error)) | CaptureError::Write(error)) => {
+                if error.kind() != io::ErrorKind::BrokenPipe {
+                    return Err(CaptureError::Write(error));
+                }
+            }
+            result => result?,
+        }
+        Ok(Captured { packets, dropped: self.socket.dropped() })
+    }
+
+    fn write(
+        &self,
+        out: impl Write,
+        until: Until,
+        stop: Option<BorrowedFd<'_>>,
+        packets: &mut u64,
+    ) -> Result<(), CaptureError> {
+        let deadline = until.time.map(|time| Instant::now() + time);
+        let header = PcapHeader {
+            ts_resolution: TsResolution::NanoSecond,
+            snaplen: LARGEST_PACKET as u32,
+            datalink: self.socket.data_link(),
+            ..PcapHeader::default()
+        };
+        let out = Shared::new(out);
+        let mut writer = PcapWriter::with_header(out.clone(), header).map_err(CaptureError::Format)?;
+        let mut buffer = vec![0; LARGEST_PACKET];
+        let failed = |cause| CaptureError::Socket {
+            machine: self.end.machine.clone(),
+            interface: self.end.interface.clone(),
+            cause,
+        };
+        loop {
+            while until.count.is_none_or(|count| *packets < count) {
+                let Some(seen) = self.socket.receive(&mut buffer).map_err(failed)? else { break };
+                let data = &buffer[..seen.captured];
+                let packet = PcapPacket::new(seen.time, seen.length as u32, data);
+                writer.write_packet(&packet).map_err(CaptureError::Format)?;
+                *packets += 1;
+                // A busy line never comes to the end of this loop.
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) || readable(stop) {
+                    break;
+                }
+            }
+            out.clone().flush().map_err(CaptureError::Write)?;
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let enough = until.count.is_some_and(|count| *packets >= count);
+            if enough || left == Some(Duration::ZERO) || readable(stop) {
+                return Ok(());
+            }
+            self.wait(left, stop).map_err(failed)?;
+        }
+    }
+
+    fn wait(&self, left: Option<Duration>, stop: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut polled = vec![PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        polled.extend(stop.map(|stop| PollFd::new(stop, PollFlags::POLLIN)));
+        let patience = match left {
+            // Rounded up: what is waited for is the time after it.
+            Some(left) => PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX),
+            None => PollTimeout::NONE,
+        };
+        match poll(&mut polled, patience) {
+            Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn readable(stop: Option<BorrowedFd<'_>>) -> bool {
+    let Some(stop) = stop else { return false };
+    let mut polled = [PollFd::new(stop, PollFlags::POLLIN)];
+    poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+}
+
+/// A buffered writer that can be flushed while a [`PcapWriter`] has it.
+struct Shared<W: Write>(Rc<RefCell<io::BufWriter<W>>>);
+
+impl<W: Write> Shared<W> {
+    fn new(out: W) -> Self {
+        Self(Rc::new(RefCell::new(io::BufWriter::with_capacity(1 << 18, out))))
+    }
+}
+
+impl<W: Write> Clone for Shared<W> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<W: Write> Write for Shared<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().flush()
+    }
+}

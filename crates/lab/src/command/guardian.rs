@@ -1,0 +1,58 @@
+//! A child that tidies up when its parent is killed without a chance to.
+
+use std::os::fd::OwnedFd;
+
+use nix::fcntl::OFlag;
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork, pipe2, read, setsid, write};
+
+/// A child that waits for the end of this process.
+#[derive(Debug)]
+pub(super) struct Guardian {
+    child: Pid,
+    pipe: OwnedFd,
+}
+
+/// Has `tidy` run when this process ends without dismissing the guardian. The
+/// caller must have one thread only.
+pub(super) fn start(tidy: impl FnOnce()) -> nix::Result<Guardian> {
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC)?;
+    // SAFETY: there is one thread only.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok(Guardian { child, pipe: writer }),
+        ForkResult::Child => {
+            drop(writer);
+            // What ends the terminal's processes mustn't end this one.
+            let _ = setsid();
+            let_go_of_output();
+            let dismissed = loop {
+                match read(&reader, &mut [0]) {
+                    Err(nix::Error::EINTR) => {}
+                    result => break result == Ok(1),
+                }
+            };
+            if !dismissed {
+                tidy();
+            }
+            std::process::exit(0)
+        }
+    }
+}
+
+/// Nobody is to wait for the end of the parent's output because of this child.
+fn let_go_of_output() {
+    if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdin(&null);
+        let _ = nix::unistd::dup2_stdout(&null);
+        let _ = nix::unistd::dup2_stderr(&null);
+    }
+}
+
+impl Guardian {
+    /// There is nothing left to tidy up.
+    pub fn dismiss(self) {
+        // A child that was killed has nothing to be told.
+        let _ = write(&self.pipe, &[1]);
+        let _ = waitpid(self.child, None);
+    }
+}

@@ -1,0 +1,98 @@
+//! `isthmus lab presets` and `isthmus lab graph`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap_complete::engine::ArgValueCandidates;
+
+use super::{complete, output};
+use crate::faults::FaultRecord;
+use crate::graph;
+use crate::grid::Grid;
+use crate::lab::Running;
+use crate::presets::{PRESETS, Preset};
+
+/// Where a grid comes from.
+#[derive(Debug, clap::Args)]
+pub struct Source {
+    /// The grid file (TOML).
+    #[arg(conflicts_with = "preset")]
+    file: Option<PathBuf>,
+    /// A ready-made grid instead of a file; `isthmus lab presets` lists them.
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(complete::presets))]
+    preset: Option<String>,
+}
+
+impl Source {
+    /// The grid, if one is named; for a lab of another name if that is given.
+    pub(super) fn grid(&self, name: Option<&isthmus_wire::Label>) -> anyhow::Result<Option<Grid>> {
+        let grid = match (&self.file, &self.preset, name) {
+            (Some(file), _, Some(name)) => Grid::load_as(file, name)?,
+            (Some(file), _, None) => Grid::load(file)?,
+            (None, Some(preset), name) => {
+                let grid = Preset::find(preset)?.grid()?;
+                Grid { name: name.map_or(grid.name.clone(), ToString::to_string), ..grid }
+            }
+            (None, None, _) => return Ok(None),
+        };
+        Ok(Some(grid))
+    }
+}
+
+/// What to say of ready-made grids.
+#[derive(Debug, clap::Args)]
+pub struct PresetsArgs {
+    /// Print this one's grid file, to begin one's own with.
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(complete::presets))]
+    show: Option<String>,
+}
+
+/// What to draw.
+#[derive(Debug, clap::Args)]
+pub struct GraphArgs {
+    /// Where the grid comes from.
+    #[command(flatten)]
+    source: Source,
+    /// A running lab, with what is cut or frozen in it [default: the only one, if no grid is given].
+    #[arg(long = "lab", value_name = "NAME", conflicts_with_all = ["file", "preset"], add = ArgValueCandidates::new(complete::labs))]
+    lab: Option<String>,
+    /// Write to this file [default: standard output].
+    #[arg(long, value_name = "FILE.svg")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn presets(args: &PresetsArgs) -> anyhow::Result<ExitCode> {
+    match &args.show {
+        Some(name) => output::print(Preset::find(name)?.text)?,
+        None => {
+            let widest = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
+            let line = |preset: &Preset| format!("{:widest$}  {}\n", preset.name, preset.summary());
+            output::print(PRESETS.iter().map(line).collect::<String>())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn graph(args: &GraphArgs) -> anyhow::Result<ExitCode> {
+    let (grid, faults) = match args.source.grid(None)? {
+        Some(grid) => (grid, FaultRecord::default()),
+        None => {
+            let found = Running::find(args.lab.as_deref());
+            let lab = match &args.lab {
+                Some(_) => found?,
+                None => found.context("nothing to draw: give a grid file, --preset NAME or --lab NAME")?,
+            };
+            let record = lab.record()?;
+            (record.grid, record.faults)
+        }
+    };
+    let picture = graph::svg(&grid, &faults);
+    match &args.out {
+        Some(path) => {
+            std::fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?
+        }
+        None => output::print(picture)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

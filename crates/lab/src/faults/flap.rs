@@ -1,0 +1,107 @@
+//! A line that comes and goes.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::FaultError;
+use crate::lab::Running;
+
+/// How a line comes and goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flap {
+    /// How long it carries nothing each time.
+    pub down: Duration,
+    /// How long it carries packets in between.
+    pub up: Duration,
+    /// How often it is cut; none: until stopped.
+    pub count: Option<u32>,
+}
+
+/// Heals a target when dropped.
+struct Healing<'a> {
+    running: &'a Running,
+    target: &'a str,
+}
+
+impl Drop for Healing<'_> {
+    fn drop(&mut self) {
+        // Reported where an error can be; here another one is on its way.
+        let _ = self.running.heal(self.target);
+    }
+}
+
+impl Running {
+    /// Cuts and heals a link or machine in turn. `pause` waits, and says
+    /// whether to go on; `tell` hears of each change. It is healed in the
+    /// end, however it ends. How often it was cut.
+    pub fn flap(
+        &self,
+        target: &str,
+        flap: &Flap,
+        mut pause: impl FnMut(Duration) -> bool,
+        mut tell: impl FnMut(bool),
+    ) -> Result<u32, FaultError> {
+        let healing = Healing { running: self, target };
+        let mut times = 0;
+        while flap.count.is_none_or(|count| times < count) {
+            self.cut(target)?;
+            times += 1;
+            tell(false);
+            let go_on = pause(flap.down);
+            self.heal(target)?;
+            tell(true);
+            let last = flap.count == Some(times);
+            if !go_on || last || !pause(flap.up) {
+                break;
+            }
+        }
+        drop(healing);
+        Ok(times)
+    }
+
+    /// Has a link or machine flap in the background until the value is
+    /// stopped or dropped.
+    pub fn flapping(&self, target: &str, flap: Flap) -> Result<Flapping, FaultError> {
+        super::find(&self.record()?, target)?;
+        let (stop, stopped) = mpsc::channel::<()>();
+        let (running, target) = (self.clone(), target.to_owned());
+        let thread = std::thread::spawn(move || {
+            let pause = |time| stopped.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+            running.flap(&target, &flap, pause, |_| ())
+        });
+        Ok(Flapping { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// A line that flaps until this is stopped or dropped; then it is healed.
+#[derive(Debug)]
+pub struct Flapping {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<Result<u32, FaultError>>>,
+}
+
+impl Flapping {
+    /// Ends it. How often the line was cut.
+    pub fn stop(mut self) -> Result<u32, FaultError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<u32, FaultError> {
+        drop(self.stop.take());
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => Ok(0),
+        }
+    }
+}
+
+impl Drop for Flapping {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What can be cut: every line that joins two machines, by its name.
+
+use serde::{Deserialize, Serialize};
+
+use super::FaultError;
+use crate::state::Record;
+use crate::topology::{Machine, MachineKind, Port, Topology};
+
+/// What carries packets between two machines of a running lab.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// A link's name: `HOST`, `SITE` or `SITE/RAIL`. For a wire within a site
+    /// that of the machine at its end, with the interface behind it if the
+    /// machine has several.
+    pub name: String,
+    /// Whether it leads to the wide area's router.
+    pub to_wan: bool,
+    /// Whether packets pass the emulator.
+    pub emulated: bool,
+    /// The end at the site's router, the host or the node.
+    pub near: End,
+    /// The other end.
+    pub far: End,
+}
+
+/// One end of a line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Name of the machine.
+    pub machine: String,
+    /// Name of the interface there.
+    pub interface: String,
+}
+
+/// The wide area's router is the first of the machines.
+const WAN: usize = 0;
+
+/// All lines that will be in a lab.
+pub(crate) fn lines(topology: &Topology) -> Vec<Line> {
+    let machine = |port: &Port| &topology.machines[port.machine];
+    let end = |port: &Port| End { machine: machine(port).name.clone(), interface: port.interface.clone() };
+    let emulated = topology.links.iter().map(|link| Line {
+        name: link.name.clone(),
+        to_wan: true,
+        emulated: true,
+        near: end(&link.near),
+        far: end(&link.far),
+    });
+    let wires_of =
+        |port: &Port| topology.wires.iter().flatten().filter(|p| p.machine == port.machine).count();
+    let wires = topology.wires.iter().map(|[a, b]| {
+        // In a site's wires to its nodes the router comes first.
+        let (near, far) = if machine(b).kind == MachineKind::Node { (b, a) } else { (a, b) };
+        let to_wan = far.machine == WAN;
+        let name = wire_name(machine(near), &near.interface, to_wan, wires_of(near) == 1);
+        Line { name, to_wan, emulated: false, near: end(near), far: end(far) }
+    });
+    let mut lines: Vec<Line> = emulated.chain(wires).collect();
+    lines.sort_by(|a, b| (!a.to_wan, &a.name).cmp(&(!b.to_wan, &b.name)));
+    lines
+}
+
+/// A link is called like its site or host, that of a rail SITE/RAIL as in the
+/// emulator. A machine's only line is called like the machine, several have
+/// their interface's name behind it.
+fn wire_name(near: &Machine, interface: &str, to_wan: bool, only: bool) -> String {
+    let site = near.name.split_once('.').map(|(_, site)| site);
+    match (near.kind, site, interface.strip_prefix("wan-")) {
+        (MachineKind::Router | MachineKind::Carrier, Some(site), None) if to_wan => site.to_owned(),
+        (MachineKind::Router | MachineKind::Carrier, Some(site), Some(rail)) if to_wan => {
+            format!("{site}/{rail}")
+        }
+        (MachineKind::Host, ..) => near.name.clone(),
+        (MachineKind::Node, ..) if only => near.name.clone(),
+        _ => format!("{}/{interface}", near.name),
+    }
+}
+
+/// The lines that a link's or machine's name stands for: a machine's are all
+/// that end there.
+pub(crate) fn find<'a>(record: &'a Record, name: &str) -> Result<Vec<&'a Line>, FaultError> {
+    let same = |other: &str| other.eq_ignore_ascii_case(name);
+    let named: Vec<&Line> = record.lines.iter().filter(|line| same(&line.name)).collect();
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    let ending: Vec<&Line> =
+        record.lines.iter().filter(|line| same(&line.near.machine) || same(&line.far.machine)).collect();
+    if !ending.is_empty() {
+        return Ok(ending);
+    }
+    let mut known: Vec<String> = Vec::new();
+    let machines = record.machines.iter().map(|machine| machine.name.clone());
+    for name in record.lines.iter().map(|line| line.name.clone()).chain(machines) {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    Err(FaultError::UnknownTarget { lab: record.grid.name.clone(), name: name.to_owned(), known })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::Grid;
+    use crate::topology::topology;
+
+    #[test]
+    fn every_line_has_the_name_that_people_use() {
+        let text = r#"
+            [[host]]
+            name = "hub"
+            [[site]]
+            name = "alpha"
+            kind = "nat"
+            subnet = "192.168.1.0/24"
+            link = { delay = "1 ms" }
+            nodes = [{ name = "n1" }]
+            [[site]]
+            name = "beta"
+            kind = "nat"
+            subnet = "192.168.1.0/24"
+            nodes = [{ name = "n1" }, { name = "n2" }]
+            [[site]]
+            name = "gamma"
+            kind = "carrier-nat"
+            subnet = "192.168.1.0/24"
+            [[site]]
+            name = "delta"
+            kind = "nat"
+            subnet = "192.168.1.0/24"
+            rails = [
+              { name = "ib", subnet = "192.168.2.0/24", link = { delay = "1 ms" } },
+              { name = "ether", subnet = "192.168.3.0/24", link = {} },
+            ]
+            nodes = [{ name = "n1" }]
+        "#;
+        let lines = lines(&topology(&Grid::parse(text, "test", "test").unwrap()));
+        let seen: Vec<_> = lines
+            .iter()
+            .map(|line| {
+                (line.name.as_str(), line.emulated, line.near.machine.as_str(), line.far.machine.as_str())
+            })
+            .collect();
+        let expected = [
+            ("alpha", true, "router.alpha", "wan"),
+            ("beta", false, "router.beta", "wan"),
+            ("delta", false, "router.delta", "wan"),
+            ("delta/ether", false, "router.delta", "wan"),
+            ("delta/ib", true, "router.delta", "wan"),
+            ("gamma", false, "carrier.gamma", "wan"),
+            ("hub", false, "hub", "wan"),
+            ("n1.alpha", false, "n1.alpha", "router.alpha"),
+            ("n1.beta", false, "n1.beta", "router.beta"),
+            ("n1.delta/eth0", false, "n1.delta", "router.delta"),
+            ("n1.delta/ether", false, "n1.delta", "router.delta"),
+            ("n1.delta/ib", false, "n1.delta", "router.delta"),
+            ("n2.beta", false, "n2.beta", "router.beta"),
+            ("router.gamma/wan", false, "router.gamma", "carrier.gamma"),
+        ];
+        assert_eq!(seen, expected);
+    }
+}

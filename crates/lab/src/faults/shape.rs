@@ -1,0 +1,67 @@
+//! Changing what a link does to packets while it runs.
+
+use super::FaultError;
+use crate::emulator::control;
+use crate::grid::{Grid, Link};
+use crate::lab::Running;
+
+impl Running {
+    /// Changes what a link does, as in a grid file's link table: each change
+    /// is `KEY=VALUE` for both directions, or `up.KEY=VALUE` or
+    /// `down.KEY=VALUE` for one. What isn't named stays. The link as it is
+    /// then.
+    pub fn set_link(&self, name: &str, changes: &[impl AsRef<str>]) -> Result<Link, FaultError> {
+        self.reshape(name, |link| Ok(link.changed(changes)?))
+    }
+
+    /// Gives a link both shapes whole.
+    pub fn replace_link(&self, name: &str, link: Link) -> Result<(), FaultError> {
+        self.reshape(name, |_| Ok(link)).map(drop)
+    }
+
+    fn reshape(
+        &self,
+        name: &str,
+        change: impl FnOnce(&Link) -> Result<Link, FaultError>,
+    ) -> Result<Link, FaultError> {
+        self.change(|record| {
+            let links = || record.lines.iter().filter(|line| line.to_wan);
+            let Some(line) = links().find(|line| line.name.eq_ignore_ascii_case(name)) else {
+                return Err(FaultError::UnknownLink {
+                    lab: record.grid.name.clone(),
+                    name: name.to_owned(),
+                    known: links().map(|line| line.name.clone()).collect(),
+                });
+            };
+            let line = line.name.clone();
+            // A link that does nothing has no emulator to be told otherwise.
+            let emulated = record.lines.iter().any(|other| other.name == line && other.emulated);
+            let Some(link) = link_mut(&mut record.grid, &line).filter(|_| emulated) else {
+                return Err(FaultError::Plain(line));
+            };
+            let changed = change(link)?;
+            control::set(&self.directory().emulator_socket(), &line, &changed)?;
+            *link = changed;
+            Ok(changed)
+        })
+    }
+}
+
+/// A link to the wide area by its name.
+fn link_mut<'a>(grid: &'a mut Grid, name: &str) -> Option<&'a mut Link> {
+    if let Some(host) = grid.hosts.iter_mut().find(|host| host.name == name) {
+        return Some(&mut host.link);
+    }
+    let (site, rail) = match name.split_once('/') {
+        Some((site, rail)) => (site, Some(rail)),
+        None => (name, None),
+    };
+    let site = grid.sites.iter_mut().find(|other| other.name == site)?;
+    match rail {
+        None => Some(&mut site.link),
+        Some(rail) => {
+            let rail = site.rails.iter_mut().find(|other| other.name == rail)?;
+            Some(&mut rail.uplink.as_mut()?.link)
+        }
+    }
+}
