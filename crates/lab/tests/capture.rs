@@ -11,7 +11,7 @@ use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use common::{PROGRAM, is_root, lab, program, unique_name};
+use common::{PROGRAM, lab, labs_run_here, program, unique_name};
 use isthmus_lab::{Lab, Machine};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -66,8 +66,13 @@ fn packets(capture: &[u8]) -> Vec<(Duration, Vec<u8>)> {
 }
 
 #[test]
+fn all_of_it_as_an_ordinary_user() {
+    common::rerun_as_an_ordinary_user(&["all_of_it_as_an_ordinary_user"]);
+}
+
+#[test]
 fn what_passes_a_link_or_node_is_captured_at_either_end() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -113,7 +118,7 @@ fn capturing_until_seen(lab: &Lab, node: Machine<'_>, hub: Machine<'_>) -> usize
 
 #[test]
 fn a_capture_ends_by_count_and_time_and_is_for_programs() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -151,7 +156,7 @@ impl Drop for Ended {
 
 #[test]
 fn a_preset_comes_up_and_is_drawn_as_it_is() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = Ended(unique_name());
@@ -219,7 +224,7 @@ fn values_are_completed() {
     assert_eq!(completions(&["isthmus-lab", "lab", "presets", "--show", "two-n"]), ["two-nats"]);
     assert_eq!(completions(&["isthmus-lab", "lab", "capt"]), ["capture"]);
     assert!(completions(&["isthmus-lab", "lab", "cut", "--lab", "never-there", ""]).len() < 3);
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);

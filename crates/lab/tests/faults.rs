@@ -10,7 +10,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{SOON, connect, eventually, is_root, lab, listen, program, round_trips, shell};
+use common::{
+    SOON, connect, eventually, lab, labs_run_here, listen, privileged_shell, program, round_trips, shell,
+};
 use isthmus_lab::faults::Flap;
 use isthmus_lab::{FaultError, Lab, Machine};
 use nix::sys::signal::{Signal, kill};
@@ -86,8 +88,13 @@ fn cut_in(lab: &Lab) -> Vec<String> {
 }
 
 #[test]
+fn all_of_it_as_an_ordinary_user() {
+    common::rerun_as_an_ordinary_user(&["all_of_it_as_an_ordinary_user"]);
+}
+
+#[test]
 fn a_cut_stops_both_directions_without_a_word_and_a_heal_resumes_connections() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -145,7 +152,7 @@ fn a_cut_stops_both_directions_without_a_word_and_a_heal_resumes_connections() {
 
 #[test]
 fn changes_of_a_lab_come_one_after_another() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -169,7 +176,7 @@ fn changes_of_a_lab_come_one_after_another() {
 
 #[test]
 fn a_link_does_what_it_was_last_set_to() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -195,7 +202,7 @@ fn a_link_does_what_it_was_last_set_to() {
 
 #[test]
 fn a_frozen_machine_does_nothing_until_it_thaws() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -204,7 +211,7 @@ fn a_frozen_machine_does_nothing_until_it_thaws() {
         .command("sh")
         .args([
             "-c",
-            "unshare --pid --fork sh -c 'while :; do echo tick; done' & while :; do echo tock; done",
+            "unshare --user --pid --fork sh -c 'while :; do echo tick; done' & while :; do echo tock; done",
         ])
         .stdout(Stdio::piped())
         .spawn()
@@ -234,7 +241,7 @@ fn a_frozen_machine_does_nothing_until_it_thaws() {
 
 #[test]
 fn a_signal_reaches_the_processes_of_one_machine_only() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -269,7 +276,7 @@ fn a_signal_reaches_the_processes_of_one_machine_only() {
 
 #[test]
 fn flapping_ends_healed_however_it_ends() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -318,7 +325,7 @@ fn mapping(lab: &Lab) -> (UdpSocket, UdpSocket, SocketAddr) {
 
 #[test]
 fn an_expired_mapping_lets_nothing_in_until_the_inside_sends_again() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -344,7 +351,7 @@ fn an_expired_mapping_lets_nothing_in_until_the_inside_sends_again() {
 
 #[test]
 fn a_restarted_nat_is_off_for_a_while_and_knows_no_connection() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -354,7 +361,7 @@ fn a_restarted_nat_is_off_for_a_while_and_knows_no_connection() {
     std::thread::scope(|scope| {
         let restarting = scope.spawn(|| lab.nat("alpha").unwrap().restart(outage).unwrap());
         let router = lab.machine("router.alpha").unwrap();
-        eventually("the outage", || shell(router, "nft list tables").contains("lab_off"));
+        eventually("the outage", || privileged_shell(router, "nft list tables").contains("lab_off"));
         node.send(b"lost").unwrap();
         hears_nothing(&hub);
         restarting.join().unwrap();
@@ -365,7 +372,7 @@ fn a_restarted_nat_is_off_for_a_while_and_knows_no_connection() {
     let mut command = program(&["nat", "restart", "--lab", lab.name(), "alpha", "--for", "500ms"]);
     let mut child = command.spawn().unwrap();
     eventually("the outage", || {
-        shell(lab.machine("router.alpha").unwrap(), "nft list tables").contains("lab_off")
+        privileged_shell(lab.machine("router.alpha").unwrap(), "nft list tables").contains("lab_off")
     });
     kill(Pid::from_raw(child.id() as i32), Signal::SIGKILL).unwrap();
     child.wait().unwrap();
@@ -397,7 +404,7 @@ fn a_restarted_nat_is_off_for_a_while_and_knows_no_connection() {
 
 #[test]
 fn a_site_that_moves_is_seen_under_its_new_address_only() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     // Behind the emulator, and behind a plain link.
@@ -430,7 +437,7 @@ fn a_site_that_moves_is_seen_under_its_new_address_only() {
 
 #[test]
 fn a_firewall_forgets_but_does_not_move() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(&GRID.replace("kind = \"open\"", "kind = \"firewall\""));
@@ -447,7 +454,7 @@ fn a_firewall_forgets_but_does_not_move() {
 
 #[test]
 fn status_and_exit_codes_tell() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -507,7 +514,7 @@ const KINDS: &str = r#"
 
 #[test]
 fn both_nats_of_a_carrier_s_customer_forget_and_the_outer_one_moves() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(KINDS);
@@ -530,7 +537,7 @@ fn both_nats_of_a_carrier_s_customer_forget_and_the_outer_one_moves() {
 
 #[test]
 fn rails_are_cut_and_set_one_by_one() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(KINDS);

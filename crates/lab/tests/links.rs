@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use common::{connect, is_root, lab, listen, round_trips};
+use common::{connect, lab, labs_run_here, listen, round_trips};
 use isthmus_lab::emulator::DeviceKind;
 use isthmus_lab::emulator::control;
 use isthmus_lab::emulator::fidelity::What;
@@ -21,8 +21,13 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
 #[test]
+fn all_of_it_as_an_ordinary_user() {
+    common::rerun_as_an_ordinary_user(&["all_of_it_as_an_ordinary_user"]);
+}
+
+#[test]
 fn delays_add_up() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(r#"
@@ -93,7 +98,7 @@ fn transfer(lab: &Lab, from: &str, to: &str, length: Duration) -> (u64, Duration
 
 #[test]
 fn a_rate_is_kept_and_reached() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     for (rate, bits_per_second) in [("100 Mbit/s", 100e6), ("1 Gbit/s", 1e9)] {
@@ -127,7 +132,7 @@ fn a_rate_is_kept_and_reached() {
 
 #[test]
 fn a_small_queue_drops_and_nothing_is_damaged() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(r#"
@@ -167,10 +172,17 @@ fn pair(link: &str) -> Lab {
 /// with the time it took.
 fn flood(lab: &Lab, from: &str, to: &str, count: u32, per_millisecond: u32) -> Vec<(u32, Duration)> {
     let (from, to) = (lab.machine(from).unwrap(), lab.machine(to).unwrap());
-    let bind = || UdpSocket::bind("0.0.0.0:0").unwrap();
-    let (near, far) = (from.in_network(bind).unwrap(), to.in_network(bind).unwrap());
+    let near = from.in_network(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    let bind_roomy = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        // As much as this user may have.
+        setsockopt(&socket, sockopt::RcvBufForce, &(32 << 20))
+            .or_else(|_| setsockopt(&socket, sockopt::RcvBuf, &(32 << 20)))
+            .unwrap();
+        socket
+    };
+    let far = to.in_network(bind_roomy).unwrap();
     near.connect((to.address(), far.local_addr().unwrap().port())).unwrap();
-    setsockopt(&far, sockopt::RcvBufForce, &(32 << 20)).unwrap();
     let start = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -207,7 +219,7 @@ fn up_counters(lab: &Lab) -> DirectionReport {
 
 #[test]
 fn packets_are_lost_one_by_one_and_in_bursts() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     const PACKETS: u32 = 20_000;
@@ -236,7 +248,7 @@ fn packets_are_lost_one_by_one_and_in_bursts() {
 
 #[test]
 fn jitter_spreads_delays_and_keeps_order() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = pair("up = { delay = '20 ms', jitter = '10 ms' }");
@@ -255,7 +267,7 @@ fn jitter_spreads_delays_and_keeps_order() {
 
 #[test]
 fn directions_differ() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = pair("delay = '1 ms', up = { delay = '30 ms' }, down = { delay = '5 ms' }");
@@ -268,7 +280,7 @@ fn directions_differ() {
 
 #[test]
 fn a_running_link_can_be_changed() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = pair("delay = '1 ms'");
@@ -294,7 +306,7 @@ fn a_running_link_can_be_changed() {
 
 #[test]
 fn an_emulator_that_is_held_up_says_so() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = pair("delay = '1 ms'");
@@ -333,7 +345,7 @@ fn an_emulator_that_is_held_up_says_so() {
 
 #[test]
 fn packet_sockets_carry_links_as_well() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let text = r#"
@@ -347,7 +359,12 @@ fn packet_sockets_carry_links_as_well() {
         nodes = [{ name = "n1" }]
     "#;
     let grid = Grid::parse(text, "test", &common::unique_name()).unwrap();
+    let tun = std::fs::File::options().read(true).write(true).open("/dev/net/tun");
     for devices in [DeviceKind::PacketSocket, DeviceKind::Tun] {
+        if devices == DeviceKind::Tun && tun.is_err() {
+            eprintln!("SKIPPED: this user may not open /dev/net/tun");
+            continue;
+        }
         let lab = Lab::up_with(&grid, &Options { devices: Some(devices), ..common::options() }).unwrap();
         let times = round_trips(lab.machine("n1.alpha").unwrap(), lab.machine("hub").unwrap(), 20);
         assert!((10..20).contains(&times[0].as_millis()), "{:?}", times[0]);

@@ -8,7 +8,7 @@ mod common;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use common::{connect, exchange, is_root, lab, listen, shell};
+use common::{connect, exchange, lab, labs_run_here, listen, privileged_shell};
 
 const GRID: &str = r#"
     [[host]]
@@ -44,8 +44,13 @@ const GRID: &str = r#"
 const UNANSWERED: Duration = Duration::from_millis(3500);
 
 #[test]
+fn all_of_it_as_an_ordinary_user() {
+    common::rerun_as_an_ordinary_user(&["all_of_it_as_an_ordinary_user"]);
+}
+
+#[test]
 fn the_kinds_of_sites_let_in_and_out_what_they_should() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -105,7 +110,7 @@ fn the_kinds_of_sites_let_in_and_out_what_they_should() {
 
 #[test]
 fn a_nat_keeps_connections_apart() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -135,6 +140,8 @@ fn a_nat_keeps_connections_apart() {
     }
     assert_ne!(peers[0].port(), peers[1].port());
     assert!(peers.iter().all(|peer| peer.ip() == Ipv4Addr::new(198, 51, 100, 21)));
-    assert!(shell(lab.machine("router.alpha").unwrap(), "nft list ruleset").contains("masquerade"));
+    assert!(
+        privileged_shell(lab.machine("router.alpha").unwrap(), "nft list ruleset").contains("masquerade")
+    );
     lab.down().unwrap();
 }

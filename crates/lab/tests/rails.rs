@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use common::{SOON, is_root, lab, lab_of, shell};
+use common::{SOON, lab, lab_of, labs_run_here, shell};
 use isthmus_lab::grid::{Rail, Site};
 use isthmus_lab::{Lab, Machine, probe};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -62,8 +62,13 @@ const GRID: &str = r#"
 "#;
 
 #[test]
+fn all_of_it_as_an_ordinary_user() {
+    common::rerun_as_an_ordinary_user(&["all_of_it_as_an_ordinary_user"]);
+}
+
+#[test]
 fn a_socket_leaves_by_the_link_of_its_rail_and_is_answered_by_it() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -102,7 +107,7 @@ fn a_socket_leaves_by_the_link_of_its_rail_and_is_answered_by_it() {
 
 #[test]
 fn a_rail_without_a_link_leads_nowhere_else() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab(GRID);
@@ -151,7 +156,7 @@ fn throughput(lab: &Lab, from: &str, to: (&str, Ipv4Addr)) -> f64 {
 
 #[test]
 fn every_network_of_a_site_has_the_rate_it_was_given() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let rail = Rail::build("slow", "10.10.0.0/24".parse().unwrap()).rate("20 Mbit/s".parse().unwrap());

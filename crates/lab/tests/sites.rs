@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use common::{is_root, lab_of};
+use common::{lab_of, labs_run_here};
 use isthmus_lab::grid::{Node, PortRange, Site, SiteBuilder, SiteKind, Unsolicited};
 use isthmus_lab::probe::Answer::{Accepted, Dropped, Reset};
 use isthmus_lab::probe::Filtering::{
@@ -85,7 +85,7 @@ macro_rules! probe {
         maps $maps:ident, filters $filters:ident, preserves_ports $preserves:literal, unsolicited $unsolicited:ident) => {
         #[test]
         fn $name() {
-            if !is_root() {
+            if !labs_run_here() {
                 return;
             }
             let lab = kinds();
@@ -158,7 +158,7 @@ fn tracked(lab: &Lab, router: &str) -> u32 {
 
 #[test]
 fn a_stateless_firewall_lets_in_a_bare_ack_and_tracks_nothing() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     // The node's reset comes back: the segment got in.
@@ -171,7 +171,7 @@ fn a_stateless_firewall_lets_in_a_bare_ack_and_tracks_nothing() {
 
 #[test]
 fn a_stateful_firewall_drops_a_bare_ack_and_tracks_connections() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let stateful = lab_with(Site::firewall("alpha"));
@@ -182,7 +182,7 @@ fn a_stateful_firewall_drops_a_bare_ack_and_tracks_connections() {
 
 #[test]
 fn a_carriers_nat_translates_twice() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let lab = lab_with(Site::carrier_nat("alpha"));
@@ -247,7 +247,7 @@ fn hears(lab: &Lab, from: &str, to: Ipv4Addr, port: u16, listening: &str) -> boo
 
 #[test]
 fn a_nat_forwards_exactly_the_ports_it_is_told_to() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     for kind in [SiteKind::Nat, SiteKind::SymmetricNat] {
@@ -273,7 +273,7 @@ fn a_nat_forwards_exactly_the_ports_it_is_told_to() {
 
 #[test]
 fn a_firewall_lets_in_exactly_the_ports_it_is_told_to() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     for kind in [SiteKind::Firewall, SiteKind::StatelessFirewall] {
@@ -302,7 +302,7 @@ macro_rules! strict_egress {
     ($name:ident: $site:expr) => {
         #[test]
         fn $name() {
-            if !is_root() {
+            if !labs_run_here() {
                 return;
             }
             let lab = lab_with($site.egress([ports("443"), ports("7700-7710")]));
@@ -329,7 +329,7 @@ strict_egress!(a_carriers_nat_with_strict_egress: Site::carrier_nat("alpha"));
 
 #[test]
 fn strict_egress_lets_answers_out() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     let open = lab_with(Site::open("alpha").egress([ports("443")]));
@@ -343,7 +343,7 @@ fn strict_egress_lets_answers_out() {
 
 #[test]
 fn a_node_without_a_way_out_reaches_nothing_and_is_not_reached() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     for kind in [SiteKind::Open, SiteKind::Firewall, SiteKind::StatelessFirewall, SiteKind::Nat] {
@@ -357,7 +357,7 @@ fn a_node_without_a_way_out_reaches_nothing_and_is_not_reached() {
         assert!(reaches(&lab, "n2.alpha", n1, 80, &["n1.alpha"]).is_some(), "{kind}: inside");
         // A node that adds the route itself gets no further.
         let router = lab.record().grid.sites[0].router;
-        common::shell(machine(&lab, "n2.alpha"), &format!("ip route add default via {router}"));
+        common::privileged_shell(machine(&lab, "n2.alpha"), &format!("ip route add default via {router}"));
         let table = [("n2.alpha", hub, "hub"), ("hub", n2, "n2.alpha")];
         all(&table, |(from, to, name)| {
             assert_eq!(reaches(&lab, from, *to, 80, &[name]), None, "{kind}: the router refuses {from}");
@@ -368,7 +368,7 @@ fn a_node_without_a_way_out_reaches_nothing_and_is_not_reached() {
 
 #[test]
 fn no_nat_hairpins() {
-    if !is_root() {
+    if !labs_run_here() {
         return;
     }
     for kind in [SiteKind::Nat, SiteKind::SymmetricNat, SiteKind::CarrierNat] {

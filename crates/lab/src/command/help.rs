@@ -11,6 +11,7 @@ Labs:
   status    Show machines, services, links and what is broken
   logs      Print the logs of a lab's services
   down      End a lab: nothing of it is left
+  check     Find out whether you can run labs here, and why not
   presets   List ready-made grids, or print one
   graph     Draw a grid as SVG
 
@@ -34,7 +35,8 @@ Options:
 
 /// What comes after the options.
 pub(super) const AFTER: &str = "\
-Links are called like their SITE or HOST, machines NODE.SITE, HOST, router.SITE or wan.
+Links are called like their SITE or HOST, machines NODE.SITE, HOST, router.SITE,
+carrier.SITE or wan.
 `isthmus lab COMMAND --help` tells more of each.";
 
 #[cfg(test)]
