@@ -7,6 +7,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::UdpSocket;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::{connect, lab, labs_run_here, listen, round_trips};
@@ -20,16 +21,21 @@ use isthmus_lab::{Grid, Lab, Options};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
+/// These tests measure: one at a time. None where labs don't run.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    labs_run_here().then(|| ONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 #[test]
 fn all_of_it_as_an_ordinary_user() {
+    let Some(_alone) = alone() else { return };
     common::rerun_as_an_ordinary_user(&["all_of_it_as_an_ordinary_user"]);
 }
 
 #[test]
 fn delays_add_up() {
-    if !labs_run_here() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = lab(r#"
         [[host]]
         name = "hub"
@@ -98,9 +104,7 @@ fn transfer(lab: &Lab, from: &str, to: &str, length: Duration) -> (u64, Duration
 
 #[test]
 fn a_rate_is_kept_and_reached() {
-    if !labs_run_here() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     for (rate, bits_per_second) in [("100 Mbit/s", 100e6), ("1 Gbit/s", 1e9)] {
         let lab = lab(&format!(
             r#"
@@ -132,9 +136,7 @@ fn a_rate_is_kept_and_reached() {
 
 #[test]
 fn a_small_queue_drops_and_nothing_is_damaged() {
-    if !labs_run_here() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = lab(r#"
         [[host]]
         name = "hub"
@@ -219,9 +221,7 @@ fn up_counters(lab: &Lab) -> DirectionReport {
 
 #[test]
 fn packets_are_lost_one_by_one_and_in_bursts() {
-    if !labs_run_here() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     const PACKETS: u32 = 20_000;
     for (link, burst) in [("loss = '5 %'", 1.0), ("loss = '5 %', burst = 8", 8.0)] {
         let lab = pair(&format!("up = {{ {link} }}"));
@@ -248,9 +248,7 @@ fn packets_are_lost_one_by_one_and_in_bursts() {
 
 #[test]
 fn jitter_spreads_delays_and_keeps_order() {
-    if !labs_run_here() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = pair("up = { delay = '20 ms', jitter = '10 ms' }");
     let arrived = flood(&lab, "near", "far", 300, 1);
     assert_eq!(arrived.len(), 300);
@@ -267,37 +265,33 @@ fn jitter_spreads_delays_and_keeps_order() {
 
 #[test]
 fn directions_differ() {
-    if !labs_run_here() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = pair("delay = '1 ms', up = { delay = '30 ms' }, down = { delay = '5 ms' }");
     let fastest = |from, to| flood(&lab, from, to, 50, 1).iter().map(|(_, time)| *time).min().unwrap();
     let (up, down) = (fastest("near", "far"), fastest("far", "near"));
-    assert!((30..40).contains(&up.as_millis()), "{up:?}");
-    assert!((5..15).contains(&down.as_millis()), "{down:?}");
+    assert!((30..60).contains(&up.as_millis()), "{up:?}");
+    assert!((5..30).contains(&down.as_millis()), "{down:?}");
     lab.down().unwrap();
 }
 
 #[test]
 fn a_running_link_can_be_changed() {
-    if !labs_run_here() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = pair("delay = '1 ms'");
     let socket = LabDirectory::of(&lab.record().grid.name).emulator_socket();
     let shapes = lab.record().grid.hosts[0].link;
     let slow = LinkShape { delay: Delay(40_000_000), ..shapes.up };
     let fastest =
         || round_trips(lab.machine("near").unwrap(), lab.machine("far").unwrap(), 20)[0].as_millis();
-    assert!(fastest() < 20);
+    assert!(fastest() < 30);
     control::set(&socket, "near", &Link { up: slow, ..shapes }).unwrap();
-    assert!((41..60).contains(&fastest()), "{}", fastest());
+    assert!((41..80).contains(&fastest()), "{}", fastest());
     let dead = LinkShape { loss: Loss { share: Share(1_000_000_000), burst: 1 }, ..shapes.up };
     control::set(&socket, "near", &Link { up: dead, ..shapes }).unwrap();
     assert_eq!(flood(&lab, "near", "far", 10, 10), []);
     assert_eq!(up_counters(&lab).lost, 10);
     control::set(&socket, "near", &shapes).unwrap();
-    assert!(fastest() < 20, "{}", fastest());
+    assert!(fastest() < 30, "{}", fastest());
 
     let error = control::set(&socket, "elsewhere", &shapes).unwrap_err().to_string();
     assert!(error.contains("\"elsewhere\"") && error.contains("near"), "{error}");
@@ -306,9 +300,7 @@ fn a_running_link_can_be_changed() {
 
 #[test]
 fn an_emulator_that_is_held_up_says_so() {
-    if !labs_run_here() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = pair("delay = '1 ms'");
     let emulator = lab.record().emulator.unwrap();
     let before = lab.emulation().unwrap().unwrap();
@@ -345,9 +337,7 @@ fn an_emulator_that_is_held_up_says_so() {
 
 #[test]
 fn packet_sockets_carry_links_as_well() {
-    if !labs_run_here() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let text = r#"
         [[host]]
         name = "hub"
@@ -367,7 +357,7 @@ fn packet_sockets_carry_links_as_well() {
         }
         let lab = Lab::up_with(&grid, &Options { devices: Some(devices), ..common::options() }).unwrap();
         let times = round_trips(lab.machine("n1.alpha").unwrap(), lab.machine("hub").unwrap(), 20);
-        assert!((10..20).contains(&times[0].as_millis()), "{:?}", times[0]);
+        assert!((10..40).contains(&times[0].as_millis()), "{:?}", times[0]);
         let (bytes, _) = transfer(&lab, "n1.alpha", "hub", Duration::from_secs(1));
         assert!(bytes > 1_000_000, "{bytes}");
         let report = lab.emulation().unwrap().unwrap();

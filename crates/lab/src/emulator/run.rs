@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -48,6 +48,8 @@ pub struct Emulator {
     lapses: Lapses,
     /// When links were last looked at for lapses.
     looked: Instant,
+    /// When the loop last stopped waiting.
+    awake: Instant,
 }
 
 #[derive(Debug)]
@@ -91,6 +93,7 @@ impl Emulator {
             seeds: Rng::with_seed(seed),
             lapses: Lapses::default(),
             looked: started,
+            awake: started,
         }
     }
 
@@ -123,6 +126,7 @@ impl Emulator {
     /// Carries packets until something fails; ends with its process.
     pub fn run(mut self) -> Result<std::convert::Infallible, EmulatorError> {
         let mut buffer = vec![0; LARGEST_READ];
+        self.awake = Instant::now();
         loop {
             for link in &mut self.links {
                 for end in &mut link.ends {
@@ -142,13 +146,15 @@ impl Emulator {
     }
 
     fn wait(&mut self, next_due: Option<Instant>) -> Result<(), EmulatorError> {
+        let now = Instant::now();
+        // One turn of the loop is short: what takes longer is a pause, too.
+        self.note_pause(now.saturating_duration_since(self.awake));
         let mut waited: Vec<BorrowedFd<'_>> = Vec::with_capacity(2 * self.links.len() + 1);
         waited.extend(self.links.iter().flat_map(|link| &link.ends).map(|end| end.device.as_fd()));
         waited.push(self.control.as_fd());
         waited.extend(self.conversations.iter().map(AsFd::as_fd));
         let mut polled: Vec<PollFd<'_>> =
             waited.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-        let now = Instant::now();
         let sleep = match next_due {
             Some(due) => self.punctual.sleep(due, now),
             None => {
@@ -162,19 +168,24 @@ impl Emulator {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(EmulatorError::Wait(error)),
         }
-        let pause = now.elapsed().saturating_sub(sleep);
+        self.awake = Instant::now();
         let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
         let mut ready = ready.into_iter();
         for end in self.links.iter_mut().flat_map(|link| &mut link.ends) {
             end.readable = ready.next().unwrap_or(true);
         }
+        let overslept = self.awake.saturating_duration_since(now).saturating_sub(sleep);
         if ready.any(|ready| ready) {
             self.converse();
         }
+        self.note_pause(overslept);
+        Ok(())
+    }
+
+    fn note_pause(&mut self, pause: Duration) {
         if pause > LONGEST_PAUSE {
             self.note(What::Paused { pause_ms: pause.as_secs_f64() * 1e3 });
         }
-        Ok(())
     }
 
     fn converse(&mut self) {
