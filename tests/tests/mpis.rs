@@ -48,28 +48,44 @@ cells! {
     openmpi_connects_by_port_name: OpenMpi "meet";
     openmpi_one_sided: OpenMpi "window";
     openmpi5_cxx: OpenMpi5 "circle";
-    openmpi5_spawns_across_sites: OpenMpi5 "spawn";
     openmpi5_connects_by_port_name: OpenMpi5 "meet";
     openmpi5_one_sided: OpenMpi5 "window";
     mpich_cxx: Mpich "circle";
-    mpich_spawns_across_sites: Mpich "spawn";
     mpich_connects_by_port_name: Mpich "meet";
     mpich_one_sided: Mpich "window";
     mpiabi_cxx: MpiAbi "circle";
-    mpiabi_spawns_across_sites: MpiAbi "spawn";
     mpiabi_connects_by_port_name: MpiAbi "meet";
     mpiabi_one_sided: MpiAbi "window";
 }
 
-/// With parents on two nodes, Open MPI 4.1 can't spawn on any network ("PML add
-/// procs failed"): here all are on one, and their children at the other site.
-#[test]
-fn openmpi_spawns_across_sites() -> Result<()> {
+/// Two parents at one site spawn two children at the other. (With parents on
+/// two nodes, Open MPI 4.1 can't spawn on any network: "PML add procs failed".)
+fn spawns_across_sites(mpi: Mpi) -> Result<()> {
     let world = GRID.take()?;
-    let output = run(&world, Mpi::OpenMpi, &["-n", "2", &Mpi::OpenMpi.program("spawn")])?;
+    let output = run(&world, mpi, &["-n", "2", &mpi.program("spawn")])?;
     ensure_no_errors(&output)?;
     ensure!(output.stdout.matches("on n1.beta").count() == 2, "{}", output.whole());
     world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn openmpi_spawns() -> Result<()> {
+    spawns_across_sites(Mpi::OpenMpi)
+}
+
+#[test]
+fn openmpi5_spawns() -> Result<()> {
+    spawns_across_sites(Mpi::OpenMpi5)
+}
+
+#[test]
+fn mpich_spawns() -> Result<()> {
+    spawns_across_sites(Mpi::Mpich)
+}
+
+#[test]
+fn mpiabi_spawns() -> Result<()> {
+    spawns_across_sites(Mpi::MpiAbi)
 }
 
 /// Programs in Python, with the mpi4py that lies beside an MPI.
