@@ -11,7 +11,7 @@
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
 //! | [`exec`], [`supervise`] | starting processes and ending all of them |
-//! | [`programs`] | whether a job's programs are there |
+//! | [`programs`], [`preloadable`] | whether a job's programs are there and can be carried |
 //! | [`account`], [`names`], [`job_directory`], [`black_hole`] | what a job needs |
 
 pub mod account;
@@ -27,6 +27,7 @@ pub mod local;
 pub mod names;
 pub mod node;
 pub mod peers;
+pub mod preloadable;
 pub mod programs;
 pub mod pump;
 pub mod reach;
