@@ -193,11 +193,7 @@ pub async fn command_of(
 }
 
 /// Tells that a node takes part.
-pub async fn tell_ready(
-    job: &Job,
-    faults: Faults,
-    news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>,
-) {
+pub async fn tell_ready(job: &Job, faults: Faults, news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>) {
     let job_directory = job.directory.path().to_string_lossy().into_owned();
     let Faults { missing, uncarried } = faults;
     let ready = job_news::Kind::Ready(proto::Ready { job_directory, missing, uncarried });

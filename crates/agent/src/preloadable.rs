@@ -86,7 +86,10 @@ fn of_elf<'data, R: ReadRef<'data>, H: FileHeader<Endian = Endianness>>(
     let machine = header.e_machine(endian);
     if machine != OWN_MACHINE || !header.is_class_64() || endian.is_big_endian() {
         let bits = if header.is_class_64() { 64 } else { 32 };
-        return Some(Hindrance::new(Kind::OtherArchitecture, format!("{}, {bits} bits", machine_name(machine))));
+        return Some(Hindrance::new(
+            Kind::OtherArchitecture,
+            format!("{}, {bits} bits", machine_name(machine)),
+        ));
     }
     let segments = header.program_headers(endian, data).ok()?;
     let go = segments.iter().any(|segment| {

@@ -196,8 +196,7 @@ unsafe fn rewritten(
     } else {
         short.as_ptr().cast()
     };
-    let list: *mut *const c_char =
-        if entries > few.len() { many.pointer().cast() } else { few.as_mut_ptr() };
+    let list: *mut *const c_char = if entries > few.len() { many.pointer().cast() } else { few.as_mut_ptr() };
     let place = given.preload.map_or(given.count, |(index, _)| index);
     for index in 0..given.count {
         // SAFETY: both lists are at least that long.

@@ -145,9 +145,8 @@ fn loader(bytes: &[u8]) -> Loader {
     const PT_INTERP: u32 = 3;
     const PT_NOTE: u32 = 4;
     let half = |at: usize| bytes.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-    let word = |at: usize| {
-        bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes)
-    };
+    let word =
+        |at: usize| bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
     let long = |at: usize| {
         let value = bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
         value.and_then(|value| usize::try_from(value).ok())

@@ -343,7 +343,8 @@ impl Pages {
         if len == 0 {
             return Ok(Self { start: std::ptr::null_mut(), len });
         }
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: new memory, wherever the kernel finds room.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED { Err(Errno(errno())) } else { Ok(Self { start, len }) }

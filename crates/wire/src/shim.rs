@@ -128,9 +128,7 @@ impl Request {
                 Ok(Self::Accept { knock_port: u16::from_ne_bytes(array(bytes, 10)), cookie })
             }
             (VERSION, operation::WHOIS) => Ok(Self::Whois { cookie }),
-            (VERSION, operation::STARTING) => {
-                Ok(Self::Starting { fd: u32::from_ne_bytes(array(bytes, 20)) })
-            }
+            (VERSION, operation::STARTING) => Ok(Self::Starting { fd: u32::from_ne_bytes(array(bytes, 20)) }),
             (VERSION, other) => Err(DecodeError::new("shim request", format!("unknown operation {other}"))),
             (other, _) => {
                 Err(DecodeError::new("shim request", format!("version {other}, this agent speaks {VERSION}")))
