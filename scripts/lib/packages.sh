@@ -21,7 +21,7 @@ g++              | test                       | c++                             
 gfortran         | test                       | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo                  | lmp                             | the program of the demo
 python3-venv     | test bench                 | py:ensurepip                    | install MPIs apart from the system
-python3-torch    | test                       | py:torch                        | PyTorch with Gloo between sites (150 MB)
+python3-torch    | test                       | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
 postgresql       | test                       | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites
 nginx-light      | test                       | /usr/sbin/nginx                 | a web server between sites
 apache2-utils    | test                       | ab                              | 1,000 connections to that

@@ -55,7 +55,7 @@ pub struct Job {
     seen: Mutex<HashSet<Nonce>>,
     failures_tx: mpsc::Sender<proto::ConnectFailed>,
     uncarried_tx: mpsc::Sender<proto::UncarriedProgram>,
-    told_uncarried: Mutex<HashSet<String>>,
+    started_uncarried: Mutex<Vec<proto::UncarriedProgram>>,
     news_rx: Mutex<Option<(Failures, Uncarried)>>,
     /// The head has begun to end the job: nodes that leave are not lost.
     pub ending: AtomicBool,
@@ -82,7 +82,7 @@ impl Job {
             seen: Mutex::default(),
             failures_tx,
             uncarried_tx,
-            told_uncarried: Mutex::default(),
+            started_uncarried: Mutex::default(),
             news_rx: Mutex::new(Some((failures_rx, uncarried_rx))),
             ending: AtomicBool::new(false),
             ended: CancellationToken::new(),
@@ -119,10 +119,17 @@ impl Job {
     /// Tells the head that a process here starts a program that can't be
     /// carried, once for each program.
     pub fn tell_uncarried(&self, program: proto::UncarriedProgram) {
-        let mut told = lock(&self.told_uncarried);
-        if told.len() < FAILURES_QUEUE && told.insert(program.program.clone()) {
+        let mut started = lock(&self.started_uncarried);
+        if started.len() < FAILURES_QUEUE && !started.contains(&program) {
+            started.push(program.clone());
             let _ = self.uncarried_tx.try_send(program);
         }
+    }
+
+    /// All of them, for the account: what was started last may not have been
+    /// told.
+    pub fn started_uncarried(&self) -> Vec<proto::UncarriedProgram> {
+        lock(&self.started_uncarried).clone()
     }
 
     /// What to tell the head, for the one who does.

@@ -225,9 +225,10 @@ async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
         });
     }
     let own_killed = node.end_processes(job).await;
-    let mut total = proto::EndReply { joined: job.account.joined(), processes_killed: own_killed };
+    let mut total = peers::account(job, own_killed);
     for reply in ending.join_all().await {
         total.joined.extend(reply.joined);
+        total.uncarried.extend(reply.uncarried);
         total.processes_killed += reply.processes_killed;
     }
     node.end(job).await;

@@ -175,8 +175,13 @@ impl Peer for PeerService {
         self.authorise(&request)?;
         let job = self.job(&request.into_inner().job)?;
         let processes_killed = self.node.end(&job).await;
-        Ok(Response::new(proto::EndReply { joined: job.account.joined(), processes_killed }))
+        Ok(Response::new(account(&job, processes_killed)))
     }
+}
+
+/// What a job did here.
+pub fn account(job: &Job, processes_killed: u32) -> proto::EndReply {
+    proto::EndReply { joined: job.account.joined(), processes_killed, uncarried: job.started_uncarried() }
 }
 
 /// The command that an Exec call begins with, and what follows it.

@@ -11,6 +11,7 @@ mod signals;
 mod uncarried;
 mod work;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use clap::Args;
 use isthmus_agent::supervise::handle;
 use isthmus_net::{grpc, mac};
 use isthmus_wire::proto::job_news::Kind;
-use isthmus_wire::proto::{self, Joined};
+use isthmus_wire::proto::{self, Joined, UncarriedProgram};
 use tonic::Streaming;
 
 use crate::local;
@@ -145,7 +146,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let mut warnings = Vec::new();
     if !args.no_check && !args.each {
         let part = if is_launcher { Part::Launcher } else { Part::Command };
-        warnings.extend(judge(part, command::uncarried(&args.command, &grid.own))?);
+        warnings = judge(part, command::uncarried(&args.command, &grid.own))?;
     }
     let progress = Progress::new(args.quiet);
     progress.preparing(&nodes);
@@ -177,9 +178,6 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let part = if args.each { Part::Command } else { Part::Rank };
     warnings.extend(judge(part, ready.uncarried)?);
     progress.ready(&nodes);
-    if !args.quiet {
-        warnings.iter().for_each(|warning| progress.say(&format!("warning: {warning}")));
-    }
 
     let started = Instant::now();
     let work = if args.each {
@@ -200,11 +198,13 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let mut watch = Watch {
         work,
         quiet: args.quiet,
+        warned: HashSet::new(),
         signals,
         progress,
         wire_up: WireUp::new(started),
         failures: Vec::new(),
     };
+    watch.warn(warnings);
     // The job lasts as long as this call: it must outlive the account.
     let ended = watch.until_end(&mut news).await;
     let took = started.elapsed();
@@ -223,6 +223,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     };
     drop(news);
     let killed_here = handle::gone(&mut watch.work.outcome()).await;
+    watch.warn(reply.uncarried);
     watch.progress.clear();
     let status = match ended {
         Ended::Command(status) => status,
@@ -256,12 +257,12 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
 }
 
 /// Refuses what makes the job pointless; gives what is to be told.
-fn judge(part: Part, programs: Vec<proto::UncarriedProgram>) -> anyhow::Result<Option<String>> {
+fn judge(part: Part, programs: Vec<UncarriedProgram>) -> anyhow::Result<Vec<UncarriedProgram>> {
     let (fatal, told) = uncarried::sort(part, programs);
     if let Some(reason) = uncarried::describe(&fatal) {
         bail!("not started: {reason}. If it only starts other programs, give --no-check");
     }
-    Ok(uncarried::describe(&told))
+    Ok(told)
 }
 
 /// How the command came to its end.
@@ -276,6 +277,8 @@ enum Ended {
 struct Watch {
     work: Work,
     quiet: bool,
+    /// Nodes and files of programs that were told of.
+    warned: HashSet<(String, String)>,
     signals: Signals,
     progress: Progress,
     wire_up: WireUp,
@@ -331,6 +334,16 @@ impl Watch {
         }
     }
 
+    /// Tells of programs that aren't carried, once of each.
+    fn warn(&mut self, mut programs: Vec<UncarriedProgram>) {
+        let key = |program: &UncarriedProgram| (program.node.clone(), program.file.clone());
+        programs.retain(|program| !self.warned.contains(&key(program)));
+        self.warned.extend(programs.iter().map(key));
+        if let Some(text) = uncarried::describe(&programs).filter(|_| !self.quiet) {
+            self.progress.say(&format!("warning: {text}"));
+        }
+    }
+
     /// Takes in a piece of news; says why if a node is lost.
     fn hear(&mut self, kind: Option<Kind>) -> Option<String> {
         match kind {
@@ -348,9 +361,7 @@ impl Watch {
                 return Some(format!("lost node {}: {}; the job ends", lost.node, lost.reason));
             }
             Some(Kind::Uncarried(program)) => {
-                if let Some(text) = uncarried::describe(&[program]).filter(|_| !self.quiet) {
-                    self.progress.say(&format!("warning: {text}"));
-                }
+                self.warn(vec![program]);
             }
             Some(Kind::Ready(_)) | None => {}
         }
