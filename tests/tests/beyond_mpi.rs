@@ -119,7 +119,9 @@ fn losses(output: &Output) -> Vec<f64> {
 fn pytorch_trains_over_two_sites_as_on_one_node() -> Result<()> {
     let world = GRID.take()?;
     let program = root().join("examples/torch/train.py").display().to_string();
-    let torchrun = ["/usr/bin/python3", "-m", "torch.distributed.run"];
+    // As `torchrun`. Debian 12's, which is older than its Python, must be told
+    // what to do with the workers' output.
+    let torchrun = ["/usr/bin/python3", "-m", "torch.distributed.run", "-r", "1", "-t", "1"];
     let alone = [&torchrun[..], &["--standalone", "--nproc_per_node", "2", &program]].concat();
     let alone = world.sh("n1.alpha", Duration::from_secs(120), &alone)?;
     ensure!(alone.status == 0, "{}", alone.whole());

@@ -44,7 +44,7 @@ pub fn is_launcher(command: &[String]) -> anyhow::Result<bool> {
 /// If the supervisor can't be started.
 pub fn start(
     command: &[String],
-    job: &str,
+    (job, socket): (&str, &Path),
     job_directory: &Path,
     nodes: &[JobNode],
 ) -> anyhow::Result<Supervised> {
@@ -54,7 +54,7 @@ pub fn start(
         std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
-    let environment = environment(job, job_directory);
+    let environment = environment(job, socket, job_directory);
     let working_directory = std::env::current_dir().context("the working directory is gone")?;
     Supervised::start(Launch {
         isthmus: &isthmus,
@@ -89,7 +89,7 @@ pub fn uncarried(command: &[String], node: &str) -> Vec<UncarriedProgram> {
     programs::uncarried(&check, "").into_iter().map(told).collect()
 }
 
-fn environment(job: &str, job_directory: &Path) -> Vec<(OsString, OsString)> {
+fn environment(job: &str, socket: &Path, job_directory: &Path) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let mut set = |name: &str, value: OsString| {
         environment.retain(|(old, _)| old != name);
@@ -101,7 +101,9 @@ fn environment(job: &str, job_directory: &Path) -> Vec<(OsString, OsString)> {
         preload.push(others);
     }
     set("LD_PRELOAD", preload);
+    // What `isthmus exec` goes by.
     set("ISTHMUS_JOB", job.into());
+    set("ISTHMUS_AGENT", socket.into());
     for variable in mpi::environment(job_directory) {
         if !(variable.yields && std::env::var_os(variable.name).is_some()) {
             set(variable.name, variable.value.into());

@@ -193,7 +193,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         ))
     } else {
         let directory = Path::new(&ready.job_directory);
-        Work::Here(command::start(&args.command, &job.to_string(), directory, &nodes)?)
+        Work::Here(command::start(&args.command, (&job.to_string(), &socket), directory, &nodes)?)
     };
     let mut watch = Watch {
         work,
