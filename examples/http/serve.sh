@@ -2,7 +2,7 @@
 # A web server on this node, and a client of yours on another:
 #
 #   isthmus run --nodes n1.alpha,n1.beta -- \
-#       examples/http/serve.sh DIRECTORY n1.beta ab -n 5000 -c 1000 http://n1.alpha:8080/FILE
+#       examples/http/serve.sh DIRECTORY n1.beta ab -k -n 5000 -c 1000 http://n1.alpha:8080/FILE
 #
 # nginx serves the files of a directory on port 8080 until the client has ended.
 set -eu

@@ -157,7 +157,7 @@ fn a_web_server_serves_1000_connections_at_once() -> Result<()> {
     let world = GRID.take()?;
     let files = world.directory.path().display().to_string();
     let content: Vec<u8> =
-        (0..20_000u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        (0..5_000u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     std::fs::write(world.directory.path().join("file"), content)?;
     let sum = Command::new("sha256sum").arg(world.directory.path().join("file")).output()?.stdout;
     let sum = String::from_utf8_lossy(&sum).split(' ').next().unwrap_or_default().to_owned();
@@ -170,14 +170,14 @@ fn a_web_server_serves_1000_connections_at_once() -> Result<()> {
     ensure!(output.status == 0, "{}", output.whole());
     ensure!(output.stdout.contains("1000 connections at once, all right"), "{}", output.whole());
 
-    let client = ["ab", "-q", "-n", "3000", "-c", "1000", "http://n1.alpha:8080/file"];
+    let client = ["ab", "-q", "-k", "-n", "5000", "-c", "1000", "http://n1.alpha:8080/file"];
     let output = run(&world, &[], &[&serve[..], &client].concat())?;
     ensure!(output.status == 0, "{}", output.whole());
     let line = |name: &str| {
         let line = output.stdout.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_default().trim().to_owned()
     };
-    ensure!(line("Complete requests:") == "3000", "{}", output.whole());
+    ensure!(line("Complete requests:") == "5000", "{}", output.whole());
     ensure!(line("Failed requests:") == "0", "{}", output.whole());
     world.expect_clean(Duration::from_secs(10))
 }

@@ -241,7 +241,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         status,
         took,
         wire_up: watch.wire_up.result(),
-        ranks: mpi::ranks(arguments),
+        ranks: is_launcher.then(|| mpi::ranks(arguments)).flatten(),
         nodes: &nodes,
         processes_killed: reply.processes_killed + killed_here,
     };
