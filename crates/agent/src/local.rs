@@ -252,7 +252,7 @@ impl Head {
         };
         match held {
             Ok(held) => {
-                let mut all = self.node.look_for(check.as_ref());
+                let mut all = self.node.look_for(check).await;
                 for (_, _, faults) in &held {
                     all.missing.extend(faults.missing.iter().cloned());
                     all.uncarried.extend(faults.uncarried.iter().cloned());

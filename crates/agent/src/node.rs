@@ -169,8 +169,14 @@ impl Node {
     }
 
     /// What is wrong with the programs of a check on this node.
-    pub fn look_for(&self, check: Option<&proto::ProgramCheck>) -> Faults {
+    pub async fn look_for(self: &Arc<Self>, check: Option<proto::ProgramCheck>) -> Faults {
         let Some(check) = check else { return Faults::default() };
+        let node = self.clone();
+        // Programs may lie on a slow file system.
+        tokio::task::spawn_blocking(move || node.look_for_now(&check)).await.unwrap_or_default()
+    }
+
+    fn look_for_now(&self, check: &proto::ProgramCheck) -> Faults {
         let own_path = std::env::var("PATH").unwrap_or_default();
         let node = || self.name().to_string();
         let missing = |program| proto::MissingProgram { node: node(), program };

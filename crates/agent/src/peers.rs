@@ -148,7 +148,7 @@ impl Peer for PeerService {
             .node
             .begin(parse_job(&request.job)?, token, parse_nodes(&request.nodes)?)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
-        let faults = self.node.look_for(request.check.as_ref());
+        let faults = self.node.look_for(request.check).await;
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let node = self.node.clone();
         tokio::spawn(async move {

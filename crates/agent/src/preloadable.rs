@@ -15,6 +15,8 @@ const OWN_MACHINE: u16 = elf::EM_AARCH64;
 
 /// Longest first line of a script that Linux reads (`BINPRM_BUF_SIZE`).
 pub const SCRIPT_LINE_MAX: usize = 256;
+/// No loader's name, notes or dynamic section that are worth reading are longer.
+const SEGMENT_MAX: u64 = 1 << 20;
 /// Name of the note that every program built by Go has.
 const GO_NOTE: &[u8] = b"Go";
 
@@ -92,17 +94,18 @@ fn of_elf<'data, R: ReadRef<'data>, H: FileHeader<Endian = Endianness>>(
         ));
     }
     let segments = header.program_headers(endian, data).ok()?;
-    let go = segments.iter().any(|segment| {
+    let segments = || segments.iter().filter(|segment| segment.p_filesz(endian).into() <= SEGMENT_MAX);
+    let go = segments().any(|segment| {
         let Ok(Some(mut notes)) = segment.notes(endian, data) else { return false };
         std::iter::from_fn(|| notes.next().ok().flatten()).any(|note| note.name() == GO_NOTE)
     });
-    let interpreter = segments.iter().find_map(|segment| segment.interpreter(endian, data).ok().flatten());
+    let interpreter = segments().find_map(|segment| segment.interpreter(endian, data).ok().flatten());
     let Some(interpreter) = interpreter else {
         let named = |segment: &H::ProgramHeader| {
             let entries = segment.dynamic(endian, data).ok().flatten().unwrap_or_default();
             entries.iter().any(|entry| entry.tag32(endian) == Some(elf::DT_SONAME))
         };
-        return match (go, segments.iter().any(named)) {
+        return match (go, segments().any(named)) {
             (true, _) => Some(Hindrance::new(Kind::Go, "static")),
             // The dynamic linker itself, as in `/lib64/ld-linux-x86-64.so.2 ./app`.
             (false, true) => None,

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use isthmus_wire::proto::ProgramCheck;
@@ -51,7 +51,7 @@ pub fn inspect(path: PathBuf, find: impl Fn(&str) -> Option<PathBuf>) -> Option<
     let mut path = path;
     for _ in 0..SCRIPTS_MAX {
         // What can't be read can't be judged.
-        let mut file = File::open(&path).ok()?;
+        let mut file = open(&path).ok()?;
         let mut start = Vec::new();
         (&file).take(SCRIPT_LINE_MAX as u64).read_to_end(&mut start).ok()?;
         let Some((interpreter, argument)) = preloadable::script(&start) else {
@@ -66,6 +66,15 @@ pub fn inspect(path: PathBuf, find: impl Fn(&str) -> Option<PathBuf>) -> Option<
         };
     }
     None
+}
+
+/// Opens a program. Whatever else has its name is not waited for.
+///
+/// # Errors
+/// If it is no file, or as open(2).
+pub fn open(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 /// Why the program in an open file can't be carried.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,9 +138,9 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io:
 
 /// Looks at a program that a process has open and waits with.
 fn look_at(pid: i32, fd: u32) -> Option<Uncarried> {
-    let open = format!("/proc/{pid}/fd/{fd}");
-    let path = std::fs::read_link(&open).ok()?;
-    let hindrance = programs::hindrance(std::fs::File::open(&open).ok()?)?;
+    let held = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
+    let path = std::fs::read_link(&held).ok()?;
+    let hindrance = programs::hindrance(programs::open(&held).ok()?)?;
     Some(Uncarried { program: path.to_string_lossy().into_owned(), file: path, hindrance })
 }
 

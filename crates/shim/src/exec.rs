@@ -53,6 +53,28 @@ pub(crate) enum Named<'a> {
     Name(&'a CStr),
     /// By an open file.
     File(sys::Fd),
+    /// Not at all, which execve(2) will not have.
+    Not,
+}
+
+impl Named<'_> {
+    /// By a path.
+    ///
+    /// # Safety
+    /// `path` is null or a C string.
+    pub(crate) unsafe fn path(path: *const c_char) -> Self {
+        // SAFETY: the caller's promise.
+        if path.is_null() { Self::Not } else { Self::Path(unsafe { CStr::from_ptr(path) }) }
+    }
+
+    /// By a name.
+    ///
+    /// # Safety
+    /// `name` is null or a C string.
+    pub(crate) unsafe fn name(name: *const c_char) -> Self {
+        // SAFETY: the caller's promise.
+        if name.is_null() { Self::Not } else { Self::Name(unsafe { CStr::from_ptr(name) }) }
+    }
 }
 
 /// Starts a program by `start`, with the environment that it is to have.

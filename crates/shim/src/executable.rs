@@ -51,6 +51,7 @@ pub(crate) enum Judgement {
 /// read is taken to be ordinary.
 pub(crate) fn judge(named: Named<'_>, doubt: impl FnOnce(&Executable)) -> Judgement {
     let mut program = match named {
+        Named::Not => return Judgement::Ordinary,
         Named::File(fd) => Executable::Given(fd),
         Named::Path(path) => match sys::open(path) {
             Ok(fd) => Executable::Own(fd),

@@ -8,7 +8,7 @@
 //! call passes its first words where a plain call does, so they are defined
 //! with the one argument that they may have.
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
+use std::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
 use libc::{addrinfo, epoll_event, hostent, ifaddrs, pid_t, size_t, sockaddr, socklen_t, utsname};
 
@@ -183,28 +183,28 @@ hooks! {
 
     /// execve(2).
     fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
-        exec::with_environment(Named::Path(CStr::from_ptr(path)), environment, |environment| {
+        exec::with_environment(Named::path(path), environment, |environment| {
             exec::execve::call(path, arguments, environment)
         })
     }
 
     /// execv(3).
     fn execv(path: *const c_char, arguments: List) -> c_int {
-        exec::with_environment(Named::Path(CStr::from_ptr(path)), exec::own_environment(), |environment| {
+        exec::with_environment(Named::path(path), exec::own_environment(), |environment| {
             exec::execve::call(path, arguments, environment)
         })
     }
 
     /// execvp(3).
     fn execvp(name: *const c_char, arguments: List) -> c_int {
-        exec::with_environment(Named::Name(CStr::from_ptr(name)), exec::own_environment(), |environment| {
+        exec::with_environment(Named::name(name), exec::own_environment(), |environment| {
             exec::execvpe::call(name, arguments, environment)
         })
     }
 
     /// execvpe(3).
     fn execvpe(name: *const c_char, arguments: List, environment: List) -> c_int {
-        exec::with_environment(Named::Name(CStr::from_ptr(name)), environment, |environment| {
+        exec::with_environment(Named::name(name), environment, |environment| {
             exec::execvpe::call(name, arguments, environment)
         })
     }
@@ -221,7 +221,7 @@ hooks! {
         pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
         arguments: List, environment: List
     ) -> c_int {
-        exec::with_environment(Named::Path(CStr::from_ptr(path)), environment, |environment| {
+        exec::with_environment(Named::path(path), environment, |environment| {
             exec::posix_spawn::call(pid, path, actions, attributes, arguments, environment)
         })
     }
@@ -231,7 +231,7 @@ hooks! {
         pid: *mut pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void,
         arguments: List, environment: List
     ) -> c_int {
-        exec::with_environment(Named::Name(CStr::from_ptr(name)), environment, |environment| {
+        exec::with_environment(Named::name(name), environment, |environment| {
             exec::posix_spawnp::call(pid, name, actions, attributes, arguments, environment)
         })
     }
