@@ -60,7 +60,7 @@ pub async fn run(
     }
     let own_ip = towards(credentials.upstream()).await?;
     let listen = config.listen.unwrap_or_else(|| SocketAddr::new(own_ip, DEFAULT_PORT));
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let listener = isthmus_net::listen(listen).with_context(|| format!("cannot listen on {listen}"))?;
     let port = listener.local_addr()?.port();
     let runtime_directory = config.runtime_directory.clone().unwrap_or_else(default_runtime_directory);
     let local_socket = runtime_directory.join(LOCAL_SOCKET);
