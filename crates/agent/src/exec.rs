@@ -117,6 +117,7 @@ pub fn run(
     environment
         .extend(command.environment.iter().map(|entry| (variable(&entry.name), variable(&entry.value))));
     environment.push(("LD_PRELOAD".into(), job.directory.path().join(SHIM).into()));
+    environment.push(("ISTHMUS_AGENT".into(), node.facilities().local_socket.clone().into()));
     let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
     let wanted = Path::new(&command.working_directory);
     let working_directory = if wanted.is_dir() { wanted } else { Path::new(&home) };

@@ -26,6 +26,11 @@ const NONCES_MAX: usize = 1 << 22;
 /// the same.
 const FAILURES_QUEUE: usize = 64;
 
+/// Connects that failed.
+pub type Failures = mpsc::Receiver<proto::ConnectFailed>;
+/// Programs started here that can't be carried.
+pub type Uncarried = mpsc::Receiver<proto::UncarriedProgram>;
+
 /// A job as one node sees it.
 #[derive(Debug)]
 pub struct Job {
@@ -49,7 +54,9 @@ pub struct Job {
     names: Mutex<Names>,
     seen: Mutex<HashSet<Nonce>>,
     failures_tx: mpsc::Sender<proto::ConnectFailed>,
-    failures_rx: Mutex<Option<mpsc::Receiver<proto::ConnectFailed>>>,
+    uncarried_tx: mpsc::Sender<proto::UncarriedProgram>,
+    started_uncarried: Mutex<Vec<proto::UncarriedProgram>>,
+    news_rx: Mutex<Option<(Failures, Uncarried)>>,
     /// The head has begun to end the job: nodes that leave are not lost.
     pub ending: AtomicBool,
     /// Ends everything of the job here.
@@ -60,6 +67,7 @@ impl Job {
     /// Puts a job together.
     pub fn new(id: JobId, token: Secret, nodes: Vec<Host>, own: GridName, directory: JobDirectory) -> Self {
         let (failures_tx, failures_rx) = mpsc::channel(FAILURES_QUEUE);
+        let (uncarried_tx, uncarried_rx) = mpsc::channel(FAILURES_QUEUE);
         Self {
             id,
             token,
@@ -73,7 +81,9 @@ impl Job {
             names: Mutex::default(),
             seen: Mutex::default(),
             failures_tx,
-            failures_rx: Mutex::new(Some(failures_rx)),
+            uncarried_tx,
+            started_uncarried: Mutex::default(),
+            news_rx: Mutex::new(Some((failures_rx, uncarried_rx))),
             ending: AtomicBool::new(false),
             ended: CancellationToken::new(),
         }
@@ -106,9 +116,25 @@ impl Job {
         let _ = self.failures_tx.try_send(failure);
     }
 
-    /// The failures, for the one who tells the head.
-    pub fn take_failures(&self) -> Option<mpsc::Receiver<proto::ConnectFailed>> {
-        lock(&self.failures_rx).take()
+    /// Tells the head that a process here starts a program that can't be
+    /// carried, once for each program.
+    pub fn tell_uncarried(&self, program: proto::UncarriedProgram) {
+        let mut started = lock(&self.started_uncarried);
+        if started.len() < FAILURES_QUEUE && !started.contains(&program) {
+            started.push(program.clone());
+            let _ = self.uncarried_tx.try_send(program);
+        }
+    }
+
+    /// All of them, for the account: what was started last may not have been
+    /// told.
+    pub fn started_uncarried(&self) -> Vec<proto::UncarriedProgram> {
+        lock(&self.started_uncarried).clone()
+    }
+
+    /// What to tell the head, for the one who does.
+    pub fn take_failures(&self) -> Option<(Failures, Uncarried)> {
+        lock(&self.news_rx).take()
     }
 }
 

@@ -52,7 +52,7 @@ impl JobDirectory {
         // The launcher itself must see the machine as it is.
         write!(
             launcher,
-            "#!/bin/sh\nunset LD_PRELOAD\nexec {} launch --socket {} --job {job} -- \"$@\"\n",
+            "#!/bin/sh\nunset LD_PRELOAD\nexport ISTHMUS_SHIM=off\nexec {} launch --socket {} --job {job} -- \"$@\"\n",
             quoted(isthmus),
             quoted(local_socket)
         )?;

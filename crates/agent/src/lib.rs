@@ -10,8 +10,8 @@
 //! | [`incoming`], [`knock`] | the acceptor's side |
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
-//! | [`exec`], [`supervise`] | starting processes and ending all of them |
-//! | [`programs`] | whether a job's programs are there |
+//! | [`exec`], [`supervise`], [`limits`] | starting processes and ending all of them |
+//! | [`programs`], [`preloadable`] | whether a job's programs are there and can be carried |
 //! | [`account`], [`names`], [`job_directory`], [`black_hole`] | what a job needs |
 
 pub mod account;
@@ -23,10 +23,12 @@ pub mod incoming;
 pub mod job;
 pub mod job_directory;
 pub mod knock;
+pub mod limits;
 pub mod local;
 pub mod names;
 pub mod node;
 pub mod peers;
+pub mod preloadable;
 pub mod programs;
 pub mod pump;
 pub mod reach;

@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::exec;
 use crate::job::Job;
-use crate::node::Node;
+use crate::node::{Faults, Node};
 use crate::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
 
 /// How long one node may take to take part in a job.
@@ -145,8 +145,9 @@ fn list(nodes: &[Host]) -> String {
     nodes.iter().map(|node| node.name.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// A node that takes part, its further news, and the programs it lacks.
-type Held = (Host, Streaming<proto::JobNews>, Vec<proto::MissingProgram>);
+/// A node that takes part, its further news, and what is wrong with its
+/// programs.
+type Held = (Host, Streaming<proto::JobNews>, Faults);
 
 /// Has all other nodes take part, in parallel; all or nothing.
 async fn hold_all(
@@ -193,7 +194,8 @@ async fn hold(node: &Node, job: &Job, host: Host, request: proto::HoldRequest) -
     match news.message().await?.and_then(|news| news.kind) {
         Some(job_news::Kind::Ready(ready)) => {
             peers::keep(job, host.address, client);
-            Ok((host, news, ready.missing))
+            let faults = Faults { missing: ready.missing, uncarried: ready.uncarried };
+            Ok((host, news, faults))
         }
         _ => Err(Status::internal("the node did not say that it is ready")),
     }
@@ -223,9 +225,10 @@ async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
         });
     }
     let own_killed = node.end_processes(job).await;
-    let mut total = proto::EndReply { joined: job.account.joined(), processes_killed: own_killed };
+    let mut total = peers::account(job, own_killed);
     for reply in ending.join_all().await {
         total.joined.extend(reply.joined);
+        total.uncarried.extend(reply.uncarried);
         total.processes_killed += reply.processes_killed;
     }
     node.end(job).await;
@@ -249,9 +252,12 @@ impl Head {
         };
         match held {
             Ok(held) => {
-                let mut missing = self.node.missing_programs(check.as_ref());
-                missing.extend(held.iter().flat_map(|(_, _, missing)| missing.iter().cloned()));
-                peers::tell_ready(&self.job, missing, &self.news_tx).await;
+                let mut all = self.node.look_for(check).await;
+                for (_, _, faults) in &held {
+                    all.missing.extend(faults.missing.iter().cloned());
+                    all.uncarried.extend(faults.uncarried.iter().cloned());
+                }
+                peers::tell_ready(&self.job, all, &self.news_tx).await;
                 self.run(held).await;
             }
             Err(status) => {

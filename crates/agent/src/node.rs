@@ -49,6 +49,15 @@ pub struct Node {
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
 }
 
+/// What is wrong with the programs of a job.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Programs that aren't there.
+    pub missing: Vec<proto::MissingProgram>,
+    /// Programs that can't be carried.
+    pub uncarried: Vec<proto::UncarriedProgram>,
+}
+
 /// Why a job can't take place here.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {
@@ -159,12 +168,34 @@ impl Node {
         Ok(job)
     }
 
-    /// The programs of a check that this node doesn't have.
-    pub fn missing_programs(&self, check: Option<&proto::ProgramCheck>) -> Vec<proto::MissingProgram> {
+    /// What is wrong with the programs of a check on this node.
+    pub async fn look_for(self: &Arc<Self>, check: Option<proto::ProgramCheck>) -> Faults {
+        let Some(check) = check else { return Faults::default() };
+        let node = self.clone();
+        // Programs may lie on a slow file system.
+        tokio::task::spawn_blocking(move || node.look_for_now(&check)).await.unwrap_or_default()
+    }
+
+    fn look_for_now(&self, check: &proto::ProgramCheck) -> Faults {
         let own_path = std::env::var("PATH").unwrap_or_default();
-        let missing = check.map(|check| programs::missing(check, &own_path)).unwrap_or_default();
-        let node = self.name().to_string();
-        missing.into_iter().map(|program| proto::MissingProgram { node: node.clone(), program }).collect()
+        let node = || self.name().to_string();
+        let missing = |program| proto::MissingProgram { node: node(), program };
+        let uncarried = |found| self.uncarried(found);
+        Faults {
+            missing: programs::missing(check, &own_path).into_iter().map(missing).collect(),
+            uncarried: programs::uncarried(check, &own_path).into_iter().map(uncarried).collect(),
+        }
+    }
+
+    /// A program that can't be carried here, as it is told to others.
+    pub fn uncarried(&self, found: programs::Uncarried) -> proto::UncarriedProgram {
+        proto::UncarriedProgram {
+            node: self.name().to_string(),
+            program: found.program,
+            file: found.file.to_string_lossy().into_owned(),
+            hindrance: found.hindrance.kind.into(),
+            detail: found.hindrance.detail,
+        }
     }
 
     /// Ends a job's processes and lets no further one start.

@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::carrier::Carrier;
 use crate::exec;
 use crate::job::{Job, lock};
-use crate::node::Node;
+use crate::node::{Faults, Node};
 use crate::reach::Purpose;
 
 /// Shortest time between two reports of one node's connections.
@@ -148,11 +148,11 @@ impl Peer for PeerService {
             .node
             .begin(parse_job(&request.job)?, token, parse_nodes(&request.nodes)?)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
-        let missing = self.node.missing_programs(request.check.as_ref());
+        let faults = self.node.look_for(request.check).await;
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let node = self.node.clone();
         tokio::spawn(async move {
-            tell_ready(&job, missing, &news_tx).await;
+            tell_ready(&job, faults, &news_tx).await;
             tell_news(&job, &news_tx).await;
             // The head is gone or has ended the job.
             node.end(&job).await;
@@ -175,8 +175,13 @@ impl Peer for PeerService {
         self.authorise(&request)?;
         let job = self.job(&request.into_inner().job)?;
         let processes_killed = self.node.end(&job).await;
-        Ok(Response::new(proto::EndReply { joined: job.account.joined(), processes_killed }))
+        Ok(Response::new(account(&job, processes_killed)))
     }
+}
+
+/// What a job did here.
+pub fn account(job: &Job, processes_killed: u32) -> proto::EndReply {
+    proto::EndReply { joined: job.account.joined(), processes_killed, uncarried: job.started_uncarried() }
 }
 
 /// The command that an Exec call begins with, and what follows it.
@@ -193,13 +198,10 @@ pub async fn command_of(
 }
 
 /// Tells that a node takes part.
-pub async fn tell_ready(
-    job: &Job,
-    missing: Vec<proto::MissingProgram>,
-    news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>,
-) {
+pub async fn tell_ready(job: &Job, faults: Faults, news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>) {
     let job_directory = job.directory.path().to_string_lossy().into_owned();
-    let ready = job_news::Kind::Ready(proto::Ready { job_directory, missing });
+    let Faults { missing, uncarried } = faults;
+    let ready = job_news::Kind::Ready(proto::Ready { job_directory, missing, uncarried });
     // Who doesn't listen has gone, which the caller sees by itself.
     let _ = news_tx.send(Ok(proto::JobNews { kind: Some(ready) })).await;
 }
@@ -207,7 +209,7 @@ pub async fn tell_ready(
 /// Tells what happens to a job here until it ends or nobody listens.
 pub async fn tell_news(job: &Arc<Job>, news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>) {
     let news = |kind| Ok(proto::JobNews { kind: Some(kind) });
-    let Some(mut failures) = job.take_failures() else { return };
+    let Some((mut failures, mut uncarried)) = job.take_failures() else { return };
     let mut changes = job.account.changes();
     let mut told = Vec::new();
     loop {
@@ -221,6 +223,7 @@ pub async fn tell_news(job: &Arc<Job>, news_tx: &mpsc::Sender<Result<proto::JobN
                 changed.into_iter().map(job_news::Kind::Joined).collect()
             }
             Some(failure) = failures.recv() => vec![job_news::Kind::ConnectFailed(failure)],
+            Some(program) = uncarried.recv() => vec![job_news::Kind::Uncarried(program)],
             () = job.ended.cancelled() => return,
             () = news_tx.closed() => return,
         };

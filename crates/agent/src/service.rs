@@ -23,6 +23,7 @@ use crate::carrier::{GRPC_PROTOCOL, STREAM_PROTOCOL};
 use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
 use crate::incoming::Reception;
 use crate::job_directory::SHIM;
+use crate::limits;
 use crate::local::{self, LocalService};
 use crate::node::{Facilities, Node, interface_of};
 use crate::peers::PeerService;
@@ -54,9 +55,12 @@ pub async fn run(
     let Some(name) = identity.grid_name().filter(|_| identity.role() == Role::Agent) else {
         bail!("these credentials are for {identity}, not for an agent");
     };
+    if let Err(error) = limits::raise_descriptors() {
+        warn!(%error, "cannot raise the number of open files: many connections may fail");
+    }
     let own_ip = towards(credentials.upstream()).await?;
     let listen = config.listen.unwrap_or_else(|| SocketAddr::new(own_ip, DEFAULT_PORT));
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let listener = isthmus_net::listen(listen).with_context(|| format!("cannot listen on {listen}"))?;
     let port = listener.local_addr()?.port();
     let runtime_directory = config.runtime_directory.clone().unwrap_or_else(default_runtime_directory);
     let local_socket = runtime_directory.join(LOCAL_SOCKET);

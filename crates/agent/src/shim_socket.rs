@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use crate::incoming::cookie;
 use crate::job::Job;
 use crate::names::Ends;
 use crate::node::Node;
+use crate::programs::{self, Uncarried};
 use crate::pump::{End as PumpEnd, pump};
 use crate::reach::{Purpose, ReachError};
 
@@ -122,7 +124,24 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io:
             });
             reply(&stream, &Connected { reply: found, socket: None }).await
         }
+        Request::Starting { fd } => {
+            let pid = stream.peer_cred()?.pid().unwrap_or(0);
+            let looking = tokio::task::spawn_blocking(move || look_at(pid, fd));
+            if let Ok(Some(found)) = looking.await {
+                info!(job = %job.id, program = found.program, reason = ?found.hindrance, "not carried");
+                job.tell_uncarried(node.uncarried(found));
+            }
+            reply(&stream, &Connected { reply: Reply::error(0), socket: None }).await
+        }
     }
+}
+
+/// Looks at a program that a process has open and waits with.
+fn look_at(pid: i32, fd: u32) -> Option<Uncarried> {
+    let held = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
+    let path = std::fs::read_link(&held).ok()?;
+    let hindrance = programs::hindrance(programs::open(&held).ok()?)?;
+    Some(Uncarried { program: path.to_string_lossy().into_owned(), file: path, hindrance })
 }
 
 async fn reply(stream: &UnixStream, connected: &Connected) -> io::Result<()> {

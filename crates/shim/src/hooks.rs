@@ -10,9 +10,10 @@
 
 use std::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
-use libc::{addrinfo, epoll_event, hostent, ifaddrs, size_t, sockaddr, socklen_t, utsname};
+use libc::{addrinfo, epoll_event, hostent, ifaddrs, pid_t, size_t, sockaddr, socklen_t, utsname};
 
 use crate::ends::Side;
+use crate::exec::{self, List, Named};
 use crate::job::job;
 use crate::resolve::Room;
 use crate::sockaddr::Storage;
@@ -178,6 +179,61 @@ hooks! {
             Some(job) => interfaces::ioctl(job, fd, request, argument),
             None => next::ioctl(fd, request, argument),
         }
+    }
+
+    /// execve(2).
+    fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
+        exec::with_environment(Named::path(path), environment, |environment| {
+            exec::execve::call(path, arguments, environment)
+        })
+    }
+
+    /// execv(3).
+    fn execv(path: *const c_char, arguments: List) -> c_int {
+        exec::with_environment(Named::path(path), exec::own_environment(), |environment| {
+            exec::execve::call(path, arguments, environment)
+        })
+    }
+
+    /// execvp(3).
+    fn execvp(name: *const c_char, arguments: List) -> c_int {
+        exec::with_environment(Named::name(name), exec::own_environment(), |environment| {
+            exec::execvpe::call(name, arguments, environment)
+        })
+    }
+
+    /// execvpe(3).
+    fn execvpe(name: *const c_char, arguments: List, environment: List) -> c_int {
+        exec::with_environment(Named::name(name), environment, |environment| {
+            exec::execvpe::call(name, arguments, environment)
+        })
+    }
+
+    /// fexecve(3).
+    fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
+        exec::with_environment(Named::File(fd), environment, |environment| {
+            exec::fexecve::call(fd, arguments, environment)
+        })
+    }
+
+    /// posix_spawn(3).
+    fn posix_spawn(
+        pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: List, environment: List
+    ) -> c_int {
+        exec::with_environment(Named::path(path), environment, |environment| {
+            exec::posix_spawn::call(pid, path, actions, attributes, arguments, environment)
+        })
+    }
+
+    /// posix_spawnp(3).
+    fn posix_spawnp(
+        pid: *mut pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: List, environment: List
+    ) -> c_int {
+        exec::with_environment(Named::name(name), environment, |environment| {
+            exec::posix_spawnp::call(pid, name, actions, attributes, arguments, environment)
+        })
     }
 
     /// getifaddrs(3).

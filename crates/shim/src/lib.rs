@@ -12,6 +12,7 @@
 //! | connects without waiting | `pending`, `helper`: its own socket stands in until then |
 //! | listens, accepts | `listen`: on loopback only; an agent's knock is exchanged for the connection |
 //! | asks who is there | `ends`: virtual addresses |
+//! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
 //!
 //! A guest in somebody else's process: it prints nothing, ends nothing, keeps
@@ -33,6 +34,8 @@ mod agent;
 mod connect;
 mod descriptors;
 mod ends;
+mod exec;
+mod executable;
 mod failed;
 mod handover;
 mod helper;
@@ -51,7 +54,7 @@ mod sys;
 
 #[cfg(not(test))]
 mod load {
-    use crate::{ends, failed, job, pending};
+    use crate::{ends, exec, failed, job, pending};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -62,6 +65,7 @@ mod load {
         if job::job().is_none() {
             return;
         }
+        exec::find_all();
         // SAFETY: the handlers live as long as the process: nothing unloads a
         // preloaded library.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };

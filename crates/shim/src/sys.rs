@@ -295,6 +295,76 @@ pub(crate) fn read(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
     }
 }
 
+/// pread(2) from the beginning.
+pub(crate) fn read_at_start(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
+    // SAFETY: `buffer` is writable for its length.
+    let read = check(unsafe { libc::syscall(libc::SYS_pread64, fd, buffer.as_mut_ptr(), buffer.len(), 0) });
+    read.map(|read| usize::try_from(read).unwrap_or(0))
+}
+
+/// Whether a file may give who executes it further rights: setuid, setgid,
+/// capabilities.
+pub(crate) fn is_privileged(fd: Fd) -> bool {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `status` is writable.
+    let known = unsafe { libc::fstat(fd, status.as_mut_ptr()) } == 0;
+    // SAFETY: zeroed before, and all-zero is a valid `stat`.
+    let mode = unsafe { status.assume_init() }.st_mode;
+    if known && mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+        return true;
+    }
+    let name = c"security.capability".as_ptr();
+    let nothing = std::ptr::null_mut::<c_void>();
+    // SAFETY: the name is a C string; without room the value is only measured.
+    check(unsafe { libc::syscall(libc::SYS_fgetxattr, fd, name, nothing, 0) }).is_ok()
+}
+
+/// Whether this process may execute a file.
+pub(crate) fn may_execute(path: &CStr) -> bool {
+    // SAFETY: `path` is a C string.
+    let allowed = unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::X_OK) };
+    check(allowed).is_ok()
+}
+
+/// Memory from mmap(2), for where malloc(3) may not be called; given back on
+/// drop.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    start: *mut c_void,
+    len: usize,
+}
+
+impl Pages {
+    /// At least `len` bytes; none are nothing.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub(crate) fn new(len: usize) -> Result<Self> {
+        if len == 0 {
+            return Ok(Self { start: std::ptr::null_mut(), len });
+        }
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory, wherever the kernel finds room.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED { Err(Errno(errno())) } else { Ok(Self { start, len }) }
+    }
+
+    /// Where they are.
+    pub(crate) fn pointer(&self) -> *mut c_void {
+        self.start
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: mapped above and used by nobody any more.
+            unsafe { libc::munmap(self.start, self.len) };
+        }
+    }
+}
+
 /// readlinkat(2) of an absolute path; gives what fits.
 pub(crate) fn readlink<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
     // SAFETY: `path` is a C string and `buffer` writable for its length.

@@ -14,6 +14,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
 use super::{END, GONE, MESSAGE_LEN, STATUS};
+use crate::limits;
 
 /// How a supervised command is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,11 +70,12 @@ impl Supervised {
         command.arg("--").args(&launch.command);
         command.env_clear().envs(launch.environment).current_dir(launch.working_directory);
         let inherited = theirs.as_raw_fd();
-        // SAFETY: fcntl is async-signal-safe, and only the new process's copy
-        // of the descriptor is changed, so no other child inherits it.
+        // SAFETY: fcntl and setrlimit only make system calls, and only the new
+        // process's copy of the descriptor is changed, so no other child
+        // inherits it.
         unsafe {
             command.pre_exec(move || match libc::fcntl(inherited, libc::F_SETFD, 0) {
-                0 => Ok(()),
+                0 => limits::restore_descriptors(),
                 _ => Err(io::Error::last_os_error()),
             })
         };

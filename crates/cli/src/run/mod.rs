@@ -2,28 +2,34 @@
 
 pub mod account;
 mod command;
+mod each;
 mod mpi;
 mod nodes;
 mod programs;
 mod progress;
 mod signals;
+mod uncarried;
+mod work;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use isthmus_agent::supervise::{Supervised, handle};
+use isthmus_agent::supervise::handle;
 use isthmus_net::{grpc, mac};
 use isthmus_wire::proto::job_news::Kind;
-use isthmus_wire::proto::{self, Joined};
+use isthmus_wire::proto::{self, Joined, UncarriedProgram};
 use tonic::Streaming;
 
 use crate::local;
 use account::{Account, Outcome};
 use progress::Progress;
 use signals::Signals;
+use uncarried::Part;
+use work::Work;
 
 /// How long the grid may take to say what there is.
 const GRID_DEADLINE: Duration = Duration::from_secs(20);
@@ -41,8 +47,10 @@ const OWN_FAILURE: u8 = 125;
 /// Run a command, such as mpirun, as one job over all sites.
 ///
 /// The command runs on this node, which must have an agent. MPI's own launcher
-/// starts the ranks on the other nodes through their agents. Exit status: the
-/// command's own; 125 if isthmus itself failed; 126 or 127 if the command
+/// starts the ranks on the other nodes through their agents; a program without
+/// a launcher is started everywhere by --each, or on one node by `isthmus exec`
+/// within the command. Exit status: the command's own, with --each that of the
+/// first that failed; 125 if isthmus itself failed; 126 or 127 if the command
 /// could not be started or found.
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -59,7 +67,25 @@ pub struct RunArgs {
     /// Write the account of the job to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Don't look for the program on every node before starting.
+    /// Run the command on every node, not only on this one.
+    ///
+    /// It finds in its environment ISTHMUS_NODE_RANK (0, 1, ...), ISTHMUS_NODES
+    /// (how many), ISTHMUS_NODE (its own name), ISTHMUS_HEAD (that of rank 0)
+    /// and ISTHMUS_NODE_LIST (all, separated by commas); otherwise it has the
+    /// environment of its node's agent, and no input. It starts in this
+    /// directory, where the node has it. When it fails on one node, it is ended
+    /// on all.
+    #[arg(long)]
+    each: bool,
+    /// With --each: set a variable for the command; without a value, to what it
+    /// is here.
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "each")]
+    env: Vec<String>,
+    /// With --each: don't begin lines of output with the node's name.
+    #[arg(long, requires = "each")]
+    no_prefix: bool,
+    /// Don't look for the program on every node, and whether it can be carried,
+    /// before starting.
     #[arg(long)]
     no_check: bool,
     /// The agent's Unix socket.
@@ -97,6 +123,9 @@ pub fn main(args: RunArgs) -> ExitCode {
 
 async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let is_launcher = command::is_launcher(&args.command)?;
+    if is_launcher && args.each {
+        bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
+    }
     let socket = args.socket.clone().unwrap_or_else(local::socket);
     let mut agent = local::connect(&socket).await?;
     let asking = agent.grid(proto::GridRequest {});
@@ -108,7 +137,17 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let nodes = nodes::choose(&grid, &args.nodes)?;
     let job = mac::new_job();
     let arguments = args.command.get(1..).unwrap_or_default();
-    let wanted = if is_launcher && !args.no_check { programs::wanted(arguments) } else { Vec::new() };
+    let wanted = match (args.no_check, args.each) {
+        (true, _) => Vec::new(),
+        (false, true) => programs::everywhere(&args.command),
+        (false, false) if is_launcher => programs::wanted(arguments),
+        (false, false) => Vec::new(),
+    };
+    let mut warnings = Vec::new();
+    if !args.no_check && !args.each {
+        let part = if is_launcher { Part::Launcher } else { Part::Command };
+        warnings = judge(part, command::uncarried(&args.command, &grid.own))?;
+    }
     let progress = Progress::new(args.quiet);
     progress.preparing(&nodes);
     let request = proto::StartRequest {
@@ -136,16 +175,40 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     if let Some(mistake) = programs::mistake(&wanted, &nodes, &ready.missing) {
         bail!("not started: {mistake}; put it there, name other nodes with --nodes, or give --no-check");
     }
+    let part = if args.each { Part::Command } else { Part::Rank };
+    warnings.extend(judge(part, ready.uncarried)?);
     progress.ready(&nodes);
 
     let started = Instant::now();
-    let supervised = command::start(&args.command, Path::new(&ready.job_directory), &nodes)?;
-    let mut watch =
-        Watch { supervised, signals, progress, wire_up: WireUp::new(started), failures: Vec::new() };
+    let work = if args.each {
+        Work::Each(each::Each::start(
+            &agent,
+            &each::Wanted {
+                job: &job.to_string(),
+                nodes: &nodes,
+                command: &args.command,
+                environment: &args.env,
+                prefix: !args.no_prefix,
+            },
+        ))
+    } else {
+        let directory = Path::new(&ready.job_directory);
+        Work::Here(command::start(&args.command, (&job.to_string(), &socket), directory, &nodes)?)
+    };
+    let mut watch = Watch {
+        work,
+        quiet: args.quiet,
+        warned: HashSet::new(),
+        signals,
+        progress,
+        wire_up: WireUp::new(started),
+        failures: Vec::new(),
+    };
+    watch.warn(warnings);
     // The job lasts as long as this call: it must outlive the account.
     let ended = watch.until_end(&mut news).await;
     let took = started.elapsed();
-    watch.supervised.end().await;
+    watch.work.end().await;
     let ending = agent.end(proto::EndRequest { job: job.to_string() });
     let reply = match tokio::time::timeout(END_DEADLINE, ending).await {
         Ok(Ok(reply)) => reply.into_inner(),
@@ -159,7 +222,8 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         }
     };
     drop(news);
-    let killed_here = handle::gone(&mut watch.supervised.outcome()).await;
+    let killed_here = handle::gone(&mut watch.work.outcome()).await;
+    watch.warn(reply.uncarried);
     watch.progress.clear();
     let status = match ended {
         Ended::Command(status) => status,
@@ -177,7 +241,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         status,
         took,
         wire_up: watch.wire_up.result(),
-        ranks: mpi::ranks(arguments),
+        ranks: is_launcher.then(|| mpi::ranks(arguments)).flatten(),
         nodes: &nodes,
         processes_killed: reply.processes_killed + killed_here,
     };
@@ -192,6 +256,15 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     Ok(status)
 }
 
+/// Refuses what makes the job pointless; gives what is to be told.
+fn judge(part: Part, programs: Vec<UncarriedProgram>) -> anyhow::Result<Vec<UncarriedProgram>> {
+    let (fatal, told) = uncarried::sort(part, programs);
+    if let Some(reason) = uncarried::describe(&fatal) {
+        bail!("not started: {reason}. If it only starts other programs, give --no-check");
+    }
+    Ok(told)
+}
+
 /// How the command came to its end.
 enum Ended {
     /// By itself, or by a signal.
@@ -202,7 +275,10 @@ enum Ended {
 
 /// What is watched while the command runs.
 struct Watch {
-    supervised: Supervised,
+    work: Work,
+    quiet: bool,
+    /// Nodes and files of programs that were told of.
+    warned: HashSet<(String, String)>,
     signals: Signals,
     progress: Progress,
     wire_up: WireUp,
@@ -211,7 +287,7 @@ struct Watch {
 
 impl Watch {
     async fn until_end(&mut self, news: &mut Streaming<proto::JobNews>) -> Ended {
-        let mut outcome = self.supervised.outcome();
+        let mut outcome = self.work.outcome();
         let mut lost = false;
         let mut told_to_end: Option<tokio::time::Instant> = None;
         let mut ticks = tokio::time::interval(Duration::from_millis(200));
@@ -228,10 +304,7 @@ impl Watch {
                     return if lost { Ended::Lost(status) } else { Ended::Command(status) };
                 }
                 signal = self.signals.next() => {
-                    // The terminal has sent it to the command as well.
-                    if !signal.from_terminal {
-                        self.supervised.signal(signal.number).await;
-                    }
+                    self.work.signal(signal.number, signal.from_terminal).await;
                     if signal.is_final() {
                         told_to_end.get_or_insert_with(tokio::time::Instant::now);
                     }
@@ -252,12 +325,22 @@ impl Watch {
                     self.wire_up.tick(Instant::now());
                     self.progress.tick(&self.wire_up);
                 }
-                () = grace => self.supervised.end().await,
+                () = grace => self.work.end().await,
             }
             if lost && told_to_end.is_none() {
                 told_to_end = Some(tokio::time::Instant::now());
-                self.supervised.signal(nix::libc::SIGTERM).await;
+                self.work.signal(nix::libc::SIGTERM, false).await;
             }
+        }
+    }
+
+    /// Tells of programs that aren't carried, once of each.
+    fn warn(&mut self, mut programs: Vec<UncarriedProgram>) {
+        let key = |program: &UncarriedProgram| (program.node.clone(), program.file.clone());
+        programs.retain(|program| !self.warned.contains(&key(program)));
+        self.warned.extend(programs.iter().map(key));
+        if let Some(text) = uncarried::describe(&programs).filter(|_| !self.quiet) {
+            self.progress.say(&format!("warning: {text}"));
         }
     }
 
@@ -276,6 +359,9 @@ impl Watch {
             }
             Some(Kind::NodeLost(lost)) => {
                 return Some(format!("lost node {}: {}; the job ends", lost.node, lost.reason));
+            }
+            Some(Kind::Uncarried(program)) => {
+                self.warn(vec![program]);
             }
             Some(Kind::Ready(_)) | None => {}
         }

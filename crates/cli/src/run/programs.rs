@@ -69,6 +69,11 @@ pub fn wanted(arguments: &[String]) -> Vec<Wanted> {
     arguments.split(|word| word == ":").map_while(context).collect()
 }
 
+/// A command that every node runs.
+pub fn everywhere(command: &[String]) -> Vec<Wanted> {
+    command.first().map(|program| Wanted { program: program.clone(), nodes: None }).into_iter().collect()
+}
+
 fn context(words: &[String]) -> Option<Wanted> {
     let mut nodes = None;
     let mut index = 0;
