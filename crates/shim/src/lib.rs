@@ -40,6 +40,7 @@ mod hooks;
 mod hosts;
 mod interfaces;
 mod job;
+mod limit;
 mod listen;
 mod lock;
 mod next;
@@ -51,7 +52,7 @@ mod sys;
 
 #[cfg(not(test))]
 mod load {
-    use crate::{ends, failed, job, pending};
+    use crate::{ends, failed, job, limit, pending};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -62,6 +63,7 @@ mod load {
         if job::job().is_none() {
             return;
         }
+        pending::settle();
         // SAFETY: the handlers live as long as the process: nothing unloads a
         // preloaded library.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
@@ -71,15 +73,18 @@ mod load {
         pending::before_fork();
         ends::before_fork();
         failed::before_fork();
+        limit::before_fork();
     }
 
     unsafe extern "C" fn in_parent() {
+        limit::after_fork();
         failed::after_fork();
         ends::after_fork();
         pending::after_fork_in_parent();
     }
 
     unsafe extern "C" fn in_child() {
+        limit::after_fork();
         failed::after_fork();
         ends::after_fork();
         pending::after_fork_in_child();

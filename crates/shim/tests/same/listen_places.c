@@ -22,6 +22,7 @@ static void serve(const char *what, int door, struct sockaddr_in *address)
 	say("%s: %s, %s", what, local(door), remote(door));
 	tell(port_of(door));
 	hear();
+	await(door, POLLIN, PAUSE);
 	blocking(door, 0);
 	step("accept", accept(door, NULL, NULL));
 	tell(0);

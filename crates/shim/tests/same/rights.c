@@ -11,7 +11,8 @@ static void give(int way, int fd)
 	header->cmsg_type = SCM_RIGHTS;
 	header->cmsg_len = CMSG_LEN(sizeof fd);
 	memcpy(CMSG_DATA(header), &fd, sizeof fd);
-	step("give", sendmsg(way, &message, 0));
+	if (sendmsg(way, &message, 0) != 1)
+		die("give");
 }
 
 static int take(int way)

@@ -39,7 +39,7 @@ static void left(void)
 
 	shutdown(fd, SHUT_WR);
 	both("shut down", fd);
-	hear();
+	int next = hear();
 	char byte;
 	step("recv", recv(fd, &byte, 1, 0));
 	pause_ms(50);
@@ -49,10 +49,11 @@ static void left(void)
 
 	struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
 	fd = tcp(0);
-	step("connect", go(fd, at(peer, port)));
+	know(next, "next");
+	step("connect", go(fd, at(peer, next)));
 	step("dissolve", connect(fd, &nowhere, sizeof nowhere));
 	say("dissolved: %s", remote(fd));
-	step("connect", go(fd, at(peer, port)));
+	step("connect", go(fd, at(peer, next)));
 	both("connected anew", fd);
 	tell(0);
 }
@@ -67,16 +68,11 @@ static void right(void)
 	both("accepted", fd);
 	close(door);
 	both("listener closed", fd);
-	door = tcp(0);
-	struct sockaddr_in address = any();
 	char byte;
 	say("its end: %zd", recv(fd, &byte, 1, 0));
-	address = at(any(), port_of(fd));
-	set(door, SOL_SOCKET, SO_REUSEADDR, 1);
 	close(fd);
-	step("bind", bind(door, (struct sockaddr *)&address, sizeof address));
-	listen(door, 4);
-	tell(0);
+	door = listener(any(), 4, 0);
+	tell(port_of(door));
 	hear();
 }
 
