@@ -124,7 +124,8 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
     if blocking {
         // What an earlier, non-blocking connect left to be reported.
         match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
-            0 => Waiting::begin(job, fd, inet, source_port, &request, flags).map(Native::Wait),
+            // ECONNRESET is what unconnecting leaves, which connect ignores.
+            0 | libc::ECONNRESET => Waiting::begin(job, fd, inet, source_port, &request, flags).map(Native::Wait),
             error => kernels_answer(fd, Errno(error)).map(|()| Native::Done),
         }
     } else {

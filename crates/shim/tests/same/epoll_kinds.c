@@ -42,7 +42,7 @@ static void one(int port, const char *name, int mode, int early, int waiting)
 	waits("removed", epoll, 20);
 	close(fd);
 	close(epoll);
-	hear();
+	meet();
 }
 
 static void left(void)
@@ -71,8 +71,9 @@ static void right(void)
 		filler = tcp(0);
 		if (go(filler, at(own, port_of(door))))
 			die("filler");
-		tell(0);
+		hear();
 		close(fd);
+		tell(0);
 	}
 }
 

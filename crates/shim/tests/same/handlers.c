@@ -2,7 +2,8 @@
  * none of it may allocate. */
 #include "same.h"
 
-static volatile sig_atomic_t watching, allocations;
+/* Of this thread: others may allocate. */
+static _Thread_local volatile sig_atomic_t watching, allocations;
 
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 extern void __libc_free(void *);

@@ -22,7 +22,7 @@ static void one(int port, const char *what, int events_wanted)
 	pthread_join(thread, &got);
 	say("%s: %s", what, events((intptr_t)got));
 	close(fd);
-	hear();
+	meet();
 }
 
 static void left(void)
@@ -50,7 +50,7 @@ static void right(void)
 		close(filler);
 		filler = tcp(0);
 		go(filler, at(own, port_of(door)));
-		tell(0);
+		meet();
 		close(connection);
 	}
 }
