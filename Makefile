@@ -11,7 +11,7 @@ CARGO := scripts/cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 DESTDIR ?=
-BENCHES := direct relay start
+BENCHES := direct relay shim start
 
 # The end-to-end tests, the demo and the benchmarks make network namespaces.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)

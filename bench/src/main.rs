@@ -12,6 +12,7 @@ mod encrypted;
 mod grid;
 mod relay;
 mod report;
+mod shim;
 mod start;
 mod tickets;
 mod traffic;
@@ -42,6 +43,9 @@ enum Bench {
     /// The relay against HAProxy (TCP mode, splicing) and socat; a connection
     /// that the agents encrypt against ssh -L and a pair of HAProxy with TLS.
     Relay(relay::Options),
+    /// What the preloaded library costs a program, and whether it ever holds
+    /// one up.
+    Shim(shim::Options),
     #[command(hide = true, subcommand)]
     Traffic(traffic::Command),
     #[command(hide = true)]
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Bench::Direct(options) => direct::run(&options),
         Bench::Start(options) => start::run(&options),
         Bench::Relay(options) => relay::run(&options),
+        Bench::Shim(options) => shim::run(&options),
         Bench::Traffic(command) => traffic::run(command).map(|()| true),
         Bench::RelayUnderTest(options) => relay::run_under_test(&options).map(|()| true),
     };
