@@ -72,9 +72,8 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
 impl Measurement {
     /// The event loop, over the long path.
     fn storm(&self, rounds: usize) -> anyhow::Result<Vec<Row>> {
-        let (mut longest, mut clock, mut p99, mut middle, mut trips, mut issued): (
-            Pair, Pair, Pair, Pair, Pair, Pair,
-        ) = Default::default();
+        let (mut longest, mut own, mut clock, mut p99): (Pair, Pair, Pair, Pair) = Default::default();
+        let (mut middle, mut trips, mut issued): (Pair, Pair, Pair) = Default::default();
         let (mut over, mut clock_over, mut calls) = (0.0, 0.0, 0.0);
         for round in 0..rounds {
             eprintln!("{CONNECTS} connects: round {} of {rounds}", round + 1);
@@ -86,6 +85,7 @@ impl Measurement {
                 };
                 let all_s = found["all_s"].as_f64().context("no time")?;
                 longest[side].push(of("calls", "max_us")? / 1e3);
+                own[side].push(of("own", "max_us")? / 1e3);
                 clock[side].push(of("clock", "max_us")? / 1e3);
                 p99[side].push(of("calls", "p99_us")?);
                 middle[side].push(of("calls", "median_us")?);
@@ -106,7 +106,14 @@ impl Measurement {
         let limit = vec![HELD_UP_MS; rounds];
         let allowed = vec![ROUND_TRIPS; rounds];
         Ok(vec![
-            Row::compare(&what("longest call"), "ms", &longest[0], ("1 ms", &limit), Some(Bar::AtMost(1.0))),
+            Row::compare(
+                &what("longest call, without what the machine took"),
+                "ms",
+                &own[0],
+                ("1 ms", &limit),
+                Some(Bar::AtMost(1.0)),
+            ),
+            Row::compare(&what("longest call"), "ms", &longest[0], ("1 ms", &limit), None),
             Row::compare(&what("longest call"), "ms", &longest[0], ("longest read of the clock", &clock[0]), None),
             Row::compare(&what("longest call"), "ms", &longest[0], (plain, &longest[1]), None),
             Row::compare(&what("99th percentile"), "µs", &p99[0], (plain, &p99[1]), None),

@@ -39,14 +39,18 @@ const KNOWN: &[(&[Kind], &str, &str, &str)] = &[
     (BOTH, "cancelled.left", "goes on: EALREADY", "goes on: EINPROGRESS"),
     (BOTH, "options_unset.right", LISTENER, LISTENER_ON_LOOPBACK),
     (RAW, "options_unset.right", REUSE_OFF, REUSE_ON),
-    (RAW, "pending_ended.right", "nobody comes: none", "nobody comes: IN"),
-    (RAW, "pending_ended.right", "accept: EAGAIN", "accept: ok"),
     (RAW, "v6.right", V6, V4),
     (ENCRYPTED, "ends.left", "events IN OUT ERR HUP RDHUP", "events IN OUT RDHUP"),
     (ENCRYPTED, "ends.left", "send: EPIPE", "send: ok"),
     (ENCRYPTED, "urgent.right", "events IN PRI", "events IN"),
     (ENCRYPTED, "urgent.right", "urgent: ok", "urgent: EINVAL"),
     (ENCRYPTED, "urgent.right", "abde, urgent c", "abde, urgent -"),
+];
+
+/// Where it may differ: a race of a connect that is given up with its knock.
+const RACES: &[(&str, &str, &str)] = &[
+    ("pending_ended.right", "nobody comes: none", "nobody comes: IN"),
+    ("pending_ended.right", "accept: EAGAIN", "accept: ok"),
 ];
 
 const LISTENER: &str =
@@ -172,8 +176,9 @@ fn differences(kind: Kind, native: &Lines, ours: &Lines) -> Vec<String> {
             let known = KNOWN
                 .iter()
                 .find(|(kinds, name, line, _)| kinds.contains(&kind) && name == part && Some(*line) == want);
+            let race = RACES.iter().any(|race| race.0 == part && Some(race.1) == want && Some(race.2) == got);
             // The same line may be there for two sockets, of which one differs.
-            if got != want && known.is_none_or(|known| got != Some(known.3)) {
+            if got != want && !race && known.is_none_or(|known| got != Some(known.3)) {
                 out.push(format!(
                     "{part}, line {}: {} instead of {}",
                     index + 1,
