@@ -10,6 +10,7 @@ libc6-dev        | build test demo bench lint | /usr/include/stdio.h            
 ca-certificates  | build test demo bench lint | /etc/ssl/certs/ca-certificates.crt | fetch Rust crates and MPICH
 make             | test demo bench            | make                            | build the MPI programs
 protobuf-compiler| build test demo bench lint | protoc                          | generate the gRPC services
+valgrind         | test                       | valgrind                        | look for faults of memory in the preloaded library
 procps           | test                       | ps                              | look for processes left behind
 iproute2         | test demo bench            | ip                              | network namespaces and links of the lab
 nftables         | test demo bench            | nft                             | NAT and firewalls of the lab

@@ -84,6 +84,9 @@ impl Reception {
                 let knock = tokio::select! {
                     knock = job.knocks.knock(self.node.twin(), preamble.destination_port) => knock,
                     () = job.ended.cancelled() => Err(Status::UnknownJob),
+                    // Nothing comes before the answer but the end: the
+                    // initiator gave up, and nobody is to be let in.
+                    _ = carrier.receive::<1>() => return Ok(()),
                 };
                 match knock {
                     Ok(knock) => return connect(&job, &preamble, carrier, knock).await,

@@ -35,6 +35,15 @@ macro_rules! hooks {
     };
 }
 
+/// Whether a name can be written where a program wants it.
+///
+/// # Safety
+/// `len` is null or valid.
+unsafe fn has_room(address: *const sockaddr, len: *const socklen_t) -> bool {
+    // SAFETY: not null, so valid by the caller's promise.
+    !address.is_null() && !len.is_null() && unsafe { len.read_unaligned() }.cast_signed() >= 0
+}
+
 hooks! {
     /// connect(2).
     fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
@@ -63,22 +72,29 @@ hooks! {
     /// accept(2).
     fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
         match job() {
-            Some(job) => listen::accept(job, fd, address, len, 0),
-            None => next::accept(fd, address, len),
+            Some(job) if address.is_null() || has_room(address, len) => {
+                listen::accept(job, fd, address, len, 0)
+            }
+            // The kernel says what is wrong with the pointers.
+            Some(_) | None => next::accept(fd, address, len),
         }
     }
 
     /// accept4(2).
     fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
         match job() {
-            Some(job) => listen::accept(job, fd, address, len, flags),
-            None => next::accept4(fd, address, len, flags),
+            Some(job) if address.is_null() || has_room(address, len) => {
+                listen::accept(job, fd, address, len, flags)
+            }
+            Some(_) | None => next::accept4(fd, address, len, flags),
         }
     }
 
     /// getsockname(2).
     fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-        let Some(job) = job() else { return next::getsockname(fd, address, len) };
+        let Some(job) = job().filter(|_| has_room(address, len)) else {
+            return next::getsockname(fd, address, len);
+        };
         let mut name = Storage::new();
         let result = next::getsockname(fd, name.as_mut_ptr(), name.len_mut());
         if result == 0 {
@@ -89,7 +105,9 @@ hooks! {
 
     /// getpeername(2).
     fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-        let Some(job) = job() else { return next::getpeername(fd, address, len) };
+        let Some(job) = job().filter(|_| has_room(address, len)) else {
+            return next::getpeername(fd, address, len);
+        };
         let mut name = Storage::new();
         let result = next::getpeername(fd, name.as_mut_ptr(), name.len_mut());
         if result == 0 {
@@ -176,6 +194,9 @@ hooks! {
     /// ioctl(2): addresses of interfaces.
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
         match job() {
+            Some(_) if pending::any() && matches!(request, libc::FIONBIO | libc::FIOASYNC) => {
+                pending::gated(None, || sys::plain(sys::ioctl_raw(fd, request, argument)))
+            }
             Some(job) => interfaces::ioctl(job, fd, request, argument),
             None => next::ioctl(fd, request, argument),
         }

@@ -43,6 +43,7 @@ mod hooks;
 mod hosts;
 mod interfaces;
 mod job;
+mod limit;
 mod listen;
 mod lock;
 mod next;
@@ -54,7 +55,7 @@ mod sys;
 
 #[cfg(not(test))]
 mod load {
-    use crate::{ends, exec, failed, job, pending};
+    use crate::{ends, exec, failed, job, limit, pending};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -66,6 +67,7 @@ mod load {
             return;
         }
         exec::find_all();
+        pending::settle();
         // SAFETY: the handlers live as long as the process: nothing unloads a
         // preloaded library.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
@@ -75,15 +77,18 @@ mod load {
         pending::before_fork();
         ends::before_fork();
         failed::before_fork();
+        limit::before_fork();
     }
 
     unsafe extern "C" fn in_parent() {
+        limit::after_fork();
         failed::after_fork();
         ends::after_fork();
         pending::after_fork_in_parent();
     }
 
     unsafe extern "C" fn in_child() {
+        limit::after_fork();
         failed::after_fork();
         ends::after_fork();
         pending::after_fork_in_child();
