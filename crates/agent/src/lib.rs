@@ -11,7 +11,9 @@
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
 //! | [`exec`], [`supervise`] | starting processes and ending all of them |
-//! | [`programs`] | whether a job's programs are there |
+//! | [`programs`], [`preflight`] | whether a job's programs are there, and what else it needs |
+//! | [`pulse`] | noticing that another agent is frozen or cut off |
+//! | [`links`] | what joins a job's processes past the agents |
 //! | [`account`], [`names`], [`job_directory`], [`black_hole`] | what a job needs |
 
 pub mod account;
@@ -23,11 +25,14 @@ pub mod incoming;
 pub mod job;
 pub mod job_directory;
 pub mod knock;
+pub mod links;
 pub mod local;
 pub mod names;
 pub mod node;
 pub mod peers;
+pub mod preflight;
 pub mod programs;
+pub mod pulse;
 pub mod pump;
 pub mod reach;
 pub mod service;

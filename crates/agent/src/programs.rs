@@ -9,19 +9,20 @@ use isthmus_wire::proto::ProgramCheck;
 /// The programs that this node doesn't have. `own_path` is the agent's own
 /// search path.
 pub fn missing(check: &ProgramCheck, own_path: &str) -> Vec<String> {
-    let there = |program: &&String| !find(program, check, own_path);
-    check.programs.iter().filter(there).cloned().collect()
+    let lacking = |program: &&String| locate(program, check, own_path).is_none();
+    check.programs.iter().filter(lacking).cloned().collect()
 }
 
-fn find(program: &str, check: &ProgramCheck, own_path: &str) -> bool {
+/// Where a program of the check is.
+pub fn locate(program: &str, check: &ProgramCheck, own_path: &str) -> Option<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 || path.is_absolute() {
-        return is_program(&Path::new(&check.working_directory).join(path));
+        return Some(Path::new(&check.working_directory).join(path)).filter(|found| is_program(found));
     }
     // Launchers differ in whether a bare name is looked for where they start.
     let directories = std::env::split_paths(&check.search_path).chain(std::env::split_paths(own_path));
     let here = std::iter::once(PathBuf::from(&check.working_directory));
-    directories.chain(here).any(|directory| is_program(&directory.join(path)))
+    directories.chain(here).map(|directory| directory.join(path)).find(|found| is_program(found))
 }
 
 fn is_program(path: &Path) -> bool {
