@@ -60,11 +60,8 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     rows.extend(measurement.connections(options.rounds)?);
     rows.extend(measurement.calls(options.rounds)?);
     rows.extend(measurement.starts(options.rounds)?);
-    let report = Report {
-        name: "shim".to_owned(),
-        rows,
-        conditions: Conditions::here(&[("cc", "--version")]),
-    };
+    let report =
+        Report { name: "shim".to_owned(), rows, conditions: Conditions::here(&[("cc", "--version")]) };
     report.publish(&options.results)?;
     Ok(report.holds())
 }
@@ -114,7 +111,13 @@ impl Measurement {
                 Some(Bar::AtMost(1.0)),
             ),
             Row::compare(&what("longest call"), "ms", &longest[0], ("1 ms", &limit), None),
-            Row::compare(&what("longest call"), "ms", &longest[0], ("longest read of the clock", &clock[0]), None),
+            Row::compare(
+                &what("longest call"),
+                "ms",
+                &longest[0],
+                ("longest read of the clock", &clock[0]),
+                None,
+            ),
             Row::compare(&what("longest call"), "ms", &longest[0], (plain, &longest[1]), None),
             Row::compare(&what("99th percentile"), "µs", &p99[0], (plain, &p99[1]), None),
             Row::compare(&what("median call"), "µs", &middle[0], (plain, &middle[1]), None),
@@ -127,9 +130,11 @@ impl Measurement {
     /// One connection after the other.
     fn connections(&self, rounds: usize) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
-        for (place, node, count) in
-            [("within a node", "n1.alpha", 200), ("within a site", "n2.alpha", 200), ("between sites, 100 ms", "n1.beta", 5)]
-        {
+        for (place, node, count) in [
+            ("within a node", "n1.alpha", 200),
+            ("within a site", "n2.alpha", 200),
+            ("between sites, 100 ms", "n1.beta", 5),
+        ] {
             let mut figures = Pair::default();
             for round in 0..rounds {
                 eprintln!("connections {place}: round {} of {rounds}", round + 1);
@@ -207,7 +212,8 @@ impl Measurement {
             all.extend(words.iter().map(|word| (*word).to_owned()));
             return json(&self.bench.output("n1.alpha", &all)?);
         }
-        let address = self.bench.nodes().iter().find(|known| known.name == node).context("no such node")?.address;
+        let address =
+            self.bench.nodes().iter().find(|known| known.name == node).context("no such node")?.address;
         let listen = [self.program.clone(), "listen".to_owned(), listeners.to_string()];
         let mut server =
             self.bench.standing(node, &listen)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;

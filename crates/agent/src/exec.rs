@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_wire::proto::{self, exec_down, exec_up};
+use isthmus_wire::proto::{self, exec_down, exec_up, job_news};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -46,6 +46,8 @@ struct Running {
     /// → the command's task: a signal to pass on, or none to end it.
     control_tx: mpsc::Sender<Control>,
     outcome: watch::Receiver<Outcome>,
+    /// Whether anything was passed on.
+    told: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -77,7 +79,8 @@ impl Processes {
 
     fn add(&self, supervised: Supervised) -> (u64, Running) {
         let (control_tx, mut control_rx) = mpsc::channel(OUTPUT_QUEUE);
-        let running = Running { control_tx, outcome: supervised.outcome() };
+        let told = Arc::new(AtomicBool::new(false));
+        let running = Running { control_tx, outcome: supervised.outcome(), told: told.clone() };
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.running).insert(key, running.clone());
         let mut supervised = supervised;
@@ -85,10 +88,13 @@ impl Processes {
             let mut outcome = supervised.outcome();
             loop {
                 tokio::select! {
-                    control = control_rx.recv() => match control {
-                        Some(Control::Signal(signal)) => supervised.signal(signal).await,
-                        Some(Control::End) | None => supervised.end().await,
-                    },
+                    control = control_rx.recv() => {
+                        told.store(true, Ordering::SeqCst);
+                        match control {
+                            Some(Control::Signal(signal)) => supervised.signal(signal).await,
+                            Some(Control::End) | None => supervised.end().await,
+                        }
+                    }
                     _ = handle::gone(&mut outcome) => return,
                 }
             }
@@ -139,7 +145,8 @@ pub fn run(
     let out = tokio::spawn(forward(stdout, down_tx.clone(), exec_down::Kind::Stdout));
     let err = tokio::spawn(forward(stderr, down_tx.clone(), exec_down::Kind::Stderr));
     let input = tokio::spawn(follow(up, stdin, running.control_tx.clone()));
-    let job = job.clone();
+    let (job, node) = (job.clone(), node.name().to_string());
+    let words = command.shell_command.clone();
     tokio::spawn(async move {
         let mut outcome = running.outcome.clone();
         let status = tokio::select! {
@@ -150,6 +157,13 @@ pub fn run(
                 handle::status(&mut outcome).await
             }
         };
+        if let Some(signal) = crashed(status)
+            && !running.told.load(Ordering::SeqCst)
+            && !job.processes.closed.load(Ordering::SeqCst)
+        {
+            let command = program_of(&words).to_owned();
+            job.tell(job_news::Kind::CommandKilled(proto::CommandKilled { node, command, signal }));
+        }
         let _ = tokio::time::timeout(DRAIN, async { tokio::join!(out, err) }).await;
         input.abort();
         let exit = exec_down::Kind::Exit(proto::Exit { status, reason: String::new() });
@@ -159,6 +173,24 @@ pub fn run(
         lock(&job.processes.running).remove(&key);
     });
     Ok(ReceiverStream::new(down_rx))
+}
+
+/// The signal that ended a command, where it is one that launchers don't end
+/// their daemons with.
+fn crashed(status: i32) -> Option<i32> {
+    use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
+    [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV].into_iter().find(|signal| status == 128 + signal)
+}
+
+/// What a shell command is about: launchers put settings before their daemon.
+fn program_of(shell_command: &str) -> &str {
+    const DAEMONS: [&str; 3] = ["orted", "prted", "hydra_pmi_proxy"];
+    let mut names = shell_command
+        .split_whitespace()
+        .map(|word| word.trim_matches('"'))
+        .filter_map(|word| word.rsplit('/').next());
+    let first = shell_command.split_whitespace().next().unwrap_or_default();
+    names.find(|name| DAEMONS.contains(name)).unwrap_or(first)
 }
 
 async fn forward(
@@ -202,6 +234,24 @@ async fn follow(
                 let _ = control_tx.send(Control::End).await;
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launchers_daemon_is_found_behind_settings() {
+        for (line, want) in [
+            ("orted -mca ess env", "orted"),
+            ("PRTE_PREFIX=/p;export PRTE_PREFIX; /p/bin/prted --x 1", "prted"),
+            ("\"/p/bin/hydra_pmi_proxy\" --control-port n1.a:1", "hydra_pmi_proxy"),
+            ("sleep 5", "sleep"),
+            ("", ""),
+        ] {
+            assert_eq!(program_of(line), want, "{line}");
         }
     }
 }

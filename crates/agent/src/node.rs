@@ -17,7 +17,9 @@ use tracing::info;
 use crate::black_hole::BlackHole;
 use crate::job::{Job, lock};
 use crate::job_directory::JobDirectory;
+use crate::links;
 use crate::programs;
+use crate::pulse::Heart;
 use crate::reach::Reacher;
 use crate::shim_socket::{self, PortCounter};
 
@@ -46,6 +48,7 @@ pub struct Node {
     pairs: PairMaker,
     black_hole: BlackHole,
     ports: PortCounter,
+    heart: Heart,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
 }
 
@@ -82,8 +85,15 @@ pub enum BeginError {
 
 impl Node {
     /// A node without jobs.
-    pub fn new(facilities: Facilities, reacher: Reacher, pairs: PairMaker, black_hole: BlackHole) -> Self {
-        Self { facilities, reacher, pairs, black_hole, ports: PortCounter::default(), jobs: Mutex::default() }
+    pub fn new(
+        facilities: Facilities,
+        reacher: Reacher,
+        pairs: PairMaker,
+        black_hole: BlackHole,
+        heart: Heart,
+    ) -> Self {
+        let (ports, jobs) = (PortCounter::default(), Mutex::default());
+        Self { facilities, reacher, pairs, black_hole, ports, heart, jobs }
     }
 
     /// Its grid name.
@@ -114,6 +124,11 @@ impl Node {
     /// Makes loopback pairs.
     pub fn pairs(&self) -> &PairMaker {
         &self.pairs
+    }
+
+    /// Exchanges pulses with other agents.
+    pub fn heart(&self) -> &Heart {
+        &self.heart
     }
 
     /// A port to stand for a program that bound none.
@@ -164,6 +179,7 @@ impl Node {
         let job = Arc::new(Job::new(id, token, nodes, name.clone(), directory));
         jobs.insert(id, job.clone());
         tokio::spawn(shim_socket::serve(self.clone(), job.clone(), listener));
+        tokio::spawn(links::follow(self.clone(), job.clone()));
         info!(job = %id, nodes = job.nodes.len(), "job begins");
         Ok(job)
     }

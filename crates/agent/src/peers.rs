@@ -23,6 +23,7 @@ use crate::carrier::Carrier;
 use crate::exec;
 use crate::job::{Job, lock};
 use crate::node::{Faults, Node};
+use crate::preflight;
 use crate::reach::Purpose;
 
 /// Shortest time between two reports of one node's connections.
@@ -148,11 +149,20 @@ impl Peer for PeerService {
             .node
             .begin(parse_job(&request.job)?, token, parse_nodes(&request.nodes)?)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
-        let faults = self.node.look_for(request.check).await;
+        let clock_unix_us = preflight::clock();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let node = self.node.clone();
         tokio::spawn(async move {
-            tell_ready(&job, faults, &news_tx).await;
+            let faults = node.look_for(request.check.clone()).await;
+            let reporting =
+                preflight::report(&node, &job, request.check.as_ref(), request.preflight.as_ref());
+            let report = tokio::select! {
+                report = reporting => report,
+                () = news_tx.closed() => None,
+            };
+            let reports =
+                report.map(|report| proto::NodeReport { clock_unix_us, ..report }).into_iter().collect();
+            tell_ready(&job, faults, reports, &news_tx).await;
             tell_news(&job, &news_tx).await;
             // The head is gone or has ended the job.
             node.end(&job).await;
@@ -198,10 +208,15 @@ pub async fn command_of(
 }
 
 /// Tells that a node takes part.
-pub async fn tell_ready(job: &Job, faults: Faults, news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>) {
+pub async fn tell_ready(
+    job: &Job,
+    faults: Faults,
+    reports: Vec<proto::NodeReport>,
+    news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>,
+) {
     let job_directory = job.directory.path().to_string_lossy().into_owned();
     let Faults { missing, uncarried } = faults;
-    let ready = job_news::Kind::Ready(proto::Ready { job_directory, missing, uncarried });
+    let ready = job_news::Kind::Ready(proto::Ready { job_directory, missing, reports, uncarried });
     // Who doesn't listen has gone, which the caller sees by itself.
     let _ = news_tx.send(Ok(proto::JobNews { kind: Some(ready) })).await;
 }
@@ -209,7 +224,7 @@ pub async fn tell_ready(job: &Job, faults: Faults, news_tx: &mpsc::Sender<Result
 /// Tells what happens to a job here until it ends or nobody listens.
 pub async fn tell_news(job: &Arc<Job>, news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>) {
     let news = |kind| Ok(proto::JobNews { kind: Some(kind) });
-    let Some((mut failures, mut uncarried)) = job.take_failures() else { return };
+    let Some(mut others) = job.take_news() else { return };
     let mut changes = job.account.changes();
     let mut told = Vec::new();
     loop {
@@ -222,8 +237,7 @@ pub async fn tell_news(job: &Arc<Job>, news_tx: &mpsc::Sender<Result<proto::JobN
                 told = joined;
                 changed.into_iter().map(job_news::Kind::Joined).collect()
             }
-            Some(failure) = failures.recv() => vec![job_news::Kind::ConnectFailed(failure)],
-            Some(program) = uncarried.recv() => vec![job_news::Kind::Uncarried(program)],
+            Some(other) = others.recv() => vec![other],
             () = job.ended.cancelled() => return,
             () = news_tx.closed() => return,
         };

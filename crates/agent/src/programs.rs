@@ -20,7 +20,7 @@ const SCRIPTS_MAX: usize = 5;
 /// The programs that this node doesn't have. `own_path` is the agent's own
 /// search path.
 pub fn missing(check: &ProgramCheck, own_path: &str) -> Vec<String> {
-    let lacking = |program: &&String| find(program, check, own_path).is_none();
+    let lacking = |program: &&String| locate(program, check, own_path).is_none();
     check.programs.iter().filter(lacking).cloned().collect()
 }
 
@@ -38,7 +38,7 @@ pub struct Uncarried {
 /// The programs that this node has and that can't be carried.
 pub fn uncarried(check: &ProgramCheck, own_path: &str) -> Vec<Uncarried> {
     let look_at = |program: &String| {
-        let named = |name: &str| find(name, check, own_path);
+        let named = |name: &str| locate(name, check, own_path);
         let (file, hindrance) = inspect(named(program)?, named)?;
         Some(Uncarried { program: program.clone(), file, hindrance })
     };
@@ -99,7 +99,8 @@ fn rights(file: &File) -> io::Result<Rights> {
     })
 }
 
-fn find(program: &str, check: &ProgramCheck, own_path: &str) -> Option<PathBuf> {
+/// Where a program of the check is.
+pub fn locate(program: &str, check: &ProgramCheck, own_path: &str) -> Option<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 || path.is_absolute() {
         return Some(Path::new(&check.working_directory).join(path)).filter(|path| is_program(path));

@@ -27,6 +27,7 @@ use crate::limits;
 use crate::local::{self, LocalService};
 use crate::node::{Facilities, Node, interface_of};
 use crate::peers::PeerService;
+use crate::pulse::Heart;
 use crate::reach::{ClientTls, Reacher};
 use crate::upstream::{self, AttachError};
 
@@ -93,7 +94,8 @@ pub async fn run(
     let pairs = PairMaker::bind().await.context("cannot listen on loopback")?;
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
     let reacher = Reacher { upstream: upstream.clone(), tls };
-    let node = Arc::new(Node::new(facilities, reacher, pairs, black_hole));
+    let heart = Heart::start().context("cannot start a thread")?;
+    let node = Arc::new(Node::new(facilities, reacher, pairs, black_hole, heart));
     let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
     let server_tls = credentials.server_config(&[STREAM_PROTOCOL, GRPC_PROTOCOL])?;
     let reception = Reception { node: node.clone(), tls: server_tls, grpc_tx };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::{handover, mac};
 use isthmus_wire::preamble::{Preamble, Status};
-use isthmus_wire::proto;
+use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
@@ -18,11 +18,12 @@ use tracing::{debug, info, warn};
 
 use crate::account::Joint;
 use crate::carrier::Carrier;
-use crate::incoming::cookie;
+use crate::incoming::{cookie, inode};
 use crate::job::Job;
 use crate::names::Ends;
 use crate::node::Node;
 use crate::programs::{self, Uncarried};
+use crate::pulse;
 use crate::pump::{End as PumpEnd, pump};
 use crate::reach::{Purpose, ReachError};
 
@@ -171,6 +172,10 @@ async fn connect(
         info!(job = %job.id, destination = %destination.address, "not a node of the job");
         return Connected::failed(libc::EHOSTUNREACH);
     };
+    // No program can listen there; between agents it means a pulse.
+    if destination.port == pulse::PORT {
+        return Connected::failed(libc::ECONNREFUSED);
+    }
     let source_port = match wanted.source_port {
         0 => node.next_port(),
         port => port,
@@ -190,11 +195,11 @@ async fn connect(
             let errno = errno(&error);
             if !matches!(errno, libc::ECONNREFUSED | libc::ECANCELED) {
                 warn!(job = %job.id, %acceptor, port = destination.port, %error, "connection not made");
-                job.tell_failure(proto::ConnectFailed {
+                job.tell(job_news::Kind::ConnectFailed(proto::ConnectFailed {
                     initiator: node.name().to_string(),
                     acceptor: acceptor.to_string(),
                     reason: error.to_string(),
-                });
+                }));
             }
             return Connected::failed(errno);
         }
@@ -234,6 +239,7 @@ async fn hand_over(
         }
     };
     job.names().insert(cookie(&socket)?, ends);
+    job.handed_over(inode(&socket)?);
     let reply = Reply { errno: 0, handover: Handover::Socket, peer: ends.peer, local: ends.local };
     Ok(Connected { reply, socket: Some(socket.into()) })
 }

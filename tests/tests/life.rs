@@ -1,0 +1,297 @@
+//! How jobs end: whatever breaks, within 10 s nothing of the job is left on any
+//! node that can be reached, and the message says what ended it and where.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, Mpi, Shared, World, isthmus, root};
+
+static GRID: Shared = Shared::new("two-relays");
+
+/// Within which a job must be gone.
+const SECONDS: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
+const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
+
+/// Waits until two ranks run on each node.
+fn running(world: &World) -> Result<()> {
+    World::eventually("all ranks run", SOON, || {
+        let counts = NODES.map(|node| world.processes(node, "/die").map(|found| found.len()));
+        let [here, there] = counts;
+        Ok(here? == 2 && there? == 2)
+    })
+}
+
+fn endless(world: &World, mpi: Mpi) -> Result<Job> {
+    let job = world.endless(mpi, &NODES.join(","))?;
+    running(world)?;
+    Ok(job)
+}
+
+fn daemon(mpi: Mpi) -> &'static str {
+    match mpi {
+        Mpi::OpenMpi => "orted",
+        Mpi::OpenMpi5 => "prted",
+        Mpi::Mpich | Mpi::Mpich4 | Mpi::MpiAbi => "hydra_pmi_proxy",
+    }
+}
+
+/// What breaks, and what `isthmus run` must say of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Rank,
+    Daemon,
+    Agent,
+    Run,
+    Signal(&'static str),
+    Frozen,
+    Cut,
+}
+
+/// One cell: breaks it, and measures how long anything is left.
+fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
+    let job = endless(world, mpi)?;
+    let broken = Instant::now();
+    let far = "n1.beta";
+    let says = match fault {
+        Fault::Rank => {
+            let rank = world.processes(far, "/die")?.pop().context("no rank")?;
+            world.kill(far, "-KILL", &rank)?;
+            String::new()
+        }
+        Fault::Daemon => {
+            let daemon = daemon(mpi);
+            let pid = world.processes(far, daemon)?.pop().with_context(|| format!("no {daemon}"))?;
+            world.kill(far, "-KILL", &pid)?;
+            format!("{daemon} on {far} was ended by SIGKILL")
+        }
+        Fault::Agent => {
+            world.kill(far, "-KILL", &world.service(far, "agent")?)?;
+            format!("lost node {far}")
+        }
+        Fault::Run => {
+            world.kill("n1.alpha", "-KILL", &world.service("n1.alpha", "run")?)?;
+            String::new()
+        }
+        Fault::Signal(signal) => {
+            world.kill("n1.alpha", &format!("-{signal}"), &world.service("n1.alpha", "run")?)?;
+            format!("ended by SIG{signal} to `isthmus run`")
+        }
+        Fault::Frozen => {
+            world.signal_all(far, "-STOP")?;
+            format!("lost node {far}: no sign of life for ")
+        }
+        Fault::Cut => {
+            world.cut(far)?;
+            format!("lost node {far}: no sign of life for ")
+        }
+    };
+    // A node that is cut off is reached by the test, though not by the grid.
+    let reachable = if fault == Fault::Frozen { &NODES[..1] } else { &NODES[..] };
+    let took = world.gone(reachable, broken, SECONDS);
+    if fault == Fault::Frozen {
+        world.signal_all(far, "-CONT")?;
+        world.gone(&NODES, Instant::now(), SECONDS).context("after it thawed")?;
+    }
+    let (status, said) = job.end()?;
+    let took = took.with_context(|| format!("{mpi:?}, {fault:?}\n{said}"))?;
+    eprintln!("{mpi:?}, {fault:?}: gone after {:.1} s", took.as_secs_f64());
+    ensure!(status != 0 && status != 124, "{mpi:?}, {fault:?}: status {status}\n{said}");
+    ensure!(said.contains(&says), "{mpi:?}, {fault:?}: no {says:?} in\n{said}");
+    Ok(())
+}
+
+/// Faults that leave the grid as it was.
+const MENDED: [Fault; 7] = [
+    Fault::Rank,
+    Fault::Daemon,
+    Fault::Run,
+    Fault::Signal("INT"),
+    Fault::Signal("TERM"),
+    Fault::Signal("HUP"),
+    Fault::Frozen,
+];
+
+#[test]
+fn openmpi_ends_whatever_breaks() -> Result<()> {
+    let world = GRID.take()?;
+    MENDED.iter().try_for_each(|fault| cell(&world, Mpi::OpenMpi, *fault))
+}
+
+/// What the launcher has a part in.
+#[test]
+fn openmpi5_and_mpich_end_when_a_daemon_dies_or_a_node_freezes() -> Result<()> {
+    let world = GRID.take()?;
+    for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
+        [Fault::Daemon, Fault::Frozen].iter().try_for_each(|fault| cell(&world, mpi, *fault))?;
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "the rest of the table takes minutes: run it by name when the launch changes"]
+fn openmpi5_and_mpich_end_whatever_breaks() -> Result<()> {
+    let world = GRID.take()?;
+    for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
+        MENDED.iter().try_for_each(|fault| cell(&world, mpi, *fault))?;
+    }
+    drop(world);
+    for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
+        for fault in [Fault::Agent, Fault::Cut] {
+            cell(&World::up("two-relays")?, mpi, fault)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cut_network_ends_a_job_on_both_sides_of_the_cut() -> Result<()> {
+    cell(&World::up("two-relays")?, Mpi::OpenMpi, Fault::Cut)
+}
+
+#[test]
+fn a_dead_agent_ends_a_job() -> Result<()> {
+    cell(&World::up("two-relays")?, Mpi::OpenMpi, Fault::Agent)
+}
+
+/// A command on a terminal of its own.
+struct Terminal(Child);
+
+impl Terminal {
+    fn start(world: &World, words: &[&str]) -> Result<Self> {
+        let program = root().join("tests/programs/terminal.py").display().to_string();
+        let mut all = vec!["python3", program.as_str()];
+        all.extend(words);
+        let mut command = world.command("n1.alpha", Duration::from_secs(60), &all)?;
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Ok(Self(command.spawn()?))
+    }
+
+    fn does(&mut self, what: &str) -> Result<()> {
+        let stdin = self.0.stdin.as_mut().context("no input")?;
+        stdin.write_all(format!("{what}\n").as_bytes())?;
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<String> {
+        let mut said = Vec::new();
+        self.0.stdout.take().context("no output")?.read_to_end(&mut said)?;
+        self.0.wait()?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+}
+
+fn on_a_terminal(world: &World, keys: &[&str], command: &[&str]) -> Result<String> {
+    let binary = isthmus().display().to_string();
+    let nodes = NODES.join(",");
+    let mut words = vec![binary.as_str(), "run", "--nodes", &nodes, "--"];
+    words.extend(command);
+    let mut terminal = Terminal::start(world, &words)?;
+    let program = command.last().copied().unwrap_or_default();
+    if program == "sleep" {
+        running(world)?;
+    } else {
+        World::eventually("the command runs", SOON, || {
+            Ok(!world.processes("n1.alpha", "trap-all")?.is_empty())
+        })?;
+    }
+    let pressed = Instant::now();
+    for key in keys {
+        terminal.does(key)?;
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let said = terminal.end()?;
+    world.gone(&NODES, pressed, SECONDS).with_context(|| said.clone())?;
+    Ok(said)
+}
+
+#[test]
+fn ctrl_c_and_a_closed_terminal_end_a_job() -> Result<()> {
+    let world = GRID.take()?;
+    for mpi in [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich] {
+        let (launcher, die) = (mpi.launcher(), mpi.program("die"));
+        let endless = [launcher.as_str(), "-n", "4", &die, "never", "0", "sleep"];
+        for (keys, says) in [
+            (&["int"][..], "ended by SIGINT from the terminal"),
+            (&["int", "int"], "ended by SIGINT from the terminal"),
+            // Nobody can read it any more.
+            (&["hangup"], "status"),
+        ] {
+            let said = on_a_terminal(&world, keys, &endless)?;
+            ensure!(said.contains(says) && !said.contains("status 0"), "{mpi:?}, {keys:?}\n{said}");
+        }
+    }
+    Ok(())
+}
+
+/// A command that takes no notice of Ctrl-C outlives one, as it would without
+/// isthmus, but not two.
+#[test]
+fn a_second_ctrl_c_ends_what_ignores_the_first() -> Result<()> {
+    let world = GRID.take()?;
+    let script = world.directory.path().join("trap-all");
+    std::fs::write(&script, "#!/bin/sh\ntrap '' INT TERM HUP\nwhile :; do sleep 1; done\n")?;
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let path = script.display().to_string();
+    let said = on_a_terminal(&world, &["int", "int"], &["sh", &path])?;
+    ensure!(said.contains("ended by SIGINT from the terminal"), "{said}");
+    Ok(())
+}
+
+/// Lines of one rank, in their order.
+fn of_rank(output: &[u8], rank: usize) -> Vec<Vec<u8>> {
+    let start = format!("rank {rank} ").into_bytes();
+    let lines = output.split(|byte| *byte == b'\n');
+    lines.filter(|line| line.windows(start.len()).any(|part| part == start)).map(<[u8]>::to_vec).collect()
+}
+
+/// What comes out of a job over two sites is what comes out of the same command
+/// on one node: per rank, line by line and byte by byte, and the status.
+#[test]
+fn output_and_status_are_as_native() -> Result<()> {
+    let world = GRID.take()?;
+    let chatter = root().join("tests/programs/chatter.py").display().to_string();
+    let binary = isthmus().display().to_string();
+    for (mpi, options, status) in [
+        (Mpi::OpenMpi, &[][..], "0"),
+        (Mpi::OpenMpi, &["--tag-output"], "0"),
+        (Mpi::OpenMpi, &[], "9"),
+        (Mpi::OpenMpi5, &["--tag-output"], "0"),
+        (Mpi::OpenMpi5, &[], "9"),
+        (Mpi::Mpich, &["-prepend-rank"], "0"),
+        (Mpi::Mpich, &[], "9"),
+    ] {
+        let launcher = mpi.launcher();
+        let mut words = vec![launcher.as_str(), "-n", "4"];
+        words.extend(options);
+        words.extend(["python3", &chatter, "2000", status]);
+        let native = world.command("n1.alpha", SOON, &words)?.stdin(Stdio::null()).output()?;
+        let mut ours = vec![binary.as_str(), "run", "--quiet", "--nodes", "n1.alpha,n1.beta", "--"];
+        ours.extend(&words);
+        let ours = world.command("n1.alpha", SOON, &ours)?.stdin(Stdio::null()).output()?;
+        let case = format!("{mpi:?} {options:?} {status}");
+        ensure!(ours.status.code() == native.status.code(), "{case}: {:?}, {:?}", ours.status, native.status);
+        if status != "0" {
+            // The launcher may end the others before they have said all.
+            continue;
+        }
+        for rank in 0..4 {
+            for (ours, native, count) in
+                [(&ours.stdout, &native.stdout, 2002), (&ours.stderr, &native.stderr, 200)]
+            {
+                let (ours, native) = (of_rank(ours, rank), of_rank(native, rank));
+                ensure!(native.len() == count, "{case}, rank {rank}: {} lines natively", native.len());
+                let differs = ours.iter().zip(&native).position(|(ours, native)| ours != native);
+                ensure!(
+                    ours.len() == native.len() && differs.is_none(),
+                    "{case}, rank {rank}: {} lines, native {}, first difference {differs:?}",
+                    ours.len(),
+                    native.len()
+                );
+            }
+        }
+    }
+    world.expect_clean(SECONDS)
+}
