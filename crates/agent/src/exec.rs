@@ -161,7 +161,9 @@ pub fn run(
             && !job.processes.closed.load(Ordering::SeqCst)
         {
             let command = program_of(&words).to_owned();
-            job.tell(job_news::Kind::CommandKilled(proto::CommandKilled { node, command, signal }));
+            let killed = proto::CommandKilled { node, command, signal };
+            lock(&job.killed).push(killed.clone());
+            job.tell(job_news::Kind::CommandKilled(killed));
         }
         let _ = tokio::time::timeout(DRAIN, async { tokio::join!(out, err) }).await;
         input.abort();

@@ -240,10 +240,15 @@ async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
         });
     }
     let own_killed = node.end_processes(job).await;
-    let mut total = proto::EndReply { joined: job.account.joined(), processes_killed: own_killed };
+    let mut total = proto::EndReply {
+        joined: job.account.joined(),
+        processes_killed: own_killed,
+        commands_killed: lock(&job.killed).clone(),
+    };
     for reply in ending.join_all().await {
         total.joined.extend(reply.joined);
         total.processes_killed += reply.processes_killed;
+        total.commands_killed.extend(reply.commands_killed);
     }
     node.end(job).await;
     total

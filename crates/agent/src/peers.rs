@@ -183,7 +183,8 @@ impl Peer for PeerService {
         self.authorise(&request)?;
         let job = self.job(&request.into_inner().job)?;
         let processes_killed = self.node.end(&job).await;
-        Ok(Response::new(proto::EndReply { joined: job.account.joined(), processes_killed }))
+        let commands_killed = lock(&job.killed).clone();
+        Ok(Response::new(proto::EndReply { joined: job.account.joined(), processes_killed, commands_killed }))
     }
 }
 
