@@ -171,8 +171,11 @@ impl Terminal {
 
     fn does(&mut self, what: &str) -> Result<()> {
         let stdin = self.0.stdin.as_mut().context("no input")?;
-        stdin.write_all(format!("{what}\n").as_bytes())?;
-        Ok(())
+        match stdin.write_all(format!("{what}\n").as_bytes()) {
+            // The command has ended already, and the terminal with it.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            written => Ok(written?),
+        }
     }
 
     fn end(mut self) -> Result<String> {
@@ -282,7 +285,8 @@ fn both_ways(world: &World, mpi: Mpi, words: &[&str]) -> Result<[std::process::O
     native.extend(words.iter().map(|word| if *word == "chatter.py" { chatter.as_str() } else { word }));
     let mut ours = vec![binary.as_str(), "run", "--quiet", "--nodes", "n1.alpha,n1.beta", "--"];
     ours.extend(&native);
-    let run = |words: &[&str]| world.command("n1.alpha", SOON, words)?.stdin(Stdio::null()).output().context("run");
+    let run =
+        |words: &[&str]| world.command("n1.alpha", SOON, words)?.stdin(Stdio::null()).output().context("run");
     Ok([run(&native)?, run(&ours)?])
 }
 
@@ -302,8 +306,9 @@ fn every_byte_of_output_comes_back_in_order() -> Result<()> {
                     let differs = got.iter().zip(&want).position(|(got, want)| got != want);
                     ensure!(
                         got == want,
-                        "{mpi:?}, {way}, {stream} of rank {rank}: {} of {count} bytes, first difference {differs:?}",
-                        got.len()
+                        "{mpi:?}, {way}, {stream} of rank {rank}: {} of {count} bytes, first difference {differs:?}: {:?}",
+                        got.len(),
+                        String::from_utf8_lossy(&written[..written.len().min(300)])
                     );
                 }
             }

@@ -161,10 +161,13 @@ impl Other {
     /// Starts an agent on a node.
     fn join(world: &World, node: &str, gateway: &str) -> Result<Talking> {
         let (name, site) = node.split_once('.').context("no site")?;
-        let (binary, files) = (isthmus().display().to_string(), target().join("release").display().to_string());
-        let token = world
-            .sh("hub", SOON, &[&binary, "grid", "invite", "--role", "agent", "--site", site, "--owner", "bob"])?
-            .stdout;
+        let (binary, files) =
+            (isthmus().display().to_string(), target().join("release").display().to_string());
+        let file = world.directory.path().join(format!("token-{site}")).display().to_string();
+        let mut invite = vec![binary.as_str(), "grid", "invite", "--role", "agent", "--site", site];
+        invite.extend(["--owner", "bob", "--out", &file, "--state", "/var/lib/isthmus/broker"]);
+        let invited = world.sh("hub", SOON, &invite)?;
+        ensure!(invited.status == 0, "{}", invited.whole());
         let at = world.lab().machine(node)?.address();
         let via = world.lab().machine(gateway)?.address();
         let hello = Mpi::OpenMpi.program("hello");
@@ -172,10 +175,9 @@ impl Other {
         let script = format!(
             "set -e; mkdir -p /tmp/bin /tmp/bob/run /tmp/bob/tmp /tmp/bob/state; chmod 1777 /tmp; \
              cp {files}/isthmus {files}/libisthmus_shim.so {hello} /tmp/bin; chmod -R a+rX /tmp/bin; \
-             echo '{}' > /tmp/bob/token; \
+             cp {file} /tmp/bob/token; \
              printf '[agent]\\nlisten = \"{at}:7731\"\\nruntime_directory = \"/tmp/bob/run\"\\nslots = 2\\n' > /tmp/bob/state/isthmus.toml; \
-             chown -R {OTHER_ID}:{OTHER_ID} /tmp/bob; chmod 700 /tmp/bob/state /tmp/bob/run",
-            token.trim()
+             chown -R {OTHER_ID}:{OTHER_ID} /tmp/bob; chmod 700 /tmp/bob/state /tmp/bob/run"
         );
         let made = world.sh(node, SOON, &["sh", "-c", &script])?;
         ensure!(made.status == 0, "{}", made.whole());
@@ -183,7 +185,18 @@ impl Other {
         let joined = world.sh(
             node,
             SOON,
-            &Self::words(&["/tmp/bin/isthmus", "join", "--state", "/tmp/bob/state", "--name", &own, "--via", &via, "--token", "/tmp/bob/token"]),
+            &Self::words(&[
+                "/tmp/bin/isthmus",
+                "join",
+                "--state",
+                "/tmp/bob/state",
+                "--name",
+                &own,
+                "--via",
+                &via,
+                "--token",
+                "/tmp/bob/token",
+            ]),
         )?;
         ensure!(joined.status == 0, "{}", joined.whole());
         Talking::start(world, node, &Self::words(&["/tmp/bin/isthmus", "agent", "--state", "/tmp/bob/state"]))
@@ -217,14 +230,16 @@ fn twenty_jobs_of_two_users_at_once() -> Result<()> {
         let output = job.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success() && said.contains(" No Errors"), "bob: {bob}\n{said}");
-        let (own, other) = if bob { ("on bob-n1.beta", "on n1.beta") } else { ("on n1.beta", "on bob-n1.beta") };
+        let (own, other) =
+            if bob { ("on bob-n1.beta", "on n1.beta") } else { ("on n1.beta", "on bob-n1.beta") };
         ensure!(said.contains(own) && !said.contains(other), "bob: {bob}\n{said}");
     }
     // Neither may use the other's nodes, agent or files.
     let output = run(true, "n1.beta")?.output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(125) && said.contains("its agent works for"), "{said}");
-    let intruder = Other::words(&["/tmp/bin/isthmus", "run", "--socket", "/run/isthmus/agent.sock", "--", "true"]);
+    let intruder =
+        Other::words(&["/tmp/bin/isthmus", "run", "--socket", "/run/isthmus/agent.sock", "--", "true"]);
     let output = world.sh("n1.alpha", SOON, &intruder)?;
     ensure!(output.status == 125 && output.stderr.contains("Permission denied"), "{}", output.whole());
     for node in ["n1.alpha", "n1.beta"] {

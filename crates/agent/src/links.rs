@@ -145,14 +145,10 @@ fn processes_of(job: &Job) -> Vec<Process> {
         })
     };
     let mut members: HashSet<i32> = all.iter().filter(preloaded).map(|process| process.pid).collect();
-    let parents: Vec<(i32, i32)> = all
-        .iter()
-        .filter_map(|process| process.stat().ok().map(|stat| (process.pid, stat.ppid)))
-        .collect();
-    let descendants: Vec<i32> = members
-        .iter()
-        .flat_map(|root| crate::supervise::tree::descendants(*root, &parents))
-        .collect();
+    let parents: Vec<(i32, i32)> =
+        all.iter().filter_map(|process| process.stat().ok().map(|stat| (process.pid, stat.ppid))).collect();
+    let descendants: Vec<i32> =
+        members.iter().flat_map(|root| crate::supervise::tree::descendants(*root, &parents)).collect();
     members.extend(descendants);
     all.into_iter().filter(|process| members.contains(&process.pid)).collect()
 }

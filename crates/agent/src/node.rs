@@ -76,7 +76,13 @@ pub enum BeginError {
 
 impl Node {
     /// A node without jobs.
-    pub fn new(facilities: Facilities, reacher: Reacher, pairs: PairMaker, black_hole: BlackHole, heart: Heart) -> Self {
+    pub fn new(
+        facilities: Facilities,
+        reacher: Reacher,
+        pairs: PairMaker,
+        black_hole: BlackHole,
+        heart: Heart,
+    ) -> Self {
         let (ports, jobs) = (PortCounter::default(), Mutex::default());
         Self { facilities, reacher, pairs, black_hole, ports, heart, jobs }
     }

@@ -154,12 +154,14 @@ impl Peer for PeerService {
         let node = self.node.clone();
         tokio::spawn(async move {
             let missing = node.missing_programs(request.check.as_ref());
-            let reporting = preflight::report(&node, &job, request.check.as_ref(), request.preflight.as_ref());
+            let reporting =
+                preflight::report(&node, &job, request.check.as_ref(), request.preflight.as_ref());
             let report = tokio::select! {
                 report = reporting => report,
                 () = news_tx.closed() => None,
             };
-            let reports = report.map(|report| proto::NodeReport { clock_unix_us, ..report }).into_iter().collect();
+            let reports =
+                report.map(|report| proto::NodeReport { clock_unix_us, ..report }).into_iter().collect();
             tell_ready(&job, missing, reports, &news_tx).await;
             tell_news(&job, &news_tx).await;
             // The head is gone or has ended the job.

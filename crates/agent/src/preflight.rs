@@ -90,7 +90,8 @@ async fn ask(program: &Path, arguments: &[&Path], environment: Vec<(OsString, Os
 
 async fn launcher_version(check: Option<&proto::ProgramCheck>, launcher: &str) -> String {
     let own_path = std::env::var("PATH").unwrap_or_default();
-    let found = check.filter(|_| !launcher.is_empty()).and_then(|check| programs::locate(launcher, check, &own_path));
+    let found =
+        check.filter(|_| !launcher.is_empty()).and_then(|check| programs::locate(launcher, check, &own_path));
     let Some(program) = found else { return String::new() };
     let said = ask(&program, &[Path::new("--version")], clean_environment()).await.unwrap_or_default();
     version(&said).unwrap_or_else(|| "unknown version".to_owned())
@@ -110,7 +111,9 @@ async fn libraries(check: Option<&proto::ProgramCheck>, library_path: &str) -> V
     let mut found = Vec::new();
     let programs: BTreeSet<&String> = check.into_iter().flat_map(|check| &check.programs).collect();
     for program in programs {
-        let Some(file) = check.and_then(|check| programs::locate(program, check, &own_path)) else { continue };
+        let Some(file) = check.and_then(|check| programs::locate(program, check, &own_path)) else {
+            continue;
+        };
         let Some(loader) = loader(&file) else { continue };
         let mut environment = clean_environment();
         // Some launchers pass the head's on, others don't: what either finds
@@ -148,6 +151,9 @@ fn read_listing(listing: &str) -> (Vec<String>, Vec<String>) {
             mpi.push(place.split(" (").next().unwrap_or(place).to_owned());
         }
     }
+    // The loader gives up at the first one, so that the program can't run.
+    let failure = listing.split_once("error while loading shared libraries: ");
+    missing.extend(failure.and_then(|(_, rest)| rest.split(':').next()).map(ToOwned::to_owned));
     missing.sort();
     missing.dedup();
     (missing, mpi)
@@ -204,7 +210,10 @@ mod tests {
     fn versions_are_read() {
         for (said, want) in [
             ("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/\n", Some("Open MPI 4.1.4")),
-            ("HYDRA build details:\n    Version:                                 4.0.2\n", Some("MPICH 4.0.2")),
+            (
+                "HYDRA build details:\n    Version:                                 4.0.2\n",
+                Some("MPICH 4.0.2"),
+            ),
             ("something else", None),
         ] {
             assert_eq!(version(said).as_deref(), want, "{said}");
@@ -220,7 +229,13 @@ mod tests {
                        \tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\
                        \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
         let (missing, mpi) = read_listing(listing);
-        assert_eq!((missing, mpi), (vec!["libnone.so.1".to_owned()], vec!["/usr/lib/libmpi.so.40".to_owned()]));
+        assert_eq!(
+            (missing, mpi),
+            (vec!["libnone.so.1".to_owned()], vec!["/usr/lib/libmpi.so.40".to_owned()])
+        );
+        let listing =
+            "./app: error while loading shared libraries: libx.so.1: cannot open shared object file\n";
+        assert_eq!(read_listing(listing), (vec!["libx.so.1".to_owned()], Vec::new()));
     }
 
     #[tokio::test]

@@ -133,11 +133,7 @@ mod tests {
                 vec![links("n1.a", &[("10.0.0.1:5", "10.0.0.2:80")], &[], &[])],
                 "n1.a n2.a TCP",
             ),
-            (
-                "its own address",
-                vec![links("n1.a", &[("10.0.0.1:5", "10.0.0.1:80")], &[], &[])],
-                "",
-            ),
+            ("its own address", vec![links("n1.a", &[("10.0.0.1:5", "10.0.0.1:80")], &[], &[])], ""),
             (
                 "both ends, over a network that isthmus doesn't know",
                 vec![
@@ -146,17 +142,17 @@ mod tests {
                 ],
                 "n1.a n2.a TCP",
             ),
-            ("memory of one node", vec![links("n1.a", &[], &["k"], &[]), links("n2.a", &[], &["j"], &[])], ""),
+            (
+                "memory of one node",
+                vec![links("n1.a", &[], &["k"], &[]), links("n2.a", &[], &["j"], &[])],
+                "",
+            ),
             (
                 "memory of two nodes",
                 vec![links("n1.b", &[], &["k"], &[]), links("n1.a", &[], &["k"], &[])],
                 "n1.a n1.b shared memory",
             ),
-            (
-                "RDMA",
-                vec![links("n1.a", &[], &[], &["/dev/infiniband/uverbs0"])],
-                "n1.a RDMA",
-            ),
+            ("RDMA", vec![links("n1.a", &[], &[], &["/dev/infiniband/uverbs0"])], "n1.a RDMA"),
         ] {
             let got: Vec<_> = bypasses(&seen, &nodes)
                 .into_iter()

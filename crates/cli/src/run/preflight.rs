@@ -183,11 +183,8 @@ mod tests {
         let wanted = [Wanted { program: "./app".to_owned(), nodes: None }];
         let lacks = MissingProgram { node: "n1.b".to_owned(), program: "./app".to_owned() };
         let fine = || changed(|_| ());
-        let probe = |failure: &str| Probe {
-            acceptor: "n1.c".to_owned(),
-            took_us: 1,
-            failure: failure.to_owned(),
-        };
+        let probe =
+            |failure: &str| Probe { acceptor: "n1.c".to_owned(), took_us: 1, failure: failure.to_owned() };
         for (name, missing, there, ranks, memory, want) in [
             ("all is well", vec![], fine(), 4, None, ""),
             (
@@ -242,9 +239,16 @@ mod tests {
                 "! n1.b: 1.0 MB of its 8.0 GB of memory are free, --min-memory wants 4.0 GB \
                  (free some, or name other nodes with --nodes)",
             ),
-            ("a clock that may be right", vec![], changed(|report| {
-                (report.clock_skew_us, report.clock_uncertainty_us) = (-40_000_000, 20_000_000);
-            }), 4, None, ""),
+            (
+                "a clock that may be right",
+                vec![],
+                changed(|report| {
+                    (report.clock_skew_us, report.clock_uncertainty_us) = (-40_000_000, 20_000_000);
+                }),
+                4,
+                None,
+                "",
+            ),
             (
                 "a clock behind",
                 vec![],
@@ -293,8 +297,13 @@ mod tests {
 
     #[test]
     fn the_slowest_way_comes_first() {
-        let probe = |acceptor: &str, took_us| Probe { acceptor: acceptor.to_owned(), took_us, failure: String::new() };
-        let report = NodeReport { probes: vec![probe("n1.c", 1500), probe("n1.d", 20_000)], ..report("n1.b") };
+        let probe = |acceptor: &str, took_us| Probe {
+            acceptor: acceptor.to_owned(),
+            took_us,
+            failure: String::new(),
+        };
+        let report =
+            NodeReport { probes: vec![probe("n1.c", 1500), probe("n1.d", 20_000)], ..report("n1.b") };
         assert_eq!(probes(&[report]), "  b reached d in 20.0 ms\n  b reached c in 1.5 ms\n");
     }
 }

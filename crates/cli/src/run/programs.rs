@@ -95,7 +95,11 @@ fn context(words: &[String]) -> Option<Wanted> {
 /// Programs that some of their nodes have and others lack, with the latter. One
 /// that nobody has is the launcher's to complain about: it may be no program at
 /// all.
-pub fn lacking(wanted: &[Wanted], nodes: &[JobNode], missing: &[MissingProgram]) -> Vec<(String, Vec<String>)> {
+pub fn lacking(
+    wanted: &[Wanted],
+    nodes: &[JobNode],
+    missing: &[MissingProgram],
+) -> Vec<(String, Vec<String>)> {
     let mut all = Vec::new();
     for Wanted { program, nodes: named } in wanted {
         let meant: Vec<&str> = nodes
