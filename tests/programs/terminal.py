@@ -14,7 +14,11 @@ while True:
     watched = [master, 0] if master is not None else [0]
     ready, _, _ = select.select(watched, [], [], 0.1)
     if 0 in ready:
-        for word in os.read(0, 4096).decode().split():
+        words = os.read(0, 4096).decode().split()
+        if not words:
+            os.kill(child, 9)
+            break
+        for word in words:
             if word == "int":
                 os.write(master, b"\x03")
             elif word == "hangup":
@@ -27,5 +31,5 @@ while True:
             pass
     ended, status = os.waitpid(child, os.WNOHANG)
     if ended:
+        print("status", os.waitstatus_to_exitcode(status), flush=True)
         break
-print("status", os.waitstatus_to_exitcode(status), flush=True)

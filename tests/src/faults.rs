@@ -32,13 +32,12 @@ impl World {
     /// If there is none.
     pub fn service(&self, node: &str, role: &str) -> Result<String> {
         let listing = self.sh(node, SOON, &["ps", "-eo", "pid=,args="])?;
-        let words = format!("isthmus {role}");
-        let line = listing.stdout.lines().find(|line| {
-            let others = ["timeout", "terminal.py", "sh -c"];
-            line.contains(&words) && !others.iter().any(|other| line.contains(other))
+        let found = listing.stdout.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let pid = words.next()?;
+            (words.next()?.ends_with("/isthmus") && words.next()? == role).then(|| pid.to_owned())
         });
-        let line = line.with_context(|| listing.whole())?;
-        Ok(line.split_whitespace().next().unwrap_or_default().to_owned())
+        found.with_context(|| listing.whole())
     }
 
     /// Sends a signal.

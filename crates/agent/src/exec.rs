@@ -146,7 +146,12 @@ pub fn run(
     let err = tokio::spawn(forward(stderr, down_tx.clone(), exec_down::Kind::Stderr));
     let input = tokio::spawn(follow(up, stdin, running.control_tx.clone()));
     let (job, node) = (job.clone(), node.name().to_string());
-    let words = command.shell_command.clone();
+    tokio::spawn(tell_killed(
+        job.clone(),
+        node,
+        running.clone(),
+        program_of(&command.shell_command).to_owned(),
+    ));
     tokio::spawn(async move {
         let mut outcome = running.outcome.clone();
         let status = tokio::select! {
@@ -157,13 +162,6 @@ pub fn run(
                 handle::status(&mut outcome).await
             }
         };
-        if let Some(signal) = crashed(status)
-            && !running.told.load(Ordering::SeqCst)
-            && !job.processes.closed.load(Ordering::SeqCst)
-        {
-            let command = program_of(&words).to_owned();
-            job.tell(job_news::Kind::CommandKilled(proto::CommandKilled { node, command, signal }));
-        }
         let _ = tokio::time::timeout(DRAIN, async { tokio::join!(out, err) }).await;
         input.abort();
         let exit = exec_down::Kind::Exit(proto::Exit { status, reason: String::new() });
@@ -173,6 +171,31 @@ pub fn run(
         lock(&job.processes.running).remove(&key);
     });
     Ok(ReceiverStream::new(down_rx))
+}
+
+/// Tells when the command, or a daemon that it left, is ended by a signal which
+/// neither the launcher nor this agent sent.
+async fn tell_killed(job: Arc<Job>, node: String, running: Running, program: String) {
+    let (mut left, mut own, told) = (running.outcome.clone(), running.outcome, running.told);
+    let direct = async {
+        match crashed(handle::status(&mut own).await) {
+            Some(signal) => Some((signal, program)),
+            None => std::future::pending().await,
+        }
+    };
+    let killed = tokio::select! {
+        biased;
+        killed = handle::killed(&mut left) => killed,
+        killed = direct => killed,
+    };
+    let Some((signal, command)) = killed.filter(|(signal, _)| crashed(128 + signal).is_some()) else {
+        return;
+    };
+    if !told.load(Ordering::SeqCst) && !job.processes.closed.load(Ordering::SeqCst) {
+        let killed = proto::CommandKilled { node, command, signal };
+        lock(&job.killed).push(killed.clone());
+        job.tell(job_news::Kind::CommandKilled(killed));
+    }
 }
 
 /// The signal that ended a command, where it is one that launchers don't end

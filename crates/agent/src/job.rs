@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use isthmus_net::mac::Secret;
-use isthmus_wire::proto::{UncarriedProgram, job_news};
+use isthmus_wire::proto::{CommandKilled, UncarriedProgram, job_news};
 use isthmus_wire::settings::Host;
 use isthmus_wire::{GridName, JobId, Nonce, VirtualAddress};
 use tokio::sync::mpsc;
@@ -62,6 +62,8 @@ pub struct Job {
     pub lost: Mutex<HashSet<GridName>>,
     /// Ends the pulse connection from the head.
     pub pulse: Mutex<Option<CancellationToken>>,
+    /// Commands that a signal of somebody else ended here.
+    pub killed: Mutex<Vec<CommandKilled>>,
     /// Inode numbers of the sockets that were handed over.
     handed_over: Mutex<HashSet<u64>>,
 }
@@ -89,6 +91,7 @@ impl Job {
             ended: CancellationToken::new(),
             lost: Mutex::default(),
             pulse: Mutex::default(),
+            killed: Mutex::default(),
             handed_over: Mutex::default(),
         }
     }

@@ -245,6 +245,7 @@ async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
         total.joined.extend(reply.joined);
         total.uncarried.extend(reply.uncarried);
         total.processes_killed += reply.processes_killed;
+        total.commands_killed.extend(reply.commands_killed);
     }
     node.end(job).await;
     total

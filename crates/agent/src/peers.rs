@@ -191,7 +191,12 @@ impl Peer for PeerService {
 
 /// What a job did here.
 pub fn account(job: &Job, processes_killed: u32) -> proto::EndReply {
-    proto::EndReply { joined: job.account.joined(), processes_killed, uncarried: job.started_uncarried() }
+    proto::EndReply {
+        joined: job.account.joined(),
+        processes_killed,
+        uncarried: job.started_uncarried(),
+        commands_killed: lock(&job.killed).clone(),
+    }
 }
 
 /// The command that an Exec call begins with, and what follows it.

@@ -151,6 +151,9 @@ fn read_listing(listing: &str) -> (Vec<String>, Vec<String>) {
             mpi.push(place.split(" (").next().unwrap_or(place).to_owned());
         }
     }
+    // The loader gives up at the first one, so that the program can't run.
+    let failure = listing.split_once("error while loading shared libraries: ");
+    missing.extend(failure.and_then(|(_, rest)| rest.split(':').next()).map(ToOwned::to_owned));
     missing.sort();
     missing.dedup();
     (missing, mpi)
@@ -230,6 +233,9 @@ mod tests {
             (missing, mpi),
             (vec!["libnone.so.1".to_owned()], vec!["/usr/lib/libmpi.so.40".to_owned()])
         );
+        let listing =
+            "./app: error while loading shared libraries: libx.so.1: cannot open shared object file\n";
+        assert_eq!(read_listing(listing), (vec!["libx.so.1".to_owned()], Vec::new()));
     }
 
     #[tokio::test]

@@ -22,7 +22,7 @@ use crate::black_hole::BlackHole;
 use crate::carrier::{GRPC_PROTOCOL, STREAM_PROTOCOL};
 use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
 use crate::incoming::Reception;
-use crate::job_directory::SHIM;
+use crate::job_directory::{self, SHIM};
 use crate::limits;
 use crate::local::{self, LocalService};
 use crate::node::{Facilities, Node, interface_of};
@@ -67,6 +67,7 @@ pub async fn run(
     let local_socket = runtime_directory.join(LOCAL_SOCKET);
     let local_listener =
         local::bind(&local_socket).with_context(|| format!("cannot listen on {}", local_socket.display()))?;
+    job_directory::sweep();
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
     let facilities = Facilities {
         name,

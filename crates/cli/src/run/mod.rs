@@ -225,6 +225,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         wire_up: WireUp::new(started),
         failures: Vec::new(),
         cause: None,
+        killed: Vec::new(),
         links: Vec::new(),
         agent,
         job: job.to_string(),
@@ -251,14 +252,18 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     while let Ok(Ok(Some(message))) = tokio::time::timeout(LAST_NEWS, news.message()).await {
         let _ = watch.hear(message.kind);
     }
+    for killed in &reply.commands_killed {
+        let _ = watch.hear(Some(Kind::CommandKilled(killed.clone())));
+    }
     drop(news);
     let killed_here = handle::gone(&mut watch.work.outcome()).await;
     watch.warn(reply.uncarried);
     watch.progress.clear();
     let status = match ended {
-        Ended::Command(status) => status,
-        // The launcher may not have noticed.
+        // The launcher may not have noticed; that of Open MPI 5 has, and says 0.
         Ended::Lost(0) => OWN_FAILURE.into(),
+        Ended::Command(0) if !watch.killed.is_empty() => OWN_FAILURE.into(),
+        Ended::Command(status) => status,
         Ended::Lost(status) => status,
     };
     if status != 0 {

@@ -54,6 +54,8 @@ pub struct Watch {
     pub failures: Vec<String>,
     /// What ended the job, if it wasn't the command itself.
     pub cause: Option<String>,
+    /// Commands on nodes that a signal of somebody else ended.
+    pub killed: Vec<String>,
     /// What was seen on each node that no agent handed over.
     pub links: Vec<Links>,
     /// The agent.
@@ -180,8 +182,12 @@ impl Watch {
             Some(Kind::CommandKilled(killed)) => {
                 let signal = Signal::try_from(killed.signal).map_or("a signal", Signal::as_str);
                 let text = format!("{} on {} was ended by {signal}", killed.command, killed.node);
-                self.progress.say(&text);
-                self.cause.get_or_insert(text);
+                // Told as news and again at the end, which may be at once.
+                if !self.killed.contains(&text) {
+                    self.progress.say(&text);
+                    self.killed.push(text.clone());
+                    self.cause.get_or_insert(text);
+                }
             }
             Some(Kind::Links(links)) => {
                 self.links.retain(|other| other.node != links.node);
