@@ -105,7 +105,7 @@ fn search(name: &CStr) -> Option<OwnedFd> {
         let directory = if directory.is_empty() { b"." } else { directory };
         let mut len = 0;
         for part in [directory, b"/", name.to_bytes_with_nul()] {
-            let Some(place) = room.get_mut(len..len + part.len()) else { return None };
+            let place = room.get_mut(len..len + part.len())?;
             place.copy_from_slice(part);
             len += part.len();
         }
@@ -145,12 +145,11 @@ enum Loader {
 fn loader(bytes: &[u8]) -> Loader {
     const PT_INTERP: u32 = 3;
     const PT_NOTE: u32 = 4;
-    let half = |at: usize| bytes.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-    let word =
-        |at: usize| bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+    let half = |at: usize| bytes.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes));
+    let word = |at: usize| bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let long = |at: usize| {
-        let value = bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
-        value.and_then(|value| usize::try_from(value).ok())
+        let value = bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
+        usize::try_from(value).ok()
     };
     // ELF, 64 bits, little endian.
     if !bytes.starts_with(b"\x7fELF\x02\x01") || half(18) != Some(MACHINE) {
