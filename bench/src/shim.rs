@@ -60,11 +60,8 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     rows.extend(measurement.connections(options.rounds)?);
     rows.extend(measurement.calls(options.rounds)?);
     rows.extend(measurement.starts(options.rounds)?);
-    let report = Report {
-        name: "shim".to_owned(),
-        rows,
-        conditions: Conditions::here(&[("cc", "--version")]),
-    };
+    let report =
+        Report { name: "shim".to_owned(), rows, conditions: Conditions::here(&[("cc", "--version")]) };
     report.publish(&options.results)?;
     Ok(report.holds())
 }
@@ -73,6 +70,7 @@ impl Measurement {
     /// The event loop, over the long path.
     fn storm(&self, rounds: usize) -> anyhow::Result<Vec<Row>> {
         let (mut longest, mut own, mut clock, mut p99): (Pair, Pair, Pair, Pair) = Default::default();
+        let (mut connect, mut connect_p99): (Pair, Pair) = Default::default();
         let (mut middle, mut trips, mut issued): (Pair, Pair, Pair) = Default::default();
         let (mut over, mut clock_over, mut calls) = (0.0, 0.0, 0.0);
         for round in 0..rounds {
@@ -85,6 +83,8 @@ impl Measurement {
                 };
                 let all_s = found["all_s"].as_f64().context("no time")?;
                 longest[side].push(of("calls", "max_us")? / 1e3);
+                connect[side].push(of("connect", "median_us")?);
+                connect_p99[side].push(of("connect", "p99_us")?);
                 own[side].push(of("own", "max_us")? / 1e3);
                 clock[side].push(of("clock", "max_us")? / 1e3);
                 p99[side].push(of("calls", "p99_us")?);
@@ -114,10 +114,24 @@ impl Measurement {
                 Some(Bar::AtMost(1.0)),
             ),
             Row::compare(&what("longest call"), "ms", &longest[0], ("1 ms", &limit), None),
-            Row::compare(&what("longest call"), "ms", &longest[0], ("longest read of the clock", &clock[0]), None),
+            Row::compare(
+                &what("longest call"),
+                "ms",
+                &longest[0],
+                ("longest read of the clock", &clock[0]),
+                None,
+            ),
             Row::compare(&what("longest call"), "ms", &longest[0], (plain, &longest[1]), None),
             Row::compare(&what("99th percentile"), "µs", &p99[0], (plain, &p99[1]), None),
             Row::compare(&what("median call"), "µs", &middle[0], (plain, &middle[1]), None),
+            Row::compare(&what("connect, median"), "µs", &connect[0], (plain, &connect[1]), None),
+            Row::compare(
+                &what("connect, 99th percentile"),
+                "µs",
+                &connect_p99[0],
+                (plain, &connect_p99[1]),
+                None,
+            ),
             Row::compare(&what("all started"), "ms", &issued[0], (plain, &issued[1]), None),
             Row::compare(&what("all up"), "RTT", &trips[0], ("9 RTT", &allowed), Some(Bar::AtMost(1.0))),
             Row::compare(&what("all up"), "RTT", &trips[0], (plain, &trips[1]), None),
@@ -127,9 +141,11 @@ impl Measurement {
     /// One connection after the other.
     fn connections(&self, rounds: usize) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
-        for (place, node, count) in
-            [("within a node", "n1.alpha", 200), ("within a site", "n2.alpha", 200), ("between sites, 100 ms", "n1.beta", 5)]
-        {
+        for (place, node, count) in [
+            ("within a node", "n1.alpha", 200),
+            ("within a site", "n2.alpha", 200),
+            ("between sites, 100 ms", "n1.beta", 5),
+        ] {
             let mut figures = Pair::default();
             for round in 0..rounds {
                 eprintln!("connections {place}: round {} of {rounds}", round + 1);
@@ -207,7 +223,8 @@ impl Measurement {
             all.extend(words.iter().map(|word| (*word).to_owned()));
             return json(&self.bench.output("n1.alpha", &all)?);
         }
-        let address = self.bench.nodes().iter().find(|known| known.name == node).context("no such node")?.address;
+        let address =
+            self.bench.nodes().iter().find(|known| known.name == node).context("no such node")?.address;
         let listen = [self.program.clone(), "listen".to_owned(), listeners.to_string()];
         let mut server =
             self.bench.standing(node, &listen)?.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;

@@ -57,11 +57,9 @@ const LISTENER: &str =
     "TCP_USER_TIMEOUT 0, TCP_CORK 0, SO_OOBINLINE 0, IP_TOS 0, IP_TTL 64, SO_BINDTODEVICE -1";
 const LISTENER_ON_LOOPBACK: &str =
     "TCP_USER_TIMEOUT 0, TCP_CORK 0, SO_OOBINLINE 0, IP_TOS 0, IP_TTL 64, SO_BINDTODEVICE -22";
-const REUSE_OFF: &str =
-    "TCP_NODELAY 0, SO_KEEPALIVE 0, TCP_KEEPIDLE 7200, SO_REUSEADDR 0, SO_REUSEPORT 0";
+const REUSE_OFF: &str = "TCP_NODELAY 0, SO_KEEPALIVE 0, TCP_KEEPIDLE 7200, SO_REUSEADDR 0, SO_REUSEPORT 0";
 const REUSE_ON: &str = "TCP_NODELAY 0, SO_KEEPALIVE 0, TCP_KEEPIDLE 7200, SO_REUSEADDR 1, SO_REUSEPORT 0";
-const V6: &str =
-    "accept mapped PEER:some, length 28; mapped OWN:listener, mapped PEER:some; domain 10";
+const V6: &str = "accept mapped PEER:some, length 28; mapped OWN:listener, mapped PEER:some; domain 10";
 const V4: &str = "accept mapped PEER:some, length 28; mapped OWN:listener, mapped PEER:some; domain 2";
 
 /// Both parts of all behaviours, line by line; the key is `NAME.PART`.
@@ -118,7 +116,8 @@ fn binary(directory: &Path) -> Result<PathBuf> {
     let sources = root().join("crates/shim/tests/same");
     let binary = directory.join("same");
     if !binary.exists() {
-        let files: Vec<PathBuf> = fs::read_dir(&sources)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        let files: Vec<PathBuf> =
+            fs::read_dir(&sources)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
         let files = files.iter().filter(|path| path.extension().is_some_and(|extension| extension == "c"));
         let compiled = Command::new("cc")
             .args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
@@ -206,9 +205,8 @@ fn compare(kind: Kind, left: &str, right: &str) -> Result<()> {
     let (script, directory) = (script("same-job.sh"), run.directory.display().to_string());
     let nodes = format!("{left},{right}");
     let isthmus = isthmus_e2e::isthmus().display().to_string();
-    let words = run.words(&[
-        &isthmus, "run", "--quiet", "--nodes", &nodes, "--", &script, &binary, &directory, right,
-    ]);
+    let words = run
+        .words(&[&isthmus, "run", "--quiet", "--nodes", &nodes, "--", &script, &binary, &directory, right]);
     let output = world.sh(left, DEADLINE, &words)?;
     ensure!(output.status == 0, "{}", output.whole());
     let differences = differences(kind, native, &run.lines()?);

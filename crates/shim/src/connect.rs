@@ -125,7 +125,9 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
         // What an earlier, non-blocking connect left to be reported.
         match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
             // ECONNRESET is what unconnecting leaves, which connect ignores.
-            0 | libc::ECONNRESET => Waiting::begin(job, fd, inet, source_port, &request, flags).map(Native::Wait),
+            0 | libc::ECONNRESET => {
+                Waiting::begin(job, fd, inet, source_port, &request, flags).map(Native::Wait)
+            }
             error => kernels_answer(fd, Errno(error)).map(|()| Native::Done),
         }
     } else {
@@ -133,9 +135,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
         match pending::start(job, fd, inet, source_port, Start::Ask(request))? {
             Started::Pending => Err(Errno(libc::EINPROGRESS)),
             Started::Kernel(errno) => kernels_answer(fd, errno).map(|()| Native::Done),
-            Started::Refused => {
-                Waiting::begin(job, fd, inet, source_port, &request, flags).map(Native::Wait)
-            }
+            Started::Refused => Waiting::begin(job, fd, inet, source_port, &request, flags).map(Native::Wait),
         }
     }
 }

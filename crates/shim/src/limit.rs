@@ -69,11 +69,14 @@ fn raise() -> Option<libc::rlimit> {
     // SAFETY: `limit` is writable; nothing is set.
     let known = unsafe { libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, null, &raw mut limit) };
     let raised = limit.rlim_cur.saturating_add(HEADROOM).min(limit.rlim_max);
-    (known == 0 && raised > limit.rlim_cur && set(&libc::rlimit { rlim_cur: raised, ..limit })).then_some(limit)
+    (known == 0 && raised > limit.rlim_cur && set(&libc::rlimit { rlim_cur: raised, ..limit }))
+        .then_some(limit)
 }
 
 fn set(limit: &libc::rlimit) -> bool {
     let null = std::ptr::null_mut::<c_void>();
     // SAFETY: `limit` is readable; nothing is asked for.
-    unsafe { libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, std::ptr::from_ref(limit), null) == 0 }
+    unsafe {
+        libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, std::ptr::from_ref(limit), null) == 0
+    }
 }

@@ -192,7 +192,8 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
 /// by time (`TCP_USER_TIMEOUT`) or by number of retransmissions (`TCP_SYNCNT`),
 /// which come after 1 s, 2 s, 4 s and so on.
 pub(crate) fn patience(fd: Fd) -> Duration {
-    let option = |name| sys::get_int(fd, libc::IPPROTO_TCP, name).ok().and_then(|value| u32::try_from(value).ok());
+    let option =
+        |name| sys::get_int(fd, libc::IPPROTO_TCP, name).ok().and_then(|value| u32::try_from(value).ok());
     let by_time = option(libc::TCP_USER_TIMEOUT)
         .filter(|millis| *millis != 0)
         .map(|millis| Duration::from_millis(u64::from(millis)));
