@@ -121,7 +121,7 @@ static int serve(int count)
 /* calls: how long each took. own: how long each would have taken had nobody
  * else got the processor: all of it if the thread went to sleep within (a
  * voluntary switch of context), the time it computed if not. */
-static struct figures calls, own, looks;
+static struct figures calls, own, looks, opens;
 
 struct moment {
 	double wall, computed;
@@ -170,8 +170,10 @@ static int storm(const char *host, char **ports, int count)
 		struct epoll_event event = {.events = EPOLLOUT | EPOLLET, .data.fd = i};
 		target.sin_port = htons(atoi(ports[i]));
 		fds[i] = TIMED(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-		if (TIMED(connect(fds[i], (struct sockaddr *)&target, sizeof target)) && errno != EINPROGRESS)
+		int result = TIMED(connect(fds[i], (struct sockaddr *)&target, sizeof target));
+		if (result && errno != EINPROGRESS)
 			die("connect");
+		add(&opens, calls.samples[calls.count - 1]);
 		TIMED(epoll_ctl(epoll, EPOLL_CTL_ADD, fds[i], &event));
 	}
 	double issued = now() - started;
@@ -193,6 +195,7 @@ static int storm(const char *host, char **ports, int count)
 	printf("{\"up\": %d, \"failed\": %d, \"issued_s\": %.6f, \"first_s\": %.6f, \"all_s\": %.6f, ", up, failed, issued, first, all);
 	print("calls", &calls, ", ");
 	print("own", &own, ", ");
+	print("connect", &opens, ", ");
 	print("clock", &looks, "}\n");
 	return up != count;
 }

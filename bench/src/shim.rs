@@ -70,6 +70,7 @@ impl Measurement {
     /// The event loop, over the long path.
     fn storm(&self, rounds: usize) -> anyhow::Result<Vec<Row>> {
         let (mut longest, mut own, mut clock, mut p99): (Pair, Pair, Pair, Pair) = Default::default();
+        let (mut connect, mut connect_p99): (Pair, Pair) = Default::default();
         let (mut middle, mut trips, mut issued): (Pair, Pair, Pair) = Default::default();
         let (mut over, mut clock_over, mut calls) = (0.0, 0.0, 0.0);
         for round in 0..rounds {
@@ -82,6 +83,8 @@ impl Measurement {
                 };
                 let all_s = found["all_s"].as_f64().context("no time")?;
                 longest[side].push(of("calls", "max_us")? / 1e3);
+                connect[side].push(of("connect", "median_us")?);
+                connect_p99[side].push(of("connect", "p99_us")?);
                 own[side].push(of("own", "max_us")? / 1e3);
                 clock[side].push(of("clock", "max_us")? / 1e3);
                 p99[side].push(of("calls", "p99_us")?);
@@ -121,6 +124,14 @@ impl Measurement {
             Row::compare(&what("longest call"), "ms", &longest[0], (plain, &longest[1]), None),
             Row::compare(&what("99th percentile"), "µs", &p99[0], (plain, &p99[1]), None),
             Row::compare(&what("median call"), "µs", &middle[0], (plain, &middle[1]), None),
+            Row::compare(&what("connect, median"), "µs", &connect[0], (plain, &connect[1]), None),
+            Row::compare(
+                &what("connect, 99th percentile"),
+                "µs",
+                &connect_p99[0],
+                (plain, &connect_p99[1]),
+                None,
+            ),
             Row::compare(&what("all started"), "ms", &issued[0], (plain, &issued[1]), None),
             Row::compare(&what("all up"), "RTT", &trips[0], ("9 RTT", &allowed), Some(Bar::AtMost(1.0))),
             Row::compare(&what("all up"), "RTT", &trips[0], (plain, &trips[1]), None),

@@ -39,6 +39,7 @@ static void left(void)
 
 	shutdown(fd, SHUT_WR);
 	both("shut down", fd);
+	tell(0);
 	int next = hear();
 	char byte;
 	step("recv", recv(fd, &byte, 1, 0));
@@ -68,6 +69,7 @@ static void right(void)
 	both("accepted", fd);
 	close(door);
 	both("listener closed", fd);
+	hear();
 	char byte;
 	say("its end: %zd", recv(fd, &byte, 1, 0));
 	close(fd);
