@@ -168,7 +168,7 @@ fn a_program_reads_input_and_its_output_and_status_come_back() -> Result<()> {
 #[test]
 fn rank_0_reads_standard_input() -> Result<()> {
     let world = GRID.take()?;
-    for mpi in [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich] {
+    for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
         let program = isthmus_e2e::isthmus().display().to_string();
         let launcher = mpi.launcher();
         let script = format!(
