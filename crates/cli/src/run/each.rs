@@ -76,7 +76,7 @@ impl Each {
         let (outcome_tx, outcome) = watch::channel(Outcome::default());
         let tasks = tokio::spawn(async move {
             let status = until_end(running).await;
-            outcome_tx.send_replace(Outcome { status: Some(status), gone: Some(0) });
+            outcome_tx.send_replace(Outcome { status: Some(status), gone: Some(0), ..Outcome::default() });
         });
         Self { hands, outcome, tasks: Some(tasks) }
     }

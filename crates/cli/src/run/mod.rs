@@ -130,6 +130,9 @@ pub fn main(args: RunArgs) -> ExitCode {
 
 async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let is_launcher = command::is_launcher(&args.command)?;
+    if is_launcher && args.each {
+        bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
+    }
     let socket = args.socket.clone().unwrap_or_else(local::socket);
     let mut agent = local::connect(&socket).await?;
     let asking = agent.grid(proto::GridRequest {});
