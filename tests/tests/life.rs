@@ -63,8 +63,12 @@ fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
         }
         Fault::Daemon => {
             let daemon = daemon(mpi);
-            let pid = world.processes(far, daemon)?.pop().with_context(|| format!("no {daemon}"))?;
-            world.kill(far, "-KILL", &pid)?;
+            // That of Open MPI 5 is a pair, parent and child.
+            let pids = world.processes(far, daemon)?;
+            ensure!(!pids.is_empty(), "no {daemon}");
+            let mut words = vec!["kill", "-KILL"];
+            words.extend(pids.iter().map(String::as_str));
+            world.sh(far, SOON, &words)?;
             format!("{daemon} on {far} was ended by SIGKILL")
         }
         Fault::Agent => {

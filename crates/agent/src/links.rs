@@ -104,10 +104,10 @@ fn look(job: &Job, seen: &mut Seen) {
                         seen.connections.insert((local.to_string(), remote.to_string(), name.clone()));
                     }
                 }
-                FDTarget::Path(path) if path.to_string_lossy().starts_with(RDMA) => {
-                    if seen.devices.len() < ENTRIES_MAX {
-                        seen.devices.insert((path.to_string_lossy().into_owned(), name.clone()));
-                    }
+                FDTarget::Path(path)
+                    if path.to_string_lossy().starts_with(RDMA) && seen.devices.len() < ENTRIES_MAX =>
+                {
+                    seen.devices.insert((path.to_string_lossy().into_owned(), name.clone()));
                 }
                 _ => {}
             }
