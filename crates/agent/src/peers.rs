@@ -186,7 +186,12 @@ impl Peer for PeerService {
         let job = self.job(&request.into_inner().job)?;
         let processes_killed = self.node.end(&job).await;
         let commands_killed = lock(&job.killed).clone();
-        Ok(Response::new(proto::EndReply { joined: job.account.joined(), processes_killed, commands_killed }))
+        Ok(Response::new(proto::EndReply {
+            joined: job.account.joined(),
+            processes_killed,
+            commands_killed,
+            ..proto::EndReply::default()
+        }))
     }
 }
 
