@@ -132,9 +132,9 @@ impl Bed {
 }
 
 impl<T> Outcome<T> {
-    /// Processor time of the emulator meanwhile, in seconds.
-    fn processor_seconds(&self) -> f64 {
-        self.after.processor_seconds - self.before.processor_seconds
+    /// Processor time of the emulator meanwhile, in seconds per Gbit carried.
+    fn processor_seconds_per_gigabit(&self) -> f64 {
+        (self.after.processor_seconds - self.before.processor_seconds) / (self.bits() / 1e9)
     }
 
     /// Bits that crossed all links meanwhile, both ways.

@@ -85,17 +85,23 @@ impl Figure {
 }
 
 /// All of them.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Results {
-    name: &'static str,
     rows: Vec<Figure>,
-    conditions: Conditions,
+}
+
+/// What `lab.json` has.
+#[derive(Serialize)]
+struct File<'a> {
+    name: &'a str,
+    rows: &'a [Figure],
+    conditions: &'a Conditions,
 }
 
 impl Results {
     /// None yet.
     pub fn new() -> Self {
-        Self { name: "lab", rows: Vec::new(), conditions: Conditions::here(&[]) }
+        Self { rows: Vec::new() }
     }
 
     /// One more.
@@ -121,15 +127,17 @@ impl Results {
     }
 
     /// Writes `lab.json` and `lab.svg`, and prints the table.
-    pub fn publish(&mut self, directory: &Path) -> anyhow::Result<()> {
-        self.conditions = Conditions::here(&[]);
+    pub fn publish(&self, directory: &Path) -> anyhow::Result<()> {
+        let conditions = Conditions::here(&[]);
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        let json = serde_json::to_string_pretty(self)? + "\n";
+        let json =
+            serde_json::to_string_pretty(&File { name: "lab", rows: &self.rows, conditions: &conditions })?
+                + "\n";
         for (name, text) in [("lab.json", json), ("lab.svg", drawing::draw(&self.rows)?)] {
             let path = directory.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }
-        let Conditions { cores, cpu, kernel, date, load_average, .. } = &self.conditions;
+        let Conditions { cores, cpu, kernel, date, load_average, .. } = conditions;
         println!("lab: {cores} cores, {cpu}, Linux {kernel}, load {load_average}, {date}\n{}", self.table());
         Ok(())
     }

@@ -84,7 +84,7 @@ fn rates(results: &mut Results) -> anyhow::Result<()> {
         })?;
         let megabits = found.with(found.value / 1e6);
         let what = format!("TCP goodput, {rate} Mbit/s, RTT {rtt} ms");
-        let cost = found.processor_seconds() / (found.bits() / 1e9);
+        let cost = found.processor_seconds_per_gigabit();
         results.add(Figure::bar(what, "Mbit/s", goodput(rate), rate_allowed(rate), &megabits).note(format!(
             "one flow; {:.1} % of what headers leave",
             megabits.value / goodput(rate) * 100.0
@@ -114,7 +114,7 @@ fn devices(results: &mut Results) -> anyhow::Result<()> {
         let what = format!("TCP goodput, 1000 Mbit/s, over {name}");
         let (asked, allowed) = (goodput(1000.0), rate_allowed(1000.0));
         results.add(Figure::bar(what, "Mbit/s", asked, allowed, &found.with(found.value / 1e6)));
-        let cost = found.with(found.processor_seconds() / (found.bits() / 1e9));
+        let cost = found.with(found.processor_seconds_per_gigabit());
         results.add(Figure::fact(format!("emulator's processor time over {name}"), "s/Gbit", &cost));
     }
     Ok(())
@@ -367,7 +367,7 @@ fn four_links(results: &mut Results) -> anyhow::Result<()> {
         let megabits = found.with(*reached / 1e6);
         results.add(Figure::bar(what, "Mbit/s", goodput(RATE), rate_allowed(RATE), &megabits));
     }
-    let cost = found.processor_seconds() / (found.bits() / 1e9);
+    let cost = found.processor_seconds_per_gigabit();
     results.add(Figure::fact(
         "emulator's processor time, 4 links of 100 Mbit/s",
         "s/Gbit",
@@ -388,7 +388,7 @@ fn highest_rate(results: &mut Results) -> anyhow::Result<()> {
             traffic::stream(bed.machine("near")?, bed.machine("far")?, WARM_UP, Duration::from_secs(2))
         })?;
         let reached = found.value / 1e6 / goodput(megabits);
-        let cost = found.processor_seconds() / (found.bits() / 1e9);
+        let cost = found.processor_seconds_per_gigabit();
         let figure =
             Figure::fact(format!("TCP goodput, {gigabits} Gbit/s"), "Mbit/s", &found.with(found.value / 1e6));
         results.add(figure.note(format!("{:.1} % of what headers leave; {cost:.2} s/Gbit", reached * 100.0)));

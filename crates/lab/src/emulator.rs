@@ -17,5 +17,5 @@ mod punctual;
 mod run;
 pub mod statistics;
 
-pub use device::{Device, DeviceError, DeviceKind, ROUTER_MAC};
+pub use device::{Device, DeviceError, DeviceKind, router_mac};
 pub use run::{Emulator, EmulatorError};

@@ -44,10 +44,12 @@ pub mod topology;
 mod child;
 mod enter;
 mod entrance;
+mod interface;
 mod keeper;
 mod machine;
 mod mounts;
 mod network;
+mod packet_socket;
 mod rootless;
 
 pub use faults::FaultError;

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sched::{CloneFlags, setns};
 
-use crate::emulator::ROUTER_MAC;
+use crate::emulator::router_mac;
 use crate::rootless;
 use crate::state::MachineRecord;
 use crate::topology::Topology;
@@ -68,6 +68,7 @@ pub enum NetworkError {
 /// Number of the first wire's first interface, above those that the kernel
 /// gives others.
 const FIRST_INDEX: u32 = 1000;
+
 /// A search path with the directories of the system's own programs at its
 /// end, where ordinary users' often lack them.
 pub fn with_system_directories(path: Option<OsString>) -> OsString {
@@ -204,12 +205,13 @@ pub fn emulator_interface(link: usize, side: usize) -> String {
 /// packet sockets. The emulator's ends are in the caller's own network
 /// namespace, which has nothing else.
 pub fn wire_emulator(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
+    let address = router_mac();
     let mut input = String::new();
     for (number, link) in topology.links.iter().enumerate() {
         for (side, port) in [&link.near, &link.far].into_iter().enumerate() {
             let end = emulator_interface(number, side);
             input.push_str(&format!(
-                "link add {end} type veth peer name {} netns {} address {ROUTER_MAC}\n",
+                "link add {end} type veth peer name {} netns {} address {address}\n",
                 port.interface, pids[port.machine]
             ));
             input.push_str(&format!("link set {end} arp off up\n"));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use nix::unistd::Pid;
+use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout};
 use serde::{Deserialize, Serialize};
 
 /// A process that can be told from a later one with the same id.
@@ -108,6 +108,14 @@ pub(crate) fn close_all_but(keep: &[RawFd]) {
         }
         first = fd.saturating_add(1);
     }
+}
+
+/// Puts /dev/null in place of standard input, output and error.
+pub(crate) fn drop_standard_streams() -> io::Result<()> {
+    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    Ok(dup2_stderr(&null)?)
 }
 
 #[cfg(test)]

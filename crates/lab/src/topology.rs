@@ -22,6 +22,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::wan::WAN;
 use crate::grid::{Grid, Link};
 
 /// What to build.

@@ -1,25 +1,21 @@
 //! A packet socket (packet(7)): everything that passes an interface.
 
 use std::io::{self, IoSliceMut};
-use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
-use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce, ReceiveTimestampns};
+use nix::sys::socket::sockopt::ReceiveTimestampns;
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType, recvmsg, setsockopt,
-    socket,
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, setsockopt, socket,
 };
 use nix::sys::time::TimeSpec;
 use pcap_file::DataLink;
 
+use crate::{interface, packet_socket};
+
 /// Largest packet that is written whole, as tcpdump has it.
 pub const LARGEST_PACKET: usize = 262_144;
-
-/// Room for what comes while nobody has a processor to fetch it: at 1 Gbit/s
-/// a fifth of a second.
-const QUEUE: usize = 32 * 1024 * 1024;
 
 /// A socket that gets a copy of every packet at one interface.
 #[derive(Debug)]
@@ -44,15 +40,10 @@ impl PacketSocket {
     pub fn open(interface: &str) -> io::Result<Self> {
         let index = if_nametoindex(interface)?;
         let data_link = data_link(interface)?;
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        // Without a protocol it gets nothing before it is bound.
-        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, None::<SockProtocol>)?;
-        if setsockopt(&socket, RcvBufForce, &QUEUE).is_err() {
-            // As much as is allowed.
-            setsockopt(&socket, RcvBuf, &QUEUE)?;
-        }
+        let socket = packet_socket::create()?;
+        packet_socket::make_room(&socket)?;
         setsockopt(&socket, ReceiveTimestampns, &true)?;
-        bind(&socket, index)?;
+        packet_socket::bind(&socket, index)?;
         Ok(Self { socket, data_link })
     }
 
@@ -86,20 +77,7 @@ impl PacketSocket {
 
     /// How many packets found no room since this was last asked.
     pub fn dropped(&self) -> u64 {
-        let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: the pointer and length are those of a value that lives
-        // until the call returns.
-        let result = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                (&raw mut statistics).cast(),
-                &raw mut length,
-            )
-        };
-        if result == 0 { u64::from(statistics.tp_drops) } else { 0 }
+        packet_socket::take_dropped(&self.socket).unwrap_or(0)
     }
 }
 
@@ -107,22 +85,6 @@ impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-fn bind(socket: &OwnedFd, interface: u32) -> io::Result<()> {
-    let address = libc::sockaddr_ll {
-        sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
-        sll_ifindex: interface as i32,
-        sll_hatype: 0,
-        sll_pkttype: 0,
-        sll_halen: 0,
-        sll_addr: [0; 8],
-    };
-    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address is whole and lives until the call returns.
-    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// A TUN device has IP packets, everything else in the lab Ethernet frames.
@@ -133,14 +95,7 @@ fn data_link(interface: &str) -> io::Result<DataLink> {
 
 fn hardware_type(interface: &str) -> io::Result<u16> {
     let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
-    // SAFETY: all bytes zero is a valid request.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if interface.len() >= request.ifr_name.len() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut request = interface::request(interface).ok_or(io::ErrorKind::InvalidInput)?;
     // SAFETY: the request has the interface's name and room for the answer.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) };
     if result < 0 {

@@ -6,6 +6,8 @@ use nix::fcntl::OFlag;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe2, read, setsid, write};
 
+use crate::process::drop_standard_streams;
+
 /// A child that waits for the end of this process.
 #[derive(Debug)]
 pub(super) struct Guardian {
@@ -24,7 +26,8 @@ pub(super) fn start(tidy: impl FnOnce()) -> nix::Result<Guardian> {
             drop(writer);
             // What ends the terminal's processes mustn't end this one.
             let _ = setsid();
-            let_go_of_output();
+            // Nobody is to wait for the end of the parent's output because of this.
+            let _ = drop_standard_streams();
             let dismissed = loop {
                 match read(&reader, &mut [0]) {
                     Err(nix::Error::EINTR) => {}
@@ -36,15 +39,6 @@ pub(super) fn start(tidy: impl FnOnce()) -> nix::Result<Guardian> {
             }
             std::process::exit(0)
         }
-    }
-}
-
-/// Nobody is to wait for the end of the parent's output because of this child.
-fn let_go_of_output() {
-    if let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") {
-        let _ = nix::unistd::dup2_stdin(&null);
-        let _ = nix::unistd::dup2_stdout(&null);
-        let _ = nix::unistd::dup2_stderr(&null);
     }
 }
 

@@ -14,8 +14,10 @@ use socket::PacketSocket;
 use tun::Tun;
 
 /// The Ethernet address of a router's interface that a packet socket is at the
-/// other end of.
-pub const ROUTER_MAC: &str = "02:00:00:00:00:01";
+/// other end of, as ip(8) wants it.
+pub fn router_mac() -> String {
+    socket::MAC.map(|byte| format!("{byte:02x}")).join(":")
+}
 
 /// What carries packets between the kernel and the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FaultError;
 use crate::state::Record;
-use crate::topology::{Machine, MachineKind, Port, Topology};
+use crate::topology::{Machine, MachineKind, Port, Topology, WAN};
 
 /// What carries packets between two machines of a running lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,9 +31,6 @@ pub struct End {
     /// Name of the interface there.
     pub interface: String,
 }
-
-/// The wide area's router is the first of the machines.
-const WAN: usize = 0;
 
 /// All lines that will be in a lab.
 pub(crate) fn lines(topology: &Topology) -> Vec<Line> {

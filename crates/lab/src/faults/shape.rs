@@ -33,9 +33,8 @@ impl Running {
                     known: links().map(|line| line.name.clone()).collect(),
                 });
             };
-            let line = line.name.clone();
             // A link that does nothing has no emulator to be told otherwise.
-            let emulated = record.lines.iter().any(|other| other.name == line && other.emulated);
+            let (line, emulated) = (line.name.clone(), line.emulated);
             let Some(link) = link_mut(&mut record.grid, &line).filter(|_| emulated) else {
                 return Err(FaultError::Plain(line));
             };

@@ -18,7 +18,7 @@ const LEAST_DEFAULT_QUEUE: ByteSize = ByteSize(256 * 1024);
 const LEAST_QUEUE: ByteSize = ByteSize(1500);
 
 /// Smallest rate: below it, one packet takes more than a second.
-pub(super) const LEAST_RATE: BitRate = BitRate(8_000);
+const LEAST_RATE: BitRate = BitRate(8_000);
 
 /// What a link's tables mean.
 pub(super) fn link(table: &LinkTable) -> Result<Link, Fault> {
@@ -37,7 +37,6 @@ fn direction(both: &LinkTable, one: Option<&Spanned<Box<LinkTable>>>) -> Result<
 fn shape(tables: &[&LinkTable]) -> Result<LinkShape, Fault> {
     let delay = first(tables, |table| table.delay.as_ref());
     let jitter = first(tables, |table| table.jitter.as_ref());
-    let rate = first(tables, |table| table.rate.as_ref());
     let queue = first(tables, |table| table.queue.as_ref());
     let delay = delay.map_or(Delay(0), |delay| *delay.get_ref());
     if let Some(jitter) = jitter
@@ -51,12 +50,7 @@ fn shape(tables: &[&LinkTable]) -> Result<LinkShape, Fault> {
             ),
         );
     }
-    if let Some(rate) = rate
-        && *rate.get_ref() < LEAST_RATE
-    {
-        return fault(rate, format!("rate {} is below the smallest, {LEAST_RATE}", rate.get_ref()));
-    }
-    let rate = rate.map(|rate| *rate.get_ref());
+    let rate = rate(first(tables, |table| table.rate.as_ref()))?;
     let queue = match (queue, rate) {
         (Some(queue), None) => {
             return fault(queue, "a queue needs a rate: without one, packets never wait");
@@ -69,6 +63,16 @@ fn shape(tables: &[&LinkTable]) -> Result<LinkShape, Fault> {
     };
     let loss = loss(tables)?;
     Ok(LinkShape { delay, jitter: jitter.map_or(Delay(0), |jitter| *jitter.get_ref()), rate, queue, loss })
+}
+
+/// A rate, if one is given that isn't too small.
+pub(super) fn rate(given: Option<&Spanned<BitRate>>) -> Result<Option<BitRate>, Fault> {
+    match given {
+        Some(rate) if *rate.get_ref() < LEAST_RATE => {
+            fault(rate, format!("rate {} is below the smallest, {LEAST_RATE}", rate.get_ref()))
+        }
+        given => Ok(given.map(|rate| *rate.get_ref())),
+    }
 }
 
 fn loss(tables: &[&LinkTable]) -> Result<Loss, Fault> {

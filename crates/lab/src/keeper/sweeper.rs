@@ -7,9 +7,9 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::fcntl::OFlag;
-use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, pipe2};
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
-use crate::process::{ProcessId, close_all_but};
+use crate::process::{ProcessId, close_all_but, drop_standard_streams};
 use crate::state::LabDirectory;
 
 /// Starts the sweeper, as a child that outlives the caller. It acts once the
@@ -35,15 +35,8 @@ fn sweep(keeper_lives: OwnedFd, keeper: ProcessId, directory: &LabDirectory) {
     if let Ok(name) = CString::new(format!("lab:sweep {}", directory.lab())) {
         let _ = nix::sys::prctl::set_name(&name);
     }
-    let quiet = || -> std::io::Result<()> {
-        let null = File::options().read(true).write(true).open("/dev/null")?;
-        dup2_stdin(&null)?;
-        dup2_stdout(&null)?;
-        dup2_stderr(&null)?;
-        Ok(())
-    };
     // Whoever waits for the end of the keeper's output must not wait for this.
-    if quiet().is_ok() && File::from(keeper_lives).read(&mut [0]).is_ok() {
+    if drop_standard_streams().is_ok() && File::from(keeper_lives).read(&mut [0]).is_ok() {
         // Nobody is left to be told.
         let _ = directory.remove_remains(keeper);
     }

@@ -10,6 +10,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::NetworkError;
+use crate::interface;
 use crate::topology::{Port, Topology};
 
 /// How long it may take.
@@ -52,13 +53,9 @@ fn sockets(namespaces: &[OwnedFd]) -> nix::Result<Vec<OwnedFd>> {
 
 /// Whether an interface is in operation (netdevice(7), IFF_RUNNING).
 fn is_running(socket: &OwnedFd, port: &Port) -> nix::Result<bool> {
-    // SAFETY: all zeros are a valid ifreq.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(port.interface.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut request = interface::request(&port.interface).ok_or(Errno::EINVAL)?;
     // SAFETY: the kernel reads and writes the one ifreq it is given, whose
-    // name ends with a zero: interfaces' names are shorter than it.
+    // name ends with a zero.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &mut request) };
     Errno::result(done)?;
     // SAFETY: SIOCGIFFLAGS has filled in the flags.

@@ -10,8 +10,8 @@ use crate::grid::{Host, Link};
 /// emulator has no processor.
 const DEVICE_QUEUE: u32 = 10_000;
 
-/// Index of the wide area's router.
-pub(super) const WAN: usize = 0;
+/// Index of the wide area's router: it is the first of the machines.
+pub(crate) const WAN: usize = 0;
 
 /// Where a link to the wide area begins.
 #[derive(Debug, Clone, Copy)]

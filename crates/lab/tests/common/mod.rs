@@ -21,15 +21,6 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_isthmus-lab");
 /// How long anything may take that should happen at once.
 pub const SOON: Duration = Duration::from_secs(10);
 
-/// Whether the test can run; says why not.
-pub fn is_root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        eprintln!("SKIPPED: the lab needs root");
-    }
-    root
-}
-
 /// Whether this user can run labs; says why not.
 pub fn labs_run_here() -> bool {
     static REPORT: OnceLock<serde_json::Value> = OnceLock::new();

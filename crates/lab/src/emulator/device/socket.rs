@@ -7,10 +7,11 @@
 //! there looks at no packet after the socket has got it.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::DeviceError;
 use crate::emulator::packet;
+use crate::packet_socket;
 
 /// The address of every router's end of such a pair; each pair is a network of
 /// its own.
@@ -18,10 +19,6 @@ pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 
 /// Length of an Ethernet header.
 pub const ETHERNET: usize = 14;
-
-/// Room for what a busy sender produces while the emulator has no processor;
-/// where the kernel grants it.
-const RECEIVE_BUFFER: libc::c_int = 32 << 20;
 
 // linux/if_packet.h, linux/if_ether.h
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -38,44 +35,11 @@ impl PacketSocket {
     pub fn open(name: &str) -> Result<Self, DeviceError> {
         let failed = |step| move |cause| DeviceError::Create { name: name.to_owned(), step, cause };
         let index = nix::net::if_::if_nametoindex(name).map_err(failed("finding it"))?;
-        // Without a protocol it gets nothing until it is bound to its interface.
-        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: socket takes numbers only.
-        let raw = nix::Error::result(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })
-            .map_err(failed("packet socket"))?;
-        // SAFETY: the kernel just made this descriptor, and nobody else has it.
-        let socket = unsafe { OwnedFd::from_raw_fd(raw) };
-        let set = |level, option, value: libc::c_int| {
-            // SAFETY: the value is a live integer of the length given.
-            nix::Error::result(unsafe {
-                libc::setsockopt(
-                    socket.as_raw_fd(),
-                    level,
-                    option,
-                    (&raw const value).cast(),
-                    size_of::<libc::c_int>() as libc::socklen_t,
-                )
-            })
-        };
-        set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1).map_err(failed("PACKET_VNET_HDR"))?;
-        set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1).map_err(failed("PACKET_IGNORE_OUTGOING"))?;
-        if set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
-            set(libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER).map_err(failed("SO_RCVBUF"))?;
-        }
-        // SAFETY: sockaddr_ll is plain data, for which all zeros are valid.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = index as libc::c_int;
-        // SAFETY: the address is a live sockaddr_ll of the length given.
-        nix::Error::result(unsafe {
-            libc::bind(
-                socket.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
-        })
-        .map_err(failed("bind"))?;
+        let socket = packet_socket::create().map_err(failed("packet socket"))?;
+        switch_on(&socket, libc::PACKET_VNET_HDR).map_err(failed("PACKET_VNET_HDR"))?;
+        switch_on(&socket, PACKET_IGNORE_OUTGOING).map_err(failed("PACKET_IGNORE_OUTGOING"))?;
+        packet_socket::make_room(&socket).map_err(failed("SO_RCVBUF"))?;
+        packet_socket::bind(&socket, index).map_err(failed("bind"))?;
         Ok(Self { socket })
     }
 
@@ -100,22 +64,7 @@ impl PacketSocket {
 
     /// See [`super::Device::take_unread`].
     pub fn take_unread(&self) -> io::Result<u64> {
-        // SAFETY: tpacket_stats is plain data, for which all zeros are valid.
-        let mut statistics: libc::tpacket_stats = unsafe { std::mem::zeroed() };
-        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` bytes to a live structure
-        // of that length.
-        nix::Error::result(unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                (&raw mut statistics).cast(),
-                &raw mut length,
-            )
-        })?;
-        // Reading them sets them to zero.
-        Ok(statistics.tp_drops.into())
+        Ok(packet_socket::take_dropped(&self.socket)?)
     }
 
     /// See [`super::Device::send`].
@@ -139,4 +88,20 @@ impl AsFd for PacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Sets an option of packet sockets.
+fn switch_on(socket: &OwnedFd, option: libc::c_int) -> nix::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the value is a live integer of the length given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            option,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    nix::Error::result(result).map(drop)
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use nix::sched::{CloneFlags, setns};
 
 use super::DeviceError;
+use crate::interface;
 
 /// A TUN device; its interface exists as long as this value.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ nix::ioctl_write_int_bad!(tun_set_offload, nix::request_code_write!(b'T', 208, s
 impl Tun {
     /// See [`super::Device::tun`].
     pub fn create(namespace: BorrowedFd<'_>, name: &str) -> Result<Self, DeviceError> {
-        let mut request = interface_request(name)?;
+        let mut request = interface::request(name).ok_or_else(|| DeviceError::Name(name.to_owned()))?;
         request.ifr_ifru.ifru_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
         setns(namespace, CloneFlags::CLONE_NEWNET)
             .map_err(|cause| DeviceError::Enter { name: name.to_owned(), cause })?;
@@ -97,18 +98,6 @@ fn transmit_drops(text: &str, name: &str) -> Option<u64> {
     const DROP: usize = 3;
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
     line.split_ascii_whitespace().nth(RECEIVE_COLUMNS + DROP)?.parse().ok()
-}
-
-fn interface_request(name: &str) -> Result<libc::ifreq, DeviceError> {
-    // SAFETY: ifreq is plain data, for which all zeros are valid.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return Err(DeviceError::Name(name.to_owned()));
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
-    Ok(request)
 }
 
 #[cfg(test)]

@@ -7,14 +7,13 @@ use ipnet::Ipv4Net;
 use toml::Spanned;
 
 use super::addresses::{WanAddresses, claim, first_address};
-use super::roles::roles;
+use super::roles::{has_way_out, roles};
 use super::{free_label, host_name, label};
 use crate::grid::error::{Fault, fault};
 use crate::grid::file::{NodeTable, RailTable, SiteTable};
-use crate::grid::links::{LEAST_RATE, link};
+use crate::grid::links::{link, rate};
 use crate::grid::model::{Forward, Node, Rail, Site, SiteKind, Unsolicited, Uplink};
 use crate::grid::ports::PortRange;
-use crate::grid::quantity::BitRate;
 
 /// Longest name of a rail in bytes: the router's interface to its link is
 /// called `wan-RAIL`, and interfaces have 15 bytes for their names.
@@ -46,15 +45,6 @@ pub(super) fn check_site(table: &SiteTable, subnet: Ipv4Net, wan: &mut WanAddres
         name,
     };
     Ok(site)
-}
-
-fn rate(given: Option<&Spanned<BitRate>>) -> Result<Option<BitRate>, Fault> {
-    match given {
-        Some(rate) if *rate.get_ref() < LEAST_RATE => {
-            fault(rate, format!("rate {} is below the smallest, {LEAST_RATE}", rate.get_ref()))
-        }
-        given => Ok(given.map(|rate| *rate.get_ref())),
-    }
 }
 
 fn unsolicited(table: &SiteTable) -> Result<Unsolicited, Fault> {
@@ -237,7 +227,7 @@ fn check_nodes(table: &SiteTable, site: &str, subnet: Ipv4Net, router: Ipv4Addr)
             address,
             roles: roles(&node.roles)?,
             slots: node.slots.as_ref().map(|slots| *slots.get_ref()),
-            way_out: node.way_out.as_ref().is_none_or(|way_out| *way_out.get_ref()),
+            way_out: has_way_out(node),
             via: node.via.as_ref().map(|via| label(via, "via")).transpose()?,
             name,
         })

@@ -1,0 +1,64 @@
+//! Packet sockets (packet(7)): what a capture and the emulator's ends of links
+//! do alike with them.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket};
+
+/// Room in bytes for what comes while nobody has a processor to fetch it: at
+/// 1 Gbit/s a fifth of a second.
+const QUEUE: usize = 32 * 1024 * 1024;
+
+/// A socket that never waits. It gets nothing before it is bound: until then
+/// its options can be set.
+pub fn create() -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    socket(AddressFamily::Packet, SockType::Raw, flags, None::<SockProtocol>)
+}
+
+/// Makes room for what nobody has fetched yet: as much as is allowed.
+pub fn make_room(socket: &OwnedFd) -> nix::Result<()> {
+    if setsockopt(socket, RcvBufForce, &QUEUE).is_err() {
+        setsockopt(socket, RcvBuf, &QUEUE)?;
+    }
+    Ok(())
+}
+
+/// Has the socket get all packets at the interface of an index in the calling
+/// thread's network.
+pub fn bind(socket: &OwnedFd, interface: libc::c_uint) -> nix::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: interface as libc::c_int,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address is whole and lives until the call returns.
+    let result = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    Errno::result(result).map(drop)
+}
+
+/// How many packets found no room since this was last asked: the kernel sets
+/// its count to zero as it is read.
+pub fn take_dropped(socket: &OwnedFd) -> nix::Result<u64> {
+    let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
+    // SAFETY: the pointer and length are those of a value that lives until the
+    // call returns.
+    Errno::result(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut statistics).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(statistics.tp_drops.into())
+}
