@@ -13,6 +13,7 @@ mod grid;
 mod lab;
 mod relay;
 mod report;
+mod shim;
 mod start;
 mod tickets;
 mod traffic;
@@ -47,6 +48,9 @@ enum Bench {
     /// their ends see.
     #[command(args_conflicts_with_subcommands = true)]
     Lab(lab::Options),
+    /// What the preloaded library costs a program, and whether it ever holds
+    /// one up.
+    Shim(shim::Options),
     #[command(hide = true, subcommand)]
     Traffic(traffic::Command),
     #[command(hide = true)]
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Bench::Direct(options) => direct::run(&options).map(held),
         Bench::Start(options) => start::run(&options).map(held),
         Bench::Relay(options) => relay::run(&options).map(held),
+        Bench::Shim(options) => shim::run(&options).map(held),
         Bench::Lab(options) => lab::run(options),
         Bench::Traffic(command) => traffic::run(command).map(|()| ExitCode::SUCCESS),
         Bench::RelayUnderTest(options) => relay::run_under_test(&options).map(|()| ExitCode::SUCCESS),

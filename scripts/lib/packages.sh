@@ -10,6 +10,7 @@ libc6-dev        | build test demo bench lint | /usr/include/stdio.h            
 ca-certificates  | build test demo bench lint | /etc/ssl/certs/ca-certificates.crt | fetch Rust crates and MPICH
 make             | test demo bench            | make                            | build the MPI programs
 protobuf-compiler| build test demo bench lint | protoc                          | generate the gRPC services
+valgrind         | test                       | valgrind                        | look for faults of memory in the preloaded library
 procps           | test                       | ps                              | look for processes left behind
 iproute2         | test demo bench            | ip                              | network namespaces and links of the lab
 nftables         | test demo bench            | nft                             | NAT and firewalls of the lab
@@ -22,6 +23,15 @@ g++              | test                       | c++                             
 gfortran         | test                       | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo                  | lmp                             | the program of the demo
 python3-venv     | test bench                 | py:ensurepip                    | install MPIs apart from the system
+python3-torch    | test                       | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
+postgresql       | test                       | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites
+nginx-light      | test                       | /usr/sbin/nginx                 | a web server between sites
+apache2-utils    | test                       | ab                              | 1,000 connections to that
+gdb              | test                       | gdb                             | programs under a debugger are carried
+valgrind         | test                       | valgrind                        | programs under valgrind are carried
+bubblewrap       | test                       | bwrap                           | programs in a container are carried
+golang-go        | test                       | go                              | programs in Go are recognised
+musl-tools       | test                       | musl-gcc                        | programs for another C library are recognised
 iperf3           | test                       | iperf3                          | check rates and delays of the lab
 haproxy          | bench                      | haproxy                         | relay to compare with
 socat            | bench                      | socat                           | relay to compare with
@@ -38,6 +48,8 @@ declare -A package_units=(
     [haproxy]='haproxy.service'
     [iperf3]='iperf3.service'
     [nftables]='nftables.service'
+    [nginx-light]='nginx.service'
+    [postgresql]='postgresql.service'
 )
 
 probe() {

@@ -1,6 +1,8 @@
 //! What the end-to-end tests share: emulated grids with real services, and
 //! commands in their nodes, each with a deadline.
 
+pub mod faults;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};

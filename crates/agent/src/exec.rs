@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_wire::proto::{self, exec_down, exec_up};
+use isthmus_wire::proto::{self, exec_down, exec_up, job_news};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -46,6 +46,8 @@ struct Running {
     /// → the command's task: a signal to pass on, or none to end it.
     control_tx: mpsc::Sender<Control>,
     outcome: watch::Receiver<Outcome>,
+    /// Whether anything was passed on.
+    told: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -77,7 +79,8 @@ impl Processes {
 
     fn add(&self, supervised: Supervised) -> (u64, Running) {
         let (control_tx, mut control_rx) = mpsc::channel(OUTPUT_QUEUE);
-        let running = Running { control_tx, outcome: supervised.outcome() };
+        let told = Arc::new(AtomicBool::new(false));
+        let running = Running { control_tx, outcome: supervised.outcome(), told: told.clone() };
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.running).insert(key, running.clone());
         let mut supervised = supervised;
@@ -85,10 +88,13 @@ impl Processes {
             let mut outcome = supervised.outcome();
             loop {
                 tokio::select! {
-                    control = control_rx.recv() => match control {
-                        Some(Control::Signal(signal)) => supervised.signal(signal).await,
-                        Some(Control::End) | None => supervised.end().await,
-                    },
+                    control = control_rx.recv() => {
+                        told.store(true, Ordering::SeqCst);
+                        match control {
+                            Some(Control::Signal(signal)) => supervised.signal(signal).await,
+                            Some(Control::End) | None => supervised.end().await,
+                        }
+                    }
                     _ = handle::gone(&mut outcome) => return,
                 }
             }
@@ -117,6 +123,7 @@ pub fn run(
     environment
         .extend(command.environment.iter().map(|entry| (variable(&entry.name), variable(&entry.value))));
     environment.push(("LD_PRELOAD".into(), job.directory.path().join(SHIM).into()));
+    environment.push(("ISTHMUS_AGENT".into(), node.facilities().local_socket.clone().into()));
     let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
     let wanted = Path::new(&command.working_directory);
     let working_directory = if wanted.is_dir() { wanted } else { Path::new(&home) };
@@ -138,7 +145,13 @@ pub fn run(
     let out = tokio::spawn(forward(stdout, down_tx.clone(), exec_down::Kind::Stdout));
     let err = tokio::spawn(forward(stderr, down_tx.clone(), exec_down::Kind::Stderr));
     let input = tokio::spawn(follow(up, stdin, running.control_tx.clone()));
-    let job = job.clone();
+    let (job, node) = (job.clone(), node.name().to_string());
+    tokio::spawn(tell_killed(
+        job.clone(),
+        node,
+        running.clone(),
+        program_of(&command.shell_command).to_owned(),
+    ));
     tokio::spawn(async move {
         let mut outcome = running.outcome.clone();
         let status = tokio::select! {
@@ -158,6 +171,49 @@ pub fn run(
         lock(&job.processes.running).remove(&key);
     });
     Ok(ReceiverStream::new(down_rx))
+}
+
+/// Tells when the command, or a daemon that it left, is ended by a signal which
+/// neither the launcher nor this agent sent.
+async fn tell_killed(job: Arc<Job>, node: String, running: Running, program: String) {
+    let (mut left, mut own, told) = (running.outcome.clone(), running.outcome, running.told);
+    let direct = async {
+        match crashed(handle::status(&mut own).await) {
+            Some(signal) => Some((signal, program)),
+            None => std::future::pending().await,
+        }
+    };
+    let killed = tokio::select! {
+        biased;
+        killed = handle::killed(&mut left) => killed,
+        killed = direct => killed,
+    };
+    let Some((signal, command)) = killed.filter(|(signal, _)| crashed(128 + signal).is_some()) else {
+        return;
+    };
+    if !told.load(Ordering::SeqCst) && !job.processes.closed.load(Ordering::SeqCst) {
+        let killed = proto::CommandKilled { node, command, signal };
+        lock(&job.killed).push(killed.clone());
+        job.tell(job_news::Kind::CommandKilled(killed));
+    }
+}
+
+/// The signal that ended a command, where it is one that launchers don't end
+/// their daemons with.
+fn crashed(status: i32) -> Option<i32> {
+    use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
+    [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV].into_iter().find(|signal| status == 128 + signal)
+}
+
+/// What a shell command is about: launchers put settings before their daemon.
+fn program_of(shell_command: &str) -> &str {
+    const DAEMONS: [&str; 3] = ["orted", "prted", "hydra_pmi_proxy"];
+    let mut names = shell_command
+        .split_whitespace()
+        .map(|word| word.trim_matches('"'))
+        .filter_map(|word| word.rsplit('/').next());
+    let first = shell_command.split_whitespace().next().unwrap_or_default();
+    names.find(|name| DAEMONS.contains(name)).unwrap_or(first)
 }
 
 async fn forward(
@@ -201,6 +257,24 @@ async fn follow(
                 let _ = control_tx.send(Control::End).await;
                 return;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launchers_daemon_is_found_behind_settings() {
+        for (line, want) in [
+            ("orted -mca ess env", "orted"),
+            ("PRTE_PREFIX=/p;export PRTE_PREFIX; /p/bin/prted --x 1", "prted"),
+            ("\"/p/bin/hydra_pmi_proxy\" --control-port n1.a:1", "hydra_pmi_proxy"),
+            ("sleep 5", "sleep"),
+            ("", ""),
+        ] {
+            assert_eq!(program_of(line), want, "{line}");
         }
     }
 }

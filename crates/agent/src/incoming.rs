@@ -21,6 +21,7 @@ use crate::job::Job;
 use crate::knock::Visitor;
 use crate::names::Ends;
 use crate::node::Node;
+use crate::pulse;
 use crate::pump::{End as PumpEnd, pump};
 use crate::reach::peer_identity;
 
@@ -80,10 +81,20 @@ impl Reception {
             return carrier.send(&Answer { status: Status::UnknownJob }.encode(&[0; 32])).await;
         };
         let status = match self.check(&job, &preamble, &mac, &carrier).await {
+            Ok(()) if preamble.destination_port == pulse::PORT => {
+                carrier.send(&sealed(&job.token, Status::Connected, &preamble)).await?;
+                if let Carrier::Raw(stream) = carrier {
+                    pulse::serve(&self.node, &job, stream).await;
+                }
+                return Ok(());
+            }
             Ok(()) => {
                 let knock = tokio::select! {
                     knock = job.knocks.knock(self.node.twin(), preamble.destination_port) => knock,
                     () = job.ended.cancelled() => Err(Status::UnknownJob),
+                    // Nothing comes before the answer but the end: the
+                    // initiator gave up, and nobody is to be let in.
+                    _ = carrier.receive::<1>() => return Ok(()),
                 };
                 match knock {
                     Ok(knock) => return connect(&job, &preamble, carrier, knock).await,
@@ -121,6 +132,11 @@ impl Reception {
             warn!(job = %job.id, ends, source = %preamble.source, "denied: not a node of the job");
             return Err(Status::Denied);
         };
+        if preamble.destination_port == pulse::PORT {
+            // No data: there is nothing to encrypt.
+            let head = job.nodes.first().map(|head| head.address.ip());
+            return if head == Some(preamble.source) { Ok(()) } else { Err(Status::Denied) };
+        }
         match carrier {
             Carrier::Tls(stream) => match peer_identity(stream) {
                 Some(identity)
@@ -169,6 +185,7 @@ async fn connect(
         Carrier::Raw(stream) => {
             let socket = stream.into_std()?;
             job.names().insert(cookie(&socket)?, ends);
+            job.handed_over(inode(&socket)?);
             let knock_port = knock.stream.local_addr()?.port();
             let visitor = Visitor { peer: ends.peer, local: ends.local, socket: Some(socket) };
             let stream = knock.admit(visitor);
@@ -192,6 +209,11 @@ async fn connect(
             Ok(())
         }
     }
+}
+
+/// By what `/proc` knows a socket.
+pub fn inode(socket: &impl std::os::fd::AsFd) -> io::Result<u64> {
+    Ok(nix::sys::stat::fstat(socket)?.st_ino)
 }
 
 /// By what the kernel knows a socket for good (`SO_COOKIE`, socket(7)).

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use isthmus_net::mac::Secret;
-use isthmus_wire::proto;
+use isthmus_wire::proto::{CommandKilled, UncarriedProgram, job_news};
 use isthmus_wire::settings::Host;
 use isthmus_wire::{GridName, JobId, Nonce, VirtualAddress};
 use tokio::sync::mpsc;
@@ -22,9 +22,12 @@ use crate::peers::PeerChannels;
 /// Preambles a job may see at one node before it must end: a bound on memory,
 /// 16 bytes each, far beyond any job's number of connections.
 const NONCES_MAX: usize = 1 << 22;
-/// Failures waiting to be told to the head; more are dropped, because they say
-/// the same.
-const FAILURES_QUEUE: usize = 64;
+/// News waiting to be told to the head; more are dropped, because they say the
+/// same.
+const NEWS_QUEUE: usize = 64;
+/// Handed-over sockets remembered at most, 8 bytes each; beyond that all are
+/// taken for such.
+const HANDED_OVER_MAX: usize = 1 << 20;
 
 /// A job as one node sees it.
 #[derive(Debug)]
@@ -48,18 +51,27 @@ pub struct Job {
     pub peers: PeerChannels,
     names: Mutex<Names>,
     seen: Mutex<HashSet<Nonce>>,
-    failures_tx: mpsc::Sender<proto::ConnectFailed>,
-    failures_rx: Mutex<Option<mpsc::Receiver<proto::ConnectFailed>>>,
+    news_tx: mpsc::Sender<job_news::Kind>,
+    started_uncarried: Mutex<Vec<UncarriedProgram>>,
+    news_rx: Mutex<Option<mpsc::Receiver<job_news::Kind>>>,
     /// The head has begun to end the job: nodes that leave are not lost.
     pub ending: AtomicBool,
     /// Ends everything of the job here.
     pub ended: CancellationToken,
+    /// Nodes that are not to be waited for when the job ends.
+    pub lost: Mutex<HashSet<GridName>>,
+    /// Ends the pulse connection from the head.
+    pub pulse: Mutex<Option<CancellationToken>>,
+    /// Commands that a signal of somebody else ended here.
+    pub killed: Mutex<Vec<CommandKilled>>,
+    /// Inode numbers of the sockets that were handed over.
+    handed_over: Mutex<HashSet<u64>>,
 }
 
 impl Job {
     /// Puts a job together.
     pub fn new(id: JobId, token: Secret, nodes: Vec<Host>, own: GridName, directory: JobDirectory) -> Self {
-        let (failures_tx, failures_rx) = mpsc::channel(FAILURES_QUEUE);
+        let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         Self {
             id,
             token,
@@ -72,10 +84,15 @@ impl Job {
             peers: PeerChannels::default(),
             names: Mutex::default(),
             seen: Mutex::default(),
-            failures_tx,
-            failures_rx: Mutex::new(Some(failures_rx)),
+            news_tx,
+            started_uncarried: Mutex::default(),
+            news_rx: Mutex::new(Some(news_rx)),
             ending: AtomicBool::new(false),
             ended: CancellationToken::new(),
+            lost: Mutex::default(),
+            pulse: Mutex::default(),
+            killed: Mutex::default(),
+            handed_over: Mutex::default(),
         }
     }
 
@@ -100,15 +117,45 @@ impl Job {
         lock(&self.names)
     }
 
-    /// Tells the head that a connect failed.
-    pub fn tell_failure(&self, failure: proto::ConnectFailed) {
+    /// Tells the head of something that happened here.
+    pub fn tell(&self, news: job_news::Kind) {
         // A full queue says the same already.
-        let _ = self.failures_tx.try_send(failure);
+        let _ = self.news_tx.try_send(news);
     }
 
-    /// The failures, for the one who tells the head.
-    pub fn take_failures(&self) -> Option<mpsc::Receiver<proto::ConnectFailed>> {
-        lock(&self.failures_rx).take()
+    /// Tells the head that a process here starts a program that can't be
+    /// carried, once for each program.
+    pub fn tell_uncarried(&self, program: UncarriedProgram) {
+        let mut started = lock(&self.started_uncarried);
+        if started.len() < NEWS_QUEUE && !started.contains(&program) {
+            started.push(program.clone());
+            self.tell(job_news::Kind::Uncarried(program));
+        }
+    }
+
+    /// All of them, for the account: what was started last may not have been
+    /// told.
+    pub fn started_uncarried(&self) -> Vec<UncarriedProgram> {
+        lock(&self.started_uncarried).clone()
+    }
+
+    /// What was told, for the one who passes it on to the head.
+    pub fn take_news(&self) -> Option<mpsc::Receiver<job_news::Kind>> {
+        lock(&self.news_rx).take()
+    }
+
+    /// Remembers that this socket was handed over.
+    pub fn handed_over(&self, inode: u64) {
+        let mut sockets = lock(&self.handed_over);
+        if sockets.len() < HANDED_OVER_MAX {
+            sockets.insert(inode);
+        }
+    }
+
+    /// Whether this socket was handed over.
+    pub fn was_handed_over(&self, inode: u64) -> bool {
+        let sockets = lock(&self.handed_over);
+        sockets.len() == HANDED_OVER_MAX || sockets.contains(&inode)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use isthmus_wire::JobId;
@@ -52,7 +52,7 @@ impl JobDirectory {
         // The launcher itself must see the machine as it is.
         write!(
             launcher,
-            "#!/bin/sh\nunset LD_PRELOAD\nexec {} launch --socket {} --job {job} -- \"$@\"\n",
+            "#!/bin/sh\nunset LD_PRELOAD\nexport ISTHMUS_SHIM=off\nexec {} launch --socket {} --job {job} -- \"$@\"\n",
             quoted(isthmus),
             quoted(local_socket)
         )?;
@@ -79,6 +79,26 @@ impl Drop for JobDirectory {
     }
 }
 
+/// Removes what an agent that was killed has left: directories of this user's
+/// jobs whose socket nobody serves.
+pub fn sweep() {
+    let own = nix::unistd::geteuid().as_raw();
+    let entries = fs::read_dir("/tmp").into_iter().flatten().flatten();
+    for entry in entries {
+        let name = entry.file_name();
+        let id = name.to_str().and_then(|name| name.strip_prefix("isthmus-"));
+        let owned = entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == own);
+        if !owned || id.and_then(|id| id.parse::<JobId>().ok()).is_none() {
+            continue;
+        }
+        let socket = std::os::unix::net::UnixStream::connect(entry.path().join(SOCKET_NAME));
+        if socket.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            let removed = fs::remove_dir_all(entry.path());
+            tracing::info!(directory = %entry.path().display(), ?removed, "a dead agent's job is cleared away");
+        }
+    }
+}
+
 /// A path as one word of a shell command.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
@@ -91,6 +111,21 @@ mod tests {
     #[test]
     fn shell_quoting() {
         assert_eq!(quoted(Path::new("/a b/it's")), r"'/a b/it'\''s'");
+    }
+
+    #[test]
+    fn only_what_nobody_serves_is_swept() {
+        let made = |served: bool| {
+            let directory = path(isthmus_net::mac::new_job());
+            fs::create_dir(&directory).unwrap();
+            let listener = std::os::unix::net::UnixListener::bind(directory.join(SOCKET_NAME)).unwrap();
+            (directory, served.then_some(listener))
+        };
+        let ((left, _), (used, _listener)) = (made(false), made(true));
+        sweep();
+        let found = (left.exists(), used.exists());
+        let _ = fs::remove_dir_all(&used);
+        assert_eq!(found, (false, true));
     }
 
     #[test]

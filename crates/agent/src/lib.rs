@@ -10,8 +10,11 @@
 //! | [`incoming`], [`knock`] | the acceptor's side |
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
-//! | [`exec`], [`supervise`] | starting processes and ending all of them |
-//! | [`programs`] | whether a job's programs are there |
+//! | [`exec`], [`supervise`], [`limits`] | starting processes and ending all of them |
+//! | [`programs`], [`preloadable`] | whether a job's programs are there and can be carried |
+//! | [`preflight`] | what else a job needs |
+//! | [`pulse`] | noticing that another agent is frozen or cut off |
+//! | [`links`] | what joins a job's processes past the agents |
 //! | [`account`], [`names`], [`job_directory`], [`black_hole`] | what a job needs |
 
 pub mod account;
@@ -23,11 +26,16 @@ pub mod incoming;
 pub mod job;
 pub mod job_directory;
 pub mod knock;
+pub mod limits;
+pub mod links;
 pub mod local;
 pub mod names;
 pub mod node;
 pub mod peers;
+pub mod preflight;
+pub mod preloadable;
 pub mod programs;
+pub mod pulse;
 pub mod pump;
 pub mod reach;
 pub mod service;

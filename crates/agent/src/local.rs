@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use isthmus_net::grpc;
 use isthmus_net::mac::Secret;
@@ -21,9 +21,11 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::exec;
-use crate::job::Job;
+use crate::job::{Job, lock};
 use crate::node::Node;
 use crate::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
+use crate::preflight;
+use crate::pulse;
 
 /// How long one node may take to take part in a job.
 const HOLD_DEADLINE: Duration = Duration::from_secs(30);
@@ -93,7 +95,7 @@ impl Local for LocalService {
         let head = Head { node: self.node.clone(), job, news_tx, program: request.program };
         // A task of its own: this call may be dropped at any moment, and the
         // job must then be ended.
-        tokio::spawn(head.start(request.nodes, request.check));
+        tokio::spawn(head.start(request.nodes, request.check, request.preflight));
         Ok(Response::new(Box::pin(ReceiverStream::new(news_rx))))
     }
 
@@ -145,8 +147,14 @@ fn list(nodes: &[Host]) -> String {
     nodes.iter().map(|node| node.name.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// A node that takes part, its further news, and the programs it lacks.
-type Held = (Host, Streaming<proto::JobNews>, Vec<proto::MissingProgram>);
+/// A node that takes part.
+struct Held {
+    host: Host,
+    /// Its further news.
+    news: Streaming<proto::JobNews>,
+    /// What it found.
+    ready: proto::Ready,
+}
 
 /// Has all other nodes take part, in parallel; all or nothing.
 async fn hold_all(
@@ -154,12 +162,14 @@ async fn hold_all(
     job: &Arc<Job>,
     wanted: &[proto::JobNode],
     check: Option<&proto::ProgramCheck>,
+    preflight: Option<&proto::Preflight>,
 ) -> Result<Vec<Held>, Status> {
     let request = proto::HoldRequest {
         job: job.id.to_string(),
         token: job.token.expose().to_vec(),
         nodes: wanted.to_vec(),
         check: check.cloned(),
+        preflight: preflight.cloned(),
     };
     let mut holding = JoinSet::new();
     for host in job.nodes.iter().filter(|host| host.name != *node.name()).cloned() {
@@ -189,11 +199,16 @@ async fn hold_all(
 
 async fn hold(node: &Node, job: &Job, host: Host, request: proto::HoldRequest) -> Result<Held, Status> {
     let mut client = peers::connect(node, host.address).await?;
+    let (asked, asked_at) = (Instant::now(), preflight::clock());
     let mut news = client.hold(request).await?.into_inner();
+    let round_trip = asked.elapsed();
     match news.message().await?.and_then(|news| news.kind) {
-        Some(job_news::Kind::Ready(ready)) => {
+        Some(job_news::Kind::Ready(mut ready)) => {
             peers::keep(job, host.address, client);
-            Ok((host, news, ready.missing))
+            for report in &mut ready.reports {
+                preflight::set_skew(report, asked_at, round_trip);
+            }
+            Ok(Held { host, news, ready })
         }
         _ => Err(Status::internal("the node did not say that it is ready")),
     }
@@ -203,7 +218,9 @@ async fn hold(node: &Node, job: &Job, host: Host, request: proto::HoldRequest) -
 async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
     job.ending.store(true, Ordering::SeqCst);
     let mut ending = JoinSet::new();
-    for host in job.nodes.iter().filter(|host| host.name != *node.name()).cloned() {
+    let lost = lock(&job.lost).clone();
+    let others = job.nodes.iter().filter(|host| host.name != *node.name() && !lost.contains(&host.name));
+    for host in others.cloned() {
         let (node, job) = (node.clone(), job.clone());
         ending.spawn(async move {
             let request = proto::EndRequest { job: job.id.to_string() };
@@ -223,10 +240,12 @@ async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
         });
     }
     let own_killed = node.end_processes(job).await;
-    let mut total = proto::EndReply { joined: job.account.joined(), processes_killed: own_killed };
+    let mut total = peers::account(job, own_killed);
     for reply in ending.join_all().await {
         total.joined.extend(reply.joined);
+        total.uncarried.extend(reply.uncarried);
         total.processes_killed += reply.processes_killed;
+        total.commands_killed.extend(reply.commands_killed);
     }
     node.end(job).await;
     total
@@ -242,16 +261,32 @@ struct Head {
 }
 
 impl Head {
-    async fn start(self, wanted: Vec<proto::JobNode>, check: Option<proto::ProgramCheck>) {
-        let held = tokio::select! {
-            held = hold_all(&self.node, &self.job, &wanted, check.as_ref()) => held,
-            () = self.news_tx.closed() => Err(Status::cancelled("`isthmus run` is gone")),
+    async fn start(
+        self,
+        wanted: Vec<proto::JobNode>,
+        check: Option<proto::ProgramCheck>,
+        preflight: Option<proto::Preflight>,
+    ) {
+        let preparing = async {
+            tokio::join!(
+                hold_all(&self.node, &self.job, &wanted, check.as_ref(), preflight.as_ref()),
+                preflight::report(&self.node, &self.job, check.as_ref(), preflight.as_ref())
+            )
+        };
+        let (held, own) = tokio::select! {
+            prepared = preparing => prepared,
+            () = self.news_tx.closed() => (Err(Status::cancelled("`isthmus run` is gone")), None),
         };
         match held {
             Ok(held) => {
-                let mut missing = self.node.missing_programs(check.as_ref());
-                missing.extend(held.iter().flat_map(|(_, _, missing)| missing.iter().cloned()));
-                peers::tell_ready(&self.job, missing, &self.news_tx).await;
+                let mut faults = self.node.look_for(check).await;
+                for held in &held {
+                    faults.missing.extend(held.ready.missing.iter().cloned());
+                    faults.uncarried.extend(held.ready.uncarried.iter().cloned());
+                }
+                let reports = held.iter().flat_map(|held| held.ready.reports.iter().cloned());
+                let reports = own.into_iter().chain(reports).collect();
+                peers::tell_ready(&self.job, faults, reports, &self.news_tx).await;
                 self.run(held).await;
             }
             Err(status) => {
@@ -266,8 +301,8 @@ impl Head {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
         let (all_tx, mut all_rx) = mpsc::channel(NEWS_QUEUE);
-        for (host, news, _) in held {
-            tokio::spawn(follow(self.job.clone(), host, news, all_tx.clone()));
+        for Held { host, news, .. } in held {
+            tokio::spawn(follow(self.node.clone(), self.job.clone(), host, news, all_tx.clone()));
         }
         let own_tx = all_tx.clone();
         let own_job = self.job.clone();
@@ -328,14 +363,21 @@ fn same_joint(a: &proto::Joined, b: &proto::Joined) -> bool {
 
 /// Passes one node's news on; says so when the node is lost.
 async fn follow(
+    node: Arc<Node>,
     job: Arc<Job>,
     host: Host,
     mut news: Streaming<proto::JobNews>,
     all_tx: mpsc::Sender<Result<proto::JobNews, Status>>,
 ) {
+    let silent = pulse::watch(&node, &job, &host);
+    tokio::pin!(silent);
     let reason = loop {
         let message = tokio::select! {
             message = news.message() => message,
+            quiet = &mut silent => break format!(
+                "no sign of life for {:.1} s: it is frozen, or its network is cut",
+                quiet.as_secs_f64()
+            ),
             () = job.ended.cancelled() => return,
         };
         match message {
@@ -348,6 +390,7 @@ async fn follow(
             Err(status) => break grpc::reason(&status),
         }
     };
+    lock(&job.lost).insert(host.name.clone());
     if !job.ending.load(Ordering::SeqCst) {
         let lost = proto::NodeLost { node: host.name.to_string(), reason };
         let _ = all_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::NodeLost(lost)) })).await;

@@ -17,7 +17,9 @@ use tracing::info;
 use crate::black_hole::BlackHole;
 use crate::job::{Job, lock};
 use crate::job_directory::JobDirectory;
+use crate::links;
 use crate::programs;
+use crate::pulse::Heart;
 use crate::reach::Reacher;
 use crate::shim_socket::{self, PortCounter};
 
@@ -46,7 +48,17 @@ pub struct Node {
     pairs: PairMaker,
     black_hole: BlackHole,
     ports: PortCounter,
+    heart: Heart,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
+}
+
+/// What is wrong with the programs of a job.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Programs that aren't there.
+    pub missing: Vec<proto::MissingProgram>,
+    /// Programs that can't be carried.
+    pub uncarried: Vec<proto::UncarriedProgram>,
 }
 
 /// Why a job can't take place here.
@@ -73,8 +85,15 @@ pub enum BeginError {
 
 impl Node {
     /// A node without jobs.
-    pub fn new(facilities: Facilities, reacher: Reacher, pairs: PairMaker, black_hole: BlackHole) -> Self {
-        Self { facilities, reacher, pairs, black_hole, ports: PortCounter::default(), jobs: Mutex::default() }
+    pub fn new(
+        facilities: Facilities,
+        reacher: Reacher,
+        pairs: PairMaker,
+        black_hole: BlackHole,
+        heart: Heart,
+    ) -> Self {
+        let (ports, jobs) = (PortCounter::default(), Mutex::default());
+        Self { facilities, reacher, pairs, black_hole, ports, heart, jobs }
     }
 
     /// Its grid name.
@@ -105,6 +124,11 @@ impl Node {
     /// Makes loopback pairs.
     pub fn pairs(&self) -> &PairMaker {
         &self.pairs
+    }
+
+    /// Exchanges pulses with other agents.
+    pub fn heart(&self) -> &Heart {
+        &self.heart
     }
 
     /// A port to stand for a program that bound none.
@@ -155,16 +179,39 @@ impl Node {
         let job = Arc::new(Job::new(id, token, nodes, name.clone(), directory));
         jobs.insert(id, job.clone());
         tokio::spawn(shim_socket::serve(self.clone(), job.clone(), listener));
+        tokio::spawn(links::follow(self.clone(), job.clone()));
         info!(job = %id, nodes = job.nodes.len(), "job begins");
         Ok(job)
     }
 
-    /// The programs of a check that this node doesn't have.
-    pub fn missing_programs(&self, check: Option<&proto::ProgramCheck>) -> Vec<proto::MissingProgram> {
+    /// What is wrong with the programs of a check on this node.
+    pub async fn look_for(self: &Arc<Self>, check: Option<proto::ProgramCheck>) -> Faults {
+        let Some(check) = check else { return Faults::default() };
+        let node = self.clone();
+        // Programs may lie on a slow file system.
+        tokio::task::spawn_blocking(move || node.look_for_now(&check)).await.unwrap_or_default()
+    }
+
+    fn look_for_now(&self, check: &proto::ProgramCheck) -> Faults {
         let own_path = std::env::var("PATH").unwrap_or_default();
-        let missing = check.map(|check| programs::missing(check, &own_path)).unwrap_or_default();
-        let node = self.name().to_string();
-        missing.into_iter().map(|program| proto::MissingProgram { node: node.clone(), program }).collect()
+        let node = || self.name().to_string();
+        let missing = |program| proto::MissingProgram { node: node(), program };
+        let uncarried = |found| self.uncarried(found);
+        Faults {
+            missing: programs::missing(check, &own_path).into_iter().map(missing).collect(),
+            uncarried: programs::uncarried(check, &own_path).into_iter().map(uncarried).collect(),
+        }
+    }
+
+    /// A program that can't be carried here, as it is told to others.
+    pub fn uncarried(&self, found: programs::Uncarried) -> proto::UncarriedProgram {
+        proto::UncarriedProgram {
+            node: self.name().to_string(),
+            program: found.program,
+            file: found.file.to_string_lossy().into_owned(),
+            hindrance: found.hindrance.kind.into(),
+            detail: found.hindrance.detail,
+        }
     }
 
     /// Ends a job's processes and lets no further one start.

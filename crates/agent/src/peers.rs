@@ -22,7 +22,8 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::carrier::Carrier;
 use crate::exec;
 use crate::job::{Job, lock};
-use crate::node::Node;
+use crate::node::{Faults, Node};
+use crate::preflight;
 use crate::reach::Purpose;
 
 /// Shortest time between two reports of one node's connections.
@@ -148,11 +149,20 @@ impl Peer for PeerService {
             .node
             .begin(parse_job(&request.job)?, token, parse_nodes(&request.nodes)?)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
-        let missing = self.node.missing_programs(request.check.as_ref());
+        let clock_unix_us = preflight::clock();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let node = self.node.clone();
         tokio::spawn(async move {
-            tell_ready(&job, missing, &news_tx).await;
+            let faults = node.look_for(request.check.clone()).await;
+            let reporting =
+                preflight::report(&node, &job, request.check.as_ref(), request.preflight.as_ref());
+            let report = tokio::select! {
+                report = reporting => report,
+                () = news_tx.closed() => None,
+            };
+            let reports =
+                report.map(|report| proto::NodeReport { clock_unix_us, ..report }).into_iter().collect();
+            tell_ready(&job, faults, reports, &news_tx).await;
             tell_news(&job, &news_tx).await;
             // The head is gone or has ended the job.
             node.end(&job).await;
@@ -175,7 +185,17 @@ impl Peer for PeerService {
         self.authorise(&request)?;
         let job = self.job(&request.into_inner().job)?;
         let processes_killed = self.node.end(&job).await;
-        Ok(Response::new(proto::EndReply { joined: job.account.joined(), processes_killed }))
+        Ok(Response::new(account(&job, processes_killed)))
+    }
+}
+
+/// What a job did here.
+pub fn account(job: &Job, processes_killed: u32) -> proto::EndReply {
+    proto::EndReply {
+        joined: job.account.joined(),
+        processes_killed,
+        uncarried: job.started_uncarried(),
+        commands_killed: lock(&job.killed).clone(),
     }
 }
 
@@ -195,11 +215,13 @@ pub async fn command_of(
 /// Tells that a node takes part.
 pub async fn tell_ready(
     job: &Job,
-    missing: Vec<proto::MissingProgram>,
+    faults: Faults,
+    reports: Vec<proto::NodeReport>,
     news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>,
 ) {
     let job_directory = job.directory.path().to_string_lossy().into_owned();
-    let ready = job_news::Kind::Ready(proto::Ready { job_directory, missing });
+    let Faults { missing, uncarried } = faults;
+    let ready = job_news::Kind::Ready(proto::Ready { job_directory, missing, reports, uncarried });
     // Who doesn't listen has gone, which the caller sees by itself.
     let _ = news_tx.send(Ok(proto::JobNews { kind: Some(ready) })).await;
 }
@@ -207,7 +229,7 @@ pub async fn tell_ready(
 /// Tells what happens to a job here until it ends or nobody listens.
 pub async fn tell_news(job: &Arc<Job>, news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>) {
     let news = |kind| Ok(proto::JobNews { kind: Some(kind) });
-    let Some(mut failures) = job.take_failures() else { return };
+    let Some(mut others) = job.take_news() else { return };
     let mut changes = job.account.changes();
     let mut told = Vec::new();
     loop {
@@ -220,7 +242,7 @@ pub async fn tell_news(job: &Arc<Job>, news_tx: &mpsc::Sender<Result<proto::JobN
                 told = joined;
                 changed.into_iter().map(job_news::Kind::Joined).collect()
             }
-            Some(failure) = failures.recv() => vec![job_news::Kind::ConnectFailed(failure)],
+            Some(other) = others.recv() => vec![other],
             () = job.ended.cancelled() => return,
             () = news_tx.closed() => return,
         };

@@ -54,6 +54,13 @@ pub enum Purpose<'a> {
     },
     /// The agents' own calls.
     Peer,
+    /// The pulse of a job's agents.
+    Pulse {
+        /// The job.
+        job: &'a Job,
+        /// Its ends.
+        preamble: Preamble,
+    },
 }
 
 /// A connection to another node's agent.
@@ -191,10 +198,13 @@ impl Reacher {
         purpose: &Purpose<'_>,
     ) -> Result<(Carrier, String), StepError> {
         let opening = self.open(step, destination, node, name, encrypted, purpose);
-        let Purpose::Program { job, preamble, given_up, .. } = purpose else { return opening.await };
-        let (carrier, relay) = tokio::select! {
-            opened = opening => opened?,
-            () = given_up.cancelled() => return Err(StepError::GivenUp),
+        let (job, preamble, (carrier, relay)) = match purpose {
+            Purpose::Peer => return opening.await,
+            Purpose::Pulse { job, preamble } => (job, preamble, opening.await?),
+            Purpose::Program { job, preamble, given_up, .. } => tokio::select! {
+                opened = opening => (job, preamble, opened?),
+                () = given_up.cancelled() => return Err(StepError::GivenUp),
+            },
         };
         Ok((introduce(carrier, job, preamble).await?, relay))
     }
@@ -213,7 +223,7 @@ impl Reacher {
         let deadline = Duration::from_millis(step.deadline_ms.into());
         let options = match purpose {
             Purpose::Program { options, .. } => *options,
-            Purpose::Peer => SocketOptions::default(),
+            Purpose::Peer | Purpose::Pulse { .. } => SocketOptions::default(),
         };
         let (stream, relay) = match step.dial() {
             proto::Dial::Direct => (dial::direct(&node.address, options, deadline).await?, String::new()),
@@ -233,7 +243,7 @@ impl Reacher {
         let carrier = match purpose {
             Purpose::Peer => self.secure(stream, name, &self.tls.grpc).await?,
             Purpose::Program { .. } if encrypted => self.secure(stream, name, &self.tls.stream).await?,
-            Purpose::Program { .. } => Carrier::Raw(stream),
+            Purpose::Program { .. } | Purpose::Pulse { .. } => Carrier::Raw(stream),
         };
         Ok((carrier, relay))
     }

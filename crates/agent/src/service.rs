@@ -22,10 +22,12 @@ use crate::black_hole::BlackHole;
 use crate::carrier::{GRPC_PROTOCOL, STREAM_PROTOCOL};
 use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
 use crate::incoming::Reception;
-use crate::job_directory::SHIM;
+use crate::job_directory::{self, SHIM};
+use crate::limits;
 use crate::local::{self, LocalService};
 use crate::node::{Facilities, Node, interface_of};
 use crate::peers::PeerService;
+use crate::pulse::Heart;
 use crate::reach::{ClientTls, Reacher};
 use crate::upstream::{self, AttachError};
 
@@ -54,14 +56,18 @@ pub async fn run(
     let Some(name) = identity.grid_name().filter(|_| identity.role() == Role::Agent) else {
         bail!("these credentials are for {identity}, not for an agent");
     };
+    if let Err(error) = limits::raise_descriptors() {
+        warn!(%error, "cannot raise the number of open files: many connections may fail");
+    }
     let own_ip = towards(credentials.upstream()).await?;
     let listen = config.listen.unwrap_or_else(|| SocketAddr::new(own_ip, DEFAULT_PORT));
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let listener = isthmus_net::listen(listen).with_context(|| format!("cannot listen on {listen}"))?;
     let port = listener.local_addr()?.port();
     let runtime_directory = config.runtime_directory.clone().unwrap_or_else(default_runtime_directory);
     let local_socket = runtime_directory.join(LOCAL_SOCKET);
     let local_listener =
         local::bind(&local_socket).with_context(|| format!("cannot listen on {}", local_socket.display()))?;
+    job_directory::sweep();
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
     let facilities = Facilities {
         name,
@@ -89,7 +95,8 @@ pub async fn run(
     let pairs = PairMaker::bind().await.context("cannot listen on loopback")?;
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
     let reacher = Reacher { upstream: upstream.clone(), tls };
-    let node = Arc::new(Node::new(facilities, reacher, pairs, black_hole));
+    let heart = Heart::start().context("cannot start a thread")?;
+    let node = Arc::new(Node::new(facilities, reacher, pairs, black_hole, heart));
     let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
     let server_tls = credentials.server_config(&[STREAM_PROTOCOL, GRPC_PROTOCOL])?;
     let reception = Reception { node: node.clone(), tls: server_tls, grpc_tx };

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::{handover, mac};
 use isthmus_wire::preamble::{Preamble, Status};
-use isthmus_wire::proto;
+use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
@@ -17,10 +18,12 @@ use tracing::{debug, info, warn};
 
 use crate::account::Joint;
 use crate::carrier::Carrier;
-use crate::incoming::cookie;
+use crate::incoming::{cookie, inode};
 use crate::job::Job;
 use crate::names::Ends;
 use crate::node::Node;
+use crate::programs::{self, Uncarried};
+use crate::pulse;
 use crate::pump::{End as PumpEnd, pump};
 use crate::reach::{Purpose, ReachError};
 
@@ -122,7 +125,24 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io:
             });
             reply(&stream, &Connected { reply: found, socket: None }).await
         }
+        Request::Starting { fd } => {
+            let pid = stream.peer_cred()?.pid().unwrap_or(0);
+            let looking = tokio::task::spawn_blocking(move || look_at(pid, fd));
+            if let Ok(Some(found)) = looking.await {
+                info!(job = %job.id, program = found.program, reason = ?found.hindrance, "not carried");
+                job.tell_uncarried(node.uncarried(found));
+            }
+            reply(&stream, &Connected { reply: Reply::error(0), socket: None }).await
+        }
     }
+}
+
+/// Looks at a program that a process has open and waits with.
+fn look_at(pid: i32, fd: u32) -> Option<Uncarried> {
+    let held = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
+    let path = std::fs::read_link(&held).ok()?;
+    let hindrance = programs::hindrance(programs::open(&held).ok()?)?;
+    Some(Uncarried { program: path.to_string_lossy().into_owned(), file: path, hindrance })
 }
 
 async fn reply(stream: &UnixStream, connected: &Connected) -> io::Result<()> {
@@ -152,6 +172,10 @@ async fn connect(
         info!(job = %job.id, destination = %destination.address, "not a node of the job");
         return Connected::failed(libc::EHOSTUNREACH);
     };
+    // No program can listen there; between agents it means a pulse.
+    if destination.port == pulse::PORT {
+        return Connected::failed(libc::ECONNREFUSED);
+    }
     let source_port = match wanted.source_port {
         0 => node.next_port(),
         port => port,
@@ -171,11 +195,11 @@ async fn connect(
             let errno = errno(&error);
             if !matches!(errno, libc::ECONNREFUSED | libc::ECANCELED) {
                 warn!(job = %job.id, %acceptor, port = destination.port, %error, "connection not made");
-                job.tell_failure(proto::ConnectFailed {
+                job.tell(job_news::Kind::ConnectFailed(proto::ConnectFailed {
                     initiator: node.name().to_string(),
                     acceptor: acceptor.to_string(),
                     reason: error.to_string(),
-                });
+                }));
             }
             return Connected::failed(errno);
         }
@@ -215,6 +239,7 @@ async fn hand_over(
         }
     };
     job.names().insert(cookie(&socket)?, ends);
+    job.handed_over(inode(&socket)?);
     let reply = Reply { errno: 0, handover: Handover::Socket, peer: ends.peer, local: ends.local };
     Ok(Connected { reply, socket: Some(socket.into()) })
 }

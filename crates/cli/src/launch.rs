@@ -7,20 +7,15 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use isthmus_wire::proto::exec_down::Kind as Down;
-use isthmus_wire::proto::exec_up::Kind as Up;
-use isthmus_wire::proto::{Command, ExecUp};
+use isthmus_wire::proto::Command;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 
 use crate::local;
+use crate::remote::{Hand, Remote, Stream};
 
 /// Exit status of ssh where the connection failed (ssh(1)).
-const CONNECTION_FAILED: u8 = 255;
-/// Input that may wait for the network, in chunks.
-const INPUT_QUEUE: usize = 16;
+pub const CONNECTION_FAILED: u8 = 255;
 /// Options of ssh that take a value.
 const WITH_VALUE: &[&str] =
     &["-l", "-p", "-o", "-i", "-F", "-c", "-m", "-b", "-e", "-J", "-L", "-R", "-D", "-w", "-W", "-S"];
@@ -41,9 +36,24 @@ pub struct LaunchArgs {
 
 /// Runs `isthmus launch`.
 pub fn main(args: LaunchArgs) -> ExitCode {
+    block_on(async {
+        let wanted = parse(&args.words).context("expected HOST COMMAND...")?;
+        let command = Command {
+            job: args.job,
+            node: wanted.host,
+            shell_command: wanted.command,
+            environment: Vec::new(),
+            working_directory: working_directory(),
+        };
+        run(args.socket, command, wanted.no_input).await
+    })
+}
+
+/// Runs a remote command to its end, and gives its status.
+pub fn block_on(command: impl Future<Output = anyhow::Result<i32>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.context("cannot start").and_then(|runtime| {
-        let result = runtime.block_on(launch(args));
+        let result = runtime.block_on(command);
         // A read from standard input may be waiting for ever.
         runtime.shutdown_background();
         result
@@ -55,6 +65,11 @@ pub fn main(args: LaunchArgs) -> ExitCode {
             ExitCode::from(CONNECTION_FAILED)
         }
     }
+}
+
+/// Where a command on another node is to start, if it has that.
+pub fn working_directory() -> String {
+    std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// What ssh would have been asked.
@@ -82,61 +97,45 @@ fn parse(words: &[String]) -> Option<Wanted> {
     (!command.is_empty()).then(|| Wanted { host: host.clone(), command, no_input })
 }
 
-async fn launch(args: LaunchArgs) -> anyhow::Result<i32> {
-    let wanted = parse(&args.words).context("expected HOST COMMAND...")?;
-    let mut agent = local::connect(&args.socket).await?;
-    let (up_tx, up_rx) = mpsc::channel(INPUT_QUEUE);
-    let command = Command {
-        job: args.job,
-        node: wanted.host.clone(),
-        shell_command: wanted.command,
-        environment: Vec::new(),
-        working_directory: std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned(),
-    };
-    up_tx.send(ExecUp { kind: Some(Up::Command(command)) }).await?;
-    tokio::spawn(input(wanted.no_input, up_tx.clone()));
+/// Runs a command on another node with this process's input, output and
+/// signals.
+///
+/// # Errors
+/// If it can't be run, or the connection ends before it.
+pub async fn run(socket: PathBuf, command: Command, no_input: bool) -> anyhow::Result<i32> {
+    let mut agent = local::connect(&socket).await?;
+    let remote = Remote::new(command);
+    tokio::spawn(input(no_input, remote.hand()));
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        let up_tx = up_tx.clone();
+        let hand = remote.hand();
         let mut signals = signal(kind)?;
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
-                let _ = up_tx.send(ExecUp { kind: Some(Up::Signal(kind.as_raw_value())) }).await;
+                hand.signal(kind.as_raw_value()).await;
             }
         });
     }
-    let failed = |status| local::failure(status).context(format!("cannot run a command on {}", wanted.host));
-    let mut down = agent.exec(ReceiverStream::new(up_rx)).await.map_err(failed)?.into_inner();
-    while let Some(message) = down.message().await.map_err(failed)? {
-        match message.kind {
-            Some(Down::Stdout(bytes)) => {
-                let mut stdout = std::io::stdout().lock();
-                stdout.write_all(&bytes)?;
-                stdout.flush()?;
-            }
-            Some(Down::Stderr(bytes)) => std::io::stderr().lock().write_all(&bytes)?,
-            Some(Down::Exit(exit)) => {
-                if !exit.reason.is_empty() {
-                    eprintln!("isthmus: {}: {}", wanted.host, exit.reason);
-                }
-                return Ok(exit.status);
-            }
-            None => {}
+    let sink = |stream, bytes: &[u8]| match stream {
+        Stream::Output => {
+            let mut stdout = std::io::stdout().lock();
+            stdout.write_all(bytes)?;
+            stdout.flush()
         }
-    }
-    anyhow::bail!("the connection to {} ended before the command did", wanted.host)
+        Stream::Error => std::io::stderr().lock().write_all(bytes),
+    };
+    remote.run(&mut agent, sink).await
 }
 
-async fn input(none: bool, up_tx: mpsc::Sender<ExecUp>) {
+async fn input(none: bool, hand: Hand) {
     let mut chunk = vec![0; 16 * 1024];
     let mut stdin: Box<dyn AsyncRead + Send + Unpin> =
         if none { Box::new(tokio::io::empty()) } else { Box::new(tokio::io::stdin()) };
     while let Ok(count @ 1..) = stdin.read(&mut chunk).await {
-        let message = ExecUp { kind: Some(Up::Stdin(chunk[..count].to_vec())) };
-        if up_tx.send(message).await.is_err() {
+        if !hand.input(&chunk[..count]).await {
             return;
         }
     }
-    let _ = up_tx.send(ExecUp { kind: Some(Up::StdinEnd(true)) }).await;
+    hand.end_input().await;
 }
 
 #[cfg(test)]

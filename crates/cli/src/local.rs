@@ -31,7 +31,7 @@ pub async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel>> {
         .with_context(|| {
             format!("cannot reach this node's agent at {}; start one with `isthmus agent`", socket.display())
         })?;
-    Ok(LocalClient::new(grpc::channel_over(stream).await.context("cannot speak to this node's agent")?))
+    Ok(LocalClient::new(grpc::channel_within(stream).await.context("cannot speak to this node's agent")?))
 }
 
 /// An agent's answer as an error.

@@ -1,10 +1,12 @@
 //! The `isthmus` command: every role and tool is a subcommand.
 
 mod config;
+mod exec;
 mod grid;
 mod join;
 mod launch;
 mod local;
+mod remote;
 mod run;
 mod services;
 mod status;
@@ -42,6 +44,7 @@ enum Command {
     Agent(services::ServiceArgs),
     Status(status::StatusArgs),
     Run(run::RunArgs),
+    Exec(exec::ExecArgs),
     #[command(subcommand)]
     Lab(isthmus_lab::command::LabCommand),
     /// Print a completion script for a shell.
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Agent(args) => serve(Service::Agent, args),
         Command::Status(args) => finish("status", block_on(status::run(args))),
         Command::Run(args) => run::main(args),
+        Command::Exec(args) => exec::main(args),
         Command::Lab(command) => isthmus_lab::command::run(command).unwrap_or_else(|error| {
             eprintln!("isthmus lab: {error:#}");
             ExitCode::FAILURE

@@ -108,7 +108,7 @@ pub async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<()> {
 
 async fn listen(address: SocketAddr, service: Service) -> anyhow::Result<TcpListener> {
     let name = service.name();
-    let listener = TcpListener::bind(address).await.with_context(|| {
+    let listener = isthmus_net::listen(address).with_context(|| {
         format!("cannot listen on {address}; is another {name} running? See `listen` in section [{name}]")
     })?;
     tracing::info!(%address, "listening");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tonic::Status;
 
-pub use client::{ConnectError, Stage, channel_over, connect, connect_unidentified};
+pub use client::{ConnectError, Stage, channel_over, channel_within, connect, connect_unidentified};
 pub use server::{Peer, SHUTDOWN_GRACE, accept, caller, peer, serve, serve_streams};
 
 /// Longest wait for name resolution and TCP connect together.

@@ -12,6 +12,7 @@
 //! | [`files`] | secrets on disk |
 //! | [`mac`] | message authentication, random values |
 //! | [`dial`] | how one socket between two parties is opened |
+//! | [`mod@listen`] | listening for bursts of connections |
 //! | [`handover`] | handing a socket to another process |
 //! | [`loopback`] | a program's end of a connection that an agent carries |
 //! | [`grpc`] | gRPC over mutual TLS: connecting, serving, and who called |
@@ -26,6 +27,7 @@ pub mod files;
 pub mod grpc;
 pub mod handover;
 pub mod identity;
+pub mod listen;
 pub mod loopback;
 pub mod mac;
 pub mod renewal;
@@ -34,3 +36,4 @@ pub mod token;
 pub use authority::Authority;
 pub use credentials::Credentials;
 pub use identity::{Identity, Owner, Role};
+pub use listen::listen;

@@ -13,6 +13,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use crate::listen;
+
 /// How long the kernel may take to connect two sockets over loopback.
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -43,7 +45,7 @@ impl PairMaker {
     /// # Errors
     /// As `bind(2)`.
     pub async fn bind() -> io::Result<Self> {
-        let listener = TcpListener::bind(SocketAddrV4::new(KNOCK_SOURCE, 0)).await?;
+        let listener = listen(SocketAddrV4::new(KNOCK_SOURCE, 0).into())?;
         let address = listener.local_addr()?;
         let waiting = Waiting::default();
         let accepting = tokio::spawn(accept(listener, waiting.clone())).abort_handle();

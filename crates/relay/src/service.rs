@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use isthmus_net::{Credentials, Role};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::address;
@@ -69,7 +68,7 @@ pub async fn run(
     }
     raise_descriptor_limit();
     let listen_error = |cause| RelayError::Listen { address: config.listen, cause };
-    let listener = TcpListener::bind(config.listen).await.map_err(listen_error)?;
+    let listener = isthmus_net::listen(config.listen).map_err(listen_error)?;
     let listening = listener.local_addr().map_err(listen_error)?;
     let workers = config.workers.or_else(|| std::thread::available_parallelism().ok());
     let (plane, mut failure_rx) =

@@ -18,14 +18,18 @@ const LOOKUP_DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Exchange(Kept);
 
-/// What came of waiting for a reply.
-pub(crate) enum Waited {
-    /// The reply, and the socket that came with it.
-    Reply(Reply, Option<OwnedFd>),
-    /// The limit passed.
-    TimedOut,
-    /// A signal handler ran that doesn't restart system calls.
-    Interrupted,
+/// An exchange that nobody owns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    fd: Fd,
+    identity: Identity,
+}
+
+impl Asked {
+    /// The descriptor to poll for the reply.
+    pub(crate) fn raw(self) -> Fd {
+        self.fd
+    }
 }
 
 impl Exchange {
@@ -73,43 +77,35 @@ impl Exchange {
         }
     }
 
-    /// Waits for the reply as a blocking connect waits: `limit` is the
-    /// program's own, from `SO_SNDTIMEO`.
-    ///
-    /// # Errors
-    /// `ENETDOWN` if the agent went away, `ETIMEDOUT` if it took too long.
-    pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Waited> {
-        let patience = limit.unwrap_or(CONNECT_DEADLINE).min(CONNECT_DEADLINE);
-        self.wait_until(sys::now() + patience, limit.is_some(), false)
+    /// The exchange as plain data, which closes nothing when it is dropped.
+    pub(crate) fn into_asked(self) -> Asked {
+        let Self(mut kept) = self;
+        let asked = Asked { fd: kept.raw(), identity: kept.identity };
+        std::mem::forget(kept.fd.take());
+        asked
+    }
+
+    /// The exchange again; not to be called twice.
+    pub(crate) fn from_asked(asked: Asked) -> Self {
+        Self(Kept { fd: Some(OwnedFd::from_raw(asked.fd)), identity: asked.identity })
     }
 
     /// Waits for something that the agent has at hand, whatever signals come.
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// `ENETDOWN` if the agent went away, `ETIMEDOUT` if it took too long.
     pub(crate) fn lookup(&self) -> Result<(Reply, Option<OwnedFd>)> {
-        match self.wait_until(sys::now() + LOOKUP_DEADLINE, false, true)? {
-            Waited::Reply(reply, socket) => Ok((reply, socket)),
-            Waited::TimedOut | Waited::Interrupted => Err(Errno(libc::ETIMEDOUT)),
-        }
+        self.wait_until(sys::now() + LOOKUP_DEADLINE)
     }
 
-    fn wait_until(&self, deadline: Instant, limited: bool, ignore_signals: bool) -> Result<Waited> {
+    fn wait_until(&self, deadline: Instant) -> Result<(Reply, Option<OwnedFd>)> {
         loop {
             let left = deadline.saturating_duration_since(sys::now()).max(Duration::from_millis(1));
             set_timeout(self.0.raw(), libc::SO_RCVTIMEO, left);
             match self.collect() {
-                Ok((reply, socket)) => return Ok(Waited::Reply(reply, socket)),
-                Err(Errno(libc::EINTR)) => {
-                    // A connect with a limit of its own is never restarted by
-                    // the kernel, either.
-                    if !ignore_signals && (limited || !all_handlers_restart()) {
-                        return Ok(Waited::Interrupted);
-                    }
-                }
-                Err(Errno(libc::EAGAIN)) if limited => return Ok(Waited::TimedOut),
+                Err(Errno(libc::EINTR)) => {}
                 Err(Errno(libc::EAGAIN)) => return Err(Errno(libc::ETIMEDOUT)),
-                Err(errno) => return Err(errno),
+                other => return other,
             }
         }
     }
@@ -160,7 +156,7 @@ impl Exchange {
 /// Asks the agent for something it has at hand.
 ///
 /// # Errors
-/// As [`Exchange::begin`] and [`Exchange::wait`].
+/// As [`Exchange::begin`] and [`Exchange::lookup`].
 pub(crate) fn look_up(job: &Job, request: &Request) -> Result<(Reply, Option<OwnedFd>)> {
     Exchange::begin(job, request)?.lookup()
 }
@@ -231,7 +227,7 @@ fn out_of_descriptors(errno: Errno) -> Errno {
 
 /// Whether every signal handler of the program has `SA_RESTART`, so that the
 /// kernel would have restarted an interrupted connect.
-fn all_handlers_restart() -> bool {
+pub(crate) fn all_handlers_restart() -> bool {
     const LAST_SIGNAL: i32 = 64;
     (1..=LAST_SIGNAL).all(|signal| {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();

@@ -1,13 +1,13 @@
 //! connect: to the node itself by its twin, to another node by its agent.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::shim::Request;
 
-use crate::agent::{Exchange, Waited};
+use crate::agent::{self, Asked, Exchange};
 use crate::ends::{self, Ends};
 use crate::failed;
 use crate::handover;
@@ -16,7 +16,7 @@ use crate::job::Job;
 use crate::next;
 use crate::options;
 use crate::pending::{self, Start, Started};
-use crate::sockaddr::{Inet, Storage};
+use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
 
 /// What a connect call wants.
@@ -59,7 +59,12 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Nat
             if !stream || option(libc::SO_DOMAIN) != Ok(inet.family.domain()) {
                 return None;
             }
-            Some(remote(job, fd, inet).map(|()| Native::Done))
+            let v6_only = inet.family == Family::Mapped
+                && sys::get_int(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Ok(1);
+            if v6_only {
+                return None;
+            }
+            Some(remote(job, fd, inet))
         }
     }
 }
@@ -70,6 +75,8 @@ pub(crate) enum Native {
     Done,
     /// The kernel's own connect, to this address.
     Address(Storage),
+    /// To wait for the agent.
+    Wait(Waiting),
 }
 
 fn destination(own: VirtualAddress, address: &Storage) -> Destination {
@@ -95,19 +102,19 @@ fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) {
     }
 }
 
-fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<()> {
+fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
     let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
     let blocking = flags & libc::O_NONBLOCK == 0;
     let state = sys::tcp_state(fd)?;
     if state == sys::SYN_SENT && blocking {
         helper::wait_for(fd, send_timeout(fd))?;
-        return outcome_of_wait(fd);
+        return outcome_of_wait(fd).map(|()| Native::Done);
     }
     if state != sys::CLOSED {
         // Never waits: the socket listens, is connected, or is connecting and
         // doesn't block.
         let errno = sys::connect(fd, &pending::black_hole(job, inet.family)).err();
-        return kernels_answer(fd, errno.unwrap_or(Errno(libc::EISCONN)));
+        return kernels_answer(fd, errno.unwrap_or(Errno(libc::EISCONN))).map(|()| Native::Done);
     }
     let source_port =
         sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).map_or(0, |name| name.port);
@@ -117,42 +124,135 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<()> {
     if blocking {
         // What an earlier, non-blocking connect left to be reported.
         match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
-            0 => wait(job, fd, inet, source_port, &request, flags),
-            error => kernels_answer(fd, Errno(error)),
+            // ECONNRESET is what unconnecting leaves, which connect ignores.
+            0 | libc::ECONNRESET => {
+                Waiting::begin(job, fd, inet, source_port, &request, flags).map(Native::Wait)
+            }
+            error => kernels_answer(fd, Errno(error)).map(|()| Native::Done),
         }
     } else {
         bind_to_twin(job.virtual_address, fd, inet);
         match pending::start(job, fd, inet, source_port, Start::Ask(request))? {
             Started::Pending => Err(Errno(libc::EINPROGRESS)),
-            Started::Kernel(errno) => kernels_answer(fd, errno),
-            Started::Refused => wait(job, fd, inet, source_port, &request, flags),
+            Started::Kernel(errno) => kernels_answer(fd, errno).map(|()| Native::Done),
+            Started::Refused => Waiting::begin(job, fd, inet, source_port, &request, flags).map(Native::Wait),
         }
     }
 }
 
-/// Connects while the program waits.
-fn wait(job: &Job, fd: Fd, inet: Inet, source_port: u16, request: &Request, flags: c_int) -> Result<()> {
-    let cookie = sys::cookie(fd);
-    let exchange = Exchange::begin(job, request)?;
-    let errno = match exchange.wait(send_timeout(fd))? {
-        Waited::Reply(reply, socket) => {
-            let (reply, socket) = helper::connected(reply, socket)?;
-            let ends = Ends { peer: reply.peer, local: reply.local, family: inet.family };
-            ends::remember(sys::cookie(socket.raw()), ends, false);
-            return handover::replace(fd, cookie, &socket);
-        }
-        // The kernel's own connect goes on behind the program's back, too.
-        Waited::TimedOut => libc::EINPROGRESS,
-        Waited::Interrupted => libc::EINTR,
-    };
-    if flags & libc::O_NONBLOCK == 0 {
-        let _ = sys::fcntl(fd, libc::F_SETFL, i64::from(flags | libc::O_NONBLOCK));
-        bind_to_twin(job.virtual_address, fd, inet);
-        // Without a placeholder the connect is given up.
-        let _ = pending::start(job, fd, inet, source_port, Start::Asked(exchange));
-        let _ = sys::fcntl(fd, libc::F_SETFL, i64::from(flags));
+/// A connect that the program waits for: plain data, because a thread that is
+/// cancelled while it waits unwinds through nothing that owns anything.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    fd: Fd,
+    cookie: u64,
+    inet: Inet,
+    source_port: u16,
+    flags: c_int,
+    asked: Asked,
+    deadline: Instant,
+    /// The program set the deadline (`SO_SNDTIMEO`).
+    limited: bool,
+}
+
+impl Waiting {
+    fn begin(
+        job: &Job,
+        fd: Fd,
+        inet: Inet,
+        source_port: u16,
+        request: &Request,
+        flags: c_int,
+    ) -> Result<Self> {
+        let limit = send_timeout(fd);
+        let patience = pending::patience(fd);
+        let asked = Exchange::begin(job, request)?.without_waiting().into_asked();
+        pending::begin_waiting();
+        Ok(Self {
+            fd,
+            cookie: sys::cookie(fd),
+            inet,
+            source_port,
+            flags,
+            asked,
+            deadline: sys::now() + limit.map_or(patience, |limit| limit.min(patience)),
+            limited: limit.is_some_and(|limit| limit < patience),
+        })
     }
-    Err(Errno(errno))
+
+    /// Waits for the agent's answer, as a cancellation point.
+    ///
+    /// # Safety
+    /// No frame from here to the program's call owns anything.
+    unsafe fn wait(mut self) -> Result<()> {
+        let this = (&raw mut self).cast();
+        let mut cleanup = next::Cleanup::new();
+        // SAFETY: both live until the pop below, or until the thread ends.
+        unsafe { next::cleanup_push(&mut cleanup, given_up_by_cancel, this) };
+        let outcome = loop {
+            let left = self.deadline.saturating_duration_since(sys::now());
+            if left.is_zero() {
+                break Err(Errno(libc::ETIMEDOUT));
+            }
+            // Rounded up: not to look too early again and again.
+            let left = c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX).saturating_add(1);
+            let mut entry = libc::pollfd { fd: self.asked.raw(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid entry.
+            let ready = unsafe { next::poll(&raw mut entry, 1, left) };
+            if ready > 0 {
+                break Ok(());
+            }
+            // A connect with a limit of its own is never restarted by the
+            // kernel, either.
+            let restarted = || !self.limited && agent::all_handlers_restart();
+            if ready < 0 && (sys::errno() != libc::EINTR || !restarted()) {
+                break Err(Errno(sys::errno()));
+            }
+        };
+        // SAFETY: the one that was pushed above.
+        unsafe { next::cleanup_pop(&mut cleanup) };
+        outcome
+    }
+
+    fn end(self, job: &Job, outcome: Result<()>) -> Result<()> {
+        let result = self.conclude(job, outcome);
+        pending::end_waiting();
+        result
+    }
+
+    fn conclude(self, job: &Job, outcome: Result<()>) -> Result<()> {
+        let Self { fd, cookie, inet, source_port, flags, .. } = self;
+        let exchange = Exchange::from_asked(self.asked);
+        let errno = match outcome {
+            Ok(()) => {
+                let (reply, socket) = exchange.collect()?;
+                let (reply, socket) = helper::connected(reply, socket)?;
+                let ends = Ends { peer: reply.peer, local: reply.local, family: inet.family };
+                ends::remember(sys::cookie(socket.raw()), ends, false);
+                return pending::with(|_| handover::replace(fd, cookie, &socket));
+            }
+            // The kernel's own connect goes on behind the program's back, too.
+            Err(Errno(libc::ETIMEDOUT)) if self.limited => libc::EINPROGRESS,
+            Err(Errno(libc::EINTR)) => libc::EINTR,
+            Err(errno) => return Err(errno),
+        };
+        if flags & libc::O_NONBLOCK == 0 && sys::cookie(fd) == cookie {
+            let _ = sys::fcntl(fd, libc::F_SETFL, i64::from(flags | libc::O_NONBLOCK));
+            bind_to_twin(job.virtual_address, fd, inet);
+            // Without a placeholder the connect is given up.
+            let _ = pending::start(job, fd, inet, source_port, Start::Asked(exchange));
+            let _ = sys::fcntl(fd, libc::F_SETFL, i64::from(flags));
+        }
+        Err(Errno(errno))
+    }
+}
+
+/// The thread was cancelled: the agent hears of it by the closed request.
+unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
+    // SAFETY: `Waiting::wait` passed itself, and its frame is still there.
+    let waiting = unsafe { waiting.cast::<Waiting>().read() };
+    drop(Exchange::from_asked(waiting.asked));
+    pending::end_waiting();
 }
 
 /// The kernel's answer to a connect on a socket that is no fresh one, put
@@ -214,6 +314,20 @@ pub(crate) unsafe fn hook(
         Some(Ok(Native::Done)) => {
             sys::set_errno(before);
             0
+        }
+        Some(Ok(Native::Wait(waiting))) => {
+            // SAFETY: this frame owns nothing.
+            let outcome = unsafe { waiting.wait() };
+            match waiting.end(job, outcome) {
+                Ok(()) => {
+                    sys::set_errno(before);
+                    0
+                }
+                Err(Errno(errno)) => {
+                    sys::set_errno(errno);
+                    -1
+                }
+            }
         }
         Some(Ok(Native::Address(address))) => {
             sys::set_errno(before);

@@ -46,6 +46,8 @@ enum Meaning {
     Own,
     /// A handed-over socket, if any: its ends are known by cookie.
     HandedOver,
+    /// Perhaps a handed-over socket, but not worth asking the agent.
+    Remembered,
 }
 
 /// The name of one side of `fd` as the program is to see it; `kernel` is what
@@ -68,6 +70,13 @@ pub(crate) fn name(job: &Job, fd: Fd, side: Side, kernel: Inet) -> Inet {
             }
             None => kernel,
         },
+        Meaning::Remembered => {
+            let cookie = sys::cookie(fd);
+            match TABLE.with(|table| table.find(cookie).and_then(|entry| entry.ends)) {
+                Some(Ends { local, family, .. }) => Inet { family, ip: local.address, port: local.port },
+                None => kernel,
+            }
+        }
     }
 }
 
@@ -97,9 +106,14 @@ fn meaning(
             }
         }
         (Side::Local, loopback) => match other() {
+            // No TCP connection of the kernel's ends at a virtual address.
+            Some(peer) if VirtualAddress::new(peer).is_some() => Meaning::Own,
             Some(peer) if is_agents(peer) || !peer.is_loopback() => Meaning::HandedOver,
             Some(peer) if loopback && peer == own.twin() => Meaning::Own,
-            Some(_) | None => Meaning::Itself,
+            Some(_) => Meaning::Itself,
+            // Bound only, or the connection has ended.
+            None if loopback => Meaning::Remembered,
+            None => Meaning::HandedOver,
         },
     }
 }
@@ -207,12 +221,12 @@ mod tests {
         let localhost = [127, 0, 0, 1];
         let agents = [127, 128, 0, 1];
         let outside = [192, 168, 1, 9];
-        use Meaning::{HandedOver, Itself, Own};
+        use Meaning::{HandedOver, Itself, Own, Remembered};
         use Side::{Local, Peer};
         for (what, side, ip, other, want) in [
             ("listener on the twin", Local, twin, None, Own),
             ("wildcard listener", Local, [0, 0, 0, 0], None, Itself),
-            ("listener on localhost", Local, localhost, None, Itself),
+            ("listener on localhost, or an ended connection", Local, localhost, None, Remembered),
             ("accepted from own node", Peer, twin, Some(twin), Own),
             ("accepted from own node, client unbound", Peer, localhost, Some(twin), Own),
             ("unbound client of own node", Local, localhost, Some(twin), Own),
@@ -225,7 +239,8 @@ mod tests {
             ("handed over encrypted", Local, localhost, Some(agents), HandedOver),
             ("kept knock", Peer, agents, Some(twin), HandedOver),
             ("kept knock", Local, twin, Some(agents), Own),
-            ("bound, unconnected", Local, outside, None, Itself),
+            ("bound, or an ended connection", Local, outside, None, HandedOver),
+            ("a datagram socket towards a node", Local, outside, Some([240, 64, 1, 9]), Own),
         ] {
             let got = meaning(own, side, ip.into(), || other.map(Ipv4Addr::from));
             assert_eq!(got, want, "{what}: {side:?} {ip:?}");

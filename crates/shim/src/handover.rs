@@ -54,6 +54,8 @@ pub(crate) fn replace_held(holders: &Holders, identity: Identity, new: &OwnedFd)
 /// If `accepted` is not open any more.
 pub(crate) fn replace_accepted(listener: Fd, accepted: Fd, new: &OwnedFd, flags: c_int) -> Result<()> {
     options::carry(listener, new.raw());
+    // What a connection doesn't get from its listener.
+    let _ = sys::set_int(new.raw(), libc::SOL_SOCKET, libc::SO_PRIORITY, 0);
     let status = sys::fcntl(new.raw(), libc::F_GETFL, 0)? & !libc::O_NONBLOCK;
     let wanted = if flags & libc::SOCK_NONBLOCK == 0 { status } else { status | libc::O_NONBLOCK };
     sys::fcntl(new.raw(), libc::F_SETFL, i64::from(wanted))?;

@@ -14,7 +14,7 @@ use crate::failed;
 use crate::handover;
 use crate::job::{Job, job};
 use crate::lock;
-use crate::pending::{self, Ask, List, Pending};
+use crate::pending::{self, Ask, GIVEN_UP, List, Pending};
 use crate::sockaddr::{Family, Inet};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
@@ -110,6 +110,7 @@ impl Round {
         self.until = None;
         let now = sys::now();
         pending::with(|list| {
+            list.items.retain(|pending| pending.cookie != GIVEN_UP);
             if list.items.is_empty() {
                 list.wake = None;
                 return false;

@@ -10,9 +10,10 @@
 
 use std::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
-use libc::{addrinfo, epoll_event, hostent, ifaddrs, size_t, sockaddr, socklen_t, utsname};
+use libc::{addrinfo, epoll_event, hostent, ifaddrs, pid_t, size_t, sockaddr, socklen_t, utsname};
 
 use crate::ends::Side;
+use crate::exec::{self, List, Named};
 use crate::job::job;
 use crate::resolve::Room;
 use crate::sockaddr::Storage;
@@ -32,6 +33,15 @@ macro_rules! hooks {
             }
         )*
     };
+}
+
+/// Whether a name can be written where a program wants it.
+///
+/// # Safety
+/// `len` is null or valid.
+unsafe fn has_room(address: *const sockaddr, len: *const socklen_t) -> bool {
+    // SAFETY: not null, so valid by the caller's promise.
+    !address.is_null() && !len.is_null() && unsafe { len.read_unaligned() }.cast_signed() >= 0
 }
 
 hooks! {
@@ -62,22 +72,29 @@ hooks! {
     /// accept(2).
     fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
         match job() {
-            Some(job) => listen::accept(job, fd, address, len, 0),
-            None => next::accept(fd, address, len),
+            Some(job) if address.is_null() || has_room(address, len) => {
+                listen::accept(job, fd, address, len, 0)
+            }
+            // The kernel says what is wrong with the pointers.
+            Some(_) | None => next::accept(fd, address, len),
         }
     }
 
     /// accept4(2).
     fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
         match job() {
-            Some(job) => listen::accept(job, fd, address, len, flags),
-            None => next::accept4(fd, address, len, flags),
+            Some(job) if address.is_null() || has_room(address, len) => {
+                listen::accept(job, fd, address, len, flags)
+            }
+            Some(_) | None => next::accept4(fd, address, len, flags),
         }
     }
 
     /// getsockname(2).
     fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-        let Some(job) = job() else { return next::getsockname(fd, address, len) };
+        let Some(job) = job().filter(|_| has_room(address, len)) else {
+            return next::getsockname(fd, address, len);
+        };
         let mut name = Storage::new();
         let result = next::getsockname(fd, name.as_mut_ptr(), name.len_mut());
         if result == 0 {
@@ -88,7 +105,9 @@ hooks! {
 
     /// getpeername(2).
     fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
-        let Some(job) = job() else { return next::getpeername(fd, address, len) };
+        let Some(job) = job().filter(|_| has_room(address, len)) else {
+            return next::getpeername(fd, address, len);
+        };
         let mut name = Storage::new();
         let result = next::getpeername(fd, name.as_mut_ptr(), name.len_mut());
         if result == 0 {
@@ -175,9 +194,67 @@ hooks! {
     /// ioctl(2): addresses of interfaces.
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
         match job() {
+            Some(_) if pending::any() && matches!(request, libc::FIONBIO | libc::FIOASYNC) => {
+                pending::gated(None, || sys::plain(sys::ioctl_raw(fd, request, argument)))
+            }
             Some(job) => interfaces::ioctl(job, fd, request, argument),
             None => next::ioctl(fd, request, argument),
         }
+    }
+
+    /// execve(2).
+    fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
+        exec::with_environment(Named::path(path), environment, |environment| {
+            exec::execve::call(path, arguments, environment)
+        })
+    }
+
+    /// execv(3).
+    fn execv(path: *const c_char, arguments: List) -> c_int {
+        exec::with_environment(Named::path(path), exec::own_environment(), |environment| {
+            exec::execve::call(path, arguments, environment)
+        })
+    }
+
+    /// execvp(3).
+    fn execvp(name: *const c_char, arguments: List) -> c_int {
+        exec::with_environment(Named::name(name), exec::own_environment(), |environment| {
+            exec::execvpe::call(name, arguments, environment)
+        })
+    }
+
+    /// execvpe(3).
+    fn execvpe(name: *const c_char, arguments: List, environment: List) -> c_int {
+        exec::with_environment(Named::name(name), environment, |environment| {
+            exec::execvpe::call(name, arguments, environment)
+        })
+    }
+
+    /// fexecve(3).
+    fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
+        exec::with_environment(Named::File(fd), environment, |environment| {
+            exec::fexecve::call(fd, arguments, environment)
+        })
+    }
+
+    /// posix_spawn(3).
+    fn posix_spawn(
+        pid: *mut pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: List, environment: List
+    ) -> c_int {
+        exec::with_environment(Named::path(path), environment, |environment| {
+            exec::posix_spawn::call(pid, path, actions, attributes, arguments, environment)
+        })
+    }
+
+    /// posix_spawnp(3).
+    fn posix_spawnp(
+        pid: *mut pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: List, environment: List
+    ) -> c_int {
+        exec::with_environment(Named::name(name), environment, |environment| {
+            exec::posix_spawnp::call(pid, name, actions, attributes, arguments, environment)
+        })
     }
 
     /// getifaddrs(3).

@@ -27,6 +27,8 @@ pub(crate) struct Job {
     pub(crate) black_hole_port: u16,
     /// The agent's Unix socket.
     pub(crate) agent: Storage,
+    /// This library, as `LD_PRELOAD` names it.
+    pub(crate) library: &'static CStr,
     text: String,
     hosts: AtomicPtr<Hosts>,
 }
@@ -96,7 +98,8 @@ pub(crate) fn host_name(name: &GridName) -> CString {
 }
 
 fn load() -> Option<Job> {
-    let directory = directory()?;
+    let library = library()?;
+    let directory = directory(library)?;
     let path = |name: &str| CString::new([directory, b"/", name.as_bytes()].concat()).ok();
     let text = read_text(&path(FILE_NAME)?)?;
     // The hosts of a large job take a while to read and most processes never
@@ -110,24 +113,30 @@ fn load() -> Option<Job> {
         interface: CString::new(settings.interface).ok()?,
         black_hole_port: settings.black_hole_port,
         agent: Storage::unix(path(SOCKET_NAME)?.as_bytes())?,
+        library,
         text,
         hosts: AtomicPtr::new(std::ptr::null_mut()),
     })
 }
 
-/// The job's directory: where the loader found this very library, as the
-/// loader was told it, so that a link in the path is not followed.
-fn directory() -> Option<&'static [u8]> {
+/// Where the loader found this very library, as the loader was told it, so
+/// that a link in the path is not followed.
+fn library() -> Option<&'static CStr> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the address is one of this library's own; `info` is writable.
-    let found = unsafe { libc::dladdr(directory as *const c_void, info.as_mut_ptr()) };
+    let found = unsafe { libc::dladdr(library as *const c_void, info.as_mut_ptr()) };
     // SAFETY: zeroed before, and all-zero is a valid `Dl_info`.
     let info = unsafe { info.assume_init() };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
     // SAFETY: the loader's own string; the shim is never unloaded.
-    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
+    Some(unsafe { CStr::from_ptr(info.dli_fname) })
+}
+
+/// The job's directory, which holds the library.
+fn directory(library: &'static CStr) -> Option<&'static [u8]> {
+    let path = library.to_bytes();
     let slash = path.iter().rposition(|byte| *byte == b'/')?;
     path.get(..slash)
 }

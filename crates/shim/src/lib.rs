@@ -12,6 +12,7 @@
 //! | connects without waiting | `pending`, `helper`: its own socket stands in until then |
 //! | listens, accepts | `listen`: on loopback only; an agent's knock is exchanged for the connection |
 //! | asks who is there | `ends`: virtual addresses |
+//! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
 //!
 //! A guest in somebody else's process: it prints nothing, ends nothing, keeps
@@ -33,6 +34,8 @@ mod agent;
 mod connect;
 mod descriptors;
 mod ends;
+mod exec;
+mod executable;
 mod failed;
 mod handover;
 mod helper;
@@ -40,6 +43,7 @@ mod hooks;
 mod hosts;
 mod interfaces;
 mod job;
+mod limit;
 mod listen;
 mod lock;
 mod next;
@@ -51,7 +55,7 @@ mod sys;
 
 #[cfg(not(test))]
 mod load {
-    use crate::{ends, failed, job, pending};
+    use crate::{ends, exec, failed, job, limit, pending};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -62,6 +66,8 @@ mod load {
         if job::job().is_none() {
             return;
         }
+        exec::find_all();
+        pending::settle();
         // SAFETY: the handlers live as long as the process: nothing unloads a
         // preloaded library.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
@@ -71,15 +77,18 @@ mod load {
         pending::before_fork();
         ends::before_fork();
         failed::before_fork();
+        limit::before_fork();
     }
 
     unsafe extern "C" fn in_parent() {
+        limit::after_fork();
         failed::after_fork();
         ends::after_fork();
         pending::after_fork_in_parent();
     }
 
     unsafe extern "C" fn in_child() {
+        limit::after_fork();
         failed::after_fork();
         ends::after_fork();
         pending::after_fork_in_child();

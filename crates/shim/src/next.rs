@@ -48,7 +48,51 @@ fn resolve(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
+/// What the C library keeps of a cleanup handler (`struct _pthread_cleanup_buffer`).
+#[repr(C)]
+pub(crate) struct Cleanup {
+    routine: *mut c_void,
+    argument: *mut c_void,
+    cancel_type: c_int,
+    previous: *mut c_void,
+}
+
+impl Cleanup {
+    /// Empty.
+    pub(crate) const fn new() -> Self {
+        let null = std::ptr::null_mut();
+        Self { routine: null, argument: null, cancel_type: 0, previous: null }
+    }
+}
+
+type Routine = unsafe extern "C" fn(*mut c_void);
+
+unsafe extern "C" {
+    fn _pthread_cleanup_push(buffer: *mut Cleanup, routine: Routine, argument: *mut c_void);
+    fn _pthread_cleanup_pop(buffer: *mut Cleanup, execute: c_int);
+}
+
+/// Has a routine called if this thread is cancelled before [`cleanup_pop`].
+///
+/// # Safety
+/// The buffer stays in its place until then; the routine may be called with
+/// the argument.
+pub(crate) unsafe fn cleanup_push(buffer: &mut Cleanup, routine: Routine, argument: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { _pthread_cleanup_push(buffer, routine, argument) };
+}
+
+/// Forgets the routine.
+///
+/// # Safety
+/// It was the last one pushed.
+pub(crate) unsafe fn cleanup_pop(buffer: &mut Cleanup) {
+    // SAFETY: the caller's promise.
+    unsafe { _pthread_cleanup_pop(buffer, 0) };
+}
+
 next! {
+    poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int, else -1;
     connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, else -1;
     bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int, else -1;
     listen(fd: c_int, backlog: c_int) -> c_int, else -1;

@@ -9,9 +9,7 @@ use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options that say how the program wants its socket to behave.
 ///
-/// Not `SO_REUSEADDR`: it says nothing of a connected socket, but one without
-/// it would keep an agent that is started anew from its port.
-const BEHAVIOUR: [(c_int, c_int); 20] = [
+const BEHAVIOUR: [(c_int, c_int); 29] = [
     (SOL_SOCKET, libc::SO_KEEPALIVE),
     (SOL_SOCKET, libc::SO_LINGER),
     (SOL_SOCKET, libc::SO_OOBINLINE),
@@ -22,6 +20,14 @@ const BEHAVIOUR: [(c_int, c_int); 20] = [
     (SOL_SOCKET, libc::SO_TIMESTAMPNS),
     (SOL_SOCKET, libc::SO_BUSY_POLL),
     (SOL_SOCKET, libc::SO_ZEROCOPY),
+    (SOL_SOCKET, libc::SO_BROADCAST),
+    (SOL_SOCKET, libc::SO_DONTROUTE),
+    (IPPROTO_IP, libc::IP_TTL),
+    (IPPROTO_IP, libc::IP_RECVTOS),
+    (IPPROTO_IP, libc::IP_RECVTTL),
+    (IPPROTO_IP, libc::IP_RECVERR),
+    (IPPROTO_IP, libc::IP_PKTINFO),
+    (IPPROTO_IP, libc::IP_MTU_DISCOVER),
     // Setting IP_TOS sets the priority as well, so the priority comes after.
     (IPPROTO_IP, libc::IP_TOS),
     (SOL_SOCKET, libc::SO_PRIORITY),
@@ -31,6 +37,7 @@ const BEHAVIOUR: [(c_int, c_int); 20] = [
     (IPPROTO_TCP, libc::TCP_KEEPINTVL),
     (IPPROTO_TCP, libc::TCP_KEEPCNT),
     (IPPROTO_TCP, libc::TCP_LINGER2),
+    (IPPROTO_TCP, libc::TCP_SYNCNT),
     (IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
     (IPPROTO_TCP, libc::TCP_INQ),
 ];
@@ -69,6 +76,11 @@ pub(crate) fn carry(from: Fd, to: Fd) {
         {
             let _ = sys::set_option(to, level, name, wanted.get(..len).unwrap_or_default());
         }
+    }
+    // Never taken away: a socket without it would keep an agent that is started
+    // anew from its port.
+    if sys::get_int(from, SOL_SOCKET, libc::SO_REUSEADDR) == Ok(1) {
+        let _ = sys::set_int(to, SOL_SOCKET, libc::SO_REUSEADDR, 1);
     }
     // Without a fresh socket to compare with there are no descriptors left,
     // and tuning is the least of the program's troubles.

@@ -10,8 +10,8 @@
 //! that costs them one load.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use isthmus_wire::address::BLACK_HOLE;
 use isthmus_wire::shim::Request;
@@ -26,7 +26,7 @@ use crate::sys::{self, Errno, Fd, Identity, Result};
 
 /// One connect under way.
 pub(crate) struct Pending {
-    /// Cookie of the program's own socket.
+    /// Cookie of the program's own socket, [`GIVEN_UP`] once it is that.
     pub(crate) cookie: u64,
     /// The same for the descriptor table.
     pub(crate) identity: Identity,
@@ -66,11 +66,40 @@ pub(crate) struct List {
 }
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Threads that wait in connect.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// The process that the list is about.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 static LIST: Lock<List> = Lock::new(List { items: Vec::new(), wake: None });
 
-/// Whether any connect is under way: one load.
+/// Whether any connect is under way: two loads.
 pub(crate) fn any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0
+    COUNT.load(Ordering::Acquire) != 0 || WAITING.load(Ordering::Acquire) != 0
+}
+
+/// A thread waits in connect: from here on nobody closes a number unseen.
+pub(crate) fn begin_waiting() {
+    WAITING.fetch_add(1, Ordering::AcqRel);
+}
+
+/// It waits no more.
+pub(crate) fn end_waiting() {
+    // A forked child starts from none.
+    let _ = WAITING.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+}
+
+/// Takes note of which process this is.
+pub(crate) fn settle() {
+    // SAFETY: takes nothing.
+    PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+}
+
+/// Whether this is a child that shares its parent's memory (vfork), or was
+/// forked past the C library: its descriptors are not those that the list is
+/// about.
+fn elsewhere() -> bool {
+    // SAFETY: takes nothing.
+    PROCESS.load(Ordering::Relaxed) != unsafe { libc::getpid() }
 }
 
 /// Calls `action` on the list and keeps the count.
@@ -106,6 +135,9 @@ pub(crate) enum Started {
 /// # Errors
 /// If there is no agent; the socket is as it was.
 pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Start) -> Result<Started> {
+    if elsewhere() {
+        return Ok(Started::Refused);
+    }
     let cookie = sys::cookie(fd);
     let identity = sys::identity(fd)?;
     let black_hole = black_hole(job, inet.family);
@@ -147,13 +179,28 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
             family: inet.family,
             source_port,
             ask,
-            deadline: now + CONNECT_DEADLINE,
+            deadline: now + patience(fd),
             heirs: Vec::new(),
             unborn: None,
         });
         helper::wake(list);
         Ok(Started::Pending)
     })
+}
+
+/// How long the kernel would try to connect this socket: as the program set it,
+/// by time (`TCP_USER_TIMEOUT`) or by number of retransmissions (`TCP_SYNCNT`),
+/// which come after 1 s, 2 s, 4 s and so on.
+pub(crate) fn patience(fd: Fd) -> Duration {
+    let option =
+        |name| sys::get_int(fd, libc::IPPROTO_TCP, name).ok().and_then(|value| u32::try_from(value).ok());
+    let by_time = option(libc::TCP_USER_TIMEOUT)
+        .filter(|millis| *millis != 0)
+        .map(|millis| Duration::from_millis(u64::from(millis)));
+    let by_count = option(libc::TCP_SYNCNT)
+        .and_then(|count| 2_u64.checked_pow(count.saturating_add(1)))
+        .map(|seconds| Duration::from_secs(seconds.saturating_sub(1)));
+    [by_time, by_count].into_iter().flatten().fold(CONNECT_DEADLINE, Duration::min)
 }
 
 /// The agent's black hole as a socket of this family reaches it.
@@ -172,15 +219,18 @@ pub(crate) fn dissolve(fd: Fd) {
 /// closed request.
 pub(crate) fn cancel(fd: Fd) {
     let cookie = sys::cookie(fd);
-    with(|list| list.remove(cookie));
+    with(|list| list.give_up(cookie));
 }
 
 /// Calls `action`, which changes what descriptors stand for, while no
 /// exchange is going on; `action` reports failure by a negative value and
 /// `errno`. It makes its system call by itself: another preloaded library
-/// might wait for a lock of its own, or call a hooked function. `replaced` is the number that stands for something else
-/// afterwards, if any.
+/// might wait for a lock of its own, or call a hooked function. `replaced` is
+/// the number that stands for something else afterwards, if any.
 pub(crate) fn gated(replaced: Option<Fd>, action: impl FnOnce() -> c_int) -> c_int {
+    if elsewhere() {
+        return action();
+    }
     let before = sys::errno();
     let (result, errno) = with(|list| {
         let run = || {
@@ -212,29 +262,40 @@ pub(crate) fn changes_descriptor(command: c_int) -> bool {
 /// Moves the shim's own descriptor away from a number that the program wants
 /// to use (dup2).
 pub(crate) fn make_way(fd: Fd) {
+    if elsewhere() {
+        return;
+    }
     with(|list| {
-        let ours = list.kept().find(|kept| kept.raw() == fd).map(Kept::relocate);
-        if ours.is_some() {
+        if list.owns(fd) {
+            list.each_kept(&mut |kept| {
+                if kept.raw() == fd {
+                    kept.relocate();
+                }
+            });
             helper::wake(list);
         }
     });
 }
 
 impl List {
-    /// All descriptors of the shim's own.
-    fn kept(&mut self) -> impl Iterator<Item = &mut Kept> {
-        let wakes = self.wake.iter_mut().flat_map(|(ours, helpers)| [ours, helpers]);
-        let others = self.items.iter_mut().flat_map(|pending| {
-            let mut exchanges = Vec::new();
-            pending.ask.kept(&mut exchanges);
-            exchanges.into_iter().chain(pending.heirs.iter_mut())
-        });
-        wakes.chain(others)
+    /// All descriptors of the shim's own. Like all that close may come to, it
+    /// allocates nothing and frees nothing: a signal handler may call close.
+    fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
+        if let Some((ours, helpers)) = &mut self.wake {
+            action(ours);
+            action(helpers);
+        }
+        for pending in &mut self.items {
+            pending.ask.each_kept(action);
+            pending.heirs.iter_mut().for_each(&mut *action);
+        }
     }
 
     /// Whether a number is one of the shim's own.
     fn owns(&mut self, fd: Fd) -> bool {
-        self.kept().any(|kept| kept.raw() == fd)
+        let mut found = false;
+        self.each_kept(&mut |kept| found |= kept.raw() == fd);
+        found
     }
 
     /// Takes note that a number stopped standing for the socket of a cookie:
@@ -243,23 +304,29 @@ impl List {
         if let Some(pending) = self.items.iter().find(|pending| pending.cookie == cookie)
             && Holders::find(pending.identity).sockets.as_slice().is_empty()
         {
-            self.remove(cookie);
+            self.give_up(cookie);
         }
     }
 
-    fn remove(&mut self, cookie: u64) {
-        self.items.retain(|pending| pending.cookie != cookie);
+    /// Has the helper drop a connect.
+    fn give_up(&mut self, cookie: u64) {
+        for pending in self.items.iter_mut().filter(|pending| pending.cookie == cookie) {
+            pending.cookie = GIVEN_UP;
+        }
         helper::wake(self);
     }
 }
 
+/// No socket has this cookie.
+pub(crate) const GIVEN_UP: u64 = 0;
+
 impl Ask {
-    fn kept<'a>(&'a mut self, out: &mut Vec<&'a mut Kept>) {
+    fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
         match self {
-            Self::Sent(exchange) => out.push(exchange.kept_mut()),
+            Self::Sent(exchange) => action(exchange.kept_mut()),
             Self::Parent(exchange, own) => {
-                out.push(exchange.kept_mut());
-                own.kept(out);
+                action(exchange.kept_mut());
+                own.each_kept(action);
             }
             Self::Later(..) | Self::Answered => {}
         }
@@ -289,6 +356,8 @@ pub(crate) fn after_fork_in_parent() {
 
 /// In the child there is no helper, and the parent is to pass on what it gets.
 pub(crate) fn after_fork_in_child() {
+    settle();
+    WAITING.store(0, Ordering::Release);
     LIST.after_fork(|list| {
         if list.items.is_empty() {
             return;

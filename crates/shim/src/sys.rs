@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, c_int, c_long, c_void};
 
+use crate::limit;
 use crate::sockaddr::Storage;
 
 /// A descriptor that belongs to somebody else, most often the program.
@@ -86,7 +87,8 @@ pub(crate) fn close(fd: Fd) -> Result<c_int> {
 /// socket(2), close-on-exec.
 pub(crate) fn socket(domain: c_int, kind: c_int) -> Result<OwnedFd> {
     // SAFETY: no pointer is passed.
-    check(unsafe { libc::syscall(libc::SYS_socket, domain, kind | libc::SOCK_CLOEXEC, 0) }).map(OwnedFd)
+    let new = || check(unsafe { libc::syscall(libc::SYS_socket, domain, kind | libc::SOCK_CLOEXEC, 0) });
+    limit::or_beyond(new).map(OwnedFd)
 }
 
 /// connect(2).
@@ -187,6 +189,15 @@ pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long) -> Result<c_int> {
     check(unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) })
 }
 
+/// ioctl(2) as a program calls it.
+///
+/// # Safety
+/// As ioctl(2).
+pub(crate) unsafe fn ioctl_raw(fd: Fd, request: libc::c_ulong, argument: *mut c_void) -> Result<c_int> {
+    // SAFETY: the caller's promise.
+    check(unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) })
+}
+
 /// dup(2).
 pub(crate) fn dup(fd: Fd) -> Result<c_int> {
     // SAFETY: no pointer is passed.
@@ -269,18 +280,19 @@ pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Option<std::time::Duration
 pub(crate) fn socket_pair(kind: c_int) -> Result<(OwnedFd, OwnedFd)> {
     let mut fds: [Fd; 2] = [-1; 2];
     let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: `fds` has room for two descriptors.
-    check(unsafe { libc::syscall(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })?;
+    limit::or_beyond(|| {
+        // SAFETY: `fds` has room for two descriptors.
+        check(unsafe { libc::syscall(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) })
+    })?;
     Ok((OwnedFd(fds[0]), OwnedFd(fds[1])))
 }
 
 /// openat(2), read-only, of an absolute path.
 pub(crate) fn open(path: &CStr) -> Result<OwnedFd> {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     // SAFETY: `path` is a C string.
-    check(unsafe {
-        libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
-    })
-    .map(OwnedFd)
+    let new = || check(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) });
+    limit::or_beyond(new).map(OwnedFd)
 }
 
 /// read(2), again after a signal.
@@ -291,6 +303,76 @@ pub(crate) fn read(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
         match read {
             Err(Errno(libc::EINTR)) => {}
             other => return other.map(|read| usize::try_from(read).unwrap_or(0)),
+        }
+    }
+}
+
+/// pread(2) from the beginning.
+pub(crate) fn read_at_start(fd: Fd, buffer: &mut [u8]) -> Result<usize> {
+    // SAFETY: `buffer` is writable for its length.
+    let read = check(unsafe { libc::syscall(libc::SYS_pread64, fd, buffer.as_mut_ptr(), buffer.len(), 0) });
+    read.map(|read| usize::try_from(read).unwrap_or(0))
+}
+
+/// Whether a file may give who executes it further rights: setuid, setgid,
+/// capabilities.
+pub(crate) fn is_privileged(fd: Fd) -> bool {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `status` is writable.
+    let known = unsafe { libc::fstat(fd, status.as_mut_ptr()) } == 0;
+    // SAFETY: zeroed before, and all-zero is a valid `stat`.
+    let mode = unsafe { status.assume_init() }.st_mode;
+    if known && mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+        return true;
+    }
+    let name = c"security.capability".as_ptr();
+    let nothing = std::ptr::null_mut::<c_void>();
+    // SAFETY: the name is a C string; without room the value is only measured.
+    check(unsafe { libc::syscall(libc::SYS_fgetxattr, fd, name, nothing, 0) }).is_ok()
+}
+
+/// Whether this process may execute a file.
+pub(crate) fn may_execute(path: &CStr) -> bool {
+    // SAFETY: `path` is a C string.
+    let allowed = unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::X_OK) };
+    check(allowed).is_ok()
+}
+
+/// Memory from mmap(2), for where malloc(3) may not be called; given back on
+/// drop.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    start: *mut c_void,
+    len: usize,
+}
+
+impl Pages {
+    /// At least `len` bytes; none are nothing.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub(crate) fn new(len: usize) -> Result<Self> {
+        if len == 0 {
+            return Ok(Self { start: std::ptr::null_mut(), len });
+        }
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory, wherever the kernel finds room.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED { Err(Errno(errno())) } else { Ok(Self { start, len }) }
+    }
+
+    /// Where they are.
+    pub(crate) fn pointer(&self) -> *mut c_void {
+        self.start
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: mapped above and used by nobody any more.
+            unsafe { libc::munmap(self.start, self.len) };
         }
     }
 }
@@ -344,6 +426,11 @@ fn message_header(part: &mut libc::iovec, control: &mut Control, control_len: us
 
 /// recvmsg(2) of a whole message with at most one descriptor.
 pub(crate) fn receive(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
+    // The kernel drops a descriptor that it finds no number for.
+    if limit::is_reached(fd) { limit::beyond(|| receive_now(fd, bytes)) } else { receive_now(fd, bytes) }
+}
+
+fn receive_now(fd: Fd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
     let mut control = Control([0; 32]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut message = message_header(&mut part, &mut control, size_of::<Control>());

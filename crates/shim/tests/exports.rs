@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Command;
 
-const HOOKED: [&str; 30] = [
+const HOOKED: [&str; 37] = [
     "__gethostname_chk",
     "accept",
     "accept4",
@@ -17,8 +17,13 @@ const HOOKED: [&str; 30] = [
     "dup2",
     "dup3",
     "epoll_ctl",
+    "execv",
+    "execve",
+    "execvp",
+    "execvpe",
     "fcntl",
     "fcntl64",
+    "fexecve",
     "freeifaddrs",
     "getaddrinfo",
     "gethostbyaddr",
@@ -35,6 +40,8 @@ const HOOKED: [&str; 30] = [
     "getsockopt",
     "ioctl",
     "listen",
+    "posix_spawn",
+    "posix_spawnp",
     "setsockopt",
     "uname",
 ];

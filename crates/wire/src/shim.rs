@@ -13,7 +13,7 @@
 //! 10 u16 port of the knock               16 u16 peer's port
 //! 12 u32 SO_SNDBUF, 0 for the default    18 u16 own port
 //! 16 u32 SO_RCVBUF, 0 for the default    20 [12] zero
-//! 20 u32 zero
+//! 20 u32 descriptor of a program
 //! 24 u64 SO_COOKIE of the descriptor
 //! 32 u64 zero
 //! ```
@@ -63,12 +63,19 @@ pub enum Request {
         /// `SO_COOKIE` of the socket.
         cookie: u64,
     },
+    /// Look at a program that this process is about to start and that can
+    /// perhaps not be carried. The reply says only that the agent has looked.
+    Starting {
+        /// The process's descriptor of the program.
+        fd: u32,
+    },
 }
 
 mod operation {
     pub(super) const CONNECT: u8 = 1;
     pub(super) const ACCEPT: u8 = 2;
     pub(super) const WHOIS: u8 = 3;
+    pub(super) const STARTING: u8 = 4;
 }
 
 impl Request {
@@ -95,6 +102,10 @@ impl Request {
                 put(1, &[operation::WHOIS]);
                 put(24, &cookie.to_ne_bytes());
             }
+            Self::Starting { fd } => {
+                put(1, &[operation::STARTING]);
+                put(20, &fd.to_ne_bytes());
+            }
         }
         out
     }
@@ -117,6 +128,7 @@ impl Request {
                 Ok(Self::Accept { knock_port: u16::from_ne_bytes(array(bytes, 10)), cookie })
             }
             (VERSION, operation::WHOIS) => Ok(Self::Whois { cookie }),
+            (VERSION, operation::STARTING) => Ok(Self::Starting { fd: u32::from_ne_bytes(array(bytes, 20)) }),
             (VERSION, other) => Err(DecodeError::new("shim request", format!("unknown operation {other}"))),
             (other, _) => {
                 Err(DecodeError::new("shim request", format!("version {other}, this agent speaks {VERSION}")))
@@ -223,6 +235,7 @@ mod tests {
             },
             Request::Accept { knock_port: 40000, cookie: u64::MAX },
             Request::Whois { cookie: 1 << 40 },
+            Request::Starting { fd: 3 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }

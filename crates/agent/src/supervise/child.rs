@@ -12,10 +12,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid};
 
-use super::{END, GONE, GRACE, MESSAGE_LEN, STATUS, tree};
+use super::{END, GONE, GRACE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS, tree};
 
 /// What the supervisor is asked to do, by its parent.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
     signals.thread_block()?;
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
-    let mut supervisor = Supervisor { control, command: None, killed: 0, ending: None };
+    let mut supervisor = Supervisor { control, command: None, killed: 0, signalled: false, ending: None };
     supervisor.start(&options.command)?;
     loop {
         supervisor.reap();
@@ -86,6 +86,8 @@ struct Supervisor {
     /// The command itself, while it runs.
     command: Option<Pid>,
     killed: i32,
+    /// Whether the parent had a signal passed on.
+    signalled: bool,
     /// When the job was told to end.
     ending: Option<Instant>,
 }
@@ -122,6 +124,7 @@ impl Supervisor {
     /// Collects whatever has ended, adopted descendants too.
     fn reap(&mut self) {
         loop {
+            self.tell_killed();
             let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::Exited(pid, status)) => (pid, status),
                 Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
@@ -131,6 +134,24 @@ impl Supervisor {
                 self.command = None;
                 self.tell(STATUS, status);
             }
+        }
+    }
+
+    /// Tells of the next child to be collected if a signal ended it; what is
+    /// left of it still has its name.
+    fn tell_killed(&self) {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        if self.ending.is_some() || self.signalled {
+            return;
+        }
+        if let Ok(WaitStatus::Signaled(pid, signal, _)) = waitid(Id::All, flags) {
+            let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let name = name.trim_ascii_end();
+            let mut padded = [0; NAME_LEN];
+            let length = name.len().min(NAME_LEN);
+            padded[..length].copy_from_slice(&name[..length]);
+            self.tell(KILLED, signal as i32);
+            let _ = (&self.control).write_all(&padded);
         }
     }
 
@@ -151,6 +172,7 @@ impl Supervisor {
                         } else if let (Some(pid), Ok(signal)) =
                             (self.command, Signal::try_from(i32::from(byte)))
                         {
+                            self.signalled = true;
                             // It may have ended a moment ago.
                             let _ = kill(pid, signal);
                         }

@@ -13,13 +13,17 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
-use super::{END, GONE, MESSAGE_LEN, STATUS};
+use super::{END, GONE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
+use crate::limits;
 
 /// How a supervised command is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// The command's exit status, or 128 + signal, once it has ended.
     pub status: Option<i32>,
+    /// The first descendant that a signal of somebody else ended: which signal,
+    /// and the process's name.
+    pub killed: Option<(i32, [u8; NAME_LEN])>,
     /// How many descendants had to be killed, once none is left.
     pub gone: Option<u32>,
 }
@@ -69,11 +73,12 @@ impl Supervised {
         command.arg("--").args(&launch.command);
         command.env_clear().envs(launch.environment).current_dir(launch.working_directory);
         let inherited = theirs.as_raw_fd();
-        // SAFETY: fcntl is async-signal-safe, and only the new process's copy
-        // of the descriptor is changed, so no other child inherits it.
+        // SAFETY: fcntl and setrlimit only make system calls, and only the new
+        // process's copy of the descriptor is changed, so no other child
+        // inherits it.
         unsafe {
             command.pre_exec(move || match libc::fcntl(inherited, libc::F_SETFD, 0) {
-                0 => Ok(()),
+                0 => limits::restore_descriptors(),
                 _ => Err(io::Error::last_os_error()),
             })
         };
@@ -129,13 +134,27 @@ pub async fn gone(outcome: &mut watch::Receiver<Outcome>) -> u32 {
         .unwrap_or(0)
 }
 
+/// What was ended by a signal of somebody else, by name; none once nothing is
+/// left that could be.
+pub async fn killed(outcome: &mut watch::Receiver<Outcome>) -> Option<(i32, String)> {
+    let waiting = outcome.wait_for(|outcome| outcome.killed.is_some() || outcome.gone.is_some());
+    let (signal, name) = waiting.await.ok()?.killed?;
+    let name = String::from_utf8_lossy(&name);
+    Some((signal, name.trim_end_matches('\0').to_owned()))
+}
+
 async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch::Sender<Outcome>) {
     let mut message = [0; MESSAGE_LEN];
     while control.read_exact(&mut message).await.is_ok() {
         let [kind, value @ ..] = message;
         let value = i32::from_ne_bytes(value);
+        let mut name = [0; NAME_LEN];
+        if kind == KILLED && control.read_exact(&mut name).await.is_err() {
+            break;
+        }
         outcome_tx.send_modify(|outcome| match kind {
             STATUS => outcome.status = Some(value),
+            KILLED => outcome.killed = outcome.killed.or(Some((value, name))),
             GONE => outcome.gone = u32::try_from(value).ok(),
             _ => {}
         });

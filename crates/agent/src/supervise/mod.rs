@@ -30,6 +30,12 @@ pub(crate) const GRACE: std::time::Duration = std::time::Duration::from_millis(1
 pub(crate) const STATUS: u8 = 1;
 /// See [`STATUS`].
 pub(crate) const GONE: u8 = 2;
-/// Both messages: a kind and a native-endian `i32` (wait status as a shell
+/// Supervisor to parent: a descendant of its own, such as a daemonised one, was
+/// ended by a signal that nobody here sent. The first [`NAME_LEN`] bytes of its
+/// name follow, padded with zeroes.
+pub(crate) const KILLED: u8 = 3;
+/// What the kernel keeps of a process's name (`TASK_COMM_LEN`, proc(5)).
+pub(crate) const NAME_LEN: usize = 16;
+/// All messages: a kind and a native-endian `i32` (wait status as a shell
 /// would give it; number of processes killed).
 pub(crate) const MESSAGE_LEN: usize = 5;

@@ -9,6 +9,8 @@ use isthmus_agent::reach::dial_name;
 use isthmus_wire::proto::{Dial, JobNode, Joined};
 use serde::Serialize;
 
+use super::bypass::Bypass;
+
 /// How a job went.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Account {
@@ -34,6 +36,10 @@ pub struct Account {
     pub node_pairs: Vec<Pair>,
     /// Connections within sites.
     pub connections_within_sites: u64,
+    /// What ended it, where that wasn't the command itself.
+    pub ended_by: Option<String>,
+    /// What joined nodes past isthmus.
+    pub bypasses: Vec<Bypass>,
 }
 
 /// How two sites, or two nodes, were joined, one way of it.
@@ -77,6 +83,10 @@ pub struct Outcome<'a> {
     pub nodes: &'a [JobNode],
     /// Processes killed at the end.
     pub processes_killed: u32,
+    /// What ended it, where that wasn't the command itself.
+    pub ended_by: Option<String>,
+    /// What joined nodes past isthmus.
+    pub bypasses: Vec<Bypass>,
 }
 
 impl Account {
@@ -97,6 +107,8 @@ impl Account {
             processes_killed: outcome.processes_killed,
             pairs: pairs(&between, site),
             node_pairs: pairs(&between, |name| name),
+            ended_by: outcome.ended_by.clone(),
+            bypasses: outcome.bypasses.clone(),
             connections_within_sites: within.iter().map(|entry| entry.connections).sum(),
         }
     }
@@ -115,6 +127,9 @@ impl Account {
             self.status,
             self.seconds
         );
+        if let Some(cause) = &self.ended_by {
+            text.push_str(&format!("  ended by {cause}\n"));
+        }
         text.push_str(&table("sites", &self.pairs));
         if verbose {
             text.push_str(&table("nodes", &self.node_pairs));
@@ -275,6 +290,8 @@ mod tests {
             ranks: Some(4),
             nodes: &nodes,
             processes_killed: 0,
+            ended_by: None,
+            bypasses: Vec::new(),
         };
         Account::new(&outcome, entries)
     }

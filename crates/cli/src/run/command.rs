@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 use isthmus_agent::job_directory::{HOSTS, HYDRA_HOSTS, SHIM};
+use isthmus_agent::programs;
 use isthmus_agent::supervise::Supervised;
 use isthmus_agent::supervise::handle::Launch;
-use isthmus_wire::proto::{JobNode, ProgramCheck};
+use isthmus_wire::proto::{JobNode, ProgramCheck, UncarriedProgram};
 
 use super::mpi;
 use super::programs::Wanted;
@@ -41,14 +42,19 @@ pub fn is_launcher(command: &[String]) -> anyhow::Result<bool> {
 ///
 /// # Errors
 /// If the supervisor can't be started.
-pub fn start(command: &[String], job_directory: &Path, nodes: &[JobNode]) -> anyhow::Result<Supervised> {
+pub fn start(
+    command: &[String],
+    (job, socket): (&str, &Path),
+    job_directory: &Path,
+    nodes: &[JobNode],
+) -> anyhow::Result<Supervised> {
     let usable: Vec<JobNode> = nodes.iter().filter(|node| node.slots > 0).cloned().collect();
     for (name, text) in [(HOSTS, mpi::hosts(&usable)), (HYDRA_HOSTS, mpi::hydra_hosts(&usable))] {
         let file = job_directory.join(name);
         std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
-    let environment = environment(job_directory);
+    let environment = environment(job, socket, job_directory);
     let working_directory = std::env::current_dir().context("the working directory is gone")?;
     Supervised::start(Launch {
         isthmus: &isthmus,
@@ -69,7 +75,21 @@ pub fn program_check(wanted: &[Wanted]) -> ProgramCheck {
     }
 }
 
-fn environment(job_directory: &Path) -> Vec<(OsString, OsString)> {
+/// Whether the command itself, on this node, can't be carried.
+pub fn uncarried(command: &[String], node: &str) -> Vec<UncarriedProgram> {
+    let check =
+        ProgramCheck { programs: command.first().cloned().into_iter().collect(), ..program_check(&[]) };
+    let told = |found: programs::Uncarried| UncarriedProgram {
+        node: node.to_owned(),
+        program: found.program,
+        file: found.file.to_string_lossy().into_owned(),
+        hindrance: found.hindrance.kind.into(),
+        detail: found.hindrance.detail,
+    };
+    programs::uncarried(&check, "").into_iter().map(told).collect()
+}
+
+fn environment(job: &str, socket: &Path, job_directory: &Path) -> Vec<(OsString, OsString)> {
     let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let mut set = |name: &str, value: OsString| {
         environment.retain(|(old, _)| old != name);
@@ -81,6 +101,9 @@ fn environment(job_directory: &Path) -> Vec<(OsString, OsString)> {
         preload.push(others);
     }
     set("LD_PRELOAD", preload);
+    // What `isthmus exec` goes by.
+    set("ISTHMUS_JOB", job.into());
+    set("ISTHMUS_AGENT", socket.into());
     for variable in mpi::environment(job_directory) {
         if !(variable.yields && std::env::var_os(variable.name).is_some()) {
             set(variable.name, variable.value.into());

@@ -1,29 +1,41 @@
 //! `isthmus run`: prepares the environment and runs the user's own command.
 
 pub mod account;
+mod bypass;
 mod command;
+mod each;
 mod mpi;
 mod nodes;
+mod preflight;
 mod programs;
 mod progress;
 mod signals;
+mod uncarried;
+mod watch;
+mod work;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use isthmus_agent::supervise::{Supervised, handle};
+use isthmus_agent::supervise::handle;
+use isthmus_lab::grid::ByteSize;
 use isthmus_net::{grpc, mac};
 use isthmus_wire::proto::job_news::Kind;
-use isthmus_wire::proto::{self, Joined};
-use tonic::Streaming;
+use isthmus_wire::proto::{self, UncarriedProgram};
 
 use crate::local;
 use account::{Account, Outcome};
-use progress::Progress;
+use progress::{Progress, say};
 use signals::Signals;
+use uncarried::Part;
+use watch::{Ended, Watch};
+use work::Work;
+
+pub use watch::WireUp;
 
 /// How long the grid may take to say what there is.
 const GRID_DEADLINE: Duration = Duration::from_secs(20);
@@ -32,9 +44,8 @@ const GRID_DEADLINE: Duration = Duration::from_secs(20);
 const START_DEADLINE: Duration = Duration::from_secs(60);
 /// How long the nodes may take to end the job.
 const END_DEADLINE: Duration = Duration::from_secs(30);
-/// How long a command may take to end by itself after a node was lost or it
-/// was told to.
-const TERM_GRACE: Duration = Duration::from_secs(4);
+/// How long to wait for news that were on their way when the job ended.
+const LAST_NEWS: Duration = Duration::from_millis(50);
 /// Exit status where isthmus itself failed, as env(1) and timeout(1) have it.
 const OWN_FAILURE: u8 = 125;
 
@@ -59,7 +70,29 @@ pub struct RunArgs {
     /// Write the account of the job to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Don't look for the program on every node before starting.
+    /// Run the command on every node, not only on this one.
+    ///
+    /// It finds in its environment ISTHMUS_NODE_RANK (0, 1, ...), ISTHMUS_NODES
+    /// (how many), ISTHMUS_NODE (its own name), ISTHMUS_HEAD (that of rank 0)
+    /// and ISTHMUS_NODE_LIST (all, separated by commas); otherwise it has the
+    /// environment of its node's agent, and no input. It starts in this
+    /// directory, where the node has it. When it fails on one node, it is ended
+    /// on all.
+    #[arg(long)]
+    each: bool,
+    /// With --each: set a variable for the command; without a value, to what it
+    /// is here.
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "each")]
+    env: Vec<String>,
+    /// With --each: don't begin lines of output with the node's name.
+    #[arg(long, requires = "each")]
+    no_prefix: bool,
+    /// Free memory that each node must have, such as "2 GiB".
+    #[arg(long, value_name = "SIZE", conflicts_with = "no_check")]
+    min_memory: Option<ByteSize>,
+    /// Start without looking at anything on the nodes: program and whether it can
+    /// be carried, libraries, MPI
+    /// version, memory, clocks, the ways between sites.
     #[arg(long)]
     no_check: bool,
     /// The agent's Unix socket.
@@ -76,7 +109,7 @@ pub fn main(args: RunArgs) -> ExitCode {
     let signals = match Signals::block() {
         Ok(signals) => signals,
         Err(error) => {
-            eprintln!("isthmus: cannot take signals: {error}");
+            say(&format!("cannot take signals: {error}"));
             return ExitCode::from(OWN_FAILURE);
         }
     };
@@ -89,7 +122,7 @@ pub fn main(args: RunArgs) -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(u8::try_from(status).unwrap_or(OWN_FAILURE)),
         Err(error) => {
-            eprintln!("isthmus: {error:#}");
+            say(&format!("{error:#}"));
             ExitCode::from(OWN_FAILURE)
         }
     }
@@ -97,6 +130,9 @@ pub fn main(args: RunArgs) -> ExitCode {
 
 async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let is_launcher = command::is_launcher(&args.command)?;
+    if is_launcher && args.each {
+        bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
+    }
     let socket = args.socket.clone().unwrap_or_else(local::socket);
     let mut agent = local::connect(&socket).await?;
     let asking = agent.grid(proto::GridRequest {});
@@ -108,7 +144,18 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let nodes = nodes::choose(&grid, &args.nodes)?;
     let job = mac::new_job();
     let arguments = args.command.get(1..).unwrap_or_default();
-    let wanted = if is_launcher && !args.no_check { programs::wanted(arguments) } else { Vec::new() };
+    let wanted = match (args.no_check, args.each) {
+        (true, _) => Vec::new(),
+        (false, true) => programs::everywhere(&args.command),
+        (false, false) if is_launcher => programs::wanted(arguments),
+        (false, false) => Vec::new(),
+    };
+    let mut warnings = Vec::new();
+    if !args.no_check && !args.each {
+        let part = if is_launcher { Part::Launcher } else { Part::Command };
+        warnings = judge(part, command::uncarried(&args.command, &grid.own))?;
+    }
+    let launcher = args.command.first().filter(|_| is_launcher).map(String::as_str);
     let progress = Progress::new(args.quiet);
     progress.preparing(&nodes);
     let request = proto::StartRequest {
@@ -116,6 +163,10 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         nodes: nodes.clone(),
         job: job.to_string(),
         check: Some(command::program_check(&wanted)),
+        preflight: (!args.no_check).then(|| proto::Preflight {
+            launcher: launcher.unwrap_or_default().to_owned(),
+            library_path: std::env::var("LD_LIBRARY_PATH").unwrap_or_default(),
+        }),
     };
     let starting = async {
         let mut news = agent.start(request).await?.into_inner();
@@ -133,57 +184,114 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         .map_err(|status| {
             anyhow::anyhow!("not started: the job cannot take place\n{}", grpc::reason(&status))
         })?;
-    if let Some(mistake) = programs::mistake(&wanted, &nodes, &ready.missing) {
-        bail!("not started: {mistake}; put it there, name other nodes with --nodes, or give --no-check");
+    let needs = preflight::Needs {
+        launcher,
+        wanted: &wanted,
+        nodes: &nodes,
+        ranks: is_launcher.then(|| mpi::ranks(arguments)).flatten(),
+        memory_bytes: args.min_memory.map(|size| size.0),
+    };
+    let findings = preflight::findings(&needs, &ready.missing, &ready.reports);
+    if findings.iter().any(|finding| finding.fatal) {
+        let text = preflight::text(&findings);
+        bail!("not started:\n{text}To start in spite of that, give --no-check");
     }
+    if !findings.is_empty() && !args.quiet {
+        progress.say(preflight::text(&findings).trim());
+    }
+    let part = if args.each { Part::Command } else { Part::Rank };
+    warnings.extend(judge(part, ready.uncarried)?);
     progress.ready(&nodes);
 
     let started = Instant::now();
-    let supervised = command::start(&args.command, Path::new(&ready.job_directory), &nodes)?;
-    let mut watch =
-        Watch { supervised, signals, progress, wire_up: WireUp::new(started), failures: Vec::new() };
+    let work = if args.each {
+        Work::Each(each::Each::start(
+            &agent,
+            &each::Wanted {
+                job: &job.to_string(),
+                nodes: &nodes,
+                command: &args.command,
+                environment: &args.env,
+                prefix: !args.no_prefix,
+            },
+        ))
+    } else {
+        let directory = Path::new(&ready.job_directory);
+        Work::Here(command::start(&args.command, (&job.to_string(), &socket), directory, &nodes)?)
+    };
+    let mut watch = Watch {
+        work,
+        quiet: args.quiet,
+        warned: HashSet::new(),
+        signals,
+        progress,
+        wire_up: WireUp::new(started),
+        failures: Vec::new(),
+        cause: None,
+        killed: Vec::new(),
+        links: Vec::new(),
+        agent,
+        job: job.to_string(),
+        ending: None,
+        interrupts: 0,
+    };
+    watch.warn(warnings);
     // The job lasts as long as this call: it must outlive the account.
     let ended = watch.until_end(&mut news).await;
     let took = started.elapsed();
-    watch.supervised.end().await;
-    let ending = agent.end(proto::EndRequest { job: job.to_string() });
-    let reply = match tokio::time::timeout(END_DEADLINE, ending).await {
-        Ok(Ok(reply)) => reply.into_inner(),
-        Ok(Err(status)) => {
-            eprintln!("isthmus: the job's end was not confirmed: {}", grpc::reason(&status));
+    watch.work.end().await;
+    let reply = match tokio::time::timeout(END_DEADLINE, watch.end()).await {
+        Ok(Ok(Ok(reply))) => reply,
+        Ok(Ok(Err(status))) => {
+            say(&format!("the job's end was not confirmed: {}", grpc::reason(&status)));
             proto::EndReply::default()
         }
-        Err(_) => {
-            eprintln!("isthmus: the job did not end everywhere within {END_DEADLINE:?}");
+        Ok(Err(_)) | Err(_) => {
+            say(&format!("the job did not end everywhere within {END_DEADLINE:?}"));
             proto::EndReply::default()
         }
     };
+    // What was told in the last moment says why the command ended.
+    while let Ok(Ok(Some(message))) = tokio::time::timeout(LAST_NEWS, news.message()).await {
+        let _ = watch.hear(message.kind);
+    }
+    for killed in &reply.commands_killed {
+        let _ = watch.hear(Some(Kind::CommandKilled(killed.clone())));
+    }
     drop(news);
-    let killed_here = handle::gone(&mut watch.supervised.outcome()).await;
+    let killed_here = handle::gone(&mut watch.work.outcome()).await;
+    watch.warn(reply.uncarried);
     watch.progress.clear();
     let status = match ended {
-        Ended::Command(status) => status,
-        // The launcher may not have noticed.
+        // The launcher may not have noticed; that of Open MPI 5 has, and says 0.
         Ended::Lost(0) => OWN_FAILURE.into(),
+        Ended::Command(0) if !watch.killed.is_empty() => OWN_FAILURE.into(),
+        Ended::Command(status) => status,
         Ended::Lost(status) => status,
     };
     if status != 0 {
-        for failure in &watch.failures {
-            eprintln!("isthmus: {failure}");
-        }
+        watch.failures.iter().for_each(|failure| say(failure));
     }
+    let bypasses = bypass::bypasses(&watch.links, &grid.nodes);
+    bypasses.iter().for_each(|bypass| say(&format!("warning: {}", bypass.text())));
     let outcome = Outcome {
         job: job.to_string(),
         status,
         took,
         wire_up: watch.wire_up.result(),
-        ranks: mpi::ranks(arguments),
+        ranks: is_launcher.then(|| mpi::ranks(arguments)).flatten(),
         nodes: &nodes,
         processes_killed: reply.processes_killed + killed_here,
+        ended_by: watch.cause.filter(|_| status != 0),
+        bypasses,
     };
     let account = Account::new(&outcome, &reply.joined);
     if !args.quiet {
-        eprint!("{}", account.text(args.verbose));
+        let mut text = account.text(args.verbose);
+        if args.verbose {
+            text.push_str(&preflight::probes(&ready.reports));
+        }
+        progress::write(&text);
     }
     if let Some(file) = &args.report {
         let json = serde_json::to_string_pretty(&account).context("cannot write the account")?;
@@ -192,148 +300,11 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     Ok(status)
 }
 
-/// How the command came to its end.
-enum Ended {
-    /// By itself, or by a signal.
-    Command(i32),
-    /// Because a node or the agent was lost.
-    Lost(i32),
-}
-
-/// What is watched while the command runs.
-struct Watch {
-    supervised: Supervised,
-    signals: Signals,
-    progress: Progress,
-    wire_up: WireUp,
-    failures: Vec<String>,
-}
-
-impl Watch {
-    async fn until_end(&mut self, news: &mut Streaming<proto::JobNews>) -> Ended {
-        let mut outcome = self.supervised.outcome();
-        let mut lost = false;
-        let mut told_to_end: Option<tokio::time::Instant> = None;
-        let mut ticks = tokio::time::interval(Duration::from_millis(200));
-        loop {
-            let grace = async {
-                match told_to_end {
-                    Some(since) => tokio::time::sleep_until(since + TERM_GRACE).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                status = handle::status(&mut outcome) => {
-                    return if lost { Ended::Lost(status) } else { Ended::Command(status) };
-                }
-                signal = self.signals.next() => {
-                    // The terminal has sent it to the command as well.
-                    if !signal.from_terminal {
-                        self.supervised.signal(signal.number).await;
-                    }
-                    if signal.is_final() {
-                        told_to_end.get_or_insert_with(tokio::time::Instant::now);
-                    }
-                }
-                message = news.message(), if !lost => match message {
-                    Ok(Some(proto::JobNews { kind })) => {
-                        if let Some(reason) = self.hear(kind) {
-                            self.progress.say(&reason);
-                            lost = true;
-                        }
-                    }
-                    Ok(None) | Err(_) => {
-                        self.progress.say("this node's agent is gone: the job ends");
-                        lost = true;
-                    }
-                },
-                _ = ticks.tick() => {
-                    self.wire_up.tick(Instant::now());
-                    self.progress.tick(&self.wire_up);
-                }
-                () = grace => self.supervised.end().await,
-            }
-            if lost && told_to_end.is_none() {
-                told_to_end = Some(tokio::time::Instant::now());
-                self.supervised.signal(nix::libc::SIGTERM).await;
-            }
-        }
+/// Refuses what makes the job pointless; gives what is to be told.
+fn judge(part: Part, programs: Vec<UncarriedProgram>) -> anyhow::Result<Vec<UncarriedProgram>> {
+    let (fatal, told) = uncarried::sort(part, programs);
+    if let Some(reason) = uncarried::describe(&fatal) {
+        bail!("not started: {reason}. If it only starts other programs, give --no-check");
     }
-
-    /// Takes in a piece of news; says why if a node is lost.
-    fn hear(&mut self, kind: Option<Kind>) -> Option<String> {
-        match kind {
-            Some(Kind::Joined(joined)) => self.wire_up.joined(joined, Instant::now()),
-            Some(Kind::ConnectFailed(failed)) => {
-                let text = format!(
-                    "{} could not connect to {}: {}",
-                    failed.initiator, failed.acceptor, failed.reason
-                );
-                if !self.failures.contains(&text) {
-                    self.failures.push(text);
-                }
-            }
-            Some(Kind::NodeLost(lost)) => {
-                return Some(format!("lost node {}: {}; the job ends", lost.node, lost.reason));
-            }
-            Some(Kind::Ready(_)) | None => {}
-        }
-        None
-    }
-}
-
-/// When the connections of the start stood: at the first second in which no
-/// new one came.
-#[derive(Debug)]
-pub struct WireUp {
-    started: Instant,
-    latest: Option<Instant>,
-    done: bool,
-    pairs: Vec<Joined>,
-}
-
-impl WireUp {
-    /// Quiet time after which the start is over.
-    const QUIET: Duration = Duration::from_secs(1);
-
-    fn new(started: Instant) -> Self {
-        Self { started, latest: None, done: false, pairs: Vec::new() }
-    }
-
-    fn joined(&mut self, joined: Joined, now: Instant) {
-        let same = |old: &Joined| {
-            (&old.initiator, &old.acceptor, old.dial, &old.relay)
-                == (&joined.initiator, &joined.acceptor, joined.dial, &joined.relay)
-        };
-        let more = match self.pairs.iter_mut().find(|old| same(old)) {
-            Some(old) => std::mem::replace(&mut old.connections, joined.connections) < joined.connections,
-            None => {
-                self.pairs.push(joined);
-                true
-            }
-        };
-        if more && !self.done {
-            self.latest = Some(now);
-        }
-    }
-
-    fn tick(&mut self, now: Instant) {
-        self.done |= self.latest.is_some_and(|latest| now.duration_since(latest) >= Self::QUIET);
-    }
-
-    /// Connections so far.
-    pub fn connections(&self) -> u64 {
-        self.pairs.iter().map(|joined| joined.connections).sum()
-    }
-
-    /// Whether the start is over.
-    pub fn is_done(&self) -> bool {
-        self.done
-    }
-
-    /// Time from the start to the last connection of it.
-    pub fn result(&self) -> Option<Duration> {
-        self.latest.map(|latest| latest.duration_since(self.started))
-    }
+    Ok(told)
 }

@@ -4,7 +4,7 @@
 use isthmus_wire::proto::{JobNode, MissingProgram};
 
 /// Options of Open MPI's and Hydra's launchers that take one value. Others are
-/// taken to have none: a program found wrongly does no harm, see [`mistake`].
+/// taken to have none: a program found wrongly does no harm, see [`lacking`].
 const ONE_VALUE: &[&str] = &[
     "n",
     "np",
@@ -69,6 +69,11 @@ pub fn wanted(arguments: &[String]) -> Vec<Wanted> {
     arguments.split(|word| word == ":").map_while(context).collect()
 }
 
+/// A command that every node runs.
+pub fn everywhere(command: &[String]) -> Vec<Wanted> {
+    command.first().map(|program| Wanted { program: program.clone(), nodes: None }).into_iter().collect()
+}
+
 fn context(words: &[String]) -> Option<Wanted> {
     let mut nodes = None;
     let mut index = 0;
@@ -92,10 +97,15 @@ fn context(words: &[String]) -> Option<Wanted> {
     }
 }
 
-/// A program that some of its nodes have and others lack. One that nobody has
-/// is the launcher's to complain about: it may be no program at all.
-pub fn mistake(wanted: &[Wanted], nodes: &[JobNode], missing: &[MissingProgram]) -> Option<String> {
-    let mut lines = Vec::new();
+/// Programs that some of their nodes have and others lack, with the latter. One
+/// that nobody has is the launcher's to complain about: it may be no program at
+/// all.
+pub fn lacking(
+    wanted: &[Wanted],
+    nodes: &[JobNode],
+    missing: &[MissingProgram],
+) -> Vec<(String, Vec<String>)> {
+    let mut all = Vec::new();
     for Wanted { program, nodes: named } in wanted {
         let meant: Vec<&str> = nodes
             .iter()
@@ -105,13 +115,13 @@ pub fn mistake(wanted: &[Wanted], nodes: &[JobNode], missing: &[MissingProgram])
             .collect();
         let lacks =
             |name: &&str| missing.iter().any(|entry| entry.node == *name && entry.program == *program);
-        let lacking: Vec<&str> = meant.iter().copied().filter(|name| lacks(name)).collect();
+        let lacking: Vec<String> =
+            meant.iter().copied().filter(|name| lacks(name)).map(str::to_owned).collect();
         if !lacking.is_empty() && lacking.len() < meant.len() {
-            lines.push(format!("{program} is missing, or not executable, on {}", lacking.join(", ")));
+            all.push((program.clone(), lacking));
         }
     }
-    lines.dedup();
-    (!lines.is_empty()).then(|| lines.join("; "))
+    all
 }
 
 #[cfg(test)]
@@ -145,17 +155,20 @@ mod tests {
         let node = |name: &str, slots| JobNode { name: name.to_owned(), virtual_address: 0, slots };
         let nodes = [node("fe.a", 0), node("n1.a", 2), node("n1.b", 2)];
         for (name, line, lacking, want) in [
-            ("all have it", "./app", "", None),
-            ("one lacks it", "./app", "n1.b", Some("./app is missing, or not executable, on n1.b")),
-            ("none has it", "./app", "n1.a n1.b", None),
-            ("the head has no rank", "./app", "fe.a", None),
-            ("not meant for that node", "-host n1.a ./app", "n1.b", None),
+            ("all have it", "./app", "", ""),
+            ("one lacks it", "./app", "n1.b", "./app: n1.b"),
+            ("none has it", "./app", "n1.a n1.b", ""),
+            ("the head has no rank", "./app", "fe.a", ""),
+            ("not meant for that node", "-host n1.a ./app", "n1.b", ""),
         ] {
             let missing: Vec<_> = lacking
                 .split_whitespace()
                 .map(|node| MissingProgram { node: node.to_owned(), program: "./app".to_owned() })
                 .collect();
-            assert_eq!(mistake(&wanted(&words(line)), &nodes, &missing).as_deref(), want, "{name}");
+            let got = super::lacking(&wanted(&words(line)), &nodes, &missing);
+            let got: Vec<_> =
+                got.into_iter().map(|(program, nodes)| format!("{program}: {}", nodes.join(" "))).collect();
+            assert_eq!(got.join("; "), want, "{name}");
         }
     }
 }

@@ -1,12 +1,23 @@
 //! The progress line while a job wires up.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isthmus_wire::proto::JobNode;
 
 use super::WireUp;
+
+/// Says something on standard error. The terminal may be gone: that must not
+/// keep the job from its orderly end, as a panic would.
+pub fn say(text: &str) {
+    write(&format!("isthmus: {text}\n"));
+}
+
+/// Writes to standard error whatever becomes of it.
+pub fn write(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
 
 /// A line on standard error where that is a terminal, plain lines for what
 /// matters where it isn't.
@@ -51,7 +62,7 @@ impl Progress {
     /// Says something that must not be missed.
     pub fn say(&self, text: &str) {
         self.clear();
-        eprintln!("isthmus: {text}");
+        say(text);
     }
 
     /// Takes the line away.

@@ -120,6 +120,26 @@ pub async fn channel_over<IO>(io: IO) -> Result<Channel, tonic::transport::Error
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    channel_by(endpoint(), io).await
+}
+
+/// The same within one machine: without probes, because there the kernel says
+/// when the other side is gone, and a caller that was stopped (Ctrl-Z) finds
+/// its connection as it was.
+///
+/// # Errors
+/// As [`channel_over`].
+pub async fn channel_within<IO>(io: IO) -> Result<Channel, tonic::transport::Error>
+where
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    channel_by(Endpoint::from_static("http://isthmus"), io).await
+}
+
+async fn channel_by<IO>(endpoint: Endpoint, io: IO) -> Result<Channel, tonic::transport::Error>
+where
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let io = Arc::new(Mutex::new(Some(io)));
     let connector = tower::service_fn(move |_: Uri| {
         let io = io.lock().ok().and_then(|mut slot| slot.take());
@@ -128,7 +148,7 @@ where
                 .ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the connection has ended"))
         }
     });
-    endpoint().connect_with_connector(connector).await
+    endpoint.connect_with_connector(connector).await
 }
 
 /// The authority part of requests; which service answers is decided by TLS.

@@ -1,0 +1,175 @@
+//! What joins a job's processes past the agents: connections that no agent
+//! handed over, RDMA devices, memory shared with another node. Looked at from
+//! time to time; whether two nodes are joined by it, the head decides.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_wire::proto::{self, job_news};
+use procfs::net::TcpState;
+use procfs::process::{FDTarget, MMPermissions, MMapPath, Process};
+
+use crate::job::Job;
+use crate::node::Node;
+
+/// When to look for the first time, counted from the job's start; then at twice
+/// the time, and so on.
+const FIRST: Duration = Duration::from_secs(1);
+/// Longest time between two looks.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// Things of one kind that are remembered: one suffices for a warning.
+const ENTRIES_MAX: usize = 256;
+/// Where RDMA devices are; one that is opened for data is an `uverbs`.
+const RDMA: &str = "/dev/infiniband/uverbs";
+/// Mappings without memory of their own, and those of every process.
+const NOT_MEMORY: &[&str] = &["/dev/zero", "/dev/infiniband", "anon_inode:", "socket:"];
+
+/// What was seen, each thing once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Seen {
+    connections: BTreeSet<(String, String, String)>,
+    devices: BTreeSet<(String, String)>,
+    memory: BTreeSet<(String, String, String)>,
+}
+
+/// Looks until the job ends and tells the head whenever something is new.
+pub async fn follow(node: Arc<Node>, job: Arc<Job>) {
+    let mut pause = FIRST;
+    let mut told = Seen::default();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = job.ended.cancelled() => return,
+        }
+        pause = (pause * 2).min(INTERVAL_MAX);
+        let (looking, mut seen) = (job.clone(), told.clone());
+        // Hundreds of small reads: nothing that other tasks should wait for.
+        let look = tokio::task::spawn_blocking(move || {
+            look(&looking, &mut seen);
+            seen
+        });
+        let Ok(seen) = look.await else { return };
+        if seen != told {
+            job.tell(job_news::Kind::Links(seen.message(node.name().to_string())));
+            told = seen;
+        }
+    }
+}
+
+impl Seen {
+    fn message(&self, node: String) -> proto::Links {
+        let connection = |(local, remote, process): &(String, String, String)| proto::Connection {
+            local: local.clone(),
+            remote: remote.clone(),
+            process: process.clone(),
+        };
+        let device = |(path, process): &(String, String)| proto::DeviceUse {
+            path: path.clone(),
+            process: process.clone(),
+        };
+        let memory = |(key, path, process): &(String, String, String)| proto::SharedMemory {
+            key: key.clone(),
+            path: path.clone(),
+            process: process.clone(),
+        };
+        proto::Links {
+            node,
+            connections: self.connections.iter().map(connection).collect(),
+            devices: self.devices.iter().map(device).collect(),
+            memory: self.memory.iter().map(memory).collect(),
+        }
+    }
+}
+
+fn look(job: &Job, seen: &mut Seen) {
+    let processes = processes_of(job);
+    if processes.is_empty() {
+        return;
+    }
+    let connections = connections();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    for process in &processes {
+        // It may have ended a moment ago; then nothing can be read of it.
+        let name = process.stat().map(|stat| stat.comm).unwrap_or_default();
+        let name = format!("{name} ({})", process.pid);
+        for target in process.fd().into_iter().flatten().flatten().map(|open| open.target) {
+            match target {
+                FDTarget::Socket(inode) => {
+                    if let Some((local, remote)) = connections.get(&inode)
+                        && !job.was_handed_over(inode)
+                        && seen.connections.len() < ENTRIES_MAX
+                    {
+                        seen.connections.insert((local.to_string(), remote.to_string(), name.clone()));
+                    }
+                }
+                FDTarget::Path(path)
+                    if path.to_string_lossy().starts_with(RDMA) && seen.devices.len() < ENTRIES_MAX =>
+                {
+                    seen.devices.insert((path.to_string_lossy().into_owned(), name.clone()));
+                }
+                _ => {}
+            }
+        }
+        for map in process.maps().into_iter().flatten() {
+            let MMapPath::Path(path) = &map.pathname else { continue };
+            let path = path.to_string_lossy();
+            if map.perms.contains(MMPermissions::SHARED | MMPermissions::WRITE)
+                && map.inode != 0
+                && !NOT_MEMORY.iter().any(|prefix| path.starts_with(prefix))
+                && seen.memory.len() < ENTRIES_MAX
+            {
+                let key = format!("{}:{}:{}:{}", boot.trim(), map.dev.0, map.dev.1, map.inode);
+                seen.memory.insert((key, path.into_owned(), name.clone()));
+            }
+        }
+    }
+}
+
+/// The job's processes on this node: those that were started with its library,
+/// and what they started.
+fn processes_of(job: &Job) -> Vec<Process> {
+    let own = nix::unistd::geteuid().as_raw();
+    let all: Vec<Process> = procfs::process::all_processes()
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|process| process.uid().is_ok_and(|uid| uid == own))
+        .collect();
+    let directory = job.directory.path().to_string_lossy().into_owned();
+    let preloaded = |process: &&Process| {
+        process.environ().is_ok_and(|environment| {
+            let preload = environment.get(std::ffi::OsStr::new("LD_PRELOAD"));
+            preload.is_some_and(|preload| preload.to_string_lossy().contains(&directory))
+        })
+    };
+    let mut members: HashSet<i32> = all.iter().filter(preloaded).map(|process| process.pid).collect();
+    let parents: Vec<(i32, i32)> =
+        all.iter().filter_map(|process| process.stat().ok().map(|stat| (process.pid, stat.ppid))).collect();
+    let descendants: Vec<i32> =
+        members.iter().flat_map(|root| crate::supervise::tree::descendants(*root, &parents)).collect();
+    members.extend(descendants);
+    all.into_iter().filter(|process| members.contains(&process.pid)).collect()
+}
+
+/// The node's connections that leave it, by inode.
+fn connections() -> HashMap<u64, (SocketAddr, SocketAddr)> {
+    let tables = [procfs::net::tcp(), procfs::net::tcp6()];
+    tables
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.state == TcpState::Established)
+        .map(|entry| (entry.inode, (plain(entry.local_address), plain(entry.remote_address))))
+        .filter(|(_, (_, remote))| !remote.ip().is_loopback())
+        .collect()
+}
+
+/// An IPv4 address that an IPv6 socket shows in its own way, as what it is.
+fn plain(address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V6(ip) => SocketAddr::new(ip.to_canonical(), address.port()),
+        IpAddr::V4(_) => address,
+    }
+}

@@ -1,0 +1,232 @@
+//! Pulses: how the agents of a job notice that one of them is frozen or cut
+//! off, within seconds and without mistaking a busy one for a dead one.
+//!
+//! The head keeps one connection to each other agent of the job. Both send a
+//! pulse every [`silence::INTERVAL`], 4 bytes that say by how many milliseconds
+//! the sender was late, and judge the other by [`Silence`]. The connection is
+//! introduced like a program's, by a preamble under the job's token with port
+//! [`PORT`], and carries nothing else: it isn't encrypted.
+//!
+//! All of it runs on a thread of its own. The agent's other threads may have
+//! seconds of handshakes queued when a job wires up; this one sleeps nearly all
+//! the time, so that the kernel lets it run soon when it wakes.
+
+pub mod silence;
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isthmus_net::mac;
+use isthmus_wire::preamble::Preamble;
+use isthmus_wire::settings::Host;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::carrier::Carrier;
+use crate::job::{Job, lock};
+use crate::node::Node;
+use crate::reach::Purpose;
+use silence::{INTERVAL, Silence};
+
+/// The port in a pulse connection's preamble; no program can listen there.
+pub const PORT: u16 = 0;
+/// Pause before a pulse connection that broke is made again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Length of a pulse.
+const PULSE_LEN: usize = 4;
+
+/// The thread that all pulse connections of an agent live on.
+#[derive(Debug)]
+pub struct Heart {
+    runtime: Handle,
+    /// Ends the thread when dropped.
+    _alive_tx: oneshot::Sender<()>,
+}
+
+/// How a pulse connection came to its end.
+#[derive(Debug)]
+pub enum Ended {
+    /// The other side has been silent for too long.
+    Silent(Duration),
+    /// The connection broke, which by itself says nothing of the other side.
+    Broken,
+}
+
+impl Heart {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// If the kernel won't.
+    pub fn start() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (alive_tx, alive_rx) = oneshot::channel::<()>();
+        let beat = move || {
+            // Its sender is never used, only dropped.
+            let _ = runtime.block_on(alive_rx);
+        };
+        std::thread::Builder::new().name("isthmus-pulse".to_owned()).spawn(beat)?;
+        Ok(Self { runtime: handle, _alive_tx: alive_tx })
+    }
+
+    /// Exchanges pulses over a connection until it ends or `stop`.
+    pub async fn beat(&self, stream: TcpStream, stop: CancellationToken) -> Ended {
+        let Ok(stream) = stream.into_std() else { return Ended::Broken };
+        let beating = self.runtime.spawn(async move {
+            tokio::select! {
+                ended = exchange(stream) => ended,
+                () = stop.cancelled() => Ended::Broken,
+            }
+        });
+        beating.await.unwrap_or(Ended::Broken)
+    }
+}
+
+async fn exchange(stream: std::net::TcpStream) -> Ended {
+    let Ok(stream) = TcpStream::from_std(stream) else { return Ended::Broken };
+    let mut silence = Silence::default();
+    let mut received = Vec::new();
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = Instant::now();
+    loop {
+        tokio::select! {
+            // What has come meanwhile counts before the silence is judged.
+            biased;
+            readable = stream.readable() => {
+                if readable.is_err() || hear(&stream, &mut received, &mut silence).is_err() {
+                    return Ended::Broken;
+                }
+            }
+            _ = ticks.tick() => {
+                let since = last.elapsed();
+                last = Instant::now();
+                silence.passed(since);
+                if let Some(quiet) = silence.lost() {
+                    return Ended::Silent(quiet);
+                }
+                let late = u32::try_from(since.saturating_sub(INTERVAL).as_millis()).unwrap_or(u32::MAX);
+                match stream.try_write(&late.to_be_bytes()) {
+                    Ok(PULSE_LEN) => {}
+                    // Nothing is taken off at the other end: no room, no loss.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    // Half a pulse would put all others out of step.
+                    Ok(_) | Err(_) => return Ended::Broken,
+                }
+            }
+        }
+    }
+}
+
+/// Takes in the pulses that have come.
+fn hear(stream: &TcpStream, received: &mut Vec<u8>, silence: &mut Silence) -> io::Result<()> {
+    let mut chunk = [0; 64 * PULSE_LEN];
+    match stream.try_read(&mut chunk) {
+        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(count) => received.extend_from_slice(&chunk[..count]),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        Err(error) => return Err(error),
+    }
+    let (pulses, rest) = received.as_chunks::<PULSE_LEN>();
+    for pulse in pulses {
+        silence.heard(Duration::from_millis(u32::from_be_bytes(*pulse).into()));
+    }
+    *received = rest.to_vec();
+    Ok(())
+}
+
+/// At the head: returns when the node has been silent for too long, with the
+/// time; for ever pending otherwise.
+pub async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Duration {
+    loop {
+        match connect(node, job, host).await {
+            Ok(stream) => {
+                if let Ended::Silent(quiet) = node.heart().beat(stream, job.ended.clone()).await {
+                    return quiet;
+                }
+            }
+            Err(reason) => debug!(node = %host.name, reason, "no pulse connection"),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, String> {
+    let own = node.own_address().ok_or("not attached")?;
+    let preamble = Preamble {
+        job: job.id,
+        nonce: mac::new_nonce(),
+        source: own.ip(),
+        source_port: PORT,
+        destination: host.address.ip(),
+        destination_port: PORT,
+    };
+    let reached = node.reacher().reach(host.address.ip(), Purpose::Pulse { job, preamble }).await;
+    match reached.map_err(|error| error.to_string())?.carrier {
+        Carrier::Raw(stream) => Ok(stream),
+        Carrier::Tls(_) => Err("it is encrypted".to_owned()),
+    }
+}
+
+/// At another node: answers the head's pulses, and ends the job here when the
+/// head has been silent for too long.
+pub async fn serve(node: &Arc<Node>, job: &Arc<Job>, stream: TcpStream) {
+    let stop = job.ended.child_token();
+    // The head makes a new connection where the old one broke.
+    if let Some(old) = lock(&job.pulse).replace(stop.clone()) {
+        old.cancel();
+    }
+    if let Ended::Silent(quiet) = node.heart().beat(stream, stop).await {
+        warn!(job = %job.id, ?quiet, "the job's head is frozen or cut off: the job ends here");
+        node.end(job).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (near, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_is_no_silence() {
+        let heart = Heart::start().unwrap();
+        let (near, mut far) = pair().await;
+        let beating = heart.beat(near, CancellationToken::new());
+        let talk = async {
+            let mut pulse = [0; PULSE_LEN];
+            far.read_exact(&mut pulse).await.unwrap();
+            far.write_all(&[0, 0]).await.unwrap();
+            drop(far);
+        };
+        let (ended, ()) = tokio::join!(beating, talk);
+        assert!(matches!(ended, Ended::Broken));
+    }
+
+    #[tokio::test]
+    async fn pulses_may_come_in_pieces() {
+        let (near, mut far) = pair().await;
+        let (mut received, mut silence) = (Vec::new(), Silence::default());
+        for _ in 0..9 {
+            silence.passed(INTERVAL);
+        }
+        for bytes in [&[0, 0][..], &[0, 9, 0]] {
+            far.write_all(bytes).await.unwrap();
+            near.readable().await.unwrap();
+            hear(&near, &mut received, &mut silence).unwrap();
+        }
+        assert_eq!(received, [0]);
+        silence.passed(INTERVAL);
+        assert_eq!(silence.lost(), None);
+    }
+}

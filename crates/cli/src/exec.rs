@@ -1,0 +1,69 @@
+//! `isthmus exec`: from within a job, a command on another of its nodes.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::launch::{self, CONNECTION_FAILED};
+use crate::{local, remote};
+
+/// Run a command on another node of the job that this command is part of.
+///
+/// For scripts under `isthmus run`: `isthmus exec n1.beta -- psql -h n1.alpha`.
+/// Input, output and signals pass through. The command starts in the same
+/// directory, where the node has it, with the environment of that node's agent.
+/// Exit status: the command's own, or 255 if it could not be run.
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// The node, NODE.SITE.
+    node: String,
+    /// Set a variable for the command; without a value, to what it is here.
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
+    /// The job's id; `isthmus run` sets it.
+    #[arg(long, env = "ISTHMUS_JOB", value_name = "ID")]
+    job: Option<String>,
+    /// The agent's Unix socket.
+    #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Runs `isthmus exec`.
+pub fn main(args: ExecArgs) -> ExitCode {
+    let Some(job) = args.job else {
+        eprintln!(
+            "isthmus exec: there is no job here: call it from a command of `isthmus run`, or give --job"
+        );
+        return ExitCode::from(CONNECTION_FAILED);
+    };
+    launch::block_on(launch::run(
+        args.socket.unwrap_or_else(local::socket),
+        isthmus_wire::proto::Command {
+            environment: variables(&job, &args.env),
+            job,
+            node: args.node,
+            shell_command: remote::shell_command(&args.command),
+            working_directory: launch::working_directory(),
+        },
+        false,
+    ))
+}
+
+/// What a command on another node is to find in its environment.
+pub fn variables(job: &str, wanted: &[String]) -> Vec<isthmus_wire::proto::Variable> {
+    let own = ("ISTHMUS_JOB".to_owned(), job.to_owned());
+    let given = wanted.iter().filter_map(|text| match text.split_once('=') {
+        Some((name, value)) => Some((name.to_owned(), value.to_owned())),
+        None => std::env::var(text).ok().map(|value| (text.clone(), value)),
+    });
+    std::iter::once(own).chain(given).map(|(name, value)| variable(&name, &value)).collect()
+}
+
+/// One variable.
+pub fn variable(name: &str, value: &str) -> isthmus_wire::proto::Variable {
+    isthmus_wire::proto::Variable { name: name.into(), value: value.into() }
+}

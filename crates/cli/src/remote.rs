@@ -1,0 +1,131 @@
+//! A command on a node of a job, run by that node's agent: input, output,
+//! signals and exit status pass through.
+
+use isthmus_wire::proto::exec_down::Kind as Down;
+use isthmus_wire::proto::exec_up::Kind as Up;
+use isthmus_wire::proto::local_client::LocalClient;
+use isthmus_wire::proto::{Command, ExecUp};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use anyhow::Context as _;
+
+use crate::local;
+
+/// Input and signals that may wait for the network.
+const QUEUE: usize = 16;
+
+/// Which of a command's outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Output,
+    /// Standard error.
+    Error,
+}
+
+/// A command to be run on another node.
+#[derive(Debug)]
+pub struct Remote {
+    command: Command,
+    up_tx: mpsc::Sender<ExecUp>,
+    up_rx: mpsc::Receiver<ExecUp>,
+}
+
+/// What a running command is given.
+#[derive(Debug, Clone)]
+pub struct Hand(mpsc::Sender<ExecUp>);
+
+impl Remote {
+    /// A command that has not started yet.
+    pub fn new(command: Command) -> Self {
+        let (up_tx, up_rx) = mpsc::channel(QUEUE);
+        Self { command, up_tx, up_rx }
+    }
+
+    /// Gives it input and signals.
+    pub fn hand(&self) -> Hand {
+        Hand(self.up_tx.clone())
+    }
+
+    /// Runs it to its end; gives its exit status, or 128 + signal. Dropping
+    /// the future ends the command with all that it started.
+    ///
+    /// # Errors
+    /// If it can't be run, `sink` fails, or the connection ends before it.
+    pub async fn run(
+        self,
+        agent: &mut LocalClient<Channel>,
+        mut sink: impl FnMut(Stream, &[u8]) -> std::io::Result<()>,
+    ) -> anyhow::Result<i32> {
+        let Self { command, up_tx, up_rx } = self;
+        let node = command.node.clone();
+        let failed =
+            |status: Status| local::failure(status).context(format!("cannot run a command on {node}"));
+        let first = tokio_stream::once(ExecUp { kind: Some(Up::Command(command)) });
+        let up = tokio_stream::StreamExt::chain(first, ReceiverStream::new(up_rx));
+        let mut down = agent.exec(up).await.map_err(failed)?.into_inner();
+        // Held to the end: an end of all input would be the end of signals.
+        let _up_tx = up_tx;
+        while let Some(message) = down.message().await.map_err(failed)? {
+            match message.kind {
+                Some(Down::Stdout(bytes)) => {
+                    sink(Stream::Output, &bytes).context("cannot write its output")?
+                }
+                Some(Down::Stderr(bytes)) => {
+                    sink(Stream::Error, &bytes).context("cannot write its output")?
+                }
+                Some(Down::Exit(exit)) => {
+                    if !exit.reason.is_empty() {
+                        eprintln!("isthmus: {node}: {}", exit.reason);
+                    }
+                    return Ok(exit.status);
+                }
+                None => {}
+            }
+        }
+        anyhow::bail!("the connection to {node} ended before the command did")
+    }
+}
+
+impl Hand {
+    /// Gives it input; `false` if it takes none any more.
+    pub async fn input(&self, bytes: &[u8]) -> bool {
+        self.give(Up::Stdin(bytes.to_vec())).await
+    }
+
+    /// There is no more input.
+    pub async fn end_input(&self) -> bool {
+        self.give(Up::StdinEnd(true)).await
+    }
+
+    /// Sends it a signal.
+    pub async fn signal(&self, number: i32) -> bool {
+        self.give(Up::Signal(number)).await
+    }
+
+    async fn give(&self, kind: Up) -> bool {
+        self.0.send(ExecUp { kind: Some(kind) }).await.is_ok()
+    }
+}
+
+/// Words as one command of the shell, which is replaced by it.
+pub fn shell_command(words: &[String]) -> String {
+    let quoted = words.iter().map(|word| format!(" '{}'", word.replace('\'', r"'\''")));
+    std::iter::once("exec".to_owned()).chain(quoted).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_the_program_as_they_are() {
+        let words: Vec<String> =
+            ["printf", "%s|", "a b", "it's", "$HOME", ""].into_iter().map(ToOwned::to_owned).collect();
+        let output = std::process::Command::new("sh").arg("-c").arg(shell_command(&words)).output().unwrap();
+        assert_eq!(output.stdout, b"a b|it's|$HOME||");
+    }
+}

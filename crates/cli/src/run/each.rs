@@ -1,0 +1,229 @@
+//! `isthmus run --each`: the command on every node, for programs that bring no
+//! launcher of their own.
+
+use std::io::{self, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use isthmus_agent::supervise::Outcome;
+use isthmus_wire::proto::local_client::LocalClient;
+use isthmus_wire::proto::{Command, JobNode};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+
+use crate::remote::{self, Hand, Remote, Stream};
+use crate::{exec, launch};
+
+/// Longest line that is held back to be written whole.
+const LINE_MAX: usize = 64 * 1024;
+
+/// The command as it runs on every node.
+#[derive(Debug)]
+pub struct Each {
+    hands: Vec<Hand>,
+    outcome: watch::Receiver<Outcome>,
+    /// Dropped to end all.
+    tasks: Option<tokio::task::JoinHandle<()>>,
+}
+
+/// What to run.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    /// The job's id.
+    pub job: &'a str,
+    /// Its nodes; those without slots run nothing.
+    pub nodes: &'a [JobNode],
+    /// The command and its arguments.
+    pub command: &'a [String],
+    /// Variables for it, `NAME=VALUE` or `NAME`.
+    pub environment: &'a [String],
+    /// Whether lines of output begin with the node's name.
+    pub prefix: bool,
+}
+
+impl Each {
+    /// Starts the command everywhere.
+    pub fn start(agent: &LocalClient<Channel>, wanted: &Wanted<'_>) -> Self {
+        let nodes: Vec<&str> =
+            wanted.nodes.iter().filter(|node| node.slots > 0).map(|node| node.name.as_str()).collect();
+        let mut hands = Vec::new();
+        let mut running = JoinSet::new();
+        for (rank, node) in nodes.iter().enumerate() {
+            let mut environment = exec::variables(wanted.job, wanted.environment);
+            environment.extend(variables(&nodes, rank));
+            let remote = Remote::new(Command {
+                job: wanted.job.to_owned(),
+                node: (*node).to_owned(),
+                shell_command: remote::shell_command(wanted.command),
+                environment,
+                working_directory: launch::working_directory(),
+            });
+            let hand = remote.hand();
+            hands.push(hand.clone());
+            let (mut agent, node) = (agent.clone(), (*node).to_owned());
+            let prefix = if wanted.prefix { format!("{node}: ") } else { String::new() };
+            running.spawn(async move {
+                let lines = Arc::new(Mutex::new([Lines::new(&prefix), Lines::new(&prefix)]));
+                let sink = |stream, bytes: &[u8]| write(&lines, stream, |lines| lines.take(bytes));
+                tokio::spawn(async move { hand.end_input().await });
+                let ended = remote.run(&mut agent, sink).await;
+                for stream in [Stream::Output, Stream::Error] {
+                    let _ = write(&lines, stream, Lines::rest);
+                }
+                (node, ended)
+            });
+        }
+        let (outcome_tx, outcome) = watch::channel(Outcome::default());
+        let tasks = tokio::spawn(async move {
+            let status = until_end(running).await;
+            outcome_tx.send_replace(Outcome { status: Some(status), gone: Some(0), ..Outcome::default() });
+        });
+        Self { hands, outcome, tasks: Some(tasks) }
+    }
+
+    /// Follows how it is doing: its status is that of the first that failed,
+    /// or 0 once all have ended.
+    pub fn outcome(&self) -> watch::Receiver<Outcome> {
+        self.outcome.clone()
+    }
+
+    /// Passes a signal to all.
+    pub async fn signal(&self, number: i32) {
+        for hand in &self.hands {
+            hand.signal(number).await;
+        }
+    }
+
+    /// Ends all.
+    pub fn end(&mut self) {
+        if let Some(tasks) = self.tasks.take() {
+            tasks.abort();
+        }
+    }
+}
+
+/// Waits until all have ended, or one has failed.
+async fn until_end(mut running: JoinSet<(String, anyhow::Result<i32>)>) -> i32 {
+    while let Some(ended) = running.join_next().await {
+        let others = if running.is_empty() { "" } else { "; the job ends" };
+        match ended {
+            Ok((_, Ok(0))) => {}
+            Ok((node, Ok(status))) => {
+                eprintln!("isthmus: the command on {node} ended with status {status}{others}");
+                return status;
+            }
+            Ok((node, Err(error))) => {
+                eprintln!("isthmus: {node}: {error:#}{others}");
+                return super::OWN_FAILURE.into();
+            }
+            Err(_) => return super::OWN_FAILURE.into(),
+        }
+    }
+    0
+}
+
+/// Where the command finds out which one it is.
+fn variables(nodes: &[&str], rank: usize) -> Vec<isthmus_wire::proto::Variable> {
+    [
+        ("ISTHMUS_NODE_RANK", rank.to_string()),
+        ("ISTHMUS_NODES", nodes.len().to_string()),
+        ("ISTHMUS_NODE", nodes.get(rank).copied().unwrap_or_default().to_owned()),
+        ("ISTHMUS_HEAD", nodes.first().copied().unwrap_or_default().to_owned()),
+        ("ISTHMUS_NODE_LIST", nodes.join(",")),
+    ]
+    .into_iter()
+    .map(|(name, value)| exec::variable(name, &value))
+    .collect()
+}
+
+fn write(
+    lines: &Mutex<[Lines; 2]>,
+    stream: Stream,
+    text: impl FnOnce(&mut Lines) -> Vec<u8>,
+) -> io::Result<()> {
+    let [output, error] = &mut *lines.lock().unwrap_or_else(PoisonError::into_inner);
+    match stream {
+        Stream::Output => {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(&text(output))?;
+            stdout.flush()
+        }
+        Stream::Error => io::stderr().lock().write_all(&text(error)),
+    }
+}
+
+/// Output cut into lines, so that those of several nodes don't mix.
+#[derive(Debug)]
+struct Lines {
+    prefix: String,
+    held: Vec<u8>,
+}
+
+impl Lines {
+    fn new(prefix: &str) -> Self {
+        Self { prefix: prefix.to_owned(), held: Vec::new() }
+    }
+
+    /// Takes in some output and gives what can be written.
+    fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.held.extend_from_slice(part);
+            if part.ends_with(b"\n") || self.held.len() >= LINE_MAX {
+                out.extend(self.rest());
+            }
+        }
+        out
+    }
+
+    /// What is held back, as a line.
+    fn rest(&mut self) -> Vec<u8> {
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        let mut line = self.prefix.clone().into_bytes();
+        line.append(&mut self.held);
+        if !line.ends_with(b"\n") {
+            line.push(b'\n');
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_written_whole() {
+        let mut lines = Lines::new("n1.a: ");
+        let mut written = Vec::new();
+        for part in ["one\ntw", "o", "\n\nthree"] {
+            written.extend(lines.take(part.as_bytes()));
+        }
+        assert_eq!(written, b"n1.a: one\nn1.a: two\nn1.a: \n");
+        assert_eq!(lines.rest(), b"n1.a: three\n");
+        assert!(lines.rest().is_empty());
+    }
+
+    #[test]
+    fn endless_lines_are_cut() {
+        let mut lines = Lines::new("");
+        assert!(lines.take(&vec![b'x'; LINE_MAX - 1]).is_empty());
+        assert_eq!(lines.take(b"x").len(), LINE_MAX + 1);
+    }
+
+    #[test]
+    fn each_finds_out_which_one_it_is() {
+        let text = |rank| {
+            let entries = variables(&["n1.a", "n1.b"], rank).into_iter().map(|entry| {
+                format!("{}={}", String::from_utf8_lossy(&entry.name), String::from_utf8_lossy(&entry.value))
+            });
+            entries.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            text(1),
+            "ISTHMUS_NODE_RANK=1 ISTHMUS_NODES=2 ISTHMUS_NODE=n1.b ISTHMUS_HEAD=n1.a ISTHMUS_NODE_LIST=n1.a,n1.b"
+        );
+    }
+}

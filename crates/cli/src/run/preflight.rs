@@ -1,0 +1,309 @@
+//! What the nodes found before a job starts, and what of it is a fault: a pure
+//! decision over their reports.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use isthmus_wire::proto::{JobNode, MissingProgram, NodeReport};
+
+use super::account::{bytes, count, site};
+use super::programs::{self, Wanted};
+
+/// Clocks further apart than this are told: certificates are good from the
+/// minute they were issued, and logs of two nodes can't be read side by side.
+const SKEW_MAX: Duration = Duration::from_secs(30);
+
+/// What the job needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs<'a> {
+    /// The launcher, as on the command line; none for any other command.
+    pub launcher: Option<&'a str>,
+    /// Its programs.
+    pub wanted: &'a [Wanted],
+    /// The job's nodes, the head first.
+    pub nodes: &'a [JobNode],
+    /// Ranks asked for.
+    pub ranks: Option<u64>,
+    /// Free memory that each node must have.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Something that isn't as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The node at fault; empty where it is no single one's.
+    pub node: String,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub remedy: &'static str,
+    /// Whether the job would fail.
+    pub fatal: bool,
+}
+
+/// Everything that isn't as it should be, in the nodes' order.
+pub fn findings(needs: &Needs<'_>, missing: &[MissingProgram], reports: &[NodeReport]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut add = |node: &str, fatal, what: String, remedy| {
+        let finding = Finding { node: node.to_owned(), what, remedy, fatal };
+        if !found.contains(&finding) {
+            found.push(finding);
+        }
+    };
+    for (program, nodes) in programs::lacking(needs.wanted, needs.nodes, missing) {
+        for node in nodes {
+            let what = format!("{program} is missing, or not executable");
+            add(&node, true, what, "put it there, or name other nodes with --nodes");
+        }
+    }
+    let head = needs.nodes.first().and_then(|head| reports.iter().find(|report| report.node == head.name));
+    let works = |name: &str| needs.nodes.iter().any(|node| node.name == name && node.slots > 0);
+    for report in reports {
+        let node = report.node.as_str();
+        for probe in report.probes.iter().filter(|probe| !probe.failure.is_empty()) {
+            let what = format!("cannot reach {}: {}", probe.acceptor, probe.failure);
+            add(node, true, what, "see \"What runs where\" in docs/operators.md");
+        }
+        let skew = Duration::from_micros(report.clock_skew_us.unsigned_abs());
+        if skew.saturating_sub(Duration::from_micros(report.clock_uncertainty_us)) > SKEW_MAX {
+            let way = if report.clock_skew_us > 0 { "ahead of" } else { "behind" };
+            let what = format!("its clock is {} s {way} this node's", skew.as_secs());
+            add(node, false, what, "set it, best by NTP");
+        }
+        if !works(node) {
+            continue;
+        }
+        if let (Some(launcher), Some(head)) = (needs.launcher, head) {
+            let (here, there) = (&head.launcher_version, &report.launcher_version);
+            let same = "install the same MPI at the same path on all nodes";
+            if there.is_empty() {
+                add(node, true, format!("{launcher} is missing"), same);
+            } else if here != there {
+                add(node, true, format!("its {launcher} is of {there}, this node's of {here}"), same);
+            }
+        }
+        for libraries in &report.libraries {
+            let program = &libraries.program;
+            if !libraries.missing.is_empty() {
+                let what = format!("{program} needs {}, not found there", libraries.missing.join(", "));
+                add(node, true, what, "install it, or start the agent with LD_LIBRARY_PATH set");
+            }
+            let of_head = head.and_then(|head| head.libraries.iter().find(|other| other.program == *program));
+            if let Some(of_head) = of_head.filter(|head| !head.mpi.is_empty() && !libraries.mpi.is_empty())
+                && of_head.mpi != libraries.mpi
+            {
+                let (there, here) = (libraries.mpi.join(", "), of_head.mpi.join(", "));
+                let what = format!("{program} loads {there} there and {here} on this node");
+                add(node, true, what, "install the same version of the MPI on all nodes");
+            }
+        }
+        if let Some(wanted) = needs.memory_bytes.filter(|wanted| report.memory_available_bytes < *wanted) {
+            let what = format!(
+                "{} of its {} of memory are free, --min-memory wants {}",
+                bytes(report.memory_available_bytes),
+                bytes(report.memory_total_bytes),
+                bytes(wanted)
+            );
+            add(node, true, what, "free some, or name other nodes with --nodes");
+        }
+    }
+    let slots: u64 = needs.nodes.iter().map(|node| u64::from(node.slots)).sum();
+    if let Some(ranks) = needs.ranks.filter(|ranks| *ranks > slots) {
+        let what = format!("{} on {}: some will share a core", count(ranks, "rank"), count(slots, "slot"));
+        add("", false, what, "start fewer, or give more nodes with --nodes");
+    }
+    found
+}
+
+/// The findings for people: every node once, with all that is wrong there.
+pub fn text(findings: &[Finding]) -> String {
+    let mut order: Vec<&str> = Vec::new();
+    let mut by_node: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for finding in findings {
+        if !order.contains(&finding.node.as_str()) {
+            order.push(&finding.node);
+        }
+        by_node.entry(&finding.node).or_default().push(format!("{} ({})", finding.what, finding.remedy));
+    }
+    let line = |node: &str| {
+        let what = by_node.get(node).map(|lines| lines.join("; ")).unwrap_or_default();
+        if node.is_empty() { format!("  {what}\n") } else { format!("  {node}: {what}\n") }
+    };
+    order.into_iter().map(line).collect()
+}
+
+/// The times of the test connections, slowest pair of sites first; for
+/// `--verbose`.
+pub fn probes(reports: &[NodeReport]) -> String {
+    let mut took: Vec<_> = reports
+        .iter()
+        .flat_map(|report| report.probes.iter().map(move |probe| (report, probe)))
+        .filter(|(_, probe)| probe.failure.is_empty())
+        .map(|(report, probe)| (probe.took_us, site(&report.node), site(&probe.acceptor)))
+        .collect();
+    took.sort_unstable_by(|a, b| b.cmp(a));
+    let line = |(micros, from, to): &(u64, &str, &str)| {
+        format!("  {from} reached {to} in {:.1} ms\n", *micros as f64 / 1000.0)
+    };
+    took.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use isthmus_wire::proto::{Probe, ProgramLibraries};
+
+    use super::*;
+
+    fn report(node: &str) -> NodeReport {
+        NodeReport {
+            node: node.to_owned(),
+            memory_available_bytes: 4_000_000_000,
+            memory_total_bytes: 8_000_000_000,
+            launcher_version: "Open MPI 4.1.4".to_owned(),
+            libraries: vec![ProgramLibraries {
+                program: "./app".to_owned(),
+                missing: Vec::new(),
+                mpi: vec!["libmpi.so.40.30.4".to_owned()],
+            }],
+            ..NodeReport::default()
+        }
+    }
+
+    /// The report of n1.b with one thing changed.
+    fn changed(change: impl FnOnce(&mut NodeReport)) -> NodeReport {
+        let mut changed = report("n1.b");
+        change(&mut changed);
+        changed
+    }
+
+    #[test]
+    fn what_is_a_fault() {
+        let node = |name: &str, slots| JobNode { name: name.to_owned(), virtual_address: 0, slots };
+        let nodes = [node("n1.a", 2), node("n1.b", 2), node("fe.c", 0)];
+        let wanted = [Wanted { program: "./app".to_owned(), nodes: None }];
+        let lacks = MissingProgram { node: "n1.b".to_owned(), program: "./app".to_owned() };
+        let fine = || changed(|_| ());
+        let probe =
+            |failure: &str| Probe { acceptor: "n1.c".to_owned(), took_us: 1, failure: failure.to_owned() };
+        for (name, missing, there, ranks, memory, want) in [
+            ("all is well", vec![], fine(), 4, None, ""),
+            (
+                "a program",
+                vec![lacks],
+                fine(),
+                4,
+                None,
+                "! n1.b: ./app is missing, or not executable (put it there, or name other nodes with --nodes)",
+            ),
+            (
+                "a library",
+                vec![],
+                changed(|report| report.libraries[0].missing.push("libx.so.1".to_owned())),
+                4,
+                None,
+                "! n1.b: ./app needs libx.so.1, not found there (install it, or start the agent with LD_LIBRARY_PATH set)",
+            ),
+            (
+                "another MPI library",
+                vec![],
+                changed(|report| report.libraries[0].mpi = vec!["libmpi.so.40.20.1".to_owned()]),
+                4,
+                None,
+                "! n1.b: ./app loads libmpi.so.40.20.1 there and libmpi.so.40.30.4 on this node \
+                 (install the same version of the MPI on all nodes)",
+            ),
+            (
+                "another launcher",
+                vec![],
+                changed(|report| report.launcher_version = "MPICH 4.0.2".to_owned()),
+                4,
+                None,
+                "! n1.b: its mpirun is of MPICH 4.0.2, this node's of Open MPI 4.1.4 \
+                 (install the same MPI at the same path on all nodes)",
+            ),
+            (
+                "no launcher",
+                vec![],
+                changed(|report| report.launcher_version.clear()),
+                4,
+                None,
+                "! n1.b: mpirun is missing (install the same MPI at the same path on all nodes)",
+            ),
+            ("memory enough", vec![], fine(), 4, Some(4_000_000_000), ""),
+            (
+                "too little memory",
+                vec![],
+                changed(|report| report.memory_available_bytes = 1_000_000),
+                4,
+                Some(4_000_000_000),
+                "! n1.b: 1.0 MB of its 8.0 GB of memory are free, --min-memory wants 4.0 GB \
+                 (free some, or name other nodes with --nodes)",
+            ),
+            (
+                "a clock that may be right",
+                vec![],
+                changed(|report| {
+                    (report.clock_skew_us, report.clock_uncertainty_us) = (-40_000_000, 20_000_000);
+                }),
+                4,
+                None,
+                "",
+            ),
+            (
+                "a clock behind",
+                vec![],
+                changed(|report| report.clock_skew_us = -40_000_000),
+                4,
+                None,
+                "n1.b: its clock is 40 s behind this node's (set it, best by NTP)",
+            ),
+            ("a way that works", vec![], changed(|report| report.probes = vec![probe("")]), 4, None, ""),
+            (
+                "no way, and an old clock: one line",
+                vec![],
+                changed(|report| {
+                    report.clock_skew_us = 40_000_000;
+                    report.probes = vec![probe("relay: refused")];
+                }),
+                4,
+                None,
+                "! n1.b: cannot reach n1.c: relay: refused (see \"What runs where\" in docs/operators.md); \
+                 its clock is 40 s ahead of this node's (set it, best by NTP)",
+            ),
+            (
+                "more ranks than slots",
+                vec![],
+                fine(),
+                5,
+                None,
+                "5 ranks on 4 slots: some will share a core (start fewer, or give more nodes with --nodes)",
+            ),
+        ] {
+            let needs = Needs {
+                launcher: Some("mpirun"),
+                wanted: &wanted,
+                nodes: &nodes,
+                ranks: Some(ranks),
+                memory_bytes: memory,
+            };
+            // A node without ranks may lack anything.
+            let bare = NodeReport { node: "fe.c".to_owned(), ..NodeReport::default() };
+            let found = findings(&needs, &missing, &[report("n1.a"), there, bare]);
+            let fatal = if found.iter().any(|finding| finding.fatal) { "! " } else { "" };
+            let got = format!("{fatal}{}", text(&found).trim());
+            assert_eq!(got, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_slowest_way_comes_first() {
+        let probe = |acceptor: &str, took_us| Probe {
+            acceptor: acceptor.to_owned(),
+            took_us,
+            failure: String::new(),
+        };
+        let report =
+            NodeReport { probes: vec![probe("n1.c", 1500), probe("n1.d", 20_000)], ..report("n1.b") };
+        assert_eq!(probes(&[report]), "  b reached d in 20.0 ms\n  b reached c in 1.5 ms\n");
+    }
+}

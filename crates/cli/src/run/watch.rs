@@ -1,0 +1,259 @@
+//! Watching a job while its command runs: what ends it, and what is heard of
+//! it.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use isthmus_agent::supervise::handle;
+use isthmus_wire::proto::job_news::Kind;
+use isthmus_wire::proto::local_client::LocalClient;
+use isthmus_wire::proto::{self, Joined, Links, UncarriedProgram};
+use nix::sys::signal::Signal;
+use tokio::task::JoinHandle;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+use super::progress::Progress;
+use super::signals::{Received, Signals};
+use super::uncarried;
+use super::work::Work;
+
+/// How long a command may take to end by itself after it was told to.
+const TERM_GRACE: Duration = Duration::from_secs(4);
+/// The same after a node was lost: by then seconds have passed, and the
+/// launcher may wait for that node for ever.
+const LOST_GRACE: Duration = Duration::from_secs(1);
+
+/// How the command came to its end.
+#[derive(Debug, Clone, Copy)]
+pub enum Ended {
+    /// By itself, or by a signal.
+    Command(i32),
+    /// Because a node or the agent was lost.
+    Lost(i32),
+}
+
+/// The job's end at its agents.
+pub type Ending = JoinHandle<Result<proto::EndReply, Status>>;
+
+/// What is watched while the command runs.
+pub struct Watch {
+    /// The command.
+    pub work: Work,
+    /// Nothing but errors is told.
+    pub quiet: bool,
+    /// Nodes and files of programs that were told of.
+    pub warned: HashSet<(String, String)>,
+    /// Signals to this process.
+    pub signals: Signals,
+    /// What the user sees meanwhile.
+    pub progress: Progress,
+    /// How the start goes.
+    pub wire_up: WireUp,
+    /// Connections that could not be made.
+    pub failures: Vec<String>,
+    /// What ended the job, if it wasn't the command itself.
+    pub cause: Option<String>,
+    /// Commands on nodes that a signal of somebody else ended.
+    pub killed: Vec<String>,
+    /// What was seen on each node that no agent handed over.
+    pub links: Vec<Links>,
+    /// The agent.
+    pub agent: LocalClient<Channel>,
+    /// The job's id.
+    pub job: String,
+    /// The job's end at its agents, once it was asked for.
+    pub ending: Option<Ending>,
+    /// Interrupts from the keyboard so far.
+    pub interrupts: u32,
+}
+
+impl Watch {
+    /// Returns once the command has ended.
+    pub async fn until_end(&mut self, news: &mut Streaming<proto::JobNews>) -> Ended {
+        let mut outcome = self.work.outcome();
+        let (mut lost, mut news_end) = (false, false);
+        let mut deadline: Option<tokio::time::Instant> = None;
+        let mut told_to_end = false;
+        let mut ticks = tokio::time::interval(Duration::from_millis(200));
+        loop {
+            let grace = async {
+                match deadline {
+                    Some(deadline) => tokio::time::sleep_until(deadline).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let was_lost = lost;
+            tokio::select! {
+                biased;
+                status = handle::status(&mut outcome) => {
+                    return if lost { Ended::Lost(status) } else { Ended::Command(status) };
+                }
+                signal = self.signals.next() => {
+                    if self.take(signal).await && !told_to_end {
+                        told_to_end = true;
+                        deadline = Some(tokio::time::Instant::now() + TERM_GRACE);
+                    }
+                }
+                message = news.message(), if !news_end => match message {
+                    Ok(Some(proto::JobNews { kind })) => {
+                        if let Some(reason) = self.hear(kind) {
+                            self.lose(reason);
+                            lost = true;
+                        }
+                    }
+                    Ok(None) | Err(_) => {
+                        news_end = true;
+                        if self.ending.is_none() {
+                            self.lose("this node's agent is gone".to_owned());
+                            lost = true;
+                        }
+                    }
+                },
+                _ = ticks.tick() => {
+                    self.wire_up.tick(Instant::now());
+                    self.progress.tick(&self.wire_up);
+                }
+                () = grace => {
+                    deadline = None;
+                    self.work.end().await;
+                    // Everywhere at once: what is left of the time counts.
+                    self.end();
+                }
+            }
+            if lost && !was_lost {
+                told_to_end = true;
+                deadline = Some(tokio::time::Instant::now() + LOST_GRACE);
+                self.work.signal(nix::libc::SIGTERM, false).await;
+            }
+        }
+    }
+
+    /// Has the agents end the job, unless they were told already.
+    pub fn end(&mut self) -> &mut Ending {
+        self.ending.get_or_insert_with(|| {
+            let (mut agent, job) = (self.agent.clone(), self.job.clone());
+            tokio::spawn(async move {
+                agent.end(proto::EndRequest { job }).await.map(tonic::Response::into_inner)
+            })
+        })
+    }
+
+    /// Passes a signal on; says whether the command must end by it.
+    async fn take(&mut self, signal: Received) -> bool {
+        self.work.signal(signal.number, signal.from_terminal).await;
+        let from = if signal.from_terminal { "from the terminal" } else { "to `isthmus run`" };
+        self.cause.get_or_insert_with(|| format!("{} {from}", signal.name()));
+        self.interrupts += u32::from(!signal.is_final());
+        signal.is_final() || self.interrupts > 1
+    }
+
+    fn lose(&mut self, reason: String) {
+        self.progress.say(&format!("{reason}; the job ends"));
+        self.cause.get_or_insert(reason);
+    }
+
+    /// Tells of programs that aren't carried, once of each.
+    pub fn warn(&mut self, mut programs: Vec<UncarriedProgram>) {
+        let key = |program: &UncarriedProgram| (program.node.clone(), program.file.clone());
+        programs.retain(|program| !self.warned.contains(&key(program)));
+        self.warned.extend(programs.iter().map(key));
+        if let Some(text) = uncarried::describe(&programs).filter(|_| !self.quiet) {
+            self.progress.say(&format!("warning: {text}"));
+        }
+    }
+
+    /// Takes in a piece of news; says why if a node is lost.
+    pub fn hear(&mut self, kind: Option<Kind>) -> Option<String> {
+        match kind {
+            Some(Kind::Joined(joined)) => self.wire_up.joined(joined, Instant::now()),
+            Some(Kind::ConnectFailed(failed)) => {
+                let text = format!(
+                    "{} could not connect to {}: {}",
+                    failed.initiator, failed.acceptor, failed.reason
+                );
+                if !self.failures.contains(&text) {
+                    self.failures.push(text);
+                }
+            }
+            Some(Kind::NodeLost(lost)) => {
+                return Some(format!("lost node {}: {}", lost.node, lost.reason));
+            }
+            Some(Kind::CommandKilled(killed)) => {
+                let signal = Signal::try_from(killed.signal).map_or("a signal", Signal::as_str);
+                let text = format!("{} on {} was ended by {signal}", killed.command, killed.node);
+                // Told as news and again at the end, which may be at once.
+                if !self.killed.contains(&text) {
+                    self.progress.say(&text);
+                    self.killed.push(text.clone());
+                    self.cause.get_or_insert(text);
+                }
+            }
+            Some(Kind::Links(links)) => {
+                self.links.retain(|other| other.node != links.node);
+                self.links.push(links);
+            }
+            Some(Kind::Uncarried(program)) => self.warn(vec![program]),
+            Some(Kind::Ready(_)) | None => {}
+        }
+        None
+    }
+}
+
+/// When the connections of the start stood: at the first second in which no
+/// new one came.
+#[derive(Debug)]
+pub struct WireUp {
+    started: Instant,
+    latest: Option<Instant>,
+    done: bool,
+    pairs: Vec<Joined>,
+}
+
+impl WireUp {
+    /// Quiet time after which the start is over.
+    const QUIET: Duration = Duration::from_secs(1);
+
+    /// Nothing yet.
+    pub fn new(started: Instant) -> Self {
+        Self { started, latest: None, done: false, pairs: Vec::new() }
+    }
+
+    /// A pair of nodes has so many connections.
+    pub fn joined(&mut self, joined: Joined, now: Instant) {
+        let same = |old: &Joined| {
+            (&old.initiator, &old.acceptor, old.dial, &old.relay)
+                == (&joined.initiator, &joined.acceptor, joined.dial, &joined.relay)
+        };
+        let more = match self.pairs.iter_mut().find(|old| same(old)) {
+            Some(old) => std::mem::replace(&mut old.connections, joined.connections) < joined.connections,
+            None => {
+                self.pairs.push(joined);
+                true
+            }
+        };
+        if more && !self.done {
+            self.latest = Some(now);
+        }
+    }
+
+    /// From time to time.
+    pub fn tick(&mut self, now: Instant) {
+        self.done |= self.latest.is_some_and(|latest| now.duration_since(latest) >= Self::QUIET);
+    }
+
+    /// Connections so far.
+    pub fn connections(&self) -> u64 {
+        self.pairs.iter().map(|joined| joined.connections).sum()
+    }
+
+    /// Whether the start is over.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Time from the start to the last connection of it.
+    pub fn result(&self) -> Option<Duration> {
+        self.latest.map(|latest| latest.duration_since(self.started))
+    }
+}

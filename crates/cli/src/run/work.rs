@@ -1,0 +1,42 @@
+//! What a job does: a command here, or one on every node.
+
+use isthmus_agent::supervise::{Outcome, Supervised};
+use tokio::sync::watch;
+
+use super::each::Each;
+
+/// The running command.
+#[derive(Debug)]
+pub enum Work {
+    /// On this node alone.
+    Here(Supervised),
+    /// On every node.
+    Each(Each),
+}
+
+impl Work {
+    /// Follows how it is doing.
+    pub fn outcome(&self) -> watch::Receiver<Outcome> {
+        match self {
+            Self::Here(supervised) => supervised.outcome(),
+            Self::Each(each) => each.outcome(),
+        }
+    }
+
+    /// Passes a signal on, unless the terminal has sent it to the command.
+    pub async fn signal(&mut self, number: i32, from_terminal: bool) {
+        match self {
+            Self::Here(_) if from_terminal => {}
+            Self::Here(supervised) => supervised.signal(number).await,
+            Self::Each(each) => each.signal(number).await,
+        }
+    }
+
+    /// Ends it with all that it started.
+    pub async fn end(&mut self) {
+        match self {
+            Self::Here(supervised) => supervised.end().await,
+            Self::Each(each) => each.end(),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Programs that the program starts: whatever environment it gives them, they
+//! stay in the job, and the agent learns of those that can't be carried.
+//!
+//! All of this may run between `vfork` and `exec`, or in the one thread that a
+//! `fork` has left of many: it takes no lock and no memory but the stack's and,
+//! for large environments, mmap(2)'s.
+//!
+//! `execl`, `execle`, `execlp`, `system` and `popen` are not covered: they take
+//! their environment from the program's own, which holds the library unless the
+//! program itself took it out.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use isthmus_wire::shim::Request;
+
+use crate::agent;
+use crate::executable::{self, Executable, Judgement};
+use crate::job::{Job, job};
+use crate::sys;
+
+/// A null-terminated list of strings, such as an environment.
+pub(crate) type List = *const *const c_char;
+
+/// Set to anything by who wants to start a program outside the job.
+const OPT_OUT: &[u8] = b"ISTHMUS_SHIM=off";
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+/// The tool that valgrind's launcher starts is static; the program that the
+/// tool loads is carried all the same.
+const VALGRIND: &[u8] = b"VALGRIND_LAUNCHER=";
+
+/// Variables of an environment that is rewritten on the stack.
+const FEW: usize = 250;
+/// Length of an `LD_PRELOAD` that is put together on the stack.
+const SHORT: usize = 1024;
+
+unsafe extern "C" {
+    static environ: List;
+}
+
+/// The program's own environment.
+pub(crate) fn own_environment() -> List {
+    // SAFETY: as the C library's own exec functions read it.
+    unsafe { environ }
+}
+
+/// How a program is named.
+#[derive(Clone, Copy)]
+pub(crate) enum Named<'a> {
+    /// By its path.
+    Path(&'a CStr),
+    /// By a name that is looked for in `PATH`.
+    Name(&'a CStr),
+    /// By an open file.
+    File(sys::Fd),
+    /// Not at all, which execve(2) will not have.
+    Not,
+}
+
+impl Named<'_> {
+    /// By a path.
+    ///
+    /// # Safety
+    /// `path` is null or a C string.
+    pub(crate) unsafe fn path(path: *const c_char) -> Self {
+        // SAFETY: the caller's promise.
+        if path.is_null() { Self::Not } else { Self::Path(unsafe { CStr::from_ptr(path) }) }
+    }
+
+    /// By a name.
+    ///
+    /// # Safety
+    /// `name` is null or a C string.
+    pub(crate) unsafe fn name(name: *const c_char) -> Self {
+        // SAFETY: the caller's promise.
+        if name.is_null() { Self::Not } else { Self::Name(unsafe { CStr::from_ptr(name) }) }
+    }
+}
+
+/// Starts a program by `start`, with the environment that it is to have.
+///
+/// # Safety
+/// `environment` is an environment as execve(2) takes it.
+pub(crate) unsafe fn with_environment(
+    named: Named<'_>,
+    environment: List,
+    start: impl FnOnce(List) -> c_int,
+) -> c_int {
+    let Some(job) = job() else { return start(environment) };
+    // SAFETY: the caller's promise.
+    let given = unsafe { Given::read(environment, job.library) };
+    if given.opted_out {
+        return start(environment);
+    }
+    let judgement = executable::judge(named, |program| {
+        if !given.valgrind {
+            report(job, program);
+        }
+    });
+    match (judgement, given.holds_library) {
+        (Judgement::Ordinary, true) | (Judgement::Repels, false) => start(environment),
+        // SAFETY: the caller's promise; `given` is what was read there.
+        (Judgement::Ordinary, false) => unsafe { rewritten(environment, &given, Some(job.library), start) },
+        // SAFETY: the caller's promise; `given` is what was read there.
+        (Judgement::Repels, true) => unsafe { rewritten(environment, &given, None, start) },
+    }
+}
+
+/// Has the agent look at a program that is about to start. It looks through
+/// this process's descriptor, and so is waited for.
+fn report(job: &Job, program: &Executable) {
+    if let Ok(fd) = u32::try_from(program.raw()) {
+        // An agent that is gone has nobody to tell.
+        let _ = agent::look_up(job, &Request::Starting { fd });
+    }
+}
+
+/// What matters in an environment.
+struct Given<'a> {
+    /// Number of variables.
+    count: usize,
+    /// Which of them is `LD_PRELOAD`, and its value.
+    preload: Option<(usize, &'a [u8])>,
+    library: &'a [u8],
+    holds_library: bool,
+    opted_out: bool,
+    valgrind: bool,
+}
+
+impl<'a> Given<'a> {
+    /// # Safety
+    /// `environment` is an environment as execve(2) takes it.
+    unsafe fn read(environment: List, library: &'a CStr) -> Self {
+        let mut given = Self {
+            count: 0,
+            preload: None,
+            library: library.to_bytes(),
+            holds_library: false,
+            opted_out: false,
+            valgrind: false,
+        };
+        // execve(2) takes no environment for an empty one.
+        while !environment.is_null() {
+            // SAFETY: before the end of the list, by the caller's promise.
+            let entry = unsafe { *environment.add(given.count) };
+            if entry.is_null() {
+                break;
+            }
+            // SAFETY: entries are C strings, by the caller's promise.
+            let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+            if let Some(value) = entry.strip_prefix(PRELOAD) {
+                // The linker takes the last one.
+                given.preload = Some((given.count, value));
+                given.holds_library = words(value).any(|word| word == given.library);
+            }
+            given.opted_out |= entry == OPT_OUT;
+            given.valgrind |= entry.starts_with(VALGRIND);
+            given.count += 1;
+        }
+        given
+    }
+
+    /// The value of `LD_PRELOAD` with `library` at its beginning, or without
+    /// the shim's own; gives its length with the variable's name and the end.
+    fn compose(&self, library: Option<&CStr>, out: &mut [u8]) -> usize {
+        let mut len = 0;
+        let mut put = |bytes: &[u8]| {
+            if let Some(room) = out.get_mut(len..len + bytes.len()) {
+                room.copy_from_slice(bytes);
+            }
+            len += bytes.len();
+        };
+        put(PRELOAD);
+        let own = library.map(CStr::to_bytes);
+        let others = words(self.preload.map(|(_, value)| value).unwrap_or_default());
+        let mut first = true;
+        for word in own.into_iter().chain(others.filter(|word| *word != self.library)) {
+            if !first {
+                put(b":");
+            }
+            put(word);
+            first = false;
+        }
+        put(b"\0");
+        len
+    }
+}
+
+/// The libraries in an `LD_PRELOAD`, as ld.so(8) separates them.
+fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| matches!(byte, b':' | b' ')).filter(|word| !word.is_empty())
+}
+
+/// Starts a program with another `LD_PRELOAD`.
+///
+/// # Safety
+/// `environment` is an environment as execve(2) takes it, and `given` what is
+/// in it.
+unsafe fn rewritten(
+    environment: List,
+    given: &Given<'_>,
+    library: Option<&CStr>,
+    start: impl FnOnce(List) -> c_int,
+) -> c_int {
+    let mut short = [0; SHORT];
+    let mut few = [std::ptr::null(); FEW + 2];
+    let len = given.compose(library, &mut short);
+    let entries = given.count + 2;
+    let Ok(long) = sys::Pages::new(if len > SHORT { len } else { 0 }) else { return out_of_memory() };
+    let Ok(many) = sys::Pages::new(if entries > few.len() { entries * size_of::<usize>() } else { 0 }) else {
+        return out_of_memory();
+    };
+    let preload: *const c_char = if len > SHORT {
+        // SAFETY: fresh pages of at least this length, this function's alone.
+        let text = unsafe { std::slice::from_raw_parts_mut(long.pointer().cast::<u8>(), len) };
+        given.compose(library, text);
+        text.as_ptr().cast()
+    } else {
+        short.as_ptr().cast()
+    };
+    let list: *mut *const c_char = if entries > few.len() { many.pointer().cast() } else { few.as_mut_ptr() };
+    let place = given.preload.map_or(given.count, |(index, _)| index);
+    for index in 0..given.count {
+        // SAFETY: both lists are at least that long.
+        unsafe { *list.add(index) = *environment.add(index) };
+    }
+    // SAFETY: there is room for one entry more and the end.
+    unsafe {
+        *list.add(given.count) = std::ptr::null();
+        *list.add(given.count + 1) = std::ptr::null();
+        *list.add(place) = preload;
+    }
+    start(list)
+}
+
+fn out_of_memory() -> c_int {
+    sys::set_errno(libc::ENOMEM);
+    -1
+}
+
+/// A C library's function, found before it is needed: `dlsym` takes locks.
+pub(crate) struct Found(AtomicPtr<c_void>, &'static CStr);
+
+impl Found {
+    const fn new(name: &'static CStr) -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()), name)
+    }
+
+    fn find(&self) -> *mut c_void {
+        let known = self.0.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: the name is a C string.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.1.as_ptr()) };
+        self.0.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+macro_rules! found {
+    ($($module:ident $text:literal ($($arg:ident: $type:ty),*), else $missing:expr;)*) => {
+        $(
+            pub(crate) mod $module {
+                use super::*;
+                pub(super) static FOUND: Found = Found::new($text);
+                /// The next definition of this function.
+                ///
+                /// # Safety
+                /// As the function itself demands.
+                pub(crate) unsafe fn call($($arg: $type),*) -> c_int {
+                    let pointer = FOUND.find();
+                    if pointer.is_null() {
+                        sys::set_errno(libc::ENOSYS);
+                        return $missing;
+                    }
+                    type Function = unsafe extern "C-unwind" fn($($type),*) -> c_int;
+                    // SAFETY: the C library's function of this name has this signature.
+                    let function = unsafe { std::mem::transmute::<*mut c_void, Function>(pointer) };
+                    // SAFETY: the caller fulfils what the function demands.
+                    unsafe { function($($arg),*) }
+                }
+            }
+        )*
+        /// Looks for all of them, while that can still wait for a lock.
+        pub(crate) fn find_all() {
+            $($module::FOUND.find();)*
+        }
+    };
+}
+
+found! {
+    execve c"execve" (path: *const c_char, arguments: List, environment: List), else -1;
+    execvpe c"execvpe" (name: *const c_char, arguments: List, environment: List), else -1;
+    fexecve c"fexecve" (fd: c_int, arguments: List, environment: List), else -1;
+    posix_spawn c"posix_spawn" (
+        pid: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: List, environment: List
+    ), else libc::ENOSYS;
+    posix_spawnp c"posix_spawnp" (
+        pid: *mut libc::pid_t, name: *const c_char, actions: *const c_void, attributes: *const c_void,
+        arguments: List, environment: List
+    ), else libc::ENOSYS;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+
+    /// What a program would be started with, given an environment.
+    fn started_with(environment: &[&str], library: Option<&CStr>) -> Vec<String> {
+        let own = c"/tmp/job/shim.so";
+        let strings: Vec<CString> = environment.iter().map(|entry| CString::new(*entry).unwrap()).collect();
+        let mut list: Vec<*const c_char> = strings.iter().map(|entry| entry.as_ptr()).collect();
+        list.push(std::ptr::null());
+        // SAFETY: a null-terminated list of C strings.
+        let given = unsafe { Given::read(list.as_ptr(), own) };
+        let mut result = Vec::new();
+        let collect = |list: List| {
+            for index in 0.. {
+                // SAFETY: not past the end, which is null.
+                let entry = unsafe { *list.add(index) };
+                if entry.is_null() {
+                    break;
+                }
+                // SAFETY: a C string.
+                result.push(unsafe { CStr::from_ptr(entry) }.to_str().unwrap().to_owned());
+            }
+            0
+        };
+        // SAFETY: as above.
+        unsafe { rewritten(list.as_ptr(), &given, library, collect) };
+        result
+    }
+
+    #[test]
+    fn the_library_is_added_and_taken_out() {
+        let own = Some(c"/tmp/job/shim.so");
+        for (name, given, library, want) in [
+            ("empty", &[][..], own, &["LD_PRELOAD=/tmp/job/shim.so"][..]),
+            ("at the end", &["A=b"], own, &["A=b", "LD_PRELOAD=/tmp/job/shim.so"]),
+            (
+                "before others, in their place",
+                &["LD_PRELOAD=/x.so", "A=b"],
+                own,
+                &["LD_PRELOAD=/tmp/job/shim.so:/x.so", "A=b"],
+            ),
+            ("out", &["LD_PRELOAD=/x.so:/tmp/job/shim.so /y.so"], None, &["LD_PRELOAD=/x.so:/y.so"]),
+            ("out, nothing left", &["LD_PRELOAD=/tmp/job/shim.so"], None, &["LD_PRELOAD="]),
+        ] {
+            assert_eq!(started_with(given, library), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn large_environments_are_kept_whole() {
+        let others = format!("LD_PRELOAD={}", "/a/library.so:".repeat(200));
+        let variables: Vec<String> = (0..1000).map(|index| format!("V{index}=x")).collect();
+        let mut given: Vec<&str> = variables.iter().map(String::as_str).collect();
+        given.push(&others);
+        let got = started_with(&given, Some(c"/tmp/job/shim.so"));
+        assert_eq!(got.len(), given.len());
+        assert_eq!(got[..1000], given[..1000]);
+        assert_eq!(got[1000].matches("/a/library.so").count(), 200);
+        assert!(got[1000].starts_with("LD_PRELOAD=/tmp/job/shim.so:"));
+    }
+}

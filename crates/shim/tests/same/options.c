@@ -1,0 +1,104 @@
+/* Socket options: set before connect, while it is under way, at the listener;
+ * read on the connection. */
+#include "same.h"
+
+static const struct {
+	const char *name;
+	int level, option, value;
+} ints[] = {
+	{"TCP_NODELAY", IPPROTO_TCP, TCP_NODELAY, 1},
+	{"SO_KEEPALIVE", SOL_SOCKET, SO_KEEPALIVE, 1},
+	{"TCP_KEEPIDLE", IPPROTO_TCP, TCP_KEEPIDLE, 77},
+	{"TCP_KEEPINTVL", IPPROTO_TCP, TCP_KEEPINTVL, 11},
+	{"TCP_KEEPCNT", IPPROTO_TCP, TCP_KEEPCNT, 4},
+	{"TCP_USER_TIMEOUT", IPPROTO_TCP, TCP_USER_TIMEOUT, 54321},
+	{"TCP_LINGER2", IPPROTO_TCP, TCP_LINGER2, 7},
+	{"TCP_SYNCNT", IPPROTO_TCP, TCP_SYNCNT, 5},
+	{"TCP_DEFER_ACCEPT", IPPROTO_TCP, TCP_DEFER_ACCEPT, 0},
+	{"TCP_NOTSENT_LOWAT", IPPROTO_TCP, TCP_NOTSENT_LOWAT, 65536},
+	{"SO_OOBINLINE", SOL_SOCKET, SO_OOBINLINE, 1},
+	{"SO_REUSEADDR", SOL_SOCKET, SO_REUSEADDR, 1},
+	{"SO_RCVBUF", SOL_SOCKET, SO_RCVBUF, 100000},
+	{"SO_SNDBUF", SOL_SOCKET, SO_SNDBUF, 90000},
+	{"SO_RCVLOWAT", SOL_SOCKET, SO_RCVLOWAT, 2},
+	{"SO_PRIORITY", SOL_SOCKET, SO_PRIORITY, 3},
+	{"SO_BROADCAST", SOL_SOCKET, SO_BROADCAST, 1},
+	{"SO_DONTROUTE", SOL_SOCKET, SO_DONTROUTE, 0},
+	{"IP_TOS", IPPROTO_IP, IP_TOS, 0x10},
+	{"IP_TTL", IPPROTO_IP, IP_TTL, 33},
+	{"IP_RECVTOS", IPPROTO_IP, IP_RECVTOS, 1},
+};
+enum { INTS = sizeof ints / sizeof *ints };
+
+static void put(int fd)
+{
+	struct linger linger = {.l_onoff = 1, .l_linger = 7};
+	struct timeval timeout = {.tv_sec = 5};
+	for (int i = 0; i < INTS; i++) {
+		if (setsockopt(fd, ints[i].level, ints[i].option, &ints[i].value, sizeof(int)))
+			say("%s: %s", ints[i].name, named(errno));
+	}
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+	setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
+static void get(const char *when, int fd)
+{
+	struct linger linger = {0};
+	struct timeval in = {0}, out = {0};
+	char control[16] = "";
+	socklen_t len = sizeof linger, in_len = sizeof in, out_len = sizeof out, control_len = sizeof control;
+	say("-- %s", when);
+	for (int i = 0; i < INTS; i++)
+		say("%s %d", ints[i].name, option(fd, ints[i].level, ints[i].option));
+	getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &len);
+	getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &in, &in_len);
+	getsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &out, &out_len);
+	getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, control, &control_len);
+	say("SO_LINGER %d %d, SO_RCVTIMEO %ld, SO_SNDTIMEO %ld, TCP_CONGESTION %s", linger.l_onoff, linger.l_linger, in.tv_sec,
+	    out.tv_sec, control);
+}
+
+static void left(void)
+{
+	int port = hear(), fd = tcp(0);
+	put(fd);
+	get("before", fd);
+	step("connect", go(fd, at(peer, port)));
+	get("connected", fd);
+	close(fd);
+	fd = tcp(SOCK_NONBLOCK);
+	step("connect", go(fd, at(peer, port)));
+	put(fd);
+	tell(0);
+	await(fd, POLLOUT, PATIENCE);
+	get("set while under way", fd);
+	close(fd);
+	fd = tcp(0);
+	step("connect", go(fd, at(peer, port)));
+	put(fd);
+	get("set afterwards", fd);
+	meet();
+}
+
+static void right(void)
+{
+	int filler, door = full_listener(&filler);
+	tell(port_of(door));
+	room(door);
+	close(accept(door, NULL, NULL));
+	close(filler);
+	filler = tcp(0);
+	go(filler, at(own, port_of(door)));
+	hear();
+	room(door);
+	close(accept(door, NULL, NULL));
+	put(door);
+	int fd = accept(door, NULL, NULL);
+	get("accepted, set at the listener", fd);
+	meet();
+}
+
+BEHAVIOUR(options);

@@ -1,0 +1,44 @@
+/* Connections of a node to itself, by each of its names. */
+#include "same.h"
+
+static void one(const char *what, struct sockaddr_in target, int flags)
+{
+	int door = listener(any(), 4, 0), fd = tcp(flags);
+	struct sockaddr_storage from;
+	socklen_t len = sizeof from;
+	target.sin_port = htons(port_of(door));
+	int result = go(fd, target);
+	say("%s: %s", what, result == 0 || errno == EINPROGRESS ? "starts" : named(errno));
+	int accepted = accept(door, (struct sockaddr *)&from, &len);
+	say("events %s", events(await(fd, POLLOUT, PATIENCE)));
+	/* By port_of(fd) both sides name the same. */
+	know(port_of(fd), what);
+	say("%s, %s", local(fd), remote(fd));
+	say("accept %s; %s, %s", who(&from, len), local(accepted), remote(accepted));
+	close(fd);
+	close(accepted);
+	close(door);
+	fd = tcp(0);
+	step("refused", go(fd, target));
+	close(fd);
+}
+
+static void left(void)
+{
+	struct sockaddr_in loopback = any();
+	loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	one("own", own, 0);
+	one("own, not waiting", own, SOCK_NONBLOCK);
+	one("loopback", loopback, 0);
+	int door = listener(own, 4, 0), fd = tcp(0);
+	step("listener on own, own", go(fd, at(own, port_of(door))));
+	close(fd);
+	fd = tcp(0);
+	step("listener on own, loopback", go(fd, at(loopback, port_of(door))));
+}
+
+static void right(void)
+{
+}
+
+BEHAVIOUR(own_node);

@@ -1,0 +1,88 @@
+/* IPv6 sockets: wildcard listeners, v6 only, mapped addresses. */
+#include "same.h"
+
+static struct sockaddr_in6 mapped(struct sockaddr_in address)
+{
+	struct sockaddr_in6 out = {.sin6_family = AF_INET6, .sin6_port = address.sin_port};
+	out.sin6_addr.s6_addr[10] = out.sin6_addr.s6_addr[11] = 0xff;
+	memcpy(out.sin6_addr.s6_addr + 12, &address.sin_addr, 4);
+	return out;
+}
+
+static int go6(int fd, struct sockaddr_in6 address)
+{
+	return connect(fd, (struct sockaddr *)&address, sizeof address);
+}
+
+static void left(void)
+{
+	int port = hear(), fd = tcp(0);
+	know(port, "listener");
+	step("to a wildcard", go(fd, at(peer, port)));
+	say("%s, %s", local(fd), remote(fd));
+	talk("talk", fd);
+	close(fd);
+	for (int flags = 0; flags <= SOCK_NONBLOCK; flags += SOCK_NONBLOCK) {
+		fd = socket(AF_INET6, SOCK_STREAM | flags, 0);
+		say("fresh: %s", local(fd));
+		step("mapped", go6(fd, mapped(at(peer, port))));
+		say("events %s", events(await(fd, POLLOUT, PATIENCE)));
+		say("%s, %s", local(fd), remote(fd));
+		talk("talk", fd);
+		close(fd);
+	}
+	struct sockaddr_in6 wrong = mapped(at(peer, port));
+	fd = tcp(0);
+	step("mapped, over an IPv4 socket", connect(fd, (struct sockaddr *)&wrong, sizeof wrong));
+	close(fd);
+	fd = socket(AF_INET6, SOCK_STREAM, 0);
+	set(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+	step("mapped, IPv6 only", go6(fd, mapped(at(peer, port))));
+	close(fd);
+	fd = socket(AF_INET6, SOCK_STREAM, 0);
+	struct sockaddr_in plain = at(peer, port);
+	step("an IPv4 address over an IPv6 socket", connect(fd, (struct sockaddr *)&plain, sizeof plain));
+	close(fd);
+	port = hear();
+	fd = tcp(0);
+	step("to IPv6 only", go(fd, at(peer, port)));
+	close(fd);
+	port = hear();
+	fd = tcp(0);
+	step("to mapped own", go(fd, at(peer, port)));
+	tell(0);
+}
+
+static int listens(const char *what, struct sockaddr_in6 address, int only)
+{
+	int fd = socket(AF_INET6, SOCK_STREAM, 0);
+	set(fd, IPPROTO_IPV6, IPV6_V6ONLY, only);
+	step(what, bind(fd, (struct sockaddr *)&address, sizeof address));
+	step("listen", listen(fd, 8));
+	know(port_of(fd), "listener");
+	say("%s", local(fd));
+	tell(port_of(fd));
+	return fd;
+}
+
+static void right(void)
+{
+	struct sockaddr_in6 everywhere = {.sin6_family = AF_INET6};
+	struct sockaddr_storage from;
+	int door = listens("wildcard", everywhere, 0), fd;
+	for (int i = 0; i < 3; i++) {
+		socklen_t len = sizeof from;
+		fd = accept(door, (struct sockaddr *)&from, &len);
+		say("accept %s, length %u; %s, %s; domain %d", who(&from, len), len, local(fd), remote(fd),
+		    option(fd, SOL_SOCKET, SO_DOMAIN));
+		answer(fd);
+		close(fd);
+	}
+	listens("IPv6 only", everywhere, 1);
+	fd = listens("mapped own", mapped(own), 0);
+	fd = accept(fd, NULL, NULL);
+	say("%s, %s", local(fd), remote(fd));
+	hear();
+}
+
+BEHAVIOUR(v6);

@@ -1,0 +1,117 @@
+//! Breaking things in a running grid.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::World;
+
+/// For commands that only look at something.
+const SOON: Duration = Duration::from_secs(10);
+
+impl World {
+    /// Ids, as the node sees them, of processes that run a program; the end of
+    /// its path is enough.
+    ///
+    /// # Errors
+    /// If they can't be listed.
+    pub fn processes(&self, node: &str, program: &str) -> Result<Vec<String>> {
+        let listing = self.sh(node, SOON, &["ps", "-eo", "pid=,args="])?;
+        let found = listing.stdout.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let pid = words.next()?;
+            words.next()?.ends_with(program).then(|| pid.to_owned())
+        });
+        Ok(found.collect())
+    }
+
+    /// The id of a node's service, or of its `isthmus run`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn service(&self, node: &str, role: &str) -> Result<String> {
+        let listing = self.sh(node, SOON, &["ps", "-eo", "pid=,args="])?;
+        let found = listing.stdout.lines().find_map(|line| {
+            let mut words = line.split_whitespace();
+            let pid = words.next()?;
+            (words.next()?.ends_with("/isthmus") && words.next()? == role).then(|| pid.to_owned())
+        });
+        found.with_context(|| listing.whole())
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub fn kill(&self, node: &str, signal: &str, pid: &str) -> Result<()> {
+        let killed = self.sh(node, SOON, &["kill", signal, pid])?;
+        ensure!(killed.status == 0, "{}", killed.whole());
+        Ok(())
+    }
+
+    /// Sends a signal to all processes of a node but its first, which belongs
+    /// to the lab. From outside: SIGSTOP would stop the sender, too.
+    ///
+    /// # Errors
+    /// If they can't be found.
+    pub fn signal_all(&self, node: &str, signal: &str) -> Result<()> {
+        let space = self.sh(node, SOON, &["readlink", "/proc/self/ns/pid"])?.stdout;
+        for entry in std::fs::read_dir("/proc")? {
+            let path = entry?.path();
+            let first = || {
+                let status = std::fs::read_to_string(path.join("status")).unwrap_or_default();
+                let ids = status.lines().find(|line| line.starts_with("NSpid:")).unwrap_or_default();
+                ids.split_whitespace().last() == Some("1")
+            };
+            if !in_space(&path, space.trim()) || first() {
+                continue;
+            }
+            let pid = path.file_name().unwrap_or_default();
+            // One that has just ended is no fault.
+            let _ = std::process::Command::new("kill").arg(signal).arg(pid).status();
+        }
+        Ok(())
+    }
+
+    /// Cuts a node off: nothing comes in or goes out but over loopback.
+    ///
+    /// # Errors
+    /// If the node's filter can't be set.
+    pub fn cut(&self, node: &str) -> Result<()> {
+        let rules = "add table inet cut\n\
+                     add chain inet cut in { type filter hook input priority 0; policy drop; }\n\
+                     add chain inet cut out { type filter hook output priority 0; policy drop; }\n\
+                     add rule inet cut in iif lo accept\n\
+                     add rule inet cut out oif lo accept\n";
+        let script = format!("printf '{}' | nft -f -", rules.replace('\n', "\\n"));
+        let done = self.sh(node, SOON, &["sh", "-c", &script])?;
+        ensure!(done.status == 0, "{}", done.whole());
+        Ok(())
+    }
+
+    /// Waits until some nodes have no process of a job left; gives the time
+    /// since `since`.
+    ///
+    /// # Errors
+    /// If something is left at the deadline; it says what and where.
+    pub fn gone(&self, nodes: &[&str], since: Instant, deadline: Duration) -> Result<Duration> {
+        loop {
+            let mut left = Vec::new();
+            for node in nodes {
+                let lines = self.leftovers(node)?;
+                left.extend(lines.into_iter().map(|line| format!("{node}: {line}")));
+            }
+            let took = since.elapsed();
+            if left.is_empty() {
+                return Ok(took);
+            }
+            ensure!(took < deadline, "left behind after {took:?}:\n{}", left.join("\n"));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn in_space(process: &Path, space: &str) -> bool {
+    std::fs::read_link(process.join("ns/pid")).is_ok_and(|found| found.as_os_str() == space)
+}

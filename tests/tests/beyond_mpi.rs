@@ -1,0 +1,183 @@
+//! Programs that speak TCP and know nothing of MPI, between two sites behind
+//! NATs: as docs/beyond-mpi.md tells users to run them.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use isthmus_e2e::{Output, Shared, World, isthmus, root};
+
+static GRID: Shared = Shared::new("four-sites");
+
+/// Two nodes at two sites behind NATs.
+const NODES: [&str; 2] = ["--nodes", "n1.alpha,n1.beta"];
+
+/// PostgreSQL and nginx want an ordinary user; the grid's agents run as root.
+const ORDINARY_USER: [&str; 4] = ["unshare", "--user", "--map-user=1000", "--map-group=1000"];
+
+/// Runs a command under `isthmus run` that itself calls `isthmus`.
+fn run(world: &World, options: &[&str], words: &[&str]) -> Result<Output> {
+    let directory = isthmus().parent().map(|path| path.display().to_string()).unwrap_or_default();
+    let path = format!("PATH={directory}:{}", std::env::var("PATH").unwrap_or_default());
+    world.run("n1.alpha", &[&NODES[..], options].concat(), &[&["env", &path][..], words].concat())
+}
+
+#[test]
+fn each_node_runs_the_command_and_knows_which_it_is() -> Result<()> {
+    let world = GRID.take()?;
+    let script = "echo $ISTHMUS_NODE_RANK of $ISTHMUS_NODES on $(hostname) led by $ISTHMUS_HEAD, $COLOUR";
+    let options = [&NODES[..], &["--each", "--quiet", "--env", "COLOUR=blue"]].concat();
+    let output = world.run("n1.alpha", &options, &["sh", "-c", script])?;
+    let mut lines: Vec<_> = output.stdout.lines().collect();
+    lines.sort_unstable();
+    let want = [
+        "n1.alpha: 0 of 2 on n1.alpha led by n1.alpha, blue",
+        "n1.beta: 1 of 2 on n1.beta led by n1.alpha, blue",
+    ];
+    ensure!(output.status == 0 && lines == want, "{}", output.whole());
+
+    let options = [&NODES[..], &["--each", "--no-prefix"]].concat();
+    let output = world.run("n1.alpha", &options, &["printf", "%s\\n", "it's  so"])?;
+    ensure!(output.status == 0 && output.stdout == "it's  so\nit's  so\n", "{}", output.whole());
+    world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn the_first_to_fail_ends_the_command_on_all_nodes() -> Result<()> {
+    let world = GRID.take()?;
+    let script = "[ $ISTHMUS_NODE_RANK = 0 ] || exit 7; exec sleep 60";
+    let output = world.run("n1.alpha", &[&NODES[..], &["--each"]].concat(), &["sh", "-c", script])?;
+    ensure!(output.status == 7 && output.took < Duration::from_secs(30), "{}", output.whole());
+    ensure!(output.stderr.contains("n1.beta ended with status 7; the job ends"), "{}", output.whole());
+    world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn mistakes_with_each_are_said_before_anything_starts() -> Result<()> {
+    let world = GRID.take()?;
+    for (options, command, want) in
+        [(&["--each"][..], "mpirun.openmpi", "leave --each out"), (&["--env", "A=b"], "true", "--each")]
+    {
+        let output = world.run("n1.alpha", options, &[command])?;
+        ensure!(output.status != 0 && output.stderr.contains(want), "{}", output.whole());
+    }
+    Ok(())
+}
+
+/// ctrl-C in a terminal reaches only `isthmus run`, which passes it on.
+#[test]
+fn an_interrupt_reaches_the_command_on_all_nodes() -> Result<()> {
+    let world = GRID.take()?;
+    let binary = isthmus().display().to_string();
+    let here = world.directory.path().display().to_string();
+    // The shell waits in a builtin, so that its trap runs at once.
+    let script = r#"trap 'touch "$0/$ISTHMUS_NODE.ended"; exit 3' INT; touch "$0/$ISTHMUS_NODE.started"; sleep 60 & wait"#;
+    let words =
+        [&[binary.as_str(), "run"][..], &NODES, &["--each", "--", "sh", "-c", script, &here]].concat();
+    let mut child = world
+        .command("n1.alpha", Duration::from_secs(60), &words)?
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let all = |what: &str| {
+        let there = |node: &str| world.directory.path().join(format!("{node}.{what}")).exists();
+        Ok(there("n1.alpha") && there("n1.beta"))
+    };
+    World::eventually("both have started", Duration::from_secs(20), || all("started"))?;
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status()?;
+    ensure!(killed.success());
+    let status = child.wait()?;
+    ensure!(status.code() == Some(3), "{status:?}");
+    ensure!(all("ended")?, "not both were interrupted");
+    world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn exec_runs_a_command_on_another_node_of_the_job() -> Result<()> {
+    let world = GRID.take()?;
+    let script = "echo input | isthmus exec n1.beta -- sh -c 'cat; hostname; echo trouble >&2; exit 5'";
+    let output = run(&world, &["--quiet"], &["sh", "-c", script])?;
+    ensure!(output.status == 5 && output.stdout == "input\nn1.beta\n", "{}", output.whole());
+    ensure!(output.stderr == "trouble\n", "{}", output.whole());
+    let output = run(&world, &["--quiet"], &["isthmus", "exec", "n1.gamma", "--", "true"])?;
+    ensure!(output.status == 255 && output.stderr.contains("not a node of this job"), "{}", output.whole());
+    let binary = isthmus().display().to_string();
+    let output =
+        world.sh("n1.alpha", Duration::from_secs(20), &[&binary, "exec", "n1.beta", "--", "true"])?;
+    ensure!(output.status == 255 && output.stderr.contains("isthmus run"), "{}", output.whole());
+    world.expect_clean(Duration::from_secs(10))
+}
+
+/// The losses that the training prints.
+fn losses(output: &Output) -> Vec<f64> {
+    let loss = |line: &str| line.rsplit_once(" loss ")?.1.parse().ok();
+    output.stdout.lines().filter_map(loss).collect()
+}
+
+#[test]
+fn pytorch_trains_over_two_sites_as_on_one_node() -> Result<()> {
+    let world = GRID.take()?;
+    let program = root().join("examples/torch/train.py").display().to_string();
+    // As `torchrun`. Debian 12's, which is older than its Python, must be told
+    // what to do with the workers' output.
+    let torchrun = ["/usr/bin/python3", "-m", "torch.distributed.run", "-r", "1", "-t", "1"];
+    let alone = [&torchrun[..], &["--standalone", "--nproc_per_node", "2", &program]].concat();
+    let alone = world.sh("n1.alpha", Duration::from_secs(120), &alone)?;
+    ensure!(alone.status == 0, "{}", alone.whole());
+    let rendezvous = ["--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "n1.alpha:29500"];
+    let words = [&torchrun[..], &rendezvous, &[&program]].concat();
+    let over_sites = world.run("n1.alpha", &[&NODES[..], &["--each"]].concat(), &words)?;
+    ensure!(over_sites.status == 0, "{}", over_sites.whole());
+    let (want, got) = (losses(&alone), losses(&over_sites));
+    ensure!(want.len() == 20 && got.len() == 20, "{}\n{}", alone.whole(), over_sites.whole());
+    ensure!(got[19] < 0.8 * got[0], "it has learnt nothing: {got:?}");
+    for (want, got) in want.iter().zip(&got) {
+        // The order of additions is all that may differ.
+        ensure!((want - got).abs() <= 1e-5 * want.abs(), "{want} became {got}");
+    }
+    world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn a_database_serves_another_site() -> Result<()> {
+    let world = GRID.take()?;
+    let script = root().join("examples/postgres/bench.sh").display().to_string();
+    let output = run(&world, &[], &[&ORDINARY_USER[..], &[&script, "n1.beta"]].concat())?;
+    ensure!(output.status == 0, "{}", output.whole());
+    ensure!(output.stdout.contains("400/400"), "{}", output.whole());
+    let last = output.stdout.lines().last().unwrap_or_default();
+    // The server sees the client's address in the grid.
+    ensure!(last.starts_with("client 240.") && last.ends_with("400 transactions, balances agree"), "{last}");
+    world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn a_web_server_serves_1000_connections_at_once() -> Result<()> {
+    let world = GRID.take()?;
+    let files = world.directory.path().display().to_string();
+    let content: Vec<u8> =
+        (0..5_000u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    std::fs::write(world.directory.path().join("file"), content)?;
+    let sum = Command::new("sha256sum").arg(world.directory.path().join("file")).output()?.stdout;
+    let sum = String::from_utf8_lossy(&sum).split(' ').next().unwrap_or_default().to_owned();
+    let script = root().join("examples/http/serve.sh").display().to_string();
+    let serve = [&ORDINARY_USER[..], &[&script, &files, "n1.beta"]].concat();
+
+    let fetch = root().join("tests/programs/fetch.py").display().to_string();
+    let client = ["/usr/bin/python3", &fetch, "n1.alpha", "8080", "/file", "1000", &sum];
+    let output = run(&world, &[], &[&serve[..], &client].concat())?;
+    ensure!(output.status == 0, "{}", output.whole());
+    ensure!(output.stdout.contains("1000 connections at once, all right"), "{}", output.whole());
+
+    let client = ["ab", "-q", "-k", "-n", "5000", "-c", "1000", "http://n1.alpha:8080/file"];
+    let output = run(&world, &[], &[&serve[..], &client].concat())?;
+    ensure!(output.status == 0, "{}", output.whole());
+    let line = |name: &str| {
+        let line = output.stdout.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_default().trim().to_owned()
+    };
+    ensure!(line("Complete requests:") == "5000", "{}", output.whole());
+    ensure!(line("Failed requests:") == "0", "{}", output.whole());
+    world.expect_clean(Duration::from_secs(10))
+}

@@ -1,0 +1,144 @@
+//! What is looked at before a job starts and what is told after it: each fault
+//! made on a node, and found there.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use isthmus_e2e::{Mpi, Output, Shared, World, root};
+
+static GRID: Shared = Shared::new("four-sites");
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn run(world: &World, options: &[&str], program: &str) -> Result<Output> {
+    let mut all = vec!["--nodes", "n1.alpha,n1.beta,n2.beta"];
+    all.extend(options);
+    world.run("n1.alpha", &all, &["mpirun.openmpi", "-n", "4", program])
+}
+
+fn ensure_refused(output: &Output, node: &str, what: &str) -> Result<()> {
+    ensure!(output.status == 125 && output.took < SOON, "{}", output.whole());
+    let lines: Vec<_> = output.stderr.lines().filter(|line| line.contains(&format!("  {node}: "))).collect();
+    ensure!(lines.len() == 1 && lines[0].contains(what), "{}", output.whole());
+    ensure!(output.stderr.contains("--no-check"), "{}", output.whole());
+    Ok(())
+}
+
+/// A program that needs a library which one node lacks.
+#[test]
+fn a_missing_library_is_found_where_it_is_missing() -> Result<()> {
+    let world = GRID.take()?;
+    let make = "cd /tmp && mkdir -p lib && echo 'int f(void){return 0;}' > f.c && echo 'int f(void); int main(void){return f();}' > m.c \
+                && cc -shared -fPIC -o lib/libonlyhere.so f.c && cc -o needs m.c -Llib -lonlyhere -Wl,-rpath,/tmp/lib";
+    for node in ["n1.alpha", "n1.beta", "n2.beta"] {
+        let made = world.sh(node, SOON, &["sh", "-c", make])?;
+        ensure!(made.status == 0, "{}", made.whole());
+    }
+    let output = run(&world, &[], "/tmp/needs")?;
+    ensure!(output.status == 0, "{}", output.whole());
+    world.sh("n2.beta", SOON, &["rm", "/tmp/lib/libonlyhere.so"])?;
+    let output = run(&world, &[], "/tmp/needs")?;
+    ensure_refused(&output, "n2.beta", "/tmp/needs needs libonlyhere.so")?;
+    ensure!(!output.stderr.contains("  n1.beta: "), "{}", output.whole());
+    // At one's own risk.
+    let output = run(&world, &["--no-check"], "/tmp/needs")?;
+    ensure!(!output.stderr.contains("not started"), "{}", output.whole());
+    world.expect_clean(Duration::from_secs(10))
+}
+
+/// The launcher of one MPI here, of another there, under one path.
+#[test]
+fn another_mpi_on_one_node_is_found() -> Result<()> {
+    let world = GRID.take()?;
+    for (node, launcher) in
+        [("n1.alpha", "mpirun.openmpi"), ("n1.beta", "mpirun.mpich"), ("n2.beta", "mpirun.openmpi")]
+    {
+        let link = format!("ln -sf $(command -v {launcher}) /tmp/mpirun");
+        let made = world.sh(node, SOON, &["sh", "-c", &link])?;
+        ensure!(made.status == 0, "{}", made.whole());
+    }
+    let hello = Mpi::OpenMpi.program("hello");
+    let words = ["/tmp/mpirun", "-n", "4", &hello];
+    let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta,n2.beta"], &words)?;
+    ensure_refused(&output, "n1.beta", "is of MPICH")?;
+    world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn too_little_memory_is_found() -> Result<()> {
+    let world = GRID.take()?;
+    let output = run(&world, &["--min-memory", "900 GiB"], &Mpi::OpenMpi.program("hello"))?;
+    ensure_refused(&output, "n1.beta", "--min-memory wants")?;
+    ensure_refused(&output, "n2.beta", "--min-memory wants")?;
+    let output = run(&world, &["--min-memory", "many"], "true")?;
+    ensure!(output.status == 2, "{}", output.whole());
+    world.expect_clean(Duration::from_secs(10))
+}
+
+/// Two sites that both reach the head's and not each other.
+#[test]
+fn sites_that_cannot_reach_each_other_are_found() -> Result<()> {
+    let world = GRID.take()?;
+    let delta = world.lab().machine("n1.delta")?.address();
+    // gamma may not go to delta's nodes, and delta may not use the relay.
+    let rules = |node: &str, rule: &str| -> Result<()> {
+        let script = format!(
+            "nft add table inet shut && nft add chain inet shut out '{{ type filter hook output priority 0; }}' && nft add rule inet shut out {rule}"
+        );
+        let done = world.sh(node, SOON, &["sh", "-c", &script])?;
+        ensure!(done.status == 0, "{}", done.whole());
+        Ok(())
+    };
+    rules("n1.gamma", &format!("ip daddr {delta} tcp dport 7730 reject with tcp reset"))?;
+    rules("n1.delta", "tcp dport 7720 reject with tcp reset")?;
+    let hello = Mpi::OpenMpi.program("hello");
+    let words = ["mpirun.openmpi", "-n", "3", &hello];
+    // delta is reached by the head directly.
+    let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.gamma,n1.delta"], &words)?;
+    for node in ["n1.gamma", "n1.delta"] {
+        let undone = world.sh(node, SOON, &["nft", "delete", "table", "inet", "shut"])?;
+        ensure!(undone.status == 0, "{}", undone.whole());
+    }
+    ensure_refused(&output, "n1.gamma", "cannot reach n1.delta: ")?;
+    world.expect_clean(Duration::from_secs(10))
+}
+
+/// The ways between sites that no call of the head's takes are tried, too, and
+/// told with their time.
+#[test]
+fn ways_between_sites_are_timed() -> Result<()> {
+    let world = GRID.take()?;
+    let hello = Mpi::OpenMpi.program("hello");
+    let output = world.run(
+        "n1.alpha",
+        &["--verbose", "--nodes", "n1.alpha,n1.beta,n1.delta"],
+        &["mpirun.openmpi", "-n", "3", &hello],
+    )?;
+    ensure!(output.status == 0, "{}", output.whole());
+    for way in ["beta reached alpha", "beta reached delta", "delta reached alpha", "delta reached beta"] {
+        ensure!(output.stderr.contains(&format!("  {way} in ")), "{way}: {}", output.whole());
+    }
+    Ok(())
+}
+
+/// A program that goes to another node by that node's real address.
+#[test]
+fn a_connection_past_isthmus_is_told() -> Result<()> {
+    let world = GRID.take()?;
+    let past = root().join("tests/programs/past.py").display().to_string();
+    let there = world.lab().machine("n2.alpha")?.address().to_string();
+    let nodes = ["--nodes", "n1.alpha,n2.alpha"];
+    let words = ["mpirun.openmpi", "-n", "2", "--map-by", "node", "python3", &past, &there, "5998"];
+    let (output, account) = world.run_reported("n1.alpha", &nodes, &words)?;
+    ensure!(output.status == 0, "{}", output.whole());
+    let says = "warning: n1.alpha and n2.alpha were joined past isthmus by TCP: ";
+    ensure!(output.stderr.contains(says) && output.stderr.contains(":5998"), "{}", output.whole());
+    ensure!(account["bypasses"][0]["nodes"] == serde_json::json!(["n1.alpha", "n2.alpha"]), "{account:#}");
+    // What isthmus joined itself is no such thing.
+    let ring = Mpi::OpenMpi.program("die");
+    let words = ["timeout", "4", "mpirun.openmpi", "-n", "4", &ring, "never", "0", "sleep"];
+    let (_, account) = world.run_reported("n1.alpha", &nodes, &words)?;
+    ensure!(account["connections_within_sites"].as_u64() > Some(0), "{account:#}");
+    ensure!(account["bypasses"] == serde_json::json!([]), "{account:#}");
+    world.expect_clean(Duration::from_secs(10))
+}
