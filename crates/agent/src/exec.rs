@@ -205,9 +205,11 @@ fn crashed(status: i32) -> Option<i32> {
     [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV].into_iter().find(|signal| status == 128 + signal)
 }
 
+/// The daemons that launchers start on nodes; ranks live and die with them.
+pub const DAEMONS: [&str; 3] = ["orted", "prted", "hydra_pmi_proxy"];
+
 /// What a shell command is about: launchers put settings before their daemon.
 fn program_of(shell_command: &str) -> &str {
-    const DAEMONS: [&str; 3] = ["orted", "prted", "hydra_pmi_proxy"];
     let mut names = shell_command
         .split_whitespace()
         .map(|word| word.trim_matches('"'))

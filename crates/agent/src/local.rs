@@ -229,8 +229,10 @@ async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
                 Ok(Ok(reply)) => reply.into_inner(),
                 Ok(Err(status)) => {
                     // It ends the job by itself when it loses this agent.
-                    tracing::warn!(node = %host.name, reason = grpc::reason(&status), "cannot end the job there");
-                    proto::EndReply::default()
+                    let reason = grpc::reason(&status);
+                    tracing::warn!(node = %host.name, reason, "cannot end the job there");
+                    let lost = proto::NodeLost { node: host.name.to_string(), reason };
+                    proto::EndReply { nodes_lost: vec![lost], ..proto::EndReply::default() }
                 }
                 Err(_) => {
                     tracing::warn!(node = %host.name, "the job did not end there within {END_DEADLINE:?}");
@@ -246,6 +248,7 @@ async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
         total.uncarried.extend(reply.uncarried);
         total.processes_killed += reply.processes_killed;
         total.commands_killed.extend(reply.commands_killed);
+        total.nodes_lost.extend(reply.nodes_lost);
     }
     node.end(job).await;
     total

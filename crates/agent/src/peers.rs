@@ -196,6 +196,7 @@ pub fn account(job: &Job, processes_killed: u32) -> proto::EndReply {
         processes_killed,
         uncarried: job.started_uncarried(),
         commands_killed: lock(&job.killed).clone(),
+        nodes_lost: Vec::new(),
     }
 }
 

@@ -229,6 +229,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         failures: Vec::new(),
         cause: None,
         killed: Vec::new(),
+        daemon_killed: false,
         links: Vec::new(),
         agent,
         job: job.to_string(),
@@ -252,9 +253,13 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         }
     };
     // What was told in the last moment says why the command ended.
+    let mut lost = Vec::new();
     while let Ok(Ok(Some(message))) = tokio::time::timeout(LAST_NEWS, news.message()).await {
-        let _ = watch.hear(message.kind);
+        lost.extend(watch.hear(message.kind));
     }
+    lost.extend(reply.nodes_lost.iter().filter_map(|lost| watch.hear(Some(Kind::NodeLost(lost.clone())))));
+    let lost_late = !lost.is_empty();
+    lost.into_iter().for_each(|reason| watch.lose(reason));
     for killed in &reply.commands_killed {
         let _ = watch.hear(Some(Kind::CommandKilled(killed.clone())));
     }
@@ -265,7 +270,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let status = match ended {
         // The launcher may not have noticed; that of Open MPI 5 has, and says 0.
         Ended::Lost(0) => OWN_FAILURE.into(),
-        Ended::Command(0) if !watch.killed.is_empty() => OWN_FAILURE.into(),
+        Ended::Command(0) if lost_late || watch.daemon_killed => OWN_FAILURE.into(),
         Ended::Command(status) => status,
         Ended::Lost(status) => status,
     };

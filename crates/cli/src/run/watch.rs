@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use isthmus_agent::exec::DAEMONS;
 use isthmus_agent::supervise::handle;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
@@ -23,6 +24,9 @@ const TERM_GRACE: Duration = Duration::from_secs(4);
 /// The same after a node was lost: by then seconds have passed, and the
 /// launcher may wait for that node for ever.
 const LOST_GRACE: Duration = Duration::from_secs(1);
+/// The same after one of the launcher's daemons was killed: it mostly notices,
+/// and says more.
+const DAEMON_GRACE: Duration = Duration::from_secs(3);
 
 /// How the command came to its end.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +60,8 @@ pub struct Watch {
     pub cause: Option<String>,
     /// Commands on nodes that a signal of somebody else ended.
     pub killed: Vec<String>,
+    /// Whether one of them was a launcher's daemon.
+    pub daemon_killed: bool,
     /// What was seen on each node that no agent handed over.
     pub links: Vec<Links>,
     /// The agent.
@@ -121,6 +127,10 @@ impl Watch {
                     self.end();
                 }
             }
+            if self.daemon_killed && !told_to_end {
+                told_to_end = true;
+                deadline = Some(tokio::time::Instant::now() + DAEMON_GRACE);
+            }
             if lost && !was_lost {
                 told_to_end = true;
                 deadline = Some(tokio::time::Instant::now() + LOST_GRACE);
@@ -148,7 +158,8 @@ impl Watch {
         signal.is_final() || self.interrupts > 1
     }
 
-    fn lose(&mut self, reason: String) {
+    /// A node or the agent is lost, and with it the job.
+    pub fn lose(&mut self, reason: String) {
         self.progress.say(&format!("{reason}; the job ends"));
         self.cause.get_or_insert(reason);
     }
@@ -183,6 +194,7 @@ impl Watch {
                 let signal = Signal::try_from(killed.signal).map_or("a signal", Signal::as_str);
                 let text = format!("{} on {} was ended by {signal}", killed.command, killed.node);
                 // Told as news and again at the end, which may be at once.
+                self.daemon_killed |= DAEMONS.contains(&killed.command.as_str());
                 if !self.killed.contains(&text) {
                     self.progress.say(&text);
                     self.killed.push(text.clone());
