@@ -139,6 +139,8 @@ pub fn run(
     })?;
     let (stdin, stdout, stderr) =
         (supervised.stdin.take(), supervised.stdout.take(), supervised.stderr.take());
+    // There is room for the first one.
+    let _ = down_tx.try_send(Ok(proto::ExecDown { kind: Some(exec_down::Kind::Started(true)) }));
     let (key, running) = job.processes.add(supervised);
     info!(job = %job.id, command = command.shell_command.split(' ').next(), "command starts");
 
@@ -209,7 +211,7 @@ fn crashed(status: i32) -> Option<i32> {
 pub const DAEMONS: [&str; 3] = ["orted", "prted", "hydra_pmi_proxy"];
 
 /// What a shell command is about: launchers put settings before their daemon.
-fn program_of(shell_command: &str) -> &str {
+pub fn program_of(shell_command: &str) -> &str {
     let mut names = shell_command
         .split_whitespace()
         .map(|word| word.trim_matches('"'))

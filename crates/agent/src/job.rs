@@ -22,9 +22,9 @@ use crate::peers::PeerChannels;
 /// Preambles a job may see at one node before it must end: a bound on memory,
 /// 16 bytes each, far beyond any job's number of connections.
 const NONCES_MAX: usize = 1 << 22;
-/// News waiting to be told to the head; more are dropped, because they say the
-/// same.
-const NEWS_QUEUE: usize = 64;
+/// News waiting to be told to the head; more are dropped, because they say much
+/// the same.
+const NEWS_QUEUE: usize = 1024;
 /// Handed-over sockets remembered at most, 8 bytes each; beyond that all are
 /// taken for such.
 const HANDED_OVER_MAX: usize = 1 << 20;

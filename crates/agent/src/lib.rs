@@ -10,6 +10,7 @@
 //! | [`incoming`], [`knock`] | the acceptor's side |
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
+//! | [`tree`], [`hold`] | which node of a job holds which; holding them |
 //! | [`exec`], [`supervise`], [`limits`] | starting processes and ending all of them |
 //! | [`programs`], [`preloadable`] | whether a job's programs are there and can be carried |
 //! | [`preflight`] | what else a job needs |
@@ -22,6 +23,7 @@ pub mod black_hole;
 pub mod carrier;
 pub mod config;
 pub mod exec;
+pub mod hold;
 pub mod incoming;
 pub mod job;
 pub mod job_directory;
@@ -41,6 +43,7 @@ pub mod reach;
 pub mod service;
 pub mod shim_socket;
 pub mod supervise;
+pub mod tree;
 pub mod upstream;
 
 pub use config::AgentConfig;

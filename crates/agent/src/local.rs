@@ -1,36 +1,28 @@
 //! What the node's own users ask of the agent, over its Unix socket; and the
-//! head of a job, which holds all its nodes together.
+//! head of a job.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use isthmus_net::grpc;
 use isthmus_net::mac::Secret;
 use isthmus_wire::proto::local_server::Local;
-use isthmus_wire::proto::{self, job_news};
-use isthmus_wire::settings::Host;
+use isthmus_wire::proto::{self, exec_down, job_news};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::exec;
-use crate::job::{Job, lock};
+use crate::exec::program_of;
+use crate::hold::{self, Held, NewsSender};
+use crate::job::Job;
 use crate::node::Node;
 use crate::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
-use crate::preflight;
-use crate::pulse;
 
-/// How long one node may take to take part in a job.
-const HOLD_DEADLINE: Duration = Duration::from_secs(30);
-/// How long one node may take to end a job.
-const END_DEADLINE: Duration = Duration::from_secs(10);
 /// Shortest time between two reports of a job to the broker.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -104,22 +96,27 @@ impl Local for LocalService {
         request: Request<Streaming<proto::ExecUp>>,
     ) -> Result<Response<Self::ExecStream>, Status> {
         authorise(&request)?;
+        let asked = Instant::now();
         let (command, up) = peers::command_of(request.into_inner()).await?;
         let job = self.job(&command.job)?;
-        let target = job.nodes.iter().find(|host| names(host, &command.node)).ok_or_else(|| {
-            Status::not_found(format!("{:?} is not a node of this job: {}", command.node, list(&job.nodes)))
-        })?;
-        if target.name == *self.node.name() {
-            return Ok(Response::new(Box::pin(exec::run(&self.node, &job, &command, up)?)));
-        }
-        let client = peers::channel(&self.node, &job, target.address).await?;
-        Ok(Response::new(peers::forward_exec(client, command, up).await?))
+        let node = peers::find(&job, &command.node)?.name.to_string();
+        let program = program_of(&command.shell_command).to_owned();
+        let down = peers::exec(&self.node, &job, command, up).await?;
+        let down = down.map(move |message| {
+            if let Ok(proto::ExecDown { kind: Some(exec_down::Kind::Started(_)) }) = &message {
+                let took_us = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
+                let (node, command) = (node.clone(), program.clone());
+                job.tell(job_news::Kind::CommandStarted(proto::CommandStarted { node, command, took_us }));
+            }
+            message
+        });
+        Ok(Response::new(Box::pin(down)))
     }
 
     async fn end(&self, request: Request<proto::EndRequest>) -> Result<Response<proto::EndReply>, Status> {
         authorise(&request)?;
         let job = self.job(&request.into_inner().job)?;
-        Ok(Response::new(end_all(&self.node, &job).await))
+        Ok(Response::new(hold::end_all(&self.node, &job).await))
     }
 
     async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {
@@ -137,129 +134,12 @@ impl LocalService {
     }
 }
 
-/// Whether a launcher means this node: by grid name or virtual address.
-fn names(host: &Host, text: &str) -> bool {
-    let text = text.rsplit_once('@').map_or(text, |(_, host)| host);
-    host.name.to_string().eq_ignore_ascii_case(text) || host.address.to_string() == text
-}
-
-fn list(nodes: &[Host]) -> String {
-    nodes.iter().map(|node| node.name.to_string()).collect::<Vec<_>>().join(", ")
-}
-
-/// A node that takes part.
-struct Held {
-    host: Host,
-    /// Its further news.
-    news: Streaming<proto::JobNews>,
-    /// What it found.
-    ready: proto::Ready,
-}
-
-/// Has all other nodes take part, in parallel; all or nothing.
-async fn hold_all(
-    node: &Arc<Node>,
-    job: &Arc<Job>,
-    wanted: &[proto::JobNode],
-    check: Option<&proto::ProgramCheck>,
-    preflight: Option<&proto::Preflight>,
-) -> Result<Vec<Held>, Status> {
-    let request = proto::HoldRequest {
-        job: job.id.to_string(),
-        token: job.token.expose().to_vec(),
-        nodes: wanted.to_vec(),
-        check: check.cloned(),
-        preflight: preflight.cloned(),
-    };
-    let mut holding = JoinSet::new();
-    for host in job.nodes.iter().filter(|host| host.name != *node.name()).cloned() {
-        let (node, job, request) = (node.clone(), job.clone(), request.clone());
-        holding.spawn(async move {
-            let name = host.name.clone();
-            let held = tokio::time::timeout(HOLD_DEADLINE, hold(&node, &job, host, request)).await;
-            let late = || Status::deadline_exceeded(format!("no answer within {HOLD_DEADLINE:?}"));
-            held.unwrap_or_else(|_| Err(late()))
-                .map_err(|status| format!("{name}: {}", grpc::reason(&status)))
-        });
-    }
-    let mut held = Vec::new();
-    let mut failed = Vec::new();
-    for result in holding.join_all().await {
-        match result {
-            Ok(node) => held.push(node),
-            Err(reason) => failed.push(reason),
-        }
-    }
-    if failed.is_empty() {
-        return Ok(held);
-    }
-    failed.sort();
-    Err(Status::unavailable(failed.join("\n")))
-}
-
-async fn hold(node: &Node, job: &Job, host: Host, request: proto::HoldRequest) -> Result<Held, Status> {
-    let mut client = peers::connect(node, host.address).await?;
-    let (asked, asked_at) = (Instant::now(), preflight::clock());
-    let mut news = client.hold(request).await?.into_inner();
-    let round_trip = asked.elapsed();
-    match news.message().await?.and_then(|news| news.kind) {
-        Some(job_news::Kind::Ready(mut ready)) => {
-            peers::keep(job, host.address, client);
-            for report in &mut ready.reports {
-                preflight::set_skew(report, asked_at, round_trip);
-            }
-            Ok(Held { host, news, ready })
-        }
-        _ => Err(Status::internal("the node did not say that it is ready")),
-    }
-}
-
-/// Ends a job on all its nodes, in parallel, and adds up the account.
-async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
-    job.ending.store(true, Ordering::SeqCst);
-    let mut ending = JoinSet::new();
-    let lost = lock(&job.lost).clone();
-    let others = job.nodes.iter().filter(|host| host.name != *node.name() && !lost.contains(&host.name));
-    for host in others.cloned() {
-        let (node, job) = (node.clone(), job.clone());
-        ending.spawn(async move {
-            let request = proto::EndRequest { job: job.id.to_string() };
-            let ending = async { peers::channel(&node, &job, host.address).await?.end(request).await };
-            match tokio::time::timeout(END_DEADLINE, ending).await {
-                Ok(Ok(reply)) => reply.into_inner(),
-                Ok(Err(status)) => {
-                    // It ends the job by itself when it loses this agent.
-                    let reason = grpc::reason(&status);
-                    tracing::warn!(node = %host.name, reason, "cannot end the job there");
-                    let lost = proto::NodeLost { node: host.name.to_string(), reason };
-                    proto::EndReply { nodes_lost: vec![lost], ..proto::EndReply::default() }
-                }
-                Err(_) => {
-                    tracing::warn!(node = %host.name, "the job did not end there within {END_DEADLINE:?}");
-                    proto::EndReply::default()
-                }
-            }
-        });
-    }
-    let own_killed = node.end_processes(job).await;
-    let mut total = peers::account(job, own_killed);
-    for reply in ending.join_all().await {
-        total.joined.extend(reply.joined);
-        total.uncarried.extend(reply.uncarried);
-        total.processes_killed += reply.processes_killed;
-        total.commands_killed.extend(reply.commands_killed);
-        total.nodes_lost.extend(reply.nodes_lost);
-    }
-    node.end(job).await;
-    total
-}
-
 /// What stands at the head of a running job.
 struct Head {
     node: Arc<Node>,
     job: Arc<Job>,
     /// head → `isthmus run`
-    news_tx: mpsc::Sender<Result<proto::JobNews, Status>>,
+    news_tx: NewsSender,
     program: String,
 }
 
@@ -270,28 +150,15 @@ impl Head {
         check: Option<proto::ProgramCheck>,
         preflight: Option<proto::Preflight>,
     ) {
-        let preparing = async {
-            tokio::join!(
-                hold_all(&self.node, &self.job, &wanted, check.as_ref(), preflight.as_ref()),
-                preflight::report(&self.node, &self.job, check.as_ref(), preflight.as_ref())
-            )
+        let request = proto::HoldRequest {
+            job: self.job.id.to_string(),
+            token: self.job.token.expose().to_vec(),
+            nodes: wanted,
+            check,
+            preflight,
         };
-        let (held, own) = tokio::select! {
-            prepared = preparing => prepared,
-            () = self.news_tx.closed() => (Err(Status::cancelled("`isthmus run` is gone")), None),
-        };
-        match held {
-            Ok(held) => {
-                let mut faults = self.node.look_for(check).await;
-                for held in &held {
-                    faults.missing.extend(held.ready.missing.iter().cloned());
-                    faults.uncarried.extend(held.ready.uncarried.iter().cloned());
-                }
-                let reports = held.iter().flat_map(|held| held.ready.reports.iter().cloned());
-                let reports = own.into_iter().chain(reports).collect();
-                peers::tell_ready(&self.job, faults, reports, &self.news_tx).await;
-                self.run(held).await;
-            }
+        match hold::prepare(&self.node, &self.job, request, &self.news_tx).await {
+            Ok(held) => self.run(held).await,
             Err(status) => {
                 self.node.end(&self.job).await;
                 let _ = self.news_tx.send(Err(status)).await;
@@ -304,9 +171,7 @@ impl Head {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
         let (all_tx, mut all_rx) = mpsc::channel(NEWS_QUEUE);
-        for Held { host, news, .. } in held {
-            tokio::spawn(follow(self.node.clone(), self.job.clone(), host, news, all_tx.clone()));
-        }
+        hold::follow_all(&self.node, &self.job, held, &all_tx);
         let own_tx = all_tx.clone();
         let own_job = self.job.clone();
         tokio::spawn(async move { peers::tell_news(&own_job, &own_tx).await });
@@ -346,7 +211,7 @@ impl Head {
         report(&joined, true);
         if !self.job.ended.is_cancelled() {
             tracing::warn!(job = %self.job.id, "`isthmus run` is gone: the job ends");
-            end_all(&self.node, &self.job).await;
+            hold::end_all(&self.node, &self.job).await;
         }
     }
 }
@@ -362,40 +227,4 @@ fn same_joint(a: &proto::Joined, b: &proto::Joined) -> bool {
         )
     };
     key(a) == key(b)
-}
-
-/// Passes one node's news on; says so when the node is lost.
-async fn follow(
-    node: Arc<Node>,
-    job: Arc<Job>,
-    host: Host,
-    mut news: Streaming<proto::JobNews>,
-    all_tx: mpsc::Sender<Result<proto::JobNews, Status>>,
-) {
-    let silent = pulse::watch(&node, &job, &host);
-    tokio::pin!(silent);
-    let reason = loop {
-        let message = tokio::select! {
-            message = news.message() => message,
-            quiet = &mut silent => break format!(
-                "no sign of life for {:.1} s: it is frozen, or its network is cut",
-                quiet.as_secs_f64()
-            ),
-            () = job.ended.cancelled() => return,
-        };
-        match message {
-            Ok(Some(message)) => {
-                if all_tx.send(Ok(message)).await.is_err() {
-                    return;
-                }
-            }
-            Ok(None) => break "its agent left the job".to_owned(),
-            Err(status) => break grpc::reason(&status),
-        }
-    };
-    lock(&job.lost).insert(host.name.clone());
-    if !job.ending.load(Ordering::SeqCst) {
-        let lost = proto::NodeLost { node: host.name.to_string(), reason };
-        let _ = all_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::NodeLost(lost)) })).await;
-    }
 }

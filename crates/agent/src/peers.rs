@@ -21,10 +21,11 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::carrier::Carrier;
 use crate::exec;
+use crate::hold::{self, NewsSender};
 use crate::job::{Job, lock};
-use crate::node::{Faults, Node};
-use crate::preflight;
+use crate::node::Node;
 use crate::reach::Purpose;
+use crate::tree;
 
 /// Shortest time between two reports of one node's connections.
 pub const NEWS_INTERVAL: Duration = Duration::from_millis(100);
@@ -149,23 +150,23 @@ impl Peer for PeerService {
             .node
             .begin(parse_job(&request.job)?, token, parse_nodes(&request.nodes)?)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
-        let clock_unix_us = preflight::clock();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let node = self.node.clone();
         tokio::spawn(async move {
-            let faults = node.look_for(request.check.clone()).await;
-            let reporting =
-                preflight::report(&node, &job, request.check.as_ref(), request.preflight.as_ref());
-            let report = tokio::select! {
-                report = reporting => report,
-                () = news_tx.closed() => None,
-            };
-            let reports =
-                report.map(|report| proto::NodeReport { clock_unix_us, ..report }).into_iter().collect();
-            tell_ready(&job, faults, reports, &news_tx).await;
-            tell_news(&job, &news_tx).await;
-            // The head is gone or has ended the job.
-            node.end(&job).await;
+            match hold::prepare(&node, &job, request, &news_tx).await {
+                Ok(held) => {
+                    hold::follow_all(&node, &job, held, &news_tx);
+                    tell_news(&job, &news_tx).await;
+                    if !job.ended.is_cancelled() {
+                        // Who held this node is gone.
+                        hold::end_all(&node, &job).await;
+                    }
+                }
+                Err(status) => {
+                    node.end(&job).await;
+                    let _ = news_tx.send(Err(status)).await;
+                }
+            }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(news_rx))))
     }
@@ -177,26 +178,13 @@ impl Peer for PeerService {
         self.authorise(&request)?;
         let (command, up) = command_of(request.into_inner()).await?;
         let job = self.job(&command.job)?;
-        let down = exec::run(&self.node, &job, &command, up)?;
-        Ok(Response::new(Box::pin(down)))
+        Ok(Response::new(exec(&self.node, &job, command, up).await?))
     }
 
     async fn end(&self, request: Request<proto::EndRequest>) -> Result<Response<proto::EndReply>, Status> {
         self.authorise(&request)?;
         let job = self.job(&request.into_inner().job)?;
-        let processes_killed = self.node.end(&job).await;
-        Ok(Response::new(account(&job, processes_killed)))
-    }
-}
-
-/// What a job did here.
-pub fn account(job: &Job, processes_killed: u32) -> proto::EndReply {
-    proto::EndReply {
-        joined: job.account.joined(),
-        processes_killed,
-        uncarried: job.started_uncarried(),
-        commands_killed: lock(&job.killed).clone(),
-        nodes_lost: Vec::new(),
+        Ok(Response::new(hold::end_all(&self.node, &job).await))
     }
 }
 
@@ -213,22 +201,8 @@ pub async fn command_of(
     }
 }
 
-/// Tells that a node takes part.
-pub async fn tell_ready(
-    job: &Job,
-    faults: Faults,
-    reports: Vec<proto::NodeReport>,
-    news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>,
-) {
-    let job_directory = job.directory.path().to_string_lossy().into_owned();
-    let Faults { missing, uncarried } = faults;
-    let ready = job_news::Kind::Ready(proto::Ready { job_directory, missing, reports, uncarried });
-    // Who doesn't listen has gone, which the caller sees by itself.
-    let _ = news_tx.send(Ok(proto::JobNews { kind: Some(ready) })).await;
-}
-
 /// Tells what happens to a job here until it ends or nobody listens.
-pub async fn tell_news(job: &Arc<Job>, news_tx: &mpsc::Sender<Result<proto::JobNews, Status>>) {
+pub async fn tell_news(job: &Arc<Job>, news_tx: &NewsSender) {
     let news = |kind| Ok(proto::JobNews { kind: Some(kind) });
     let Some(mut others) = job.take_news() else { return };
     let mut changes = job.account.changes();
@@ -255,18 +229,43 @@ pub async fn tell_news(job: &Arc<Job>, news_tx: &mpsc::Sender<Result<proto::JobN
     }
 }
 
-/// Passes an Exec call on to another agent.
+/// Runs a command on the node that it is for: this one, or another one of the
+/// job, on the way to which one more agent may stand.
 ///
 /// # Errors
-/// As the other agent's.
-pub async fn forward_exec(
-    mut client: PeerClient<Channel>,
+/// As [`find`], [`connect`] and [`exec::run`].
+pub async fn exec(
+    node: &Node,
+    job: &Arc<Job>,
     command: proto::Command,
     up: Streaming<proto::ExecUp>,
 ) -> Result<Answers<proto::ExecDown>, Status> {
+    let target = find(job, &command.node)?;
+    if target.name == *node.name() {
+        return Ok(Box::pin(exec::run(node, job, &command, up)?));
+    }
+    let hop = tree::next_hop(&job.nodes, node.name(), target);
+    let mut client = channel(node, job, hop.address).await?;
     let first = proto::ExecUp { kind: Some(exec_up::Kind::Command(command)) };
     // An error upwards is the launcher's end; ending the stream says so.
     let rest = up.map_while(Result::ok);
     let down = client.exec(tokio_stream::once(first).chain(rest)).await?;
     Ok(Box::pin(down.into_inner()))
+}
+
+/// The node of a job that a launcher means.
+///
+/// # Errors
+/// `NOT_FOUND` with the nodes that the job has.
+pub fn find<'a>(job: &'a Job, text: &str) -> Result<&'a Host, Status> {
+    job.nodes.iter().find(|host| is_called(host, text)).ok_or_else(|| {
+        let nodes: Vec<_> = job.nodes.iter().map(|node| node.name.to_string()).collect();
+        Status::not_found(format!("{text:?} is not a node of this job: {}", nodes.join(", ")))
+    })
+}
+
+/// Whether this node is meant: by grid name or virtual address.
+fn is_called(host: &Host, text: &str) -> bool {
+    let text = text.rsplit_once('@').map_or(text, |(_, host)| host);
+    host.name.to_string().eq_ignore_ascii_case(text) || host.address.to_string() == text
 }

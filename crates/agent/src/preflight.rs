@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use isthmus_wire::proto;
-use isthmus_wire::settings::Host;
 use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
@@ -23,6 +22,7 @@ use crate::node::Node;
 use crate::programs;
 use crate::reach::Purpose;
 use crate::supervise::handle::clean_environment;
+use crate::tree;
 
 /// How long a launcher may take to tell its version, and the loader to list
 /// libraries.
@@ -46,12 +46,17 @@ pub fn clock() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Fills in how a node's clock stands against this one's: it was read within
-/// the round trip of the question.
-pub fn set_skew(report: &mut proto::NodeReport, asked_at: i64, round_trip: Duration) {
+/// Fills in how clocks stand against this one's: that of the node that was
+/// asked was read within the round trip of the question; it has compared those
+/// of the nodes below it with its own.
+pub fn set_skews(reports: &mut [proto::NodeReport], asked: &str, asked_at: i64, round_trip: Duration) {
     let half = i64::try_from(round_trip.as_micros() / 2).unwrap_or(i64::MAX);
-    report.clock_skew_us = report.clock_unix_us.saturating_sub(asked_at.saturating_add(half));
-    report.clock_uncertainty_us = half.unsigned_abs();
+    let Some(own) = reports.iter().find(|report| report.node == asked) else { return };
+    let skew_us = own.clock_unix_us.saturating_sub(asked_at.saturating_add(half));
+    for report in reports {
+        report.clock_skew_us = report.clock_skew_us.saturating_add(skew_us);
+        report.clock_uncertainty_us = report.clock_uncertainty_us.saturating_add(half.unsigned_abs());
+    }
 }
 
 /// Everything, in parallel; nothing unless it is asked for.
@@ -165,17 +170,16 @@ fn real_name(path: &str) -> String {
     real.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Test connections to one node of each other site, if this node is its site's
-/// first. The head makes none: its calls to all other nodes are such.
+/// Test connections to one node of each other site, if this node stands for
+/// its own. The head makes none: its calls to those nodes are such.
 async fn probes(node: &Arc<Node>, job: &Job) -> Vec<proto::Probe> {
     let own = node.name();
-    let firsts = first_of_each_site(&job.nodes);
-    let is_head = job.nodes.first().is_some_and(|head| head.name == *own);
-    if is_head || !firsts.iter().any(|host| host.name == *own) {
+    let leads = tree::leads(&job.nodes);
+    if tree::is_head(&job.nodes, own) || !leads.iter().any(|host| host.name == *own) {
         return Vec::new();
     }
     let mut probing = JoinSet::new();
-    for host in firsts.into_iter().filter(|host| host.name != *own).cloned() {
+    for host in leads.into_iter().filter(|host| host.name != *own).cloned() {
         let node = node.clone();
         probing.spawn(async move {
             let started = Instant::now();
@@ -190,16 +194,6 @@ async fn probes(node: &Arc<Node>, job: &Job) -> Vec<proto::Probe> {
         });
     }
     probing.join_all().await
-}
-
-fn first_of_each_site(nodes: &[Host]) -> Vec<&Host> {
-    let mut firsts: Vec<&Host> = Vec::new();
-    for host in nodes {
-        if !firsts.iter().any(|first| first.name.site == host.name.site) {
-            firsts.push(host);
-        }
-    }
-    firsts
 }
 
 #[cfg(test)]
@@ -254,8 +248,16 @@ mod tests {
 
     #[test]
     fn skew_is_taken_against_the_middle_of_the_round_trip() {
-        let mut report = proto::NodeReport { clock_unix_us: 1_000_000, ..Default::default() };
-        set_skew(&mut report, 400_000, Duration::from_millis(200));
-        assert_eq!((report.clock_skew_us, report.clock_uncertainty_us), (500_000, 100_000));
+        let report = |node: &str, clock_skew_us, clock_uncertainty_us| proto::NodeReport {
+            node: node.to_owned(),
+            clock_unix_us: 1_000_000,
+            clock_skew_us,
+            clock_uncertainty_us,
+            ..Default::default()
+        };
+        let mut reports = [report("n2.beta", -200, 30), report("n1.beta", 0, 0)];
+        set_skews(&mut reports, "n1.beta", 400_000, Duration::from_millis(200));
+        let found = reports.map(|report| (report.clock_skew_us, report.clock_uncertainty_us));
+        assert_eq!(found, [(499_800, 100_030), (500_000, 100_000)]);
     }
 }

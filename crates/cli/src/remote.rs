@@ -83,7 +83,7 @@ impl Remote {
                     }
                     return Ok(exit.status);
                 }
-                None => {}
+                Some(Down::Started(_)) | None => {}
             }
         }
         anyhow::bail!("the connection to {node} ended before the command did")

@@ -1,7 +1,7 @@
 //! Pulses: how the agents of a job notice that one of them is frozen or cut
 //! off, within seconds and without mistaking a busy one for a dead one.
 //!
-//! The head keeps one connection to each other agent of the job. Both send a
+//! Whoever holds a node keeps one connection to its agent. Both send a
 //! pulse every [`silence::INTERVAL`], 4 bytes that say by how many milliseconds
 //! the sender was late, and judge the other by [`Silence`]. The connection is
 //! introduced like a program's, by a preamble under the job's token with port
@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::carrier::Carrier;
+use crate::hold;
 use crate::job::{Job, lock};
 use crate::node::Node;
 use crate::reach::Purpose;
@@ -140,8 +141,8 @@ fn hear(stream: &TcpStream, received: &mut Vec<u8>, silence: &mut Silence) -> io
     Ok(())
 }
 
-/// At the head: returns when the node has been silent for too long, with the
-/// time; for ever pending otherwise.
+/// At whoever holds a node: returns when that has been silent for too long,
+/// with the time; for ever pending otherwise.
 pub async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Duration {
     loop {
         match connect(node, job, host).await {
@@ -173,17 +174,17 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
     }
 }
 
-/// At another node: answers the head's pulses, and ends the job here when the
-/// head has been silent for too long.
+/// At the node that is held: answers the pulses of whoever holds it, and ends
+/// the job here and below when that has been silent for too long.
 pub async fn serve(node: &Arc<Node>, job: &Arc<Job>, stream: TcpStream) {
     let stop = job.ended.child_token();
-    // The head makes a new connection where the old one broke.
+    // The other one makes a new connection where the old one broke.
     if let Some(old) = lock(&job.pulse).replace(stop.clone()) {
         old.cancel();
     }
     if let Ended::Silent(quiet) = node.heart().beat(stream, stop).await {
-        warn!(job = %job.id, ?quiet, "the job's head is frozen or cut off: the job ends here");
-        node.end(job).await;
+        warn!(job = %job.id, ?quiet, "who holds the job here is frozen or cut off: the job ends here");
+        hold::end_all(node, job).await;
     }
 }
 

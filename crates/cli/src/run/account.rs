@@ -10,6 +10,7 @@ use isthmus_wire::proto::{Dial, JobNode, Joined};
 use serde::Serialize;
 
 use super::bypass::Bypass;
+use super::timing::Timing;
 
 /// How a job went.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,6 +41,8 @@ pub struct Account {
     pub ended_by: Option<String>,
     /// What joined nodes past isthmus.
     pub bypasses: Vec<Bypass>,
+    /// Where the time went.
+    pub timing: Timing,
 }
 
 /// How two sites, or two nodes, were joined, one way of it.
@@ -91,7 +94,7 @@ pub struct Outcome<'a> {
 
 impl Account {
     /// Adds up.
-    pub fn new(outcome: &Outcome<'_>, joined: &[Joined]) -> Self {
+    pub fn new(outcome: &Outcome<'_>, joined: &[Joined], timing: Timing) -> Self {
         let working: Vec<_> = outcome.nodes.iter().filter(|node| node.slots > 0).collect();
         let sites: BTreeSet<_> = working.iter().map(|node| site(&node.name).to_owned()).collect();
         let (within, between): (Vec<_>, Vec<_>) =
@@ -109,6 +112,7 @@ impl Account {
             node_pairs: pairs(&between, |name| name),
             ended_by: outcome.ended_by.clone(),
             bypasses: outcome.bypasses.clone(),
+            timing,
             connections_within_sites: within.iter().map(|entry| entry.connections).sum(),
         }
     }
@@ -261,6 +265,7 @@ pub fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::timing;
 
     fn joined(initiator: &str, acceptor: &str, sent: u64, received: u64) -> Joined {
         Joined {
@@ -293,7 +298,7 @@ mod tests {
             ended_by: None,
             bypasses: Vec::new(),
         };
-        Account::new(&outcome, entries)
+        Account::new(&outcome, entries, timing::tests::example())
     }
 
     #[test]

@@ -10,11 +10,14 @@ mod preflight;
 mod programs;
 mod progress;
 mod signals;
+mod timing;
 mod uncarried;
 mod watch;
 mod work;
 
 use std::collections::HashSet;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -28,9 +31,10 @@ use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::{self, UncarriedProgram};
 
 use crate::local;
-use account::{Account, Outcome};
+use account::{Account, Outcome, count};
 use progress::{Progress, say};
 use signals::Signals;
+use timing::Stopwatch;
 use uncarried::Part;
 use watch::{Ended, Watch};
 use work::Work;
@@ -70,6 +74,10 @@ pub struct RunArgs {
     /// Write the account of the job to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Tell at the end where the time of the start went, phase by phase and node
+    /// by node; with a file name, as a picture (SVG), too.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    timing: Option<PathBuf>,
     /// Run the command on every node, not only on this one.
     ///
     /// It finds in its environment ISTHMUS_NODE_RANK (0, 1, ...), ISTHMUS_NODES
@@ -129,6 +137,11 @@ pub fn main(args: RunArgs) -> ExitCode {
 }
 
 async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
+    let mut stopwatch = Stopwatch::start();
+    // Before anything starts: whether they can be written.
+    let report_file = args.report.as_deref().map(OutputFile::create).transpose()?;
+    let picture = args.timing.as_deref().filter(|path| !path.as_os_str().is_empty());
+    let picture_file = picture.map(OutputFile::create).transpose()?;
     let is_launcher = command::is_launcher(&args.command)?;
     if is_launcher && args.each {
         bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
@@ -168,6 +181,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
             library_path: std::env::var("LD_LIBRARY_PATH").unwrap_or_default(),
         }),
     };
+    stopwatch.asked();
     let starting = async {
         let mut news = agent.start(request).await?.into_inner();
         match news.message().await?.and_then(|news| news.kind) {
@@ -184,6 +198,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         .map_err(|status| {
             anyhow::anyhow!("not started: the job cannot take place\n{}", grpc::reason(&status))
         })?;
+    stopwatch.ready(&ready.held);
     let needs = preflight::Needs {
         launcher,
         wanted: &wanted,
@@ -204,6 +219,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     progress.ready(&nodes);
 
     let started = Instant::now();
+    stopwatch.command(started);
     let work = if args.each {
         Work::Each(each::Each::start(
             &agent,
@@ -226,6 +242,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         signals,
         progress,
         wire_up: WireUp::new(started),
+        stopwatch,
         failures: Vec::new(),
         cause: None,
         killed: Vec::new(),
@@ -240,6 +257,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     // The job lasts as long as this call: it must outlive the account.
     let ended = watch.until_end(&mut news).await;
     let took = started.elapsed();
+    watch.stopwatch.ended(watch.wire_up.span());
     watch.work.end().await;
     let reply = match tokio::time::timeout(END_DEADLINE, watch.end()).await {
         Ok(Ok(Ok(reply))) => reply,
@@ -290,7 +308,8 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         ended_by: watch.cause.filter(|_| status != 0),
         bypasses,
     };
-    let account = Account::new(&outcome, &reply.joined);
+    let timing = watch.stopwatch.times(Instant::now());
+    let account = Account::new(&outcome, &reply.joined, timing);
     if !args.quiet {
         let mut text = account.text(args.verbose);
         if args.verbose {
@@ -298,11 +317,35 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         }
         progress::write(&text);
     }
-    if let Some(file) = &args.report {
+    if args.timing.is_some() {
+        progress::write(&account.timing.table());
+    }
+    if let Some(file) = report_file {
         let json = serde_json::to_string_pretty(&account).context("cannot write the account")?;
-        std::fs::write(file, json + "\n").with_context(|| format!("cannot write {}", file.display()))?;
+        file.write(&(json + "\n"))?;
+    }
+    if let Some(file) = picture_file {
+        let title = format!("Start of {} on {}", args.command[0], count(nodes.len() as u64, "node"));
+        file.write(&timing::draw(&account.timing, &title))?;
     }
     Ok(status)
+}
+
+/// A file that something is written to at the end.
+struct OutputFile<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl<'a> OutputFile<'a> {
+    fn create(path: &'a Path) -> anyhow::Result<Self> {
+        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path, file })
+    }
+
+    fn write(mut self, text: &str) -> anyhow::Result<()> {
+        self.file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", self.path.display()))
+    }
 }
 
 /// Refuses what makes the job pointless; gives what is to be told.

@@ -16,6 +16,7 @@ use tonic::{Status, Streaming};
 
 use super::progress::Progress;
 use super::signals::{Received, Signals};
+use super::timing::Stopwatch;
 use super::uncarried;
 use super::work::Work;
 
@@ -54,6 +55,8 @@ pub struct Watch {
     pub progress: Progress,
     /// How the start goes.
     pub wire_up: WireUp,
+    /// When what happened.
+    pub stopwatch: Stopwatch,
     /// Connections that could not be made.
     pub failures: Vec<String>,
     /// What ended the job, if it wasn't the command itself.
@@ -205,6 +208,12 @@ impl Watch {
                 self.links.retain(|other| other.node != links.node);
                 self.links.push(links);
             }
+            Some(Kind::CommandStarted(started)) => {
+                // Later ones belong to processes that the program spawns.
+                if !self.wire_up.is_done() {
+                    self.stopwatch.command_started(started);
+                }
+            }
             Some(Kind::Uncarried(program)) => self.warn(vec![program]),
             Some(Kind::Ready(_)) | None => {}
         }
@@ -217,6 +226,7 @@ impl Watch {
 #[derive(Debug)]
 pub struct WireUp {
     started: Instant,
+    first: Option<Instant>,
     latest: Option<Instant>,
     done: bool,
     pairs: Vec<Joined>,
@@ -228,7 +238,7 @@ impl WireUp {
 
     /// Nothing yet.
     pub fn new(started: Instant) -> Self {
-        Self { started, latest: None, done: false, pairs: Vec::new() }
+        Self { started, first: None, latest: None, done: false, pairs: Vec::new() }
     }
 
     /// A pair of nodes has so many connections.
@@ -245,6 +255,7 @@ impl WireUp {
             }
         };
         if more && !self.done {
+            self.first.get_or_insert(now);
             self.latest = Some(now);
         }
     }
@@ -262,6 +273,11 @@ impl WireUp {
     /// Whether the start is over.
     pub fn is_done(&self) -> bool {
         self.done
+    }
+
+    /// When the first and the last connection of the start came.
+    pub fn span(&self) -> Option<(Instant, Instant)> {
+        self.first.zip(self.latest)
     }
 
     /// Time from the start to the last connection of it.

@@ -1,0 +1,257 @@
+//! Holding a job's nodes together: each node of the job but its head is held by
+//! another ([`tree`]), for as long as the job lasts.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use isthmus_net::grpc;
+use isthmus_wire::proto::{self, job_news};
+use isthmus_wire::settings::Host;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tonic::{Code, Status, Streaming};
+
+use crate::job::{Job, lock};
+use crate::node::{Faults, Node};
+use crate::peers;
+use crate::preflight;
+use crate::pulse;
+use crate::tree;
+
+/// How long a node may take to take part in a job, with those that it holds,
+/// as the head waits for it; whoever stands for a site waits a little less, to
+/// be the one who says what was late.
+const HOLD_DEADLINE: Duration = Duration::from_secs(30);
+/// Likewise how long it may take to end a job.
+const END_DEADLINE: Duration = Duration::from_secs(10);
+/// How much less.
+const BELOW: Duration = Duration::from_secs(2);
+
+/// Where news of a job go.
+pub type NewsSender = mpsc::Sender<Result<proto::JobNews, Status>>;
+
+/// A node that takes part.
+#[derive(Debug)]
+pub struct Held {
+    host: Host,
+    /// Its further news.
+    news: Streaming<proto::JobNews>,
+    /// What it and those below it found.
+    ready: proto::Ready,
+}
+
+/// Gets this node ready for a job, and has the nodes below it take part, in
+/// parallel; tells what was found. All take part or none.
+///
+/// # Errors
+/// `ABORTED` with a line for each node below that doesn't, `CANCELLED` if
+/// nobody waits for it any more.
+pub async fn prepare(
+    node: &Arc<Node>,
+    job: &Arc<Job>,
+    request: proto::HoldRequest,
+    news_tx: &NewsSender,
+) -> Result<Vec<Held>, Status> {
+    let (began, clock_unix_us) = (Instant::now(), preflight::clock());
+    let preparing = async {
+        tokio::join!(
+            hold_all(node, job, &request, began),
+            node.look_for(request.check.clone()),
+            preflight::report(node, job, request.check.as_ref(), request.preflight.as_ref())
+        )
+    };
+    let (held, faults, report) = tokio::select! {
+        prepared = preparing => prepared,
+        () = news_tx.closed() => return Err(Status::cancelled("nobody waits for the job")),
+    };
+    let held = held?;
+    let report = report.map(|report| proto::NodeReport { clock_unix_us, ..report });
+    let ready = job_news::Kind::Ready(together(job, faults, report, &held));
+    // Who doesn't listen has gone, which the caller sees by itself.
+    let _ = news_tx.send(Ok(proto::JobNews { kind: Some(ready) })).await;
+    Ok(held)
+}
+
+/// What this node found and those below it.
+fn together(job: &Job, faults: Faults, report: Option<proto::NodeReport>, held: &[Held]) -> proto::Ready {
+    let Faults { missing, uncarried } = faults;
+    let mut ready = proto::Ready {
+        job_directory: job.directory.path().to_string_lossy().into_owned(),
+        missing,
+        uncarried,
+        reports: report.into_iter().collect(),
+        held: Vec::new(),
+    };
+    for held in held {
+        ready.missing.extend(held.ready.missing.iter().cloned());
+        ready.uncarried.extend(held.ready.uncarried.iter().cloned());
+        ready.reports.extend(held.ready.reports.iter().cloned());
+        ready.held.extend(held.ready.held.iter().cloned());
+    }
+    ready
+}
+
+/// A deadline, as this node has it.
+fn deadline(job: &Job, node: &Node, head: Duration) -> Duration {
+    if tree::is_head(&job.nodes, node.name()) { head } else { head - BELOW }
+}
+
+async fn hold_all(
+    node: &Arc<Node>,
+    job: &Arc<Job>,
+    request: &proto::HoldRequest,
+    began: Instant,
+) -> Result<Vec<Held>, Status> {
+    let limit = deadline(job, node, HOLD_DEADLINE);
+    let mut holding = JoinSet::new();
+    for host in tree::children(&job.nodes, node.name()).into_iter().cloned() {
+        let (node, job, request) = (node.clone(), job.clone(), request.clone());
+        holding.spawn(async move {
+            let name = host.name.clone();
+            let held = tokio::time::timeout(limit, hold(&node, &job, host, request, began)).await;
+            let late = || Status::deadline_exceeded(format!("no answer within {limit:?}"));
+            held.unwrap_or_else(|_| Err(late())).map_err(|status| match status.code() {
+                // It speaks of nodes below it.
+                Code::Aborted => grpc::reason(&status),
+                _ => format!("{name}: {}", grpc::reason(&status)),
+            })
+        });
+    }
+    let mut held = Vec::new();
+    let mut failed = Vec::new();
+    for result in holding.join_all().await {
+        match result {
+            Ok(node) => held.push(node),
+            Err(reason) => failed.push(reason),
+        }
+    }
+    if failed.is_empty() {
+        return Ok(held);
+    }
+    failed.sort();
+    Err(Status::aborted(failed.join("\n")))
+}
+
+async fn hold(
+    node: &Node,
+    job: &Job,
+    host: Host,
+    request: proto::HoldRequest,
+    began: Instant,
+) -> Result<Held, Status> {
+    let since_began = || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let asked_us = since_began();
+    let mut client = peers::connect(node, host.address).await?;
+    let reached_us = since_began();
+    let (asked, asked_at) = (Instant::now(), preflight::clock());
+    let mut news = client.hold(request).await?.into_inner();
+    let round_trip = asked.elapsed();
+    match news.message().await?.and_then(|news| news.kind) {
+        Some(job_news::Kind::Ready(mut ready)) => {
+            peers::keep(job, host.address, client);
+            let name = host.name.to_string();
+            preflight::set_skews(&mut ready.reports, &name, asked_at, round_trip);
+            // It counts from when it was asked: half a round trip later.
+            let half_us = u64::try_from(round_trip.as_micros() / 2).unwrap_or(u64::MAX);
+            for below in &mut ready.held {
+                for time_us in [&mut below.asked_us, &mut below.reached_us, &mut below.ready_us] {
+                    *time_us = time_us.saturating_add(reached_us).saturating_add(half_us);
+                }
+            }
+            ready.held.push(proto::HeldNode { node: name, asked_us, reached_us, ready_us: since_began() });
+            Ok(Held { host, news, ready })
+        }
+        _ => Err(Status::internal("the node did not say that it is ready")),
+    }
+}
+
+/// Passes on the news of the nodes below.
+pub fn follow_all(node: &Arc<Node>, job: &Arc<Job>, held: Vec<Held>, news_tx: &NewsSender) {
+    for Held { host, news, .. } in held {
+        tokio::spawn(follow(node.clone(), job.clone(), host, news, news_tx.clone()));
+    }
+}
+
+/// Passes one node's news on; says so when the node is lost.
+async fn follow(
+    node: Arc<Node>,
+    job: Arc<Job>,
+    host: Host,
+    mut news: Streaming<proto::JobNews>,
+    news_tx: NewsSender,
+) {
+    let silent = pulse::watch(&node, &job, &host);
+    tokio::pin!(silent);
+    let reason = loop {
+        let message = tokio::select! {
+            message = news.message() => message,
+            quiet = &mut silent => break format!(
+                "no sign of life for {:.1} s: it is frozen, or its network is cut",
+                quiet.as_secs_f64()
+            ),
+            () = job.ended.cancelled() => return,
+        };
+        match message {
+            Ok(Some(message)) => {
+                if news_tx.send(Ok(message)).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => break "its agent left the job".to_owned(),
+            Err(status) => break grpc::reason(&status),
+        }
+    };
+    lock(&job.lost).insert(host.name.clone());
+    if !job.ending.load(Ordering::SeqCst) {
+        let lost = proto::NodeLost { node: host.name.to_string(), reason };
+        let _ = news_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::NodeLost(lost)) })).await;
+    }
+}
+
+/// Ends a job here and on the nodes below, in parallel, and adds up the account.
+pub async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
+    job.ending.store(true, Ordering::SeqCst);
+    let limit = deadline(job, node, END_DEADLINE);
+    let mut ending = JoinSet::new();
+    let lost = lock(&job.lost).clone();
+    let below = tree::children(&job.nodes, node.name()).into_iter();
+    for host in below.filter(|host| !lost.contains(&host.name)).cloned() {
+        let (node, job) = (node.clone(), job.clone());
+        ending.spawn(async move {
+            let request = proto::EndRequest { job: job.id.to_string() };
+            let ending = async { peers::channel(&node, &job, host.address).await?.end(request).await };
+            match tokio::time::timeout(limit, ending).await {
+                Ok(Ok(reply)) => reply.into_inner(),
+                Ok(Err(status)) => {
+                    // It ends the job by itself when it loses this agent.
+                    let reason = grpc::reason(&status);
+                    tracing::warn!(node = %host.name, reason, "cannot end the job there");
+                    let lost = proto::NodeLost { node: host.name.to_string(), reason };
+                    proto::EndReply { nodes_lost: vec![lost], ..proto::EndReply::default() }
+                }
+                Err(_) => {
+                    tracing::warn!(node = %host.name, "the job did not end there within {limit:?}");
+                    proto::EndReply::default()
+                }
+            }
+        });
+    }
+    let processes_killed = node.end_processes(job).await;
+    let mut total = proto::EndReply {
+        joined: job.account.joined(),
+        processes_killed,
+        uncarried: job.started_uncarried(),
+        commands_killed: lock(&job.killed).clone(),
+        nodes_lost: Vec::new(),
+    };
+    for reply in ending.join_all().await {
+        total.joined.extend(reply.joined);
+        total.uncarried.extend(reply.uncarried);
+        total.processes_killed += reply.processes_killed;
+        total.commands_killed.extend(reply.commands_killed);
+        total.nodes_lost.extend(reply.nodes_lost);
+    }
+    node.end(job).await;
+    total
+}

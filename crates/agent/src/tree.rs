@@ -1,0 +1,105 @@
+//! How a job's nodes hang together: its head holds the other nodes of its own
+//! site and one node of each other site, which holds the rest of that one. So
+//! whatever starts or ends goes over the wide area once per site.
+//!
+//! All of a job's nodes have the same list of nodes, the head first, and come
+//! to the same tree by it.
+
+use isthmus_wire::GridName;
+use isthmus_wire::settings::Host;
+
+/// The first node of each site, which stands for it: the head is that of its
+/// own.
+pub fn leads(nodes: &[Host]) -> Vec<&Host> {
+    let mut leads: Vec<&Host> = Vec::new();
+    for host in nodes {
+        if !leads.iter().any(|lead| lead.name.site == host.name.site) {
+            leads.push(host);
+        }
+    }
+    leads
+}
+
+/// Whether a node is the job's head.
+pub fn is_head(nodes: &[Host], own: &GridName) -> bool {
+    nodes.first().is_some_and(|head| head.name == *own)
+}
+
+/// The nodes that a node holds.
+pub fn children<'a>(nodes: &'a [Host], own: &GridName) -> Vec<&'a Host> {
+    let leads = leads(nodes);
+    let mut children = Vec::new();
+    if leads.iter().any(|lead| lead.name == *own) {
+        children.extend(nodes.iter().filter(|host| host.name.site == own.site && host.name != *own));
+    }
+    if is_head(nodes, own) {
+        children.extend(leads.into_iter().filter(|lead| lead.name.site != own.site));
+    }
+    children
+}
+
+/// Whom a node asks for something at another one: that one itself within a
+/// site, else who stands for its site.
+pub fn next_hop<'a>(nodes: &'a [Host], own: &GridName, target: &'a Host) -> &'a Host {
+    if target.name.site == own.site {
+        return target;
+    }
+    leads(nodes).into_iter().find(|lead| lead.name.site == target.name.site).unwrap_or(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isthmus_wire::VirtualAddress;
+
+    /// The head at alpha, and in no order.
+    fn nodes() -> Vec<Host> {
+        let names = ["n2.alpha", "n1.beta", "n1.alpha", "n1.gamma", "n2.beta", "n3.beta"];
+        let host = |(number, name): (u8, &&str)| Host {
+            address: VirtualAddress::new([240, 64, 0, number + 1].into()).unwrap(),
+            name: name.parse().unwrap(),
+        };
+        (0..).zip(&names).map(host).collect()
+    }
+
+    #[test]
+    fn who_holds_whom() {
+        let nodes = nodes();
+        for (own, want) in [
+            ("n2.alpha", &["n1.alpha", "n1.beta", "n1.gamma"][..]),
+            ("n1.beta", &["n2.beta", "n3.beta"]),
+            ("n1.alpha", &[]),
+            ("n2.beta", &[]),
+            ("n1.gamma", &[]),
+        ] {
+            let children = children(&nodes, &own.parse().unwrap());
+            let names: Vec<_> = children.iter().map(|host| host.name.to_string()).collect();
+            assert_eq!(names, want, "{own}");
+        }
+    }
+
+    #[test]
+    fn every_node_but_the_head_is_held_by_one() {
+        let nodes = nodes();
+        let mut held: Vec<_> = nodes.iter().flat_map(|host| children(&nodes, &host.name)).collect();
+        held.push(&nodes[0]);
+        assert_eq!(held.len(), nodes.len());
+        assert!(nodes.iter().all(|host| held.contains(&host)));
+    }
+
+    #[test]
+    fn what_one_asks_of_another_reaches_it() {
+        let nodes = nodes();
+        for from in &nodes {
+            for to in &nodes {
+                let mut at = &from.name;
+                let mut hops = 0;
+                while *at != to.name {
+                    at = &next_hop(&nodes, at, to).name;
+                    hops += 1;
+                }
+                assert!(hops <= 2, "{} to {}: {hops}", from.name, to.name);
+            }
+        }
+    }
+}

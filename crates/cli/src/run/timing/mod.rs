@@ -1,0 +1,290 @@
+//! `--timing`: where the time of a job's start went.
+
+mod picture;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use isthmus_wire::proto::{CommandStarted, HeldNode};
+use serde::Serialize;
+
+use super::account::count;
+
+pub use picture::draw;
+
+/// When what happened, in seconds since `isthmus run` was called.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Timing {
+    /// One after the other, but for connections, which begin while commands
+    /// are still being started.
+    pub phases: Vec<Phase>,
+    /// The nodes but the head, in alphabetical order.
+    pub nodes: Vec<NodeTimes>,
+}
+
+/// What was done for a while.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Phase {
+    /// In one word, for scripts.
+    pub name: &'static str,
+    /// In a few words, for people.
+    pub what: String,
+    /// When it began.
+    pub from_seconds: f64,
+    /// When it was over.
+    pub to_seconds: f64,
+}
+
+/// How one node came to take part.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct NodeTimes {
+    /// Its grid name.
+    pub node: String,
+    /// The connection to its agent: from when it was wanted to when it stood.
+    pub reached_seconds: [f64; 2],
+    /// From then until it was ready, programs looked at and all.
+    pub ready_seconds: [f64; 2],
+    /// Commands that the launcher had started there.
+    pub commands: Vec<CommandTimes>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CommandTimes {
+    /// Its name.
+    pub command: String,
+    /// From when the launcher asked for it to when it ran.
+    pub started_seconds: [f64; 2],
+}
+
+/// Takes the times as a job goes on.
+#[derive(Debug, Clone)]
+pub struct Stopwatch {
+    origin: Instant,
+    /// The nodes were asked to take part.
+    asked: Option<Instant>,
+    held: Vec<HeldNode>,
+    /// All were ready.
+    ready: Option<Instant>,
+    /// The command was started.
+    command: Option<Instant>,
+    /// Commands on nodes, with when each ran.
+    commands: Vec<(CommandStarted, Instant)>,
+    /// First and last connection of the start.
+    connections: Option<(Instant, Instant)>,
+    /// The command ended.
+    ended: Option<Instant>,
+}
+
+impl Stopwatch {
+    /// Starts it.
+    pub fn start() -> Self {
+        Self {
+            origin: Instant::now(),
+            asked: None,
+            held: Vec::new(),
+            ready: None,
+            command: None,
+            commands: Vec::new(),
+            connections: None,
+            ended: None,
+        }
+    }
+
+    /// The nodes are asked to take part.
+    pub fn asked(&mut self) {
+        self.asked = Some(Instant::now());
+    }
+
+    /// All nodes are ready.
+    pub fn ready(&mut self, held: &[HeldNode]) {
+        self.ready = Some(Instant::now());
+        self.held = held.to_vec();
+    }
+
+    /// The command is started.
+    pub fn command(&mut self, now: Instant) {
+        self.command = Some(now);
+    }
+
+    /// A command runs on a node.
+    pub fn command_started(&mut self, started: CommandStarted) {
+        self.commands.push((started, Instant::now()));
+    }
+
+    /// The command has ended.
+    pub fn ended(&mut self, connections: Option<(Instant, Instant)>) {
+        self.ended = Some(Instant::now());
+        self.connections = connections;
+    }
+
+    /// What it has shown, `now` that all is over.
+    pub fn times(&self, now: Instant) -> Timing {
+        let at = |time: Instant| time.saturating_duration_since(self.origin).as_secs_f64();
+        let mut phases = Vec::new();
+        let mut phase = |name, what: String, from: Option<f64>, to: Option<f64>| {
+            if let (Some(from_seconds), Some(to_seconds)) = (from, to) {
+                phases.push(Phase { name, what, from_seconds, to_seconds });
+            }
+        };
+        let nodes = self.nodes(at);
+        let commands = || nodes.iter().flat_map(|node| &node.commands).map(|command| command.started_seconds);
+        let first_asked = commands().map(|[asked, _]| asked).reduce(f64::min);
+        let last_started = commands().map(|[_, started]| started).reduce(f64::max);
+        let last_connection = self.connections.map(|(_, last)| at(last));
+        let command = self.command.map(at);
+        let started = [command, last_started, last_connection].into_iter().flatten().reduce(f64::max);
+        phase("look", "grid and launcher looked at".to_owned(), Some(0.0), self.asked.map(at));
+        let others = count(self.held.len() as u64, "other node");
+        phase("nodes", format!("{others} taking part"), self.asked.map(at), self.ready.map(at));
+        phase("launcher", "launcher until its first command".to_owned(), command, first_asked);
+        let number = count(commands().count() as u64, "command");
+        phase("commands", format!("{number} started on nodes"), first_asked, last_started);
+        let first_connection = self.connections.map(|(first, _)| at(first));
+        phase("connections", "connections made".to_owned(), first_connection, last_connection);
+        phase("program", "program".to_owned(), started, self.ended.map(at));
+        phase("end", "job ended on all nodes".to_owned(), self.ended.map(at), Some(at(now)));
+        Timing { phases, nodes }
+    }
+
+    fn nodes(&self, at: impl Fn(Instant) -> f64) -> Vec<NodeTimes> {
+        let asked = self.asked.map_or(0.0, &at);
+        let since = |micros: u64| asked + Duration::from_micros(micros).as_secs_f64();
+        let mut nodes: BTreeMap<&str, NodeTimes> = BTreeMap::new();
+        for held in &self.held {
+            let node = nodes.entry(&held.node).or_default();
+            node.reached_seconds = [held.asked_us, held.reached_us].map(since);
+            node.ready_seconds = [held.reached_us, held.ready_us].map(since);
+        }
+        for (started, time) in &self.commands {
+            let to = at(*time);
+            let from = to - Duration::from_micros(started.took_us).as_secs_f64();
+            let times =
+                CommandTimes { command: started.command.clone(), started_seconds: [from.max(0.0), to] };
+            nodes.entry(&started.node).or_default().commands.push(times);
+        }
+        nodes.into_iter().map(|(name, node)| NodeTimes { node: name.to_owned(), ..node }).collect()
+    }
+}
+
+impl Timing {
+    /// When the start was over: what comes then is the program's own.
+    pub fn start_seconds(&self) -> f64 {
+        let own = |phase: &&Phase| !matches!(phase.name, "program" | "end");
+        self.phases.iter().filter(own).map(|phase| phase.to_seconds).fold(0.0, f64::max)
+    }
+
+    /// A table for people.
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_preset(NOTHING);
+        table.set_header(["", "at", "took"]);
+        let mut row = |what: String, [from, to]: [f64; 2]| {
+            table.add_row([what, format!("{from:.3} s"), format!("{:.3} s", to - from)]);
+        };
+        for phase in &self.phases {
+            row(phase.what.clone(), [phase.from_seconds, phase.to_seconds]);
+            if phase.name == "nodes" {
+                for node in &self.nodes {
+                    if node.ready_seconds[1] > 0.0 {
+                        row(format!("  {} reached", node.node), node.reached_seconds);
+                        row(format!("  {} ready", node.node), node.ready_seconds);
+                    }
+                }
+            }
+            if phase.name == "commands" {
+                for node in &self.nodes {
+                    for command in &node.commands {
+                        row(format!("  {} on {}", command.command, node.node), command.started_seconds);
+                    }
+                }
+            }
+        }
+        for index in 1..3 {
+            if let Some(column) = table.column_mut(index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        table.lines().map(|line| format!(" {}\n", line.trim_end())).collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A start of two nodes.
+    pub fn example() -> Timing {
+        let origin = Instant::now();
+        let at = |millis| origin + Duration::from_millis(millis);
+        let held = |node: &str, times: [u64; 3]| HeldNode {
+            node: node.to_owned(),
+            asked_us: times[0],
+            reached_us: times[1],
+            ready_us: times[2],
+        };
+        let started = |node: &str, took_us, millis| {
+            (CommandStarted { node: node.to_owned(), command: "orted".to_owned(), took_us }, at(millis))
+        };
+        let watch = Stopwatch {
+            origin,
+            asked: Some(at(10)),
+            held: vec![held("n2.beta", [20_000, 25_000, 50_000]), held("n1.beta", [0, 20_000, 60_000])],
+            ready: Some(at(80)),
+            command: Some(at(81)),
+            commands: vec![started("n1.beta", 30_000, 180), started("n2.beta", 60_000, 200)],
+            connections: Some((at(190), at(400))),
+            ended: Some(at(900)),
+        };
+        watch.times(at(950))
+    }
+
+    #[test]
+    fn phases_follow_one_another() {
+        let timing = example();
+        let found: Vec<_> = timing
+            .phases
+            .iter()
+            .map(|phase| {
+                let millis = |seconds: f64| (seconds * 1000.0).round();
+                (phase.name, millis(phase.from_seconds), millis(phase.to_seconds))
+            })
+            .collect();
+        let want = [
+            ("look", 0.0, 10.0),
+            ("nodes", 10.0, 80.0),
+            ("launcher", 81.0, 140.0),
+            ("commands", 140.0, 200.0),
+            ("connections", 190.0, 400.0),
+            ("program", 400.0, 900.0),
+            ("end", 900.0, 950.0),
+        ];
+        assert_eq!(found, want);
+        assert_eq!((timing.start_seconds() * 1000.0).round(), 400.0);
+    }
+
+    #[test]
+    fn a_job_without_a_launcher_has_fewer() {
+        let mut watch = Stopwatch::start();
+        watch.asked();
+        watch.ready(&[]);
+        watch.command(Instant::now());
+        watch.ended(None);
+        let names: Vec<_> = watch.times(Instant::now()).phases.iter().map(|phase| phase.name).collect();
+        assert_eq!(names, ["look", "nodes", "program", "end"]);
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_step() {
+        let table = example().table();
+        let line = |what: &str| {
+            let line = table.lines().find(|line| line.contains(what)).unwrap_or_default();
+            line.split_whitespace().map(ToOwned::to_owned).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line("2 other nodes"), "2 other nodes taking part 0.010 s 0.070 s");
+        assert_eq!(line("n1.beta ready"), "n1.beta ready 0.030 s 0.040 s");
+        assert_eq!(line("orted on n2.beta"), "orted on n2.beta 0.140 s 0.060 s");
+    }
+}
