@@ -58,7 +58,7 @@ bench: $(BENCHES:%=bench-%) ## run all benchmarks; results in bench/results
 .PHONY: $(BENCHES:%=bench-%)
 $(BENCHES:%=bench-%): bench-%: setup-bench
 	$(MAKE) release
-	$(MAKE) -C apps openmpi mpich
+	$(MAKE) -C apps
 	$(CARGO) build --locked --release --package isthmus-bench
 	$(AS_ROOT) $(TARGET)/release/isthmus-bench $*
 

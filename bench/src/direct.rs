@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 
-use crate::grid::{Bench, app, json, words};
+use crate::grid::{Bench, json, words};
+use crate::mpi::Mpi;
 use crate::report::{Bar, Conditions, Report, Row};
 
 /// A handed-over socket is the kernel's own; the rest is the machine's noise.
@@ -34,7 +35,7 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     ensure!(options.rounds > 0, "--rounds must be at least 1");
     let bench = Bench::up("lan")?;
     let nodes = &bench.nodes()[..2];
-    let program = app("pingpong")?;
+    let program = Mpi::Openmpi.program("pingpong")?;
     let mut figures: [[Vec<f64>; 2]; 2] = Default::default();
     for round in 0..options.rounds {
         eprintln!("round {} of {}", round + 1, options.rounds);
@@ -44,8 +45,10 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
             for turn in 0..2 {
                 // Nobody always goes first.
                 let side = (round + turn) % 2;
-                let command =
-                    if side == 0 { bench.ours(nodes, &arguments) } else { bench.plain(nodes, 8, &arguments) };
+                let command = match side {
+                    0 => bench.ours(Mpi::Openmpi, &[], nodes, &arguments),
+                    _ => bench.plain(Mpi::Openmpi, nodes, 8, &arguments),
+                };
                 let found = json(&bench.output(&nodes[0].name, &command)?)?;
                 values[side].push(found["median_half_rtt_us"].as_f64().context("no latency")?);
             }

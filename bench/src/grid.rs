@@ -5,7 +5,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -15,6 +15,7 @@ use isthmus_lab::{Grid, Lab};
 
 use crate::account;
 use crate::confine::wait_for;
+use crate::mpi::Mpi;
 
 /// A run that takes longer is ended, and the benchmark with it.
 const DEADLINE: Duration = Duration::from_secs(180);
@@ -173,10 +174,19 @@ impl Bench {
     /// A command in a node, with what MPI wants where many ranks share few
     /// cores.
     pub fn command(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
-        let mut command = self
-            .standing(node, &crate::grid::words(&format!("timeout --kill-after=5 {}", DEADLINE.as_secs())))?;
+        self.limited(node, words, DEADLINE)
+    }
+
+    fn limited(&self, node: &str, words: &[String], deadline: Duration) -> anyhow::Result<Command> {
+        let timeout = format!("timeout --kill-after=5 {}", deadline.as_secs());
+        let mut command = self.standing(node, &crate::grid::words(&timeout))?;
         command.args(words).stdin(Stdio::null());
         Ok(command)
+    }
+
+    /// Runs a command and gives all that it wrote, however it ended.
+    pub fn attempt(&self, node: &str, words: &[String], deadline: Duration) -> anyhow::Result<Output> {
+        Ok(self.limited(node, words, deadline)?.output()?)
     }
 
     /// The same without a deadline: for what stands as long as the benchmark.
@@ -189,6 +199,9 @@ impl Bench {
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
             ("OMPI_MCA_mpi_yield_when_idle", "1"),
             ("OMPI_MCA_hwloc_base_binding_policy", "none"),
+            ("PRTE_MCA_hwloc_default_binding_policy", "none"),
+            ("PRTE_ALLOW_RUN_AS_ROOT", "1"),
+            ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
         ] {
             command.env(name, value);
         }
@@ -210,33 +223,23 @@ impl Bench {
         Ok(text)
     }
 
-    /// `mpirun` with these arguments as one job of isthmus.
-    pub fn ours(&self, nodes: &[Node], arguments: &[String]) -> Vec<String> {
+    /// A launcher with these arguments as one job of isthmus, which gets
+    /// `options`.
+    pub fn ours(&self, mpi: Mpi, options: &[&str], nodes: &[Node], arguments: &[String]) -> Vec<String> {
         let names = nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>().join(",");
         let isthmus = self.isthmus.display().to_string();
         let mut words: Vec<String> =
-            [isthmus.as_str(), "run", "--quiet", "--nodes", &names, "--", "mpirun.openmpi"]
-                .map(str::to_owned)
-                .to_vec();
+            [isthmus.as_str(), "run", "--quiet", "--nodes", &names].map(str::to_owned).to_vec();
+        words.extend(options.iter().map(|option| (*option).to_owned()));
+        words.extend(["--".to_owned(), mpi.launcher()]);
         words.extend_from_slice(arguments);
         words
     }
 
-    /// `mpirun` with these arguments over ssh, with the same transports.
-    pub fn plain(&self, nodes: &[Node], slots: u32, arguments: &[String]) -> Vec<String> {
-        let hosts =
-            nodes.iter().map(|node| format!("{}:{slots}", node.address)).collect::<Vec<_>>().join(",");
-        let ssh = self.ssh().display().to_string();
-        let mut words: Vec<String> = ["mpirun.openmpi", "--host", &hosts].map(str::to_owned).to_vec();
-        for (name, value) in [
-            ("plm_rsh_agent", ssh.as_str()),
-            ("pml", "ob1"),
-            ("btl", "self,vader,tcp"),
-            ("mpi_yield_when_idle", "1"),
-            ("hwloc_base_binding_policy", "none"),
-        ] {
-            words.extend(["--mca", name, value].map(str::to_owned));
-        }
+    /// A launcher with these arguments over ssh, with the same transports.
+    pub fn plain(&self, mpi: Mpi, nodes: &[Node], slots: u32, arguments: &[String]) -> Vec<String> {
+        let mut words = vec![mpi.launcher()];
+        words.extend(mpi.over_ssh(&self.ssh(), nodes, slots));
         words.extend_from_slice(arguments);
         words
     }
@@ -249,13 +252,6 @@ impl Drop for Bench {
             let _ = daemon.wait();
         }
     }
-}
-
-/// One of the MPI programs in apps/, built with Open MPI.
-pub fn app(name: &str) -> anyhow::Result<String> {
-    let path = target().join("apps/openmpi").join(name);
-    ensure!(path.is_file(), "{} is not there: run `make apps`", path.display());
-    Ok(path.display().to_string())
 }
 
 /// Words as a command takes them.

@@ -11,6 +11,7 @@ mod direct;
 mod encrypted;
 mod grid;
 mod lab;
+mod mpi;
 mod relay;
 mod report;
 mod shim;

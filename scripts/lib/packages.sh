@@ -10,17 +10,17 @@ libc6-dev        | build test demo bench lint | /usr/include/stdio.h            
 ca-certificates  | build test demo bench lint | /etc/ssl/certs/ca-certificates.crt | fetch Rust crates and MPICH
 make             | test demo bench            | make                            | build the MPI programs
 protobuf-compiler| build test demo bench lint | protoc                          | generate the gRPC services
-valgrind         | test                       | valgrind                        | look for faults of memory in the preloaded library
+valgrind         | test                       | valgrind                        | faults of memory in the preloaded library; programs under it are carried
 procps           | test                       | ps                              | look for processes left behind
 iproute2         | test demo bench            | ip                              | network namespaces and links of the lab
 nftables         | test demo bench            | nft                             | NAT and firewalls of the lab
 conntrack        | test                       | conntrack                       | make NATs of the lab forget
 openmpi-bin      | test demo bench            | mpirun.openmpi                  | Open MPI, launcher and compiler wrapper
 libopenmpi-dev   | test bench                 | /usr/lib/*/openmpi/include/mpi.h| Open MPI headers
-mpich            | test                       | mpirun.mpich                    | MPICH 4, launcher and compiler wrapper
-libmpich-dev     | test                       | /usr/include/*/mpich/mpi.h      | MPICH 4 headers
-g++              | test                       | c++                             | compile C++ programs for MPI
-gfortran         | test                       | gfortran                        | compile Fortran programs for MPI
+mpich            | test bench                 | mpirun.mpich                    | MPICH 4, launcher and compiler wrapper
+libmpich-dev     | test bench                 | /usr/include/*/mpich/mpi.h      | MPICH 4 headers
+g++              | test bench                 | c++                             | compile C++ programs for MPI
+gfortran         | test bench                 | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo                  | lmp                             | the program of the demo
 python3-venv     | test bench                 | py:ensurepip                    | install MPIs apart from the system
 python3-torch    | test                       | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
@@ -28,7 +28,6 @@ postgresql       | test                       | /usr/lib/postgresql/*/bin/initdb
 nginx-light      | test                       | /usr/sbin/nginx                 | a web server between sites
 apache2-utils    | test                       | ab                              | 1,000 connections to that
 gdb              | test                       | gdb                             | programs under a debugger are carried
-valgrind         | test                       | valgrind                        | programs under valgrind are carried
 bubblewrap       | test                       | bwrap                           | programs in a container are carried
 golang-go        | test                       | go                              | programs in Go are recognised
 musl-tools       | test                       | musl-gcc                        | programs for another C library are recognised

@@ -196,16 +196,17 @@ impl World {
         bail!("no attempt was made")
     }
 
-    /// Starts a job of four ranks, two on each of two nodes, that lasts until it
-    /// is ended.
+    /// Starts a job of two ranks on each of some nodes that lasts until it is
+    /// ended.
     ///
     /// # Errors
     /// If it can't be started.
     pub fn endless(&self, mpi: Mpi, nodes: &str) -> Result<Job> {
         let binary = isthmus().display().to_string();
         let (launcher, die) = (mpi.launcher(), mpi.program("die"));
+        let ranks = (2 * nodes.split(',').count()).to_string();
         let mut words = vec![binary.as_str(), "run", "--nodes", nodes, "--"];
-        words.extend([launcher.as_str(), "-n", "4", die.as_str(), "never", "0", "sleep"]);
+        words.extend([launcher.as_str(), "-n", &ranks, die.as_str(), "never", "0", "sleep"]);
         Job::start(self.command("n1.alpha", Duration::from_secs(120), &words)?)
     }
 

@@ -1,9 +1,11 @@
 //! What users do with their MPI works with each one that isthmus supports, on
 //! two sites behind NATs: languages, the launcher's options, dynamic processes.
 
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Mpi, Output, Shared, World, root};
 
 static GRID: Shared = Shared::new("four-sites");
@@ -86,6 +88,36 @@ fn mpich_spawns() -> Result<()> {
 #[test]
 fn mpiabi_spawns() -> Result<()> {
     spawns_across_sites(Mpi::MpiAbi)
+}
+
+/// After an hour without a connection the NATs have forgotten what they knew;
+/// here they are made to. Ranks and daemons that start then connect all the same.
+#[test]
+fn spawns_after_an_hour_idle() -> Result<()> {
+    let world = GRID.take()?;
+    for mpi in [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich] {
+        let go = world.directory.path().join(format!("go-{mpi:?}"));
+        let (binary, launcher, spawn) = (isthmus_e2e::isthmus(), mpi.launcher(), mpi.program("spawn"));
+        let (binary, file) = (binary.display().to_string(), go.display().to_string());
+        let mut words = vec![binary.as_str(), "run"];
+        words.extend(NODES);
+        words.extend(["--", &launcher, "-n", "2", &spawn, "2", &file]);
+        let mut command = world.command("n1.alpha", Duration::from_secs(90), &words)?;
+        let mut job = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut said = BufReader::new(job.stdout.take().context("no output")?);
+        let mut first = String::new();
+        said.read_line(&mut first)?;
+        ensure!(first == "waiting\n", "{mpi:?}: {first}");
+        for site in ["alpha", "beta"] {
+            ensure!(world.lab().nat(site)?.expire()? > 0, "the NAT of {site} knew nothing");
+        }
+        std::fs::write(&go, "")?;
+        let mut rest = String::new();
+        said.read_to_string(&mut rest)?;
+        ensure!(job.wait()?.success() && rest.contains(" No Errors"), "{mpi:?}: {rest}");
+        ensure!(rest.matches("on n1.beta").count() == 2, "{mpi:?}: {rest}");
+    }
+    world.expect_clean(Duration::from_secs(10))
 }
 
 /// Programs in Python, with the mpi4py that lies beside an MPI.

@@ -1,0 +1,132 @@
+//! The MPIs, each run as one job of isthmus and, for reference, as people run
+//! it today: over ssh, with the same transports.
+
+use std::path::Path;
+
+use anyhow::ensure;
+use clap::ValueEnum;
+
+use crate::grid::{Node, target};
+
+/// An MPI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mpi {
+    /// Open MPI 4.1, of the system.
+    Openmpi,
+    /// Open MPI 5, from target/openmpi5.
+    Openmpi5,
+    /// MPICH 4, of the system.
+    Mpich4,
+    /// MPICH 5, from target/mpich.
+    Mpich,
+}
+
+impl Mpi {
+    /// What it is called in reports.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Openmpi => "Open MPI 4",
+            Self::Openmpi5 => "Open MPI 5",
+            Self::Mpich4 => "MPICH 4",
+            Self::Mpich => "MPICH 5",
+        }
+    }
+
+    /// Its launcher.
+    pub fn launcher(self) -> String {
+        match self {
+            Self::Openmpi => "mpirun.openmpi".to_owned(),
+            Self::Openmpi5 => target().join("openmpi5/bin/mpirun").display().to_string(),
+            Self::Mpich4 => "mpirun.mpich".to_owned(),
+            Self::Mpich => target().join("mpich/bin/mpiexec").display().to_string(),
+        }
+    }
+
+    /// One of the programs in apps/, built with it.
+    ///
+    /// # Errors
+    /// If it isn't.
+    pub fn program(self, name: &str) -> anyhow::Result<String> {
+        let directory = match self {
+            Self::Openmpi => "openmpi",
+            Self::Openmpi5 => "openmpi5",
+            Self::Mpich4 => "mpich4",
+            Self::Mpich => "mpich",
+        };
+        let path = target().join("apps").join(directory).join(name);
+        ensure!(path.is_file(), "{} is not there: run `make apps`", path.display());
+        Ok(path.display().to_string())
+    }
+
+    /// Options that put one rank after the other on the nodes in turn, though
+    /// there be more of them than slots.
+    pub fn by_node(self) -> &'static [&'static str] {
+        match self {
+            Self::Openmpi => &["--map-by", "node", "--oversubscribe"],
+            Self::Openmpi5 => &["--map-by", "node:OVERSUBSCRIBE"],
+            Self::Mpich4 | Self::Mpich => &["-ppn", "1"],
+        }
+    }
+
+    /// What the launcher is told beside the user's words where there is no
+    /// isthmus: the nodes, ssh, and the transports that isthmus asks for.
+    pub fn over_ssh(self, ssh: &Path, nodes: &[Node], slots: u32) -> Vec<String> {
+        let hosts =
+            nodes.iter().map(|node| format!("{}:{slots}", node.address)).collect::<Vec<_>>().join(",");
+        let ssh = ssh.display().to_string();
+        let options: Vec<&str> = match self {
+            Self::Openmpi => vec![
+                "--host",
+                &hosts,
+                "--mca",
+                "plm_rsh_agent",
+                &ssh,
+                "--mca",
+                "pml",
+                "ob1",
+                "--mca",
+                "btl",
+                "self,vader,tcp",
+                "--mca",
+                "mpi_yield_when_idle",
+                "1",
+                "--mca",
+                "hwloc_base_binding_policy",
+                "none",
+            ],
+            Self::Openmpi5 => vec![
+                "--host",
+                &hosts,
+                "--prtemca",
+                "plm_ssh_agent",
+                &ssh,
+                "--mca",
+                "pml",
+                "ob1",
+                "--mca",
+                "btl",
+                "self,sm,tcp",
+                "--mca",
+                "mpi_yield_when_idle",
+                "1",
+                "--bind-to",
+                "none",
+            ],
+            Self::Mpich4 | Self::Mpich => vec![
+                "-hosts",
+                &hosts,
+                "-launcher",
+                "ssh",
+                "-launcher-exec",
+                &ssh,
+                "-genv",
+                "MPIR_CVAR_CH4_NETMOD",
+                "ofi",
+                "-genv",
+                "FI_PROVIDER",
+                "tcp",
+            ],
+        };
+        options.into_iter().map(ToOwned::to_owned).collect()
+    }
+}

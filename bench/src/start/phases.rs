@@ -1,0 +1,68 @@
+//! Where the time of our starts goes, as `isthmus run --timing` has it.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::report::{figures, median};
+
+/// The phases that a start has; those of the program and of the end, no.
+const PHASES: [&str; 5] = ["look", "nodes", "launcher", "commands", "connections"];
+
+/// What was seen of one MPI with so many ranks.
+#[derive(Debug, Serialize)]
+pub struct Case {
+    what: String,
+    /// Seconds to the last return from `MPI_Init`, ours and over ssh.
+    pub seconds: [Vec<f64>; 2],
+    /// Runs that did not end by themselves, ours and over ssh.
+    pub hung: [usize; 2],
+    /// Seconds of each of [`PHASES`], run by run.
+    phases: [Vec<f64>; PHASES.len()],
+}
+
+impl Case {
+    /// Nothing yet.
+    pub fn new(what: &str) -> Self {
+        Self { what: what.to_owned(), seconds: Default::default(), hung: [0; 2], phases: Default::default() }
+    }
+
+    /// Takes in what an account says of the phases.
+    pub fn add_phases(&mut self, phases: &Value) {
+        for (name, values) in PHASES.iter().zip(&mut self.phases) {
+            let phase = phases.as_array().and_then(|all| all.iter().find(|phase| phase["name"] == *name));
+            let time = |which: &str| phase.and_then(|phase| phase[which].as_f64());
+            if let (Some(from), Some(to)) = (time("from_seconds"), time("to_seconds")) {
+                values.push(to - from);
+            }
+        }
+    }
+}
+
+/// Writes `start-phases.json` and prints the medians as a table.
+pub fn publish(cases: &[Case], directory: &Path) -> anyhow::Result<()> {
+    let path = directory.join("start-phases.json");
+    let text = serde_json::to_string_pretty(cases)? + "\n";
+    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    let mut header = vec!["our phases, s"];
+    header.extend(PHASES);
+    header.extend(["hung", "hung over ssh"]);
+    table.set_header(header);
+    for case in cases {
+        let number = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+        let mut row = vec![Cell::new(&case.what)];
+        row.extend(case.phases.iter().map(|values| match values.as_slice() {
+            [] => Cell::new(""),
+            values => number(figures(median(values))),
+        }));
+        row.extend(case.hung.map(|count| number(count.to_string())));
+        table.add_row(row);
+    }
+    println!("{table}");
+    Ok(())
+}
