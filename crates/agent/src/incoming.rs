@@ -24,6 +24,7 @@ use crate::node::Node;
 use crate::pulse;
 use crate::pump::{End as PumpEnd, pump};
 use crate::reach::peer_identity;
+use crate::tree;
 
 /// How long the first bytes of a connection may take.
 const PREAMBLE_DEADLINE: Duration = Duration::from_secs(10);
@@ -134,8 +135,8 @@ impl Reception {
         };
         if preamble.destination_port == pulse::PORT {
             // No data: there is nothing to encrypt.
-            let head = job.nodes.first().map(|head| head.address.ip());
-            return if head == Some(preamble.source) { Ok(()) } else { Err(Status::Denied) };
+            let holder = tree::holder(&job.nodes, self.node.name()).map(|holder| holder.address.ip());
+            return if holder == Some(preamble.source) { Ok(()) } else { Err(Status::Denied) };
         }
         match carrier {
             Carrier::Tls(stream) => match peer_identity(stream) {

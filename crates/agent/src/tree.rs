@@ -38,6 +38,13 @@ pub fn children<'a>(nodes: &'a [Host], own: &GridName) -> Vec<&'a Host> {
     children
 }
 
+/// The node that holds a node; none holds the head.
+pub fn holder<'a>(nodes: &'a [Host], own: &GridName) -> Option<&'a Host> {
+    let lead = nodes.iter().find(|host| host.name.site == own.site)?;
+    let holder = if lead.name == *own { nodes.first()? } else { lead };
+    (holder.name != *own).then_some(holder)
+}
+
 /// Whom a node asks for something at another one: that one itself within a
 /// site, else who stands for its site.
 pub fn next_hop<'a>(nodes: &'a [Host], own: &GridName, target: &'a Host) -> &'a Host {
@@ -81,10 +88,13 @@ mod tests {
     #[test]
     fn every_node_but_the_head_is_held_by_one() {
         let nodes = nodes();
-        let mut held: Vec<_> = nodes.iter().flat_map(|host| children(&nodes, &host.name)).collect();
-        held.push(&nodes[0]);
-        assert_eq!(held.len(), nodes.len());
-        assert!(nodes.iter().all(|host| held.contains(&host)));
+        for host in &nodes {
+            let holders: Vec<_> =
+                nodes.iter().filter(|other| children(&nodes, &other.name).contains(&host)).collect();
+            let own = holder(&nodes, &host.name);
+            assert_eq!(holders, own.into_iter().collect::<Vec<_>>(), "{}", host.name);
+            assert_eq!(own.is_none(), is_head(&nodes, &host.name));
+        }
     }
 
     #[test]
