@@ -17,6 +17,7 @@ use crate::lock;
 use crate::pending::{self, Ask, GIVEN_UP, List, Pending};
 use crate::sockaddr::{Family, Inet};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
+use crate::table;
 
 /// How long to leave an agent alone that has too many requests to take.
 const RETRY: Duration = Duration::from_millis(5);
@@ -33,6 +34,7 @@ pub(crate) fn ensure(list: &mut List) -> Result<()> {
     if list.wake.is_some() {
         return Ok(());
     }
+    table::make_room();
     let (ours, helpers) = sys::socket_pair(libc::SOCK_DGRAM)?;
     list.wake = Some((Kept::new(ours.raised())?, Kept::new(helpers.raised())?));
     // Signals are blocked here, because the list is locked, and the thread

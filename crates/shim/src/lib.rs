@@ -52,10 +52,11 @@ mod pending;
 mod resolve;
 mod sockaddr;
 mod sys;
+mod table;
 
 #[cfg(not(test))]
 mod load {
-    use crate::{ends, exec, failed, job, limit, pending};
+    use crate::{ends, exec, failed, job, limit, pending, table};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -68,6 +69,7 @@ mod load {
         }
         exec::find_all();
         pending::settle();
+        table::make_room();
         // SAFETY: the handlers live as long as the process: nothing unloads a
         // preloaded library.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };

@@ -64,13 +64,18 @@ pub(crate) fn after_fork() {
 }
 
 fn raise() -> Option<libc::rlimit> {
+    let limit = current()?;
+    let raised = limit.rlim_cur.saturating_add(HEADROOM).min(limit.rlim_max);
+    (raised > limit.rlim_cur && set(&libc::rlimit { rlim_cur: raised, ..limit })).then_some(limit)
+}
+
+/// The limits as they are.
+pub(crate) fn current() -> Option<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let null = std::ptr::null::<libc::rlimit>();
     // SAFETY: `limit` is writable; nothing is set.
     let known = unsafe { libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, null, &raw mut limit) };
-    let raised = limit.rlim_cur.saturating_add(HEADROOM).min(limit.rlim_max);
-    (known == 0 && raised > limit.rlim_cur && set(&libc::rlimit { rlim_cur: raised, ..limit }))
-        .then_some(limit)
+    (known == 0).then_some(limit)
 }
 
 fn set(limit: &libc::rlimit) -> bool {
