@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use isthmus_lab::grid::{Host, SiteBuilder};
@@ -171,32 +171,45 @@ pub fn exchange(from: Machine<'_>, listener: &TcpListener, to: Ipv4Addr) -> Sock
     seen
 }
 
-/// Round-trip times of UDP packets between two machines, smallest first.
+/// Round-trip times of UDP packets between two machines, smallest first; a
+/// packet that the link loses is sent again.
 pub fn round_trips(from: Machine<'_>, to: Machine<'_>, count: usize) -> Vec<Duration> {
+    /// Longer than any round trip of these tests.
+    const LOST: Duration = Duration::from_secs(1);
     let bind = || UdpSocket::bind("0.0.0.0:0").unwrap();
     let near = from.in_network(bind).unwrap();
     let far = to.in_network(bind).unwrap();
     near.connect((to.address(), far.local_addr().unwrap().port())).unwrap();
-    for socket in [&near, &far] {
-        socket.set_read_timeout(Some(SOON)).unwrap();
-    }
+    near.set_read_timeout(Some(LOST)).unwrap();
+    far.set_read_timeout(Some(LOST / 20)).unwrap();
     let mut times = Vec::new();
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut buffer = [0; 64];
-            for _ in 0..count {
-                let (length, peer) = far.recv_from(&mut buffer).unwrap();
-                far.send_to(&buffer[..length], peer).unwrap();
+            while !done.load(Ordering::SeqCst) {
+                if let Ok((length, peer)) = far.recv_from(&mut buffer) {
+                    far.send_to(&buffer[..length], peer).unwrap();
+                }
             }
         });
-        let mut buffer = [0; 64];
-        for _ in 0..count {
+        let until = Instant::now() + SOON;
+        let mut number: u64 = 0;
+        while times.len() < count && Instant::now() < until {
+            number += 1;
             let start = Instant::now();
-            near.send(b"ping").unwrap();
-            near.recv(&mut buffer).unwrap();
-            times.push(start.elapsed());
+            near.send(&number.to_be_bytes()).unwrap();
+            let mut answer = [0; 8];
+            while let Ok(8) = near.recv(&mut answer) {
+                if answer == number.to_be_bytes() {
+                    times.push(start.elapsed());
+                    break;
+                }
+            }
         }
+        done.store(true, Ordering::SeqCst);
     });
+    assert_eq!(times.len(), count, "answers within {SOON:?}");
     times.sort();
     times
 }
