@@ -120,13 +120,14 @@ fn pytorch_trains_over_two_sites_as_on_one_node() -> Result<()> {
     let world = GRID.take()?;
     let program = root().join("examples/torch/train.py").display().to_string();
     // As `torchrun`. Debian 12's, which is older than its Python, must be told
-    // what to do with the workers' output.
-    let torchrun = ["/usr/bin/python3", "-m", "torch.distributed.run", "-r", "1", "-t", "1"];
-    let alone = [&torchrun[..], &["--standalone", "--nproc_per_node", "2", &program]].concat();
-    let alone = world.sh("n1.alpha", Duration::from_secs(120), &alone)?;
+    // what to do with the workers' output. With ports of its own choice it looks
+    // for free ones, which may be taken by the time its workers want them.
+    let torchrun = "/usr/bin/python3 -m torch.distributed.run -r 1 -t 1 --master_port 29500";
+    let alone = format!("{torchrun} --nnodes 1 --nproc_per_node 2 --master_addr localhost {program}");
+    let alone = world.sh("n1.alpha", Duration::from_secs(120), &["sh", "-c", &alone])?;
     ensure!(alone.status == 0, "{}", alone.whole());
-    let rendezvous = ["--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "n1.alpha:29500"];
-    let words = [&torchrun[..], &rendezvous, &[&program]].concat();
+    let nodes = "--nnodes $ISTHMUS_NODES --node_rank $ISTHMUS_NODE_RANK --master_addr $ISTHMUS_HEAD";
+    let words = ["sh", "-c", &format!("{torchrun} {nodes} {program}")];
     let over_sites = world.run("n1.alpha", &[&NODES[..], &["--each"]].concat(), &words)?;
     ensure!(over_sites.status == 0, "{}", over_sites.whole());
     let (want, got) = (losses(&alone), losses(&over_sites));
