@@ -84,7 +84,8 @@ static struct {
 void know(int port, const char *name)
 {
 	for (int i = 0; i < 16; i++) {
-		if (!known[i].name) {
+		/* A number may come again for something else. */
+		if (!known[i].name || known[i].port == port) {
 			known[i].port = port;
 			known[i].name = name;
 			return;
