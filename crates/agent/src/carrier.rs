@@ -1,6 +1,7 @@
 //! An opened connection between two agents, raw or encrypted.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -10,6 +11,25 @@ use tokio_rustls::TlsStream;
 pub const STREAM_PROTOCOL: &[u8] = b"isthmus-stream/1";
 /// Protocol name of gRPC.
 pub const GRPC_PROTOCOL: &[u8] = b"h2";
+
+/// How often an idle connection shows a sign of life: routers forget
+/// connections that have been silent for too long, many within 5 min though RFC
+/// 5382 (REQ-5) wants 2 h.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// How many of them may stay unanswered. Not few: the connection is to outlive
+/// a cut as long as one with something under way does (25 min).
+const UNANSWERED: u32 = 100;
+
+/// Keeps the agents' own connection in the memory of the routers on its way.
+/// Not for a socket that a program will have, which makes that choice itself.
+pub fn keep_alive(stream: &TcpStream) {
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(SIGN_OF_LIFE)
+        .with_interval(SIGN_OF_LIFE)
+        .with_retries(UNANSWERED);
+    // Without it, it is as good as any other connection.
+    let _ = socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive);
+}
 
 /// A connection between two agents.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tracing::{debug, warn};
 
 use crate::account::Bytes;
-use crate::carrier::{Carrier, GRPC_PROTOCOL};
+use crate::carrier::{Carrier, GRPC_PROTOCOL, keep_alive};
 use crate::job::Job;
 use crate::knock::Visitor;
 use crate::names::Ends;
@@ -60,6 +60,7 @@ impl Reception {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ if first[0] == FIRST_BYTE => self.program(Carrier::Raw(stream)).await,
             _ => {
+                keep_alive(&stream);
                 let stream = grpc::accept(stream, self.tls.clone()).await?;
                 if stream.get_ref().1.alpn_protocol() == Some(GRPC_PROTOCOL) {
                     self.grpc_tx.send(stream).await.map_err(|_| io::ErrorKind::BrokenPipe.into())

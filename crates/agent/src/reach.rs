@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, keep_alive};
 use crate::job::Job;
 use crate::upstream::Upstream;
 
@@ -256,6 +256,7 @@ impl Reacher {
     ) -> Result<Carrier, StepError> {
         let ends = format!("{:?} to {:?}", stream.local_addr().ok(), stream.peer_addr().ok());
         let failed = |reason: String| StepError::Next(format!("TLS with {name} ({ends}): {reason}"));
+        keep_alive(&stream);
         let server = ServerName::try_from(name.to_string()).map_err(|error| failed(error.to_string()))?;
         let handshake = TlsConnector::from(config.clone()).connect(server, stream);
         let stream = tokio::time::timeout(HANDSHAKE_DEADLINE, handshake)
