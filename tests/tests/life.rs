@@ -294,11 +294,13 @@ fn both_ways(world: &World, mpi: Mpi, words: &[&str]) -> Result<[std::process::O
     Ok([run(&native)?, run(&ours)?])
 }
 
+/// Open MPI 5 is not among them: between two nodes it loses what ranks wrote
+/// last now and then, over plain ssh, too (4 of 25 runs on a busy machine).
 #[test]
 fn every_byte_of_output_comes_back_in_order() -> Result<()> {
     let world = GRID.take()?;
     const COUNT: usize = 200_000;
-    for mpi in [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich] {
+    for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
         let words = ["python3", "chatter.py", "bytes", "200000", "0"];
         for (way, output) in ["native", "isthmus"].iter().zip(both_ways(&world, mpi, &words)?) {
             ensure!(output.status.success(), "{mpi:?}, {way}: {:?}", output.status);

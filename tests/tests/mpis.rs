@@ -212,11 +212,18 @@ fn sorted(output: &Output) -> Vec<String> {
 
 const ALL: [Mpi; 4] = [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich4, Mpi::Mpich];
 
-/// Runs a command line with each MPI and checks the lines that come out.
+/// Runs a command line with each MPI and checks the lines that come out. Where
+/// it says `@`, programs follow that end together.
 fn prints(words: impl Fn(Mpi) -> Vec<String>, want: &[&str]) -> Result<()> {
     let world = GRID.take()?;
+    let script = root().join("tests/programs/together.sh").display().to_string();
     for mpi in ALL {
-        let words = words(mpi);
+        let meeting = tempfile::tempdir_in(world.directory.path())?;
+        let together = [script.clone(), meeting.path().display().to_string(), want.len().to_string()];
+        let words: Vec<String> = words(mpi)
+            .into_iter()
+            .flat_map(|word| if word == "@" { together.to_vec() } else { vec![word] })
+            .collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let output = run(&world, mpi, &words)?;
         ensure!(output.status == 0 && sorted(&output) == want, "{mpi:?} {words:?}: {}", output.whole());
@@ -230,7 +237,7 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn hosts_on_the_command_line() -> Result<()> {
-    prints(|_| words("-n 2 -host n1.beta:2 hostname"), &["n1.beta", "n1.beta"])
+    prints(|_| words("-n 2 -host n1.beta:2 @ hostname"), &["n1.beta", "n1.beta"])
 }
 
 #[test]
@@ -246,7 +253,7 @@ fn a_host_file_of_ones_own() -> Result<()> {
         |mpi| {
             let kind = if mpi.is_open_mpi() { "openmpi" } else { "hydra" };
             let option = if mpi.is_open_mpi() { "--hostfile" } else { "-f" };
-            words(&format!("-n 2 {option} {} hostname", directory.with_extension(kind).display()))
+            words(&format!("-n 2 {option} {} @ hostname", directory.with_extension(kind).display()))
         },
         &["n1.alpha", "n1.beta"],
     )
@@ -254,7 +261,7 @@ fn a_host_file_of_ones_own() -> Result<()> {
 
 #[test]
 fn a_working_directory() -> Result<()> {
-    prints(|_| words("-n 2 -wdir /etc pwd"), &["/etc", "/etc"])
+    prints(|_| words("-n 2 -wdir /etc @ pwd"), &["/etc", "/etc"])
 }
 
 #[test]
@@ -262,7 +269,7 @@ fn variables_for_the_ranks() -> Result<()> {
     prints(
         |mpi| {
             let set = if mpi.is_open_mpi() { "-x COLOUR=blue" } else { "-genv COLOUR blue" };
-            words(&format!("-n 4 {set} printenv COLOUR"))
+            words(&format!("-n 4 {set} @ printenv COLOUR"))
         },
         &["blue"; 4],
     )
@@ -270,7 +277,7 @@ fn variables_for_the_ranks() -> Result<()> {
 
 #[test]
 fn two_programs_in_one_job() -> Result<()> {
-    prints(|_| words("-n 1 printf a\\n : -n 1 printf b\\n"), &["a", "b"])
+    prints(|_| words("-n 1 @ printf a\\n : -n 1 @ printf b\\n"), &["a", "b"])
 }
 
 /// Mapping and binding are the launcher's own business.
