@@ -1,9 +1,11 @@
 //! The `[agent]` section of the configuration.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::Deserialize;
+
+use crate::port_range::PortRange;
 
 /// Port of agents by default.
 pub const DEFAULT_PORT: u16 = 7730;
@@ -17,6 +19,13 @@ pub struct AgentConfig {
     pub listen: Option<SocketAddr>,
     /// Where other agents reach this one, `HOST:PORT`, if that differs.
     pub address: Option<String>,
+    /// Ports that the site's firewall or NAT lets in for this node, "7731-7740":
+    /// the agent listens on the first that is free, in place of `listen`'s, and
+    /// other sites reach it there without a relay.
+    pub port_range: Option<PortRange>,
+    /// The address at which they are let in, if it isn't this node's own: that of
+    /// a NAT that forwards them.
+    pub outside_host: Option<String>,
     /// Ranks to start here by default. By default one per core.
     pub slots: Option<u32>,
     /// Directory of the agent's own Unix socket. By default /run/isthmus for
@@ -28,6 +37,15 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
+    /// Where other sites reach the agent that listens on `port`, if they can.
+    pub fn outside_address(&self, own_ip: IpAddr, port: u16) -> Option<String> {
+        self.port_range?;
+        Some(match &self.outside_host {
+            Some(host) => format!("{host}:{port}"),
+            None => SocketAddr::new(own_ip, port).to_string(),
+        })
+    }
+
     /// Number of ranks to start here by default.
     pub fn slots(&self) -> u32 {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use isthmus_net::mac::Secret;
 use isthmus_net::{Role, grpc};
+use isthmus_wire::meeting;
 use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
 use isthmus_wire::shim::End;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsStream;
@@ -59,6 +61,7 @@ impl Reception {
         match peeked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ if first[0] == FIRST_BYTE => self.program(Carrier::Raw(stream)).await,
+            _ if first[0] == meeting::FIRST_BYTE => self.meeting(stream).await,
             _ => {
                 keep_alive(&stream);
                 let stream = grpc::accept(stream, self.tls.clone()).await?;
@@ -68,6 +71,20 @@ impl Reception {
                     self.program(Carrier::Tls(Box::new(TlsStream::Server(stream)))).await
                 }
             }
+        }
+    }
+
+    /// Somebody who was asked to dial this node.
+    async fn meeting(self, mut stream: TcpStream) -> io::Result<()> {
+        let mut hello = [0; meeting::HELLO_LEN];
+        tokio::time::timeout(PREAMBLE_DEADLINE, stream.read_exact(&mut hello))
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let id = meeting::decode(&hello).map_err(io::Error::other)?;
+        if self.node.reacher().meetings.come(id, stream) {
+            Ok(())
+        } else {
+            Err(io::Error::other("nobody here waits for this meeting any more"))
         }
     }
 

@@ -7,7 +7,8 @@
 //! | [`node`], [`job`] | the node, its jobs, and what they hold |
 //! | [`shim_socket`] | what shims ask for |
 //! | [`reach`] | the initiator's side: plan, dial, TLS, preamble |
-//! | [`incoming`], [`knock`] | the acceptor's side |
+//! | [`incoming`], [`knock`], [`meetings`] | the acceptor's side; being dialed by the acceptor |
+//! | [`outside`] | how the node is seen from outside its site |
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
 //! | [`tree`], [`hold`] | which node of a job holds which; holding them |
@@ -31,9 +32,12 @@ pub mod knock;
 pub mod limits;
 pub mod links;
 pub mod local;
+pub mod meetings;
 pub mod names;
 pub mod node;
+pub mod outside;
 pub mod peers;
+pub mod port_range;
 pub mod preflight;
 pub mod preloadable;
 pub mod programs;

@@ -125,6 +125,14 @@ impl Local for LocalService {
         grid.own = self.node.name().to_string();
         Ok(Response::new(grid))
     }
+
+    async fn explain(
+        &self,
+        request: Request<proto::ExplainRequest>,
+    ) -> Result<Response<proto::ExplainReply>, Status> {
+        authorise(&request)?;
+        self.node.reacher().upstream.explain(request.into_inner()).await.map(Response::new)
+    }
 }
 
 impl LocalService {

@@ -4,13 +4,15 @@
 use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::dial::{self, DialError, SocketOptions};
-use isthmus_net::{Identity, Role, grpc};
+use isthmus_net::contact::{dial_to_wire, plan_from_wire};
+use isthmus_net::dial::{self, DialError, PunchPort, SocketOptions};
+use isthmus_net::{Identity, Role, grpc, mac};
+use isthmus_plan::{Dial, Failure, Failures, Step};
 use isthmus_wire::preamble::{Answer, Preamble, Status};
-use isthmus_wire::{GridName, proto};
+use isthmus_wire::{ConnectionId, GridName, proto};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -18,7 +20,9 @@ use tokio_rustls::{TlsConnector, TlsStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::carrier::{Carrier, keep_alive};
-use crate::job::Job;
+use crate::job::{Job, lock};
+use crate::meetings::Meetings;
+use crate::outside::{Outside, REFLECTION_DEADLINE};
 use crate::upstream::Upstream;
 
 /// How long an acceptor may take to answer a preamble: its own deadline for
@@ -125,6 +129,12 @@ pub struct Reacher {
     pub upstream: Upstream,
     /// TLS.
     pub tls: ClientTls,
+    /// Others who were asked to dial this node.
+    pub meetings: Arc<Meetings>,
+    /// How this node is seen from outside.
+    pub outside: Arc<Outside>,
+    /// What failed not long ago.
+    pub failures: Arc<Mutex<Failures>>,
 }
 
 /// What one step met: go on with the next, or nothing else can help.
@@ -159,20 +169,27 @@ impl Reacher {
         };
         let name: GridName =
             node.name.parse().map_err(|error| ReachError::Unknown(format!("bad contact: {error}")))?;
+        let mut plan = plan_from_wire(plan);
+        let towards = (destination, name.site.as_str());
+        plan.demote(&lock(&self.failures).towards(towards, started));
         let mut reasons: Vec<String> = Vec::new();
         for step in &plan.steps {
-            let attempts = if step.dial() == proto::Dial::Relay { RELAY_ATTEMPTS } else { 1 };
+            let dial = dial_to_wire(step.dial);
+            let attempts = if step.dial == Dial::Relay { RELAY_ATTEMPTS } else { 1 };
             for _ in 0..attempts {
                 match self.step(step, destination, node, &name, plan.encrypted, &purpose).await {
                     Ok((carrier, relay)) => {
+                        lock(&self.failures).clear(towards, step.route, step.dial);
                         let setup = started.elapsed();
-                        return Ok(Reached { carrier, dial: step.dial(), relay, node: name, setup });
+                        return Ok(Reached { carrier, dial, relay, node: name, setup });
                     }
                     Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
                     Err(StepError::GivenUp) => return Err(ReachError::GivenUp),
                     Err(StepError::Next(reason)) => {
-                        tracing::debug!(node = %name, dial = ?step.dial(), reason, "a step failed");
-                        let reason = format!("{}: {reason}", dial_name(step.dial()));
+                        tracing::debug!(node = %name, dial = %step.dial, reason, "a step failed");
+                        let failure = Failure { route: step.route, dial: step.dial, reason: reason.clone() };
+                        lock(&self.failures).note(towards, failure, Instant::now());
+                        let reason = format!("{}: {reason}", step.dial);
                         if reasons.last() != Some(&reason) {
                             reasons.push(reason);
                         }
@@ -183,14 +200,14 @@ impl Reacher {
         // The node may have moved since the contact was cached.
         self.upstream.forget(destination);
         for left_out in &plan.left_out {
-            reasons.push(format!("{} left out: {}", dial_name(left_out.dial()), left_out.reason));
+            reasons.push(format!("{} left out: {}", left_out.dial, left_out.reason));
         }
         Err(ReachError::NoWay(reasons))
     }
 
     async fn step(
         &self,
-        step: &proto::PlanStep,
+        step: &Step,
         destination: Ipv4Addr,
         node: &proto::Node,
         name: &GridName,
@@ -213,32 +230,24 @@ impl Reacher {
     /// yet.
     async fn open(
         &self,
-        step: &proto::PlanStep,
+        step: &Step,
         destination: Ipv4Addr,
         node: &proto::Node,
         name: &GridName,
         encrypted: bool,
         purpose: &Purpose<'_>,
     ) -> Result<(Carrier, String), StepError> {
-        let deadline = Duration::from_millis(step.deadline_ms.into());
+        let deadline = step.deadline;
         let options = match purpose {
             Purpose::Program { options, .. } => *options,
             Purpose::Peer | Purpose::Pulse { .. } => SocketOptions::default(),
         };
-        let (stream, relay) = match step.dial() {
-            proto::Dial::Direct => (dial::direct(&node.address, options, deadline).await?, String::new()),
-            proto::Dial::Relay => {
-                let meeting = self.upstream.rendezvous(destination).await.map_err(|status| {
-                    StepError::Next(format!("no meeting arranged: {}", grpc::reason(&status)))
-                })?;
-                let stream = dial::relay(&meeting.relay_address, &meeting.ticket, options, deadline)
-                    .await
-                    .map_err(|error| StepError::Next(format!("relay {}: {error}", meeting.relay)))?;
-                (stream, meeting.relay)
-            }
-            proto::Dial::Unknown => {
-                return Err(StepError::Next("this agent is too old for it".to_owned()));
-            }
+        let (stream, relay) = match step.dial {
+            Dial::Direct => (dial::direct(&node.address, options, deadline).await?, String::new()),
+            Dial::PortRange => (dial::direct(&node.outside_address, options, deadline).await?, String::new()),
+            Dial::Reverse => (self.reverse(destination, options, deadline).await?, String::new()),
+            Dial::Punch => (self.punch(destination, options, deadline).await?, String::new()),
+            Dial::Relay => self.relay(destination, options, deadline).await?,
         };
         let carrier = match purpose {
             Purpose::Peer => self.secure(stream, name, &self.tls.grpc).await?,
@@ -246,6 +255,74 @@ impl Reacher {
             Purpose::Program { .. } | Purpose::Pulse { .. } => Carrier::Raw(stream),
         };
         Ok((carrier, relay))
+    }
+
+    /// Asks the broker for a meeting with the destination.
+    async fn meet(
+        &self,
+        destination: Ipv4Addr,
+        dial: proto::Dial,
+        meeting: Option<ConnectionId>,
+        initiator_address: String,
+    ) -> Result<proto::RendezvousReply, StepError> {
+        let request = proto::RendezvousRequest {
+            destination: destination.into(),
+            dial: dial.into(),
+            meeting: meeting.map_or_else(Vec::new, |meeting| meeting.0.to_vec()),
+            initiator_address,
+            ..proto::RendezvousRequest::default()
+        };
+        let arranging = self.upstream.rendezvous(request).await;
+        arranging.map_err(|status| StepError::Next(format!("no meeting arranged: {}", grpc::reason(&status))))
+    }
+
+    async fn relay(
+        &self,
+        destination: Ipv4Addr,
+        options: SocketOptions,
+        deadline: Duration,
+    ) -> Result<(TcpStream, String), StepError> {
+        let meeting = self.meet(destination, proto::Dial::Relay, None, String::new()).await?;
+        let stream = dial::introduced(&meeting.relay_address, &meeting.ticket, options, deadline)
+            .await
+            .map_err(|error| StepError::Next(format!("relay {}: {error}", meeting.relay)))?;
+        Ok((stream, meeting.relay))
+    }
+
+    async fn reverse(
+        &self,
+        destination: Ipv4Addr,
+        options: SocketOptions,
+        deadline: Duration,
+    ) -> Result<TcpStream, StepError> {
+        let mut meeting = self.meetings.begin();
+        let id = meeting.id();
+        let dialed = async {
+            self.meet(destination, proto::Dial::Reverse, Some(id), String::new()).await?;
+            meeting.stream().await.ok_or_else(|| StepError::Next("the agent ends".to_owned()))
+        };
+        let late = || StepError::Next(format!("the other side did not dial this node within {deadline:?}"));
+        let stream = tokio::time::timeout(deadline, dialed).await.map_err(|_| late())??;
+        options.apply_late(&stream);
+        Ok(stream)
+    }
+
+    async fn punch(
+        &self,
+        destination: Ipv4Addr,
+        options: SocketOptions,
+        deadline: Duration,
+    ) -> Result<TcpStream, StepError> {
+        let reflector = self.outside.reflector();
+        let reflector = reflector.ok_or_else(|| StepError::Next("no relay can be asked".to_owned()))?;
+        let punched = async {
+            let port = PunchPort::open(&reflector, REFLECTION_DEADLINE).await?;
+            let (meeting, seen) = (mac::new_connection(), port.seen().to_string());
+            let reply = self.meet(destination, proto::Dial::Punch, Some(meeting), seen).await?;
+            Ok(port.connect(&reply.acceptor_address, options, deadline).await?)
+        };
+        let late = || StepError::Next(format!("both sides dialed, and nothing came within {deadline:?}"));
+        tokio::time::timeout(deadline, punched).await.map_err(|_| late())?
     }
 
     async fn secure(

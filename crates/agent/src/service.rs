@@ -1,17 +1,19 @@
 //! The agent as a service: sets everything up and runs until it is told to
 //! stop.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use isthmus_net::dial::{PunchPort, SocketOptions, introduced};
 use isthmus_net::loopback::PairMaker;
 use isthmus_net::{Credentials, Role, grpc};
-use isthmus_wire::proto;
 use isthmus_wire::proto::local_server::LocalServer;
 use isthmus_wire::proto::peer_server::PeerServer;
+use isthmus_wire::proto::{self, attach_up};
+use isthmus_wire::{ConnectionId, meeting};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -26,19 +28,20 @@ use crate::job_directory::{self, SHIM};
 use crate::limits;
 use crate::local::{self, LocalService};
 use crate::node::{Facilities, Node, interface_of};
+use crate::outside::{Outside, REFLECTION_DEADLINE};
 use crate::peers::PeerService;
 use crate::pulse::Heart;
-use crate::reach::{ClientTls, Reacher};
-use crate::upstream::{self, AttachError};
+use crate::reach::{ClientTls, Reacher, dial_name};
+use crate::upstream::{self, AttachError, Upstream};
 
 /// Connections and requests to dial out that may wait.
 const QUEUE: usize = 1024;
 /// How long the first byte of a connection to the agent's port may take.
 const DIRECT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the initiator may take to come to the relay and speak.
-const RELAY_PATIENCE: Duration = Duration::from_secs(20);
-/// How long a dial to a relay may take.
-const RELAY_DEADLINE: Duration = Duration::from_secs(10);
+/// How long the initiator may take to come to a meeting and speak.
+const MEETING_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a dial may take that another node asked for.
+const DIAL_DEADLINE: Duration = Duration::from_secs(10);
 /// How long to try to find the way to the gateway at the start.
 const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -60,9 +63,9 @@ pub async fn run(
         warn!(%error, "cannot raise the number of open files: many connections may fail");
     }
     let own_ip = towards(credentials.upstream()).await?;
-    let listen = config.listen.unwrap_or_else(|| SocketAddr::new(own_ip, DEFAULT_PORT));
-    let listener = isthmus_net::listen(listen).with_context(|| format!("cannot listen on {listen}"))?;
-    let port = listener.local_addr()?.port();
+    let (listener, listen) = bind(&config, own_ip)?;
+    let port = listen.port();
+    let outside_address = config.outside_address(own_ip, port);
     let runtime_directory = config.runtime_directory.clone().unwrap_or_else(default_runtime_directory);
     let local_socket = runtime_directory.join(LOCAL_SOCKET);
     let local_listener =
@@ -85,6 +88,8 @@ pub async fn run(
         slots: config.slots(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         architecture: std::env::consts::ARCH.to_owned(),
+        outside_address: outside_address.unwrap_or_default(),
+        seen: None,
     };
     let (dials_tx, dials_rx) = mpsc::channel(QUEUE);
     let (upstream, attachment) = upstream::upstream(credentials.clone(), node_up, dials_tx);
@@ -94,7 +99,14 @@ pub async fn run(
     };
     let pairs = PairMaker::bind().await.context("cannot listen on loopback")?;
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
-    let reacher = Reacher { upstream: upstream.clone(), tls };
+    let outside = Arc::new(Outside::default());
+    let reacher = Reacher {
+        upstream: upstream.clone(),
+        tls,
+        meetings: Arc::default(),
+        outside: outside.clone(),
+        failures: Arc::default(),
+    };
     let heart = Heart::start().context("cannot start a thread")?;
     let node = Arc::new(Node::new(facilities, reacher, pairs, black_hole, heart));
     let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
@@ -115,6 +127,7 @@ pub async fn run(
         ended = attachment.run() => ended.map_err(|error: AttachError| anyhow::anyhow!("{error}")),
         () = accept(listener, reception.clone()) => Ok(()),
         () = dial_out(dials_rx, reception) => Ok(()),
+        () = outside.watch(&upstream) => Ok(()),
         ended = grpc::serve_streams(grpc_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
         ended = local_server => ended.context("agent's Unix socket"),
         () = announce => Ok(()),
@@ -127,6 +140,26 @@ pub async fn run(
     // The file would say that an agent is here.
     let _ = std::fs::remove_file(&local_socket);
     ended
+}
+
+/// Listens where the configuration says: at one port, or at the first free one
+/// of those that the site lets in.
+fn bind(config: &AgentConfig, own_ip: IpAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let Some(range) = config.port_range else {
+        let listen = config.listen.unwrap_or_else(|| SocketAddr::new(own_ip, DEFAULT_PORT));
+        let listener = isthmus_net::listen(listen).with_context(|| format!("cannot listen on {listen}"))?;
+        let listen = listener.local_addr()?;
+        return Ok((listener, listen));
+    };
+    let ip = config.listen.map_or(own_ip, |listen| listen.ip());
+    for port in range.ports() {
+        match isthmus_net::listen(SocketAddr::new(ip, port)) {
+            Ok(listener) => return Ok((listener, SocketAddr::new(ip, port))),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot listen on {ip}:{port}")),
+        }
+    }
+    bail!("every port of [agent] port_range {range} is in use at {ip}; make it wider")
 }
 
 async fn accept(listener: TcpListener, reception: Reception) {
@@ -144,20 +177,49 @@ async fn accept(listener: TcpListener, reception: Reception) {
     }
 }
 
-/// Meets others at relays, as asked by the broker.
+/// Meets others, as asked by the broker.
 async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: Reception) {
     while let Some(request) = dials_rx.recv().await {
         let reception = reception.clone();
         tokio::spawn(async move {
-            let options = isthmus_net::dial::SocketOptions::default();
-            let dialed =
-                isthmus_net::dial::relay(&request.relay_address, &request.ticket, options, RELAY_DEADLINE)
-                    .await;
-            match dialed {
-                Ok(stream) => reception.receive(stream, RELAY_PATIENCE).await,
-                Err(error) => warn!(relay = request.relay, %error, "cannot meet another node at the relay"),
+            match dial(&request, &reception.node.reacher().upstream).await {
+                Ok(stream) => reception.receive(stream, MEETING_PATIENCE).await,
+                Err(error) => {
+                    let initiator = std::net::Ipv4Addr::from(request.initiator);
+                    warn!(%initiator, dial = dial_name(request.dial()), %error, "cannot meet another node");
+                }
             }
         });
+    }
+}
+
+/// The acceptor's part of a dial.
+async fn dial(request: &proto::DialRequest, upstream: &Upstream) -> anyhow::Result<TcpStream> {
+    let options = SocketOptions::default();
+    match request.dial() {
+        proto::Dial::Relay => {
+            Ok(introduced(&request.relay_address, &request.ticket, options, DIAL_DEADLINE).await?)
+        }
+        proto::Dial::Reverse => {
+            let hello = meeting::encode(ConnectionId::try_from(request.meeting.as_slice())?);
+            Ok(introduced(&request.initiator_address, &hello, options, DIAL_DEADLINE).await?)
+        }
+        proto::Dial::Punch => {
+            let port = match request.reflectors.first() {
+                Some(reflector) => PunchPort::open(reflector, REFLECTION_DEADLINE).await.map_err(Into::into),
+                None => Err(anyhow::anyhow!("no relay can be asked how this node is seen")),
+            };
+            let told = port.as_ref().map(PunchPort::seen);
+            upstream
+                .tell(attach_up::Kind::DialAnswer(proto::DialAnswer {
+                    meeting: request.meeting.clone(),
+                    address: told.as_ref().map(ToString::to_string).unwrap_or_default(),
+                    failure: told.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default(),
+                }))
+                .await;
+            Ok(port?.connect(&request.initiator_address, options, DIAL_DEADLINE).await?)
+        }
+        other => bail!("this agent does not know what to do for {}", dial_name(other)),
     }
 }
 

@@ -26,8 +26,8 @@ const ATTACH_DEADLINE: Duration = Duration::from_secs(10);
 const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
 /// First and longest pause between attempts to attach.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Reports waiting to be sent; they are totals, so a dropped one does no harm.
-const REPORT_QUEUE: usize = 64;
+/// Messages waiting to be sent.
+const QUEUE: usize = 64;
 
 type Contacts = Arc<Mutex<HashMap<Ipv4Addr, Arc<proto::LookupReply>>>>;
 
@@ -36,7 +36,8 @@ type Contacts = Arc<Mutex<HashMap<Ipv4Addr, Arc<proto::LookupReply>>>>;
 pub struct Upstream {
     attached: watch::Receiver<Option<Attached>>,
     contacts: Contacts,
-    reports_tx: mpsc::Sender<proto::JobReport>,
+    /// the rest of the agent → gateway
+    up_tx: mpsc::Sender<attach_up::Kind>,
 }
 
 /// A standing attachment.
@@ -53,7 +54,7 @@ pub struct Attachment {
     node_up: proto::NodeUp,
     attached_tx: watch::Sender<Option<Attached>>,
     contacts: Contacts,
-    reports_rx: mpsc::Receiver<proto::JobReport>,
+    up_rx: mpsc::Receiver<attach_up::Kind>,
     /// gateway → agent: dial out to meet somebody.
     dials_tx: mpsc::Sender<proto::DialRequest>,
 }
@@ -76,10 +77,10 @@ pub fn upstream(
     dials_tx: mpsc::Sender<proto::DialRequest>,
 ) -> (Upstream, Attachment) {
     let (attached_tx, attached) = watch::channel(None);
-    let (reports_tx, reports_rx) = mpsc::channel(REPORT_QUEUE);
+    let (up_tx, up_rx) = mpsc::channel(QUEUE);
     let contacts = Contacts::default();
-    let upstream = Upstream { attached, contacts: contacts.clone(), reports_tx };
-    (upstream, Attachment { credentials, node_up, attached_tx, contacts, reports_rx, dials_tx })
+    let upstream = Upstream { attached, contacts: contacts.clone(), up_tx };
+    (upstream, Attachment { credentials, node_up, attached_tx, contacts, up_rx, dials_tx })
 }
 
 impl Attachment {
@@ -116,7 +117,7 @@ impl Attachment {
             .await
             .map_err(|error| AttachError::Broken(error.to_string()))?;
         let mut client = RegistryClient::new(channel);
-        let (up_tx, up_rx) = mpsc::channel(REPORT_QUEUE);
+        let (up_tx, up_rx) = mpsc::channel(QUEUE);
         let hello = attach_up::Kind::NodeUp(self.node_up.clone());
         let send = |kind| {
             let up_tx = up_tx.clone();
@@ -138,8 +139,13 @@ impl Attachment {
         loop {
             let message = tokio::select! {
                 message = down.message() => message.map_err(broken)?,
-                Some(report) = self.reports_rx.recv() => {
-                    send(attach_up::Kind::Job(report)).await?;
+                Some(kind) = self.up_rx.recv() => {
+                    if let attach_up::Kind::Seen(seen) = &kind {
+                        // The next gateway is told at once, and plans depend on it.
+                        self.node_up.seen = Some(seen.clone());
+                        lock(&self.contacts).clear();
+                    }
+                    send(kind).await?;
                     continue;
                 }
                 () = &mut welcome_deadline, if !welcomed => {
@@ -218,15 +224,26 @@ impl Upstream {
         lock(&self.contacts).remove(&address);
     }
 
-    /// Has the destination's agent dial out to meet this one.
+    /// Has the destination's agent dial out to meet this one, as `request` says;
+    /// its initiator is filled in.
     ///
     /// # Errors
     /// The broker's status.
-    pub async fn rendezvous(&self, destination: Ipv4Addr) -> Result<proto::RendezvousReply, Status> {
+    pub async fn rendezvous(
+        &self,
+        request: proto::RendezvousRequest,
+    ) -> Result<proto::RendezvousReply, Status> {
         let Attached { address, mut client } = self.attached().await?;
-        let request =
-            proto::RendezvousRequest { destination: destination.into(), initiator: address.ip().into() };
-        call(client.rendezvous(request)).await
+        call(client.rendezvous(proto::RendezvousRequest { initiator: address.ip().into(), ..request })).await
+    }
+
+    /// How one node would reach another.
+    ///
+    /// # Errors
+    /// The broker's status.
+    pub async fn explain(&self, request: proto::ExplainRequest) -> Result<proto::ExplainReply, Status> {
+        let mut client = self.attached().await?.client;
+        call(client.explain(request)).await
     }
 
     /// Everything in the grid.
@@ -241,7 +258,13 @@ impl Upstream {
     /// Tells how a job is doing.
     pub fn report(&self, report: proto::JobReport) {
         // Reports are totals: the next one says what this one would have.
-        let _ = self.reports_tx.try_send(report);
+        let _ = self.up_tx.try_send(attach_up::Kind::Job(report));
+    }
+
+    /// Tells the gateway something, once it can be told.
+    pub async fn tell(&self, kind: attach_up::Kind) {
+        // It fails only when the agent ends.
+        let _ = self.up_tx.send(kind).await;
     }
 }
 

@@ -134,6 +134,10 @@ impl Attachment {
             attach_up::Kind::RelayReport(report) => {
                 self.broker.registry().relay_report(self.session, report);
             }
+            attach_up::Kind::DialAnswer(answer) if self.is_gateway => self.broker.meetings.answer(answer),
+            attach_up::Kind::DialAnswer(_) | attach_up::Kind::Seen(_) => {
+                warn!(caller = self.caller, "message that is not for the broker, passed over");
+            }
             attach_up::Kind::GatewayUp(_) | attach_up::Kind::RelayUp(_) => {
                 warn!(caller = self.caller, "attached twice on one stream, passed over");
             }

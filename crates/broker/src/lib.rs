@@ -16,6 +16,7 @@ pub mod addresses;
 mod attach;
 pub mod config;
 mod enrolment;
+mod meetings;
 pub mod registry;
 mod service;
 mod sessions;

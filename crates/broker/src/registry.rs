@@ -245,6 +245,7 @@ impl Registry {
         let site = self.site_of(session).ok_or_else(|| Refused("this gateway is not attached".to_owned()))?;
         let node: Label = up.node.parse().map_err(|error| Refused(format!("{error}")))?;
         check_texts(&[&up.address, &up.host_name, &up.owner, &up.version, &up.architecture])?;
+        check_texts(&[&up.outside_address, up.seen.as_ref().map_or("", |seen| &seen.address)])?;
         let name = GridName { node, site: site.clone() };
         let (address, assignment) =
             self.addresses.assign(&name).map_err(|error| Refused(error.to_string()))?;

@@ -8,7 +8,7 @@ use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::{Credentials, Identity, Role, grpc, mac};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::{Registry as RegistryService, RegistryServer};
-use isthmus_wire::{Label, NameError, proto};
+use isthmus_wire::{ConnectionId, Label, NameError, proto};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use crate::attach;
 use crate::config::{BrokerConfig, TrustedPairs};
 use crate::enrolment::EnrolmentService;
+use crate::meetings::Meetings;
 use crate::registry::{LookupError, Registry, RendezvousError};
 use crate::sessions::{Down, Sessions};
 use crate::state::{State, StateError};
@@ -51,6 +52,7 @@ pub(crate) struct Broker {
     pub(crate) state: State,
     pub(crate) store: Store,
     pub(crate) sessions: Sessions,
+    pub(crate) meetings: Meetings,
     registry: Mutex<Registry>,
 }
 
@@ -92,8 +94,13 @@ pub async fn run(
     let store = Store::open(&state.store_path())?;
     let registry = Registry::new(&state.grid.name, TrustedPairs::new(&config.trusted)?, store.addresses()?);
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
-    let broker =
-        Arc::new(Broker { state, store, sessions: Sessions::default(), registry: Mutex::new(registry) });
+    let broker = Arc::new(Broker {
+        state,
+        store,
+        sessions: Sessions::default(),
+        meetings: Meetings::default(),
+        registry: Mutex::new(registry),
+    });
     let routes = Routes::new(RegistryServer::new(Service(broker.clone())))
         .add_service(EnrolmentServer::new(EnrolmentService(broker.clone())));
     ready();
@@ -159,18 +166,34 @@ impl RegistryService for Service {
     ) -> Result<Response<proto::RendezvousReply>, Status> {
         let caller = grpc::caller(&request)?;
         let site = site_of_gateway(&caller)?;
+        let request = request.get_ref();
         let connection = mac::new_connection();
         let now = unix_seconds(SystemTime::now());
-        let (reply, effect) =
-            self.0.registry().rendezvous(site, request.get_ref(), connection, now).map_err(|error| {
-                match &error {
-                    RendezvousError::Lookup(error) => lookup_status(error),
-                    RendezvousError::NotYours(_) => Status::permission_denied(error.to_string()),
-                    RendezvousError::Unavailable(_) => Status::unavailable(error.to_string()),
-                }
+        let (mut reply, effect) =
+            self.0.registry().rendezvous(site, request, connection, now).map_err(|error| match &error {
+                RendezvousError::Lookup(error) => lookup_status(error),
+                RendezvousError::NotYours(_) => Status::permission_denied(error.to_string()),
+                RendezvousError::Unavailable(_) => Status::unavailable(error.to_string()),
             })?;
-        self.0.sessions.carry_out(vec![effect]);
+        if request.dial() == proto::Dial::Punch {
+            let meeting = ConnectionId::try_from(request.meeting.as_slice())
+                .map_err(|error| Status::invalid_argument(error.to_string()))?;
+            let waiting = self.0.meetings.wait_for(meeting);
+            self.0.sessions.carry_out(vec![effect]);
+            reply.acceptor_address = waiting.answer().await?;
+        } else {
+            self.0.sessions.carry_out(vec![effect]);
+        }
         Ok(Response::new(reply))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<proto::ExplainRequest>,
+    ) -> Result<Response<proto::ExplainReply>, Status> {
+        grpc::caller(&request)?;
+        let reply = self.0.registry().explain(request.get_ref());
+        reply.map(Response::new).map_err(|error| lookup_status(&error))
     }
 
     async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {

@@ -1,11 +1,13 @@
 //! The `isthmus` command: every role and tool is a subcommand.
 
+mod ask;
 mod config;
 mod exec;
 mod grid;
 mod join;
 mod launch;
 mod local;
+mod plan;
 mod remote;
 mod run;
 mod services;
@@ -43,6 +45,7 @@ enum Command {
     /// Run a node's agent.
     Agent(services::ServiceArgs),
     Status(status::StatusArgs),
+    Plan(plan::PlanArgs),
     Run(run::RunArgs),
     Exec(exec::ExecArgs),
     #[command(subcommand)]
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Gateway(args) => serve(Service::Gateway, args),
         Command::Agent(args) => serve(Service::Agent, args),
         Command::Status(args) => finish("status", block_on(status::run(args))),
+        Command::Plan(args) => finish("plan", block_on(plan::run(args))),
         Command::Run(args) => run::main(args),
         Command::Exec(args) => exec::main(args),
         Command::Lab(command) => isthmus_lab::command::run(command).unwrap_or_else(|error| {

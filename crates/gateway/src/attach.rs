@@ -109,6 +109,11 @@ impl Attachment {
                     Err(refused) => warn!(caller = self.caller, %refused, "job report passed over"),
                 }
             }
+            Some(attach_up::Kind::Seen(seen)) => {
+                let effects = self.gateway.roster().seen(self.session, seen);
+                self.gateway.carry_out(effects);
+            }
+            Some(answer @ attach_up::Kind::DialAnswer(_)) => self.gateway.upstream.tell(answer),
             None => debug!("message of a newer version, passed over"),
             Some(
                 attach_up::Kind::NodeUp(_)

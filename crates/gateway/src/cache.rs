@@ -107,7 +107,7 @@ mod tests {
             up,
             ..proto::Node::default()
         };
-        proto::LookupReply { node: Some(node), plan: None }
+        proto::LookupReply { node: Some(node), ..proto::LookupReply::default() }
     }
 
     fn by_address(last: u8) -> proto::LookupRequest {

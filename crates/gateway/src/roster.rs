@@ -153,6 +153,22 @@ impl Roster {
         }
     }
 
+    /// An agent told how its node is seen from outside.
+    pub fn seen(&mut self, session: SessionId, seen: proto::Seen) -> Vec<Effect> {
+        match self.agents.values_mut().find(|agent| agent.session == session) {
+            Some(agent) => {
+                agent.contact.seen = Some(seen);
+                vec![Effect::ToBroker(attach_up::Kind::NodeUp(agent.contact.clone()))]
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// What an agent told of its node.
+    pub fn contact(&self, node: &Label) -> Option<&proto::NodeUp> {
+        self.agents.get(node).map(|agent| &agent.contact)
+    }
+
     /// An agent told how a job of its is doing.
     ///
     /// # Errors
@@ -208,6 +224,7 @@ impl Roster {
             version: contact.version.clone(),
             architecture: contact.architecture.clone(),
             up: true,
+            outside_address: contact.outside_address.clone(),
         })
     }
 

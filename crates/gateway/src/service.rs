@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use isthmus_net::contact::plan_to_wire;
+use isthmus_net::contact::plan_from_facts;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::{Credentials, Identity, Role, grpc};
-use isthmus_plan::{Inbound, PairFacts, SiteFacts, plan};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::{Registry, RegistryServer};
 use isthmus_wire::proto::{self, attach_down, attach_up};
-use isthmus_wire::{Label, VirtualAddress};
+use isthmus_wire::{GridName, Label, VirtualAddress};
 use tokio::net::TcpListener;
 use tokio::sync::OnceCell;
 use tokio_stream::wrappers::ReceiverStream;
@@ -164,9 +163,21 @@ impl Gateway {
 
     fn own_contact(&self, node: proto::Node) -> proto::LookupReply {
         // Within a site the plan depends on nothing else.
-        let facts = SiteFacts { name: self.site.to_string(), inbound: Inbound::Closed, attached: true };
-        let plan = plan(&facts, &facts, &PairFacts { trusted: true, relays: 0 });
-        proto::LookupReply { node: Some(node), plan: Some(plan_to_wire(&plan)) }
+        let end = proto::End { node: node.name.clone(), ..proto::End::default() };
+        let facts = proto::Facts { acceptor: Some(end.clone()), trusted: true, relays: 0 };
+        proto::LookupReply { node: Some(node), plan: Some(plan_from_facts(&end, &facts)), facts: None }
+    }
+
+    /// What a plan goes by that begins at a node of this site.
+    fn end(&self, node: &Label) -> proto::End {
+        let contact = self.roster().contact(node).cloned().unwrap_or_default();
+        proto::End {
+            node: GridName { node: node.clone(), site: self.site.clone() }.to_string(),
+            inbound: self.hello.inbound,
+            outside_address: contact.outside_address,
+            seen: contact.seen,
+            attached: true,
+        }
     }
 }
 
@@ -254,8 +265,12 @@ impl Registry for Service {
         &self,
         request: Request<proto::LookupRequest>,
     ) -> Result<Response<proto::LookupReply>, Status> {
-        self.0.own_agent(&request)?;
-        self.0.find(request.get_ref()).await.map(Response::new)
+        let caller = self.0.own_agent(&request)?;
+        let mut reply = self.0.find(request.get_ref()).await?;
+        if let Some(facts) = reply.facts.take() {
+            reply.plan = Some(plan_from_facts(&self.0.end(caller.name()), &facts));
+        }
+        Ok(Response::new(reply))
     }
 
     async fn rendezvous(
@@ -263,7 +278,7 @@ impl Registry for Service {
         request: Request<proto::RendezvousRequest>,
     ) -> Result<Response<proto::RendezvousReply>, Status> {
         let caller = self.0.own_agent(&request)?;
-        let request = *request.get_ref();
+        let request = request.into_inner();
         let own = self.0.roster().address(caller.name());
         if own.is_none_or(|own| u32::from(own.ip()) != request.initiator) {
             return Err(Status::permission_denied(format!(
@@ -271,15 +286,25 @@ impl Registry for Service {
                 std::net::Ipv4Addr::from(request.initiator)
             )));
         }
-        let rendezvous = |mut client: proto::registry_client::RegistryClient<_>| async move {
-            client.rendezvous(request).await
+        let rendezvous = |mut client: proto::registry_client::RegistryClient<_>| {
+            let request = request.clone();
+            async move { client.rendezvous(request).await }
         };
-        let reply = self
-            .0
-            .upstream
-            .registry("arrange a meeting at a relay", Patience::Connection, rendezvous)
-            .await?;
+        let reply = self.0.upstream.registry("arrange a meeting", Patience::Connection, rendezvous).await?;
         Ok(Response::new(reply))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<proto::ExplainRequest>,
+    ) -> Result<Response<proto::ExplainReply>, Status> {
+        grpc::caller(&request)?;
+        let request = request.into_inner();
+        let explain = |mut client: proto::registry_client::RegistryClient<_>| {
+            let request = request.clone();
+            async move { client.explain(request).await }
+        };
+        self.0.upstream.registry("explain a plan", Patience::Connection, explain).await.map(Response::new)
     }
 
     async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {

@@ -151,15 +151,19 @@ async fn a_meeting_reaches_the_other_agent() {
     let (_near_attached, near_address) = near.up("10.0.0.1:7730").await;
     let far = grid.agent(&beta, "n1").await;
     let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
-    let request = proto::RendezvousRequest { destination: far_address, initiator: near_address };
-    let refused = near.client.clone().rendezvous(request).await.unwrap_err();
+    let request = proto::RendezvousRequest {
+        destination: far_address,
+        initiator: near_address,
+        ..proto::RendezvousRequest::default()
+    };
+    let refused = near.client.clone().rendezvous(request.clone()).await.unwrap_err();
     assert_eq!(
         (refused.code(), refused.message()),
         (Code::Unavailable, "no relay is attached to the broker")
     );
 
     let (_relay, key) = grid.relay("r1").await;
-    let reply = near.client.clone().rendezvous(request).await.unwrap().into_inner();
+    let reply = near.client.clone().rendezvous(request.clone()).await.unwrap().into_inner();
     let attach_down::Kind::Dial(dial) = far_attached.next().await else { panic!("not a request to dial") };
     assert_eq!((dial.node.as_str(), dial.initiator), ("n1", near_address));
     assert_eq!((&dial.relay, &dial.relay_address), (&reply.relay, &reply.relay_address));
@@ -175,6 +179,78 @@ async fn a_meeting_reaches_the_other_agent() {
     let stolen = proto::RendezvousRequest { initiator: far_address, ..request };
     let refused = near.client.clone().rendezvous(stolen).await.unwrap_err();
     assert_eq!(refused.code(), Code::PermissionDenied);
+}
+
+#[tokio::test]
+async fn plans_follow_what_agents_find_out() {
+    let grid = Grid::start().await;
+    let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
+    let near = grid.agent(&alpha, "n1").await;
+    let (near_attached, _) = near.up("10.0.0.1:7730").await;
+    let far = grid.agent(&beta, "n1").await;
+    let (far_attached, _) = far.up("10.0.0.1:7730").await;
+    let (_relay, _) = grid.relay("r1").await;
+    assert_eq!(near.plan("n1.beta").await, (vec![Dial::Relay], true));
+    let seen = || {
+        attach_up::Kind::Seen(proto::Seen {
+            mapping: proto::Mapping::EndpointIndependent.into(),
+            address: "192.0.2.1".to_owned(),
+        })
+    };
+    far_attached.say(seen()).await;
+    near_attached.say(seen()).await;
+    soon("both are known", async {
+        while near.plan("n1.beta").await.0 != [Dial::Punch, Dial::Relay] {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let request = |from: &str, to: &str| proto::ExplainRequest { from: from.to_owned(), to: to.to_owned() };
+    let explained = near.client.clone().explain(request("n1.beta", "n1.alpha")).await.unwrap().into_inner();
+    assert_eq!(explained.plan.unwrap().steps[0].dial(), Dial::Punch);
+    assert_eq!(explained.initiator.unwrap().seen.unwrap().address, "192.0.2.1");
+    let unknown = near.client.clone().explain(request("n1.beta", "n9.alpha")).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn who_punches_is_told_where_to() {
+    let grid = Grid::start().await;
+    let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
+    let near = grid.agent(&alpha, "n1").await;
+    let (_near_attached, near_address) = near.up("10.0.0.1:7730").await;
+    let far = grid.agent(&beta, "n1").await;
+    let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
+    let (_relay, _) = grid.relay("r1").await;
+    let request = proto::RendezvousRequest {
+        destination: far_address,
+        initiator: near_address,
+        dial: Dial::Punch.into(),
+        meeting: vec![7; 16],
+        initiator_address: "192.0.2.1:4000".to_owned(),
+    };
+    for (address, failure, want) in [
+        ("192.0.2.2:4001", "", Ok("192.0.2.2:4001".to_owned())),
+        ("", "no relay can be asked", Err("the other side: no relay can be asked".to_owned())),
+    ] {
+        let (mut client, request) = (near.client.clone(), request.clone());
+        let asking = tokio::spawn(async move { client.rendezvous(request).await });
+        let attach_down::Kind::Dial(dial) = far_attached.next().await else {
+            panic!("not a request to dial")
+        };
+        assert_eq!((dial.dial(), dial.initiator_address.as_str()), (Dial::Punch, "192.0.2.1:4000"));
+        assert_eq!((dial.meeting.clone(), dial.reflectors.len()), (vec![7; 16], 1));
+        far_attached
+            .say(attach_up::Kind::DialAnswer(proto::DialAnswer {
+                meeting: dial.meeting,
+                address: address.to_owned(),
+                failure: failure.to_owned(),
+            }))
+            .await;
+        let found = soon("an answer", asking).await.unwrap();
+        let found = found.map(|reply| reply.into_inner().acceptor_address);
+        assert_eq!(found.map_err(|status| status.message().to_owned()), want);
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
 
-use crate::grid::{Grid, Node, Role, Site, SiteKind};
+use crate::grid::{Grid, Node, PortRange, Role, Site, SiteKind};
 
 /// A service to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,10 +152,23 @@ impl Place<'_> {
                 if let Some(slots) = self.slots {
                     set("slots", slots.to_string());
                 }
+                if let Some((ports, outside)) = self.let_in() {
+                    set("port_range", format!("{:?}", ports.to_string()));
+                    if outside != self.address {
+                        set("outside_host", format!("{:?}", outside.to_string()));
+                    }
+                }
             }
         }
         let membership = self.membership(grid, broker);
         Service { role: *role, machine: self.machine.clone(), membership, configuration }
+    }
+
+    /// Ports that the site lets in for this node, and where.
+    fn let_in(&self) -> Option<(PortRange, Ipv4Addr)> {
+        let site = self.site?;
+        let forward = site.forward.iter().find(|forward| forward.to == self.node)?;
+        Some((forward.ports, if site.kind.translates() { site.outside } else { self.address }))
     }
 
     fn membership(&self, grid: &Grid, broker: SocketAddrV4) -> Membership {

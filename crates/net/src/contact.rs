@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use isthmus_plan::{Dial, Inbound, LeftOut, Plan, Route, Step};
+use isthmus_plan::{Dial, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step};
 use isthmus_wire::proto;
 
 /// A plan as it is sent.
@@ -59,6 +59,44 @@ pub fn inbound_from_wire(inbound: proto::Inbound) -> Inbound {
     }
 }
 
+/// What becomes of ports, as it is sent.
+pub fn mapping_to_wire(mapping: Mapping) -> proto::Mapping {
+    match mapping {
+        Mapping::Unknown => proto::Mapping::Unknown,
+        Mapping::Untranslated => proto::Mapping::Untranslated,
+        Mapping::EndpointIndependent => proto::Mapping::EndpointIndependent,
+        Mapping::PortDependent => proto::Mapping::PortDependent,
+    }
+}
+
+/// What becomes of ports, as it was received.
+pub fn mapping_from_wire(mapping: proto::Mapping) -> Mapping {
+    match mapping {
+        proto::Mapping::Unknown => Mapping::Unknown,
+        proto::Mapping::Untranslated => Mapping::Untranslated,
+        proto::Mapping::EndpointIndependent => Mapping::EndpointIndependent,
+        proto::Mapping::PortDependent => Mapping::PortDependent,
+    }
+}
+
+/// One end as it was received.
+pub fn end_from_wire(end: &proto::End) -> EndFacts {
+    EndFacts {
+        site: end.node.split_once('.').map_or(end.node.as_str(), |(_, site)| site).to_owned(),
+        inbound: inbound_from_wire(end.inbound()),
+        port_let_in: !end.outside_address.is_empty(),
+        mapping: end.seen.as_ref().map_or(Mapping::Unknown, |seen| mapping_from_wire(seen.mapping())),
+        attached: end.attached,
+    }
+}
+
+/// The plan that follows from what is known of both ends.
+pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::Plan {
+    let acceptor = facts.acceptor.clone().unwrap_or_default();
+    let pair = PairFacts { trusted: facts.trusted, relays: facts.relays as usize };
+    plan_to_wire(&isthmus_plan::plan(&end_from_wire(initiator), &end_from_wire(&acceptor), &pair))
+}
+
 fn route_to_wire(route: Route) -> proto::Route {
     match route {
         Route::EndToEnd => proto::Route::EndToEnd,
@@ -72,9 +110,13 @@ fn route_from_wire(route: proto::Route) -> Option<Route> {
     }
 }
 
-fn dial_to_wire(dial: Dial) -> proto::Dial {
+/// A dial as it is sent.
+pub fn dial_to_wire(dial: Dial) -> proto::Dial {
     match dial {
         Dial::Direct => proto::Dial::Direct,
+        Dial::PortRange => proto::Dial::PortRange,
+        Dial::Reverse => proto::Dial::Reverse,
+        Dial::Punch => proto::Dial::Punch,
         Dial::Relay => proto::Dial::Relay,
     }
 }
@@ -83,6 +125,9 @@ fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
     match dial {
         proto::Dial::Unknown => None,
         proto::Dial::Direct => Some(Dial::Direct),
+        proto::Dial::PortRange => Some(Dial::PortRange),
+        proto::Dial::Reverse => Some(Dial::Reverse),
+        proto::Dial::Punch => Some(Dial::Punch),
         proto::Dial::Relay => Some(Dial::Relay),
     }
 }
@@ -90,19 +135,40 @@ fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isthmus_plan::{PairFacts, SiteFacts, plan};
+
+    fn end(node: &str, inbound: proto::Inbound, mapping: proto::Mapping) -> proto::End {
+        proto::End {
+            node: node.to_owned(),
+            inbound: inbound.into(),
+            seen: Some(proto::Seen { mapping: mapping.into(), ..proto::Seen::default() }),
+            attached: true,
+            ..proto::End::default()
+        }
+    }
 
     #[test]
     fn plans_survive_the_wire_and_unknown_steps_do_not() {
-        let site = |name: &str, inbound| SiteFacts { name: name.to_owned(), inbound, attached: true };
-        let acceptors = [site("beta", Inbound::Open), site("beta", Inbound::Closed)];
-        for acceptor in acceptors {
-            let facts = PairFacts { trusted: false, relays: 1 };
-            let plan = plan(&site("alpha", Inbound::Closed), &acceptor, &facts);
-            let mut wire = plan_to_wire(&plan);
-            assert_eq!(plan_from_wire(&wire), plan);
+        let nat = proto::Mapping::EndpointIndependent;
+        let initiator = end("n1.alpha", proto::Inbound::Open, nat);
+        for acceptor in
+            [end("n1.beta", proto::Inbound::Open, nat), end("n1.beta", proto::Inbound::Closed, nat)]
+        {
+            let facts = proto::Facts { acceptor: Some(acceptor), trusted: false, relays: 1 };
+            let mut wire = plan_from_facts(&initiator, &facts);
+            let plan = plan_from_wire(&wire);
+            assert_eq!((plan.steps.len() + plan.left_out.len(), plan.encrypted), (5, true));
+            assert_eq!(plan_to_wire(&plan), wire);
             wire.steps.push(proto::PlanStep { route: 99, dial: 99, ..proto::PlanStep::default() });
             assert_eq!(plan_from_wire(&wire), plan);
+        }
+    }
+
+    #[test]
+    fn mappings_survive_the_wire() {
+        for mapping in
+            [Mapping::Unknown, Mapping::Untranslated, Mapping::EndpointIndependent, Mapping::PortDependent]
+        {
+            assert_eq!(mapping_from_wire(mapping_to_wire(mapping)), mapping);
         }
     }
 }

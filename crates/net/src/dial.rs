@@ -1,11 +1,17 @@
 //! The dials: how one socket between two parties is opened.
 
+mod punch;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{RcvBuf, SndBuf};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
+
+pub use punch::PunchPort;
 
 /// What a program wants of its socket before it connects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,6 +20,30 @@ pub struct SocketOptions {
     pub send_buffer: u32,
     /// `SO_RCVBUF` in bytes, 0 for the kernel's default.
     pub receive_buffer: u32,
+}
+
+impl SocketOptions {
+    /// Sets what it can on a socket that somebody else has opened: buffers
+    /// don't widen its window any more.
+    pub fn apply_late(self, stream: &TcpStream) {
+        // The connection is worth more than the size of its buffers.
+        if self.send_buffer > 0 {
+            let _ = setsockopt(stream, SndBuf, &(self.send_buffer as usize));
+        }
+        if self.receive_buffer > 0 {
+            let _ = setsockopt(stream, RcvBuf, &(self.receive_buffer as usize));
+        }
+    }
+
+    fn apply(self, socket: &TcpSocket) -> io::Result<()> {
+        if self.send_buffer > 0 {
+            socket.set_send_buffer_size(self.send_buffer)?;
+        }
+        if self.receive_buffer > 0 {
+            socket.set_recv_buffer_size(self.receive_buffer)?;
+        }
+        Ok(())
+    }
 }
 
 /// Why a dial didn't lead to a connection.
@@ -36,6 +66,14 @@ pub enum DialError {
         to: SocketAddr,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// Somebody else answered, or something else than was asked.
+    #[error("{from} does not tell how this node is seen: {reason}")]
+    Reflection {
+        /// Who was asked.
+        from: String,
+        /// What was wrong.
+        reason: String,
     },
     /// Nothing came back.
     #[error("no answer from {to} within {waited:?}; is a firewall dropping it?")]
@@ -65,12 +103,7 @@ pub async fn direct(
             SocketAddr::V6(_) => TcpSocket::new_v6(),
         }
         .map_err(failed)?;
-        if options.send_buffer > 0 {
-            socket.set_send_buffer_size(options.send_buffer).map_err(failed)?;
-        }
-        if options.receive_buffer > 0 {
-            socket.set_recv_buffer_size(options.receive_buffer).map_err(failed)?;
-        }
+        options.apply(&socket).map_err(failed)?;
         let stream = socket.connect(to).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         Ok(stream)
@@ -82,18 +115,20 @@ pub async fn direct(
 
 /// `relay`: connects to a relay and shows it the ticket. What the relay joins
 /// it to comes later on the same stream, without a word of the relay's own.
+/// Likewise the acceptor's part of `reverse`, which says first for which meeting
+/// it comes.
 ///
 /// # Errors
 /// As [`direct`].
-pub async fn relay(
+pub async fn introduced(
     address: &str,
-    ticket: &[u8],
+    first: &[u8],
     options: SocketOptions,
     deadline: Duration,
 ) -> Result<TcpStream, DialError> {
     let mut stream = direct(address, options, deadline).await?;
     let to = stream.peer_addr().unwrap_or_else(|_| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0).into());
-    stream.write_all(ticket).await.map_err(|source| DialError::Connect {
+    stream.write_all(first).await.map_err(|source| DialError::Connect {
         from: source_towards(to),
         to,
         source,
@@ -144,7 +179,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let _stream =
-            relay(&address, b"ticket", SocketOptions::default(), Duration::from_secs(5)).await.unwrap();
+            introduced(&address, b"ticket", SocketOptions::default(), Duration::from_secs(5)).await.unwrap();
         let mut seen = [0; 6];
         listener.accept().await.unwrap().0.read_exact(&mut seen).await.unwrap();
         assert_eq!(&seen, b"ticket");

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use isthmus_net::mac::Secret;
+use isthmus_wire::reflect;
 use isthmus_wire::ticket::TICKET_LEN;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -121,11 +122,18 @@ fn make_room<T: 'static>(oldest_first: &mut VecDeque<AbortHandle>, handshakes: &
     }
 }
 
-/// Reads the ticket and not a byte more: what follows is the program's.
+/// Reads the ticket and not a byte more: what follows is the program's. Who
+/// asks how they are seen instead is told, and that is all.
 async fn handshake(mut guest: Guest, deadline: Duration) -> Option<([u8; TICKET_LEN], Guest)> {
     let mut ticket = [0; TICKET_LEN];
     let outcome = tokio::time::timeout(deadline, guest.stream.read_exact(&mut ticket)).await;
     match outcome {
+        Ok(Ok(_)) if reflect::is_question(&ticket) => {
+            let answer = reflect::encode_answer(guest.peer);
+            let answered = tokio::time::timeout(deadline, guest.stream.write_all(&answer)).await;
+            tracing::debug!(peer = %guest.peer, ok = matches!(answered, Ok(Ok(()))), "asked how it is seen");
+            None
+        }
         Ok(Ok(_)) => Some((ticket, guest)),
         Ok(Err(error)) => {
             tracing::debug!(peer = %guest.peer, %error, "ended before its ticket");

@@ -110,6 +110,7 @@ impl Site {
             slots: 1,
             version: env!("CARGO_PKG_VERSION").into(),
             architecture: "x86_64".into(),
+            ..NodeUp::default()
         };
         for kind in [attach_up::Kind::GatewayUp(gateway), attach_up::Kind::NodeUp(node)] {
             up_tx.send(AttachUp { kind: Some(kind) }).await.unwrap();
@@ -166,7 +167,11 @@ async fn until(directory: &Path, what: &str, wanted: impl Fn(&Relay) -> bool) {
 
 /// Two agents of two sites meet at the relay as the broker arranges it.
 async fn meet(alpha: &mut Site, beta: &mut Site) -> (TcpStream, TcpStream) {
-    let request = RendezvousRequest { destination: beta.virtual_address, initiator: alpha.virtual_address };
+    let request = RendezvousRequest {
+        destination: beta.virtual_address,
+        initiator: alpha.virtual_address,
+        ..RendezvousRequest::default()
+    };
     let reply = alpha.client.rendezvous(request).await.unwrap().into_inner();
     let dial = beta.dial_request().await;
     assert_eq!((dial.node.as_str(), &dial.relay_address), ("n1", &reply.relay_address));

@@ -12,8 +12,8 @@ use isthmus_net::mac::{Secret, new_connection};
 use isthmus_relay::admission::{self, Limits};
 use isthmus_relay::matcher::Bounds;
 use isthmus_relay::plane::{Plane, Totals};
-use isthmus_wire::ConnectionId;
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
+use isthmus_wire::{ConnectionId, reflect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
@@ -209,6 +209,17 @@ async fn a_reset_is_passed_on_by_an_end_that_sends_no_more() {
     // writing does.
     let writing = async { while initiator.write_all(&[0; 1024]).await.is_ok() {} };
     timeout(PATIENCE, writing).await.expect("writing fails");
+}
+
+#[tokio::test]
+async fn whoever_asks_is_told_how_they_are_seen() {
+    let relay = Relay::start(Limits::default()).await;
+    let mut stream = relay.send(&reflect::question()).await;
+    let (answer, outcome) = rest(&mut stream).await;
+    outcome.unwrap();
+    let seen = reflect::decode_answer(answer.as_slice().try_into().unwrap()).unwrap();
+    assert_eq!(seen, stream.local_addr().unwrap());
+    relay.until("nothing is joined", |totals| totals.connections == 0).await;
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::ops::Bound;
 
-use isthmus_net::contact::{inbound_to_wire, plan_to_wire};
-use isthmus_plan::{Inbound, PairFacts, SiteFacts, plan};
+use isthmus_net::contact::{inbound_to_wire, plan_from_facts};
+use isthmus_plan::Inbound;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::ticket::{Side, Ticket};
 use isthmus_wire::{ConnectionId, Label, VirtualAddress};
@@ -58,7 +58,8 @@ impl fmt::Display for RendezvousError {
 }
 
 impl Registry {
-    /// Where a node is, and how a node of `site` reaches it.
+    /// Where a node is, and what a plan goes by that leads a node of `site`
+    /// there.
     ///
     /// # Errors
     /// If it is unknown or absent.
@@ -68,33 +69,54 @@ impl Registry {
         request: &proto::LookupRequest,
     ) -> Result<proto::LookupReply, LookupError> {
         let address = self.resolve(request)?;
-        let (entry, attached) = self.present(address)?;
+        let (entry, _) = self.present(address)?;
         let node = node(address, entry);
         if entry.presence == Presence::Down {
-            let reason = format!("the agent of node {} is not running", entry.name);
-            let left_out = proto::LeftOut {
-                route: proto::Route::EndToEnd.into(),
-                dial: proto::Dial::Direct.into(),
-                reason,
-            };
-            let plan = proto::Plan { left_out: vec![left_out], ..proto::Plan::default() };
-            return Ok(proto::LookupReply { node: Some(node), plan: Some(plan) });
+            return Ok(proto::LookupReply { node: Some(node), plan: Some(no_way(entry)), facts: None });
         }
-        let facts = |site: &Label, attached| SiteFacts {
-            name: site.to_string(),
-            inbound: self.sites.get(site).map_or(Inbound::Closed, |entry| entry.inbound),
-            attached,
-        };
-        let pair =
-            PairFacts { trusted: self.trusted.contains(site, &entry.name.site), relays: self.relays_up() };
-        let plan = plan(&facts(site, true), &facts(&entry.name.site, attached), &pair);
-        Ok(proto::LookupReply { node: Some(node), plan: Some(plan_to_wire(&plan)) })
+        let facts = self.facts(site, entry);
+        Ok(proto::LookupReply { node: Some(node), plan: None, facts: Some(facts) })
     }
 
-    /// Has a node dial out to meet a node of `site` at a relay.
+    /// How one node would reach another.
     ///
     /// # Errors
-    /// If it can't be reached or there is no relay.
+    /// If one is unknown or absent.
+    pub fn explain(&self, request: &proto::ExplainRequest) -> Result<proto::ExplainReply, LookupError> {
+        let find = |name: &str| {
+            let lookup = proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
+            self.resolve(&lookup).and_then(|address| Ok(self.present(address)?.0))
+        };
+        let (from, to) = (find(&request.from)?, find(&request.to)?);
+        let (initiator, facts) = (self.end(from), self.facts(&from.name.site, to));
+        let down = [from, to].into_iter().find(|entry| entry.presence == Presence::Down);
+        let plan = down.map_or_else(|| plan_from_facts(&initiator, &facts), no_way);
+        Ok(proto::ExplainReply { plan: Some(plan), initiator: Some(initiator), facts: Some(facts) })
+    }
+
+    fn facts(&self, site: &Label, acceptor: &NodeEntry) -> proto::Facts {
+        proto::Facts {
+            acceptor: Some(self.end(acceptor)),
+            trusted: self.trusted.contains(site, &acceptor.name.site),
+            relays: u32::try_from(self.relays_up()).unwrap_or(u32::MAX),
+        }
+    }
+
+    fn end(&self, entry: &NodeEntry) -> proto::End {
+        let site = self.sites.get(&entry.name.site);
+        proto::End {
+            node: entry.name.to_string(),
+            inbound: inbound_to_wire(site.map_or(Inbound::Closed, |site| site.inbound)).into(),
+            outside_address: entry.contact.outside_address.clone(),
+            seen: entry.contact.seen.clone(),
+            attached: site.is_some_and(|site| site.session.is_some()),
+        }
+    }
+
+    /// Has a node dial out to meet a node of `site`, as the request says.
+    ///
+    /// # Errors
+    /// If it can't be reached, or what the dial needs isn't there.
     pub fn rendezvous(
         &mut self,
         site: &Label,
@@ -102,11 +124,7 @@ impl Registry {
         connection: ConnectionId,
         now_unix_seconds: u64,
     ) -> Result<(proto::RendezvousReply, Effect), RendezvousError> {
-        let initiator = VirtualAddress::new(request.initiator.into());
-        if initiator.and_then(|address| self.addresses.node(address)).is_none_or(|node| node.site != *site) {
-            let initiator = Ipv4Addr::from(request.initiator);
-            return Err(RendezvousError::NotYours(format!("{initiator} is no node of site {site}")));
-        }
+        let initiator = self.own_node(site, request.initiator)?;
         let lookup = proto::LookupRequest { virtual_address: request.destination, name: String::new() };
         let address = self.resolve(&lookup).map_err(RendezvousError::Lookup)?;
         let (entry, _) = self.present(address).map_err(RendezvousError::Lookup)?;
@@ -121,28 +139,68 @@ impl Registry {
                 destination.site
             ))
         })?;
-        let (relay, entry) = self
-            .next_relay()
-            .ok_or_else(|| RendezvousError::Unavailable("no relay is attached to the broker".to_owned()))?;
-        let ticket = |side| {
-            let expiry_unix_seconds = now_unix_seconds + TICKET_SECONDS;
-            entry.key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds }).to_vec()
-        };
-        let dial = proto::DialRequest {
+        let mut dial = proto::DialRequest {
             node: destination.node.to_string(),
-            relay: relay.to_string(),
-            relay_address: entry.address.clone(),
-            ticket: ticket(Side::Acceptor),
             initiator: request.initiator,
+            dial: request.dial,
+            meeting: request.meeting.clone(),
+            ..proto::DialRequest::default()
         };
-        let reply = proto::RendezvousReply {
-            relay: relay.to_string(),
-            relay_address: entry.address.clone(),
-            ticket: ticket(Side::Initiator),
-        };
-        let relay = relay.clone();
-        self.last_relay = Some(relay);
+        let mut reply = proto::RendezvousReply::default();
+        match request.dial() {
+            proto::Dial::Reverse => dial.initiator_address = self.address_from_outside(initiator)?,
+            proto::Dial::Punch => {
+                dial.initiator_address = request.initiator_address.clone();
+                dial.reflectors = self.reflectors();
+            }
+            proto::Dial::Unknown | proto::Dial::Direct | proto::Dial::PortRange | proto::Dial::Relay => {
+                let (relay, entry) = self.next_relay().ok_or_else(|| {
+                    RendezvousError::Unavailable("no relay is attached to the broker".to_owned())
+                })?;
+                let ticket = |side| {
+                    let expiry_unix_seconds = now_unix_seconds + TICKET_SECONDS;
+                    entry.key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds }).to_vec()
+                };
+                dial.dial = proto::Dial::Relay.into();
+                (dial.relay, dial.relay_address) = (relay.to_string(), entry.address.clone());
+                dial.ticket = ticket(Side::Acceptor);
+                (reply.relay, reply.relay_address) = (dial.relay.clone(), dial.relay_address.clone());
+                reply.ticket = ticket(Side::Initiator);
+                self.last_relay = Some(relay.clone());
+            }
+        }
         Ok((reply, Effect::Send { to: gateway, message: attach_down::Kind::Dial(dial) }))
+    }
+
+    /// The node that asks, which must be of the site that passes its question on.
+    fn own_node(&self, site: &Label, address: u32) -> Result<VirtualAddress, RendezvousError> {
+        VirtualAddress::new(address.into())
+            .filter(|address| self.addresses.node(*address).is_some_and(|node| node.site == *site))
+            .ok_or_else(|| {
+                let address = Ipv4Addr::from(address);
+                RendezvousError::NotYours(format!("{address} is no node of site {site}"))
+            })
+    }
+
+    /// Where other sites' agents reach a node's.
+    fn address_from_outside(&self, address: VirtualAddress) -> Result<String, RendezvousError> {
+        let (entry, _) = self.present(address).map_err(RendezvousError::Lookup)?;
+        let open = self.sites.get(&entry.name.site).is_some_and(|site| site.inbound == Inbound::Open);
+        match (open, entry.contact.outside_address.as_str()) {
+            (true, _) => Ok(entry.contact.address.clone()),
+            (false, "") => Err(RendezvousError::Unavailable(format!(
+                "site {} lets nothing in for {}",
+                entry.name.site, entry.name
+            ))),
+            (false, outside) => Ok(outside.to_owned()),
+        }
+    }
+
+    /// Relays that tell nodes how they are seen from outside: two, because what
+    /// one sees alone says less.
+    fn reflectors(&self) -> Vec<String> {
+        let up = self.relays.values().filter(|relay| relay.session.is_some());
+        up.take(2).map(|relay| relay.address.clone()).collect()
     }
 
     /// Everything.
@@ -211,6 +269,16 @@ impl Registry {
     }
 }
 
+/// The plan for a node that is down.
+fn no_way(entry: &NodeEntry) -> proto::Plan {
+    let left_out = proto::LeftOut {
+        route: proto::Route::EndToEnd.into(),
+        dial: proto::Dial::Direct.into(),
+        reason: format!("the agent of node {} is not running", entry.name),
+    };
+    proto::Plan { left_out: vec![left_out], ..proto::Plan::default() }
+}
+
 fn node(address: VirtualAddress, entry: &NodeEntry) -> proto::Node {
     let contact = &entry.contact;
     proto::Node {
@@ -223,5 +291,6 @@ fn node(address: VirtualAddress, entry: &NodeEntry) -> proto::Node {
         version: contact.version.clone(),
         architecture: contact.architecture.clone(),
         up: entry.presence == Presence::Up,
+        outside_address: contact.outside_address.clone(),
     }
 }

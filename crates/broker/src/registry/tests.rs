@@ -42,7 +42,11 @@ impl Registry {
         let address = |name: &str| {
             self.addresses.address(&name.parse().unwrap()).map_or(0, |address| address.ip().into())
         };
-        let request = proto::RendezvousRequest { initiator: address(from), destination: address(to) };
+        let request = proto::RendezvousRequest {
+            initiator: address(from),
+            destination: address(to),
+            ..proto::RendezvousRequest::default()
+        };
         self.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000)
             .map_err(|error| error.to_string())
     }
@@ -133,8 +137,11 @@ fn lookups() {
         registry.node_down(session, &proto::NodeDown { node: "n2".to_owned() });
     }
     registry.relay("r1");
-    let plan = |from, to| {
-        let plan = registry.find(from, to).unwrap().plan.unwrap();
+    let plan = |from: &str, to| {
+        let found = registry.find(from, to).unwrap();
+        let initiator = proto::End { node: format!("n1.{from}"), attached: true, ..proto::End::default() };
+        let planned = found.facts.map(|facts| isthmus_net::contact::plan_from_facts(&initiator, &facts));
+        let plan = planned.or(found.plan).unwrap();
         let steps: Vec<_> = plan.steps.iter().map(|step| step.dial().as_str_name()).collect();
         format!("{} {}", if plan.encrypted { "encrypted" } else { "raw" }, steps.join(" "))
     };
@@ -156,6 +163,40 @@ fn lookups() {
         let error = registry.lookup(&label("alpha"), &request).unwrap_err();
         assert_eq!(error, LookupError::Unknown(address.to_owned()));
     }
+}
+
+#[test]
+fn who_is_asked_to_dial_is_told_where() {
+    let mut registry = registry(&[]);
+    let open =
+        registry.attach_gateway(&label("alpha"), &gateway_up("alpha", proto::Inbound::Open)).unwrap().0;
+    let closed = registry.gateway("beta");
+    registry.node_up(open, &node_up("n1", "192.0.2.1:7730")).unwrap();
+    registry.node_up(closed, &node_up("n1", "10.0.0.1:7730")).unwrap();
+    let let_in =
+        proto::NodeUp { outside_address: "192.0.2.9:7731".to_owned(), ..node_up("n2", "10.0.0.2:7731") };
+    registry.node_up(closed, &let_in).unwrap();
+    let mut reverse = |site: &str, from: [u8; 4], to: [u8; 4]| {
+        let request = proto::RendezvousRequest {
+            initiator: std::net::Ipv4Addr::from(from).into(),
+            destination: std::net::Ipv4Addr::from(to).into(),
+            dial: proto::Dial::Reverse.into(),
+            meeting: vec![1; 16],
+            initiator_address: "198.51.100.66:1".to_owned(),
+        };
+        match registry.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000) {
+            Ok((_, Effect::Send { message: attach_down::Kind::Dial(dial), .. })) => {
+                assert_eq!(dial.meeting, [1; 16]);
+                Ok(dial.initiator_address)
+            }
+            Ok((_, other)) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    let (alpha, beta1, beta2) = ([240, 64, 1, 1], [240, 64, 2, 1], [240, 64, 2, 2]);
+    assert_eq!(reverse("alpha", alpha, beta1), Ok("192.0.2.1:7730".to_owned()), "not what the node says");
+    assert_eq!(reverse("beta", beta2, alpha), Ok("192.0.2.9:7731".to_owned()));
+    assert_eq!(reverse("beta", beta1, alpha), Err("site beta lets nothing in for n1.beta".to_owned()));
 }
 
 #[test]

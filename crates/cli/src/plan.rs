@@ -1,0 +1,179 @@
+//! `isthmus plan`: how one node would reach another, and why so.
+
+use std::io::Write as _;
+
+use anyhow::Context as _;
+use clap::Args;
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use isthmus_agent::reach::dial_name;
+use isthmus_wire::proto::{self, ExplainReply, ExplainRequest};
+use serde::Serialize;
+
+use crate::ask::Grid;
+use crate::config::StateArgs;
+
+/// Show how one node would reach another: the ways in their order, with the
+/// reason for each, and for each that is left out.
+///
+/// What failed for a node itself not long ago it tries last; that isn't shown.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// The node that connects, NODE.SITE.
+    from: String,
+    /// The node that is connected to, NODE.SITE.
+    to: String,
+    #[command(flatten)]
+    state: StateArgs,
+    /// For programs to read.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` gives.
+#[derive(Debug, Serialize)]
+struct View {
+    encrypted: bool,
+    steps: Vec<Step>,
+    left_out: Vec<LeftOut>,
+    from: End,
+    to: End,
+    /// Relays that are up.
+    relays: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    dial: String,
+    route: String,
+    deadline_seconds: f64,
+    reason: String,
+}
+
+#[derive(Debug, Serialize)]
+struct LeftOut {
+    dial: String,
+    route: String,
+    reason: String,
+}
+
+/// What a plan goes by.
+#[derive(Debug, Serialize)]
+struct End {
+    node: String,
+    /// What its site lets in, as its gateway says: "open" or "closed".
+    inbound: &'static str,
+    /// The address that is let in for its agent, if there is one.
+    outside_address: Option<String>,
+    /// What becomes of its ports on the way out, as relays see it (RFC 4787
+    /// section 4.1).
+    mapping: String,
+    /// The address that relays see, if one has told.
+    seen_as: Option<String>,
+    /// Whether its site's gateway is at the broker.
+    attached: bool,
+}
+
+/// Runs `isthmus plan`.
+///
+/// # Errors
+/// What went wrong, for people.
+pub async fn run(args: PlanArgs) -> anyhow::Result<()> {
+    let request = ExplainRequest { from: args.from, to: args.to };
+    let reply = Grid::find(&args.state).await?.explain(request).await?;
+    let view = View::new(&reply);
+    let text = if args.json {
+        serde_json::to_string_pretty(&view).context("cannot write JSON")? + "\n"
+    } else {
+        view.text()
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to stdout")
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+impl View {
+    fn new(reply: &ExplainReply) -> Self {
+        let (plan, facts) = (reply.plan.clone().unwrap_or_default(), reply.facts.clone().unwrap_or_default());
+        let steps = plan.steps.iter().map(|step| Step {
+            dial: dial_name(step.dial()),
+            route: route_name(step.route()),
+            deadline_seconds: f64::from(step.deadline_ms) / 1000.0,
+            reason: step.reason.clone(),
+        });
+        let left_out = plan.left_out.iter().map(|left| LeftOut {
+            dial: dial_name(left.dial()),
+            route: route_name(left.route()),
+            reason: left.reason.clone(),
+        });
+        Self {
+            encrypted: plan.encrypted,
+            steps: steps.collect(),
+            left_out: left_out.collect(),
+            from: End::new(&reply.initiator.clone().unwrap_or_default()),
+            to: End::new(&facts.acceptor.unwrap_or_default()),
+            relays: facts.relays,
+        }
+    }
+
+    fn text(&self) -> String {
+        let secrecy = if self.encrypted { "encrypted" } else { "not encrypted" };
+        let mut text = format!("{} to {}, {secrecy}:\n", self.from.node, self.to.node);
+        if self.steps.is_empty() {
+            text.push_str("  there is no way\n");
+        }
+        let mut table = Table::new();
+        table.load_preset(NOTHING);
+        for (number, step) in self.steps.iter().enumerate() {
+            let deadline = format!("up to {} s", step.deadline_seconds);
+            table.add_row([&format!("{}.", number + 1), &step.dial, &step.route, &deadline, &step.reason]);
+        }
+        for left in &self.left_out {
+            table.add_row(["–", &left.dial, &left.route, "left out", &left.reason]);
+        }
+        text.extend(table.lines().map(|line| format!(" {}\n", line.trim_end())));
+        for end in [&self.from, &self.to] {
+            text.push_str(&format!("{}\n", end.text()));
+        }
+        text
+    }
+}
+
+impl End {
+    fn new(end: &proto::End) -> Self {
+        let seen = end.seen.clone().unwrap_or_default();
+        let given = |text: String| (!text.is_empty()).then_some(text);
+        Self {
+            node: end.node.clone(),
+            inbound: match end.inbound() {
+                proto::Inbound::Open => "open",
+                proto::Inbound::Closed => "closed",
+            },
+            outside_address: given(end.outside_address.clone()),
+            mapping: isthmus_net::contact::mapping_from_wire(seen.mapping()).to_string(),
+            seen_as: given(seen.address),
+            attached: end.attached,
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}: site {}, mapping {}", self.node, self.inbound, self.mapping);
+        if let Some(seen_as) = &self.seen_as {
+            text.push_str(&format!(", seen as {seen_as}"));
+        }
+        if let Some(outside) = &self.outside_address {
+            text.push_str(&format!(", let in at {outside}"));
+        }
+        if !self.attached {
+            text.push_str(", its gateway is not attached");
+        }
+        text
+    }
+}
+
+fn route_name(route: proto::Route) -> String {
+    route.as_str_name().trim_start_matches("ROUTE_").to_lowercase().replace('_', "-")
+}

@@ -1,0 +1,168 @@
+//! `punch`: both sides connect to each other at once, from ports whose outside
+//! they know (TCP simultaneous open, RFC 9293 section 3.5, which RFC 5382
+//! section 4.3 has NATs let through). Each side's first segment makes its own
+//! NAT or firewall take the other's for an answer, so that it is enough if one
+//! of the two comes second.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use isthmus_wire::reflect;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::{DialError, SocketOptions, resolve};
+
+/// Pause before a connect is tried again that was refused: the other side's
+/// router may answer with a reset what comes before its own side has dialed.
+const AGAIN: Duration = Duration::from_millis(30);
+
+/// A local port, and how it is seen from outside.
+#[derive(Debug)]
+pub struct PunchPort {
+    local: SocketAddr,
+    seen: SocketAddr,
+    /// Its mapping in a NAT lasts as long as this does.
+    _reflection: TcpStream,
+}
+
+impl PunchPort {
+    /// Takes a port and asks a relay how it is seen.
+    ///
+    /// # Errors
+    /// [`DialError`], at the latest after `deadline`.
+    pub async fn open(reflector: &str, deadline: Duration) -> Result<Self, DialError> {
+        Self::open_at(reflector, 0, deadline).await
+    }
+
+    /// The same with a certain local port; 0 for any.
+    ///
+    /// # Errors
+    /// As [`PunchPort::open`].
+    pub async fn open_at(reflector: &str, port: u16, deadline: Duration) -> Result<Self, DialError> {
+        let opening = async {
+            let to = resolve(reflector).await?;
+            let failed = |source| DialError::Connect { from: format!("port {port}"), to, source };
+            let socket = socket((Ipv4Addr::UNSPECIFIED, port).into()).map_err(failed)?;
+            let mut stream = socket.connect(to).await.map_err(failed)?;
+            let local = stream.local_addr().map_err(failed)?;
+            stream.write_all(&reflect::question()).await.map_err(failed)?;
+            let mut answer = [0; reflect::ANSWER_LEN];
+            stream.read_exact(&mut answer).await.map_err(failed)?;
+            let seen = reflect::decode_answer(&answer).map_err(|error| DialError::Reflection {
+                from: reflector.to_owned(),
+                reason: error.to_string(),
+            })?;
+            Ok(Self { local, seen, _reflection: stream })
+        };
+        tokio::time::timeout(deadline, opening)
+            .await
+            .unwrap_or_else(|_| Err(DialError::TimedOut { to: reflector.to_owned(), waited: deadline }))
+    }
+
+    /// The address at this node.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// How it is seen from outside, as the relay told.
+    pub fn seen(&self) -> SocketAddr {
+        self.seen
+    }
+
+    /// Connects to the other side, which does the same; again and again where
+    /// that is refused.
+    ///
+    /// # Errors
+    /// [`DialError`], at the latest after `deadline`.
+    pub async fn connect(
+        self,
+        to: &str,
+        options: SocketOptions,
+        deadline: Duration,
+    ) -> Result<TcpStream, DialError> {
+        let until = tokio::time::Instant::now() + deadline;
+        let to: SocketAddr = resolve(to).await?;
+        let failed = |source| DialError::Connect { from: self.local.to_string(), to, source };
+        loop {
+            let socket = socket(self.local).map_err(failed)?;
+            options.apply(&socket).map_err(failed)?;
+            match tokio::time::timeout_at(until, socket.connect(to)).await {
+                Ok(Ok(stream)) => {
+                    stream.set_nodelay(true).map_err(failed)?;
+                    return Ok(stream);
+                }
+                Ok(Err(error)) if is_early(&error) && tokio::time::Instant::now() + AGAIN < until => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Ok(Err(error)) => return Err(failed(error)),
+                Err(_) => return Err(DialError::TimedOut { to: to.to_string(), waited: deadline }),
+            }
+        }
+    }
+}
+
+fn is_early(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
+}
+
+/// A socket that shares its port with others of this node.
+fn socket(local: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(true)?;
+    socket.bind(local)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    /// Tells whoever asks where they came from.
+    async fn reflector() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((mut stream, from)) = listener.accept().await {
+                let mut question = [0; reflect::QUESTION_LEN];
+                stream.read_exact(&mut question).await.unwrap();
+                assert!(reflect::is_question(&question));
+                stream.write_all(&reflect::encode_answer(from)).await.unwrap();
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn two_that_dial_each_other_are_joined() {
+        let reflector = reflector().await;
+        let near = PunchPort::open(&reflector, SOON).await.unwrap();
+        let far = PunchPort::open(&reflector, SOON).await.unwrap();
+        assert_eq!(near.local(), near.seen());
+        let (near_seen, far_seen) = (near.seen().to_string(), far.seen().to_string());
+        let options = SocketOptions::default();
+        // Without a router between them the first is refused until the other
+        // dials, too.
+        let (near, far) =
+            tokio::join!(near.connect(&far_seen, options, SOON), far.connect(&near_seen, options, SOON));
+        let (mut near, mut far) = (near.unwrap(), far.unwrap());
+        near.write_all(b"there").await.unwrap();
+        let mut got = [0; 5];
+        far.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"there");
+        assert_eq!(near.peer_addr().unwrap(), far.local_addr().unwrap());
+    }
+
+    #[tokio::test]
+    async fn nobody_across_is_said_in_time() {
+        let port = PunchPort::open(&reflector().await, SOON).await.unwrap();
+        let failed =
+            port.connect("127.128.0.9:9", SocketOptions::default(), Duration::from_millis(200)).await;
+        assert!(failed.unwrap_err().to_string().contains("127.128.0.9:9"));
+    }
+}

@@ -1,0 +1,105 @@
+//! The decision: which ways lead from one node to another, in which order.
+
+use std::time::Duration;
+
+use crate::{Dial, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step};
+
+/// Inside a site there is nothing else to try, so patience costs nothing.
+const DIRECT_INSIDE: Duration = Duration::from_secs(10);
+/// Between sites: the kernel repeats a lost SYN after 1 and 3 s (RFC 6298), so
+/// this survives two losses before the next way is tried.
+const DIRECT_BETWEEN: Duration = Duration::from_secs(4);
+/// The other side has to be told first.
+const REVERSE: Duration = Duration::from_secs(6);
+/// Likewise, and both have to find out how they are seen from outside.
+const PUNCH: Duration = Duration::from_secs(6);
+/// The last resort.
+const RELAY: Duration = Duration::from_secs(10);
+
+/// Plans how a node reaches another one.
+pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan {
+    let route = Route::EndToEnd;
+    if initiator.site == acceptor.site {
+        let reason = format!("both nodes are in site {}", acceptor.site);
+        let step = Step { route, dial: Dial::Direct, deadline: DIRECT_INSIDE, reason };
+        return Plan { steps: vec![step], left_out: Vec::new(), encrypted: false };
+    }
+    let mut plan = Plan { steps: Vec::new(), left_out: Vec::new(), encrypted: !pair.trusted };
+    for (dial, deadline, judged) in [
+        (Dial::Direct, DIRECT_BETWEEN, direct(acceptor)),
+        (Dial::PortRange, DIRECT_BETWEEN, port_range(acceptor)),
+        (Dial::Reverse, REVERSE, reverse(initiator, acceptor)),
+        (Dial::Punch, PUNCH, punch(initiator, acceptor, pair)),
+        (Dial::Relay, RELAY, relay(acceptor, pair)),
+    ] {
+        match judged {
+            Ok(reason) => plan.steps.push(Step { route, dial, deadline, reason }),
+            Err(reason) => plan.left_out.push(LeftOut { route, dial, reason }),
+        }
+    }
+    plan
+}
+
+/// Why something may work, or why it can't.
+type Judged = Result<String, String>;
+
+fn direct(acceptor: &EndFacts) -> Judged {
+    match acceptor.inbound {
+        Inbound::Open => Ok(format!("site {} lets connections in", acceptor.site)),
+        Inbound::Closed => Err(format!("site {} lets nothing in", acceptor.site)),
+    }
+}
+
+fn port_range(acceptor: &EndFacts) -> Judged {
+    match (acceptor.inbound, acceptor.port_let_in) {
+        (Inbound::Open, _) => Err(format!("site {} lets every port in", acceptor.site)),
+        (Inbound::Closed, true) => Ok(format!("site {} lets a port in for the node", acceptor.site)),
+        (Inbound::Closed, false) => Err(format!("no port of the node is let in by site {}", acceptor.site)),
+    }
+}
+
+fn reverse(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
+    if initiator.inbound == Inbound::Closed && !initiator.port_let_in {
+        return Err(format!("site {} lets nothing in", initiator.site));
+    }
+    told(acceptor)?;
+    Ok(format!("site {} lets connections in", initiator.site))
+}
+
+fn punch(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
+    told(acceptor)?;
+    if pair.relays == 0 {
+        return Err(
+            "no relay is attached to the broker, to say how the nodes are seen from outside".to_owned()
+        );
+    }
+    for end in [initiator, acceptor] {
+        match end.mapping {
+            Mapping::Unknown => {
+                return Err(format!("how nodes of site {} are seen from outside is not known", end.site));
+            }
+            Mapping::PortDependent => {
+                return Err(format!("the NAT of site {} takes another port for each destination", end.site));
+            }
+            Mapping::Untranslated | Mapping::EndpointIndependent => {}
+        }
+    }
+    Ok("both sites let connections out from ports that are known outside".to_owned())
+}
+
+fn relay(acceptor: &EndFacts, pair: &PairFacts) -> Judged {
+    if pair.relays == 0 {
+        return Err("no relay is attached to the broker".to_owned());
+    }
+    told(acceptor)?;
+    Ok("both sites let connections out".to_owned())
+}
+
+/// Whether the acceptor can be told to dial out.
+fn told(acceptor: &EndFacts) -> Result<(), String> {
+    if acceptor.attached {
+        Ok(())
+    } else {
+        Err(format!("the gateway of site {} is not attached to the broker", acceptor.site))
+    }
+}

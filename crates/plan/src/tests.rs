@@ -1,0 +1,120 @@
+//! Plans as a table.
+
+use super::*;
+
+/// An end, in a few words.
+fn end(site: &str, words: &str) -> EndFacts {
+    let mut end = EndFacts {
+        site: site.to_owned(),
+        inbound: Inbound::Closed,
+        port_let_in: false,
+        mapping: Mapping::Unknown,
+        attached: true,
+    };
+    for word in words.split(' ') {
+        match word {
+            "closed" => {}
+            "open" => end.inbound = Inbound::Open,
+            "port" => end.port_let_in = true,
+            "firewall" => end.mapping = Mapping::Untranslated,
+            "nat" => end.mapping = Mapping::EndpointIndependent,
+            "symmetric" => end.mapping = Mapping::PortDependent,
+            "away" => end.attached = false,
+            other => panic!("{other}"),
+        }
+    }
+    end
+}
+
+fn dials(plan: &Plan) -> String {
+    plan.steps.iter().map(|step| step.dial.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+fn reason(plan: &Plan, dial: Dial) -> &str {
+    let left_out = plan.left_out.iter().find(|left| left.dial == dial).map(|left| left.reason.as_str());
+    let step = plan.steps.iter().find(|step| step.dial == dial).map(|step| step.reason.as_str());
+    left_out.or(step).unwrap_or_default()
+}
+
+const PAIR: PairFacts = PairFacts { trusted: false, relays: 1 };
+
+#[test]
+fn ways_in_their_order() {
+    for (initiator, acceptor, relays, want) in [
+        ("closed", "open", 2, "direct relay"),
+        ("open", "closed", 1, "reverse relay"),
+        ("open firewall", "nat", 1, "reverse punch relay"),
+        ("open firewall", "open firewall", 1, "direct reverse punch relay"),
+        ("nat", "port nat", 1, "port-range punch relay"),
+        ("port symmetric", "symmetric", 1, "reverse relay"),
+        ("nat", "nat", 1, "punch relay"),
+        ("firewall", "nat", 1, "punch relay"),
+        ("symmetric", "nat", 1, "relay"),
+        ("nat", "symmetric", 1, "relay"),
+        ("nat", "closed", 1, "relay"),
+        ("nat", "nat", 0, ""),
+        ("open", "closed", 0, "reverse"),
+        ("closed", "closed away", 1, ""),
+        ("open", "closed away", 1, ""),
+        ("nat", "open nat away", 1, "direct"),
+        ("nat", "port nat away", 1, "port-range"),
+    ] {
+        let pair = PairFacts { relays, ..PAIR };
+        let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
+        assert_eq!(dials(&plan), want, "{initiator} to {acceptor}, {relays} relays");
+        assert_eq!(plan.steps.len() + plan.left_out.len(), 5, "each dial is in it or left out");
+        assert!(plan.encrypted);
+    }
+}
+
+#[test]
+fn what_is_left_out_says_why() {
+    for (initiator, acceptor, relays, dial, want) in [
+        ("nat", "nat", 1, Dial::Direct, "site beta lets nothing in"),
+        ("nat", "nat", 1, Dial::PortRange, "no port of the node is let in by site beta"),
+        ("nat", "nat", 1, Dial::Reverse, "site alpha lets nothing in"),
+        ("nat", "symmetric", 1, Dial::Punch, "the NAT of site beta takes another port for each destination"),
+        ("closed", "nat", 1, Dial::Punch, "how nodes of site alpha are seen from outside is not known"),
+        ("nat", "nat", 0, Dial::Relay, "no relay is attached to the broker"),
+        ("nat", "nat away", 1, Dial::Relay, "the gateway of site beta is not attached to the broker"),
+        ("open", "nat away", 1, Dial::Reverse, "the gateway of site beta is not attached to the broker"),
+    ] {
+        let pair = PairFacts { relays, ..PAIR };
+        let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
+        assert_eq!(reason(&plan, dial), want, "{initiator} to {acceptor}: {dial}");
+    }
+}
+
+#[test]
+fn within_a_site_nothing_else_matters() {
+    let plan = plan(&end("alpha", "nat"), &end("alpha", "symmetric away"), &PairFacts { relays: 0, ..PAIR });
+    assert_eq!((dials(&plan).as_str(), plan.left_out.len(), plan.encrypted), ("direct", 0, false));
+    assert_eq!(reason(&plan, Dial::Direct), "both nodes are in site alpha");
+}
+
+#[test]
+fn a_trusted_pair_is_not_encrypted() {
+    let trusted = PairFacts { trusted: true, ..PAIR };
+    assert!(!plan(&end("alpha", "nat"), &end("beta", "open"), &trusted).encrypted);
+}
+
+#[test]
+fn failed_steps_go_last() {
+    let failure = |dial, reason: &str| Failure { route: Route::EndToEnd, dial, reason: reason.to_owned() };
+    for (name, failures, want) in [
+        ("nothing failed", vec![], "direct reverse relay"),
+        ("direct failed", vec![failure(Dial::Direct, "no answer")], "reverse relay direct"),
+        ("relay failed", vec![failure(Dial::Relay, "refused")], "direct reverse relay"),
+        (
+            "two failed",
+            vec![failure(Dial::Reverse, "refused"), failure(Dial::Direct, "no answer")],
+            "relay direct reverse",
+        ),
+    ] {
+        let mut plan = plan(&end("alpha", "open"), &end("beta", "open"), &PAIR);
+        plan.demote(&failures);
+        assert_eq!(dials(&plan), want, "{name}");
+        let told = plan.steps.iter().filter(|step| step.reason.contains("failed before")).count();
+        assert_eq!(told, failures.len(), "{name}");
+    }
+}
