@@ -52,6 +52,12 @@ test: setup-test ## run all tests (those in emulated grids need root: uses sudo)
 	$(CARGO) test --locked --workspace --exclude isthmus-e2e
 	$(RUNNER) $(CARGO) test --locked --package isthmus-e2e
 
+.PHONY: test-matrix
+test-matrix: setup-test ## every kind of site against every other (needs root, likewise)
+	$(MAKE) release
+	$(MAKE) -C apps openmpi
+	$(RUNNER) $(CARGO) test --locked --package isthmus-e2e --test ways -- --include-ignored
+
 .PHONY: bench
 bench: $(BENCHES:%=bench-%) ## run all benchmarks; results in bench/results
 
