@@ -9,7 +9,7 @@ shift 2
 "$@"
 : >"$directory/$(hostname)-$$"
 tries=0
-until [ "$(ls "$directory" | wc -l)" -ge "$count" ]; do
+until [ "$(find "$directory" -type f | wc -l)" -ge "$count" ]; do
     tries=$((tries + 1))
     [ "$tries" -lt 1000 ] || exit 1
     sleep 0.01
