@@ -11,7 +11,7 @@ CARGO := scripts/cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 DESTDIR ?=
-BENCHES := direct lab relay shim start
+BENCHES := connect direct lab relay shim start
 
 # The end-to-end tests and the benchmarks make network namespaces; the demo does
 # so without root where the system lets ordinary users.

@@ -6,6 +6,7 @@
 mod account;
 mod asker;
 mod confine;
+mod connect;
 mod contest;
 mod direct;
 mod encrypted;
@@ -40,6 +41,8 @@ struct Arguments {
 enum Bench {
     /// Handed-over sockets against plain MPI on the same two nodes.
     Direct(direct::Options),
+    /// Every way between sites against plain MPI on an open network.
+    Connect(connect::Options),
     /// Time to start a job against plain MPI over ssh.
     Start(start::Options),
     /// The relay against HAProxy (TCP mode, splicing) and socat; a connection
@@ -61,6 +64,7 @@ enum Bench {
 fn main() -> ExitCode {
     let done = match Arguments::parse().bench {
         Bench::Direct(options) => direct::run(&options).map(held),
+        Bench::Connect(options) => connect::run(&options).map(held),
         Bench::Start(options) => start::run(&options).map(held),
         Bench::Relay(options) => relay::run(&options).map(held),
         Bench::Shim(options) => shim::run(&options).map(held),

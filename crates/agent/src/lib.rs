@@ -8,7 +8,7 @@
 //! | [`shim_socket`] | what shims ask for |
 //! | [`reach`] | the initiator's side: plan, dial, TLS, preamble |
 //! | [`incoming`], [`knock`], [`meetings`] | the acceptor's side; being dialed by the acceptor |
-//! | [`outside`] | how the node is seen from outside its site |
+//! | [`outside`], [`callback`] | how the node is seen from outside its site; where it may be asked to dial |
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
 //! | [`tree`], [`hold`] | which node of a job holds which; holding them |
@@ -21,6 +21,7 @@
 
 pub mod account;
 pub mod black_hole;
+pub mod callback;
 pub mod carrier;
 pub mod config;
 pub mod exec;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use isthmus_net::dial::{PunchPort, SocketOptions, introduced};
+use isthmus_net::dial::{PunchPort, SocketOptions, introduced, resolve};
 use isthmus_net::loopback::PairMaker;
 use isthmus_net::{Credentials, Role, grpc};
 use isthmus_wire::proto::local_server::LocalServer;
@@ -21,6 +21,7 @@ use tonic::service::Routes;
 use tracing::{info, warn};
 
 use crate::black_hole::BlackHole;
+use crate::callback;
 use crate::carrier::{GRPC_PROTOCOL, STREAM_PROTOCOL};
 use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
 use crate::incoming::Reception;
@@ -142,6 +143,13 @@ pub async fn run(
     ended
 }
 
+/// Where the initiator is to be dialed, if this agent may.
+async fn initiator(request: &proto::DialRequest) -> anyhow::Result<String> {
+    let address = resolve(&request.initiator_address).await?;
+    callback::check(address)?;
+    Ok(address.to_string())
+}
+
 /// Listens where the configuration says: at one port, or at the first free one
 /// of those that the site lets in.
 fn bind(config: &AgentConfig, own_ip: IpAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
@@ -201,10 +209,12 @@ async fn dial(request: &proto::DialRequest, upstream: &Upstream) -> anyhow::Resu
             Ok(introduced(&request.relay_address, &request.ticket, options, DIAL_DEADLINE).await?)
         }
         proto::Dial::Reverse => {
+            let initiator = initiator(request).await?;
             let hello = meeting::encode(ConnectionId::try_from(request.meeting.as_slice())?);
-            Ok(introduced(&request.initiator_address, &hello, options, DIAL_DEADLINE).await?)
+            Ok(introduced(&initiator, &hello, options, DIAL_DEADLINE).await?)
         }
         proto::Dial::Punch => {
+            let initiator = initiator(request).await?;
             let port = match request.reflectors.first() {
                 Some(reflector) => PunchPort::open(reflector, REFLECTION_DEADLINE).await.map_err(Into::into),
                 None => Err(anyhow::anyhow!("no relay can be asked how this node is seen")),
@@ -217,7 +227,7 @@ async fn dial(request: &proto::DialRequest, upstream: &Upstream) -> anyhow::Resu
                     failure: told.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default(),
                 }))
                 .await;
-            Ok(port?.connect(&request.initiator_address, options, DIAL_DEADLINE).await?)
+            Ok(port?.connect(&initiator, options, DIAL_DEADLINE).await?)
         }
         other => bail!("this agent does not know what to do for {}", dial_name(other)),
     }

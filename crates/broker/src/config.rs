@@ -1,8 +1,10 @@
 //! The `[broker]` section of the configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
+use isthmus_plan::dials::UnknownDial;
+use isthmus_plan::{Dial, Dials};
 use isthmus_wire::{Label, NameError};
 use serde::Deserialize;
 
@@ -17,12 +19,44 @@ pub struct BrokerConfig {
     pub listen: SocketAddr,
     /// Pairs of sites between which data goes unencrypted.
     pub trusted: Vec<[String; 2]>,
+    /// Ways that some pairs of sites are to go, or not to go.
+    pub pairs: Vec<PairConfig>,
+}
+
+/// Which ways two sites may be joined by. Whatever else can't be had stays so.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PairConfig {
+    /// The two sites, in either order.
+    pub sites: [String; 2],
+    /// If given, these dials only.
+    #[serde(default)]
+    pub only: Option<Vec<String>>,
+    /// None of these dials.
+    #[serde(default)]
+    pub never: Vec<String>,
+}
+
+/// What is wrong with the policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// Not a site's name.
+    #[error("[broker] {0}: {1}")]
+    Site(&'static str, NameError),
+    /// Not a dial.
+    #[error("[[broker.pairs]] for {sites}: {error}")]
+    Dial {
+        /// The two sites.
+        sites: String,
+        /// What is wrong.
+        error: UnknownDial,
+    },
 }
 
 impl Default for BrokerConfig {
     fn default() -> Self {
         let listen = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into();
-        Self { listen, trusted: Vec::new() }
+        Self { listen, trusted: Vec::new(), pairs: Vec::new() }
     }
 }
 
@@ -53,5 +87,82 @@ impl TrustedPairs {
     /// The sites that this one trusts the network to.
     pub fn of<'a>(&'a self, site: &'a Label) -> impl Iterator<Item = &'a Label> {
         self.0.iter().filter(move |(a, _)| a == site).map(|(_, b)| b)
+    }
+}
+
+/// Which dials are forbidden between which sites.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Forbidden(BTreeMap<(Label, Label), Dials>);
+
+impl Forbidden {
+    /// Reads the pairs of the configuration.
+    ///
+    /// # Errors
+    /// If something is no site's name, or no dial.
+    pub fn new(pairs: &[PairConfig]) -> Result<Self, PolicyError> {
+        let mut forbidden = BTreeMap::new();
+        for pair in pairs {
+            let [a, b] = &pair.sites;
+            let site =
+                |text: &String| text.parse::<Label>().map_err(|error| PolicyError::Site("pairs", error));
+            let dials = |words: &[String]| {
+                let dial = |word: &String| {
+                    let wrong = |error| PolicyError::Dial { sites: format!("{a} and {b}"), error };
+                    word.parse::<Dial>().map_err(wrong)
+                };
+                words.iter().map(dial).collect::<Result<Vec<_>, _>>()
+            };
+            let never = Dials::of(&dials(&pair.never)?);
+            let others = match &pair.only {
+                Some(only) => Dials::all_but(&dials(only)?),
+                None => Dials::NONE,
+            };
+            let (a, b) = (site(a)?, site(b)?);
+            for key in [(a.clone(), b.clone()), (b, a)] {
+                let both: &mut Dials = forbidden.entry(key).or_default();
+                *both = both.and(never).and(others);
+            }
+        }
+        Ok(Self(forbidden))
+    }
+
+    /// What is forbidden between two sites.
+    pub fn between(&self, a: &Label, b: &Label) -> Dials {
+        self.0.get(&(a.clone(), b.clone())).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forbidden(text: &str) -> Result<String, String> {
+        let config: BrokerConfig = toml::from_str(text).map_err(|error| error.to_string())?;
+        let forbidden = Forbidden::new(&config.pairs).map_err(|error| error.to_string())?;
+        let (alpha, beta) = ("alpha".parse().unwrap(), "beta".parse().unwrap());
+        let between = forbidden.between(&beta, &alpha);
+        assert_eq!(between, forbidden.between(&alpha, &beta));
+        Ok(between.each().map(|dial| dial.to_string()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn pairs_are_read() {
+        for (text, want) in [
+            ("", Ok("")),
+            ("[[pairs]]\nsites = ['alpha', 'beta']\nnever = ['punch']", Ok("punch")),
+            ("[[pairs]]\nsites = ['beta', 'alpha']\nonly = ['relay']", Ok("direct port-range reverse punch")),
+            ("[[pairs]]\nsites = ['alpha', 'gamma']\nnever = ['relay']", Ok("")),
+            (
+                "[[pairs]]\nsites = ['alpha', 'beta']\nnever = ['beam']",
+                Err("[[broker.pairs]] for alpha and beta: \"beam\" is no dial; \
+                     there are direct, port-range, reverse, punch, relay"),
+            ),
+        ] {
+            assert_eq!(forbidden(text), want.map(str::to_owned).map_err(str::to_owned), "{text}");
+        }
+        assert!(
+            forbidden("[[pairs]]\nsites = ['al pha', 'beta']").unwrap_err().starts_with("[broker] pairs: ")
+        );
+        assert!(forbidden("[[pairs]]\nsites = ['a']").is_err());
     }
 }

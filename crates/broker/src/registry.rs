@@ -32,7 +32,7 @@ use isthmus_wire::{GridName, Label, VirtualAddress};
 pub use answers::{LookupError, RendezvousError};
 
 use crate::addresses::{AddressBook, Assignment};
-use crate::config::TrustedPairs;
+use crate::config::{Forbidden, TrustedPairs};
 use job::Jobs;
 
 /// One attachment of a gateway or relay; never used twice.
@@ -79,11 +79,20 @@ pub struct NodeCame {
     pub effects: Vec<Effect>,
 }
 
+/// What the configuration says of pairs of sites.
+#[derive(Debug, Clone, Default)]
+pub struct Policy {
+    /// Between which data goes unencrypted.
+    pub trusted: TrustedPairs,
+    /// Which ways some may not go.
+    pub forbidden: Forbidden,
+}
+
 /// The registry.
 #[derive(Debug)]
 pub struct Registry {
     grid: String,
-    trusted: TrustedPairs,
+    policy: Policy,
     addresses: AddressBook,
     sites: BTreeMap<Label, SiteEntry>,
     nodes: BTreeMap<VirtualAddress, NodeEntry>,
@@ -129,10 +138,10 @@ const MAX_TEXT: usize = 255;
 
 impl Registry {
     /// A registry that nobody is attached to yet.
-    pub fn new(grid: &str, trusted: TrustedPairs, addresses: AddressBook) -> Self {
+    pub fn new(grid: &str, policy: Policy, addresses: AddressBook) -> Self {
         Self {
             grid: grid.to_owned(),
-            trusted,
+            policy,
             addresses,
             sites: BTreeMap::new(),
             nodes: BTreeMap::new(),

@@ -8,7 +8,7 @@ use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::{Credentials, Identity, Role, grpc, mac};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::{Registry as RegistryService, RegistryServer};
-use isthmus_wire::{ConnectionId, Label, NameError, proto};
+use isthmus_wire::{ConnectionId, Label, proto};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
@@ -16,10 +16,10 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::{info, warn};
 
 use crate::attach;
-use crate::config::{BrokerConfig, TrustedPairs};
+use crate::config::{BrokerConfig, Forbidden, PolicyError, TrustedPairs};
 use crate::enrolment::EnrolmentService;
 use crate::meetings::Meetings;
-use crate::registry::{LookupError, Registry, RendezvousError};
+use crate::registry::{LookupError, Policy, Registry, RendezvousError};
 use crate::sessions::{Down, Sessions};
 use crate::state::{State, StateError};
 use crate::store::{Store, StoreError};
@@ -37,8 +37,8 @@ pub enum BrokerError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Its configuration.
-    #[error("[broker] trusted: {0}")]
-    Trusted(#[from] NameError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// Its credentials.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -92,7 +92,9 @@ pub async fn run(
 ) -> Result<(), BrokerError> {
     let credentials = state.credentials(SystemTime::now())?;
     let store = Store::open(&state.store_path())?;
-    let registry = Registry::new(&state.grid.name, TrustedPairs::new(&config.trusted)?, store.addresses()?);
+    let trusted = TrustedPairs::new(&config.trusted).map_err(|error| PolicyError::Site("trusted", error))?;
+    let policy = Policy { trusted, forbidden: Forbidden::new(&config.pairs)? };
+    let registry = Registry::new(&state.grid.name, policy, store.addresses()?);
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
     let broker = Arc::new(Broker {
         state,

@@ -164,7 +164,7 @@ impl Gateway {
     fn own_contact(&self, node: proto::Node) -> proto::LookupReply {
         // Within a site the plan depends on nothing else.
         let end = proto::End { node: node.name.clone(), ..proto::End::default() };
-        let facts = proto::Facts { acceptor: Some(end.clone()), trusted: true, relays: 0 };
+        let facts = proto::Facts { acceptor: Some(end.clone()), ..proto::Facts::default() };
         proto::LookupReply { node: Some(node), plan: Some(plan_from_facts(&end, &facts)), facts: None }
     }
 

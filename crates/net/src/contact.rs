@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use isthmus_plan::{Dial, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step};
+use isthmus_plan::{Dial, Dials, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step};
 use isthmus_wire::proto;
 
 /// A plan as it is sent.
@@ -93,7 +93,9 @@ pub fn end_from_wire(end: &proto::End) -> EndFacts {
 /// The plan that follows from what is known of both ends.
 pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::Plan {
     let acceptor = facts.acceptor.clone().unwrap_or_default();
-    let pair = PairFacts { trusted: facts.trusted, relays: facts.relays as usize };
+    let forbidden: Vec<Dial> = facts.forbidden().filter_map(dial_from_wire).collect();
+    let pair =
+        PairFacts { trusted: facts.trusted, relays: facts.relays as usize, forbidden: Dials::of(&forbidden) };
     plan_to_wire(&isthmus_plan::plan(&end_from_wire(initiator), &end_from_wire(&acceptor), &pair))
 }
 
@@ -153,7 +155,7 @@ mod tests {
         for acceptor in
             [end("n1.beta", proto::Inbound::Open, nat), end("n1.beta", proto::Inbound::Closed, nat)]
         {
-            let facts = proto::Facts { acceptor: Some(acceptor), trusted: false, relays: 1 };
+            let facts = proto::Facts { acceptor: Some(acceptor), relays: 1, ..proto::Facts::default() };
             let mut wire = plan_from_facts(&initiator, &facts);
             let plan = plan_from_wire(&wire);
             assert_eq!((plan.steps.len() + plan.left_out.len(), plan.encrypted), (5, true));
@@ -161,6 +163,20 @@ mod tests {
             wire.steps.push(proto::PlanStep { route: 99, dial: 99, ..proto::PlanStep::default() });
             assert_eq!(plan_from_wire(&wire), plan);
         }
+    }
+
+    #[test]
+    fn what_is_forbidden_crosses_the_wire() {
+        let nat = proto::Mapping::EndpointIndependent;
+        let facts = proto::Facts {
+            acceptor: Some(end("n1.beta", proto::Inbound::Open, nat)),
+            relays: 1,
+            forbidden: vec![proto::Dial::Direct.into(), proto::Dial::Relay.into(), 99],
+            ..proto::Facts::default()
+        };
+        let plan = plan_from_facts(&end("n1.alpha", proto::Inbound::Closed, nat), &facts);
+        let dials: Vec<_> = plan.steps.iter().map(proto::PlanStep::dial).collect();
+        assert_eq!(dials, [proto::Dial::Punch]);
     }
 
     #[test]

@@ -137,7 +137,10 @@ pub async fn introduced(
 }
 
 /// Resolves `host:port`.
-async fn resolve(address: &str) -> Result<SocketAddr, DialError> {
+///
+/// # Errors
+/// [`DialError::Resolve`].
+pub async fn resolve(address: &str) -> Result<SocketAddr, DialError> {
     let failed = |source| DialError::Resolve { address: address.to_owned(), source };
     let mut addresses = lookup_host(address).await.map_err(failed)?;
     addresses.next().ok_or_else(|| failed(io::Error::other("it has no address")))

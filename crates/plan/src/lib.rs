@@ -9,10 +9,12 @@
 //! | module | what |
 //! |---|---|
 //! | [`mod@plan`] | the decision |
+//! | [`dials`] | several dials together |
 //! | [`failures`] | what failed not long ago |
 //! | [`mapping`] | what a NAT does with ports, by what was seen of it |
 #![forbid(unsafe_code)]
 
+pub mod dials;
 pub mod failures;
 pub mod mapping;
 pub mod plan;
@@ -22,6 +24,7 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
+pub use dials::Dials;
 pub use failures::Failures;
 pub use mapping::Mapping;
 pub use plan::plan;
@@ -34,7 +37,7 @@ pub enum Route {
 }
 
 /// How one socket between two parties is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dial {
     /// The initiator just connects.
     Direct,
@@ -103,6 +106,8 @@ pub struct PairFacts {
     pub trusted: bool,
     /// Relays that both can use.
     pub relays: usize,
+    /// Dials that the grid's policy doesn't want between them.
+    pub forbidden: Dials,
 }
 
 /// One thing to try.

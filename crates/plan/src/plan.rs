@@ -32,6 +32,15 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         (Dial::Punch, PUNCH, punch(initiator, acceptor, pair)),
         (Dial::Relay, RELAY, relay(acceptor, pair)),
     ] {
+        let judged = judged.and_then(|reason| {
+            if pair.forbidden.contains(dial) {
+                return Err(format!(
+                    "forbidden between sites {} and {} by the broker's configuration",
+                    initiator.site, acceptor.site
+                ));
+            }
+            Ok(reason)
+        });
         match judged {
             Ok(reason) => plan.steps.push(Step { route, dial, deadline, reason }),
             Err(reason) => plan.left_out.push(LeftOut { route, dial, reason }),

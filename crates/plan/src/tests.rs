@@ -36,7 +36,7 @@ fn reason(plan: &Plan, dial: Dial) -> &str {
     left_out.or(step).unwrap_or_default()
 }
 
-const PAIR: PairFacts = PairFacts { trusted: false, relays: 1 };
+const PAIR: PairFacts = PairFacts { trusted: false, relays: 1, forbidden: Dials::NONE };
 
 #[test]
 fn ways_in_their_order() {
@@ -83,6 +83,19 @@ fn what_is_left_out_says_why() {
         let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
         assert_eq!(reason(&plan, dial), want, "{initiator} to {acceptor}: {dial}");
     }
+}
+
+#[test]
+fn what_is_forbidden_is_left_out() {
+    let pair = |forbidden| PairFacts { forbidden, ..PAIR };
+    let (alpha, beta) = (end("alpha", "open nat"), end("beta", "nat"));
+    let never = plan(&alpha, &beta, &pair(Dials::of(&[Dial::Reverse])));
+    assert_eq!(dials(&never), "punch relay");
+    let why = "forbidden between sites alpha and beta by the broker's configuration";
+    assert_eq!(reason(&never, Dial::Reverse), why);
+    assert_eq!(reason(&never, Dial::Direct), "site beta lets nothing in", "it can't be had anyway");
+    let only = plan(&alpha, &beta, &pair(Dials::all_but(&[Dial::Relay])));
+    assert_eq!(dials(&only), "relay");
 }
 
 #[test]

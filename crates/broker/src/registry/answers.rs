@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::ops::Bound;
 
-use isthmus_net::contact::{inbound_to_wire, plan_from_facts};
+use isthmus_net::contact::{dial_to_wire, inbound_to_wire, plan_from_facts};
 use isthmus_plan::Inbound;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::ticket::{Side, Ticket};
@@ -97,8 +97,15 @@ impl Registry {
     fn facts(&self, site: &Label, acceptor: &NodeEntry) -> proto::Facts {
         proto::Facts {
             acceptor: Some(self.end(acceptor)),
-            trusted: self.trusted.contains(site, &acceptor.name.site),
+            trusted: self.policy.trusted.contains(site, &acceptor.name.site),
             relays: u32::try_from(self.relays_up()).unwrap_or(u32::MAX),
+            forbidden: self
+                .policy
+                .forbidden
+                .between(site, &acceptor.name.site)
+                .each()
+                .map(|dial| dial_to_wire(dial).into())
+                .collect(),
         }
     }
 
@@ -209,7 +216,7 @@ impl Registry {
             name: name.to_string(),
             inbound: inbound_to_wire(entry.inbound).into(),
             up: entry.session.is_some(),
-            trusted: self.trusted.of(name).map(Label::to_string).collect(),
+            trusted: self.policy.trusted.of(name).map(Label::to_string).collect(),
             version: entry.version.clone(),
         });
         let relays = self.relays.iter().map(|(name, entry)| proto::Relay {

@@ -8,7 +8,8 @@ fn label(text: &str) -> Label {
 
 fn registry(trusted: &[[&str; 2]]) -> Registry {
     let trusted: Vec<_> = trusted.iter().map(|pair| pair.map(str::to_owned)).collect();
-    Registry::new("demo", TrustedPairs::new(&trusted).unwrap(), AddressBook::default())
+    let policy = Policy { trusted: TrustedPairs::new(&trusted).unwrap(), ..Policy::default() };
+    Registry::new("demo", policy, AddressBook::default())
 }
 
 fn gateway_up(site: &str, inbound: proto::Inbound) -> proto::GatewayUp {
@@ -203,7 +204,7 @@ fn who_is_asked_to_dial_is_told_where() {
 fn after_a_restart_known_nodes_are_absent_not_unknown() {
     let mut addresses = AddressBook::default();
     addresses.assign(&"n1.alpha".parse().unwrap()).unwrap();
-    let registry = Registry::new("demo", TrustedPairs::default(), addresses);
+    let registry = Registry::new("demo", Policy::default(), addresses);
     assert!(matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))));
     assert!(matches!(registry.find("beta", "n2.alpha"), Err(LookupError::Unknown(_))));
 }

@@ -17,6 +17,8 @@ use super::{DialError, SocketOptions, resolve};
 /// Pause before a connect is tried again that was refused: the other side's
 /// router may answer with a reset what comes before its own side has dialed.
 const AGAIN: Duration = Duration::from_millis(30);
+/// One is expected; strangers may come before.
+const BACKLOG: u32 = 8;
 
 /// A local port, and how it is seen from outside.
 #[derive(Debug)]
@@ -72,7 +74,8 @@ impl PunchPort {
     }
 
     /// Connects to the other side, which does the same; again and again where
-    /// that is refused.
+    /// that is refused. Whatever comes from there meanwhile is as good: where no
+    /// router stands before one side, the two may never cross on the way.
     ///
     /// # Errors
     /// [`DialError`], at the latest after `deadline`.
@@ -85,26 +88,52 @@ impl PunchPort {
         let until = tokio::time::Instant::now() + deadline;
         let to: SocketAddr = resolve(to).await?;
         let failed = |source| DialError::Connect { from: self.local.to_string(), to, source };
-        loop {
-            let socket = socket(self.local).map_err(failed)?;
-            options.apply(&socket).map_err(failed)?;
-            match tokio::time::timeout_at(until, socket.connect(to)).await {
-                Ok(Ok(stream)) => {
-                    stream.set_nodelay(true).map_err(failed)?;
-                    return Ok(stream);
-                }
-                Ok(Err(error)) if is_early(&error) && tokio::time::Instant::now() + AGAIN < until => {
-                    tokio::time::sleep(AGAIN).await;
-                }
-                Ok(Err(error)) => return Err(failed(error)),
-                Err(_) => return Err(DialError::TimedOut { to: to.to_string(), waited: deadline }),
+        let joined = async {
+            tokio::select! {
+                stream = accept(self.local, to, options) => stream,
+                stream = connect(self.local, to, options) => stream,
             }
+        };
+        let stream = tokio::time::timeout_at(until, joined)
+            .await
+            .map_err(|_| DialError::TimedOut { to: to.to_string(), waited: deadline })?
+            .map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        Ok(stream)
+    }
+}
+
+/// Connects, again and again where that comes too early.
+async fn connect(local: SocketAddr, to: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
+    loop {
+        let socket = socket(local)?;
+        options.apply(&socket)?;
+        match socket.connect(to).await {
+            Err(error) if is_early(&error) => tokio::time::sleep(AGAIN).await,
+            connected => return connected,
         }
     }
 }
 
+/// The refused: the other side hasn't dialed yet. The address not to be had: it
+/// has, and is about to be accepted.
 fn is_early(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset)
+    use io::ErrorKind::{AddrInUse, AddrNotAvailable, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionRefused | ConnectionReset | AddrInUse | AddrNotAvailable)
+}
+
+/// Takes the other side's connection, and nobody else's.
+async fn accept(local: SocketAddr, from: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
+    let socket = socket(local)?;
+    options.apply(&socket)?;
+    let listener = socket.listen(BACKLOG)?;
+    loop {
+        let (stream, peer) = listener.accept().await?;
+        if peer == from {
+            return Ok(stream);
+        }
+        tracing::debug!(%peer, expected = %from, "a stranger at a punched port, sent away");
+    }
 }
 
 /// A socket that shares its port with others of this node.
@@ -146,8 +175,6 @@ mod tests {
         assert_eq!(near.local(), near.seen());
         let (near_seen, far_seen) = (near.seen().to_string(), far.seen().to_string());
         let options = SocketOptions::default();
-        // Without a router between them the first is refused until the other
-        // dials, too.
         let (near, far) =
             tokio::join!(near.connect(&far_seen, options, SOON), far.connect(&near_seen, options, SOON));
         let (mut near, mut far) = (near.unwrap(), far.unwrap());

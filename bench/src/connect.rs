@@ -1,0 +1,172 @@
+//! Every way between sites against plain MPI on an open network: what a
+//! connection is like once it stands, and how long it takes to set up.
+//!
+//! The sites trust each other, so that nothing is encrypted: then a way is the
+//! kernel's own socket, or the relay's two.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use serde_json::Value;
+
+use crate::grid::{Bench, Node, json, root, words};
+use crate::mpi::Mpi;
+use crate::report::{Bar, Conditions, Report, Row};
+
+/// Both ends hold the same kernel socket as ever.
+const BAR: Bar = Bar::AtMost(1.02);
+
+/// Where it is measured.
+const GRIDS: [(&str, &str); 2] =
+    [("connect-near", "no delay between sites"), ("connect-far", "sites 10 ms apart")];
+
+/// A way, and nodes that it leads from and to. The rank that connects first is
+/// the one that sends first.
+const WAYS: [(&str, [&str; 2]); 5] = [
+    ("direct", ["n1.nat-a", "n1.open-b"]),
+    ("port-range", ["n1.nat-a", "n1.port-b"]),
+    ("reverse", ["n1.open-a", "n1.nat-b"]),
+    ("punch", ["n1.nat-a", "n1.nat-b"]),
+    ("relay", ["n1.sym-a", "n1.nat-b"]),
+];
+/// The nodes of the reference.
+const OPEN: [&str; 2] = ["n1.open-a", "n1.open-b"];
+
+/// Message sizes in bytes.
+const SIZES: [&str; 2] = ["1", "10000000"];
+/// How long nodes may take to find out how they are seen from outside.
+const KNOWN_TRIES: usize = 100;
+
+/// How to measure.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Rounds; each measures every way and the reference once.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds per message size and round.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// The MPIs.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Mpich])]
+    mpis: Vec<Mpi>,
+    /// Where the results go.
+    #[arg(long, default_value = "bench/results")]
+    results: PathBuf,
+}
+
+/// Measures, writes the results, and says whether every bar holds.
+pub fn run(options: &Options) -> anyhow::Result<bool> {
+    ensure!(options.rounds > 0, "--rounds must be at least 1");
+    let mut rows = Vec::new();
+    for (grid, place) in GRIDS {
+        let bench = Bench::up(grid)?;
+        for (_, ends) in WAYS {
+            until_known(&bench, ends)?;
+        }
+        for mpi in &options.mpis {
+            for size in SIZES {
+                rows.extend(ping_pong(&bench, *mpi, size, options, place)?);
+            }
+        }
+        rows.extend(set_up(&bench, options.rounds, place)?);
+    }
+    let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
+    let tools: Vec<_> = tools.iter().map(|(tool, argument)| (tool.as_str(), *argument)).collect();
+    let report = Report { name: "connect".to_owned(), rows, conditions: Conditions::here(&tools) };
+    report.publish(&options.results)?;
+    Ok(report.holds())
+}
+
+/// Waits until plans know of both ends what they go by.
+fn until_known(bench: &Bench, [from, to]: [&str; 2]) -> anyhow::Result<()> {
+    let isthmus = bench.isthmus().display().to_string();
+    for _ in 0..KNOWN_TRIES {
+        let plan = bench.output(from, &[isthmus.as_str(), "plan", from, to, "--json"].map(str::to_owned))?;
+        let plan: Value = serde_json::from_str(&plan)?;
+        if ["from", "to"].iter().all(|end| plan[end]["mapping"] != "unknown") {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    anyhow::bail!("{from} and {to} do not find out how they are seen from outside")
+}
+
+fn nodes(bench: &Bench, names: [&str; 2]) -> anyhow::Result<Vec<Node>> {
+    let find = |name: &str| bench.nodes().iter().find(|node| node.name == name).cloned();
+    names.iter().map(|name| find(name).with_context(|| format!("no node {name}"))).collect()
+}
+
+fn ping_pong(
+    bench: &Bench,
+    mpi: Mpi,
+    size: &str,
+    options: &Options,
+    place: &str,
+) -> anyhow::Result<Vec<Row>> {
+    let program = mpi.program("pingpong")?;
+    let account = bench.scratch().join("account.json").display().to_string();
+    let mut arguments = words("-n 2");
+    arguments.extend(mpi.by_node().iter().map(|word| (*word).to_owned()));
+    arguments.extend(words(&format!("{program} --seconds {} {size}", options.seconds)));
+    let mut plain = Vec::new();
+    let mut ours = vec![Vec::new(); WAYS.len()];
+    for round in 0..options.rounds {
+        eprintln!("{place}, {}, {size} B: round {} of {}", mpi.title(), round + 1, options.rounds);
+        let half_rtt = |command: &[String], head: &str| -> anyhow::Result<f64> {
+            let found = json(&bench.output(head, command)?)?;
+            found["median_half_rtt_us"].as_f64().context("no latency")
+        };
+        plain.push(half_rtt(&bench.plain(mpi, &nodes(bench, OPEN)?, 1, &arguments), OPEN[0])?);
+        for ((way, ends), values) in WAYS.iter().zip(&mut ours) {
+            let command = bench.ours(mpi, &["--report", &account], &nodes(bench, *ends)?, &arguments);
+            values.push(half_rtt(&command, ends[0])?);
+            let report: Value = serde_json::from_str(&std::fs::read_to_string(&account)?)?;
+            let dials: Vec<_> = report["pairs"].as_array().into_iter().flatten().collect();
+            ensure!(dials.iter().any(|pair| pair["dial"] == *way), "not joined by {way}: {report}");
+        }
+    }
+    let rows = WAYS.iter().zip(&ours).map(|((way, _), values)| {
+        let what = format!("{way}, {}, ping-pong {size} B, {place}", mpi.title());
+        let bar = (*way != "relay").then_some(BAR);
+        Row::compare(&what, "µs", values, ("plain, open sites", &plain), bar)
+    });
+    Ok(rows.collect())
+}
+
+/// The first connection of a job and the next ones, against plain TCP.
+fn set_up(bench: &Bench, rounds: usize, place: &str) -> anyhow::Result<Vec<Row>> {
+    let program = root().join("bench/programs/connect.py").display().to_string();
+    let isthmus = bench.isthmus().display().to_string();
+    let mut figures = vec![[Vec::new(), Vec::new(), Vec::new()]; WAYS.len()];
+    for round in 0..rounds {
+        eprintln!("{place}, set-up: round {} of {rounds}", round + 1);
+        for ((_, ends), values) in WAYS.iter().zip(&mut figures) {
+            let names = ends.join(",");
+            let command = [
+                isthmus.as_str(),
+                "run",
+                "--quiet",
+                "--nodes",
+                &names,
+                "--each",
+                "--no-prefix",
+                "--",
+                "python3",
+                &program,
+            ];
+            let found = json(&bench.output(ends[0], &command.map(str::to_owned))?)?;
+            for (values, name) in values.iter_mut().zip(["first_ms", "next_ms", "plain_ms"]) {
+                values.push(found[name].as_f64().with_context(|| format!("no {name}"))?);
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for ((way, _), [first, next, plain]) in WAYS.iter().zip(&figures) {
+        for (what, values) in [("first connection", first), ("next connection", next)] {
+            let what = format!("{way}, {what}, {place}");
+            rows.push(Row::compare(&what, "ms", values, ("loopback TCP", plain), None));
+        }
+    }
+    Ok(rows)
+}
