@@ -28,9 +28,10 @@ const ROUND_TRIPS: f64 = 8.0;
 const GRIDS: [(&str, &str, f64); 2] =
     [("lan", "one site", 0.0), ("two-open", "two sites 10 ms apart", 0.010)];
 
-/// How long a run may take. Some MPIs don't always come out of their end,
-/// whatever starts them: what they told before counts.
-const DEADLINE: Duration = Duration::from_secs(90);
+/// How long a run may take, and how much longer for each rank. Some MPIs don't
+/// always come out of their end, whatever starts them: what they told before
+/// counts.
+const DEADLINE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(1));
 
 /// How to measure.
 #[derive(Debug, Args)]
@@ -92,6 +93,7 @@ fn measure(bench: &Bench, mpi: Mpi, ranks: usize, rounds: usize, what: &str) -> 
     let nodes = bench.nodes();
     let program = mpi.program("init")?;
     let account = bench.scratch().join("account.json");
+    let deadline = DEADLINE.0 + DEADLINE.1 * u32::try_from(ranks)?;
     let mut case = Case::new(what);
     for round in 0..rounds {
         eprintln!("{what}: round {} of {rounds}", round + 1);
@@ -107,7 +109,7 @@ fn measure(bench: &Bench, mpi: Mpi, ranks: usize, rounds: usize, what: &str) -> 
                 0 => bench.ours(mpi, &["--report", &report], nodes, &arguments),
                 _ => bench.plain(mpi, nodes, 16, &arguments),
             };
-            let output = bench.attempt(&nodes[0].name, &command, DEADLINE)?;
+            let output = bench.attempt(&nodes[0].name, &command, deadline)?;
             let said = String::from_utf8_lossy(&output.stdout);
             let seconds = json(&said).ok().and_then(|found| found["last_init_s"].as_f64());
             if !output.status.success() {
