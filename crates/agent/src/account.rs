@@ -74,7 +74,6 @@ impl Account {
 
     /// Everything so far.
     pub fn joined(&self) -> Vec<proto::Joined> {
-        let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         let mut joined: Vec<_> = totals
             .iter()
@@ -97,6 +96,11 @@ impl Account {
         joined.sort_by(|a, b| (&a.acceptor, a.dial).cmp(&(&b.acceptor, b.dial)));
         joined
     }
+}
+
+/// A time in microseconds, as the control plane has it.
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Code, Status, Streaming};
 
+use crate::account::micros;
 use crate::job::{Job, lock};
 use crate::node::{Faults, Node};
 use crate::peers;
@@ -140,7 +141,7 @@ async fn hold(
     request: proto::HoldRequest,
     began: Instant,
 ) -> Result<Held, Status> {
-    let since_began = || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let since_began = || micros(began.elapsed());
     let asked_us = since_began();
     let mut client = peers::connect(node, host.address).await?;
     let reached_us = since_began();
@@ -153,7 +154,7 @@ async fn hold(
             let name = host.name.to_string();
             preflight::set_skews(&mut ready.reports, &name, asked_at, round_trip);
             // It counts from when it was asked: half a round trip later.
-            let half_us = u64::try_from(round_trip.as_micros() / 2).unwrap_or(u64::MAX);
+            let half_us = micros(round_trip / 2);
             for below in &mut ready.held {
                 for time_us in [&mut below.asked_us, &mut below.reached_us, &mut below.ready_us] {
                     *time_us = time_us.saturating_add(reached_us).saturating_add(half_us);

@@ -17,6 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::account::micros;
 use crate::exec::program_of;
 use crate::hold::{self, Held, NewsSender};
 use crate::job::Job;
@@ -104,7 +105,7 @@ impl Local for LocalService {
         let down = peers::exec(&self.node, &job, command, up).await?;
         let down = down.map(move |message| {
             if let Ok(proto::ExecDown { kind: Some(exec_down::Kind::Started(_)) }) = &message {
-                let took_us = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
+                let took_us = micros(asked.elapsed());
                 let (node, command) = (node.clone(), program.clone());
                 job.tell(job_news::Kind::CommandStarted(proto::CommandStarted { node, command, took_us }));
             }

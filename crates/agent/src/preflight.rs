@@ -17,6 +17,7 @@ use procfs::Current as _;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
+use crate::account::micros;
 use crate::job::Job;
 use crate::node::Node;
 use crate::programs;
@@ -189,7 +190,7 @@ async fn probes(node: &Arc<Node>, job: &Job) -> Vec<proto::Probe> {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("no connection within {PROBE_DEADLINE:?}"),
             };
-            let took_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let took_us = micros(started.elapsed());
             proto::Probe { acceptor: host.name.to_string(), took_us, failure }
         });
     }
