@@ -46,8 +46,41 @@ struct Running {
     /// → the command's task: a signal to pass on, or none to end it.
     control_tx: mpsc::Sender<Control>,
     outcome: watch::Receiver<Outcome>,
+    /// What the launcher had started, as it is told to people.
+    program: String,
     /// Whether anything was passed on.
     told: Arc<AtomicBool>,
+    /// Whether it has been told that somebody else's signal ended it.
+    reported: Arc<AtomicBool>,
+}
+
+impl Running {
+    /// What of it was ended by a signal that neither the launcher nor this
+    /// agent sent, as far as is known by now. A job that is ending has ranks
+    /// killed by their daemons: there, only a daemon counts.
+    fn killed(&self, ending: bool) -> Option<(i32, String)> {
+        let outcome = *self.outcome.borrow();
+        let left = outcome.killed();
+        let own = || {
+            let signal = crashed(outcome.status?).filter(|_| !self.told.load(Ordering::SeqCst))?;
+            Some((signal, self.program.clone()))
+        };
+        left.or_else(own).filter(|(signal, command)| {
+            crashed(128 + signal).is_some() && (!ending || DAEMONS.contains(&command.as_str()))
+        })
+    }
+
+    /// Tells it, once.
+    fn report_killed(&self, job: &Job, node: &str) {
+        let ending = job.processes.closed.load(Ordering::SeqCst);
+        if let Some((signal, command)) = self.killed(ending)
+            && !self.reported.swap(true, Ordering::SeqCst)
+        {
+            let killed = proto::CommandKilled { node: node.to_owned(), command, signal };
+            lock(&job.killed).push(killed.clone());
+            job.tell(job_news::Kind::CommandKilled(killed));
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -57,15 +90,13 @@ enum Control {
 }
 
 impl Processes {
-    /// Lets no further command start.
-    pub fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-    }
-
-    /// Ends all commands with all their descendants and waits until they are
-    /// gone. Gives the number of processes that had to be killed.
-    pub async fn end_all(&self) -> u32 {
-        let running: Vec<_> = lock(&self.running).values().cloned().collect();
+    /// Lets no further command start, ends all with all their descendants and
+    /// waits until they are gone. Gives the number of processes that had to be
+    /// killed.
+    pub async fn end_all(job: &Job, node: &str) -> u32 {
+        let processes = &job.processes;
+        processes.closed.store(true, Ordering::SeqCst);
+        let running: Vec<_> = lock(&processes.running).values().cloned().collect();
         for command in &running {
             let _ = command.control_tx.send(Control::End).await;
         }
@@ -73,14 +104,21 @@ impl Processes {
         for mut command in running {
             let gone = handle::gone(&mut command.outcome);
             killed += tokio::time::timeout(GONE_DEADLINE, gone).await.unwrap_or(0);
+            command.report_killed(job, node);
         }
         killed
     }
 
-    fn add(&self, supervised: Supervised) -> (u64, Running) {
+    fn add(&self, supervised: Supervised, program: String) -> (u64, Running) {
         let (control_tx, mut control_rx) = mpsc::channel(OUTPUT_QUEUE);
         let told = Arc::new(AtomicBool::new(false));
-        let running = Running { control_tx, outcome: supervised.outcome(), told: told.clone() };
+        let running = Running {
+            control_tx,
+            outcome: supervised.outcome(),
+            program,
+            told: told.clone(),
+            reported: Arc::default(),
+        };
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.running).insert(key, running.clone());
         let mut supervised = supervised;
@@ -141,19 +179,14 @@ pub fn run(
         (supervised.stdin.take(), supervised.stdout.take(), supervised.stderr.take());
     // There is room for the first one.
     let _ = down_tx.try_send(Ok(proto::ExecDown { kind: Some(exec_down::Kind::Started(true)) }));
-    let (key, running) = job.processes.add(supervised);
+    let (key, running) = job.processes.add(supervised, program_of(&command.shell_command).to_owned());
     info!(job = %job.id, command = command.shell_command.split(' ').next(), "command starts");
 
     let out = tokio::spawn(forward(stdout, down_tx.clone(), exec_down::Kind::Stdout));
     let err = tokio::spawn(forward(stderr, down_tx.clone(), exec_down::Kind::Stderr));
     let input = tokio::spawn(follow(up, stdin, running.control_tx.clone()));
     let (job, node) = (job.clone(), node.name().to_string());
-    tokio::spawn(tell_killed(
-        job.clone(),
-        node,
-        running.clone(),
-        program_of(&command.shell_command).to_owned(),
-    ));
+    tokio::spawn(tell_killed(job.clone(), node, running.clone()));
     tokio::spawn(async move {
         let mut outcome = running.outcome.clone();
         let status = tokio::select! {
@@ -177,27 +210,12 @@ pub fn run(
 
 /// Tells when the command, or a daemon that it left, is ended by a signal which
 /// neither the launcher nor this agent sent.
-async fn tell_killed(job: Arc<Job>, node: String, running: Running, program: String) {
-    let (mut left, mut own, told) = (running.outcome.clone(), running.outcome, running.told);
-    let direct = async {
-        match crashed(handle::status(&mut own).await) {
-            Some(signal) => Some((signal, program)),
-            None => std::future::pending().await,
-        }
+async fn tell_killed(job: Arc<Job>, node: String, mut running: Running) {
+    let ended = |outcome: &Outcome| {
+        outcome.killed.is_some() || outcome.gone.is_some() || outcome.status.and_then(crashed).is_some()
     };
-    let killed = tokio::select! {
-        biased;
-        killed = handle::killed(&mut left) => killed,
-        killed = direct => killed,
-    };
-    let Some((signal, command)) = killed.filter(|(signal, _)| crashed(128 + signal).is_some()) else {
-        return;
-    };
-    if !told.load(Ordering::SeqCst) && !job.processes.closed.load(Ordering::SeqCst) {
-        let killed = proto::CommandKilled { node, command, signal };
-        lock(&job.killed).push(killed.clone());
-        job.tell(job_news::Kind::CommandKilled(killed));
-    }
+    let _ = running.outcome.wait_for(ended).await;
+    running.report_killed(&job, &node);
 }
 
 /// The signal that ended a command, where it is one that launchers don't end

@@ -15,6 +15,7 @@ use isthmus_wire::{GridName, JobId, VirtualAddress};
 use tracing::info;
 
 use crate::black_hole::BlackHole;
+use crate::exec::Processes;
 use crate::job::{Job, lock};
 use crate::job_directory::JobDirectory;
 use crate::links;
@@ -216,8 +217,7 @@ impl Node {
 
     /// Ends a job's processes and lets no further one start.
     pub async fn end_processes(&self, job: &Job) -> u32 {
-        job.processes.close();
-        job.processes.end_all().await
+        Processes::end_all(job, &self.name().to_string()).await
     }
 
     /// Ends a job: its processes, its connections under way, its directory.

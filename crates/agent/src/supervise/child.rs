@@ -52,7 +52,8 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
     signals.thread_block()?;
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
-    let mut supervisor = Supervisor { control, command: None, killed: 0, signalled: false, ending: None };
+    let mut supervisor =
+        Supervisor { control, command: None, killed: 0, signalled: false, ending: None, killing: false };
     supervisor.start(&options.command)?;
     loop {
         supervisor.reap();
@@ -90,6 +91,8 @@ struct Supervisor {
     signalled: bool,
     /// When the job was told to end.
     ending: Option<Instant>,
+    /// Whether what outstayed the grace period has been sent SIGKILL.
+    killing: bool,
 }
 
 impl Supervisor {
@@ -138,13 +141,17 @@ impl Supervisor {
     }
 
     /// Tells of the next child to be collected if a signal ended it; what is
-    /// left of it still has its name.
+    /// left of it still has its name. A launcher may notice the loss of its
+    /// daemon, and so have the job ended, before the news of it is read here.
     fn tell_killed(&self) {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        if self.ending.is_some() || self.signalled {
+        if self.killing || self.signalled {
             return;
         }
         if let Ok(WaitStatus::Signaled(pid, signal, _)) = waitid(Id::All, flags) {
+            if self.ending.is_some() && signal == Signal::SIGTERM {
+                return;
+            }
             let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
             let name = name.trim_ascii_end();
             let mut padded = [0; NAME_LEN];
@@ -199,6 +206,7 @@ impl Supervisor {
         let Some(since) = self.ending else { return PollTimeout::NONE };
         let left = GRACE.saturating_sub(since.elapsed());
         if left.is_zero() {
+            self.killing = true;
             self.killed += self.signal_descendants(Signal::SIGKILL);
             // Again soon: a process may have forked meanwhile.
             return PollTimeout::from(50u8);

@@ -28,6 +28,15 @@ pub struct Outcome {
     pub gone: Option<u32>,
 }
 
+impl Outcome {
+    /// What was ended by a signal of somebody else, by name.
+    pub fn killed(&self) -> Option<(i32, String)> {
+        let (signal, name) = self.killed?;
+        let name = String::from_utf8_lossy(&name);
+        Some((signal, name.trim_end_matches('\0').to_owned()))
+    }
+}
+
 /// What to run, and how.
 #[derive(Debug)]
 pub struct Launch<'a> {
@@ -132,15 +141,6 @@ pub async fn gone(outcome: &mut watch::Receiver<Outcome>) -> u32 {
         .ok()
         .and_then(|outcome| outcome.gone)
         .unwrap_or(0)
-}
-
-/// What was ended by a signal of somebody else, by name; none once nothing is
-/// left that could be.
-pub async fn killed(outcome: &mut watch::Receiver<Outcome>) -> Option<(i32, String)> {
-    let waiting = outcome.wait_for(|outcome| outcome.killed.is_some() || outcome.gone.is_some());
-    let (signal, name) = waiting.await.ok()?.killed?;
-    let name = String::from_utf8_lossy(&name);
-    Some((signal, name.trim_end_matches('\0').to_owned()))
 }
 
 async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch::Sender<Outcome>) {
