@@ -44,6 +44,8 @@ fn a_site_is_reached_once() -> Result<()> {
     ensure!(output.stderr.contains("orted on n2.beta"), "{}", output.whole());
     let drawn = std::fs::read_to_string(&picture)?;
     ensure!(drawn.starts_with("<svg") && drawn.contains("n2.beta"), "{drawn}");
+    let output = world.run("n1.alpha", &["--timing"], &["true"])?;
+    ensure!(output.status == 0 && output.stderr.contains("job ended"), "{}", output.whole());
     world.expect_clean(SECONDS)
 }
 

@@ -7,6 +7,7 @@
 //! | [`node`], [`job`] | the node, its jobs, and what they hold |
 //! | [`shim_socket`] | what shims ask for |
 //! | [`reach`] | the initiator's side: plan, dial, TLS, preamble |
+//! | [`retry`] | whether what failed works by now |
 //! | [`incoming`], [`knock`], [`meetings`] | the acceptor's side; being dialed by the acceptor |
 //! | [`outside`], [`callback`] | how the node is seen from outside its site; where it may be asked to dial |
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
@@ -45,6 +46,7 @@ pub mod programs;
 pub mod pulse;
 pub mod pump;
 pub mod reach;
+pub mod retry;
 pub mod service;
 pub mod shim_socket;
 pub mod supervise;

@@ -132,7 +132,13 @@ impl Local for LocalService {
         request: Request<proto::ExplainRequest>,
     ) -> Result<Response<proto::ExplainReply>, Status> {
         authorise(&request)?;
-        self.node.reacher().upstream.explain(request.into_inner()).await.map(Response::new)
+        let request = request.into_inner();
+        let own = request.from == self.node.name().to_string();
+        let mut reply = self.node.reacher().upstream.explain(request).await?;
+        if own {
+            self.node.reacher().demote(&mut reply);
+        }
+        Ok(Response::new(reply))
     }
 }
 

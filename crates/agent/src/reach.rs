@@ -7,9 +7,10 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::contact::{dial_to_wire, plan_from_wire};
+use isthmus_net::contact::{dial_to_wire, plan_from_wire, plan_to_wire};
 use isthmus_net::dial::{self, DialError, PunchPort, SocketOptions};
 use isthmus_net::{Identity, Role, grpc, mac};
+use isthmus_plan::failures::Due;
 use isthmus_plan::{Dial, Failure, Failures, Step};
 use isthmus_wire::preamble::{Answer, Preamble, Status};
 use isthmus_wire::{ConnectionId, GridName, proto};
@@ -80,6 +81,8 @@ pub struct Reached {
     pub node: GridName,
     /// How long all of it took.
     pub setup: Duration,
+    /// Ways that were tried before and failed, each with what it met.
+    pub failures: Vec<String>,
 }
 
 /// Why there is no connection.
@@ -181,7 +184,7 @@ impl Reacher {
                     Ok((carrier, relay)) => {
                         lock(&self.failures).clear(towards, step.route, step.dial);
                         let setup = started.elapsed();
-                        return Ok(Reached { carrier, dial, relay, node: name, setup });
+                        return Ok(Reached { carrier, dial, relay, node: name, setup, failures: reasons });
                     }
                     Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
                     Err(StepError::GivenUp) => return Err(ReachError::GivenUp),
@@ -203,6 +206,47 @@ impl Reacher {
             reasons.push(format!("{} left out: {}", left_out.dial, left_out.reason));
         }
         Err(ReachError::NoWay(reasons))
+    }
+
+    /// Puts what failed for this node not long ago behind the rest of a plan of
+    /// its own, as it does when it dials.
+    pub fn demote(&self, reply: &mut proto::ExplainReply) {
+        let end = reply.facts.as_ref().and_then(|facts| facts.acceptor.as_ref());
+        if let (Some(plan), Some(end)) = (&mut reply.plan, end)
+            && let Ok(name) = end.node.parse::<GridName>()
+        {
+            let towards = (Ipv4Addr::from(end.virtual_address), name.site.as_str());
+            let mut demoted = plan_from_wire(plan);
+            demoted.demote(&lock(&self.failures).towards(towards, Instant::now()));
+            *plan = plan_to_wire(&demoted);
+        }
+    }
+
+    /// Sees whether something that failed works by now.
+    pub async fn try_again(&self, due: &Due) {
+        // One that can't be asked for says nothing of the way.
+        let Ok(found) = self.upstream.lookup(due.node).await else { return };
+        let (Some(node), Some(plan)) = (&found.node, &found.plan) else { return };
+        let Ok(name) = node.name.parse::<GridName>() else { return };
+        let towards = (due.node, name.site.as_str());
+        let plan = plan_from_wire(plan);
+        let step = plan.steps.iter().find(|step| (step.route, step.dial) == (due.route, due.dial));
+        let tried = match step {
+            Some(step) => self.open(step, due.node, node, &name, plan.encrypted, &Purpose::Peer).await,
+            None => return lock(&self.failures).clear(towards, due.route, due.dial),
+        };
+        match tried {
+            Ok(_) => {
+                tracing::info!(node = %name, dial = %due.dial, "works again");
+                lock(&self.failures).clear(towards, due.route, due.dial);
+            }
+            Err(StepError::Next(reason)) => {
+                tracing::debug!(node = %name, dial = %due.dial, reason, "still fails");
+                let failure = Failure { route: due.route, dial: due.dial, reason };
+                lock(&self.failures).note(towards, failure, Instant::now());
+            }
+            Err(StepError::Final(_) | StepError::GivenUp) => {}
+        }
     }
 
     async fn step(

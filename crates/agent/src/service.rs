@@ -33,6 +33,7 @@ use crate::outside::{Outside, REFLECTION_DEADLINE};
 use crate::peers::PeerService;
 use crate::pulse::Heart;
 use crate::reach::{ClientTls, Reacher, dial_name};
+use crate::retry;
 use crate::upstream::{self, AttachError, Upstream};
 
 /// Connections and requests to dial out that may wait.
@@ -129,6 +130,7 @@ pub async fn run(
         () = accept(listener, reception.clone()) => Ok(()),
         () = dial_out(dials_rx, reception) => Ok(()),
         () = outside.watch(&upstream) => Ok(()),
+        () = retry::watch(node.reacher()) => Ok(()),
         ended = grpc::serve_streams(grpc_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
         ended = local_server => ended.context("agent's Unix socket"),
         () = announce => Ok(()),

@@ -204,6 +204,15 @@ async fn connect(
             return Connected::failed(errno);
         }
     };
+    if !reached.failures.is_empty() {
+        job.tell(job_news::Kind::WayFailed(proto::WayFailed {
+            initiator: node.name().to_string(),
+            acceptor: acceptor.to_string(),
+            failures: reached.failures,
+            dial: reached.dial.into(),
+            relay: reached.relay.clone(),
+        }));
+    }
     let joint = Joint {
         acceptor: reached.node,
         dial: reached.dial,

@@ -16,7 +16,8 @@ use crate::config::StateArgs;
 /// Show how one node would reach another: the ways in their order, with the
 /// reason for each, and for each that is left out.
 ///
-/// What failed for a node itself not long ago it tries last; that isn't shown.
+/// Asked at the node that connects, it also has what failed for that node not
+/// long ago, which it tries last; other nodes keep that to themselves.
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// The node that connects, NODE.SITE.

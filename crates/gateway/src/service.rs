@@ -177,6 +177,8 @@ impl Gateway {
             outside_address: contact.outside_address,
             seen: contact.seen,
             attached: true,
+            // Known to the broker alone, and to no plan.
+            virtual_address: 0,
         }
     }
 }

@@ -20,8 +20,9 @@ pub use server::{Peer, SHUTDOWN_GRACE, accept, caller, peer, serve, serve_stream
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for a TLS handshake.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a connection is probed.
-pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// How often a connection is probed. A NAT that has moved or begun anew is found
+/// by the first probe after it.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a probe may stay unanswered.
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -117,6 +117,7 @@ impl Registry {
             outside_address: entry.contact.outside_address.clone(),
             seen: entry.contact.seen.clone(),
             attached: site.is_some_and(|site| site.session.is_some()),
+            virtual_address: self.addresses.address(&entry.name).map_or(0, |address| address.ip().into()),
         }
     }
 

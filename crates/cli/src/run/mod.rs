@@ -76,8 +76,8 @@ pub struct RunArgs {
     report: Option<PathBuf>,
     /// Tell at the end where the time of the start went, phase by phase and node
     /// by node; with a file name, as a picture (SVG), too.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    timing: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    timing: Option<Option<PathBuf>>,
     /// Run the command on every node, not only on this one.
     ///
     /// It finds in its environment ISTHMUS_NODE_RANK (0, 1, ...), ISTHMUS_NODES
@@ -140,7 +140,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let mut stopwatch = Stopwatch::start();
     // Before anything starts: whether they can be written.
     let report_file = args.report.as_deref().map(OutputFile::create).transpose()?;
-    let picture = args.timing.as_deref().filter(|path| !path.as_os_str().is_empty());
+    let picture = args.timing.as_ref().and_then(Option::as_deref);
     let picture_file = picture.map(OutputFile::create).transpose()?;
     let is_launcher = command::is_launcher(&args.command)?;
     if is_launcher && args.each {
@@ -244,6 +244,7 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         wire_up: WireUp::new(started),
         stopwatch,
         failures: Vec::new(),
+        ways: HashSet::new(),
         cause: None,
         killed: Vec::new(),
         daemon_killed: false,

@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use isthmus_agent::exec::DAEMONS;
+use isthmus_agent::reach::dial_name;
 use isthmus_agent::supervise::handle;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
-use isthmus_wire::proto::{self, Joined, Links, UncarriedProgram};
+use isthmus_wire::proto::{self, Joined, Links, UncarriedProgram, WayFailed};
 use nix::sys::signal::Signal;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
@@ -59,6 +60,8 @@ pub struct Watch {
     pub stopwatch: Stopwatch,
     /// Connections that could not be made.
     pub failures: Vec<String>,
+    /// Pairs of nodes that had to take another way, and the dial of it.
+    pub ways: HashSet<(String, String, i32)>,
     /// What ended the job, if it wasn't the command itself.
     pub cause: Option<String>,
     /// Commands on nodes that a signal of somebody else ended.
@@ -190,6 +193,13 @@ impl Watch {
                     self.failures.push(text);
                 }
             }
+            Some(Kind::WayFailed(failed)) => {
+                // Connections that were begun together meet it together.
+                let way = (failed.initiator.clone(), failed.acceptor.clone(), failed.dial);
+                if self.ways.insert(way) && !self.quiet {
+                    self.progress.say(&way_failed(&failed));
+                }
+            }
             Some(Kind::NodeLost(lost)) => {
                 return Some(format!("lost node {}: {}", lost.node, lost.reason));
             }
@@ -219,6 +229,17 @@ impl Watch {
         }
         None
     }
+}
+
+/// What a user is told of a way that failed where another one worked.
+fn way_failed(failed: &WayFailed) -> String {
+    let WayFailed { initiator, acceptor, failures, relay, .. } = failed;
+    let relay = if relay.is_empty() { String::new() } else { format!(" {relay}") };
+    format!(
+        "{initiator} reaches {acceptor} by {}{relay} now: {}",
+        dial_name(failed.dial()),
+        failures.join("; ")
+    )
 }
 
 /// When the connections of the start stood: at the first second in which no

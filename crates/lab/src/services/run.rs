@@ -247,10 +247,14 @@ impl Starter<'_> {
         let path = self.log(service);
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        // SAFETY: both are system calls, allowed between fork and exec.
+        // SAFETY: all are system calls, allowed between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 die_with_parent()?;
+                // As from a machine's own init. The kernel shares processors
+                // out by session (sched(7), autogroup): in one session the
+                // services of all machines together would get as much as one.
+                nix::unistd::setsid()?;
                 // The keeper reads its signals from a descriptor.
                 Ok(SigSet::empty().thread_set_mask()?)
             });

@@ -1,0 +1,166 @@
+//! Networks change under a running grid: connections made from then on find
+//! another way, and it is said what changed.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, Mpi, World, isthmus, root};
+
+const SOON: Duration = Duration::from_secs(30);
+/// Within which a better way is found to work again.
+const AGAIN: Duration = Duration::from_secs(90);
+
+/// Two nodes of a job that connects when it is told to.
+struct Pair {
+    world: World,
+    from: &'static str,
+    to: &'static str,
+    job: Job,
+    told: PathBuf,
+    said: PathBuf,
+}
+
+impl Pair {
+    /// Starts the job and waits for its first connection.
+    fn begin(from: &'static str, to: &'static str) -> Result<Self> {
+        let world = World::up("changes")?;
+        first_way(&world, from, to)?;
+        let directory = world.directory.path();
+        let (told, said) = (directory.join("told"), directory.join("said"));
+        for file in [&told, &said] {
+            std::fs::write(file, "")?;
+        }
+        let program = root().join("tests/programs/again.py");
+        let script = format!(
+            "exec {} run --nodes {from},{to} --each -- python3 {} {} > {}",
+            isthmus().display(),
+            program.display(),
+            told.display(),
+            said.display()
+        );
+        let job = Job::start(world.command(from, AGAIN, &["sh", "-c", &script])?)?;
+        let pair = Self { world, from, to, job, told, said };
+        pair.connected(1)?;
+        Ok(pair)
+    }
+
+    /// Has it connect once more; gives the time that this took.
+    fn again(&self, count: usize) -> Result<Duration> {
+        let asked = Instant::now();
+        self.tell("again")?;
+        self.connected(count)?;
+        Ok(asked.elapsed())
+    }
+
+    fn tell(&self, line: &str) -> Result<()> {
+        Ok(writeln!(std::fs::File::options().append(true).open(&self.told)?, "{line}")?)
+    }
+
+    fn connected(&self, count: usize) -> Result<()> {
+        let line = format!("connected {count}");
+        World::eventually(&line, SOON, || Ok(std::fs::read_to_string(&self.said)?.contains(&line)))
+    }
+
+    /// The first way of the plan, where no failure counts against it.
+    fn best(&self) -> Result<Option<String>> {
+        let plan = plan(&self.world, self.from, self.to)?;
+        let step = &plan["steps"][0];
+        let reason = step["reason"].as_str().context("no reason")?;
+        let dial = step["dial"].as_str().context("no dial")?;
+        Ok((!reason.contains("failed before")).then(|| dial.to_owned()))
+    }
+
+    /// Ends the job; gives what it said to the user.
+    fn end(self) -> Result<(World, String)> {
+        self.tell("end")?;
+        let (status, said) = self.job.end()?;
+        ensure!(status == 0, "{status}\n{said}");
+        Ok((self.world, said))
+    }
+}
+
+fn plan(world: &World, from: &str, to: &str) -> Result<serde_json::Value> {
+    let binary = isthmus().display().to_string();
+    let output = world.sh(from, SOON, &[&binary, "plan", from, to, "--json"])?;
+    ensure!(output.status == 0, "{}", output.whole());
+    Ok(serde_json::from_str(&output.stdout)?)
+}
+
+/// Waits until both nodes know how they are seen from outside.
+fn first_way(world: &World, from: &str, to: &str) -> Result<()> {
+    World::eventually("both nodes know how they are seen", SOON, || {
+        let plan = plan(world, from, to)?;
+        Ok(["from", "to"].iter().all(|end| plan[end]["mapping"] != "unknown"))
+    })
+}
+
+/// A job works, at the first try.
+fn expect_working(world: &World, nodes: &str) -> Result<()> {
+    let (launcher, alltoall) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("alltoall"));
+    let output = world.run("n1.alpha", &["--nodes", nodes], &[&launcher, "-n", "2", &alltoall])?;
+    ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
+    Ok(())
+}
+
+fn sh(world: &World, machine: &str, script: &str) -> Result<()> {
+    let done = world.lab().machine(machine)?.privileged_command("sh").args(["-c", script]).output()?;
+    ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
+#[test]
+fn a_firewall_is_tightened_and_opened_again() -> Result<()> {
+    let pair = Pair::begin("n1.alpha", "n1.port")?;
+    ensure!(pair.best()?.as_deref() == Some("port-range"), "{:?}", pair.best()?);
+    sh(
+        &pair.world,
+        "router.port",
+        "nft add table ip tight
+         nft add chain ip tight pass '{ type filter hook forward priority -10; }'
+         nft add rule ip tight pass tcp dport 7731-7740 ct state new drop",
+    )?;
+    let first = pair.again(2)?;
+    let second = pair.again(3)?;
+    // The first one has waited for the way that is closed now.
+    ensure!(second < first, "{second:?} after {first:?}");
+    sh(&pair.world, "router.port", "nft delete table ip tight")?;
+    World::eventually("it is found to be open again", AGAIN, || {
+        Ok(pair.best()?.as_deref() == Some("port-range"))
+    })?;
+    pair.again(4)?;
+    let (world, said) = pair.end()?;
+    ensure!(said.contains("n1.alpha reaches n1.port by punch now: port-range: "), "{said}");
+    ensure!(said.contains("no answer"), "{said}");
+    expect_working(&world, "n1.alpha,n1.port")
+}
+
+#[test]
+fn a_nat_forgets_its_mappings() -> Result<()> {
+    let pair = Pair::begin("n1.alpha", "n1.beta")?;
+    for site in ["alpha", "beta"] {
+        pair.world.lab().nat(site)?.expire()?;
+    }
+    pair.again(2)?;
+    let (world, _) = pair.end()?;
+    expect_working(&world, "n1.alpha,n1.beta")
+}
+
+#[test]
+fn a_router_restarts() -> Result<()> {
+    let world = World::up("changes")?;
+    first_way(&world, "n1.alpha", "n1.beta")?;
+    expect_working(&world, "n1.alpha,n1.beta")?;
+    world.lab().nat("beta")?.restart(Duration::from_secs(1))?;
+    expect_working(&world, "n1.alpha,n1.beta")
+}
+
+#[test]
+fn a_site_gets_another_address() -> Result<()> {
+    let world = World::up("changes")?;
+    first_way(&world, "n1.alpha", "n1.beta")?;
+    expect_working(&world, "n1.alpha,n1.beta")?;
+    world.lab().nat("beta")?.move_to("198.51.100.77".parse()?)?;
+    expect_working(&world, "n1.alpha,n1.beta")
+}
