@@ -158,7 +158,7 @@ mod tests {
                 assert!(!failures.towards(ONE, now).is_empty(), "forgotten after {:?}", now - last);
                 now += Duration::from_secs(1);
             }
-            assert_eq!(failures.due(now), [due.clone()]);
+            assert_eq!(failures.due(now), std::slice::from_ref(&due));
             pauses.push((now - last).as_secs());
             failures.note(ONE, failure(Dial::Punch), now);
         }
