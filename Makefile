@@ -25,16 +25,17 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo "  make bench-NAME     run one of them: $(BENCHES)"
 
-# Two calls of cargo, on purpose: in one, cargo would give the shim the features
+# Separate calls of cargo, on purpose: in one, cargo would give the shim the features
 # that the other crates ask of isthmus-wire, and a protobuf runtime with them.
 .PHONY: build
-build: setup-build ## compile the isthmus command and the preloaded library
+build: setup-build ## compile the isthmus command, its helper and the preloaded library
 	$(MAKE) release
 
 .PHONY: release
 release:
 	$(CARGO) build --locked --release --package isthmus
 	$(CARGO) build --locked --release --package isthmus-shim
+	$(CARGO) build --locked --release --package isthmus-raw
 
 .PHONY: apps
 apps: setup-test ## compile the MPI programs for every MPI

@@ -243,6 +243,7 @@ impl World {
                 "isthmus gateway",
                 "isthmus agent",
                 "isthmus relay",
+                "isthmus-raw",
                 "lab keeper",
                 "lab machine",
                 "ps -eo",

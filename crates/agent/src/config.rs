@@ -34,6 +34,10 @@ pub struct AgentConfig {
     /// The library that is preloaded into programs. By default
     /// libisthmus_shim.so beside the `isthmus` binary or in ../lib/isthmus.
     pub shim: Option<PathBuf>,
+    /// The helper with the right to raw packets, for the dial `traverse`. By
+    /// default isthmus-raw beside the `isthmus` binary or in ../lib/isthmus; if
+    /// it isn't there, the agent does without.
+    pub raw: Option<PathBuf>,
 }
 
 impl AgentConfig {

@@ -10,6 +10,7 @@
 //! | [`retry`] | whether what failed works by now |
 //! | [`incoming`], [`knock`], [`meetings`] | the acceptor's side; being dialed by the acceptor |
 //! | [`outside`], [`callback`] | how the node is seen from outside its site; where it may be asked to dial |
+//! | [`traverse`], [`raw`] | the dial of that name, both sides; its helper with the right to raw packets |
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
 //! | [`tree`], [`hold`] | which node of a job holds which; holding them |
@@ -45,11 +46,13 @@ pub mod preloadable;
 pub mod programs;
 pub mod pulse;
 pub mod pump;
+pub mod raw;
 pub mod reach;
 pub mod retry;
 pub mod service;
 pub mod shim_socket;
 pub mod supervise;
+pub mod traverse;
 pub mod tree;
 pub mod upstream;
 

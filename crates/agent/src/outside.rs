@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use isthmus_net::contact::mapping_to_wire;
+use isthmus_net::contact::{mapping_from_wire, mapping_to_wire};
 use isthmus_net::dial::{DialError, PunchPort};
 use isthmus_plan::Mapping;
 use isthmus_plan::mapping::Sighting;
@@ -22,12 +22,23 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 
 /// Relays that have told how this node is seen, and can tell again.
 #[derive(Debug, Default)]
-pub struct Outside(Mutex<Vec<String>>);
+pub struct Outside(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    reflectors: Vec<String>,
+    mapping: Mapping,
+}
 
 impl Outside {
     /// One that can be asked.
     pub fn reflector(&self) -> Option<String> {
-        lock(&self.0).first().cloned()
+        lock(&self.0).reflectors.first().cloned()
+    }
+
+    /// What becomes of this node's ports on the way out, as far as is known.
+    pub fn mapping(&self) -> Mapping {
+        lock(&self.0).mapping
     }
 
     /// Keeps asking, and tells the gateway when the answer changes; never
@@ -39,7 +50,7 @@ impl Outside {
             upstream.ready().await;
             let (seen, reflectors) = look(upstream).await;
             let known = !reflectors.is_empty();
-            *lock(&self.0) = reflectors;
+            *lock(&self.0) = Known { reflectors, mapping: mapping_from_wire(seen.mapping()) };
             if seen != told {
                 tracing::info!(mapping = ?seen.mapping(), address = seen.address, "how this node is seen from outside");
                 told = seen.clone();

@@ -24,6 +24,8 @@ use crate::carrier::{Carrier, keep_alive};
 use crate::job::{Job, lock};
 use crate::meetings::Meetings;
 use crate::outside::{Outside, REFLECTION_DEADLINE};
+use crate::raw::RawHelper;
+use crate::traverse;
 use crate::upstream::Upstream;
 
 /// How long an acceptor may take to answer a preamble: its own deadline for
@@ -136,6 +138,8 @@ pub struct Reacher {
     pub meetings: Arc<Meetings>,
     /// How this node is seen from outside.
     pub outside: Arc<Outside>,
+    /// Raw packets, where this agent has a right to them.
+    pub raw: Option<Arc<RawHelper>>,
     /// What failed not long ago.
     pub failures: Arc<Mutex<Failures>>,
 }
@@ -291,6 +295,10 @@ impl Reacher {
             Dial::PortRange => (dial::direct(&node.outside_address, options, deadline).await?, String::new()),
             Dial::Reverse => (self.reverse(destination, options, deadline).await?, String::new()),
             Dial::Punch => (self.punch(destination, options, deadline).await?, String::new()),
+            Dial::Traverse => {
+                let stream = traverse::dial(self, destination, &node.address, options, deadline).await;
+                (stream.map_err(StepError::Next)?, String::new())
+            }
             Dial::Relay => self.relay(destination, options, deadline).await?,
         };
         let carrier = match purpose {

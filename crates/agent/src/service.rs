@@ -32,8 +32,10 @@ use crate::node::{Facilities, Node, interface_of};
 use crate::outside::{Outside, REFLECTION_DEADLINE};
 use crate::peers::PeerService;
 use crate::pulse::Heart;
+use crate::raw;
 use crate::reach::{ClientTls, Reacher, dial_name};
 use crate::retry;
+use crate::traverse;
 use crate::upstream::{self, AttachError, Upstream};
 
 /// Connections and requests to dial out that may wait.
@@ -82,6 +84,7 @@ pub async fn run(
         local_socket: local_socket.clone(),
         interface: interface_of(own_ip),
     };
+    let raw = raw::start(&config, &facilities.isthmus, &listener).await;
     let node_up = proto::NodeUp {
         node: facilities.name.node.to_string(),
         address: config.address.clone().unwrap_or_else(|| SocketAddr::new(own_ip, port).to_string()),
@@ -92,8 +95,10 @@ pub async fn run(
         architecture: std::env::consts::ARCH.to_owned(),
         outside_address: outside_address.unwrap_or_default(),
         seen: None,
+        can_traverse: raw.is_some(),
     };
     let (dials_tx, dials_rx) = mpsc::channel(QUEUE);
+    let own_address = node_up.address.clone();
     let (upstream, attachment) = upstream::upstream(credentials.clone(), node_up, dials_tx);
     let tls = ClientTls {
         stream: credentials.client_config(&[STREAM_PROTOCOL])?,
@@ -107,6 +112,7 @@ pub async fn run(
         tls,
         meetings: Arc::default(),
         outside: outside.clone(),
+        raw,
         failures: Arc::default(),
     };
     let heart = Heart::start().context("cannot start a thread")?;
@@ -128,7 +134,7 @@ pub async fn run(
     let ended = tokio::select! {
         ended = attachment.run() => ended.map_err(|error: AttachError| anyhow::anyhow!("{error}")),
         () = accept(listener, reception.clone()) => Ok(()),
-        () = dial_out(dials_rx, reception) => Ok(()),
+        () = dial_out(dials_rx, reception, &own_address) => Ok(()),
         () = outside.watch(&upstream) => Ok(()),
         () = retry::watch(node.reacher()) => Ok(()),
         ended = grpc::serve_streams(grpc_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
@@ -188,9 +194,16 @@ async fn accept(listener: TcpListener, reception: Reception) {
 }
 
 /// Meets others, as asked by the broker.
-async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: Reception) {
+async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: Reception, own_address: &str) {
     while let Some(request) = dials_rx.recv().await {
         let reception = reception.clone();
+        if request.dial() == proto::Dial::Traverse {
+            let own_address = own_address.to_owned();
+            tokio::spawn(async move {
+                traverse::accept(&request, &own_address, reception.node.reacher()).await;
+            });
+            continue;
+        }
         tokio::spawn(async move {
             match dial(&request, &reception.node.reacher().upstream).await {
                 Ok(stream) => reception.receive(stream, MEETING_PATIENCE).await,

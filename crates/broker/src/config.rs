@@ -150,12 +150,15 @@ mod tests {
         for (text, want) in [
             ("", Ok("")),
             ("[[pairs]]\nsites = ['alpha', 'beta']\nnever = ['punch']", Ok("punch")),
-            ("[[pairs]]\nsites = ['beta', 'alpha']\nonly = ['relay']", Ok("direct port-range reverse punch")),
+            (
+                "[[pairs]]\nsites = ['beta', 'alpha']\nonly = ['relay']",
+                Ok("direct port-range reverse punch traverse"),
+            ),
             ("[[pairs]]\nsites = ['alpha', 'gamma']\nnever = ['relay']", Ok("")),
             (
                 "[[pairs]]\nsites = ['alpha', 'beta']\nnever = ['beam']",
                 Err("[[broker.pairs]] for alpha and beta: \"beam\" is no dial; \
-                     there are direct, port-range, reverse, punch, relay"),
+                     there are direct, port-range, reverse, punch, traverse, relay"),
             ),
         ] {
             assert_eq!(forbidden(text), want.map(str::to_owned).map_err(str::to_owned), "{text}");

@@ -176,8 +176,9 @@ impl RegistryService for Service {
                 RendezvousError::Lookup(error) => lookup_status(error),
                 RendezvousError::NotYours(_) => Status::permission_denied(error.to_string()),
                 RendezvousError::Unavailable(_) => Status::unavailable(error.to_string()),
+                RendezvousError::Invalid(_) => Status::invalid_argument(error.to_string()),
             })?;
-        if request.dial() == proto::Dial::Punch {
+        if matches!(request.dial(), proto::Dial::Punch | proto::Dial::Traverse) {
             let meeting = ConnectionId::try_from(request.meeting.as_slice())
                 .map_err(|error| Status::invalid_argument(error.to_string()))?;
             let waiting = self.0.meetings.wait_for(meeting);

@@ -73,6 +73,8 @@ struct End {
     seen_as: Option<String>,
     /// Whether its site's gateway is at the broker.
     attached: bool,
+    /// Whether its agent has the right to raw packets.
+    can_traverse: bool,
 }
 
 /// Runs `isthmus plan`.
@@ -157,6 +159,7 @@ impl End {
             mapping: isthmus_net::contact::mapping_from_wire(seen.mapping()).to_string(),
             seen_as: given(seen.address),
             attached: end.attached,
+            can_traverse: end.can_traverse,
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::{Credentials, Identity, Role, grpc};
+use isthmus_raw::syn;
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::{Registry, RegistryServer};
 use isthmus_wire::proto::{self, attach_down, attach_up};
@@ -179,6 +180,7 @@ impl Gateway {
             attached: true,
             // Known to the broker alone, and to no plan.
             virtual_address: 0,
+            can_traverse: contact.can_traverse,
         }
     }
 }
@@ -287,6 +289,9 @@ impl Registry for Service {
                 "{} is not the address of {caller}",
                 std::net::Ipv4Addr::from(request.initiator)
             )));
+        }
+        if request.syn.len() > syn::MAX_LEN {
+            return Err(Status::invalid_argument(format!("a SYN of {} bytes", request.syn.len())));
         }
         let rendezvous = |mut client: proto::registry_client::RegistryClient<_>| {
             let request = request.clone();

@@ -228,6 +228,7 @@ async fn who_punches_is_told_where_to() {
         dial: Dial::Punch.into(),
         meeting: vec![7; 16],
         initiator_address: "192.0.2.1:4000".to_owned(),
+        syn: Vec::new(),
     };
     for (address, failure, want) in [
         ("192.0.2.2:4001", "", Ok("192.0.2.2:4001".to_owned())),

@@ -87,6 +87,7 @@ pub fn end_from_wire(end: &proto::End) -> EndFacts {
         port_let_in: !end.outside_address.is_empty(),
         mapping: end.seen.as_ref().map_or(Mapping::Unknown, |seen| mapping_from_wire(seen.mapping())),
         attached: end.attached,
+        can_traverse: end.can_traverse,
     }
 }
 
@@ -119,6 +120,7 @@ pub fn dial_to_wire(dial: Dial) -> proto::Dial {
         Dial::PortRange => proto::Dial::PortRange,
         Dial::Reverse => proto::Dial::Reverse,
         Dial::Punch => proto::Dial::Punch,
+        Dial::Traverse => proto::Dial::Traverse,
         Dial::Relay => proto::Dial::Relay,
     }
 }
@@ -130,6 +132,7 @@ fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
         proto::Dial::PortRange => Some(Dial::PortRange),
         proto::Dial::Reverse => Some(Dial::Reverse),
         proto::Dial::Punch => Some(Dial::Punch),
+        proto::Dial::Traverse => Some(Dial::Traverse),
         proto::Dial::Relay => Some(Dial::Relay),
     }
 }
@@ -158,7 +161,7 @@ mod tests {
             let facts = proto::Facts { acceptor: Some(acceptor), relays: 1, ..proto::Facts::default() };
             let mut wire = plan_from_facts(&initiator, &facts);
             let plan = plan_from_wire(&wire);
-            assert_eq!((plan.steps.len() + plan.left_out.len(), plan.encrypted), (5, true));
+            assert_eq!((plan.steps.len() + plan.left_out.len(), plan.encrypted), (Dial::ALL.len(), true));
             assert_eq!(plan_to_wire(&plan), wire);
             wire.steps.push(proto::PlanStep { route: 99, dial: 99, ..proto::PlanStep::default() });
             assert_eq!(plan_from_wire(&wire), plan);

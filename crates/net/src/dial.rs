@@ -1,6 +1,7 @@
 //! The dials: how one socket between two parties is opened.
 
 mod punch;
+mod traverse;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -12,6 +13,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
 pub use punch::PunchPort;
+pub use traverse::TraverseSocket;
 
 /// What a program wants of its socket before it connects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -64,6 +66,12 @@ pub enum DialError {
         from: String,
         /// Where to.
         to: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// There is no socket to be had.
+    #[error("cannot make a socket: {source}")]
+    Socket {
         /// What the kernel said.
         source: io::Error,
     },

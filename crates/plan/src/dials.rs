@@ -6,7 +6,8 @@ use crate::Dial;
 
 impl Dial {
     /// All of them, cheapest first.
-    pub const ALL: [Self; 5] = [Self::Direct, Self::PortRange, Self::Reverse, Self::Punch, Self::Relay];
+    pub const ALL: [Self; 6] =
+        [Self::Direct, Self::PortRange, Self::Reverse, Self::Punch, Self::Traverse, Self::Relay];
 }
 
 /// A set of dials.
@@ -78,7 +79,7 @@ mod tests {
         let some = Dials::of(&[Dial::Relay, Dial::Direct]);
         assert_eq!(some.each().collect::<Vec<_>>(), [Dial::Direct, Dial::Relay]);
         assert!(!some.contains(Dial::Punch));
-        assert_eq!(Dials::all_but(&[Dial::Punch]).each().count(), 4);
+        assert_eq!(Dials::all_but(&[Dial::Punch]).each().count(), 5);
         assert_eq!(Dials::all_but(&Dial::ALL), Dials::NONE);
         assert_eq!(some.and(Dials::of(&[Dial::Punch])).each().count(), 3);
     }
@@ -89,6 +90,9 @@ mod tests {
             assert_eq!(dial.to_string().parse(), Ok(dial));
         }
         let unknown = "teleport".parse::<Dial>().unwrap_err().to_string();
-        assert_eq!(unknown, "\"teleport\" is no dial; there are direct, port-range, reverse, punch, relay");
+        assert_eq!(
+            unknown,
+            "\"teleport\" is no dial; there are direct, port-range, reverse, punch, traverse, relay"
+        );
     }
 }

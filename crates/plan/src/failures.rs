@@ -113,7 +113,7 @@ impl Met {
 fn towards(node: Ipv4Addr, site: &str, dial: Dial) -> Towards {
     match dial {
         Dial::Direct | Dial::PortRange => Towards::Node(node),
-        Dial::Reverse | Dial::Punch | Dial::Relay => Towards::Site(site.to_owned()),
+        Dial::Reverse | Dial::Punch | Dial::Traverse | Dial::Relay => Towards::Site(site.to_owned()),
     }
 }
 

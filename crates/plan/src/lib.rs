@@ -50,6 +50,9 @@ pub enum Dial {
     /// section 3.5), so that each side's NAT or firewall takes the other's
     /// segments for an answer.
     Punch,
+    /// The initiator connects, and the segment that begins the connection is
+    /// carried past the acceptor's firewall by the agents (Traversing TCP).
+    Traverse,
     /// Both sides dial out to a relay, which joins the two connections.
     Relay,
 }
@@ -69,6 +72,7 @@ impl fmt::Display for Dial {
             Self::PortRange => "port-range",
             Self::Reverse => "reverse",
             Self::Punch => "punch",
+            Self::Traverse => "traverse",
             Self::Relay => "relay",
         })
     }
@@ -97,6 +101,8 @@ pub struct EndFacts {
     /// Whether the site's gateway is at the broker, so that its nodes can be
     /// told to dial out.
     pub attached: bool,
+    /// Whether the node's agent has the right to raw packets.
+    pub can_traverse: bool,
 }
 
 /// What is known of two sites together.

@@ -13,6 +13,9 @@ const DIRECT_BETWEEN: Duration = Duration::from_secs(4);
 const REVERSE: Duration = Duration::from_secs(6);
 /// Likewise, and both have to find out how they are seen from outside.
 const PUNCH: Duration = Duration::from_secs(6);
+/// The broker and the acceptor's agent have to be told; then the connection
+/// stands after one round trip, or nothing lets the answer through.
+const TRAVERSE: Duration = Duration::from_secs(4);
 /// The last resort.
 const RELAY: Duration = Duration::from_secs(10);
 
@@ -30,6 +33,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         (Dial::PortRange, DIRECT_BETWEEN, port_range(acceptor)),
         (Dial::Reverse, REVERSE, reverse(initiator, acceptor)),
         (Dial::Punch, PUNCH, punch(initiator, acceptor, pair)),
+        (Dial::Traverse, TRAVERSE, traverse(initiator, acceptor, pair)),
         (Dial::Relay, RELAY, relay(acceptor, pair)),
     ] {
         let judged = judged.and_then(|reason| {
@@ -94,6 +98,37 @@ fn punch(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged 
         }
     }
     Ok("both sites let connections out from ports that are known outside".to_owned())
+}
+
+fn traverse(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
+    if acceptor.inbound == Inbound::Open {
+        return Err(format!("site {} lets every connection in", acceptor.site));
+    }
+    told(acceptor)?;
+    for end in [initiator, acceptor] {
+        if end.mapping == Mapping::Unknown {
+            return Err(format!("how nodes of site {} are seen from outside is not known", end.site));
+        }
+        if !end.can_traverse {
+            return Err(format!(
+                "the agent of the node of site {} has no right to raw packets; where isthmus-raw is installed \
+                 there, `setcap cap_net_raw=ep` on it as root gives it that",
+                end.site
+            ));
+        }
+    }
+    if initiator.mapping == Mapping::PortDependent {
+        return Err(format!("the NAT of site {} takes another port for each destination", initiator.site));
+    }
+    if acceptor.mapping != Mapping::Untranslated {
+        return Err(format!("nodes of site {} have no address outside of their own", acceptor.site));
+    }
+    if initiator.mapping != Mapping::Untranslated && pair.relays == 0 {
+        return Err(
+            "no relay is attached to the broker, to say how the initiator is seen from outside".to_owned()
+        );
+    }
+    Ok(format!("the firewall of site {} may let answers out that it has seen no question for", acceptor.site))
 }
 
 fn relay(acceptor: &EndFacts, pair: &PairFacts) -> Judged {

@@ -10,6 +10,7 @@ fn end(site: &str, words: &str) -> EndFacts {
         port_let_in: false,
         mapping: Mapping::Unknown,
         attached: true,
+        can_traverse: false,
     };
     for word in words.split(' ') {
         match word {
@@ -20,6 +21,7 @@ fn end(site: &str, words: &str) -> EndFacts {
             "nat" => end.mapping = Mapping::EndpointIndependent,
             "symmetric" => end.mapping = Mapping::PortDependent,
             "away" => end.attached = false,
+            "raw" => end.can_traverse = true,
             other => panic!("{other}"),
         }
     }
@@ -55,6 +57,17 @@ fn ways_in_their_order() {
         ("nat", "nat", 0, ""),
         ("open", "closed", 0, "reverse"),
         ("closed", "closed away", 1, ""),
+        ("firewall raw", "firewall raw", 1, "punch traverse relay"),
+        ("nat raw", "firewall raw", 1, "punch traverse relay"),
+        ("open firewall raw", "firewall raw", 1, "reverse punch traverse relay"),
+        ("firewall raw", "firewall raw", 0, "traverse"),
+        ("nat raw", "firewall raw", 0, ""),
+        ("symmetric raw", "firewall raw", 1, "relay"),
+        ("firewall raw", "nat raw", 1, "punch relay"),
+        ("firewall raw", "open firewall raw", 1, "direct punch relay"),
+        ("firewall raw", "firewall", 1, "punch relay"),
+        ("firewall", "firewall raw", 1, "punch relay"),
+        ("firewall raw", "firewall raw away", 1, ""),
         ("open", "closed away", 1, ""),
         ("nat", "open nat away", 1, "direct"),
         ("nat", "port nat away", 1, "port-range"),
@@ -62,7 +75,7 @@ fn ways_in_their_order() {
         let pair = PairFacts { relays, ..PAIR };
         let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
         assert_eq!(dials(&plan), want, "{initiator} to {acceptor}, {relays} relays");
-        assert_eq!(plan.steps.len() + plan.left_out.len(), 5, "each dial is in it or left out");
+        assert_eq!(plan.steps.len() + plan.left_out.len(), Dial::ALL.len(), "each dial is in it or left out");
         assert!(plan.encrypted);
     }
 }
@@ -75,6 +88,29 @@ fn what_is_left_out_says_why() {
         ("nat", "nat", 1, Dial::Reverse, "site alpha lets nothing in"),
         ("nat", "symmetric", 1, Dial::Punch, "the NAT of site beta takes another port for each destination"),
         ("closed", "nat", 1, Dial::Punch, "how nodes of site alpha are seen from outside is not known"),
+        (
+            "firewall raw",
+            "firewall",
+            1,
+            Dial::Traverse,
+            "the agent of the node of site beta has no right to raw packets; where isthmus-raw is installed there, \
+             `setcap cap_net_raw=ep` on it as root gives it that",
+        ),
+        (
+            "symmetric raw",
+            "firewall raw",
+            1,
+            Dial::Traverse,
+            "the NAT of site alpha takes another port for each destination",
+        ),
+        (
+            "firewall raw",
+            "nat raw",
+            1,
+            Dial::Traverse,
+            "nodes of site beta have no address outside of their own",
+        ),
+        ("firewall raw", "open raw", 1, Dial::Traverse, "site beta lets every connection in"),
         ("nat", "nat", 0, Dial::Relay, "no relay is attached to the broker"),
         ("nat", "nat away", 1, Dial::Relay, "the gateway of site beta is not attached to the broker"),
         ("open", "nat away", 1, Dial::Reverse, "the gateway of site beta is not attached to the broker"),

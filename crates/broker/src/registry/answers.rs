@@ -6,6 +6,7 @@ use std::ops::Bound;
 
 use isthmus_net::contact::{dial_to_wire, inbound_to_wire, plan_from_facts};
 use isthmus_plan::Inbound;
+use isthmus_raw::Syn;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::ticket::{Side, Ticket};
 use isthmus_wire::{ConnectionId, Label, VirtualAddress};
@@ -46,13 +47,15 @@ pub enum RendezvousError {
     NotYours(String),
     /// It can't be done at the moment.
     Unavailable(String),
+    /// The request makes no sense.
+    Invalid(String),
 }
 
 impl fmt::Display for RendezvousError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lookup(error) => error.fmt(f),
-            Self::NotYours(text) | Self::Unavailable(text) => f.write_str(text),
+            Self::NotYours(text) | Self::Unavailable(text) | Self::Invalid(text) => f.write_str(text),
         }
     }
 }
@@ -118,6 +121,7 @@ impl Registry {
             seen: entry.contact.seen.clone(),
             attached: site.is_some_and(|site| site.session.is_some()),
             virtual_address: self.addresses.address(&entry.name).map_or(0, |address| address.ip().into()),
+            can_traverse: entry.contact.can_traverse,
         }
     }
 
@@ -160,6 +164,20 @@ impl Registry {
             proto::Dial::Punch => {
                 dial.initiator_address = request.initiator_address.clone();
                 dial.reflectors = self.reflectors();
+            }
+            proto::Dial::Traverse => {
+                // The acceptor looks again; but what no gateway needs to carry
+                // ends here.
+                let syn = Syn::parse(&request.syn)
+                    .map_err(|error| RendezvousError::Invalid(format!("no SYN to carry: {error}")))?;
+                if syn.source.to_string() != request.initiator_address {
+                    return Err(RendezvousError::Invalid(format!(
+                        "the SYN is from {}, and the initiator says {}",
+                        syn.source, request.initiator_address
+                    )));
+                }
+                dial.initiator_address = request.initiator_address.clone();
+                dial.syn = syn.to_bytes();
             }
             proto::Dial::Unknown | proto::Dial::Direct | proto::Dial::PortRange | proto::Dial::Relay => {
                 let (relay, entry) = self.next_relay().ok_or_else(|| {

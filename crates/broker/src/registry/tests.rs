@@ -1,5 +1,7 @@
 //! Stories of the registry, one table or sequence each.
 
+use isthmus_raw::Syn;
+
 use super::*;
 
 fn label(text: &str) -> Label {
@@ -184,6 +186,7 @@ fn who_is_asked_to_dial_is_told_where() {
             dial: proto::Dial::Reverse.into(),
             meeting: vec![1; 16],
             initiator_address: "198.51.100.66:1".to_owned(),
+            ..proto::RendezvousRequest::default()
         };
         match registry.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000) {
             Ok((_, Effect::Send { message: attach_down::Kind::Dial(dial), .. })) => {
@@ -198,6 +201,64 @@ fn who_is_asked_to_dial_is_told_where() {
     assert_eq!(reverse("alpha", alpha, beta1), Ok("192.0.2.1:7730".to_owned()), "not what the node says");
     assert_eq!(reverse("beta", beta2, alpha), Ok("192.0.2.9:7731".to_owned()));
     assert_eq!(reverse("beta", beta1, alpha), Err("site beta lets nothing in for n1.beta".to_owned()));
+}
+
+#[test]
+fn a_syn_is_carried_if_it_is_one_and_from_the_initiator() {
+    let mut registry = registry(&[]);
+    let (alpha, beta) = (registry.gateway("alpha"), registry.gateway("beta"));
+    registry.node_up(alpha, &node_up("n1", "192.0.2.1:7730")).unwrap();
+    registry.node_up(beta, &node_up("n1", "198.51.100.1:7730")).unwrap();
+    let syn = Syn {
+        source: "192.0.2.1:4000".parse().unwrap(),
+        destination: "198.51.100.1:7730".parse().unwrap(),
+        sequence: 1,
+        window: 1000,
+        options: isthmus_raw::syn::Options::default(),
+    }
+    .to_bytes();
+    let answer = [syn[..33].to_vec(), vec![0x12], syn[34..].to_vec()].concat();
+    let longer = [syn.clone(), vec![0]].concat();
+    for (name, syn, from, want) in [
+        ("good", syn.clone(), "192.0.2.1:4000", Ok(syn.clone())),
+        ("none", vec![], "192.0.2.1:4000", Err("no SYN to carry: cut off after 0 bytes")),
+        (
+            "an answer",
+            answer,
+            "192.0.2.1:4000",
+            Err("no SYN to carry: a segment with flags 0x12, not SYN alone"),
+        ),
+        ("more than it", longer, "192.0.2.1:4000", Err("no SYN to carry: 1 bytes more than its headers")),
+        (
+            "another's",
+            syn.clone(),
+            "192.0.2.2:4000",
+            Err("the SYN is from 192.0.2.1:4000, and the initiator says 192.0.2.2:4000"),
+        ),
+    ] {
+        let request = proto::RendezvousRequest {
+            initiator: std::net::Ipv4Addr::from([240, 64, 1, 1]).into(),
+            destination: std::net::Ipv4Addr::from([240, 64, 2, 1]).into(),
+            dial: proto::Dial::Traverse.into(),
+            meeting: vec![1; 16],
+            initiator_address: from.to_owned(),
+            syn,
+        };
+        match registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000) {
+            Ok((_, Effect::Send { message: attach_down::Kind::Dial(dial), .. })) => {
+                assert_eq!(
+                    (dial.initiator_address.as_str(), Ok(dial.syn)),
+                    (from, want.map_err(drop)),
+                    "{name}"
+                );
+            }
+            Ok((_, other)) => panic!("{other:?}"),
+            Err(error) => {
+                assert!(matches!(error, RendezvousError::Invalid(_)));
+                assert_eq!(Err(error.to_string().as_str()), want, "{name}");
+            }
+        }
+    }
 }
 
 #[test]

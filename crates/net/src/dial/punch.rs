@@ -73,6 +73,11 @@ impl PunchPort {
         self.seen
     }
 
+    /// Another socket at the same port.
+    pub(super) fn another(&self) -> io::Result<TcpSocket> {
+        socket(self.local)
+    }
+
     /// Connects to the other side, which does the same; again and again where
     /// that is refused. Whatever comes from there meanwhile is as good: where no
     /// router stands before one side, the two may never cross on the way.

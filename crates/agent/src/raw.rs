@@ -1,0 +1,219 @@
+//! The agent's end of its helper with the right to raw packets
+//! ([`isthmus_raw`]): a process of its own, which the agent starts and talks to
+//! over a pair of Unix sockets, and which ends with the agent.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use isthmus_raw::message::{self, MAX_LEN, Reply, Request};
+use isthmus_raw::{HELPER, Syn};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use crate::config::AgentConfig;
+use crate::job::lock;
+
+/// How long the helper may take for anything.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+/// A running helper.
+#[derive(Debug)]
+pub struct RawHelper {
+    socket: Arc<AsyncFd<OwnedFd>>,
+    waiting: Arc<Mutex<Waiting>>,
+    last_id: AtomicU64,
+    /// Ends when this is dropped.
+    _process: Child,
+}
+
+/// Requests that have no reply yet; none any more once the helper has ended.
+type Waiting = Option<HashMap<u64, oneshot::Sender<Reply>>>;
+
+/// Starts the helper that belongs to this agent, if there is one and it has the
+/// right; says in the log why not.
+pub async fn start(config: &AgentConfig, isthmus: &Path, listener: &TcpListener) -> Option<Arc<RawHelper>> {
+    let Some(path) = find(config, isthmus) else {
+        info!("{HELPER} is not installed: this node can't be joined by `traverse`");
+        return None;
+    };
+    match RawHelper::start(&path, listener.as_fd()).await {
+        Ok(helper) => Some(Arc::new(helper)),
+        Err(reason) => {
+            warn!(%reason, "this node can't be joined by `traverse`");
+            None
+        }
+    }
+}
+
+/// Where the helper is.
+fn find(config: &AgentConfig, isthmus: &Path) -> Option<PathBuf> {
+    if let Some(raw) = &config.raw {
+        return Some(raw.clone());
+    }
+    let beside = isthmus.parent()?.to_owned();
+    let places = ["", "../lib/isthmus", "../libexec"].map(|place| beside.join(place).join(HELPER));
+    places.into_iter().find(|place| place.is_file())
+}
+
+impl RawHelper {
+    /// Starts a helper that takes in what is for this listener.
+    ///
+    /// # Errors
+    /// Why there is none: it isn't there, or has no right.
+    pub async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Self, String> {
+        let failed = |error: io::Error| format!("cannot start {}: {error}", path.display());
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (own, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
+            .map_err(|error| failed(error.into()))?;
+        nix::fcntl::fcntl(&own, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))
+            .map_err(|error| failed(error.into()))?;
+        let process = Command::new(path)
+            .env_clear()
+            .stdin(Stdio::from(its))
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(failed)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        // SAFETY: the descriptor is the socket's own and stays open and the same as
+        // long as the AsyncFd has it.
+        let registered = unsafe { AsyncFd::register_with_interest(own, interest) };
+        let socket = Arc::new(registered.map_err(|error| failed(error.into()))?);
+        let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
+        tokio::spawn(listen(socket.clone(), waiting.clone()));
+        let helper = Self { socket, waiting, last_id: AtomicU64::new(0), _process: process };
+        helper.ask(&Request::Listen, Some(listener)).await?;
+        Ok(helper)
+    }
+
+    /// Connects a socket that doesn't block, and gives the SYN that left.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn connect(&self, socket: BorrowedFd<'_>, to: SocketAddrV4) -> Result<Syn, String> {
+        let packet = self.ask(&Request::Connect(to), Some(socket)).await?;
+        Syn::parse(&packet).map_err(|error| format!("{HELPER} caught no SYN: {error}"))
+    }
+
+    /// Puts a SYN for this agent's listener into this host's stack.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn inject(&self, syn: &Syn) -> Result<(), String> {
+        self.ask(&Request::Inject(syn.to_bytes()), None).await.map(drop)
+    }
+
+    async fn ask(&self, request: &Request, descriptor: Option<BorrowedFd<'_>>) -> Reply {
+        let ended = || format!("{HELPER} has ended; see the agent's log, and start the agent anew");
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let (reply_tx, reply_rx) = oneshot::channel();
+        match &mut *lock(&self.waiting) {
+            Some(waiting) => drop(waiting.insert(id, reply_tx)),
+            None => return Err(ended()),
+        }
+        let forget = Forget(&self.waiting, id);
+        let bytes = request.encode(id);
+        let asked = async {
+            let sent =
+                self.socket.async_io(Interest::WRITABLE, |socket| send(socket, &bytes, descriptor)).await;
+            sent.map_err(|_| ended())?;
+            reply_rx.await.map_err(|_| ended())?
+        };
+        let late = || Err(format!("{HELPER} did not answer within {DEADLINE:?}"));
+        let reply = tokio::time::timeout(DEADLINE, asked).await.unwrap_or_else(|_| late());
+        drop(forget);
+        reply
+    }
+}
+
+/// Forgets a request that nobody waits for any more.
+struct Forget<'a>(&'a Mutex<Waiting>, u64);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        if let Some(waiting) = &mut *lock(self.0) {
+            waiting.remove(&self.1);
+        }
+    }
+}
+
+fn send(socket: &OwnedFd, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let descriptors: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
+    let rights = [ControlMessage::ScmRights(&descriptors)];
+    let control = if descriptors.is_empty() { &rights[..0] } else { &rights[..] };
+    let data = [IoSlice::new(message)];
+    sendmsg::<()>(socket.as_raw_fd(), &data, control, MsgFlags::MSG_NOSIGNAL, None)?;
+    Ok(())
+}
+
+/// Passes replies on until the helper ends.
+async fn listen(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<Waiting>>) {
+    let mut bytes = [0; MAX_LEN];
+    let error = loop {
+        let received = socket.async_io(Interest::READABLE, |socket| {
+            Ok(recv(socket.as_raw_fd(), &mut bytes, MsgFlags::empty())?)
+        });
+        let length = match received.await {
+            Ok(0) => break "it closed its socket".to_owned(),
+            Ok(length) => length,
+            Err(error) => break error.to_string(),
+        };
+        match message::decode_reply(bytes.get(..length).unwrap_or_default()) {
+            Ok((id, reply)) => {
+                let asker = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&id));
+                // Whoever asked may have given up.
+                let _ = asker.map(|reply_tx| reply_tx.send(reply));
+            }
+            Err(error) => break error.to_string(),
+        }
+    };
+    tracing::debug!(error, "{HELPER} ended");
+    *lock(&waiting) = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_no_helper_is_said_at_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for (path, want) in
+            [("/nonexistent/isthmus-raw", "cannot start /nonexistent"), ("/bin/true", "has ended")]
+        {
+            let error = RawHelper::start(Path::new(path), listener.as_fd()).await.unwrap_err();
+            assert!(error.contains(want), "{path}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_helper_is_beside_the_command_or_among_the_libraries() {
+        let prefix = tempfile::tempdir().unwrap();
+        let (command, config) = (prefix.path().join("bin/isthmus"), AgentConfig::default());
+        assert_eq!(find(&config, &command), None);
+        for place in ["libexec", "lib/isthmus", "bin"] {
+            let directory = prefix.path().join(place);
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::create_dir_all(prefix.path().join("bin")).unwrap();
+            std::fs::write(directory.join(HELPER), "").unwrap();
+            let found = find(&config, &command).unwrap().canonicalize().unwrap();
+            assert_eq!(found, directory.join(HELPER).canonicalize().unwrap());
+        }
+        let given = AgentConfig { raw: Some("/elsewhere/raw".into()), ..AgentConfig::default() };
+        assert_eq!(find(&given, &command), Some("/elsewhere/raw".into()));
+    }
+}

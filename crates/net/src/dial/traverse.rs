@@ -1,0 +1,114 @@
+//! `traverse`, the initiator's end: an ordinary connect, by a socket whose
+//! address is known outside. What begins the connection reaches the acceptor by
+//! another way than the one on which its firewall drops it; the answer comes
+//! back on that one.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use tokio::net::{TcpSocket, TcpStream};
+
+use super::{DialError, PunchPort, SocketOptions};
+
+/// A socket that somebody else connects, on its owner's behalf.
+#[derive(Debug)]
+pub struct TraverseSocket {
+    socket: TcpSocket,
+    /// Where a NAT translates it: how it is seen, for as long as this lasts.
+    port: Option<PunchPort>,
+}
+
+impl TraverseSocket {
+    /// Takes a socket; where the node is behind a NAT, asks a relay how it is
+    /// seen.
+    ///
+    /// # Errors
+    /// [`DialError`], at the latest after `deadline`.
+    pub async fn open(
+        reflector: Option<&str>,
+        options: SocketOptions,
+        deadline: Duration,
+    ) -> Result<Self, DialError> {
+        let port = match reflector {
+            Some(reflector) => Some(PunchPort::open(reflector, deadline).await?),
+            None => None,
+        };
+        let made = match &port {
+            Some(port) => port.another(),
+            None => TcpSocket::new_v4(),
+        };
+        let socket = made.and_then(|socket| options.apply(&socket).map(|()| socket));
+        let socket = socket.map_err(|source| DialError::Socket { source })?;
+        Ok(Self { socket, port })
+    }
+
+    /// How it is seen from outside, where a relay was asked.
+    pub fn seen(&self) -> Option<SocketAddr> {
+        self.port.as_ref().map(PunchPort::seen)
+    }
+
+    /// Waits until the connect that is under way has come to its end.
+    ///
+    /// # Errors
+    /// [`DialError::Connect`].
+    pub async fn connected(self, to: SocketAddr) -> Result<TcpStream, DialError> {
+        let from = self.socket.local_addr().map_or_else(|_| "?".to_owned(), |local| local.to_string());
+        let connecting = async {
+            // A stream's readiness can be waited for, a socket's can't.
+            let socket: std::net::TcpStream = self.socket.as_fd().try_clone_to_owned()?.into();
+            drop(self.socket);
+            let stream = TcpStream::from_std(socket)?;
+            stream.writable().await?;
+            if let Some(error) = stream.take_error()? {
+                return Err(error);
+            }
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        };
+        connecting.await.map_err(|source: io::Error| DialError::Connect { from, to, source })
+    }
+}
+
+impl AsFd for TraverseSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::{SockaddrIn, connect};
+    use std::os::fd::AsRawFd as _;
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    async fn begun(to: SocketAddr) -> TraverseSocket {
+        let socket = TraverseSocket::open(None, SocketOptions::default(), SOON).await.unwrap();
+        assert_eq!(socket.seen(), None);
+        let SocketAddr::V4(to) = to else { panic!("{to}") };
+        let _ = connect(socket.as_fd().as_raw_fd(), &SockaddrIn::from(to));
+        socket
+    }
+
+    #[tokio::test]
+    async fn a_connect_under_way_is_waited_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = listener.local_addr().unwrap();
+        let stream = begun(to).await.connected(to).await.unwrap();
+        assert_eq!(listener.accept().await.unwrap().1, stream.local_addr().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_refused_one_says_from_where_to_where() {
+        // Taken, so that nobody else listens there.
+        let taken = TcpSocket::new_v4().unwrap();
+        taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let to = taken.local_addr().unwrap();
+        let error = begun(to).await.connected(to).await.unwrap_err().to_string();
+        assert!(error.starts_with("cannot connect from 127.0.0.1:"), "{error}");
+        assert!(error.contains(&format!("to {to}: Connection refused")), "{error}");
+    }
+}

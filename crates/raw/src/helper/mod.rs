@@ -1,0 +1,244 @@
+//! The helper at work: one thread, one agent.
+
+mod rights;
+mod tap;
+
+use std::collections::HashMap;
+use std::io::{self, IoSliceMut};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::time::{Duration, Instant};
+
+use isthmus_raw::message::{self, MAX_LEN, Reply, Request};
+use isthmus_raw::permit::permitted;
+use isthmus_raw::{Syn, syn};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::{AcceptConn, SockType as SockTypeOption};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrStorage, connect,
+    getsockname, getsockopt, recvmsg, send, sendto, socket,
+};
+
+use tap::Tap;
+
+/// How long a SYN may take to leave.
+const SYN_WITHIN: Duration = Duration::from_secs(2);
+/// How long the tap stays open when nobody waits: opening and closing take the
+/// kernel longer than looking at a packet, but every packet that leaves the host
+/// passes by an open one.
+const TAP_LINGERS: Duration = Duration::from_secs(1);
+/// Connects under way at most.
+const MAX_WAITING: usize = 4096;
+
+/// Serves the agent at the other end of a socket until that ends.
+///
+/// # Errors
+/// If that isn't an agent of the same version.
+pub fn run(agent: impl AsFd) -> io::Result<()> {
+    if getsockopt(&agent, SockTypeOption) != Ok(SockType::SeqPacket) {
+        return Err(io::Error::other(
+            "it is started by `isthmus agent`, not by hand; see isthmus-raw --help",
+        ));
+    }
+    let has_right = rights::keep_only_raw();
+    let Some((id, Request::Listen, Some(listener))) = receive(&agent)? else {
+        return Err(io::Error::other("the first message must come with a listener"));
+    };
+    let started = has_right.and_then(|()| Ok((own_listener(&listener)?, raw_socket()?)));
+    let reply = started.as_ref().map(|_| Vec::new()).map_err(Clone::clone);
+    answer(&agent, id, &reply)?;
+    let Ok((listener, raw)) = started else { return Ok(()) };
+    let mut helper =
+        Helper { agent, listener, raw, tap: None, needed: Instant::now(), waiting: HashMap::new() };
+    while helper.turn()? {}
+    Ok(())
+}
+
+/// Ends of a connection: here, there.
+type Ends = (SocketAddrV4, SocketAddrV4);
+
+struct Helper<A> {
+    agent: A,
+    /// What the agent listens at.
+    listener: SocketAddrV4,
+    /// For what goes into the stack.
+    raw: OwnedFd,
+    /// For what leaves; open while somebody waits for that.
+    tap: Option<Tap>,
+    /// When it was last needed.
+    needed: Instant,
+    /// Connects whose SYN hasn't been seen: the request, and until when.
+    waiting: HashMap<Ends, (u64, Instant)>,
+}
+
+impl<A: AsFd> Helper<A> {
+    /// Waits for something to do, and does it; `false` once the agent is gone.
+    fn turn(&mut self) -> io::Result<bool> {
+        let mut polled = vec![PollFd::new(self.agent.as_fd(), PollFlags::POLLIN)];
+        polled.extend(self.tap.as_ref().map(|tap| PollFd::new(tap.as_fd(), PollFlags::POLLIN)));
+        let timeout = if self.tap.is_some() { PollTimeout::from(200_u8) } else { PollTimeout::NONE };
+        match poll(&mut polled, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready = |at: usize| polled.get(at).is_some_and(|polled| polled.any().unwrap_or(true));
+        let (asked, seen) = (ready(0), ready(1));
+        if seen {
+            self.look()?;
+        }
+        if asked {
+            let Some((id, request, descriptor)) = receive(&self.agent)? else { return Ok(false) };
+            match (request, descriptor) {
+                (Request::Connect(to), Some(socket)) => self.connect(id, to, &socket)?,
+                (Request::Inject(packet), _) => {
+                    let done = self.inject(&packet);
+                    answer(&self.agent, id, &done)?;
+                }
+                (Request::Connect(_) | Request::Listen, _) => {
+                    answer(&self.agent, id, &Err("the request doesn't fit".to_owned()))?;
+                }
+            }
+        }
+        self.expire()?;
+        Ok(true)
+    }
+
+    /// Connects a socket of the agent's. Only its own connection is looked for,
+    /// so nobody learns anything of another's.
+    fn connect(&mut self, id: u64, to: SocketAddrV4, socket: &OwnedFd) -> io::Result<()> {
+        match self.begin(to, socket) {
+            Ok(ends) => {
+                self.needed = Instant::now();
+                self.waiting.insert(ends, (id, self.needed + SYN_WITHIN));
+                self.look()
+            }
+            Err(reason) => answer(&self.agent, id, &Err(reason)),
+        }
+    }
+
+    fn begin(&mut self, to: SocketAddrV4, socket: &OwnedFd) -> Result<Ends, String> {
+        if getsockopt(socket, SockTypeOption) != Ok(SockType::Stream) {
+            return Err("no TCP socket came with the request".to_owned());
+        }
+        if self.waiting.len() >= MAX_WAITING {
+            return Err(format!("{MAX_WAITING} connects are under way already"));
+        }
+        if self.tap.is_none() {
+            self.tap = Some(Tap::open().map_err(|error| format!("cannot open a packet socket: {error}"))?);
+        }
+        let failed = |error: Errno| format!("cannot connect to {to}: {}", error.desc());
+        match connect(socket.as_raw_fd(), &SockaddrIn::from(to)) {
+            Ok(()) | Err(Errno::EINPROGRESS) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let local: SockaddrIn = getsockname(socket.as_raw_fd()).map_err(failed)?;
+        Ok((local.into(), to))
+    }
+
+    /// Looks at what has left.
+    fn look(&mut self) -> io::Result<()> {
+        while let Some(packet) = self.tap.as_ref().and_then(Tap::next) {
+            let Ok(syn) = Syn::parse(&packet) else { continue };
+            if let Some((id, _)) = self.waiting.remove(&(syn.source, syn.destination)) {
+                answer(&self.agent, id, &Ok(syn.to_bytes()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a packet into this host's stack, over its loopback interface: the
+    /// kernel takes it for one that came in, its addresses stay as they are.
+    fn inject(&self, packet: &[u8]) -> Reply {
+        let syn = Syn::parse(packet).map_err(|error| format!("what is to be injected is no SYN: {error}"))?;
+        let own = own_addresses().map_err(|error| format!("cannot list this host's addresses: {error}"))?;
+        permitted(&syn, self.listener, &own).map_err(|refused| refused.to_string())?;
+        // Not the bytes that came, but what was understood of them.
+        let packet = syn.to_bytes();
+        let to = SockaddrIn::from(syn.destination);
+        sendto(self.raw.as_raw_fd(), &packet, &to, MsgFlags::empty())
+            .map(|_| Vec::new())
+            .map_err(|error| format!("cannot put a segment into this host's stack: {}", error.desc()))
+    }
+
+    /// Gives up what took too long, and closes the tap when nobody needs it.
+    fn expire(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        for (_, (id, _)) in self.waiting.extract_if(|_, (_, until)| *until <= now) {
+            let reason =
+                format!("no SYN left this node within {SYN_WITHIN:?}; does a filter of its own drop it?");
+            answer(&self.agent, id, &Err(reason))?;
+        }
+        if self.waiting.is_empty() && now.duration_since(self.needed) > TAP_LINGERS {
+            self.tap = None;
+        }
+        Ok(())
+    }
+}
+
+/// The next message of the agent and what came with it; nothing once it is gone.
+fn receive(agent: &impl AsFd) -> io::Result<Option<(u64, Request, Option<OwnedFd>)>> {
+    let mut bytes = [0; MAX_LEN];
+    let mut control = cmsg_space!([std::os::fd::RawFd; 1]);
+    let mut data = [IoSliceMut::new(&mut bytes)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let received = loop {
+        match recvmsg::<SockaddrStorage>(agent.as_fd().as_raw_fd(), &mut data, Some(&mut control), flags) {
+            Err(Errno::EINTR) => {}
+            Err(Errno::ECONNRESET) => return Ok(None),
+            other => break other?,
+        }
+    };
+    let length = received.bytes;
+    let mut descriptor = None;
+    for message in received.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(descriptors) = message {
+            for raw in descriptors {
+                descriptor = Some(rights::owned(raw));
+            }
+        }
+    }
+    let Some(message) = bytes.get(..length).filter(|message| !message.is_empty()) else { return Ok(None) };
+    let (id, request) = Request::decode(message).map_err(io::Error::other)?;
+    Ok(Some((id, request, descriptor)))
+}
+
+fn answer(agent: &impl AsFd, id: u64, reply: &Reply) -> io::Result<()> {
+    let bytes = message::encode_reply(id, reply);
+    match send(agent.as_fd().as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL) {
+        // It is gone, which the next turn sees.
+        Ok(_) | Err(Errno::EPIPE | Errno::ECONNRESET) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Where the agent listens, which its socket proves.
+fn own_listener(listener: &OwnedFd) -> Result<SocketAddrV4, String> {
+    let listens = getsockopt(listener, AcceptConn) == Ok(true)
+        && getsockopt(listener, SockTypeOption) == Ok(SockType::Stream);
+    let address: Result<SockaddrIn, _> = getsockname(listener.as_raw_fd());
+    match address {
+        Ok(address) if listens => Ok(address.into()),
+        _ => Err("the agent does not listen on IPv4".to_owned()),
+    }
+}
+
+/// A socket for IPv4 packets with their headers (raw(7)), from which nothing is
+/// read.
+fn raw_socket() -> Result<OwnedFd, String> {
+    let made = socket(
+        AddressFamily::Inet,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        nix::sys::socket::SockProtocol::Raw,
+    );
+    made.map_err(|error| format!("cannot open a raw socket: {}", error.desc()))
+}
+
+fn own_addresses() -> nix::Result<Vec<Ipv4Addr>> {
+    let interfaces = nix::ifaddrs::getifaddrs()?;
+    Ok(interfaces.filter_map(|interface| Some(interface.address?.as_sockaddr_in()?.ip())).collect())
+}
+
+const _: () = assert!(syn::MAX_LEN + 9 <= MAX_LEN);

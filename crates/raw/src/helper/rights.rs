@@ -1,0 +1,40 @@
+//! What the process may do.
+
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+
+use caps::{CapSet, Capability, CapsHashSet};
+
+/// Gives up all rights but the one to raw packets, for good; says what to do
+/// where it hasn't that one.
+pub fn keep_only_raw() -> Result<(), String> {
+    let failed = |error| format!("cannot give up rights: {error}");
+    let raw = Capability::CAP_NET_RAW;
+    let may = caps::has_cap(None, CapSet::Permitted, raw).map_err(failed)?;
+    let kept: CapsHashSet = may.then_some(raw).into_iter().collect();
+    for other in caps::all() {
+        // Only who has the right to (root) can make the bounding set smaller; it
+        // matters for programs that are run, and none are.
+        let _ = if other == raw { Ok(()) } else { caps::drop(None, CapSet::Bounding, other) };
+    }
+    caps::clear(None, CapSet::Ambient).map_err(failed)?;
+    caps::clear(None, CapSet::Inheritable).map_err(failed)?;
+    caps::set(None, CapSet::Effective, &kept).map_err(failed)?;
+    caps::set(None, CapSet::Permitted, &kept).map_err(failed)?;
+    nix::sys::prctl::set_no_new_privs()
+        .map_err(|error| format!("cannot give up rights: {}", error.desc()))?;
+    if may {
+        return Ok(());
+    }
+    let own =
+        std::env::current_exe().map_or_else(|_| "isthmus-raw".to_owned(), |path| path.display().to_string());
+    Err(format!(
+        "{own} has no right to raw packets (CAP_NET_RAW): run `setcap cap_net_raw=ep {own}`, or install as root; \
+         under systemd, the agent's unit must not set NoNewPrivileges"
+    ))
+}
+
+/// Takes a descriptor that the kernel has just handed over.
+pub fn owned(raw: RawFd) -> OwnedFd {
+    // SAFETY: SCM_RIGHTS makes a descriptor that nobody else here knows.
+    unsafe { OwnedFd::from_raw_fd(raw) }
+}

@@ -1,0 +1,114 @@
+//! What leaves this host: a packet socket (packet(7)) that gets segments with
+//! which TCP connections begin, and nothing else.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use isthmus_raw::syn;
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
+
+/// Longer than any header is: what is longer has data in it.
+const LONGEST: usize = 2 * syn::MAX_LEN;
+
+/// The socket.
+pub struct Tap(OwnedFd);
+
+impl Tap {
+    /// Opens it, at all interfaces.
+    pub fn open() -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        // It gets nothing before it is bound, and the filter is there by then.
+        let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None::<SockProtocol>)?;
+        attach(&socket)?;
+        bind(&socket)?;
+        Ok(Self(socket))
+    }
+
+    /// The next packet, from its IP header on.
+    pub fn next(&self) -> Option<Vec<u8>> {
+        let mut packet = vec![0; LONGEST];
+        loop {
+            match recv(self.0.as_raw_fd(), &mut packet, MsgFlags::empty()) {
+                Ok(length) => {
+                    packet.truncate(length);
+                    return Some(packet);
+                }
+                Err(Errno::EINTR) => {}
+                // Nothing more; or an interface went down.
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The filter in the kernel's language (BPF, as in tcpdump -d): outgoing, IPv4,
+/// TCP, no fragment, and of FIN, SYN, RST and ACK only SYN.
+fn filter() -> [libc::sock_filter; 16] {
+    use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD};
+    use libc::{BPF_LDX, BPF_MSH, BPF_RET};
+    let ancillary = |what: i32| (libc::SKF_AD_OFF + what) as u32;
+    let load = |size: u32, k: u32| instruction(BPF_LD | size | BPF_ABS, 0, 0, k);
+    // Each goes on if it is so, else `other` instructions further, to the end.
+    let equal = |k: u32, other: u8| instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, other, k);
+    [
+        load(BPF_B, ancillary(libc::SKF_AD_PKTTYPE)),
+        equal(libc::PACKET_OUTGOING.into(), 13),
+        load(BPF_H, ancillary(libc::SKF_AD_PROTOCOL)),
+        equal(libc::ETH_P_IP as u32, 11),
+        load(BPF_B, 9),
+        equal(libc::IPPROTO_TCP as u32, 9),
+        load(BPF_H, 6),
+        instruction(BPF_JMP | BPF_JSET | BPF_K, 7, 0, 0x3fff),
+        instruction(BPF_LDX | BPF_B | BPF_MSH, 0, 0, 0),
+        instruction(BPF_LD | BPF_B | BPF_IND, 0, 0, 13),
+        instruction(BPF_ALU | BPF_AND | BPF_K, 0, 0, 0x17),
+        equal(0x02, 3),
+        load(BPF_B, 0),
+        equal(0x45, 1),
+        instruction(BPF_RET | BPF_K, 0, 0, LONGEST as u32),
+        instruction(BPF_RET | BPF_K, 0, 0, 0),
+    ]
+}
+
+fn instruction(code: u32, so: u8, otherwise: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: so, jf: otherwise, k }
+}
+
+fn attach(socket: &OwnedFd) -> nix::Result<()> {
+    let mut filter = filter();
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: program and filter are whole and live until the call returns, which
+    // copies them.
+    Errno::result(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+fn bind(socket: &OwnedFd) -> nix::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: 0,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address is whole and lives until the call returns.
+    Errno::result(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) }).map(drop)
+}

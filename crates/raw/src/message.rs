@@ -1,0 +1,139 @@
+//! What agent and helper say to each other, over a pair of Unix sockets that
+//! keep messages apart (`SOCK_SEQPACKET`).
+//!
+//! Each message is one byte of kind, eight of the request's number, and what
+//! belongs to it. Numbers are in network order.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Length in bytes of the longest message.
+pub const MAX_LEN: usize = 512;
+
+const LISTEN: u8 = 1;
+const CONNECT: u8 = 2;
+const INJECT: u8 = 3;
+const DONE: u8 = 4;
+const FAILED: u8 = 5;
+
+/// Agent to helper.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Comes first, with the agent's listener: only what is for that one will be
+    /// put into the stack.
+    Listen,
+    /// Comes with a socket: connects it, and answers with the SYN that left.
+    Connect(SocketAddrV4),
+    /// Puts this packet into the stack.
+    Inject(Vec<u8>),
+}
+
+/// Helper to agent: a SYN for [`Request::Connect`] and nothing for the others,
+/// or why not.
+pub type Reply = Result<Vec<u8>, String>;
+
+/// A message that isn't one; the two are of different versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the other side says what this version doesn't understand")]
+pub struct NotAMessage;
+
+impl Request {
+    /// As it is sent. `id` comes back with the reply.
+    pub fn encode(&self, id: u64) -> Vec<u8> {
+        match self {
+            Self::Listen => message(LISTEN, id, &[]),
+            Self::Connect(to) => {
+                let mut address = to.ip().octets().to_vec();
+                address.extend(to.port().to_be_bytes());
+                message(CONNECT, id, &address)
+            }
+            Self::Inject(packet) => message(INJECT, id, packet),
+        }
+    }
+
+    /// As it was received, with its `id`.
+    ///
+    /// # Errors
+    /// [`NotAMessage`].
+    pub fn decode(bytes: &[u8]) -> Result<(u64, Self), NotAMessage> {
+        let (kind, id, rest) = parts(bytes)?;
+        let request = match (kind, rest) {
+            (LISTEN, []) => Self::Listen,
+            (CONNECT, [a, b, c, d, high, low]) => Self::Connect(SocketAddrV4::new(
+                Ipv4Addr::new(*a, *b, *c, *d),
+                u16::from_be_bytes([*high, *low]),
+            )),
+            (INJECT, packet) => Self::Inject(packet.to_vec()),
+            _ => return Err(NotAMessage),
+        };
+        Ok((id, request))
+    }
+}
+
+/// A reply as it is sent.
+pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
+    match reply {
+        Ok(packet) => message(DONE, id, packet),
+        Err(reason) => message(FAILED, id, reason.as_bytes()),
+    }
+}
+
+/// A reply as it was received, with the request's number.
+///
+/// # Errors
+/// [`NotAMessage`].
+pub fn decode_reply(bytes: &[u8]) -> Result<(u64, Reply), NotAMessage> {
+    match parts(bytes)? {
+        (DONE, id, packet) => Ok((id, Ok(packet.to_vec()))),
+        (FAILED, id, reason) => Ok((id, Err(String::from_utf8_lossy(reason).into_owned()))),
+        _ => Err(NotAMessage),
+    }
+}
+
+/// What doesn't fit is cut off.
+fn message(kind: u8, id: u64, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind];
+    bytes.extend(id.to_be_bytes());
+    bytes.extend(rest.iter().take(MAX_LEN - bytes.len()));
+    bytes
+}
+
+fn parts(bytes: &[u8]) -> Result<(u8, u64, &[u8]), NotAMessage> {
+    let (kind, rest) = bytes.split_first().ok_or(NotAMessage)?;
+    let (id, rest) = rest.split_first_chunk().ok_or(NotAMessage)?;
+    Ok((*kind, u64::from_be_bytes(*id), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_long_reason_is_cut_off() {
+        let (id, reply) = decode_reply(&encode_reply(7, &Err("x".repeat(1000)))).unwrap();
+        assert_eq!((id, reply), (7, Err("x".repeat(MAX_LEN - 9))));
+    }
+
+    proptest! {
+        #[test]
+        fn messages_survive(id: u64, kind in 0..3, ip: u32, port: u16, bytes in prop::collection::vec(any::<u8>(), 0..100), text in "[ -~]{0,100}") {
+            let request = match kind {
+                0 => Request::Listen,
+                1 => Request::Connect(SocketAddrV4::new(ip.into(), port)),
+                _ => Request::Inject(bytes.clone()),
+            };
+            prop_assert_eq!(Request::decode(&request.encode(id)), Ok((id, request)));
+            for reply in [Ok(bytes), Err(text)] {
+                prop_assert_eq!(decode_reply(&encode_reply(id, &reply)), Ok((id, reply)));
+            }
+        }
+
+        #[test]
+        fn no_bytes_are_too_wild(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            if let Ok((id, request)) = Request::decode(&bytes) {
+                prop_assert_eq!(request.encode(id), bytes.clone());
+            }
+            let _ = decode_reply(&bytes);
+        }
+    }
+}

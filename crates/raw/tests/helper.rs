@@ -1,0 +1,263 @@
+//! The helper itself, in a network namespace of its own: the test starts itself
+//! anew in one, where it has the right to raw packets, root or not.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
+use std::io::{IoSlice, Read as _};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use caps::{CapSet, Capability};
+use isthmus_raw::Syn;
+use isthmus_raw::message::{MAX_LEN, Reply, Request, decode_reply};
+use isthmus_raw::syn::Options;
+use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrIn, bind, getsockname, recv,
+    sendmsg, setsockopt, socket, socketpair,
+};
+use nix::sys::time::TimeVal;
+
+const HELPER: &str = env!("CARGO_BIN_EXE_isthmus-raw");
+/// Set in the namespace.
+const INSIDE: &str = "ISTHMUS_RAW_TEST_INSIDE";
+
+struct Helper {
+    process: Child,
+    socket: OwnedFd,
+}
+
+impl Helper {
+    fn start(command: &mut Command) -> Self {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (socket, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
+        setsockopt(&socket, ReceiveTimeout, &TimeVal::new(10, 0)).unwrap();
+        let process = command.stdin(Stdio::from(its)).spawn().unwrap();
+        // The command keeps its copy of the other end.
+        command.stdin(Stdio::null());
+        Self { process, socket }
+    }
+
+    fn ask(&self, request: &Request, with: Option<BorrowedFd<'_>>) -> Reply {
+        let with: Vec<_> = with.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
+        let rights = [ControlMessage::ScmRights(&with)];
+        let control = if with.is_empty() { &rights[..0] } else { &rights[..] };
+        let bytes = request.encode(7);
+        sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&bytes)], control, MsgFlags::empty(), None)
+            .unwrap();
+        let mut bytes = [0; MAX_LEN];
+        let length = recv(self.socket.as_raw_fd(), &mut bytes, MsgFlags::empty()).unwrap();
+        let (id, reply) = decode_reply(&bytes[..length]).unwrap();
+        assert_eq!(id, 7);
+        reply
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn address(listener: &TcpListener) -> SocketAddrV4 {
+    match listener.local_addr().unwrap() {
+        SocketAddr::V4(address) => address,
+        other => panic!("{other}"),
+    }
+}
+
+/// Runs one of the tests below where it may do what it likes.
+fn in_a_namespace(test: &str) {
+    let own = std::env::current_exe().unwrap();
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--net", "--"])
+        .arg(own)
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+        .env(INSIDE, test)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// Whether this is the copy in the namespace.
+fn inside(test: &str) -> bool {
+    std::env::var(INSIDE).is_ok_and(|value| value == test)
+}
+
+fn ip(arguments: &str) {
+    let done = Command::new("ip").args(arguments.split(' ')).status().unwrap();
+    assert!(done.success(), "ip {arguments}");
+}
+
+/// A host with an address outside loopback, and a way to others.
+fn network() {
+    ip("link set lo up");
+    ip("link add outside type veth peer name other");
+    ip("address add 192.0.2.7/24 dev outside");
+    ip("link set other up");
+    ip("link set outside up");
+}
+
+/// Connections that have begun and wait for the third segment.
+fn half_open() -> usize {
+    let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+    table.lines().filter(|line| line.split_whitespace().nth(3) == Some("03")).count()
+}
+
+#[test]
+fn takes_in_what_is_for_its_listener_and_nothing_else() {
+    const NAME: &str = "takes_in_what_is_for_its_listener_and_nothing_else";
+    if !inside(NAME) {
+        return in_a_namespace(NAME);
+    }
+    network();
+    let listener = TcpListener::bind("192.0.2.7:0").unwrap();
+    let neighbour = TcpListener::bind("192.0.2.7:0").unwrap();
+    let helper = Helper::start(&mut Command::new(HELPER));
+    assert_eq!(helper.ask(&Request::Listen, Some(listener.as_fd())), Ok(vec![]));
+    let good = Syn {
+        source: "192.0.2.99:40000".parse().unwrap(),
+        destination: address(&listener),
+        sequence: 1000,
+        window: 64_240,
+        options: Options { max_segment: Some(1460), ..Options::default() },
+    };
+    let inject = |bytes: Vec<u8>| helper.ask(&Request::Inject(bytes), None);
+    let with = |offset: usize, value: u8| {
+        let mut bytes = good.to_bytes();
+        bytes[offset] = value;
+        bytes
+    };
+    let from = |source: &str| Syn { source: source.parse().unwrap(), ..good }.to_bytes();
+    let to = |destination: SocketAddrV4| Syn { destination, ..good }.to_bytes();
+    for (name, bytes, want) in [
+        ("a neighbour's listener", to(address(&neighbour)), "it is for 192.0.2.7"),
+        ("another host", to("192.0.2.99:80".parse().unwrap()), "it is for 192.0.2.99:80"),
+        (
+            "loopback",
+            to(SocketAddrV4::new([127, 0, 0, 1].into(), good.destination.port())),
+            "it is for 127.0.0.1",
+        ),
+        ("from loopback", from("127.0.0.1:40000"), "where nothing outside this host can be"),
+        ("from this host", from("192.0.2.7:40000"), "where nothing outside this host can be"),
+        ("a reset", with(33, 4), "is no SYN"),
+        ("an answer", with(33, 0x12), "is no SYN"),
+        ("UDP", with(9, 17), "is no SYN"),
+        ("nothing", vec![], "is no SYN"),
+        ("with data", [good.to_bytes(), vec![0]].concat(), "is no SYN"),
+    ] {
+        let error = inject(bytes).unwrap_err();
+        assert!(error.contains(want), "{name}: {error}");
+    }
+    assert_eq!(inject(good.to_bytes()), Ok(vec![]));
+    // The kernel may take it in a moment later.
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while half_open() == 0 {
+        assert!(std::time::Instant::now() < until, "it did not come in");
+        std::thread::yield_now();
+    }
+    assert_eq!(half_open(), 1, "nothing of the others came in");
+}
+
+#[test]
+fn tells_the_syn_of_the_socket_it_is_given() {
+    const NAME: &str = "tells_the_syn_of_the_socket_it_is_given";
+    if !inside(NAME) {
+        return in_a_namespace(NAME);
+    }
+    network();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let helper = Helper::start(&mut Command::new(HELPER));
+    assert_eq!(helper.ask(&Request::Listen, Some(listener.as_fd())), Ok(vec![]));
+    let to = address(&listener);
+    for _ in 0..20 {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let own = socket(AddressFamily::Inet, SockType::Stream, flags, None).unwrap();
+        bind(own.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+        // Somebody else's connection at the same time.
+        let _other = TcpStream::connect(to).unwrap();
+        let packet = helper.ask(&Request::Connect(to), Some(own.as_fd())).unwrap();
+        let syn = Syn::parse(&packet).unwrap();
+        let local: SockaddrIn = getsockname(own.as_raw_fd()).unwrap();
+        assert_eq!((syn.source, syn.destination), (local.into(), to));
+        assert!(syn.options.max_segment.is_some());
+    }
+    let error = helper.ask(&Request::Connect(to), None).unwrap_err();
+    assert!(error.contains("doesn't fit"), "{error}");
+    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let error = helper.ask(&Request::Connect(to), Some(datagrams.as_fd())).unwrap_err();
+    assert!(error.contains("no TCP socket"), "{error}");
+}
+
+#[test]
+fn ends_with_its_agent() {
+    const NAME: &str = "ends_with_its_agent";
+    if !inside(NAME) {
+        return in_a_namespace(NAME);
+    }
+    network();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut helper = Helper::start(&mut Command::new(HELPER));
+    assert_eq!(helper.ask(&Request::Listen, Some(listener.as_fd())), Ok(vec![]));
+    helper.socket = std::fs::File::open("/dev/null").unwrap().into();
+    assert!(helper.process.wait().unwrap().success());
+}
+
+#[test]
+fn keeps_one_right_only() {
+    const NAME: &str = "keeps_one_right_only";
+    if !inside(NAME) {
+        return in_a_namespace(NAME);
+    }
+    network();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let helper = Helper::start(&mut Command::new(HELPER));
+    assert_eq!(helper.ask(&Request::Listen, Some(listener.as_fd())), Ok(vec![]));
+    let status = std::fs::read_to_string(format!("/proc/{}/status", helper.process.id())).unwrap();
+    let raw = format!("{:016x}", Capability::CAP_NET_RAW.bitmask());
+    let none = format!("{:016x}", 0);
+    for (line, want) in
+        [("CapEff:", &raw), ("CapPrm:", &raw), ("CapBnd:", &raw), ("CapInh:", &none), ("CapAmb:", &none)]
+    {
+        assert!(status.contains(&format!("{line}\t{want}")), "{line}\n{status}");
+    }
+    assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+}
+
+#[test]
+fn without_the_right_it_says_what_to_do() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = Command::new(HELPER);
+    // SAFETY: two system calls, allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            // Ordinary users may not, and haven't the right anyway.
+            let _ = caps::drop(None, CapSet::Bounding, Capability::CAP_NET_RAW);
+            Ok(())
+        });
+    }
+    let mut helper = Helper::start(&mut command);
+    let error = helper.ask(&Request::Listen, Some(listener.as_fd())).unwrap_err();
+    assert!(error.contains("setcap cap_net_raw=ep") && error.contains(HELPER), "{error}");
+    assert!(helper.process.wait().unwrap().success());
+}
+
+#[test]
+fn only_somebody_who_listens_is_served() {
+    let bound = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    let helper = Helper::start(&mut Command::new(HELPER));
+    assert!(helper.ask(&Request::Listen, Some(bound.as_fd())).is_err());
+}
+
+#[test]
+fn by_hand_it_is_of_no_use() {
+    let mut child = Command::new(HELPER).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(!child.wait().unwrap().success());
+    assert!(text.contains("started by `isthmus agent`"), "{text}");
+}

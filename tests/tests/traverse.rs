@@ -1,0 +1,99 @@
+//! The dial `traverse`: through a NAT at the initiator's side, and what becomes
+//! of a node without the right to raw packets. That it joins two stateless
+//! firewalls is among the pairs in ways.rs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, World, isthmus, root};
+
+/// Within which services that are started anew are attached again.
+const SOON: Duration = Duration::from_secs(30);
+/// The policy that leaves a pair nothing else; the other way round there is no
+/// traversing a NAT.
+const ONLY: &str = "[[broker.pairs]]\nsites = [\"home\", \"beta\"]\nonly = [\"traverse\", \"relay\"]\n";
+
+/// What `isthmus plan` says.
+fn plan(world: &World, from: &str, to: &str) -> Result<serde_json::Value> {
+    let binary = isthmus().display().to_string();
+    let output = world.sh(from, SOON, &[&binary, "plan", from, to, "--json"])?;
+    ensure!(output.status == 0, "{}", output.whole());
+    Ok(serde_json::from_str(&output.stdout)?)
+}
+
+/// The dials of a plan's steps.
+fn dials(plan: &serde_json::Value) -> Vec<&str> {
+    let steps = plan["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    steps.iter().filter_map(|step| step["dial"].as_str()).collect()
+}
+
+/// Waits until a plan has these dials, and gives it.
+fn planned(world: &World, from: &str, to: &str, want: &[&str]) -> Result<serde_json::Value> {
+    let mut last = serde_json::Value::Null;
+    let done = World::eventually("the plan is as expected", SOON, || {
+        // While services come and go there may be no answer.
+        last = plan(world, from, to).unwrap_or_default();
+        Ok(dials(&last) == want)
+    });
+    done.with_context(|| format!("{last:#}"))?;
+    Ok(last)
+}
+
+/// Opens 100 connections at once; by which ways they came.
+fn hundred(world: &World, from: &str, to: &str) -> Result<BTreeMap<String, u64>> {
+    let program = root().join("tests/programs/hundred.py").display().to_string();
+    let nodes = format!("{from},{to}");
+    let (output, report) =
+        world.run_reported(from, &["--nodes", &nodes, "--each"], &["python3", &program])?;
+    ensure!(output.status == 0, "{}", output.whole());
+    let mut ways = BTreeMap::new();
+    for pair in report["node_pairs"].as_array().context("no pairs")? {
+        let dial = pair["dial"].as_str().context("no dial")?.to_owned();
+        *ways.entry(dial).or_default() += pair["connections"].as_u64().context("no number")?;
+    }
+    Ok(ways)
+}
+
+/// Ends a service of the lab and starts it anew: with `before` in front of its
+/// command, and `settings` added to its configuration.
+fn anew(world: &World, node: &str, role: &str, before: &[&str], settings: &str) -> Result<Job> {
+    let pid = world.service(node, role)?;
+    world.kill(node, "-TERM", &pid)?;
+    World::eventually("it has ended", SOON, || Ok(world.service(node, role).is_err()))?;
+    let (binary, state) = (isthmus().display().to_string(), format!("/var/lib/isthmus/{role}"));
+    let (old, new) = (format!("/run/isthmus-machine/{role}.toml"), "/tmp/anew.toml");
+    let script = format!("cat {old} - > {new} <<'END'\n{settings}END\n");
+    let written = world.sh(node, SOON, &["sh", "-c", &script])?;
+    ensure!(written.status == 0, "{}", written.whole());
+    let mut words = before.to_vec();
+    words.extend([&binary, role, "--state", &state, "--config", new]);
+    Job::start(world.command(node, Duration::from_secs(300), &words)?)
+}
+
+#[test]
+fn a_nat_at_the_initiators_side_is_passed() -> Result<()> {
+    let world = World::up("stateless")?;
+    let _broker = anew(&world, "hub", "broker", &[], ONLY)?;
+    planned(&world, "n1.home", "n1.beta", &["traverse", "relay"])?;
+    let ways = hundred(&world, "n1.home", "n1.beta")?;
+    ensure!(ways == BTreeMap::from([("traverse".to_owned(), 100)]), "{ways:?}");
+    Ok(())
+}
+
+#[test]
+fn without_the_right_it_is_left_out_and_the_plan_says_why() -> Result<()> {
+    let world = World::up("stateless")?;
+    planned(&world, "n1.alpha", "n1.beta", &["punch", "traverse", "relay"])?;
+    let _agent = anew(&world, "n1.beta", "agent", &["setpriv", "--bounding-set=-net_raw"], "")?;
+    for (from, to) in [("n1.alpha", "n1.beta"), ("n1.beta", "n1.alpha")] {
+        let plan = planned(&world, from, to, &["punch", "relay"])?;
+        let left_out = plan["left_out"].as_array().context("nothing left out")?;
+        let traverse = left_out.iter().find(|left| left["dial"] == "traverse").context("no traverse")?;
+        let reason = traverse["reason"].as_str().context("no reason")?;
+        ensure!(reason.contains("beta") && reason.contains("setcap cap_net_raw=ep"), "{reason}");
+    }
+    let ways = hundred(&world, "n1.alpha", "n1.beta")?;
+    ensure!(ways == BTreeMap::from([("relay".to_owned(), 100)]), "{ways:?}");
+    Ok(())
+}
