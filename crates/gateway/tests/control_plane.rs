@@ -255,6 +255,55 @@ async fn who_punches_is_told_where_to() {
 }
 
 #[tokio::test]
+async fn a_syn_is_carried_and_nothing_else() {
+    let grid = Grid::start().await;
+    let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
+    let near = grid.agent(&alpha, "n1").await;
+    let (_near_attached, near_address) = near.up("192.0.2.1:7730").await;
+    let far = grid.agent(&beta, "n1").await;
+    let (mut far_attached, far_address) = far.up("198.51.100.1:7730").await;
+    let syn = isthmus_raw::Syn {
+        source: "192.0.2.1:4000".parse().unwrap(),
+        destination: "198.51.100.1:7730".parse().unwrap(),
+        sequence: 1,
+        window: 1000,
+        options: isthmus_raw::syn::Options::default(),
+    }
+    .to_bytes();
+    let ask = |syn: Vec<u8>| {
+        let mut client = near.client.clone();
+        let request = proto::RendezvousRequest {
+            destination: far_address,
+            initiator: near_address,
+            dial: Dial::Traverse.into(),
+            meeting: vec![7; 16],
+            initiator_address: "192.0.2.1:4000".to_owned(),
+            syn,
+        };
+        tokio::spawn(async move { client.rendezvous(request).await.map(drop) })
+    };
+    for (bytes, want) in [
+        (vec![0x45; 61], "a SYN of 61 bytes"),
+        (syn[..39].to_vec(), "no SYN to carry: cut off after 39 bytes"),
+    ] {
+        let refused = soon("an answer", ask(bytes)).await.unwrap().unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, want));
+    }
+    for (failure, want) in [("", Ok(())), ("no right", Err("the other side: no right".to_owned()))] {
+        let asking = ask(syn.clone());
+        let attach_down::Kind::Dial(dial) = far_attached.next().await else {
+            panic!("not a request to dial")
+        };
+        assert_eq!((dial.dial(), &dial.syn, dial.initiator), (Dial::Traverse, &syn, near_address));
+        let answer =
+            proto::DialAnswer { meeting: dial.meeting, address: String::new(), failure: failure.to_owned() };
+        far_attached.say(attach_up::Kind::DialAnswer(answer)).await;
+        let found = soon("an answer", asking).await.unwrap();
+        assert_eq!(found.map_err(|status| status.message().to_owned()), want);
+    }
+}
+
+#[tokio::test]
 async fn who_may_not_attach() {
     let grid = Grid::start().await;
     let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
