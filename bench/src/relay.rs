@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use isthmus_join::admission::{self, Doors, Limits};
+use isthmus_join::plane::Plane;
 use isthmus_net::mac::Secret;
-use isthmus_relay::admission::{self, Limits};
-use isthmus_relay::plane::Plane;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -269,7 +269,14 @@ pub fn run_under_test(options: &UnderTest) -> anyhow::Result<()> {
         let (plane, _failure_rx) = Plane::start(workers)?;
         let (_keys_tx, keys_rx) = watch::channel(Some(Secret::new(key)));
         let listener = TcpListener::bind(options.listen).await?;
-        admission::serve(listener, Limits::default(), keys_rx, Arc::new(plane), std::future::pending()).await;
+        admission::serve(
+            Doors::open(listener),
+            Limits::default(),
+            keys_rx,
+            Arc::new(plane),
+            std::future::pending(),
+        )
+        .await;
         Ok(())
     })
 }

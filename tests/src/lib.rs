@@ -2,6 +2,7 @@
 //! commands in their nodes, each with a deadline.
 
 pub mod faults;
+mod ways;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

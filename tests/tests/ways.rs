@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, Shared, World, isthmus, root};
+use isthmus_e2e::{Shared, World, root};
 
 static GRID: Shared = Shared::new("ways");
 
@@ -22,6 +22,8 @@ fn node(kind: &str, side: char) -> Result<String> {
         "nat" => "nat",
         "carrier-nat" => "cgn",
         "symmetric-nat" => "sym",
+        "enclosed" => "enc",
+        "enclosed, front-end let in" => "front",
         other => anyhow::bail!("no site is {other}"),
     };
     Ok(format!("n1.{name}-{side}"))
@@ -42,14 +44,12 @@ fn expected(from: &str, to: &str) -> Result<String> {
     row.get(column).cloned().context("no cell")
 }
 
-/// Waits until both are known to be seen from outside.
+/// Waits until both are known to be seen from outside, or not to reach it.
 fn known(world: &World, from: &str, to: &str) -> Result<()> {
-    let binary = isthmus().display().to_string();
     World::eventually("both nodes know how they are seen", SOON, || {
-        let output = world.sh(from, SOON, &[&binary, "plan", from, to, "--json"])?;
-        ensure!(output.status == 0, "{}", output.whole());
-        let plan: serde_json::Value = serde_json::from_str(&output.stdout)?;
-        Ok(["from", "to"].iter().all(|end| plan[end]["mapping"] != "unknown"))
+        let plan = world.plan(from, to)?;
+        let known = |end: &str| plan[end]["mapping"] != "unknown" || plan[end]["way_out"] == false;
+        Ok(known("from") && known("to"))
     })
 }
 
@@ -58,31 +58,15 @@ fn cell(from: &str, to: &str) -> Result<()> {
     let want = expected(from, to)?;
     let (from, to) = (node(from, 'a')?, node(to, 'b')?);
     known(&world, &from, &to)?;
-    let nodes = format!("{from},{to}");
-    let program = root().join("tests/programs/hundred.py").display().to_string();
-    let (output, report) =
-        world.run_reported(&from, &["--nodes", &nodes, "--each"], &["python3", &program])?;
-    ensure!(output.status == 0, "{}", output.whole());
-    let pairs = report["node_pairs"].as_array().context("no pairs")?;
-    let mut ways: BTreeMap<&str, u64> = BTreeMap::new();
-    for pair in pairs {
-        let dial = pair["dial"].as_str().context("no dial")?;
-        *ways.entry(dial).or_default() += pair["connections"].as_u64().context("no number")?;
-    }
-    ensure!(
-        ways == BTreeMap::from([(want.as_str(), 100)]),
-        "{ways:?}, not 100 by {want}\n{}",
-        output.whole()
-    );
-    let (launcher, alltoall) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("alltoall"));
-    let output = world.run(&from, &["--nodes", &nodes], &[&launcher, "-n", "2", &alltoall])?;
-    ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
+    let ways = world.hundred(&from, &to)?;
+    ensure!(ways == BTreeMap::from([(want.clone(), 100)]), "{ways:?}, not 100 by {want}");
+    world.all_to_all(&[&from, &to])?;
     Ok(())
 }
 
 /// One test per cell, `FROM::to_TO`; all but a few wait for `make test-matrix`.
 macro_rules! cells {
-    ($($from:ident $kind:literal: $open:meta, $port:meta, $firewall:meta, $stateless:meta, $nat:meta, $carrier:meta, $symmetric:meta;)*) => {
+    ($($from:ident $kind:literal: $open:meta, $port:meta, $firewall:meta, $stateless:meta, $nat:meta, $carrier:meta, $symmetric:meta, $enclosed:meta, $front:meta;)*) => {
         $(mod $from {
             use super::{Result, cell};
             cells!(@ $kind $open to_open "open");
@@ -92,6 +76,8 @@ macro_rules! cells {
             cells!(@ $kind $nat to_nat "nat");
             cells!(@ $kind $carrier to_carrier_nat "carrier-nat");
             cells!(@ $kind $symmetric to_symmetric_nat "symmetric-nat");
+            cells!(@ $kind $enclosed to_enclosed "enclosed");
+            cells!(@ $kind $front to_front_end "enclosed, front-end let in");
         })*
     };
     (@ $from:literal $always:meta $name:ident $to:literal) => {
@@ -104,11 +90,13 @@ macro_rules! cells {
 }
 
 cells! {
-    open "open": all(), any(), any(), any(), all(), any(), any();
-    port_range "port-range": any(), any(), any(), any(), all(), any(), any();
-    firewall "firewall": any(), any(), all(), any(), all(), any(), any();
-    stateless_firewall "stateless-firewall": any(), any(), any(), all(), any(), any(), any();
-    nat "nat": any(), all(), any(), all(), all(), any(), all();
-    carrier_nat "carrier-nat": any(), any(), any(), any(), any(), all(), any();
-    symmetric_nat "symmetric-nat": all(), any(), any(), any(), any(), any(), any();
+    open "open": all(), any(), any(), any(), all(), any(), any(), all(), any();
+    port_range "port-range": any(), any(), any(), any(), all(), any(), any(), any(), any();
+    firewall "firewall": any(), any(), all(), any(), all(), any(), any(), any(), any();
+    stateless_firewall "stateless-firewall": any(), any(), any(), all(), any(), any(), any(), any(), any();
+    nat "nat": any(), all(), any(), all(), all(), any(), all(), all(), all();
+    carrier_nat "carrier-nat": any(), any(), any(), any(), any(), all(), any(), any(), any();
+    symmetric_nat "symmetric-nat": all(), any(), any(), any(), any(), any(), any(), any(), any();
+    enclosed "enclosed": all(), any(), any(), any(), any(), any(), any(), all(), any();
+    front_end "enclosed, front-end let in": any(), any(), any(), any(), all(), any(), any(), any(), all();
 }

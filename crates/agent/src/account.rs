@@ -14,6 +14,8 @@ use tokio::sync::watch;
 pub struct Joint {
     /// The node across.
     pub acceptor: GridName,
+    /// Who stood between.
+    pub route: proto::Route,
     /// How the socket was opened.
     pub dial: proto::Dial,
     /// Over which relay, empty for none.
@@ -80,7 +82,7 @@ impl Account {
             .map(|(joint, totals)| proto::Joined {
                 initiator: self.initiator.to_string(),
                 acceptor: joint.acceptor.to_string(),
-                route: proto::Route::EndToEnd.into(),
+                route: joint.route.into(),
                 dial: joint.dial.into(),
                 relay: joint.relay.clone(),
                 encrypted: joint.encrypted,
@@ -93,7 +95,7 @@ impl Account {
                 setup_max_us: micros(totals.setup_max),
             })
             .collect();
-        joined.sort_by(|a, b| (&a.acceptor, a.dial).cmp(&(&b.acceptor, b.dial)));
+        joined.sort_by(|a, b| (&a.acceptor, a.route, a.dial).cmp(&(&b.acceptor, b.route, b.dial)));
         joined
     }
 }
@@ -112,6 +114,7 @@ mod tests {
         let account = Account::new("n1.alpha".parse().unwrap());
         let joint = |dial| Joint {
             acceptor: "n1.beta".parse().unwrap(),
+            route: proto::Route::EndToEnd,
             dial,
             relay: String::new(),
             encrypted: true,

@@ -6,10 +6,10 @@
 //! | [`upstream`] | the attachment to the gateway |
 //! | [`node`], [`job`] | the node, its jobs, and what they hold |
 //! | [`shim_socket`] | what shims ask for |
-//! | [`reach`] | the initiator's side: plan, dial, TLS, preamble |
+//! | [`reach`], `over_gateways` | the initiator's side: plan, dial, TLS, preamble |
 //! | [`retry`] | whether what failed works by now |
 //! | [`incoming`], [`knock`], [`meetings`] | the acceptor's side; being dialed by the acceptor |
-//! | [`outside`], [`callback`] | how the node is seen from outside its site; where it may be asked to dial |
+//! | [`outside`] | how the node is seen from outside its site |
 //! | [`traverse`], [`raw`] | the dial of that name, both sides; its helper with the right to raw packets |
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
@@ -23,7 +23,6 @@
 
 pub mod account;
 pub mod black_hole;
-pub mod callback;
 pub mod carrier;
 pub mod config;
 pub mod exec;
@@ -39,6 +38,7 @@ pub mod meetings;
 pub mod names;
 pub mod node;
 pub mod outside;
+mod over_gateways;
 pub mod peers;
 pub mod port_range;
 pub mod preflight;

@@ -236,7 +236,7 @@ fn same_joint(a: &proto::Joined, b: &proto::Joined) -> bool {
         (
             joined.initiator.clone(),
             joined.acceptor.clone(),
-            joined.dial,
+            (joined.route, joined.dial),
             joined.relay.clone(),
             joined.encrypted,
         )

@@ -7,11 +7,11 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::contact::{dial_to_wire, plan_from_wire, plan_to_wire};
+use isthmus_net::contact::{dial_to_wire, plan_from_wire, plan_to_wire, route_to_wire};
 use isthmus_net::dial::{self, DialError, PunchPort, SocketOptions};
 use isthmus_net::{Identity, Role, grpc, mac};
 use isthmus_plan::failures::Due;
-use isthmus_plan::{Dial, Failure, Failures, Step};
+use isthmus_plan::{Dial, Failure, Failures, Route, Step};
 use isthmus_wire::preamble::{Answer, Preamble, Status};
 use isthmus_wire::{ConnectionId, GridName, proto};
 use tokio::net::TcpStream;
@@ -75,6 +75,8 @@ pub enum Purpose<'a> {
 pub struct Reached {
     /// The connection.
     pub carrier: Carrier,
+    /// Who stands between.
+    pub route: proto::Route,
     /// How it was opened.
     pub dial: proto::Dial,
     /// Over which relay, empty for none.
@@ -127,6 +129,19 @@ pub fn dial_name(dial: proto::Dial) -> String {
     dial.as_str_name().trim_start_matches("DIAL_").to_lowercase().replace('_', "-")
 }
 
+/// A route's name as docs and messages have it.
+pub fn route_name(route: proto::Route) -> String {
+    route.as_str_name().trim_start_matches("ROUTE_").to_lowercase().replace('_', "-")
+}
+
+/// A way in words: the dial, and the route unless nobody stands between.
+fn way(route: Route, dial: Dial) -> String {
+    match route {
+        Route::EndToEnd => dial.to_string(),
+        Route::OneGateway | Route::GatewayOut | Route::TwoGateway => format!("{dial}, {route}"),
+    }
+}
+
 /// Opens connections to other agents.
 #[derive(Debug, Clone)]
 pub struct Reacher {
@@ -145,7 +160,7 @@ pub struct Reacher {
 }
 
 /// What one step met: go on with the next, or nothing else can help.
-enum StepError {
+pub(crate) enum StepError {
     Next(String),
     Final(Status),
     GivenUp,
@@ -181,22 +196,22 @@ impl Reacher {
         plan.demote(&lock(&self.failures).towards(towards, started));
         let mut reasons: Vec<String> = Vec::new();
         for step in &plan.steps {
-            let dial = dial_to_wire(step.dial);
+            let (route, dial) = (route_to_wire(step.route), dial_to_wire(step.dial));
             let attempts = if step.dial == Dial::Relay { RELAY_ATTEMPTS } else { 1 };
             for _ in 0..attempts {
                 match self.step(step, destination, node, &name, plan.encrypted, &purpose).await {
                     Ok((carrier, relay)) => {
                         lock(&self.failures).clear(towards, step.route, step.dial);
                         let setup = started.elapsed();
-                        return Ok(Reached { carrier, dial, relay, node: name, setup, failures: reasons });
+                        return Ok(Reached { carrier, route, dial, relay, node: name, setup, failures: reasons });
                     }
                     Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
                     Err(StepError::GivenUp) => return Err(ReachError::GivenUp),
                     Err(StepError::Next(reason)) => {
-                        tracing::debug!(node = %name, dial = %step.dial, reason, "a step failed");
+                        tracing::debug!(node = %name, route = %step.route, dial = %step.dial, reason, "a step failed");
                         let failure = Failure { route: step.route, dial: step.dial, reason: reason.clone() };
                         lock(&self.failures).note(towards, failure, Instant::now());
-                        let reason = format!("{}: {reason}", step.dial);
+                        let reason = format!("{}: {reason}", way(step.route, step.dial));
                         if reasons.last() != Some(&reason) {
                             reasons.push(reason);
                         }
@@ -207,7 +222,7 @@ impl Reacher {
         // The node may have moved since the contact was cached.
         self.upstream.forget(destination);
         for left_out in &plan.left_out {
-            reasons.push(format!("{} left out: {}", left_out.dial, left_out.reason));
+            reasons.push(format!("{} left out: {}", way(left_out.route, left_out.dial), left_out.reason));
         }
         Err(ReachError::NoWay(reasons))
     }
@@ -291,6 +306,7 @@ impl Reacher {
             Purpose::Peer | Purpose::Pulse { .. } => SocketOptions::default(),
         };
         let (stream, relay) = match step.dial {
+            _ if step.route != Route::EndToEnd => self.over_gateways(step, destination, options).await?,
             Dial::Direct => (dial::direct(&node.address, options, deadline).await?, String::new()),
             Dial::PortRange => (dial::direct(&node.outside_address, options, deadline).await?, String::new()),
             Dial::Reverse => (self.reverse(destination, options, deadline).await?, String::new()),
@@ -309,7 +325,7 @@ impl Reacher {
         Ok((carrier, relay))
     }
 
-    /// Asks the broker for a meeting with the destination.
+    /// Asks the broker for a meeting with the destination, end to end.
     async fn meet(
         &self,
         destination: Ipv4Addr,

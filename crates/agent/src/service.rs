@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use isthmus_net::callback;
 use isthmus_net::dial::{PunchPort, SocketOptions, introduced, resolve};
 use isthmus_net::loopback::PairMaker;
 use isthmus_net::{Credentials, Role, grpc};
@@ -21,7 +22,6 @@ use tonic::service::Routes;
 use tracing::{info, warn};
 
 use crate::black_hole::BlackHole;
-use crate::callback;
 use crate::carrier::{GRPC_PROTOCOL, STREAM_PROTOCOL};
 use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
 use crate::incoming::Reception;
@@ -220,6 +220,15 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: R
 async fn dial(request: &proto::DialRequest, upstream: &Upstream) -> anyhow::Result<TcpStream> {
     let options = SocketOptions::default();
     match request.dial() {
+        _ if request.via_gateway => {
+            Ok(introduced(upstream.gateway(), &request.ticket, options, DIAL_DEADLINE).await?)
+        }
+        // The initiator's gateway, where a ticket is shown as at a relay.
+        proto::Dial::Reverse if !request.ticket.is_empty() => {
+            let gateway = resolve(&request.relay_address).await?;
+            callback::check_service(gateway)?;
+            Ok(introduced(&gateway.to_string(), &request.ticket, options, DIAL_DEADLINE).await?)
+        }
         proto::Dial::Relay => {
             Ok(introduced(&request.relay_address, &request.ticket, options, DIAL_DEADLINE).await?)
         }

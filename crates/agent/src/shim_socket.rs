@@ -216,6 +216,7 @@ async fn connect(
     let joint = Joint {
         acceptor: reached.node,
         dial: reached.dial,
+        route: reached.route,
         relay: reached.relay,
         encrypted: matches!(reached.carrier, Carrier::Tls(_)),
     };

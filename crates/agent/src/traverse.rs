@@ -15,7 +15,7 @@ use isthmus_wire::proto::{self, attach_up};
 use tokio::net::TcpStream;
 use tracing::{debug, warn};
 
-use crate::callback;
+use isthmus_net::callback;
 use crate::outside::REFLECTION_DEADLINE;
 use crate::reach::Reacher;
 

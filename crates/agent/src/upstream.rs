@@ -38,6 +38,8 @@ pub struct Upstream {
     contacts: Contacts,
     /// the rest of the agent → gateway
     up_tx: mpsc::Sender<attach_up::Kind>,
+    gateway: Arc<str>,
+    site: Arc<str>,
 }
 
 /// A standing attachment.
@@ -79,7 +81,9 @@ pub fn upstream(
     let (attached_tx, attached) = watch::channel(None);
     let (up_tx, up_rx) = mpsc::channel(QUEUE);
     let contacts = Contacts::default();
-    let upstream = Upstream { attached, contacts: contacts.clone(), up_tx };
+    let gateway = credentials.upstream().into();
+    let site = credentials.identity().site().map(ToString::to_string).unwrap_or_default().into();
+    let upstream = Upstream { attached, contacts: contacts.clone(), up_tx, gateway, site };
     (upstream, Attachment { credentials, node_up, attached_tx, contacts, up_rx, dials_tx })
 }
 
@@ -189,6 +193,16 @@ impl Upstream {
         let gone = || Status::unavailable("this agent is not attached to its gateway");
         let found = tokio::time::timeout(ATTACH_DEADLINE, wait).await.map_err(|_| gone())?;
         found.map_err(|_| gone())?.clone().ok_or_else(gone)
+    }
+
+    /// Where this node reaches its gateway, `HOST:PORT`.
+    pub fn gateway(&self) -> &str {
+        &self.gateway
+    }
+
+    /// This node's site.
+    pub fn site(&self) -> &str {
+        &self.site
     }
 
     /// This node's virtual address, if the agent is attached.

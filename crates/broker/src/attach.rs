@@ -34,7 +34,7 @@ pub(crate) async fn attach(
         .map_err(|_| Status::deadline_exceeded(format!("no first message within {HELLO_DEADLINE:?}")))??;
     let session = match (caller.role(), caller.site(), first.and_then(|message| message.kind)) {
         (Role::Gateway, Some(site), Some(attach_up::Kind::GatewayUp(up))) => {
-            broker.registry().attach_gateway(site, &up)
+            broker.registry().attach_gateway(site, &up, Secret::random())
         }
         (Role::Relay, _, Some(attach_up::Kind::RelayUp(up))) => {
             broker.registry().attach_relay(caller.name(), &up, Secret::random())

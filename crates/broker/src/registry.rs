@@ -16,6 +16,7 @@
 //! again without anybody having noticed; [`Registry::settle`] ends the wait.
 
 mod answers;
+mod gateways;
 mod job;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ pub struct SessionId(u64);
 
 /// What the caller must do.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "few of them are there at once, and most are of the large one")]
 pub enum Effect {
     /// Send a message to an attached gateway or relay.
     Send {
@@ -108,6 +110,10 @@ struct SiteEntry {
     session: Option<SessionId>,
     inbound: Inbound,
     version: String,
+    /// Where other sites reach its gateway; empty for nowhere.
+    outside_address: String,
+    /// Signs tickets for its gateway.
+    key: Secret,
 }
 
 #[derive(Debug)]
@@ -152,7 +158,9 @@ impl Registry {
         }
     }
 
-    /// A gateway of `site` came. It takes the place of a former one.
+    /// A gateway of `site` came. It takes the place of a former one, and keeps
+    /// that one's key, so that tickets under way stay good. `new_key` is for a
+    /// site that wasn't there before.
     ///
     /// # Errors
     /// If it says that it is of another site.
@@ -160,23 +168,32 @@ impl Registry {
         &mut self,
         site: &Label,
         up: &proto::GatewayUp,
+        new_key: Secret,
     ) -> Result<(SessionId, Vec<Effect>), Refused> {
         if up.site != site.as_str() {
             return Err(Refused(format!("this gateway's certificate is for site {site}, not {:?}", up.site)));
         }
-        check_texts(&[&up.address, &up.version])?;
+        check_texts(&[&up.address, &up.version, &up.outside_address])?;
         let session = self.new_session();
         let inbound = inbound_from_wire(up.inbound());
-        let entry = SiteEntry { session: Some(session), inbound, version: up.version.clone() };
+        let key = self.sites.get(site).map_or(new_key, |former| former.key.clone());
+        let message = attach_down::Kind::RelayKey(proto::RelayKey { key: key.expose().to_vec() });
+        let mut effects = vec![Effect::Send { to: session, message }];
+        let entry = SiteEntry {
+            session: Some(session),
+            inbound,
+            version: up.version.clone(),
+            outside_address: up.outside_address.clone(),
+            key,
+        };
         let former = self.sites.insert(site.clone(), entry);
-        let mut effects = Vec::new();
         if let Some(former) = former {
             if let Some(old) = former.session {
                 let reason = format!("another gateway of site {site} has attached");
                 effects.push(Effect::Close { session: old, reason });
                 self.lose_nodes(site);
             }
-            if former.inbound != inbound {
+            if (former.inbound, &former.outside_address) != (inbound, &up.outside_address) {
                 effects.extend(self.everything_changed());
             }
         }

@@ -171,7 +171,7 @@ impl RegistryService for Service {
         let request = request.get_ref();
         let connection = mac::new_connection();
         let now = unix_seconds(SystemTime::now());
-        let (mut reply, effect) =
+        let (mut reply, effects) =
             self.0.registry().rendezvous(site, request, connection, now).map_err(|error| match &error {
                 RendezvousError::Lookup(error) => lookup_status(error),
                 RendezvousError::NotYours(_) => Status::permission_denied(error.to_string()),
@@ -182,10 +182,10 @@ impl RegistryService for Service {
             let meeting = ConnectionId::try_from(request.meeting.as_slice())
                 .map_err(|error| Status::invalid_argument(error.to_string()))?;
             let waiting = self.0.meetings.wait_for(meeting);
-            self.0.sessions.carry_out(vec![effect]);
+            self.0.sessions.carry_out(effects);
             reply.acceptor_address = waiting.answer().await?;
         } else {
-            self.0.sessions.carry_out(vec![effect]);
+            self.0.sessions.carry_out(effects);
         }
         Ok(Response::new(reply))
     }

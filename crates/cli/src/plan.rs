@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use isthmus_agent::reach::dial_name;
+use isthmus_agent::reach::{dial_name, route_name};
 use isthmus_wire::proto::{self, ExplainReply, ExplainRequest};
 use serde::Serialize;
 
@@ -75,6 +75,10 @@ struct End {
     attached: bool,
     /// Whether its agent has the right to raw packets.
     can_traverse: bool,
+    /// Whether the node itself reaches the outside; none if nobody has tried.
+    way_out: Option<bool>,
+    /// Where other sites reach its site's gateway, if they do.
+    gateway_outside: Option<String>,
 }
 
 /// Runs `isthmus plan`.
@@ -157,9 +161,15 @@ impl End {
             },
             outside_address: given(end.outside_address.clone()),
             mapping: isthmus_net::contact::mapping_from_wire(seen.mapping()).to_string(),
-            seen_as: given(seen.address),
+            seen_as: given(seen.address.clone()),
             attached: end.attached,
             can_traverse: end.can_traverse,
+            way_out: match seen.way_out() {
+                proto::WayOut::Unknown => None,
+                proto::WayOut::Yes => Some(true),
+                proto::WayOut::No => Some(false),
+            },
+            gateway_outside: given(end.gateway_outside.clone()),
         }
     }
 
@@ -171,13 +181,16 @@ impl End {
         if let Some(outside) = &self.outside_address {
             text.push_str(&format!(", let in at {outside}"));
         }
+        match self.way_out {
+            Some(true) | None => {}
+            Some(false) => text.push_str(", no way out but its gateway"),
+        }
+        if let Some(outside) = &self.gateway_outside {
+            text.push_str(&format!(", gateway reached at {outside}"));
+        }
         if !self.attached {
             text.push_str(", its gateway is not attached");
         }
         text
     }
-}
-
-fn route_name(route: proto::Route) -> String {
-    route.as_str_name().trim_start_matches("ROUTE_").to_lowercase().replace('_', "-")
 }

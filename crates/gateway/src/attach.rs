@@ -16,6 +16,7 @@ use tracing::{debug, info, warn};
 use crate::roster::SessionId;
 use crate::service::Gateway;
 use crate::sessions::{self, Down};
+use crate::way_out;
 
 /// How long an agent may take to say who it is.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
@@ -38,6 +39,12 @@ pub(crate) async fn attach(
     if let Some(owner) = caller.owner() {
         contact.owner = owner.to_string();
     }
+    // What else it says of the outside is looked at later: that takes a while.
+    let said = contact.seen.clone();
+    contact.seen = match (gateway.nodes_dial_out, said.clone()) {
+        (None, said) => said,
+        (declared, said) => Some(way_out::declared(declared, said.unwrap_or_default(), false)),
+    };
     let attached = gateway.roster().attach(caller.name(), from, contact);
     let (session, effects) = match attached {
         Ok(attached) => attached,
@@ -54,6 +61,7 @@ pub(crate) async fn attach(
         caller: caller.to_string(),
         owner: caller.owner().cloned(),
         session,
+        said,
         inbound,
         closed: opened.closed,
     };
@@ -75,16 +83,21 @@ struct Attachment {
     caller: String,
     owner: Option<Owner>,
     session: SessionId,
+    /// What the agent said of the outside when it came.
+    said: Option<proto::Seen>,
     inbound: Streaming<proto::AttachUp>,
     closed: CancellationToken,
 }
 
 impl Attachment {
     async fn drive(mut self) {
+        if let Some(said) = self.said.take().filter(|said| said.way_out() == proto::WayOut::No) {
+            self.seen(said).await;
+        }
         let end = loop {
             tokio::select! {
                 message = self.inbound.message() => match message {
-                    Ok(Some(message)) => self.handle(message.kind),
+                    Ok(Some(message)) => self.handle(message.kind).await,
                     Ok(None) => break "it left".to_owned(),
                     Err(status) => break grpc::reason(&status),
                 },
@@ -97,7 +110,13 @@ impl Attachment {
         self.gateway.carry_out(effects);
     }
 
-    fn handle(&self, kind: Option<attach_up::Kind>) {
+    async fn seen(&self, seen: proto::Seen) {
+        let seen = way_out::judge(&self.gateway, seen).await;
+        let effects = self.gateway.roster().seen(self.session, seen);
+        self.gateway.carry_out(effects);
+    }
+
+    async fn handle(&self, kind: Option<attach_up::Kind>) {
         match kind {
             Some(attach_up::Kind::Job(mut report)) => {
                 if let Some(owner) = &self.owner {
@@ -109,10 +128,7 @@ impl Attachment {
                     Err(refused) => warn!(caller = self.caller, %refused, "job report passed over"),
                 }
             }
-            Some(attach_up::Kind::Seen(seen)) => {
-                let effects = self.gateway.roster().seen(self.session, seen);
-                self.gateway.carry_out(effects);
-            }
+            Some(attach_up::Kind::Seen(seen)) => self.seen(seen).await,
             Some(answer @ attach_up::Kind::DialAnswer(_)) => self.gateway.upstream.tell(answer),
             None => debug!("message of a newer version, passed over"),
             Some(

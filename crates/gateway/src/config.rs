@@ -1,6 +1,7 @@
 //! The `[gateway]` section of the configuration.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::num::NonZeroUsize;
 
 use isthmus_wire::proto;
 use serde::Deserialize;
@@ -17,6 +18,17 @@ pub struct GatewayConfig {
     pub listen: SocketAddr,
     /// What the site lets in.
     pub inbound: Inbound,
+    /// Where to listen for other sites' agents and gateways; without it nowhere.
+    pub outside: Option<SocketAddr>,
+    /// `HOST:PORT` at which they reach that port; by default the address that it
+    /// listens on, and if that is unspecified, the one from which the gateway
+    /// reaches the broker.
+    pub outside_address: Option<String>,
+    /// Whether the site's nodes can dial out themselves; by default they find
+    /// out.
+    pub nodes_dial_out: Option<bool>,
+    /// Threads that carry data; without a number, one per core.
+    pub workers: Option<NonZeroUsize>,
 }
 
 /// What a site lets in.
@@ -42,6 +54,13 @@ impl From<Inbound> for proto::Inbound {
 impl Default for GatewayConfig {
     fn default() -> Self {
         let listen = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into();
-        Self { listen, inbound: Inbound::default() }
+        Self {
+            listen,
+            inbound: Inbound::default(),
+            outside: None,
+            outside_address: None,
+            nodes_dial_out: None,
+            workers: None,
+        }
     }
 }

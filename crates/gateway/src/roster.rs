@@ -233,6 +233,17 @@ impl Roster {
         self.addresses.get(node).copied()
     }
 
+    /// Whether an agent of this site is at this address.
+    pub fn is_own(&self, ip: IpAddr) -> bool {
+        self.agents.values().any(|agent| agent.from.to_canonical() == ip.to_canonical())
+    }
+
+    /// From where the agent of a node is attached.
+    pub fn seen_from(&self, node: &str) -> Option<IpAddr> {
+        let name: Label = node.parse().ok()?;
+        self.agents.get(&name).map(|agent| agent.from)
+    }
+
     /// Everybody who is attached.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.agents.values().map(|agent| agent.session)

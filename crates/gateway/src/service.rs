@@ -2,8 +2,13 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use isthmus_join::address::{self, NoAddress};
+use isthmus_join::admission::{self, Doors, Limits, Pairs};
+use isthmus_join::plane::{self, Plane};
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::{Credentials, Identity, Role, grpc};
@@ -13,18 +18,22 @@ use isthmus_wire::proto::registry_server::{Registry, RegistryServer};
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 use tokio::net::TcpListener;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
+use tracing::info;
 
 use crate::attach;
 use crate::cache::Cache;
 use crate::config::GatewayConfig;
 use crate::enrolment::EnrolmentService;
+use crate::inside;
 use crate::roster::{Effect, Roster};
 use crate::sessions::{Down, Sessions};
+use crate::streams::{ARRIVALS, Streams};
 use crate::upstream::{self, Patience, Upstream};
+use crate::way_out::Answered;
 
 /// Why a gateway can't run.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +47,31 @@ pub enum GatewayError {
     /// The server.
     #[error("the gateway's server failed: {0}")]
     Server(#[from] tonic::transport::Error),
+    /// The outside port is taken, or not this machine's.
+    #[error("cannot listen on {address}: {cause}; set another `outside` in section [gateway]")]
+    Outside {
+        /// The address that was to be listened on.
+        address: SocketAddr,
+        /// What the operating system said.
+        cause: std::io::Error,
+    },
+    /// An address, and nothing that listens.
+    #[error("[gateway] outside_address is set, and outside is not: say where to listen, or take it away")]
+    NothingOutside,
+    /// Nobody could be told where the outside port is.
+    #[error(
+        "listening on {} doesn't say where other sites reach this gateway, and it reaches the broker from {}, \
+         where they can't: set `outside_address = \"HOST:PORT\"` in section [gateway]",
+        .0.listen, .0.towards_broker
+    )]
+    NoAddress(NoAddress),
+    /// The data plane could not be started or broke.
+    #[error("the gateway's data plane failed: {0}")]
+    Plane(std::io::Error),
 }
+
+/// Connections that stand and aren't served yet.
+const INCOMING: usize = 64;
 
 /// The answer to one question that several agents wait for.
 type Flight = Arc<OnceCell<Result<proto::LookupReply, Status>>>;
@@ -54,6 +87,13 @@ pub(crate) struct Gateway {
     pub(crate) hello: proto::GatewayUp,
     pub(crate) upstream: Upstream,
     pub(crate) sessions: Sessions,
+    pub(crate) streams: Arc<Streams>,
+    /// What the configuration says of the site's nodes.
+    pub(crate) nodes_dial_out: Option<bool>,
+    /// Whether somebody outside answers the gateway.
+    pub(crate) answered: Answered,
+    /// Where other sites reach the gateway, once that is known.
+    outside_address: OnceLock<String>,
     roster: Mutex<Roster>,
     cache: Mutex<Cache>,
     /// Questions that the broker was asked and hasn't answered: a job that
@@ -64,6 +104,19 @@ pub(crate) struct Gateway {
 impl Gateway {
     pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
         lock(&self.roster)
+    }
+
+    /// Where other sites reach the gateway; empty for nowhere.
+    pub(crate) fn outside_address(&self) -> String {
+        self.outside_address.get().cloned().unwrap_or_default()
+    }
+
+    /// Opens a connection for one of the site's nodes.
+    pub(crate) async fn dial(&self, leg: &proto::Leg) -> Result<(), Status> {
+        let own = |ip| self.roster().is_own(ip);
+        self.streams.dial(leg, own).await.map_err(|reason| {
+            Status::unavailable(format!("the gateway of site {} dials for its node: {reason}", self.site))
+        })
     }
 
     pub(crate) fn announcements(&self) -> Vec<attach_up::Kind> {
@@ -181,6 +234,7 @@ impl Gateway {
             // Known to the broker alone, and to no plan.
             virtual_address: 0,
             can_traverse: contact.can_traverse,
+            gateway_outside: self.outside_address(),
         }
     }
 }
@@ -202,12 +256,31 @@ pub async fn run(
         return Err(GatewayError::NotAGateway(identity.to_string()));
     };
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
+    let outside = match (config.outside, &config.outside_address) {
+        (Some(address), _) => {
+            let failed = |cause| GatewayError::Outside { address, cause };
+            let listener = isthmus_net::listen(address).map_err(failed)?;
+            let listening = listener.local_addr().map_err(failed)?;
+            info!(%listening, "listening for other sites");
+            Some((listener, listening))
+        }
+        (None, Some(_)) => return Err(GatewayError::NothingOutside),
+        (None, None) => None,
+    };
+    plane::raise_descriptor_limit();
+    let workers = config.workers.or_else(|| std::thread::available_parallelism().ok());
+    let (plane, mut failure_rx) =
+        Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(GatewayError::Plane)?;
+    let (keys_tx, keys_rx) = watch::channel(None);
+    let (arrivals_tx, arrivals_rx) = mpsc::channel(ARRIVALS);
+    let (grpc_tx, grpc_rx) = mpsc::channel(INCOMING);
     let (upstream, outbox) = Upstream::new();
     let hello = proto::GatewayUp {
         site: site.to_string(),
         inbound: proto::Inbound::from(config.inbound).into(),
         address: listener.local_addr().map(|address| address.to_string()).unwrap_or_default(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        outside_address: String::new(),
     };
     let gateway = Arc::new(Gateway {
         credentials,
@@ -215,6 +288,10 @@ pub async fn run(
         hello,
         upstream,
         sessions: Sessions::default(),
+        streams: Arc::new(Streams::new(keys_tx, arrivals_tx)),
+        nodes_dial_out: config.nodes_dial_out,
+        answered: Answered::default(),
+        outside_address: OnceLock::new(),
         roster: Mutex::new(Roster::new(site)),
         cache: Mutex::default(),
         flights: Mutex::default(),
@@ -222,13 +299,30 @@ pub async fn run(
     let routes = Routes::new(RegistryServer::new(Service(gateway.clone())))
         .add_service(EnrolmentServer::new(EnrolmentService(gateway.clone())));
     ready();
-    let serving = grpc::serve(listener, tls, routes, async {
+    let accepting = inside::accept(listener, tls, grpc_tx, gateway.streams.clone());
+    let serving = grpc::serve_streams(grpc_rx, routes, async {
         shutdown.await;
         gateway.sessions.remove_all();
     });
+    let (outside, listening) = outside.unzip();
+    let doors = Doors { outside, arrivals_rx, pairs: Pairs::InsideWithOutside };
+    let joining =
+        admission::serve(doors, Limits::default(), keys_rx, Arc::new(plane), std::future::pending());
+    let attaching = async {
+        if let Some(listening) = listening {
+            let configured = config.outside_address.clone();
+            let found = address::of(configured, listening, gateway.credentials.upstream()).await;
+            let _ = gateway.outside_address.set(found.map_err(GatewayError::NoAddress)?);
+        }
+        upstream::run(gateway.clone(), outbox).await;
+        Ok(())
+    };
     tokio::select! {
         result = serving => Ok(result?),
-        () = upstream::run(gateway.clone(), outbox) => Ok(()),
+        () = accepting => Ok(()),
+        () = joining => Ok(()),
+        result = attaching => result,
+        Some(error) = failure_rx.recv() => Err(GatewayError::Plane(error)),
     }
 }
 
@@ -282,6 +376,7 @@ impl Registry for Service {
         request: Request<proto::RendezvousRequest>,
     ) -> Result<Response<proto::RendezvousReply>, Status> {
         let caller = self.0.own_agent(&request)?;
+        let from = grpc::peer(&request).map(|peer| peer.address.ip());
         let request = request.into_inner();
         let own = self.0.roster().address(caller.name());
         if own.is_none_or(|own| u32::from(own.ip()) != request.initiator) {
@@ -297,7 +392,14 @@ impl Registry for Service {
             let request = request.clone();
             async move { client.rendezvous(request).await }
         };
-        let reply = self.0.upstream.registry("arrange a meeting", Patience::Connection, rendezvous).await?;
+        let mut reply =
+            self.0.upstream.registry("arrange a meeting", Patience::Connection, rendezvous).await?;
+        if let (true, Some(from)) = (reply.via_gateway, from) {
+            self.0.streams.expect(&reply.ticket, from);
+        }
+        if let Some(leg) = reply.leg.take() {
+            self.0.dial(&leg).await?;
+        }
         Ok(Response::new(reply))
     }
 

@@ -156,7 +156,8 @@ async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duratio
     let (up_tx, up_rx) = mpsc::channel(QUEUE);
     // What waits was meant for the former connection; the roster says it all.
     while outbox.0.try_recv().is_ok() {}
-    let hello = std::iter::once(attach_up::Kind::GatewayUp(gateway.hello.clone()));
+    let hello = proto::GatewayUp { outside_address: gateway.outside_address(), ..gateway.hello.clone() };
+    let hello = std::iter::once(attach_up::Kind::GatewayUp(hello));
     let announcements: Vec<_> = hello.chain(gateway.announcements()).collect();
     let mut client = RegistryClient::new(channel.clone());
     // Announcements may be more than fit the queue, so they are sent while the
@@ -213,7 +214,7 @@ async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duratio
 }
 
 /// What the broker says.
-fn handle(gateway: &Gateway, kind: attach_down::Kind) {
+fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
     match kind {
         attach_down::Kind::Welcome(welcome) => {
             let Some(address) = VirtualAddress::new(welcome.virtual_address.into()) else {
@@ -224,7 +225,10 @@ fn handle(gateway: &Gateway, kind: attach_down::Kind) {
             let effects = gateway.roster().welcome(&welcome.node, address);
             gateway.carry_out(effects);
         }
-        attach_down::Kind::Dial(request) => {
+        attach_down::Kind::Dial(mut request) => {
+            if request.via_gateway {
+                over_this_gateway(gateway, &mut request);
+            }
             let dial = gateway.roster().dial(request);
             match dial {
                 Ok(effect) => gateway.carry_out(vec![effect]),
@@ -244,6 +248,23 @@ fn handle(gateway: &Gateway, kind: attach_down::Kind) {
             let effects = gateway.roster().refuse(&refusal.node, &refusal.reason);
             gateway.carry_out(effects);
         }
-        attach_down::Kind::RelayKey(_) => {}
+        attach_down::Kind::RelayKey(key) => gateway.streams.set_key(&key.key),
+    }
+}
+
+/// A node is about to come for a stream: it may, and what is to be dialed for it
+/// is dialed meanwhile.
+fn over_this_gateway(gateway: &Arc<Gateway>, request: &mut proto::DialRequest) {
+    let from = gateway.roster().seen_from(&request.node);
+    if let Some(from) = from {
+        gateway.streams.expect(&request.ticket, from);
+    }
+    if let Some(leg) = request.leg.take() {
+        let (gateway, node) = (gateway.clone(), request.node.clone());
+        tokio::spawn(async move {
+            if let Err(status) = gateway.dial(&leg).await {
+                warn!(node, reason = status.message(), "cannot dial for a node");
+            }
+        });
     }
 }

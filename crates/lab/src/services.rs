@@ -147,6 +147,10 @@ impl Place<'_> {
             Role::Gateway => {
                 let open = self.site.is_some_and(lets_in);
                 set("inbound", format!("{:?}", if open { "open" } else { "closed" }));
+                if let Some((port, outside)) = self.outside_port() {
+                    set("outside", format!("\"{address}:{port}\""));
+                    set("outside_address", format!("\"{outside}:{port}\""));
+                }
             }
             Role::Agent => {
                 if let Some(slots) = self.slots {
@@ -162,6 +166,14 @@ impl Place<'_> {
         }
         let membership = self.membership(grid, broker);
         Service { role: *role, machine: self.machine.clone(), membership, configuration }
+    }
+
+    /// Where other sites reach this gateway: at the first port that is let in for
+    /// its node, unless those are for an agent there.
+    fn outside_port(&self) -> Option<(u16, Ipv4Addr)> {
+        let node = self.site?.node(self.node)?;
+        let (ports, outside) = self.let_in().filter(|_| !node.roles.contains(&Role::Agent))?;
+        Some((ports.first(), outside))
     }
 
     /// Ports that the site lets in for this node, and where.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use isthmus_plan::{Dial, Dials, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step};
+use isthmus_plan::{Dial, Dials, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step, WayOut};
 use isthmus_wire::proto;
 
 /// A plan as it is sent.
@@ -79,6 +79,15 @@ pub fn mapping_from_wire(mapping: proto::Mapping) -> Mapping {
     }
 }
 
+/// Whether a node can dial out, as it was received.
+pub fn way_out_from_wire(way_out: proto::WayOut) -> WayOut {
+    match way_out {
+        proto::WayOut::Unknown => WayOut::Unknown,
+        proto::WayOut::Yes => WayOut::Yes,
+        proto::WayOut::No => WayOut::No,
+    }
+}
+
 /// One end as it was received.
 pub fn end_from_wire(end: &proto::End) -> EndFacts {
     EndFacts {
@@ -88,6 +97,8 @@ pub fn end_from_wire(end: &proto::End) -> EndFacts {
         mapping: end.seen.as_ref().map_or(Mapping::Unknown, |seen| mapping_from_wire(seen.mapping())),
         attached: end.attached,
         can_traverse: end.can_traverse,
+        way_out: end.seen.as_ref().map_or(WayOut::Unknown, |seen| way_out_from_wire(seen.way_out())),
+        gateway_let_in: !end.gateway_outside.is_empty(),
     }
 }
 
@@ -100,16 +111,24 @@ pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::P
     plan_to_wire(&isthmus_plan::plan(&end_from_wire(initiator), &end_from_wire(&acceptor), &pair))
 }
 
-fn route_to_wire(route: Route) -> proto::Route {
+/// A route as it is sent.
+pub fn route_to_wire(route: Route) -> proto::Route {
     match route {
         Route::EndToEnd => proto::Route::EndToEnd,
+        Route::OneGateway => proto::Route::OneGateway,
+        Route::GatewayOut => proto::Route::GatewayOut,
+        Route::TwoGateway => proto::Route::TwoGateway,
     }
 }
 
-fn route_from_wire(route: proto::Route) -> Option<Route> {
+/// A route as it was received; none if it is of a newer version.
+pub fn route_from_wire(route: proto::Route) -> Option<Route> {
     match route {
         proto::Route::Unknown => None,
         proto::Route::EndToEnd => Some(Route::EndToEnd),
+        proto::Route::OneGateway => Some(Route::OneGateway),
+        proto::Route::GatewayOut => Some(Route::GatewayOut),
+        proto::Route::TwoGateway => Some(Route::TwoGateway),
     }
 }
 
@@ -125,7 +144,8 @@ pub fn dial_to_wire(dial: Dial) -> proto::Dial {
     }
 }
 
-fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
+/// A dial as it was received; none if it is of a newer version.
+pub fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
     match dial {
         proto::Dial::Unknown => None,
         proto::Dial::Direct => Some(Dial::Direct),
@@ -137,6 +157,15 @@ fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
     }
 }
 
+/// Who outside a site tells others how they are seen: relays, and gateways of
+/// other sites.
+pub fn reflectors(grid: &proto::GridReply, site: &str) -> Vec<String> {
+    let relays = grid.relays.iter().filter(|relay| relay.up).map(|relay| &relay.address);
+    let others = grid.sites.iter().filter(|other| other.up && other.name != site);
+    let gateways = others.map(|other| &other.outside_address).filter(|address| !address.is_empty());
+    relays.chain(gateways).cloned().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,7 +174,11 @@ mod tests {
         proto::End {
             node: node.to_owned(),
             inbound: inbound.into(),
-            seen: Some(proto::Seen { mapping: mapping.into(), ..proto::Seen::default() }),
+            seen: Some(proto::Seen {
+                mapping: mapping.into(),
+                way_out: proto::WayOut::Yes.into(),
+                ..proto::Seen::default()
+            }),
             attached: true,
             ..proto::End::default()
         }
@@ -161,7 +194,7 @@ mod tests {
             let facts = proto::Facts { acceptor: Some(acceptor), relays: 1, ..proto::Facts::default() };
             let mut wire = plan_from_facts(&initiator, &facts);
             let plan = plan_from_wire(&wire);
-            assert_eq!((plan.steps.len() + plan.left_out.len(), plan.encrypted), (Dial::ALL.len(), true));
+            assert_eq!((plan.steps.len() + plan.left_out.len(), plan.encrypted), (16, true));
             assert_eq!(plan_to_wire(&plan), wire);
             wire.steps.push(proto::PlanStep { route: 99, dial: 99, ..proto::PlanStep::default() });
             assert_eq!(plan_from_wire(&wire), plan);

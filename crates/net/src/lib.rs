@@ -12,6 +12,7 @@
 //! | [`files`] | secrets on disk |
 //! | [`mac`] | message authentication, random values |
 //! | [`dial`] | how one socket between two parties is opened |
+//! | [`callback`] | where somebody else may have one dial to |
 //! | [`mod@listen`] | listening for bursts of connections |
 //! | [`handover`] | handing a socket to another process |
 //! | [`loopback`] | a program's end of a connection that an agent carries |
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod authority;
+pub mod callback;
 pub mod contact;
 pub mod credentials;
 pub mod dial;

@@ -59,7 +59,7 @@ impl Failures {
         if self.0.len() >= MAX {
             self.0.clear();
         }
-        let key = (towards(node, site, failure.dial), failure.route, failure.dial);
+        let key = (towards(node, site, failure.route, failure.dial), failure.route, failure.dial);
         let before = self.0.get(&key);
         let wanted = before.map_or(now, |met| met.wanted);
         // Connections that fail together are one failure.
@@ -73,7 +73,7 @@ impl Failures {
 
     /// It worked.
     pub fn clear(&mut self, (node, site): (Ipv4Addr, &str), route: Route, dial: Dial) {
-        self.0.remove(&(towards(node, site, dial), route, dial));
+        self.0.remove(&(towards(node, site, route, dial), route, dial));
     }
 
     /// What failed towards a node, and still counts. Somebody wants to get
@@ -110,10 +110,11 @@ impl Met {
 
 /// What depends on a node's own address says nothing of its neighbours; what
 /// depends on the two sites' NATs and firewalls does.
-fn towards(node: Ipv4Addr, site: &str, dial: Dial) -> Towards {
-    match dial {
-        Dial::Direct | Dial::PortRange => Towards::Node(node),
-        Dial::Reverse | Dial::Punch | Dial::Traverse | Dial::Relay => Towards::Site(site.to_owned()),
+fn towards(node: Ipv4Addr, site: &str, route: Route, dial: Dial) -> Towards {
+    match (route, dial) {
+        (Route::EndToEnd | Route::GatewayOut, Dial::Direct | Dial::PortRange) => Towards::Node(node),
+        (Route::OneGateway | Route::TwoGateway, Dial::Direct | Dial::PortRange)
+        | (_, Dial::Reverse | Dial::Punch | Dial::Traverse | Dial::Relay) => Towards::Site(site.to_owned()),
     }
 }
 

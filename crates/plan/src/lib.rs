@@ -9,6 +9,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`mod@plan`] | the decision |
+//! | [`gateways`] | which ways lead over gateways |
 //! | [`dials`] | several dials together |
 //! | [`failures`] | what failed not long ago |
 //! | [`mapping`] | what a NAT does with ports, by what was seen of it |
@@ -16,6 +17,7 @@
 
 pub mod dials;
 pub mod failures;
+pub mod gateways;
 pub mod mapping;
 pub mod plan;
 #[cfg(test)]
@@ -34,6 +36,13 @@ pub use plan::plan;
 pub enum Route {
     /// Agent to agent.
     EndToEnd,
+    /// The initiator's agent and the acceptor's gateway, which joins the stream
+    /// with its node's own connection to it.
+    OneGateway,
+    /// The mirror image: the initiator's gateway and the acceptor's agent.
+    GatewayOut,
+    /// Gateway to gateway, each joined with its own node.
+    TwoGateway,
 }
 
 /// How one socket between two parties is opened.
@@ -61,6 +70,9 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::EndToEnd => "end-to-end",
+            Self::OneGateway => "one-gateway",
+            Self::GatewayOut => "gateway-out",
+            Self::TwoGateway => "two-gateway",
         })
     }
 }
@@ -87,6 +99,18 @@ pub enum Inbound {
     Open,
 }
 
+/// Whether a node reaches anything outside its site itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum WayOut {
+    /// Nobody has tried.
+    #[default]
+    Unknown,
+    /// It does.
+    Yes,
+    /// It reaches its gateway only.
+    No,
+}
+
 /// What is known of one end: a node and its site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndFacts {
@@ -103,6 +127,10 @@ pub struct EndFacts {
     pub attached: bool,
     /// Whether the node's agent has the right to raw packets.
     pub can_traverse: bool,
+    /// Whether the node itself can dial out.
+    pub way_out: WayOut,
+    /// Whether other sites reach the site's gateway.
+    pub gateway_let_in: bool,
 }
 
 /// What is known of two sites together.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::gateways::{self, leaves};
 use crate::{Dial, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step};
 
 /// Inside a site there is nothing else to try, so patience costs nothing.
@@ -21,21 +22,31 @@ const RELAY: Duration = Duration::from_secs(10);
 
 /// Plans how a node reaches another one.
 pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan {
-    let route = Route::EndToEnd;
     if initiator.site == acceptor.site {
+        let route = Route::EndToEnd;
         let reason = format!("both nodes are in site {}", acceptor.site);
         let step = Step { route, dial: Dial::Direct, deadline: DIRECT_INSIDE, reason };
         return Plan { steps: vec![step], left_out: Vec::new(), encrypted: false };
     }
     let mut plan = Plan { steps: Vec::new(), left_out: Vec::new(), encrypted: !pair.trusted };
-    for (dial, deadline, judged) in [
-        (Dial::Direct, DIRECT_BETWEEN, direct(acceptor)),
-        (Dial::PortRange, DIRECT_BETWEEN, port_range(acceptor)),
+    let end_to_end = [
+        (Dial::Direct, DIRECT_BETWEEN, leaves(initiator).and_then(|()| direct(acceptor))),
+        (Dial::PortRange, DIRECT_BETWEEN, leaves(initiator).and_then(|()| port_range(acceptor))),
         (Dial::Reverse, REVERSE, reverse(initiator, acceptor)),
         (Dial::Punch, PUNCH, punch(initiator, acceptor, pair)),
         (Dial::Traverse, TRAVERSE, traverse(initiator, acceptor, pair)),
-        (Dial::Relay, RELAY, relay(acceptor, pair)),
-    ] {
+        (Dial::Relay, RELAY, leaves(initiator).and_then(|()| relay(acceptor, pair))),
+    ];
+    let [direct, port_range, reverse, punch, traverse, relay] =
+        end_to_end.map(|(dial, deadline, judged)| (Route::EndToEnd, dial, deadline, judged));
+    // A gateway at either site is on the way anyhow, a relay may be a detour
+    // and is shared by all.
+    let ways = [direct, port_range, reverse, punch, traverse]
+        .into_iter()
+        .chain(gateways::without_relay(initiator, acceptor))
+        .chain([relay])
+        .chain(gateways::by_relay(initiator, acceptor, pair));
+    for (route, dial, deadline, judged) in ways {
         let judged = judged.and_then(|reason| {
             if pair.forbidden.contains(dial) {
                 return Err(format!(
@@ -54,7 +65,9 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
 }
 
 /// Why something may work, or why it can't.
-type Judged = Result<String, String>;
+pub(crate) type Judged = Result<String, String>;
+/// One way, how long it may take, and whether it works.
+pub(crate) type Way = (Route, Dial, Duration, Judged);
 
 fn direct(acceptor: &EndFacts) -> Judged {
     match acceptor.inbound {
@@ -76,6 +89,7 @@ fn reverse(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
         return Err(format!("site {} lets nothing in", initiator.site));
     }
     told(acceptor)?;
+    leaves(acceptor)?;
     Ok(format!("site {} lets connections in", initiator.site))
 }
 
@@ -87,6 +101,7 @@ fn punch(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged 
         );
     }
     for end in [initiator, acceptor] {
+        leaves(end)?;
         match end.mapping {
             Mapping::Unknown => {
                 return Err(format!("how nodes of site {} are seen from outside is not known", end.site));
@@ -132,15 +147,19 @@ fn traverse(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judg
 }
 
 fn relay(acceptor: &EndFacts, pair: &PairFacts) -> Judged {
-    if pair.relays == 0 {
-        return Err("no relay is attached to the broker".to_owned());
-    }
+    some_relay(pair)?;
     told(acceptor)?;
+    leaves(acceptor)?;
     Ok("both sites let connections out".to_owned())
 }
 
-/// Whether the acceptor can be told to dial out.
-fn told(acceptor: &EndFacts) -> Result<(), String> {
+/// Whether there is a relay.
+pub(crate) fn some_relay(pair: &PairFacts) -> Result<(), String> {
+    if pair.relays == 0 { Err("no relay is attached to the broker".to_owned()) } else { Ok(()) }
+}
+
+/// Whether the acceptor, or its gateway, can be told to dial out.
+pub(crate) fn told(acceptor: &EndFacts) -> Result<(), String> {
     if acceptor.attached {
         Ok(())
     } else {

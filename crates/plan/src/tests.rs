@@ -11,6 +11,8 @@ fn end(site: &str, words: &str) -> EndFacts {
         mapping: Mapping::Unknown,
         attached: true,
         can_traverse: false,
+        way_out: WayOut::Yes,
+        gateway_let_in: false,
     };
     for word in words.split(' ') {
         match word {
@@ -22,20 +24,33 @@ fn end(site: &str, words: &str) -> EndFacts {
             "symmetric" => end.mapping = Mapping::PortDependent,
             "away" => end.attached = false,
             "raw" => end.can_traverse = true,
+            "enclosed" => end.way_out = WayOut::No,
+            "untried" => end.way_out = WayOut::Unknown,
+            "gate" => end.gateway_let_in = true,
             other => panic!("{other}"),
         }
     }
     end
 }
 
+/// The dials, with their route unless that is end-to-end.
 fn dials(plan: &Plan) -> String {
-    plan.steps.iter().map(|step| step.dial.to_string()).collect::<Vec<_>>().join(" ")
+    let way = |step: &Step| match step.route {
+        Route::EndToEnd => step.dial.to_string(),
+        route => format!("{}/{route}", step.dial),
+    };
+    plan.steps.iter().map(way).collect::<Vec<_>>().join(" ")
 }
 
 fn reason(plan: &Plan, dial: Dial) -> &str {
-    let left_out = plan.left_out.iter().find(|left| left.dial == dial).map(|left| left.reason.as_str());
-    let step = plan.steps.iter().find(|step| step.dial == dial).map(|step| step.reason.as_str());
-    left_out.or(step).unwrap_or_default()
+    reason_over(plan, Route::EndToEnd, dial)
+}
+
+fn reason_over(plan: &Plan, route: Route, dial: Dial) -> &str {
+    let way = (route, dial);
+    let left_out = plan.left_out.iter().find(|left| (left.route, left.dial) == way);
+    let step = plan.steps.iter().find(|step| (step.route, step.dial) == way);
+    left_out.map(|left| left.reason.as_str()).or(step.map(|step| step.reason.as_str())).unwrap_or_default()
 }
 
 const PAIR: PairFacts = PairFacts { trusted: false, relays: 1, forbidden: Dials::NONE };
@@ -75,8 +90,94 @@ fn ways_in_their_order() {
         let pair = PairFacts { relays, ..PAIR };
         let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
         assert_eq!(dials(&plan), want, "{initiator} to {acceptor}, {relays} relays");
-        assert_eq!(plan.steps.len() + plan.left_out.len(), Dial::ALL.len(), "each dial is in it or left out");
+        assert_eq!(plan.steps.len() + plan.left_out.len(), 16, "each way is in it or left out");
         assert!(plan.encrypted);
+    }
+}
+
+#[test]
+fn ways_over_gateways() {
+    for (initiator, acceptor, relays, want) in [
+        // Who can't dial out, its gateway stands in for.
+        ("enclosed", "open", 1, "direct/gateway-out relay/gateway-out"),
+        ("enclosed", "port nat", 1, "port-range/gateway-out relay/gateway-out"),
+        ("enclosed", "nat", 1, "relay/gateway-out"),
+        ("enclosed", "nat", 0, ""),
+        ("open", "enclosed", 1, "reverse/one-gateway relay/one-gateway"),
+        ("port nat", "enclosed", 0, "reverse/one-gateway"),
+        ("nat", "enclosed", 1, "relay/one-gateway"),
+        ("enclosed", "enclosed", 1, "relay/two-gateway"),
+        // A gateway that can be reached needs no relay.
+        ("nat", "nat gate", 0, "direct/one-gateway"),
+        ("nat gate", "nat", 0, "reverse/gateway-out"),
+        ("nat gate", "nat gate", 0, "direct/one-gateway reverse/gateway-out"),
+        ("nat", "nat gate", 1, "punch direct/one-gateway relay"),
+        ("symmetric gate", "symmetric", 1, "reverse/gateway-out relay"),
+        ("nat", "enclosed gate", 1, "direct/one-gateway relay/one-gateway"),
+        ("enclosed gate", "nat", 1, "reverse/gateway-out relay/gateway-out"),
+        ("enclosed", "enclosed gate", 0, "direct/two-gateway"),
+        ("enclosed gate", "enclosed", 0, "reverse/two-gateway"),
+        ("enclosed gate", "enclosed gate", 1, "direct/two-gateway reverse/two-gateway relay/two-gateway"),
+        ("open", "enclosed gate", 0, "direct/one-gateway reverse/one-gateway"),
+        ("enclosed gate", "open gate", 0, "direct/gateway-out reverse/gateway-out"),
+        // Nodes that can be reached need no gateway.
+        ("nat", "open gate", 1, "direct relay"),
+        ("open gate", "nat", 1, "reverse relay"),
+        // Nobody knows: first as if there were a way out.
+        ("untried", "open", 0, "direct direct/gateway-out"),
+        ("untried", "untried", 1, "relay relay/one-gateway relay/gateway-out relay/two-gateway"),
+        // Nobody can tell the acceptor, or its gateway.
+        ("nat", "nat gate away", 1, ""),
+        ("nat gate", "nat away", 1, ""),
+        ("enclosed", "open away", 1, "direct/gateway-out"),
+    ] {
+        let mut found = plan(&end("alpha", initiator), &end("beta", acceptor), &PairFacts { relays, ..PAIR });
+        assert_eq!(dials(&found), want, "{initiator} to {acceptor}, {relays} relays");
+        found.left_out.retain(|left| left.reason.is_empty());
+        assert_eq!(found.left_out, []);
+    }
+}
+
+#[test]
+fn what_is_left_out_over_gateways_says_why() {
+    use Route::{GatewayOut, OneGateway, TwoGateway};
+    for (initiator, acceptor, relays, (route, dial), want) in [
+        ("nat", "nat", 1, (OneGateway, Dial::Direct), "the gateway of site beta has no port outside"),
+        (
+            "nat",
+            "open gate",
+            1,
+            (OneGateway, Dial::Direct),
+            "site beta lets connections in to the node itself",
+        ),
+        (
+            "enclosed",
+            "nat gate",
+            1,
+            (OneGateway, Dial::Direct),
+            "the node of site alpha has no way out but its gateway",
+        ),
+        ("nat", "nat", 1, (GatewayOut, Dial::Direct), "the node of site alpha has a way out itself"),
+        ("nat", "nat", 1, (OneGateway, Dial::Relay), "the node of site beta has a way out itself"),
+        ("enclosed", "nat", 0, (GatewayOut, Dial::Relay), "no relay is attached to the broker"),
+        (
+            "enclosed",
+            "nat",
+            1,
+            (Route::EndToEnd, Dial::Relay),
+            "the node of site alpha has no way out but its gateway",
+        ),
+        (
+            "nat",
+            "nat gate away",
+            1,
+            (OneGateway, Dial::Direct),
+            "the gateway of site beta is not attached to the broker",
+        ),
+        ("nat", "enclosed", 1, (TwoGateway, Dial::Reverse), "the gateway of site alpha has no port outside"),
+    ] {
+        let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &PairFacts { relays, ..PAIR });
+        assert_eq!(reason_over(&plan, route, dial), want, "{initiator} to {acceptor}: {dial} {route}");
     }
 }
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_join::plane::{Plane, Totals};
 use isthmus_net::Credentials;
 use isthmus_net::grpc::{self, ConnectError};
 use isthmus_net::mac::Secret;
@@ -14,8 +15,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
-
-use crate::plane::{Plane, Totals};
 
 /// Longest wait for the broker's answer to a new attachment.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);

@@ -4,26 +4,17 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`matcher`] | decides: tickets in, pairs out, no I/O |
-//! | [`admission`] | the port: takes connections and their tickets |
-//! | [`plane`] | the data plane: worker threads that carry the bytes |
 //! | [`config`] | the `[relay]` section |
-//! | `address` | where agents reach the relay if nobody says |
 //! | `control` | the attachment to the broker |
 //! | `service` | all of it together: [`run`] |
+//!
+//! Matching tickets and carrying bytes is [`isthmus_join`]'s.
 
 #![forbid(unsafe_code)]
 
-mod address;
-pub mod admission;
 pub mod config;
 mod control;
-mod flow;
-pub mod matcher;
-mod pipe;
-pub mod plane;
 mod service;
-mod worker;
 
 pub use config::RelayConfig;
 pub use service::{RelayError, run};

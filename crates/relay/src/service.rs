@@ -5,15 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use isthmus_join::address::{self, NoAddress};
+use isthmus_join::admission::{self, Doors, Limits};
+use isthmus_join::plane::{self, Plane};
 use isthmus_net::{Credentials, Role};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::sync::watch;
 
-use crate::address;
-use crate::admission::{self, Limits};
 use crate::config::RelayConfig;
 use crate::control::Attachment;
-use crate::plane::Plane;
 
 /// Why the relay could not run, or not go on.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +65,7 @@ pub async fn run(
     if credentials.identity().role() != Role::Relay {
         return Err(RelayError::NotARelay { identity: credentials.identity().to_string() });
     }
-    raise_descriptor_limit();
+    plane::raise_descriptor_limit();
     let listen_error = |cause| RelayError::Listen { address: config.listen, cause };
     let listener = isthmus_net::listen(config.listen).map_err(listen_error)?;
     let listening = listener.local_addr().map_err(listen_error)?;
@@ -78,13 +77,8 @@ pub async fn run(
     let mut first_key = keys_rx.clone();
     tracing::info!(%listening, "relay started");
     let attaching = async {
-        let address = match config.address {
-            Some(address) => address,
-            None if listening.ip().is_unspecified() => {
-                address::find(listening, credentials.upstream()).await?.to_string()
-            }
-            None => listening.to_string(),
-        };
+        let none = |NoAddress { listen, towards_broker }| RelayError::NoAddress { listen, towards_broker };
+        let address = address::of(config.address, listening, credentials.upstream()).await.map_err(none)?;
         Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx }.keep().await;
         Ok(())
     };
@@ -95,7 +89,7 @@ pub async fn run(
         std::future::pending::<()>().await;
     };
     let result = tokio::select! {
-        () = admission::serve(listener, Limits::default(), keys_rx, Arc::clone(&plane), shutdown) => Ok(()),
+        () = admission::serve(Doors::open(listener), Limits::default(), keys_rx, Arc::clone(&plane), shutdown) => Ok(()),
         result = attaching => result,
         () = becoming_ready => Ok(()),
         Some(error) = failure_rx.recv() => Err(RelayError::Plane(error)),
@@ -103,14 +97,4 @@ pub async fn run(
     let totals = plane.totals();
     tracing::info!(totals.connections, totals.running, totals.bytes, "relay ends");
     result
-}
-
-/// Each joined connection takes two descriptors, and up to four more while both
-/// its ends are slow.
-fn raise_descriptor_limit() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
-    if let Err(error) = raised {
-        tracing::warn!(%error, "cannot raise the limit of open files");
-    }
 }

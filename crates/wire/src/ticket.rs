@@ -1,10 +1,10 @@
-//! What an agent shows a relay: a ticket minted by the broker, first thing on
-//! the connection. The relay answers nothing: once both sides of a connection
+//! What is shown to a relay or a gateway: a ticket minted by the broker, first
+//! thing on the connection. Nothing is answered: once both sides of a connection
 //! id have come, bytes flow.
 //!
-//! The broker shares a key with each relay (sent over their mutual TLS), so a
-//! relay serves only connections that the broker planned, and a ticket is good
-//! for one use of one side until it expires.
+//! The broker shares a key with each relay and gateway (sent over their mutual
+//! TLS), so that they serve only connections that the broker planned, and a
+//! ticket is good for one use of one side until it expires.
 //!
 //! Integers are big-endian.
 //!
@@ -16,7 +16,7 @@
 //!  6  2B zero
 //!  8 16B connection id
 //! 24  u64 expiry, seconds since 1970-01-01 UTC
-//! 32 32B HMAC-SHA256(relay's key, bytes 0..32)
+//! 32 32B HMAC-SHA256(that key, bytes 0..32)
 //! ```
 
 use crate::preamble::Mac;
@@ -26,6 +26,9 @@ use crate::{ConnectionId, DecodeError, array};
 pub const VERSION: u8 = 1;
 /// Length of an encoded [`Ticket`].
 pub const TICKET_LEN: usize = 64;
+/// First byte of every ticket; a TLS record can't start with it (RFC 8446
+/// section 5.1), so both may come to one port.
+pub const FIRST_BYTE: u8 = MAGIC[0];
 
 const MAGIC: [u8; 4] = *b"ISTR";
 const SIGNED: usize = TICKET_LEN - 32;
@@ -95,7 +98,7 @@ impl Ticket {
             (MAGIC, other, _) => {
                 return Err(DecodeError::new(
                     "ticket",
-                    format!("version {other}, this relay speaks {VERSION}"),
+                    format!("version {other}, this end speaks {VERSION}"),
                 ));
             }
             (other, _, _) => return Err(DecodeError::new("ticket", format!("starts with {other:02x?}"))),
@@ -116,6 +119,11 @@ impl Ticket {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn no_tls_record_starts_like_a_ticket() {
+        assert!(!(20..=24).contains(&FIRST_BYTE), "content types of TLS (RFC 8446, appendix B.1)");
+    }
 
     #[test]
     fn round_trip() {

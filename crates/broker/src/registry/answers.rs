@@ -97,7 +97,7 @@ impl Registry {
         Ok(proto::ExplainReply { plan: Some(plan), initiator: Some(initiator), facts: Some(facts) })
     }
 
-    fn facts(&self, site: &Label, acceptor: &NodeEntry) -> proto::Facts {
+    pub(super) fn facts(&self, site: &Label, acceptor: &NodeEntry) -> proto::Facts {
         proto::Facts {
             acceptor: Some(self.end(acceptor)),
             trusted: self.policy.trusted.contains(site, &acceptor.name.site),
@@ -112,7 +112,7 @@ impl Registry {
         }
     }
 
-    fn end(&self, entry: &NodeEntry) -> proto::End {
+    pub(super) fn end(&self, entry: &NodeEntry) -> proto::End {
         let site = self.sites.get(&entry.name.site);
         proto::End {
             node: entry.name.to_string(),
@@ -122,6 +122,7 @@ impl Registry {
             attached: site.is_some_and(|site| site.session.is_some()),
             virtual_address: self.addresses.address(&entry.name).map_or(0, |address| address.ip().into()),
             can_traverse: entry.contact.can_traverse,
+            gateway_outside: site.map_or_else(String::new, |site| site.outside_address.clone()),
         }
     }
 
@@ -135,7 +136,7 @@ impl Registry {
         request: &proto::RendezvousRequest,
         connection: ConnectionId,
         now_unix_seconds: u64,
-    ) -> Result<(proto::RendezvousReply, Effect), RendezvousError> {
+    ) -> Result<(proto::RendezvousReply, Vec<Effect>), RendezvousError> {
         let initiator = self.own_node(site, request.initiator)?;
         let lookup = proto::LookupRequest { virtual_address: request.destination, name: String::new() };
         let address = self.resolve(&lookup).map_err(RendezvousError::Lookup)?;
@@ -151,6 +152,10 @@ impl Registry {
                 destination.site
             ))
         })?;
+        if !matches!(request.route(), proto::Route::Unknown | proto::Route::EndToEnd) {
+            let expiry = now_unix_seconds + TICKET_SECONDS;
+            return self.meet_over_gateways(request, (initiator, address), gateway, (connection, expiry));
+        }
         let mut dial = proto::DialRequest {
             node: destination.node.to_string(),
             initiator: request.initiator,
@@ -195,7 +200,7 @@ impl Registry {
                 self.last_relay = Some(relay.clone());
             }
         }
-        Ok((reply, Effect::Send { to: gateway, message: attach_down::Kind::Dial(dial) }))
+        Ok((reply, vec![Effect::Send { to: gateway, message: attach_down::Kind::Dial(dial) }]))
     }
 
     /// The node that asks, which must be of the site that passes its question on.
@@ -209,7 +214,7 @@ impl Registry {
     }
 
     /// Where other sites' agents reach a node's.
-    fn address_from_outside(&self, address: VirtualAddress) -> Result<String, RendezvousError> {
+    pub(super) fn address_from_outside(&self, address: VirtualAddress) -> Result<String, RendezvousError> {
         let (entry, _) = self.present(address).map_err(RendezvousError::Lookup)?;
         let open = self.sites.get(&entry.name.site).is_some_and(|site| site.inbound == Inbound::Open);
         match (open, entry.contact.outside_address.as_str()) {
@@ -237,6 +242,7 @@ impl Registry {
             up: entry.session.is_some(),
             trusted: self.policy.trusted.of(name).map(Label::to_string).collect(),
             version: entry.version.clone(),
+            outside_address: entry.outside_address.clone(),
         });
         let relays = self.relays.iter().map(|(name, entry)| proto::Relay {
             name: name.to_string(),
@@ -270,7 +276,7 @@ impl Registry {
 
     /// A node that there is something to say of, and whether its site is
     /// attached.
-    fn present(&self, address: VirtualAddress) -> Result<(&NodeEntry, bool), LookupError> {
+    pub(super) fn present(&self, address: VirtualAddress) -> Result<(&NodeEntry, bool), LookupError> {
         let absent = || {
             let name = self.addresses.node(address).map(ToString::to_string);
             LookupError::Absent(name.unwrap_or_else(|| address.to_string()))
@@ -285,7 +291,7 @@ impl Registry {
     }
 
     /// Round robin by name over those that are attached.
-    fn next_relay(&self) -> Option<(&Label, &RelayEntry)> {
+    pub(super) fn next_relay(&self) -> Option<(&Label, &RelayEntry)> {
         let after = match &self.last_relay {
             Some(last) => (Bound::Excluded(last), Bound::Unbounded),
             None => (Bound::Unbounded, Bound::Unbounded),

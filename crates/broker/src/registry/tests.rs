@@ -1,5 +1,7 @@
 //! Stories of the registry, one table or sequence each.
 
+mod gateways;
+
 use isthmus_raw::Syn;
 
 use super::*;
@@ -18,13 +20,24 @@ fn gateway_up(site: &str, inbound: proto::Inbound) -> proto::GatewayUp {
     proto::GatewayUp { site: site.to_owned(), inbound: inbound.into(), ..proto::GatewayUp::default() }
 }
 
+/// The key of a site's gateway.
+fn key(site: &str) -> Secret {
+    Secret::new([site.len() as u8 + 100; 32])
+}
+
 fn node_up(node: &str, address: &str) -> proto::NodeUp {
-    proto::NodeUp { node: node.to_owned(), address: address.to_owned(), ..proto::NodeUp::default() }
+    let seen = proto::Seen { way_out: proto::WayOut::Yes.into(), ..proto::Seen::default() };
+    proto::NodeUp {
+        node: node.to_owned(),
+        address: address.to_owned(),
+        seen: Some(seen),
+        ..proto::NodeUp::default()
+    }
 }
 
 impl Registry {
     fn gateway(&mut self, site: &str) -> SessionId {
-        self.attach_gateway(&label(site), &gateway_up(site, proto::Inbound::Closed)).unwrap().0
+        self.attach_gateway(&label(site), &gateway_up(site, proto::Inbound::Closed), key(site)).unwrap().0
     }
 
     fn relay(&mut self, name: &str) -> (SessionId, Vec<Effect>) {
@@ -41,7 +54,12 @@ impl Registry {
         self.lookup(&label(site), &request)
     }
 
-    fn meet(&mut self, site: &str, from: &str, to: &str) -> Result<(proto::RendezvousReply, Effect), String> {
+    fn meet(
+        &mut self,
+        site: &str,
+        from: &str,
+        to: &str,
+    ) -> Result<(proto::RendezvousReply, Vec<Effect>), String> {
         let address = |name: &str| {
             self.addresses.address(&name.parse().unwrap()).map_or(0, |address| address.ip().into())
         };
@@ -120,12 +138,17 @@ fn a_second_gateway_of_a_site_takes_its_place() {
     registry.gateway("alpha");
     registry.gateway("beta");
     let up = gateway_up("alpha", proto::Inbound::Open);
-    let (_, effects) = registry.attach_gateway(&label("alpha"), &up).unwrap();
-    let want =
-        ["close 1: another gateway of site alpha has attached", "3 changed 0.0.0.0", "2 changed 0.0.0.0"];
+    let (_, effects) = registry.attach_gateway(&label("alpha"), &up, key("alpha")).unwrap();
+    let want = [
+        "3 key",
+        "close 1: another gateway of site alpha has attached",
+        "3 changed 0.0.0.0",
+        "2 changed 0.0.0.0",
+    ];
     assert_eq!(told(&effects), want);
-    let foreign = registry.attach_gateway(&label("beta"), &up).unwrap_err();
+    let foreign = registry.attach_gateway(&label("beta"), &up, key("beta")).unwrap_err();
     assert_eq!(foreign.to_string(), "this gateway's certificate is for site beta, not \"alpha\"");
+    assert_eq!(registry.sites[&label("alpha")].key.expose(), key("alpha").expose(), "tickets stay good");
 }
 
 #[test]
@@ -134,7 +157,7 @@ fn lookups() {
     for (site, inbound) in
         [("alpha", proto::Inbound::Closed), ("beta", proto::Inbound::Open), ("gamma", proto::Inbound::Closed)]
     {
-        let session = registry.attach_gateway(&label(site), &gateway_up(site, inbound)).unwrap().0;
+        let session = registry.attach_gateway(&label(site), &gateway_up(site, inbound), key(site)).unwrap().0;
         registry.node_up(session, &node_up("n1", "10.0.0.1:7730")).unwrap();
         registry.node_up(session, &node_up("n2", "10.0.0.2:7730")).unwrap();
         registry.node_down(session, &proto::NodeDown { node: "n2".to_owned() });
@@ -142,7 +165,12 @@ fn lookups() {
     registry.relay("r1");
     let plan = |from: &str, to| {
         let found = registry.find(from, to).unwrap();
-        let initiator = proto::End { node: format!("n1.{from}"), attached: true, ..proto::End::default() };
+        let initiator = proto::End {
+            node: format!("n1.{from}"),
+            attached: true,
+            seen: node_up("n1", "").seen,
+            ..proto::End::default()
+        };
         let planned = found.facts.map(|facts| isthmus_net::contact::plan_from_facts(&initiator, &facts));
         let plan = planned.or(found.plan).unwrap();
         let steps: Vec<_> = plan.steps.iter().map(|step| step.dial().as_str_name()).collect();
@@ -171,8 +199,10 @@ fn lookups() {
 #[test]
 fn who_is_asked_to_dial_is_told_where() {
     let mut registry = registry(&[]);
-    let open =
-        registry.attach_gateway(&label("alpha"), &gateway_up("alpha", proto::Inbound::Open)).unwrap().0;
+    let open = registry
+        .attach_gateway(&label("alpha"), &gateway_up("alpha", proto::Inbound::Open), key("alpha"))
+        .unwrap()
+        .0;
     let closed = registry.gateway("beta");
     registry.node_up(open, &node_up("n1", "192.0.2.1:7730")).unwrap();
     registry.node_up(closed, &node_up("n1", "10.0.0.1:7730")).unwrap();
@@ -189,11 +219,13 @@ fn who_is_asked_to_dial_is_told_where() {
             ..proto::RendezvousRequest::default()
         };
         match registry.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000) {
-            Ok((_, Effect::Send { message: attach_down::Kind::Dial(dial), .. })) => {
-                assert_eq!(dial.meeting, [1; 16]);
-                Ok(dial.initiator_address)
-            }
-            Ok((_, other)) => panic!("{other:?}"),
+            Ok((_, effects)) => match effects.as_slice() {
+                [Effect::Send { message: attach_down::Kind::Dial(dial), .. }] => {
+                    assert_eq!(dial.meeting, [1; 16]);
+                    Ok(dial.initiator_address.clone())
+                }
+                other => panic!("{other:?}"),
+            },
             Err(error) => Err(error.to_string()),
         }
     };
@@ -285,11 +317,11 @@ fn meetings_go_round_the_relays() {
     assert_eq!(told(&registry.relay("r22").1), ["4 key"]);
     let mut relays = Vec::new();
     for _ in 0..3 {
-        let (reply, effect) = registry.meet("alpha", "n1.alpha", "n1.beta").unwrap();
-        let Effect::Send { to, message: attach_down::Kind::Dial(dial) } = effect else {
-            panic!("{effect:?}")
+        let (reply, effects) = registry.meet("alpha", "n1.alpha", "n1.beta").unwrap();
+        let [Effect::Send { to, message: attach_down::Kind::Dial(dial) }] = effects.as_slice() else {
+            panic!("{effects:?}")
         };
-        assert_eq!((to, dial.node.as_str()), (beta, "n1"));
+        assert_eq!((*to, dial.node.as_str()), (beta, "n1"));
         assert_eq!((&dial.relay, &dial.relay_address), (&reply.relay, &reply.relay_address));
         for (bytes, side) in [
             (&reply.ticket, isthmus_wire::ticket::Side::Initiator),

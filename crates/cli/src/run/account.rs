@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use isthmus_agent::reach::dial_name;
-use isthmus_wire::proto::{Dial, JobNode, Joined};
+use isthmus_agent::reach::{dial_name, route_name};
+use isthmus_wire::proto::{Dial, JobNode, Joined, Route};
 use serde::Serialize;
 
 use super::bypass::Bypass;
@@ -54,6 +54,8 @@ pub struct Pair {
     pub dial: String,
     /// The route's name.
     pub route: String,
+    /// The sites whose gateways stand between, the initiator's first.
+    pub gateways: Vec<String>,
     /// The relay, where there was one.
     pub relay: Option<String>,
     /// Whether the agents encrypted it.
@@ -159,7 +161,11 @@ impl Pair {
     pub fn way(&self) -> String {
         let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));
         let secrecy = if self.encrypted { "encrypted" } else { "raw, trusted" };
-        format!("{}{relay}, {}, {secrecy}", self.dial, self.route)
+        let gateways = match self.gateways.as_slice() {
+            [] => String::new(),
+            sites => format!(" at {}", sites.join(" and ")),
+        };
+        format!("{}{relay}, {}{gateways}, {secrecy}", self.dial, self.route)
     }
 }
 
@@ -170,7 +176,8 @@ pub fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
         let (from, to) = (name(&entry.initiator), name(&entry.acceptor));
         let forward = from < to;
         let ends = if forward { [from, to] } else { [to, from] };
-        let total = totals.entry((ends, entry.dial, entry.relay.as_str(), entry.encrypted)).or_default();
+        let way = (entry.route, gateways(entry), entry.dial);
+        let total = totals.entry((ends, way, entry.relay.as_str(), entry.encrypted)).or_default();
         total.connections += entry.connections;
         total.setup_total_us += entry.setup_total_us;
         total.setup_max_us = total.setup_max_us.max(entry.setup_max_us);
@@ -180,10 +187,11 @@ pub fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
     }
     totals
         .into_iter()
-        .map(|((ends, dial, relay, encrypted), total)| Pair {
+        .map(|((ends, (route, gateways, dial), relay, encrypted), total)| Pair {
             ends: ends.map(str::to_owned),
             dial: dial_name(Dial::try_from(dial).unwrap_or(Dial::Unknown)),
-            route: "end-to-end".to_owned(),
+            route: route_name(Route::try_from(route).unwrap_or(Route::Unknown)),
+            gateways,
             relay: (!relay.is_empty()).then(|| relay.to_owned()),
             encrypted,
             connections: total.connections,
@@ -192,6 +200,17 @@ pub fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
             bytes: (!total.unknown).then_some(total.bytes),
         })
         .collect()
+}
+
+/// The sites whose gateways stand between.
+fn gateways(joined: &Joined) -> Vec<String> {
+    let (near, far) = (site(&joined.initiator).to_owned(), site(&joined.acceptor).to_owned());
+    match joined.route() {
+        Route::Unknown | Route::EndToEnd => Vec::new(),
+        Route::OneGateway => vec![far],
+        Route::GatewayOut => vec![near],
+        Route::TwoGateway => vec![near, far],
+    }
 }
 
 /// A table of pairs, indented; nothing without any.
@@ -271,6 +290,7 @@ mod tests {
         Joined {
             initiator: initiator.to_owned(),
             acceptor: acceptor.to_owned(),
+            route: Route::EndToEnd.into(),
             dial: Dial::Relay.into(),
             relay: "r1".to_owned(),
             encrypted: true,
@@ -280,7 +300,6 @@ mod tests {
             bytes_known: true,
             setup_total_us: 30_000,
             setup_max_us: 30_000,
-            ..Joined::default()
         }
     }
 
@@ -318,6 +337,28 @@ mod tests {
         assert!(text.starts_with(first), "{text}");
         assert!(account.text(false).contains("relay r1, end-to-end, encrypted"), "{}", account.text(false));
         assert!(account.text(false).contains("4.0 MB / 7 B"), "{}", account.text(false));
+    }
+
+    #[test]
+    fn gateways_on_the_way_are_named() {
+        let over = |route: Route, initiator, acceptor| Joined {
+            route: route.into(),
+            dial: Dial::Direct.into(),
+            relay: String::new(),
+            ..joined(initiator, acceptor, 0, 0)
+        };
+        let account = account(&[
+            over(Route::OneGateway, "n1.alpha", "n1.beta"),
+            over(Route::GatewayOut, "n1.beta", "n1.alpha"),
+            over(Route::TwoGateway, "n1.alpha", "n1.beta"),
+        ]);
+        let ways: Vec<_> = account.pairs.iter().map(Pair::way).collect();
+        let want = [
+            "direct, one-gateway at beta, encrypted",
+            "direct, gateway-out at beta, encrypted",
+            "direct, two-gateway at alpha and beta, encrypted",
+        ];
+        assert_eq!(ways, want);
     }
 
     #[test]

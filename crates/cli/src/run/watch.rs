@@ -265,8 +265,8 @@ impl WireUp {
     /// A pair of nodes has so many connections.
     pub fn joined(&mut self, joined: Joined, now: Instant) {
         let same = |old: &Joined| {
-            (&old.initiator, &old.acceptor, old.dial, &old.relay)
-                == (&joined.initiator, &joined.acceptor, joined.dial, &joined.relay)
+            (&old.initiator, &old.acceptor, (old.route, old.dial), &old.relay)
+                == (&joined.initiator, &joined.acceptor, (joined.route, joined.dial), &joined.relay)
         };
         let more = match self.pairs.iter_mut().find(|old| same(old)) {
             Some(old) => std::mem::replace(&mut old.connections, joined.connections) < joined.connections,

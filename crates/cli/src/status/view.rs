@@ -32,6 +32,8 @@ struct Site {
     /// Sites that it exchanges unencrypted data with.
     trusted: Vec<String>,
     nodes_up: usize,
+    /// Where other sites reach its gateway; empty for nowhere.
+    outside_address: String,
     version: String,
 }
 
@@ -89,6 +91,7 @@ impl View {
             },
             trusted: site.trusted.clone(),
             nodes_up: nodes_up.get(site.name.as_str()).copied().unwrap_or_default(),
+            outside_address: site.outside_address.clone(),
             version: site.version.clone(),
         });
         let nodes = reply.nodes.iter().map(|node| Node {
@@ -153,11 +156,11 @@ impl View {
             vec![
                 site.name.clone(),
                 state(site.up),
-                match site.inbound {
-                    "open" => "everything",
-                    _ => "nothing",
-                }
-                .to_owned(),
+                match (site.inbound, site.outside_address.as_str()) {
+                    ("open", _) => "everything".to_owned(),
+                    (_, "") => "nothing".to_owned(),
+                    (_, outside) => format!("gateway at {outside}"),
+                },
                 site.nodes_up.to_string(),
                 if site.trusted.is_empty() { "-".to_owned() } else { site.trusted.join(", ") },
                 site.version.clone(),
@@ -282,6 +285,7 @@ mod tests {
             up: true,
             trusted: trusted.iter().map(|site| (*site).to_owned()).collect(),
             version: "1.2.3".to_owned(),
+            outside_address: String::new(),
         };
         let joined = |initiator: &str, acceptor: &str| proto::Joined {
             initiator: initiator.to_owned(),
@@ -348,6 +352,7 @@ mod tests {
             "/sites/0/inbound",
             "/sites/0/trusted",
             "/sites/0/nodes_up",
+            "/sites/0/outside_address",
             "/nodes/0/name",
             "/nodes/0/virtual_address",
             "/nodes/0/slots",
@@ -357,6 +362,8 @@ mod tests {
             "/jobs/0/nodes",
             "/jobs/0/joined/0/ends",
             "/jobs/0/joined/0/dial",
+            "/jobs/0/joined/0/route",
+            "/jobs/0/joined/0/gateways",
             "/jobs/0/joined/0/encrypted",
             "/jobs/0/joined/0/bytes",
         ] {

@@ -113,11 +113,16 @@ impl Grid {
 
     /// Starts a gateway that has joined.
     pub async fn gateway(&self, site: &str) -> Gateway {
+        self.gateway_with(site, GatewayConfig::default()).await
+    }
+
+    /// The same with a configuration.
+    pub async fn gateway_with(&self, site: &str, config: GatewayConfig) -> Gateway {
         let token = self.token(Role::Gateway, Some(site), None);
         let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut gateway = Gateway { credentials, address, site: site.to_owned(), running: None };
+        let mut gateway = Gateway { credentials, address, site: site.to_owned(), config, running: None };
         gateway.start(listener);
         gateway
     }
@@ -155,6 +160,7 @@ pub struct Gateway {
     pub credentials: Credentials,
     pub address: SocketAddr,
     pub site: String,
+    config: GatewayConfig,
     running: Option<Running>,
 }
 
@@ -162,7 +168,7 @@ impl Gateway {
     fn start(&mut self, listener: TcpListener) {
         let credentials = self.credentials.clone();
         let (stop, stopped) = oneshot::channel::<()>();
-        let config = GatewayConfig::default();
+        let config = self.config.clone();
         let task = tokio::spawn(async move {
             isthmus_gateway::run(listener, credentials, &config, || {}, async { drop(stopped.await) })
                 .await
@@ -186,7 +192,8 @@ pub struct Agent {
 impl Agent {
     /// Attaches, saying that it listens at this address.
     pub async fn attach(&self, address: &str) -> Attachment {
-        let up = proto::NodeUp { address: address.to_owned(), ..proto::NodeUp::default() };
+        let seen = proto::Seen { way_out: proto::WayOut::Yes.into(), ..proto::Seen::default() };
+        let up = proto::NodeUp { address: address.to_owned(), seen: Some(seen), ..proto::NodeUp::default() };
         let hello = attach_up::Kind::NodeUp(up);
         soon("attaching", Attachment::open(self.client.clone(), hello)).await.unwrap()
     }

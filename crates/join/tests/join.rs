@@ -1,4 +1,4 @@
-//! The relay's port and data plane over real sockets on loopback.
+//! Doors and data plane over real sockets on loopback.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -8,10 +8,10 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use isthmus_join::admission::{self, Doors, Limits};
+use isthmus_join::matcher::Bounds;
+use isthmus_join::plane::{Plane, Totals};
 use isthmus_net::mac::{Secret, new_connection};
-use isthmus_relay::admission::{self, Limits};
-use isthmus_relay::matcher::Bounds;
-use isthmus_relay::plane::{Plane, Totals};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 use isthmus_wire::{ConnectionId, reflect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -42,7 +42,7 @@ impl Relay {
         let key = Secret::random();
         let (keys_tx, keys_rx) = watch::channel(Some(key.clone()));
         let (stop_tx, stop_rx) = oneshot::channel::<()>();
-        let serving = admission::serve(listener, limits, keys_rx, Arc::clone(&plane), async {
+        let serving = admission::serve(Doors::open(listener), limits, keys_rx, Arc::clone(&plane), async {
             let _ = stop_rx.await;
         });
         tokio::spawn(serving);

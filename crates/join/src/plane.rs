@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::sync::mpsc;
 
@@ -19,7 +20,7 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_interval(Duration::from_secs(30))
     .with_retries(10);
 
-/// What a relay has carried since it started.
+/// What was carried since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Connections joined.
@@ -51,7 +52,7 @@ impl Plane {
         for number in 0..workers.get() {
             let (worker, mailbox) = Worker::new()?;
             let failure_tx = failure_tx.clone();
-            let thread = std::thread::Builder::new().name(format!("relay-{number}")).spawn(move || {
+            let thread = std::thread::Builder::new().name(format!("join-{number}")).spawn(move || {
                 if let Err(error) = worker.run() {
                     // Full or closed: somebody knows already.
                     let _ = failure_tx.try_send(error);
@@ -96,12 +97,22 @@ impl Drop for Plane {
     fn drop(&mut self) {
         for mailbox in &self.mailboxes {
             if let Err(error) = mailbox.stop() {
-                tracing::error!(%error, "cannot wake a worker of the relay");
+                tracing::error!(%error, "cannot wake a worker of the data plane");
             }
         }
         for thread in self.threads.drain(..) {
             // It panicked, which was said where it happened.
             let _ = thread.join();
         }
+    }
+}
+
+/// Asks for as many descriptors as the process may have: each joined connection
+/// takes two, and up to four more while both its ends are slow.
+pub fn raise_descriptor_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "cannot raise the limit of open files");
     }
 }

@@ -1,12 +1,15 @@
-//! Where another node may have this agent dial to. Whoever asks is a member of
-//! the grid, and the broker passes it on; but an agent stands inside its site,
-//! where it reaches what outsiders don't, so that it dials nothing but what an
-//! agent can be.
+//! Where somebody of another site may have an agent or a gateway dial to. Whoever
+//! asks is a member of the grid, and the broker passes it on; but agents and
+//! gateways stand inside their site, where they reach what outsiders don't, so
+//! that they dial nothing but what an agent, or a gateway or relay, can be.
 
 use std::net::{IpAddr, SocketAddr};
 
 /// Ports below are for services of the system.
 const FIRST_PORT: u16 = 1024;
+/// But for this one, where gateways and relays may be because it is let out
+/// everywhere.
+const HTTPS: u16 = 443;
 
 /// Why an address isn't dialed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -14,7 +17,7 @@ pub enum NotAnAgent {
     /// Nothing outside this node is there.
     #[error("{0} is no address of another node")]
     OwnNode(SocketAddr),
-    /// An agent doesn't listen or dial there.
+    /// Nobody of the grid listens or dials there.
     #[error("{0} has a port of the system's services")]
     SystemPort(SocketAddr),
 }
@@ -24,6 +27,22 @@ pub enum NotAnAgent {
 /// # Errors
 /// [`NotAnAgent`].
 pub fn check(address: SocketAddr) -> Result<(), NotAnAgent> {
+    if address.port() < FIRST_PORT {
+        return Err(NotAnAgent::SystemPort(address));
+    }
+    elsewhere(address)
+}
+
+/// Whether there may be a gateway's outside port, or a relay.
+///
+/// # Errors
+/// [`NotAnAgent`].
+pub fn check_service(address: SocketAddr) -> Result<(), NotAnAgent> {
+    if address.port() == HTTPS { elsewhere(address) } else { check(address) }
+}
+
+/// Whether an address may be another machine's.
+fn elsewhere(address: SocketAddr) -> Result<(), NotAnAgent> {
     let ip = address.ip().to_canonical();
     let link_local = match ip {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
@@ -31,9 +50,6 @@ pub fn check(address: SocketAddr) -> Result<(), NotAnAgent> {
     };
     if ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || link_local {
         return Err(NotAnAgent::OwnNode(address));
-    }
-    if address.port() < FIRST_PORT {
-        return Err(NotAnAgent::SystemPort(address));
     }
     Ok(())
 }
@@ -58,6 +74,10 @@ mod tests {
         ] {
             let found = check(address.parse().unwrap());
             assert_eq!(found.is_ok(), good, "{address}: {found:?}");
+            assert_eq!(check_service(address.parse().unwrap()).is_ok(), good, "{address}");
         }
+        let https: SocketAddr = "192.0.2.1:443".parse().unwrap();
+        assert!(check(https).is_err() && check_service(https).is_ok());
+        assert!(check_service("127.0.0.1:443".parse().unwrap()).is_err());
     }
 }

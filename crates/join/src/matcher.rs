@@ -50,14 +50,14 @@ pub enum Refusal {
     /// Not a ticket at all.
     #[error(transparent)]
     Malformed(#[from] DecodeError),
-    /// The relay never was attached to its broker.
+    /// This service never was attached to its broker.
     #[error("the broker has sent no ticket key yet")]
     NoKey,
-    /// Made up, or meant for another relay.
-    #[error("the ticket is not signed with this relay's key")]
+    /// Made up, or meant for another relay or gateway.
+    #[error("the ticket is not signed with this service's key")]
     WrongKey,
-    /// Too late, or the clocks of broker and relay differ.
-    #[error("the ticket expired {seconds_ago} s ago by this relay's clock")]
+    /// Too late, or the clocks of the broker and this machine differ.
+    #[error("the ticket expired {seconds_ago} s ago by this machine's clock")]
     Expired {
         /// Seconds since it expired.
         seconds_ago: u64,
@@ -96,7 +96,7 @@ pub enum Admission<T> {
     },
 }
 
-/// Matches guests (connections, in the relay) by the tickets that they show.
+/// Matches guests (connections, in practice) by the tickets that they show.
 ///
 /// [`set_key`](Self::set_key) and [`admit`](Self::admit) are inputs;
 /// [`expire`](Self::expire) must be called when

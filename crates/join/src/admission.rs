@@ -1,5 +1,6 @@
-//! The relay's port: takes connections and their tickets, and hands pairs to
-//! the data plane.
+//! The doors: takes connections and their tickets, and hands pairs to the data
+//! plane. A relay has one, open to everybody; a gateway has one inside its site
+//! and perhaps one outside, and what it dials itself comes in, too.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +14,7 @@ use isthmus_wire::reflect;
 use isthmus_wire::ticket::TICKET_LEN;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
@@ -23,7 +24,7 @@ use crate::plane::Plane;
 /// asking again at once would only burn the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bounds of what strangers can make the relay hold.
+/// Bounds of what strangers can make it hold.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Connections that may be in the middle of showing their ticket. One more
@@ -33,26 +34,74 @@ pub struct Limits {
     pub handshake_deadline: Duration,
     /// Bounds of those who have shown a ticket.
     pub matching: Bounds,
+    /// Connections joined at once.
+    pub joined: u64,
 }
 
 impl Default for Limits {
-    /// 1,024 handshakes of at most 10 s.
+    /// 1,024 handshakes of at most 10 s, and half a million connections, which
+    /// need more descriptors than most systems give.
     fn default() -> Self {
-        Self { handshakes: 1024, handshake_deadline: Duration::from_secs(10), matching: Bounds::default() }
+        Self {
+            handshakes: 1024,
+            handshake_deadline: Duration::from_secs(10),
+            matching: Bounds::default(),
+            joined: 1 << 19,
+        }
     }
+}
+
+/// By which door a connection came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// Anybody may have come this way.
+    Outside,
+    /// From within the site.
+    Inside,
 }
 
 /// A connection that has shown a ticket, or waits for its other side.
 #[derive(Debug)]
-struct Guest {
-    stream: TcpStream,
-    peer: SocketAddr,
+pub struct Guest {
+    /// The connection.
+    pub stream: TcpStream,
+    /// Who is at its other end.
+    pub peer: SocketAddr,
+    /// How it came.
+    pub door: Door,
 }
 
-/// Serves the port until `shutdown`, verifying tickets with the latest key of
+/// Who may be joined with whom, where their tickets agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairs {
+    /// Everybody with everybody.
+    Any,
+    /// One inside with one outside: no detour for two strangers.
+    InsideWithOutside,
+}
+
+/// Ways in.
+#[derive(Debug)]
+pub struct Doors {
+    /// Where anybody may come; none where nobody is to come from outside.
+    pub outside: Option<TcpListener>,
+    /// Guests that came another way, with the tickets that they showed.
+    pub arrivals_rx: mpsc::Receiver<([u8; TICKET_LEN], Guest)>,
+    /// Who may be joined.
+    pub pairs: Pairs,
+}
+
+impl Doors {
+    /// One port for everybody.
+    pub fn open(listener: TcpListener) -> Self {
+        Self { outside: Some(listener), arrivals_rx: mpsc::channel(1).1, pairs: Pairs::Any }
+    }
+}
+
+/// Serves the doors until `shutdown`, verifying tickets with the latest key of
 /// `keys`.
 pub async fn serve(
-    listener: TcpListener,
+    mut doors: Doors,
     limits: Limits,
     mut keys: watch::Receiver<Option<Secret>>,
     plane: Arc<Plane>,
@@ -70,10 +119,10 @@ pub async fn serve(
         let deadline = matcher.next_deadline();
         tokio::select! {
             () = &mut shutdown => return,
-            accepted = listener.accept() => match accepted {
+            accepted = accept(doors.outside.as_ref()) => match accepted {
                 Ok((stream, peer)) => {
                     make_room(&mut oldest_first, &handshakes, limits.handshakes);
-                    let guest = Guest { stream, peer };
+                    let guest = Guest { stream, peer, door: Door::Outside };
                     oldest_first.push_back(handshakes.spawn(handshake(guest, limits.handshake_deadline)));
                 }
                 Err(error) => {
@@ -84,8 +133,11 @@ pub async fn serve(
             Some(shown) = handshakes.join_next(), if !handshakes.is_empty() => {
                 // The outer error: dropped to make room.
                 if let Ok(Some((ticket, guest))) = shown {
-                    admit(&mut matcher, &ticket, guest, &plane);
+                    admit(&mut matcher, &ticket, guest, &plane, (doors.pairs, limits.joined));
                 }
+            }
+            Some((ticket, guest)) = doors.arrivals_rx.recv() => {
+                admit(&mut matcher, &ticket, guest, &plane, (doors.pairs, limits.joined));
             }
             changed = keys.changed(), if key_may_come => {
                 key_may_come = changed.is_ok();
@@ -100,6 +152,13 @@ pub async fn serve(
                 }
             }
         }
+    }
+}
+
+async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -146,17 +205,34 @@ async fn handshake(mut guest: Guest, deadline: Duration) -> Option<([u8; TICKET_
     }
 }
 
-fn admit(matcher: &mut Matcher<Guest>, ticket: &[u8; TICKET_LEN], guest: Guest, plane: &Plane) {
+fn admit(
+    matcher: &mut Matcher<Guest>,
+    ticket: &[u8; TICKET_LEN],
+    guest: Guest,
+    plane: &Plane,
+    (pairs, most): (Pairs, u64),
+) {
     match matcher.admit(ticket, guest, now()) {
         Admission::Waits => {}
         Admission::Paired { connection, initiator, acceptor } => {
+            if pairs == Pairs::InsideWithOutside && initiator.door == acceptor.door {
+                tracing::warn!(
+                    %connection, initiator = %initiator.peer, acceptor = %acceptor.peer, door = ?initiator.door,
+                    "both sides came by the same door: not joined"
+                );
+                return;
+            }
+            if plane.totals().running >= most {
+                tracing::warn!(%connection, most, "too many connections are joined already: not joined");
+                return;
+            }
             tracing::debug!(%connection, initiator = %initiator.peer, acceptor = %acceptor.peer, "joined");
             if let Err(error) = join(plane, initiator, acceptor) {
                 tracing::warn!(%connection, %error, "cannot join a pair");
             }
         }
         Admission::Refused { reason, guest } => match reason {
-            // Whoever runs the relay must know of these; the ticket is genuine.
+            // Whoever runs the service must know of these; the ticket is genuine.
             Refusal::Expired { .. } | Refusal::Full { .. } => {
                 tracing::warn!(%reason, "connection refused");
             }

@@ -83,14 +83,17 @@ fn admissions() {
                     0,
                     Show(
                         ticket(STRANGE, 1, Initiator, 60),
-                        "refuses 1: the ticket is not signed with this relay's key",
+                        "refuses 1: the ticket is not signed with this service's key",
                     ),
                 ),
             ],
         ),
         (
             "a torn ticket",
-            vec![(0, Key(KEY)), (0, Show(torn, "refuses 1: the ticket is not signed with this relay's key"))],
+            vec![
+                (0, Key(KEY)),
+                (0, Show(torn, "refuses 1: the ticket is not signed with this service's key")),
+            ],
         ),
         (
             "no ticket",
@@ -103,7 +106,7 @@ fn admissions() {
             "expired",
             vec![
                 (0, Key(KEY)),
-                (60, Show(initiator, "refuses 1: the ticket expired 0 s ago by this relay's clock")),
+                (60, Show(initiator, "refuses 1: the ticket expired 0 s ago by this machine's clock")),
             ],
         ),
         (
@@ -123,7 +126,7 @@ fn admissions() {
                 (1, Show(acceptor, "pairs 1 with 2")),
                 (2, Show(initiator, "refuses 3: the ticket was used before")),
                 (59, Show(acceptor, "refuses 4: the ticket was used before")),
-                (61, Show(acceptor, "refuses 5: the ticket expired 1 s ago by this relay's clock")),
+                (61, Show(acceptor, "refuses 5: the ticket expired 1 s ago by this machine's clock")),
             ],
         ),
         (
@@ -177,7 +180,7 @@ fn admissions() {
                     120,
                     Show(
                         ticket(FORMER, 2, Acceptor, 600),
-                        "refuses 4: the ticket is not signed with this relay's key",
+                        "refuses 4: the ticket is not signed with this service's key",
                     ),
                 ),
             ],

@@ -23,7 +23,7 @@ const EVENTS: usize = 256;
 /// Two sockets to be joined: initiator's and acceptor's.
 pub(crate) type Ends = [TcpStream; 2];
 
-/// How the rest of the relay reaches a worker. On lines of its own, since each
+/// How the rest of the process reaches a worker. On lines of its own, since each
 /// worker counts while it carries.
 #[derive(Debug)]
 #[repr(align(128))]

@@ -1,5 +1,5 @@
-//! Where agents reach the relay if its configuration doesn't say: at the
-//! address from which it reaches the broker.
+//! Where others reach a port if the configuration doesn't say: at the address
+//! from which this machine reaches the broker.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,19 +8,39 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::service::RelayError;
-
 /// Longest wait for a connection to the broker.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// Pauses between attempts: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// Finds the address that goes with `listening`, an unspecified one; tries
-/// until the broker can be reached.
+/// Others could not reach what was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoAddress {
+    /// The address that is listened on.
+    pub listen: SocketAddr,
+    /// The address from which this machine reaches the broker.
+    pub towards_broker: IpAddr,
+}
+
+/// What others are told of a port: the configured address, if there is one, else
+/// that which is listened on, else the one that goes with it. Tries until the
+/// broker can be reached.
 ///
 /// # Errors
-/// If agents could not reach what is found.
-pub(crate) async fn find(listening: SocketAddr, broker: &str) -> Result<SocketAddr, RelayError> {
+/// If others could not reach what is found.
+pub async fn of(
+    configured: Option<String>,
+    listening: SocketAddr,
+    broker: &str,
+) -> Result<String, NoAddress> {
+    match configured {
+        Some(address) => Ok(address),
+        None if listening.ip().is_unspecified() => Ok(find(listening, broker).await?.to_string()),
+        None => Ok(listening.to_string()),
+    }
+}
+
+async fn find(listening: SocketAddr, broker: &str) -> Result<SocketAddr, NoAddress> {
     let mut pause = PAUSES.0;
     let local = loop {
         match local_towards(broker).await {
@@ -32,9 +52,8 @@ pub(crate) async fn find(listening: SocketAddr, broker: &str) -> Result<SocketAd
             }
         }
     };
-    let found = announced(listening, local)
-        .ok_or(RelayError::NoAddress { listen: listening, towards_broker: local })?;
-    tracing::info!(address = %found, "no `address` is configured: agents are told the one that faces the broker");
+    let found = announced(listening, local).ok_or(NoAddress { listen: listening, towards_broker: local })?;
+    tracing::info!(address = %found, "no address is configured: others are told the one that faces the broker");
     Ok(found)
 }
 
@@ -47,7 +66,7 @@ async fn local_towards(broker: &str) -> io::Result<IpAddr> {
 }
 
 /// What others may be told, if anything: an address that means the same on
-/// their machines, and that the relay listens on.
+/// their machines, and that is listened on.
 fn announced(listening: SocketAddr, local: IpAddr) -> Option<SocketAddr> {
     let local = local.to_canonical();
     let means_something = match local {

@@ -1,0 +1,157 @@
+//! Meetings over gateways: what each of the four parties is told.
+
+use isthmus_wire::ticket::Ticket;
+
+use super::*;
+
+/// A site of one node, in a few words.
+fn site(registry: &mut Registry, name: &str, words: &str) {
+    let has = |word| words.split(' ').any(|other| other == word);
+    let up = proto::GatewayUp {
+        outside_address: if has("gate") { format!("gate.{name}:7740") } else { String::new() },
+        ..gateway_up(name, if has("open") { proto::Inbound::Open } else { proto::Inbound::Closed })
+    };
+    let session = registry.attach_gateway(&label(name), &up, key(name)).unwrap().0;
+    let way_out = if has("enclosed") { proto::WayOut::No } else { proto::WayOut::Yes };
+    let node = proto::NodeUp {
+        outside_address: if has("port") { format!("{name}:7731") } else { String::new() },
+        seen: Some(proto::Seen { way_out: way_out.into(), ..proto::Seen::default() }),
+        ..node_up("n1", &format!("n1.{name}:7730"))
+    };
+    registry.node_up(session, &node).unwrap();
+}
+
+/// Whose key signed a ticket, and for which side it is.
+fn ticket(bytes: &[u8]) -> String {
+    let Ok(bytes) = bytes.try_into() else { return format!("{} bytes", bytes.len()) };
+    let (ticket, mac) = Ticket::decode(bytes).unwrap();
+    assert_eq!((ticket.connection.0, ticket.expiry_unix_seconds), ([7; 16], 1060));
+    let keys = [("a", key("alpha")), ("b", key("beta")), ("relay", Secret::new([2; 32]))];
+    let signed = keys.into_iter().find(|(_, key)| key.verify(&ticket.signed_bytes(), &mac)).unwrap().0;
+    format!("{signed}/{:?}", ticket.side)
+}
+
+fn leg(leg: Option<&proto::Leg>) -> String {
+    let told = |leg: &proto::Leg| {
+        format!(" dials {} {} for {}", leg.address, ticket(&leg.first), ticket(&leg.ticket))
+    };
+    leg.map(told).unwrap_or_default()
+}
+
+fn meet(registry: &mut Registry, route: proto::Route, dial: proto::Dial) -> Result<[String; 2], String> {
+    let address = |name: &str| registry.addresses.address(&name.parse().unwrap()).unwrap().ip().into();
+    let request = proto::RendezvousRequest {
+        initiator: address("n1.alpha"),
+        destination: address("n1.beta"),
+        route: route.into(),
+        dial: dial.into(),
+        meeting: vec![9; 16],
+        ..proto::RendezvousRequest::default()
+    };
+    let met = registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000);
+    let (reply, effects) = met.map_err(|error| error.to_string())?;
+    let at = if reply.via_gateway { "gateway" } else { reply.relay_address.as_str() };
+    let initiator = format!("{at} {}{}", ticket(&reply.ticket), leg(reply.leg.as_ref()));
+    let acceptor = match effects.as_slice() {
+        [] => "nothing".to_owned(),
+        [Effect::Send { to, message: attach_down::Kind::Dial(dial) }] => {
+            assert_eq!((to.0, dial.node.as_str()), (2, "n1"));
+            let at = if dial.via_gateway { "gateway" } else { dial.relay_address.as_str() };
+            format!("{at} {}{}", ticket(&dial.ticket), leg(dial.leg.as_ref()))
+        }
+        other => panic!("{other:?}"),
+    };
+    Ok([initiator, acceptor])
+}
+
+#[test]
+fn each_party_is_told_its_part() {
+    use proto::Dial::{Direct, PortRange, Relay, Reverse};
+    use proto::Route::{GatewayOut, OneGateway, TwoGateway};
+    for (near, far, route, dial, initiator, acceptor) in [
+        ("nat", "gate", OneGateway, Direct, "gate.beta:7740 b/Initiator", "gateway b/Acceptor"),
+        (
+            "open",
+            "enclosed",
+            OneGateway,
+            Reverse,
+            " 0 bytes",
+            "gateway b/Acceptor dials n1.alpha:7730 24 bytes for b/Initiator",
+        ),
+        (
+            "nat",
+            "enclosed",
+            OneGateway,
+            Relay,
+            "r1.example.org:7720 relay/Initiator",
+            "gateway b/Acceptor dials r1.example.org:7720 relay/Acceptor for b/Initiator",
+        ),
+        (
+            "enclosed",
+            "open",
+            GatewayOut,
+            Direct,
+            "gateway a/Initiator dials n1.beta:7730 0 bytes for a/Acceptor",
+            "nothing",
+        ),
+        (
+            "enclosed",
+            "port",
+            GatewayOut,
+            PortRange,
+            "gateway a/Initiator dials beta:7731 0 bytes for a/Acceptor",
+            "nothing",
+        ),
+        ("gate", "nat", GatewayOut, Reverse, "gateway a/Initiator", "gate.alpha:7740 a/Acceptor"),
+        (
+            "enclosed",
+            "nat",
+            GatewayOut,
+            Relay,
+            "gateway a/Initiator dials r1.example.org:7720 relay/Initiator for a/Acceptor",
+            "r1.example.org:7720 relay/Acceptor",
+        ),
+        (
+            "enclosed",
+            "enclosed gate",
+            TwoGateway,
+            Direct,
+            "gateway a/Initiator dials gate.beta:7740 b/Initiator for a/Acceptor",
+            "gateway b/Acceptor",
+        ),
+        (
+            "enclosed gate",
+            "enclosed",
+            TwoGateway,
+            Reverse,
+            "gateway a/Initiator",
+            "gateway b/Acceptor dials gate.alpha:7740 a/Acceptor for b/Initiator",
+        ),
+    ] {
+        let mut registry = registry(&[]);
+        site(&mut registry, "alpha", near);
+        site(&mut registry, "beta", far);
+        registry.relay("r1");
+        let found = meet(&mut registry, route, dial);
+        assert_eq!(found, Ok([initiator.to_owned(), acceptor.to_owned()]), "{route:?} {dial:?}");
+    }
+}
+
+/// A gateway dials and joins for nobody else: neither for whoever made up a way
+/// nor for whoever heard of one that is no more.
+#[test]
+fn what_is_not_in_the_plan_is_refused() {
+    use proto::{Dial, Route};
+    let mut registry = registry(&[]);
+    site(&mut registry, "alpha", "nat");
+    site(&mut registry, "beta", "gate");
+    for (route, dial, want) in [
+        (Route::GatewayOut, Dial::Direct, "not in the plan: the node of site alpha has a way out itself"),
+        (Route::TwoGateway, Dial::Relay, "not in the plan: no relay is attached to the broker"),
+        (Route::OneGateway, Dial::Punch, "not in the plan: there is no such way"),
+        (Route::GatewayOut, Dial::Unknown, "not in the plan: there is no such way"),
+    ] {
+        assert_eq!(meet(&mut registry, route, dial), Err(want.to_owned()), "{route:?} {dial:?}");
+    }
+    assert!(meet(&mut registry, Route::OneGateway, Dial::Direct).is_ok());
+}

@@ -1,0 +1,115 @@
+//! Streams between the site's nodes and the outside. A node connects to its
+//! gateway and shows a ticket; the other side comes to the gateway's outside
+//! port with the other ticket, or the gateway dials it where the broker says.
+//! Which two belong together, and the data plane, are as at relays: the bytes,
+//! ciphertext between sites that don't trust each other, never enter memory here,
+//! and no gRPC thread carries them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use isthmus_join::admission::{Door, Guest};
+use isthmus_net::callback;
+use isthmus_net::dial::{SocketOptions, introduced, resolve};
+use isthmus_net::mac::Secret;
+use isthmus_wire::proto;
+use isthmus_wire::ticket::{TICKET_LEN, Ticket};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tracing::{debug, warn};
+
+use crate::expected::Expected;
+
+/// How long a connection that the gateway dials may take: as between agents.
+const DIAL: Duration = Duration::from_secs(4);
+/// Connections being dialed at once.
+const DIALS: usize = 1024;
+/// Guests on their way to be matched.
+pub(crate) const ARRIVALS: usize = 1024;
+
+/// Somebody who has shown a ticket, or a connection that the gateway dialed.
+pub(crate) type Arrival = ([u8; TICKET_LEN], Guest);
+
+/// The streams, as the rest of the gateway sees them.
+pub(crate) struct Streams {
+    keys_tx: watch::Sender<Option<Secret>>,
+    arrivals_tx: mpsc::Sender<Arrival>,
+    expected: Mutex<Expected>,
+    dials: Arc<Semaphore>,
+}
+
+impl Streams {
+    pub(crate) fn new(keys_tx: watch::Sender<Option<Secret>>, arrivals_tx: mpsc::Sender<Arrival>) -> Self {
+        let dials = Arc::new(Semaphore::new(DIALS));
+        Self { keys_tx, arrivals_tx, expected: Mutex::default(), dials }
+    }
+
+    /// The broker gave the key of tickets.
+    pub(crate) fn set_key(&self, key: &[u8]) {
+        match Secret::from_slice(key) {
+            Some(key) => drop(self.keys_tx.send_replace(Some(key))),
+            None => warn!(bytes = key.len(), "the broker sent a key that is not of 32 bytes"),
+        }
+    }
+
+    /// A node at this address was given a ticket.
+    pub(crate) fn expect(&self, ticket: &[u8], node: IpAddr) {
+        let read = <&[u8; TICKET_LEN]>::try_from(ticket).ok().and_then(|ticket| Ticket::decode(ticket).ok());
+        match read {
+            Some((ticket, _)) => self.expected().add(ticket.connection, node, Instant::now()),
+            None => warn!("the broker sent something that is no ticket"),
+        }
+    }
+
+    /// Somebody came to the inside port and showed a ticket.
+    pub(crate) async fn come_inside(&self, ticket: [u8; TICKET_LEN], stream: TcpStream, peer: SocketAddr) {
+        let read = match Ticket::decode(&ticket) {
+            Ok((read, _)) => read,
+            Err(error) => return debug!(%peer, %error, "not a ticket"),
+        };
+        if !self.expected().allows(read.connection, peer.ip(), Instant::now()) {
+            return warn!(%peer, connection = %read.connection, "a ticket that was not given to this node");
+        }
+        self.arrive(ticket, Guest { stream, peer, door: Door::Inside }).await;
+    }
+
+    /// Opens a connection for one of the site's nodes, which waits for it or
+    /// will come. `own` tells addresses that nobody outside has.
+    ///
+    /// # Errors
+    /// What failed, both addresses with it.
+    pub(crate) async fn dial(&self, leg: &proto::Leg, own: impl Fn(IpAddr) -> bool) -> Result<(), String> {
+        let ticket = <[u8; TICKET_LEN]>::try_from(leg.ticket.as_slice())
+            .map_err(|_| format!("the broker gave no ticket for the connection to {}", leg.address))?;
+        let dialing = async {
+            let _slot = self.dials.acquire().await.map_err(|error| error.to_string())?;
+            let address = resolve(&leg.address).await.map_err(|error| error.to_string())?;
+            callback::check_service(address).map_err(|error| error.to_string())?;
+            if own(address.ip()) || is_this_machine(address.ip()) {
+                return Err(format!("{address} is in this site: only what is outside is dialed"));
+            }
+            let options = SocketOptions::default();
+            let dialed = introduced(&address.to_string(), &leg.first, options, DIAL).await;
+            dialed.map(|stream| (stream, address)).map_err(|error| error.to_string())
+        };
+        let late = || format!("no connection to {} within {:?}", leg.address, DIAL + DIAL);
+        let (stream, peer) = tokio::time::timeout(DIAL + DIAL, dialing).await.map_err(|_| late())??;
+        self.arrive(ticket, Guest { stream, peer, door: Door::Outside }).await;
+        Ok(())
+    }
+
+    async fn arrive(&self, ticket: [u8; TICKET_LEN], guest: Guest) {
+        // It fails only when the gateway ends.
+        let _ = self.arrivals_tx.send((ticket, guest)).await;
+    }
+
+    fn expected(&self) -> std::sync::MutexGuard<'_, Expected> {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether an address is one of this machine's: only those can be bound.
+fn is_this_machine(ip: IpAddr) -> bool {
+    std::net::UdpSocket::bind((ip, 0)).is_ok()
+}

@@ -1,0 +1,20 @@
+//! Joining two connections by their tickets, as relays do for the whole grid
+//! and gateways for the nodes of their site: whoever shows the two tickets of
+//! one connection id is joined, and bytes flow without coming to user space.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`matcher`] | decides: tickets in, pairs out, no I/O |
+//! | [`admission`] | the doors: takes connections and their tickets |
+//! | [`plane`] | the data plane: worker threads that carry the bytes |
+//! | [`address`] | where others reach a port if nobody says |
+
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod admission;
+mod flow;
+pub mod matcher;
+mod pipe;
+pub mod plane;
+mod worker;

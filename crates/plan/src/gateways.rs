@@ -1,0 +1,123 @@
+//! Ways over gateways. A gateway stands in for a node of its site that can't
+//! dial out or can't be dialed itself; for one that can, it would only be one
+//! more hop. The node itself always connects to its own gateway.
+//!
+//! | route | dial | who dials whom between the sites |
+//! |---|---|---|
+//! | one-gateway | direct | initiator → acceptor's gateway |
+//! | one-gateway | reverse | acceptor's gateway → initiator |
+//! | gateway-out | direct, port-range | initiator's gateway → acceptor |
+//! | gateway-out | reverse | acceptor → initiator's gateway |
+//! | two-gateway | direct | initiator's gateway → acceptor's gateway |
+//! | two-gateway | reverse | acceptor's gateway → initiator's gateway |
+//! | all three | relay | both to a relay: gateways for those that can't |
+
+use std::time::Duration;
+
+use crate::plan::{Judged, Way, some_relay, told};
+use crate::{Dial, EndFacts, Inbound, PairFacts, Route, WayOut};
+
+/// The gateways are told by the broker first, then dial, with the same patience
+/// as agents.
+const DEADLINE: Duration = Duration::from_secs(8);
+/// As the relay without gateways.
+const RELAY: Duration = Duration::from_secs(10);
+
+/// Those that need no relay, in their order.
+pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts) -> [Way; 7] {
+    let (i, a) = (initiator, acceptor);
+    [
+        (Route::OneGateway, Dial::Direct, leaves(i).and_then(|()| to_gateway(a))),
+        (Route::GatewayOut, Dial::Direct, stands_in(i).and_then(|()| to_open(a))),
+        (Route::GatewayOut, Dial::PortRange, stands_in(i).and_then(|()| to_port(a))),
+        (
+            Route::OneGateway,
+            Dial::Reverse,
+            back_to_node(i, a).and_then(|why| dials_back(a, stands_in(a), why)),
+        ),
+        (Route::GatewayOut, Dial::Reverse, to_gateway(i).and_then(|why| dials_back(a, leaves(a), why))),
+        (Route::TwoGateway, Dial::Direct, stands_in(i).and_then(|()| to_gateway(a))),
+        (Route::TwoGateway, Dial::Reverse, to_gateway(i).and_then(|why| dials_back(a, stands_in(a), why))),
+    ]
+    .map(|(route, dial, judged)| (route, dial, DEADLINE, judged))
+}
+
+/// Those by a relay.
+pub(crate) fn by_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 3] {
+    let (i, a) = (initiator, acceptor);
+    let relay = |route, ends: Result<(), String>| {
+        let judged = some_relay(pair).and(ends).and_then(|()| told(a));
+        let reason = || "whoever has no way out uses its gateway's".to_owned();
+        (route, Dial::Relay, RELAY, judged.map(|()| reason()))
+    };
+    [
+        relay(Route::OneGateway, leaves(i).and(stands_in(a))),
+        relay(Route::GatewayOut, stands_in(i).and(leaves(a))),
+        relay(Route::TwoGateway, stands_in(i).and(stands_in(a))),
+    ]
+}
+
+/// Whether a node may dial out itself.
+pub(crate) fn leaves(end: &EndFacts) -> Result<(), String> {
+    match end.way_out {
+        WayOut::Yes | WayOut::Unknown => Ok(()),
+        WayOut::No => Err(format!("the node of site {} has no way out but its gateway", end.site)),
+    }
+}
+
+/// Whether a node's gateway is to dial out for it.
+fn stands_in(end: &EndFacts) -> Result<(), String> {
+    match end.way_out {
+        WayOut::No | WayOut::Unknown => Ok(()),
+        WayOut::Yes => Err(format!("the node of site {} has a way out itself", end.site)),
+    }
+}
+
+/// Whether a site's gateway can be dialed, and has to be.
+fn to_gateway(end: &EndFacts) -> Judged {
+    told(end)?;
+    if !end.gateway_let_in {
+        return Err(format!("the gateway of site {} has no port outside", end.site));
+    }
+    match lets_in(end) {
+        true => Err(format!("site {} lets connections in to the node itself", end.site)),
+        false => Ok(format!("the gateway of site {} can be reached from outside", end.site)),
+    }
+}
+
+fn to_open(acceptor: &EndFacts) -> Judged {
+    match acceptor.inbound {
+        Inbound::Open => Ok(format!("site {} lets connections in", acceptor.site)),
+        Inbound::Closed => Err(format!("site {} lets nothing in", acceptor.site)),
+    }
+}
+
+fn to_port(acceptor: &EndFacts) -> Judged {
+    match (acceptor.inbound, acceptor.port_let_in) {
+        (Inbound::Closed, true) => Ok(format!("site {} lets a port in for the node", acceptor.site)),
+        (Inbound::Open, _) => Err(format!("site {} lets every port in", acceptor.site)),
+        (Inbound::Closed, false) => Err(format!("no port of the node is let in by site {}", acceptor.site)),
+    }
+}
+
+/// Whether the initiator itself can be dialed, by the acceptor's gateway.
+fn back_to_node(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
+    if !lets_in(initiator) {
+        return Err(format!("site {} lets nothing in", initiator.site));
+    }
+    Ok(format!(
+        "site {} lets connections in, and the gateway of site {} dials for its node",
+        initiator.site, acceptor.site
+    ))
+}
+
+/// Whether the acceptor's side can do its part of a reverse.
+fn dials_back(acceptor: &EndFacts, who: Result<(), String>, why: String) -> Judged {
+    told(acceptor)?;
+    who.map(|()| why)
+}
+
+/// Whether a node can be dialed itself.
+fn lets_in(end: &EndFacts) -> bool {
+    end.inbound == Inbound::Open || end.port_let_in
+}

@@ -1,0 +1,90 @@
+"""Under `isthmus run --each` on three nodes: the second holds a connection to each
+of the others while the gateway of the third is killed and started again. Says
+what becomes of them. Files in a directory that test and nodes share tell when."""
+
+import asyncio
+import os
+import sys
+
+PORT = 7000
+DEADLINE = 60
+directory = sys.argv[1]
+
+
+async def there(name):
+    while not os.path.exists(os.path.join(directory, name)):
+        await asyncio.sleep(0.05)
+
+
+def say(name):
+    open(os.path.join(directory, name), "w").close()
+
+
+async def serve():
+    async def echo(reader, writer):
+        try:
+            while byte := await reader.read(1):
+                writer.write(byte)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        writer.close()
+
+    async with await asyncio.start_server(echo, port=PORT):
+        await there("done")
+
+
+async def connect(node):
+    """A connection that answers; waits for the other side's listener."""
+    while True:
+        try:
+            connection = await asyncio.open_connection(node, PORT)
+            await answers(connection)
+            return connection
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.1)
+
+
+async def answers(connection):
+    reader, writer = connection
+    writer.write(b"x")
+    assert await reader.readexactly(1) == b"x"
+
+
+async def talk(open_node, front_node):
+    beside, through = await connect(open_node), await connect(front_node)
+    say("ready")
+    await there("killed")
+    try:
+        ended = await through[0].read(1)
+        assert ended == b"", ended
+        print("over the gateway: ended", flush=True)
+    except ConnectionError as error:
+        print(f"over the gateway: {error}", flush=True)
+    await answers(beside)
+    print("end to end: goes on", flush=True)
+    try:
+        await asyncio.open_connection(front_node, PORT)
+        print("new: connected", flush=True)
+    except OSError as error:
+        print(f"new: {error}", flush=True)
+    say("tried")
+    await there("back")
+    while True:
+        try:
+            await answers(await asyncio.open_connection(front_node, PORT))
+            break
+        except OSError:
+            await asyncio.sleep(0.2)
+    print("again: connected", flush=True)
+    await answers(beside)
+    say("done")
+
+
+async def main():
+    nodes = os.environ["ISTHMUS_NODE_LIST"].split(",")
+    work = talk(nodes[0], nodes[2]) if os.environ["ISTHMUS_NODE_RANK"] == "1" else serve()
+    await asyncio.wait_for(work, DEADLINE)
+
+
+sys.exit(asyncio.run(main()))

@@ -1,0 +1,58 @@
+//! By which ways nodes are joined.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{Mpi, Output, World, root};
+
+impl World {
+    /// Has one node open 100 connections to another at once, and gives how many
+    /// went which way: "punch", or "direct, one-gateway".
+    ///
+    /// # Errors
+    /// If one of them fails.
+    pub fn hundred(&self, from: &str, to: &str) -> Result<BTreeMap<String, u64>> {
+        let nodes = format!("{from},{to}");
+        let program = root().join("tests/programs/hundred.py").display().to_string();
+        let (output, report) =
+            self.run_reported(from, &["--nodes", &nodes, "--each"], &["python3", &program])?;
+        ensure!(output.status == 0, "{}", output.whole());
+        let mut ways = BTreeMap::new();
+        for pair in report["node_pairs"].as_array().context("no pairs")? {
+            let (dial, route) = (pair["dial"].as_str(), pair["route"].as_str());
+            let way = match (dial.context("no dial")?, route.context("no route")?) {
+                (dial, "end-to-end") => dial.to_owned(),
+                (dial, route) => format!("{dial}, {route}"),
+            };
+            *ways.entry(way).or_default() += pair["connections"].as_u64().context("no number")?;
+        }
+        Ok(ways)
+    }
+
+    /// Runs an MPI job of one rank on each of some nodes, which all talk to each
+    /// other.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn all_to_all(&self, nodes: &[&str]) -> Result<Output> {
+        let (launcher, alltoall) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("alltoall"));
+        let (list, ranks) = (nodes.join(","), nodes.len().to_string());
+        let head = nodes.first().context("no nodes")?;
+        let output = self.run(head, &["--nodes", &list], &[&launcher, "-n", &ranks, &alltoall])?;
+        ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
+        Ok(output)
+    }
+
+    /// What `isthmus plan --json` gives.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn plan(&self, from: &str, to: &str) -> Result<serde_json::Value> {
+        let binary = crate::isthmus().display().to_string();
+        let deadline = std::time::Duration::from_secs(20);
+        let output = self.sh(from, deadline, &[&binary, "plan", from, to, "--json"])?;
+        ensure!(output.status == 0, "{}", output.whole());
+        Ok(serde_json::from_str(&output.stdout)?)
+    }
+}

@@ -1,0 +1,120 @@
+//! Routes over gateways where there is no relay at all, and what becomes of them
+//! when a gateway dies.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, Shared, World, isthmus, root};
+
+static GRID: Shared = Shared::new("gateways");
+
+/// Within which agents find out that they reach nothing, and services come up.
+const SOON: Duration = Duration::from_secs(20);
+
+fn joined(from: &str, to: &str, want: &str) -> Result<()> {
+    let world = GRID.take()?;
+    if from.contains("enclosed") || to.contains("enclosed") {
+        World::eventually("the enclosed node knows that it is", SOON, || {
+            let plan = world.plan(from, to)?;
+            Ok([&plan["from"], &plan["to"]].iter().any(|end| end["way_out"] == false))
+        })?;
+    }
+    let ways = world.hundred(from, to)?;
+    ensure!(ways == BTreeMap::from([(want.to_owned(), 100)]), "{ways:?}, not 100 by {want}");
+    world.all_to_all(&[from, to])?;
+    Ok(())
+}
+
+#[test]
+fn to_the_acceptors_gateway() -> Result<()> {
+    joined("n1.nat", "n1.front", "direct, one-gateway")
+}
+
+#[test]
+fn to_the_initiators_gateway() -> Result<()> {
+    joined("n1.front", "n1.nat", "reverse, gateway-out")
+}
+
+#[test]
+fn from_an_enclosed_node_over_both() -> Result<()> {
+    joined("n1.enclosed", "n1.front", "direct, two-gateway")
+}
+
+#[test]
+fn to_an_enclosed_node_over_both() -> Result<()> {
+    joined("n1.front", "n1.enclosed", "reverse, two-gateway")
+}
+
+/// Where no way leads, that is said before anything starts.
+#[test]
+fn nothing_joins_two_that_let_nothing_in() -> Result<()> {
+    let world = GRID.take()?;
+    let plan = world.plan("n1.nat", "n1.enclosed")?;
+    ensure!(plan["steps"].as_array().is_some_and(Vec::is_empty), "{plan:#}");
+    let output = world.run("n1.nat", &["--nodes", "n1.nat,n1.enclosed"], &["true"])?;
+    ensure!(output.status == 125 && output.stderr.contains("no relay is attached"), "{}", output.whole());
+    Ok(())
+}
+
+#[test]
+fn the_way_is_told() -> Result<()> {
+    let world = GRID.take()?;
+    let binary = isthmus().display().to_string();
+    let plan = world.sh("n1.nat", SOON, &[&binary, "plan", "n1.nat", "n1.front"])?;
+    ensure!(
+        plan.stdout.contains("one-gateway") && plan.stdout.contains("gateway reached at 198.51.100."),
+        "{}",
+        plan.whole()
+    );
+    let status = world.sh("n1.nat", SOON, &[&binary, "status"])?;
+    ensure!(status.stdout.contains(":7740"), "{}", status.whole());
+    let output = world.all_to_all(&["n1.nat", "n1.front"])?;
+    ensure!(output.stderr.contains("one-gateway at front, encrypted"), "{}", output.whole());
+    Ok(())
+}
+
+#[test]
+fn a_gateway_dies_and_comes_back() -> Result<()> {
+    let world = GRID.take()?;
+    let directory = world.directory.path();
+    let file = |name: &str| directory.join(name);
+    let there = |name: &str| World::eventually(name, SOON * 2, || Ok(file(name).exists()));
+    let (binary, program) = (
+        isthmus().display().to_string(),
+        root().join("tests/programs/gateway_dies.py").display().to_string(),
+    );
+    let words = [&binary, "run", "--nodes", "n1.open,n1.nat,n1.front", "--each", "--", "python3", &program];
+    let mut command = world.command("n1.open", Duration::from_secs(120), &words)?;
+    command.arg(directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let job = command.spawn()?;
+    let killed = there("ready").and_then(|()| {
+        world.kill("fe.front", "-KILL", &world.service("fe.front", "gateway")?)?;
+        std::fs::write(file("killed"), "")?;
+        there("tried")
+    });
+    // Whatever went wrong, the next test wants a gateway.
+    let state = "/var/lib/isthmus/gateway";
+    let gateway = Job::start(world.command(
+        "fe.front",
+        Duration::from_secs(600),
+        &[&binary, "gateway", "--state", state],
+    )?)?;
+    GATEWAY.lock().map_err(|_| anyhow::anyhow!("a test failed before"))?.replace(gateway);
+    std::fs::write(file("back"), "")?;
+    let output = job.wait_with_output()?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let whole = format!("{out}\n-- stderr\n{err}");
+    killed.with_context(|| whole.clone())?;
+    ensure!(output.status.success(), "{whole}");
+    for line in ["over the gateway: ", "end to end: goes on", "new: ", "again: connected"] {
+        ensure!(out.contains(line), "{line:?} is not said: {whole}");
+    }
+    ensure!(!out.contains("new: connected"), "{whole}");
+    ensure!(err.contains("the gateway of site front is not attached"), "no reason: {whole}");
+    Ok(())
+}
+
+/// The gateway that was started again: as long as the grid.
+static GATEWAY: std::sync::Mutex<Option<Job>> = std::sync::Mutex::new(None);
