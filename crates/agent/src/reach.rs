@@ -11,7 +11,7 @@ use isthmus_net::contact::{dial_to_wire, plan_from_wire, plan_to_wire, route_to_
 use isthmus_net::dial::{self, DialError, PunchPort, SocketOptions};
 use isthmus_net::{Identity, Role, grpc, mac};
 use isthmus_plan::failures::Due;
-use isthmus_plan::{Dial, Failure, Failures, Route, Step};
+use isthmus_plan::{Dial, Failure, Failures, LeftOut, Route, Step};
 use isthmus_wire::preamble::{Answer, Preamble, Status};
 use isthmus_wire::{ConnectionId, GridName, proto};
 use tokio::net::TcpStream;
@@ -138,8 +138,21 @@ pub fn route_name(route: proto::Route) -> String {
 fn way(route: Route, dial: Dial) -> String {
     match route {
         Route::EndToEnd => dial.to_string(),
-        Route::OneGateway | Route::GatewayOut | Route::TwoGateway => format!("{dial}, {route}"),
+        Route::OneGateway | Route::GatewayOut | Route::TwoGateway => format!("{dial} {route}"),
     }
+}
+
+/// What was left out, those of one reason together.
+fn left_out(left_out: &[LeftOut]) -> Vec<String> {
+    let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
+    for LeftOut { route, dial, reason } in left_out {
+        let way = way(*route, *dial);
+        match by_reason.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, ways)) => ways.push(way),
+            None => by_reason.push((reason, vec![way])),
+        }
+    }
+    by_reason.into_iter().map(|(reason, ways)| format!("{} left out: {reason}", ways.join(", "))).collect()
 }
 
 /// Opens connections to other agents.
@@ -221,9 +234,7 @@ impl Reacher {
         }
         // The node may have moved since the contact was cached.
         self.upstream.forget(destination);
-        for left_out in &plan.left_out {
-            reasons.push(format!("{} left out: {}", way(left_out.route, left_out.dial), left_out.reason));
-        }
+        reasons.extend(left_out(&plan.left_out));
         Err(ReachError::NoWay(reasons))
     }
 
@@ -457,5 +468,24 @@ async fn introduce(mut carrier: Carrier, job: &Job, preamble: &Preamble) -> Resu
         }
         Status::Connected => Ok(carrier),
         Status::Refused | Status::TimedOut | Status::Failed => Err(StepError::Final(answer.status)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_for_one_reason_is_said_once() {
+        let left = |route, dial, reason: &str| LeftOut { route, dial, reason: reason.to_owned() };
+        let told = left_out(&[
+            left(Route::EndToEnd, Dial::Direct, "nothing is let in"),
+            left(Route::EndToEnd, Dial::Relay, "no relay"),
+            left(Route::GatewayOut, Dial::Direct, "nothing is let in"),
+        ]);
+        assert_eq!(
+            told,
+            ["direct, direct gateway-out left out: nothing is let in", "relay left out: no relay"]
+        );
     }
 }
