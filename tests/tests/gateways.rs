@@ -95,12 +95,9 @@ fn a_gateway_dies_and_comes_back() -> Result<()> {
         there("tried")
     });
     // Whatever went wrong, the next test wants a gateway.
-    let state = "/var/lib/isthmus/gateway";
-    let gateway = Job::start(world.command(
-        "fe.front",
-        Duration::from_secs(600),
-        &[&binary, "gateway", "--state", state],
-    )?)?;
+    let (state, config) = ("/var/lib/isthmus/gateway", "/run/isthmus-machine/gateway.toml");
+    let words = [&binary, "gateway", "--state", state, "--config", config];
+    let gateway = Job::start(world.command("fe.front", Duration::from_secs(600), &words)?)?;
     GATEWAY.lock().map_err(|_| anyhow::anyhow!("a test failed before"))?.replace(gateway);
     std::fs::write(file("back"), "")?;
     let output = job.wait_with_output()?;

@@ -216,7 +216,15 @@ impl Reacher {
                     Ok((carrier, relay)) => {
                         lock(&self.failures).clear(towards, step.route, step.dial);
                         let setup = started.elapsed();
-                        return Ok(Reached { carrier, route, dial, relay, node: name, setup, failures: reasons });
+                        return Ok(Reached {
+                            carrier,
+                            route,
+                            dial,
+                            relay,
+                            node: name,
+                            setup,
+                            failures: reasons,
+                        });
                     }
                     Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
                     Err(StepError::GivenUp) => return Err(ReachError::GivenUp),

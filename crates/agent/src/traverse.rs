@@ -15,9 +15,9 @@ use isthmus_wire::proto::{self, attach_up};
 use tokio::net::TcpStream;
 use tracing::{debug, warn};
 
-use isthmus_net::callback;
 use crate::outside::REFLECTION_DEADLINE;
 use crate::reach::Reacher;
+use isthmus_net::callback;
 
 /// Opens a connection to the agent at `address`.
 ///

@@ -112,8 +112,14 @@ impl Attachment {
 
     async fn seen(&self, seen: proto::Seen) {
         let seen = way_out::judge(&self.gateway, seen).await;
+        let enclosed = seen.way_out() == proto::WayOut::No;
         let effects = self.gateway.roster().seen(self.session, seen);
         self.gateway.carry_out(effects);
+        if enclosed {
+            // It may have asked for plans while it was still to be seen whether
+            // that is so.
+            self.gateway.forget_contacts();
+        }
     }
 
     async fn handle(&self, kind: Option<attach_up::Kind>) {

@@ -65,8 +65,8 @@ impl Registry {
                 let side = |side| Some(outward(&relay.address, seal(&relay.key, side)));
                 (side(Side::Initiator), side(Side::Acceptor))
             }
-            proto::Dial::Unknown | proto::Dial::Punch => {
-                let reason = "gateways neither punch nor know newer dials".to_owned();
+            proto::Dial::Unknown | proto::Dial::Punch | proto::Dial::Traverse => {
+                let reason = "gateways connect, and know no other dial".to_owned();
                 return Err(RendezvousError::Unavailable(reason));
             }
         };

@@ -275,16 +275,19 @@ fn a_syn_is_carried_if_it_is_one_and_from_the_initiator() {
             meeting: vec![1; 16],
             initiator_address: from.to_owned(),
             syn,
+            ..proto::RendezvousRequest::default()
         };
         match registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000) {
-            Ok((_, Effect::Send { message: attach_down::Kind::Dial(dial), .. })) => {
+            Ok((_, effects)) => {
+                let [Effect::Send { message: attach_down::Kind::Dial(dial), .. }] = effects.as_slice() else {
+                    panic!("{effects:?}")
+                };
                 assert_eq!(
-                    (dial.initiator_address.as_str(), Ok(dial.syn)),
+                    (dial.initiator_address.as_str(), Ok(dial.syn.clone())),
                     (from, want.map_err(drop)),
                     "{name}"
                 );
             }
-            Ok((_, other)) => panic!("{other:?}"),
             Err(error) => {
                 assert!(matches!(error, RendezvousError::Invalid(_)));
                 assert_eq!(Err(error.to_string().as_str()), want, "{name}");
