@@ -280,6 +280,7 @@ async fn a_syn_is_carried_and_nothing_else() {
             meeting: vec![7; 16],
             initiator_address: "192.0.2.1:4000".to_owned(),
             syn,
+            ..proto::RendezvousRequest::default()
         };
         tokio::spawn(async move { client.rendezvous(request).await.map(drop) })
     };
