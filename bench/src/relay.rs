@@ -269,7 +269,15 @@ pub fn run_under_test(options: &UnderTest) -> anyhow::Result<()> {
         let (plane, _failure_rx) = Plane::start(workers)?;
         let (_keys_tx, keys_rx) = watch::channel(Some(Secret::new(key)));
         let listener = TcpListener::bind(options.listen).await?;
-        admission::serve(listener, Limits::default(), keys_rx, Arc::new(plane), std::future::pending()).await;
+        admission::serve(
+            listener,
+            Limits::default(),
+            keys_rx,
+            Arc::new(plane),
+            Arc::default(),
+            std::future::pending(),
+        )
+        .await;
         Ok(())
     })
 }

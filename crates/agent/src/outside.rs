@@ -1,24 +1,21 @@
-//! How this node is seen from outside its site, found out by asking relays, and
-//! asked again now and then: networks change under running agents.
+//! How this node is seen from outside its site: relays are asked, which tell
+//! where a connection came from.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
-use isthmus_net::contact::{mapping_from_wire, mapping_to_wire};
-use isthmus_net::dial::{DialError, PunchPort};
-use isthmus_plan::Mapping;
+use isthmus_net::dial::PunchPort;
 use isthmus_plan::mapping::Sighting;
-use isthmus_wire::proto::{self, attach_up};
+use isthmus_plan::{Egress, Mapping};
+use isthmus_wire::proto;
 
 use crate::job::lock;
 use crate::upstream::Upstream;
 
 /// How long a relay may take to tell.
 pub const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
-/// How often relays are asked.
-const INTERVAL: Duration = Duration::from_secs(300);
-/// First and longest pause as long as no relay has told.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+/// Relays that are looked at.
+const MOST_RELAYS: usize = 32;
 
 /// Relays that have told how this node is seen, and can tell again.
 #[derive(Debug, Default)]
@@ -41,46 +38,110 @@ impl Outside {
         lock(&self.0).mapping
     }
 
-    /// Keeps asking, and tells the gateway when the answer changes; never
-    /// returns.
-    pub async fn watch(&self, upstream: &Upstream) {
-        let mut told = proto::Seen::default();
-        let mut pause = BACKOFF.0;
-        loop {
-            upstream.ready().await;
-            let (seen, reflectors) = look(upstream).await;
-            let known = !reflectors.is_empty();
-            *lock(&self.0) = Known { reflectors, mapping: mapping_from_wire(seen.mapping()) };
-            if seen != told {
-                tracing::info!(mapping = ?seen.mapping(), address = seen.address, "how this node is seen from outside");
-                told = seen.clone();
-                upstream.tell(attach_up::Kind::Seen(seen)).await;
+    /// This is known now.
+    pub fn set(&self, reflectors: Vec<String>, mapping: Mapping) {
+        *lock(&self.0) = Known { reflectors, mapping };
+    }
+}
+
+/// One of the grid's relays, as this node sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relay {
+    /// Its name.
+    pub name: String,
+    /// `HOST:PORT`.
+    pub address: String,
+    /// The shortest round trip so far, or why it wasn't reached; none if nobody
+    /// has tried.
+    pub sight: Option<Result<Duration, String>>,
+}
+
+impl Relay {
+    fn new(relay: proto::Relay) -> Self {
+        Self { name: relay.name, address: relay.address, sight: None }
+    }
+
+    /// Asks it how a port is seen; any port for 0.
+    async fn ask(&mut self, port: u16) -> Option<Sighting> {
+        match PunchPort::open_at(&self.address, port, REFLECTION_DEADLINE).await {
+            Ok(port) => {
+                let shortest = match &self.sight {
+                    Some(Ok(before)) => port.round_trip().min(*before),
+                    Some(Err(_)) | None => port.round_trip(),
+                };
+                self.sight = Some(Ok(shortest));
+                Some(Sighting { local: port.local(), seen: port.seen() })
             }
-            tokio::time::sleep(if known { INTERVAL } else { pause }).await;
-            pause = if known { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
+            Err(error) => {
+                tracing::debug!(relay = self.name, %error, "a relay does not tell how this node is seen");
+                if !self.is_reached() {
+                    self.sight = Some(Err(error.to_string()));
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether it has been reached.
+    pub fn is_reached(&self) -> bool {
+        matches!(self.sight, Some(Ok(_)))
+    }
+
+    /// Asks it some times for the shortest round trip.
+    pub async fn measure(&mut self, times: usize) {
+        for _ in 0..times {
+            if self.ask(0).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// What a look around showed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Look {
+    /// What becomes of ports.
+    pub mapping: Mapping,
+    /// The address that relays see; empty if none told.
+    pub address: String,
+    /// The grid's relays that are up.
+    pub relays: Vec<Relay>,
+}
+
+impl Look {
+    /// Those that were reached.
+    pub fn reached(&self) -> impl Iterator<Item = &Relay> {
+        self.relays.iter().filter(|relay| relay.is_reached())
+    }
+
+    /// Whether this node gets out.
+    pub fn egress(&self) -> Egress {
+        match (self.relays.is_empty(), self.reached().next()) {
+            (true, _) => Egress::Unknown,
+            (false, None) => Egress::None,
+            (false, Some(_)) => Egress::Relays,
         }
     }
 }
 
 /// Asks two relays, or one twice.
-async fn look(upstream: &Upstream) -> (proto::Seen, Vec<String>) {
+pub async fn look(upstream: &Upstream) -> Look {
     let grid = upstream.grid().await.unwrap_or_default();
-    let relays: Vec<String> =
-        grid.relays.into_iter().filter(|relay| relay.up).map(|relay| relay.address).collect();
-    let (mut sightings, mut reflectors) = (Vec::new(), Vec::new());
-    match relays.as_slice() {
+    let up = grid.relays.into_iter().filter(|relay| relay.up);
+    let mut relays: Vec<Relay> = up.take(MOST_RELAYS).map(Relay::new).collect();
+    let mut sightings = Vec::new();
+    match relays.as_mut_slice() {
         [] => {}
         [only] => {
             for _ in 0..2 {
-                note(only, 0, &mut sightings, &mut reflectors).await;
+                sightings.extend(only.ask(0).await);
             }
-            reflectors.dedup();
         }
         all => {
             for relay in all {
                 // From the same port, to see whether that makes a difference.
                 let port = sightings.first().map_or(0, |first: &Sighting| first.local.port());
-                note(relay, port, &mut sightings, &mut reflectors).await;
+                sightings.extend(relay.ask(port).await);
                 if sightings.len() == 2 {
                     break;
                 }
@@ -88,21 +149,24 @@ async fn look(upstream: &Upstream) -> (proto::Seen, Vec<String>) {
         }
     }
     let address = sightings.last().map(|sighting| sighting.seen.ip().to_string()).unwrap_or_default();
-    let mapping = mapping_to_wire(Mapping::of(&sightings)).into();
-    (proto::Seen { mapping, address }, reflectors)
+    Look { mapping: Mapping::of(&sightings), address, relays }
 }
 
-async fn note(relay: &str, port: u16, sightings: &mut Vec<Sighting>, reflectors: &mut Vec<String>) {
-    match asked(relay, port).await {
-        Ok(sighting) => {
-            sightings.push(sighting);
-            reflectors.push(relay.to_owned());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whether_a_node_gets_out() {
+        let relay = |sight| Relay { name: "r".to_owned(), address: "r:1".to_owned(), sight };
+        let (reached, failed) = (Some(Ok(Duration::from_millis(1))), Some(Err("no answer".to_owned())));
+        for (name, relays, want) in [
+            ("no relay", vec![], Egress::Unknown),
+            ("none reached", vec![relay(failed.clone()), relay(None)], Egress::None),
+            ("one reached", vec![relay(failed), relay(reached)], Egress::Relays),
+        ] {
+            let look = Look { relays, ..Look::default() };
+            assert_eq!(look.egress(), want, "{name}");
         }
-        Err(error) => tracing::debug!(relay, %error, "a relay does not tell how this node is seen"),
     }
-}
-
-async fn asked(relay: &str, port: u16) -> Result<Sighting, DialError> {
-    let port = PunchPort::open_at(relay, port, REFLECTION_DEADLINE).await?;
-    Ok(Sighting { local: port.local(), seen: port.seen() })
 }

@@ -113,6 +113,10 @@ impl Attachment {
                 let effects = self.gateway.roster().seen(self.session, seen);
                 self.gateway.carry_out(effects);
             }
+            Some(attach_up::Kind::Measured(report)) => {
+                let effect = self.gateway.roster().measured(self.session, report);
+                self.gateway.carry_out(effect.into_iter().collect());
+            }
             Some(answer @ attach_up::Kind::DialAnswer(_)) => self.gateway.upstream.tell(answer),
             None => debug!("message of a newer version, passed over"),
             Some(
@@ -120,7 +124,8 @@ impl Attachment {
                 | attach_up::Kind::NodeDown(_)
                 | attach_up::Kind::GatewayUp(_)
                 | attach_up::Kind::RelayUp(_)
-                | attach_up::Kind::RelayReport(_),
+                | attach_up::Kind::RelayReport(_)
+                | attach_up::Kind::Probed(_),
             ) => warn!(caller = self.caller, "message that agents don't send, passed over"),
         }
     }

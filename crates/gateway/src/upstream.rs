@@ -231,6 +231,13 @@ fn handle(gateway: &Gateway, kind: attach_down::Kind) {
                 Err(refused) => warn!(%refused, "request to dial passed over"),
             }
         }
+        attach_down::Kind::Measure(order) => {
+            let measure = gateway.roster().measure(order);
+            match measure {
+                Ok(effect) => gateway.carry_out(vec![effect]),
+                Err(refused) => warn!(%refused, "request to measure passed over"),
+            }
+        }
         attach_down::Kind::ContactChanged(changed) if changed.virtual_address == 0 => {
             gateway.forget_contacts();
         }
@@ -244,6 +251,6 @@ fn handle(gateway: &Gateway, kind: attach_down::Kind) {
             let effects = gateway.roster().refuse(&refusal.node, &refusal.reason);
             gateway.carry_out(effects);
         }
-        attach_down::Kind::RelayKey(_) => {}
+        attach_down::Kind::RelayKey(_) | attach_down::Kind::Probe(_) => {}
     }
 }

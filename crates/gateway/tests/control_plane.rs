@@ -195,6 +195,7 @@ async fn plans_follow_what_agents_find_out() {
         attach_up::Kind::Seen(proto::Seen {
             mapping: proto::Mapping::EndpointIndependent.into(),
             address: "192.0.2.1".to_owned(),
+            ..proto::Seen::default()
         })
     };
     far_attached.say(seen()).await;
@@ -228,7 +229,7 @@ async fn who_punches_is_told_where_to() {
         dial: Dial::Punch.into(),
         meeting: vec![7; 16],
         initiator_address: "192.0.2.1:4000".to_owned(),
-        syn: Vec::new(),
+        ..proto::RendezvousRequest::default()
     };
     for (address, failure, want) in [
         ("192.0.2.2:4001", "", Ok("192.0.2.2:4001".to_owned())),

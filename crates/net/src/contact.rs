@@ -6,6 +6,8 @@ use std::time::Duration;
 use isthmus_plan::{Dial, Dials, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step};
 use isthmus_wire::proto;
 
+use crate::seen;
+
 /// A plan as it is sent.
 pub fn plan_to_wire(plan: &Plan) -> proto::Plan {
     let steps = plan.steps.iter().map(|step| proto::PlanStep {
@@ -48,6 +50,7 @@ pub fn inbound_to_wire(inbound: Inbound) -> proto::Inbound {
     match inbound {
         Inbound::Closed => proto::Inbound::Closed,
         Inbound::Open => proto::Inbound::Open,
+        Inbound::Auto => proto::Inbound::Auto,
     }
 }
 
@@ -56,6 +59,7 @@ pub fn inbound_from_wire(inbound: proto::Inbound) -> Inbound {
     match inbound {
         proto::Inbound::Closed => Inbound::Closed,
         proto::Inbound::Open => Inbound::Open,
+        proto::Inbound::Auto => Inbound::Auto,
     }
 }
 
@@ -81,11 +85,16 @@ pub fn mapping_from_wire(mapping: proto::Mapping) -> Mapping {
 
 /// One end as it was received.
 pub fn end_from_wire(end: &proto::End) -> EndFacts {
+    let seen = end.seen.clone().unwrap_or_default();
     EndFacts {
         site: end.node.split_once('.').map_or(end.node.as_str(), |(_, site)| site).to_owned(),
         inbound: inbound_from_wire(end.inbound()),
         port_let_in: !end.outside_address.is_empty(),
-        mapping: end.seen.as_ref().map_or(Mapping::Unknown, |seen| mapping_from_wire(seen.mapping())),
+        mapping: mapping_from_wire(seen.mapping()),
+        filtering: seen::filtering_from_wire(seen.filtering()),
+        own: seen::reach_from_wire(seen.own.as_ref()),
+        outside: seen::reach_from_wire(seen.outside.as_ref()),
+        egress: seen::egress_from_wire(seen.egress()),
         attached: end.attached,
         can_traverse: end.can_traverse,
     }

@@ -11,13 +11,19 @@
 //! | [`mod@plan`] | the decision |
 //! | [`dials`] | several dials together |
 //! | [`failures`] | what failed not long ago |
+//! | [`filtering`] | what one lets in, likewise |
 //! | [`mapping`] | what a NAT does with ports, by what was seen of it |
+//! | [`reachability`] | who is reached from outside, and gets out |
+//! | [`relays`] | which relay is to join two nodes |
 #![forbid(unsafe_code)]
 
 pub mod dials;
 pub mod failures;
+pub mod filtering;
 pub mod mapping;
 pub mod plan;
+pub mod reachability;
+pub mod relays;
 #[cfg(test)]
 mod tests;
 
@@ -26,8 +32,10 @@ use std::time::Duration;
 
 pub use dials::Dials;
 pub use failures::Failures;
+pub use filtering::{Filtering, Unsolicited};
 pub use mapping::Mapping;
 pub use plan::plan;
+pub use reachability::{Egress, Reach, Reachability};
 
 /// Which parties dial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,13 +86,16 @@ impl fmt::Display for Dial {
     }
 }
 
-/// What a site lets in.
+/// What a site lets in, as whoever runs its gateway says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Inbound {
-    /// Nothing: a NAT, or a firewall.
+    /// Nothing: a NAT, or a firewall; or it isn't wanted.
     Closed,
-    /// Every node's agent port can be reached from anywhere.
+    /// Every node's agent port can be reached from anywhere, unless measurement
+    /// has shown that it can't.
     Open,
+    /// What measurement has shown.
+    Auto,
 }
 
 /// What is known of one end: a node and its site.
@@ -98,6 +109,14 @@ pub struct EndFacts {
     pub port_let_in: bool,
     /// What becomes of the node's ports on the way out.
     pub mapping: Mapping,
+    /// Who may begin a connection to a port that the node connects from.
+    pub filtering: Filtering,
+    /// Whether its agent is reached at the address that its site sees.
+    pub own: Reach,
+    /// Whether it is reached at the address that is let in for it.
+    pub outside: Reach,
+    /// Whether the node may connect out.
+    pub egress: Egress,
     /// Whether the site's gateway is at the broker, so that its nodes can be
     /// told to dial out.
     pub attached: bool,

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{Dial, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step};
+use crate::{
+    Dial, Egress, EndFacts, Filtering, Inbound, LeftOut, Mapping, PairFacts, Plan, Reachability, Route, Step,
+};
 
 /// Inside a site there is nothing else to try, so patience costs nothing.
 const DIRECT_INSIDE: Duration = Duration::from_secs(10);
@@ -29,12 +31,12 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     }
     let mut plan = Plan { steps: Vec::new(), left_out: Vec::new(), encrypted: !pair.trusted };
     for (dial, deadline, judged) in [
-        (Dial::Direct, DIRECT_BETWEEN, direct(acceptor)),
+        (Dial::Direct, DIRECT_BETWEEN, lets_in(acceptor)),
         (Dial::PortRange, DIRECT_BETWEEN, port_range(acceptor)),
         (Dial::Reverse, REVERSE, reverse(initiator, acceptor)),
         (Dial::Punch, PUNCH, punch(initiator, acceptor, pair)),
         (Dial::Traverse, TRAVERSE, traverse(initiator, acceptor, pair)),
-        (Dial::Relay, RELAY, relay(acceptor, pair)),
+        (Dial::Relay, RELAY, relay(initiator, acceptor, pair)),
     ] {
         let judged = judged.and_then(|reason| {
             if pair.forbidden.contains(dial) {
@@ -56,24 +58,46 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
 /// Why something may work, or why it can't.
 type Judged = Result<String, String>;
 
-fn direct(acceptor: &EndFacts) -> Judged {
-    match acceptor.inbound {
-        Inbound::Open => Ok(format!("site {} lets connections in", acceptor.site)),
-        Inbound::Closed => Err(format!("site {} lets nothing in", acceptor.site)),
+/// Whether a node's agent can just be connected to, by what its site declares
+/// and what measurement has shown; with the reason either way.
+///
+/// # Errors
+/// If it can't.
+pub fn lets_in(end: &EndFacts) -> Result<String, String> {
+    let EndFacts { site, own, .. } = end;
+    match (end.inbound, own.result) {
+        (Inbound::Closed, _) => Err(format!("site {site} lets nothing in")),
+        (Inbound::Open, _) if own.failed() => {
+            Err(format!("site {site} is declared open, but {}", own.told()))
+        }
+        (Inbound::Open, _) => Ok(format!("site {site} lets connections in")),
+        (Inbound::Auto, Reachability::Reachable) => {
+            Ok(format!("site {site} lets connections in: {}", own.told()))
+        }
+        (Inbound::Auto, Reachability::Unknown) => {
+            Err(format!("whether site {site} lets connections in is not known: {}", own.told()))
+        }
+        (Inbound::Auto, _) => Err(format!("site {site} lets nothing in: {}", own.told())),
     }
 }
 
 fn port_range(acceptor: &EndFacts) -> Judged {
-    match (acceptor.inbound, acceptor.port_let_in) {
-        (Inbound::Open, _) => Err(format!("site {} lets every port in", acceptor.site)),
-        (Inbound::Closed, true) => Ok(format!("site {} lets a port in for the node", acceptor.site)),
-        (Inbound::Closed, false) => Err(format!("no port of the node is let in by site {}", acceptor.site)),
+    let EndFacts { site, outside, .. } = acceptor;
+    if lets_in(acceptor).is_ok() {
+        return Err(format!("site {site} lets every port in"));
     }
+    if !acceptor.port_let_in {
+        return Err(format!("no port of the node is let in by site {site}"));
+    }
+    if outside.failed() {
+        return Err(format!("a port is said to be let in for the node, but {}", outside.told()));
+    }
+    Ok(format!("site {site} lets a port in for the node"))
 }
 
 fn reverse(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
-    if initiator.inbound == Inbound::Closed && !initiator.port_let_in {
-        return Err(format!("site {} lets nothing in", initiator.site));
+    if let Err(reason) = lets_in(initiator) {
+        port_range(initiator).map_err(|other| if initiator.port_let_in { other } else { reason })?;
     }
     told(acceptor)?;
     Ok(format!("site {} lets connections in", initiator.site))
@@ -97,11 +121,17 @@ fn punch(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged 
             Mapping::Untranslated | Mapping::EndpointIndependent => {}
         }
     }
+    if [initiator, acceptor].iter().all(|end| end.filtering == Filtering::Stateless) {
+        return Err(format!(
+            "sites {} and {} both drop whatever begins a connection: their firewalls keep no state",
+            initiator.site, acceptor.site
+        ));
+    }
     Ok("both sites let connections out from ports that are known outside".to_owned())
 }
 
 fn traverse(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
-    if acceptor.inbound == Inbound::Open {
+    if lets_in(acceptor).is_ok() {
         return Err(format!("site {} lets every connection in", acceptor.site));
     }
     told(acceptor)?;
@@ -117,6 +147,12 @@ fn traverse(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judg
             ));
         }
     }
+    if matches!(acceptor.filtering, Filtering::AddressDependent | Filtering::PortDependent) {
+        return Err(format!(
+            "the firewall of site {} keeps state, and lets no answer out to what it dropped",
+            acceptor.site
+        ));
+    }
     if initiator.mapping == Mapping::PortDependent {
         return Err(format!("the NAT of site {} takes another port for each destination", initiator.site));
     }
@@ -131,9 +167,14 @@ fn traverse(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judg
     Ok(format!("the firewall of site {} may let answers out that it has seen no question for", acceptor.site))
 }
 
-fn relay(acceptor: &EndFacts, pair: &PairFacts) -> Judged {
+fn relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
     if pair.relays == 0 {
         return Err("no relay is attached to the broker".to_owned());
+    }
+    for end in [initiator, acceptor] {
+        if end.egress == Egress::None {
+            return Err(format!("a node of site {} reaches no relay", end.site));
+        }
     }
     told(acceptor)?;
     Ok("both sites let connections out".to_owned())

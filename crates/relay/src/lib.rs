@@ -9,6 +9,7 @@
 //! | [`plane`] | the data plane: worker threads that carry the bytes |
 //! | [`config`] | the `[relay]` section |
 //! | `address` | where agents reach the relay if nobody says |
+//! | [`prober`] | dials nodes that want to know what is let in to them |
 //! | `control` | the attachment to the broker |
 //! | `service` | all of it together: [`run`] |
 
@@ -22,6 +23,7 @@ mod flow;
 pub mod matcher;
 mod pipe;
 pub mod plane;
+pub mod prober;
 mod service;
 mod worker;
 

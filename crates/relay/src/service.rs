@@ -14,6 +14,7 @@ use crate::admission::{self, Limits};
 use crate::config::RelayConfig;
 use crate::control::Attachment;
 use crate::plane::Plane;
+use crate::prober::{Askers, Prober};
 
 /// Why the relay could not run, or not go on.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,7 @@ pub async fn run(
         Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(RelayError::Plane)?;
     let plane = Arc::new(plane);
     let (keys_tx, keys_rx) = watch::channel(None);
+    let askers = Arc::new(Askers::default());
     let mut first_key = keys_rx.clone();
     tracing::info!(%listening, "relay started");
     let attaching = async {
@@ -85,7 +87,8 @@ pub async fn run(
             }
             None => listening.to_string(),
         };
-        Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx }.keep().await;
+        let prober = Arc::new(Prober::new(askers.clone()));
+        Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx, prober }.keep().await;
         Ok(())
     };
     let becoming_ready = async {
@@ -94,8 +97,10 @@ pub async fn run(
         }
         std::future::pending::<()>().await;
     };
+    let serving =
+        admission::serve(listener, Limits::default(), keys_rx, Arc::clone(&plane), askers.clone(), shutdown);
     let result = tokio::select! {
-        () = admission::serve(listener, Limits::default(), keys_rx, Arc::clone(&plane), shutdown) => Ok(()),
+        () = serving => Ok(()),
         result = attaching => result,
         () = becoming_ready => Ok(()),
         Some(error) = failure_rx.recv() => Err(RelayError::Plane(error)),

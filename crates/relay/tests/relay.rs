@@ -42,9 +42,10 @@ impl Relay {
         let key = Secret::random();
         let (keys_tx, keys_rx) = watch::channel(Some(key.clone()));
         let (stop_tx, stop_rx) = oneshot::channel::<()>();
-        let serving = admission::serve(listener, limits, keys_rx, Arc::clone(&plane), async {
-            let _ = stop_rx.await;
-        });
+        let serving =
+            admission::serve(listener, limits, keys_rx, Arc::clone(&plane), Arc::default(), async {
+                let _ = stop_rx.await;
+            });
         tokio::spawn(serving);
         Self { address, key, plane, keys_tx, _stop_tx: stop_tx }
     }

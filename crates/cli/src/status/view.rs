@@ -27,7 +27,7 @@ struct Site {
     name: String,
     /// Whether its gateway is attached to the broker.
     up: bool,
-    /// "open" or "closed".
+    /// As its gateway says: "open", "closed" or "auto", what measurement shows.
     inbound: &'static str,
     /// Sites that it exchanges unencrypted data with.
     trusted: Vec<String>,
@@ -86,6 +86,7 @@ impl View {
             inbound: match site.inbound() {
                 Inbound::Closed => "closed",
                 Inbound::Open => "open",
+                Inbound::Auto => "auto",
             },
             trusted: site.trusted.clone(),
             nodes_up: nodes_up.get(site.name.as_str()).copied().unwrap_or_default(),
@@ -155,6 +156,7 @@ impl View {
                 state(site.up),
                 match site.inbound {
                     "open" => "everything",
+                    "auto" => "as measured",
                     _ => "nothing",
                 }
                 .to_owned(),
