@@ -274,6 +274,7 @@ pub fn run_under_test(options: &UnderTest) -> anyhow::Result<()> {
             Limits::default(),
             keys_rx,
             Arc::new(plane),
+            Arc::default(),
             std::future::pending(),
         )
         .await;

@@ -12,6 +12,9 @@ pub const STREAM_PROTOCOL: &[u8] = b"isthmus-stream/1";
 /// Protocol name of gRPC.
 pub const GRPC_PROTOCOL: &[u8] = b"h2";
 
+/// Protocol name of a measurement.
+pub const MEASURE_PROTOCOL: &[u8] = b"isthmus-measure/1";
+
 /// How often an idle connection shows a sign of life: routers forget
 /// connections that have been silent for too long, many within 5 min though RFC
 /// 5382 (REQ-5) wants 2 h.

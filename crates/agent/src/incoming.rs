@@ -18,7 +18,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tracing::{debug, warn};
 
 use crate::account::Bytes;
-use crate::carrier::{Carrier, GRPC_PROTOCOL, keep_alive};
+use crate::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
 use crate::job::Job;
 use crate::knock::Visitor;
 use crate::names::Ends;
@@ -65,10 +65,12 @@ impl Reception {
             _ => {
                 keep_alive(&stream);
                 let stream = grpc::accept(stream, self.tls.clone()).await?;
-                if stream.get_ref().1.alpn_protocol() == Some(GRPC_PROTOCOL) {
-                    self.grpc_tx.send(stream).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
-                } else {
-                    self.program(Carrier::Tls(Box::new(TlsStream::Server(stream)))).await
+                match stream.get_ref().1.alpn_protocol() {
+                    Some(GRPC_PROTOCOL) => {
+                        self.grpc_tx.send(stream).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+                    }
+                    Some(MEASURE_PROTOCOL) => self.node.measuring().serve(TlsStream::Server(stream)).await,
+                    _ => self.program(Carrier::Tls(Box::new(TlsStream::Server(stream)))).await,
                 }
             }
         }

@@ -11,6 +11,8 @@
 //! | [`incoming`], [`knock`], [`meetings`] | the acceptor's side; being dialed by the acceptor |
 //! | [`outside`] | how the node is seen from outside its site |
 //! | [`traverse`], [`raw`] | the dial of that name, both sides; its helper with the right to raw packets |
+//! | [`probing`] | what its site lets in and out |
+//! | [`measure`] | how fast the way to another node is |
 //! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
 //! | [`tree`], [`hold`] | which node of a job holds which; holding them |
@@ -34,6 +36,7 @@ pub mod knock;
 pub mod limits;
 pub mod links;
 pub mod local;
+pub mod measure;
 pub mod meetings;
 pub mod names;
 pub mod node;
@@ -43,6 +46,7 @@ pub mod peers;
 pub mod port_range;
 pub mod preflight;
 pub mod preloadable;
+pub mod probing;
 pub mod programs;
 pub mod pulse;
 pub mod pump;

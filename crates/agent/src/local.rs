@@ -140,6 +140,14 @@ impl Local for LocalService {
         }
         Ok(Response::new(reply))
     }
+
+    async fn measure(
+        &self,
+        request: Request<proto::MeasureRequest>,
+    ) -> Result<Response<proto::MeasureReply>, Status> {
+        authorise(&request)?;
+        self.node.reacher().upstream.measure(request.into_inner()).await.map(Response::new)
+    }
 }
 
 impl LocalService {

@@ -19,6 +19,7 @@ use crate::exec::Processes;
 use crate::job::{Job, lock};
 use crate::job_directory::JobDirectory;
 use crate::links;
+use crate::measure::Measuring;
 use crate::programs;
 use crate::pulse::Heart;
 use crate::reach::Reacher;
@@ -50,6 +51,7 @@ pub struct Node {
     black_hole: BlackHole,
     ports: PortCounter,
     heart: Heart,
+    measuring: Measuring,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
 }
 
@@ -93,8 +95,8 @@ impl Node {
         black_hole: BlackHole,
         heart: Heart,
     ) -> Self {
-        let (ports, jobs) = (PortCounter::default(), Mutex::default());
-        Self { facilities, reacher, pairs, black_hole, ports, heart, jobs }
+        let (ports, measuring, jobs) = (PortCounter::default(), Measuring::default(), Mutex::default());
+        Self { facilities, reacher, pairs, black_hole, ports, heart, measuring, jobs }
     }
 
     /// Its grid name.
@@ -130,6 +132,11 @@ impl Node {
     /// Exchanges pulses with other agents.
     pub fn heart(&self) -> &Heart {
         &self.heart
+    }
+
+    /// Measures ways to other nodes, and lets them be measured.
+    pub fn measuring(&self) -> &Measuring {
+        &self.measuring
     }
 
     /// A port to stand for a program that bound none.

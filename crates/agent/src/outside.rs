@@ -1,31 +1,28 @@
-//! How this node is seen from outside its site, found out by asking relays, and
-//! asked again now and then: networks change under running agents.
+//! How this node is seen from outside its site: relays, and gateways of other
+//! sites, are asked, which tell where a connection came from.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
-use isthmus_net::contact::{mapping_from_wire, mapping_to_wire, reflectors};
-use isthmus_net::dial::{DialError, PunchPort};
-use isthmus_plan::Mapping;
+use isthmus_net::contact::gateways_outside;
+use isthmus_net::dial::PunchPort;
 use isthmus_plan::mapping::Sighting;
-use isthmus_wire::proto::{self, attach_up};
+use isthmus_plan::{Mapping, WayOut};
 
 use crate::job::lock;
 use crate::upstream::Upstream;
 
 /// How long a relay may take to tell.
 pub const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
-/// How often relays are asked.
-const INTERVAL: Duration = Duration::from_secs(300);
-/// First and longest pause as long as no relay has told.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
-/// How many are asked at most until one has told.
+/// Relays that are looked at.
+const MOST_RELAYS: usize = 32;
+/// How many are asked at most until two have told.
 const ASKED: usize = 4;
 /// Rounds in which nobody answers until that is taken for having no way out: one
 /// may be bad luck.
 const UNANSWERED: u32 = 2;
 
-/// Relays, or other sites' gateways, that have told how this node is seen, and can tell again.
+/// Those that have told how this node is seen, and can tell again.
 #[derive(Debug, Default)]
 pub struct Outside(Mutex<Known>);
 
@@ -46,69 +43,128 @@ impl Outside {
         lock(&self.0).mapping
     }
 
-    /// Keeps asking, and tells the gateway when the answer changes; never
-    /// returns.
-    pub async fn watch(&self, upstream: &Upstream) {
-        let mut told = proto::Seen::default();
-        let mut pause = BACKOFF.0;
-        let mut unanswered = 0;
-        loop {
-            upstream.ready().await;
-            let Look { mut seen, reflectors, asked } = look(upstream).await;
-            let known = !reflectors.is_empty();
-            unanswered = if known || asked == 0 { 0 } else { unanswered + 1 };
-            seen.way_out = way_out(known, unanswered).into();
-            *lock(&self.0) = Known { reflectors, mapping: mapping_from_wire(seen.mapping()) };
-            if seen != told {
-                tracing::info!(
-                    mapping = ?seen.mapping(), address = seen.address, way_out = ?seen.way_out(),
-                    "how this node is seen from outside"
-                );
-                told = seen.clone();
-                upstream.tell(attach_up::Kind::Seen(seen)).await;
+    /// This is known now.
+    pub fn set(&self, reflectors: Vec<String>, mapping: Mapping) {
+        *lock(&self.0) = Known { reflectors, mapping };
+    }
+}
+
+/// One of the grid's relays, or another site's gateway, as this node sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relay {
+    /// Its name.
+    pub name: String,
+    /// `HOST:PORT`.
+    pub address: String,
+    /// The shortest round trip so far, or why it wasn't reached; none if nobody
+    /// has tried.
+    pub sight: Option<Result<Duration, String>>,
+}
+
+impl Relay {
+    fn new(name: String, address: String) -> Self {
+        Self { name, address, sight: None }
+    }
+
+    /// Asks it how a port is seen; any port for 0.
+    async fn ask(&mut self, port: u16) -> Option<Sighting> {
+        match PunchPort::open_at(&self.address, port, REFLECTION_DEADLINE).await {
+            Ok(port) => {
+                let shortest = match &self.sight {
+                    Some(Ok(before)) => port.round_trip().min(*before),
+                    Some(Err(_)) | None => port.round_trip(),
+                };
+                self.sight = Some(Ok(shortest));
+                Some(Sighting { local: port.local(), seen: port.seen() })
             }
-            tokio::time::sleep(if known { INTERVAL } else { pause }).await;
-            pause = if known { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
+            Err(error) => {
+                tracing::debug!(relay = self.name, %error, "a relay does not tell how this node is seen");
+                if !self.is_reached() {
+                    self.sight = Some(Err(error.to_string()));
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether it has been reached.
+    pub fn is_reached(&self) -> bool {
+        matches!(self.sight, Some(Ok(_)))
+    }
+
+    /// Asks it some times for the shortest round trip.
+    pub async fn measure(&mut self, times: usize) {
+        for _ in 0..times {
+            if self.ask(0).await.is_none() {
+                return;
+            }
         }
     }
 }
 
-/// What follows from whether somebody told, and how often in a row nobody did.
-fn way_out(told: bool, unanswered: u32) -> proto::WayOut {
-    match (told, unanswered) {
-        (true, _) => proto::WayOut::Yes,
-        (false, ..UNANSWERED) => proto::WayOut::Unknown,
-        (false, _) => proto::WayOut::No,
+/// What a look around showed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Look {
+    /// What becomes of ports.
+    pub mapping: Mapping,
+    /// The address that relays see; empty if none told.
+    pub address: String,
+    /// The grid's relays that are up.
+    pub relays: Vec<Relay>,
+    /// Gateways of other sites that can be reached from outside.
+    pub gateways: Vec<Relay>,
+}
+
+impl Look {
+    /// Relays that were reached.
+    pub fn reached(&self) -> impl Iterator<Item = &Relay> {
+        self.relays.iter().filter(|relay| relay.is_reached())
+    }
+
+    /// Where those are that have told.
+    pub fn reflectors(&self) -> Vec<String> {
+        let gateways = self.gateways.iter().filter(|gateway| gateway.is_reached());
+        self.reached().chain(gateways).map(|told| told.address.clone()).collect()
+    }
+
+    /// Rounds in a row in which nobody answered, after so many before this one.
+    pub fn unanswered(&self, before: u32) -> u32 {
+        let nobody = self.relays.is_empty() && self.gateways.is_empty();
+        if nobody || !self.reflectors().is_empty() { 0 } else { before + 1 }
+    }
+
+    /// Whether this node gets out, after so many rounds without an answer.
+    pub fn way_out(&self, unanswered: u32) -> WayOut {
+        match (self.reflectors().is_empty(), unanswered) {
+            (false, _) => WayOut::Yes,
+            (true, ..UNANSWERED) => WayOut::Unknown,
+            (true, _) => WayOut::No,
+        }
     }
 }
 
-/// One round.
-struct Look {
-    seen: proto::Seen,
-    /// Those that told.
-    reflectors: Vec<String>,
-    /// How many were asked.
-    asked: usize,
-}
-
-/// Asks two, or one twice.
-async fn look(upstream: &Upstream) -> Look {
+/// Asks two, or one twice; relays first.
+pub async fn look(upstream: &Upstream) -> Look {
     let grid = upstream.grid().await.unwrap_or_default();
-    let all = reflectors(&grid, upstream.site());
-    let (mut sightings, mut reflectors) = (Vec::new(), Vec::new());
-    match all.as_slice() {
+    let gateways = gateways_outside(&grid, upstream.site());
+    let mut gateways: Vec<Relay> =
+        gateways.take(MOST_RELAYS).map(|(name, address)| Relay::new(name, address)).collect();
+    let up = grid.relays.into_iter().filter(|relay| relay.up).take(MOST_RELAYS);
+    let mut relays: Vec<Relay> = up.map(|relay| Relay::new(relay.name, relay.address)).collect();
+    let mut sightings: Vec<Sighting> = Vec::new();
+    let mut all: Vec<&mut Relay> = relays.iter_mut().chain(&mut gateways).take(ASKED).collect();
+    match all.as_mut_slice() {
         [] => {}
         [only] => {
             for _ in 0..2 {
-                note(only, 0, &mut sightings, &mut reflectors).await;
+                sightings.extend(only.ask(0).await);
             }
-            reflectors.dedup();
         }
         all => {
-            for relay in all.iter().take(ASKED) {
+            for relay in all {
                 // From the same port, to see whether that makes a difference.
-                let port = sightings.first().map_or(0, |first: &Sighting| first.local.port());
-                note(relay, port, &mut sightings, &mut reflectors).await;
+                let port = sightings.first().map_or(0, |first| first.local.port());
+                sightings.extend(relay.ask(port).await);
                 if sightings.len() == 2 {
                     break;
                 }
@@ -116,24 +172,7 @@ async fn look(upstream: &Upstream) -> Look {
         }
     }
     let address = sightings.last().map(|sighting| sighting.seen.ip().to_string()).unwrap_or_default();
-    let mapping = mapping_to_wire(Mapping::of(&sightings)).into();
-    let seen = proto::Seen { mapping, address, ..proto::Seen::default() };
-    Look { seen, reflectors, asked: all.len() }
-}
-
-async fn note(relay: &str, port: u16, sightings: &mut Vec<Sighting>, reflectors: &mut Vec<String>) {
-    match asked(relay, port).await {
-        Ok(sighting) => {
-            sightings.push(sighting);
-            reflectors.push(relay.to_owned());
-        }
-        Err(error) => tracing::debug!(relay, %error, "a relay does not tell how this node is seen"),
-    }
-}
-
-async fn asked(relay: &str, port: u16) -> Result<Sighting, DialError> {
-    let port = PunchPort::open_at(relay, port, REFLECTION_DEADLINE).await?;
-    Ok(Sighting { local: port.local(), seen: port.seen() })
+    Look { mapping: Mapping::of(&sightings), address, relays, gateways }
 }
 
 #[cfg(test)]
@@ -141,15 +180,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_round_without_an_answer_says_nothing_yet() {
-        for (told, unanswered, want) in [
-            (true, 0, proto::WayOut::Yes),
-            (false, 0, proto::WayOut::Unknown),
-            (false, 1, proto::WayOut::Unknown),
-            (false, 2, proto::WayOut::No),
-            (false, 7, proto::WayOut::No),
+    fn whether_a_node_gets_out() {
+        let relay = |sight| Relay { name: "r".to_owned(), address: "r:1".to_owned(), sight };
+        let (reached, failed) = (Some(Ok(Duration::from_millis(1))), Some(Err("no answer".to_owned())));
+        for (name, relays, gateways, want) in [
+            ("nobody there", vec![], vec![], [WayOut::Unknown; 3]),
+            (
+                "nobody reached",
+                vec![relay(failed.clone()), relay(None)],
+                vec![relay(failed.clone())],
+                // One round without an answer says nothing yet.
+                [WayOut::Unknown, WayOut::No, WayOut::No],
+            ),
+            (
+                "a relay reached",
+                vec![relay(failed.clone()), relay(reached.clone())],
+                vec![],
+                [WayOut::Yes; 3],
+            ),
+            ("a gateway reached", vec![relay(failed)], vec![relay(reached)], [WayOut::Yes; 3]),
         ] {
-            assert_eq!(way_out(told, unanswered), want, "{told} {unanswered}");
+            let look = Look { relays, gateways, ..Look::default() };
+            let mut unanswered = 0;
+            let found = [(); 3].map(|()| {
+                unanswered = look.unanswered(unanswered);
+                look.way_out(unanswered)
+            });
+            assert_eq!(found, want, "{name}");
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct ClientTls {
     pub stream: Arc<ClientConfig>,
     /// gRPC.
     pub grpc: Arc<ClientConfig>,
+    /// A measurement.
+    pub measure: Arc<ClientConfig>,
 }
 
 /// What a connection is for.
@@ -61,6 +63,8 @@ pub enum Purpose<'a> {
     },
     /// The agents' own calls.
     Peer,
+    /// To measure how fast the way is.
+    Measure,
     /// The pulse of a job's agents.
     Pulse {
         /// The job.
@@ -208,11 +212,13 @@ impl Reacher {
         let towards = (destination, name.site.as_str());
         plan.demote(&lock(&self.failures).towards(towards, started));
         let mut reasons: Vec<String> = Vec::new();
+        // Named by the broker so far.
+        let relays = Mutex::new(Vec::new());
         for step in &plan.steps {
             let (route, dial) = (route_to_wire(step.route), dial_to_wire(step.dial));
             let attempts = if step.dial == Dial::Relay { RELAY_ATTEMPTS } else { 1 };
             for _ in 0..attempts {
-                match self.step(step, destination, node, &name, plan.encrypted, &purpose).await {
+                match self.step(step, destination, node, &name, plan.encrypted, &purpose, &relays).await {
                     Ok((carrier, relay)) => {
                         lock(&self.failures).clear(towards, step.route, step.dial);
                         let setup = started.elapsed();
@@ -270,7 +276,10 @@ impl Reacher {
         let plan = plan_from_wire(plan);
         let step = plan.steps.iter().find(|step| (step.route, step.dial) == (due.route, due.dial));
         let tried = match step {
-            Some(step) => self.open(step, due.node, node, &name, plan.encrypted, &Purpose::Peer).await,
+            Some(step) => {
+                self.open(step, due.node, node, &name, plan.encrypted, &Purpose::Peer, &Mutex::default())
+                    .await
+            }
             None => return lock(&self.failures).clear(towards, due.route, due.dial),
         };
         match tried {
@@ -287,6 +296,7 @@ impl Reacher {
         }
     }
 
+    #[allow(clippy::too_many_arguments, reason = "a step of a loop")]
     async fn step(
         &self,
         step: &Step,
@@ -295,10 +305,11 @@ impl Reacher {
         name: &GridName,
         encrypted: bool,
         purpose: &Purpose<'_>,
+        relays: &Mutex<Vec<String>>,
     ) -> Result<(Carrier, String), StepError> {
-        let opening = self.open(step, destination, node, name, encrypted, purpose);
+        let opening = self.open(step, destination, node, name, encrypted, purpose, relays);
         let (job, preamble, (carrier, relay)) = match purpose {
-            Purpose::Peer => return opening.await,
+            Purpose::Peer | Purpose::Measure => return opening.await,
             Purpose::Pulse { job, preamble } => (job, preamble, opening.await?),
             Purpose::Program { job, preamble, given_up, .. } => tokio::select! {
                 opened = opening => (job, preamble, opened?),
@@ -310,6 +321,7 @@ impl Reacher {
 
     /// Opens a connection to the other agent, who knows nothing of its purpose
     /// yet.
+    #[allow(clippy::too_many_arguments, reason = "a step of a loop")]
     async fn open(
         &self,
         step: &Step,
@@ -318,11 +330,12 @@ impl Reacher {
         name: &GridName,
         encrypted: bool,
         purpose: &Purpose<'_>,
+        relays: &Mutex<Vec<String>>,
     ) -> Result<(Carrier, String), StepError> {
         let deadline = step.deadline;
         let options = match purpose {
             Purpose::Program { options, .. } => *options,
-            Purpose::Peer | Purpose::Pulse { .. } => SocketOptions::default(),
+            Purpose::Peer | Purpose::Measure | Purpose::Pulse { .. } => SocketOptions::default(),
         };
         let (stream, relay) = match step.dial {
             _ if step.route != Route::EndToEnd => self.over_gateways(step, destination, options).await?,
@@ -334,10 +347,11 @@ impl Reacher {
                 let stream = traverse::dial(self, destination, &node.address, options, deadline).await;
                 (stream.map_err(StepError::Next)?, String::new())
             }
-            Dial::Relay => self.relay(destination, options, deadline).await?,
+            Dial::Relay => self.relay(destination, options, deadline, relays).await?,
         };
         let carrier = match purpose {
             Purpose::Peer => self.secure(stream, name, &self.tls.grpc).await?,
+            Purpose::Measure => self.secure(stream, name, &self.tls.measure).await?,
             Purpose::Program { .. } if encrypted => self.secure(stream, name, &self.tls.stream).await?,
             Purpose::Program { .. } | Purpose::Pulse { .. } => Carrier::Raw(stream),
         };
@@ -351,12 +365,14 @@ impl Reacher {
         dial: proto::Dial,
         meeting: Option<ConnectionId>,
         initiator_address: String,
+        avoid: &[String],
     ) -> Result<proto::RendezvousReply, StepError> {
         let request = proto::RendezvousRequest {
             destination: destination.into(),
             dial: dial.into(),
             meeting: meeting.map_or_else(Vec::new, |meeting| meeting.0.to_vec()),
             initiator_address,
+            avoid: avoid.to_vec(),
             ..proto::RendezvousRequest::default()
         };
         let arranging = self.upstream.rendezvous(request).await;
@@ -368,8 +384,11 @@ impl Reacher {
         destination: Ipv4Addr,
         options: SocketOptions,
         deadline: Duration,
+        relays: &Mutex<Vec<String>>,
     ) -> Result<(TcpStream, String), StepError> {
-        let meeting = self.meet(destination, proto::Dial::Relay, None, String::new()).await?;
+        let avoid = lock(relays).clone();
+        let meeting = self.meet(destination, proto::Dial::Relay, None, String::new(), &avoid).await?;
+        lock(relays).push(meeting.relay.clone());
         let stream = dial::introduced(&meeting.relay_address, &meeting.ticket, options, deadline)
             .await
             .map_err(|error| StepError::Next(format!("relay {}: {error}", meeting.relay)))?;
@@ -385,7 +404,7 @@ impl Reacher {
         let mut meeting = self.meetings.begin();
         let id = meeting.id();
         let dialed = async {
-            self.meet(destination, proto::Dial::Reverse, Some(id), String::new()).await?;
+            self.meet(destination, proto::Dial::Reverse, Some(id), String::new(), &[]).await?;
             meeting.stream().await.ok_or_else(|| StepError::Next("the agent ends".to_owned()))
         };
         let late = || StepError::Next(format!("the other side did not dial this node within {deadline:?}"));
@@ -405,7 +424,7 @@ impl Reacher {
         let punched = async {
             let port = PunchPort::open(&reflector, REFLECTION_DEADLINE).await?;
             let (meeting, seen) = (mac::new_connection(), port.seen().to_string());
-            let reply = self.meet(destination, proto::Dial::Punch, Some(meeting), seen).await?;
+            let reply = self.meet(destination, proto::Dial::Punch, Some(meeting), seen, &[]).await?;
             Ok(port.connect(&reply.acceptor_address, options, deadline).await?)
         };
         let late = || StepError::Next(format!("both sides dialed, and nothing came within {deadline:?}"));

@@ -22,15 +22,17 @@ use tonic::service::Routes;
 use tracing::{info, warn};
 
 use crate::black_hole::BlackHole;
-use crate::carrier::{GRPC_PROTOCOL, STREAM_PROTOCOL};
+use crate::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
 use crate::incoming::Reception;
 use crate::job_directory::{self, SHIM};
 use crate::limits;
 use crate::local::{self, LocalService};
+use crate::measure;
 use crate::node::{Facilities, Node, interface_of};
 use crate::outside::{Outside, REFLECTION_DEADLINE};
 use crate::peers::PeerService;
+use crate::probing::Probing;
 use crate::pulse::Heart;
 use crate::raw;
 use crate::reach::{ClientTls, Reacher, dial_name};
@@ -97,28 +99,38 @@ pub async fn run(
         seen: None,
         can_traverse: raw.is_some(),
     };
+    let (own_address, let_in_at) = (node_up.address.clone(), node_up.outside_address.clone());
     let (dials_tx, dials_rx) = mpsc::channel(QUEUE);
-    let own_address = node_up.address.clone();
-    let (upstream, attachment) = upstream::upstream(credentials.clone(), node_up, dials_tx);
+    let (measures_tx, measures_rx) = mpsc::channel(QUEUE);
+    let (upstream, attachment) = upstream::upstream(credentials.clone(), node_up, dials_tx, measures_tx);
     let tls = ClientTls {
         stream: credentials.client_config(&[STREAM_PROTOCOL])?,
         grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
+        measure: credentials.client_config(&[MEASURE_PROTOCOL])?,
     };
     let pairs = PairMaker::bind().await.context("cannot listen on loopback")?;
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
     let outside = Arc::new(Outside::default());
+    let probing = Probing {
+        upstream: upstream.clone(),
+        meetings: Arc::default(),
+        outside: outside.clone(),
+        address: own_address,
+        outside_address: let_in_at,
+        port,
+    };
     let reacher = Reacher {
         upstream: upstream.clone(),
         tls,
-        meetings: Arc::default(),
-        outside: outside.clone(),
+        meetings: probing.meetings.clone(),
+        outside,
         raw,
         failures: Arc::default(),
     };
     let heart = Heart::start().context("cannot start a thread")?;
     let node = Arc::new(Node::new(facilities, reacher, pairs, black_hole, heart));
     let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
-    let server_tls = credentials.server_config(&[STREAM_PROTOCOL, GRPC_PROTOCOL])?;
+    let server_tls = credentials.server_config(&[STREAM_PROTOCOL, GRPC_PROTOCOL, MEASURE_PROTOCOL])?;
     let reception = Reception { node: node.clone(), tls: server_tls, grpc_tx };
     info!(node = %node.name(), %listen, socket = %local_socket.display(), "agent starts");
 
@@ -134,8 +146,9 @@ pub async fn run(
     let ended = tokio::select! {
         ended = attachment.run() => ended.map_err(|error: AttachError| anyhow::anyhow!("{error}")),
         () = accept(listener, reception.clone()) => Ok(()),
-        () = dial_out(dials_rx, reception, &own_address) => Ok(()),
-        () = outside.watch(&upstream) => Ok(()),
+        () = dial_out(dials_rx, reception, &probing.address) => Ok(()),
+        () = probing.watch() => Ok(()),
+        () = measure::carry_out(&node, measures_rx) => Ok(()),
         () = retry::watch(node.reacher()) => Ok(()),
         ended = grpc::serve_streams(grpc_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
         ended = local_server => ended.context("agent's Unix socket"),

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use isthmus_net::seen::for_plans;
 use isthmus_net::{Credentials, grpc};
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -59,6 +60,8 @@ pub struct Attachment {
     up_rx: mpsc::Receiver<attach_up::Kind>,
     /// gateway → agent: dial out to meet somebody.
     dials_tx: mpsc::Sender<proto::DialRequest>,
+    /// gateway → agent: measure the way to another node.
+    measures_tx: mpsc::Sender<proto::MeasureOrder>,
 }
 
 /// Why an attachment ended.
@@ -77,6 +80,7 @@ pub fn upstream(
     credentials: Credentials,
     node_up: proto::NodeUp,
     dials_tx: mpsc::Sender<proto::DialRequest>,
+    measures_tx: mpsc::Sender<proto::MeasureOrder>,
 ) -> (Upstream, Attachment) {
     let (attached_tx, attached) = watch::channel(None);
     let (up_tx, up_rx) = mpsc::channel(QUEUE);
@@ -84,7 +88,7 @@ pub fn upstream(
     let gateway = credentials.upstream().into();
     let site = credentials.identity().site().map(ToString::to_string).unwrap_or_default().into();
     let upstream = Upstream { attached, contacts: contacts.clone(), up_tx, gateway, site };
-    (upstream, Attachment { credentials, node_up, attached_tx, contacts, up_rx, dials_tx })
+    (upstream, Attachment { credentials, node_up, attached_tx, contacts, up_rx, dials_tx, measures_tx })
 }
 
 impl Attachment {
@@ -146,8 +150,10 @@ impl Attachment {
                 Some(kind) = self.up_rx.recv() => {
                     if let attach_up::Kind::Seen(seen) = &kind {
                         // The next gateway is told at once, and plans depend on it.
-                        self.node_up.seen = Some(seen.clone());
-                        lock(&self.contacts).clear();
+                        let former = self.node_up.seen.replace(seen.clone());
+                        if for_plans(former.as_ref()) != for_plans(Some(seen)) {
+                            lock(&self.contacts).clear();
+                        }
                     }
                     send(kind).await?;
                     continue;
@@ -174,13 +180,18 @@ impl Attachment {
                         warn!("too many requests to dial out at once, one is dropped");
                     }
                 }
+                Some(attach_down::Kind::Measure(order)) => {
+                    if self.measures_tx.try_send(order).is_err() {
+                        warn!("too many requests to measure at once, one is dropped");
+                    }
+                }
                 Some(attach_down::Kind::ContactChanged(changed)) => {
                     lock(&self.contacts).remove(&Ipv4Addr::from(changed.virtual_address));
                 }
                 Some(attach_down::Kind::Refusal(refusal)) => {
                     return Err(AttachError::Refused(refusal.reason));
                 }
-                Some(attach_down::Kind::RelayKey(_)) | None => {}
+                Some(attach_down::Kind::RelayKey(_) | attach_down::Kind::Probe(_)) | None => {}
             }
         }
     }
@@ -251,6 +262,15 @@ impl Upstream {
         call(client.rendezvous(proto::RendezvousRequest { initiator: address.ip().into(), ..request })).await
     }
 
+    /// Has a relay dial this node, as `request` says; its initiator is filled in.
+    ///
+    /// # Errors
+    /// The broker's status.
+    pub async fn probe(&self, request: proto::ProbeRequest) -> Result<proto::ProbeReply, Status> {
+        let Attached { address, mut client } = self.attached().await?;
+        call(client.probe(proto::ProbeRequest { initiator: address.ip().into(), ..request })).await
+    }
+
     /// How one node would reach another.
     ///
     /// # Errors
@@ -258,6 +278,15 @@ impl Upstream {
     pub async fn explain(&self, request: proto::ExplainRequest) -> Result<proto::ExplainReply, Status> {
         let mut client = self.attached().await?.client;
         call(client.explain(request)).await
+    }
+
+    /// Has one node measure the way to another one, or tells how that went.
+    ///
+    /// # Errors
+    /// The broker's status.
+    pub async fn measure(&self, request: proto::MeasureRequest) -> Result<proto::MeasureReply, Status> {
+        let mut client = self.attached().await?.client;
+        call(client.measure(request)).await
     }
 
     /// Everything in the grid.

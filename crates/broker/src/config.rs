@@ -21,6 +21,20 @@ pub struct BrokerConfig {
     pub trusted: Vec<[String; 2]>,
     /// Ways that some pairs of sites are to go, or not to go.
     pub pairs: Vec<PairConfig>,
+    /// Which relay two nodes are joined by.
+    pub relays: RelayChoice,
+}
+
+/// Which relay two nodes are joined by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RelayChoice {
+    /// The one that makes the shortest way between the two, as they have
+    /// measured it; those that are about as good take turns.
+    #[default]
+    Nearest,
+    /// All take turns.
+    RoundRobin,
 }
 
 /// Which ways two sites may be joined by. Whatever else can't be had stays so.
@@ -56,7 +70,7 @@ pub enum PolicyError {
 impl Default for BrokerConfig {
     fn default() -> Self {
         let listen = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into();
-        Self { listen, trusted: Vec::new(), pairs: Vec::new() }
+        Self { listen, trusted: Vec::new(), pairs: Vec::new(), relays: RelayChoice::default() }
     }
 }
 

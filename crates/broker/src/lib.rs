@@ -17,6 +17,7 @@ mod attach;
 pub mod config;
 mod enrolment;
 mod meetings;
+mod probes;
 pub mod registry;
 mod service;
 mod sessions;

@@ -18,6 +18,9 @@
 mod answers;
 mod gateways;
 mod job;
+mod paths;
+mod probing;
+mod relays;
 #[cfg(test)]
 mod tests;
 
@@ -26,15 +29,19 @@ use std::fmt;
 
 use isthmus_net::contact::inbound_from_wire;
 use isthmus_net::mac::Secret;
+use isthmus_net::seen;
 use isthmus_plan::Inbound;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
 pub use answers::{LookupError, RendezvousError};
+pub use probing::ProbeError;
 
 use crate::addresses::{AddressBook, Assignment};
-use crate::config::{Forbidden, TrustedPairs};
+use crate::config::{Forbidden, RelayChoice, TrustedPairs};
 use job::Jobs;
+use paths::Paths;
+use probing::Probed;
 
 /// One attachment of a gateway or relay; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -88,6 +95,8 @@ pub struct Policy {
     pub trusted: TrustedPairs,
     /// Which ways some may not go.
     pub forbidden: Forbidden,
+    /// Which relay joins two nodes.
+    pub relays: RelayChoice,
 }
 
 /// The registry.
@@ -100,6 +109,8 @@ pub struct Registry {
     nodes: BTreeMap<VirtualAddress, NodeEntry>,
     relays: BTreeMap<Label, RelayEntry>,
     jobs: Jobs,
+    probed: Probed,
+    paths: Paths,
     last_session: u64,
     /// The relay that was chosen last.
     last_relay: Option<Label>,
@@ -141,6 +152,8 @@ struct RelayEntry {
 
 /// Longest text that anybody may put into the registry.
 const MAX_TEXT: usize = 255;
+/// Relays that one node may tell of.
+const MAX_RELAYS_SEEN: usize = 64;
 
 impl Registry {
     /// A registry that nobody is attached to yet.
@@ -153,6 +166,8 @@ impl Registry {
             nodes: BTreeMap::new(),
             relays: BTreeMap::new(),
             jobs: Jobs::default(),
+            probed: Probed::default(),
+            paths: Paths::default(),
             last_session: 0,
             last_relay: None,
         }
@@ -271,14 +286,17 @@ impl Registry {
         let site = self.site_of(session).ok_or_else(|| Refused("this gateway is not attached".to_owned()))?;
         let node: Label = up.node.parse().map_err(|error| Refused(format!("{error}")))?;
         check_texts(&[&up.address, &up.host_name, &up.owner, &up.version, &up.architecture])?;
-        check_texts(&[&up.outside_address, up.seen.as_ref().map_or("", |seen| &seen.address)])?;
+        check_texts(&[&up.outside_address])?;
+        check_seen(up.seen.as_ref())?;
         let name = GridName { node, site: site.clone() };
         let (address, assignment) =
             self.addresses.assign(&name).map_err(|error| Refused(error.to_string()))?;
         let former = self
             .nodes
             .insert(address, NodeEntry { name: name.clone(), presence: Presence::Up, contact: up.clone() });
-        let same = former.is_some_and(|former| former.presence != Presence::Down && former.contact == *up);
+        let same = former.is_some_and(|former| {
+            former.presence != Presence::Down && contact_for_plans(&former.contact) == contact_for_plans(up)
+        });
         let mut effects = if same { Vec::new() } else { self.contact_changed(address, Some(session)) };
         let welcome = proto::Welcome { node: name.node.to_string(), virtual_address: address.ip().into() };
         effects.insert(0, Effect::Send { to: session, message: attach_down::Kind::Welcome(welcome) });
@@ -372,6 +390,23 @@ impl Registry {
         self.last_session += 1;
         SessionId(self.last_session)
     }
+}
+
+/// What others go by of a contact.
+fn contact_for_plans(up: &proto::NodeUp) -> proto::NodeUp {
+    proto::NodeUp { seen: Some(seen::for_plans(up.seen.as_ref())), ..up.clone() }
+}
+
+fn check_seen(seen: Option<&proto::Seen>) -> Result<(), Refused> {
+    let Some(seen) = seen else { return Ok(()) };
+    if seen.relays.len() > MAX_RELAYS_SEEN {
+        return Err(Refused(format!("a node tells of at most {MAX_RELAYS_SEEN} relays")));
+    }
+    check_texts(&[&seen.address])?;
+    for reach in [&seen.own, &seen.outside].into_iter().flatten() {
+        check_texts(&[&reach.address, &reach.relay, &reach.detail])?;
+    }
+    seen.relays.iter().try_for_each(|sight| check_texts(&[&sight.relay, &sight.address, &sight.failure]))
 }
 
 fn check_texts(texts: &[&str]) -> Result<(), Refused> {

@@ -19,7 +19,8 @@ use crate::attach;
 use crate::config::{BrokerConfig, Forbidden, PolicyError, TrustedPairs};
 use crate::enrolment::EnrolmentService;
 use crate::meetings::Meetings;
-use crate::registry::{LookupError, Policy, Registry, RendezvousError};
+use crate::probes::Probes;
+use crate::registry::{LookupError, Policy, ProbeError, Registry, RendezvousError};
 use crate::sessions::{Down, Sessions};
 use crate::state::{State, StateError};
 use crate::store::{Store, StoreError};
@@ -53,6 +54,7 @@ pub(crate) struct Broker {
     pub(crate) store: Store,
     pub(crate) sessions: Sessions,
     pub(crate) meetings: Meetings,
+    pub(crate) probes: Probes,
     registry: Mutex<Registry>,
 }
 
@@ -93,7 +95,7 @@ pub async fn run(
     let credentials = state.credentials(SystemTime::now())?;
     let store = Store::open(&state.store_path())?;
     let trusted = TrustedPairs::new(&config.trusted).map_err(|error| PolicyError::Site("trusted", error))?;
-    let policy = Policy { trusted, forbidden: Forbidden::new(&config.pairs)? };
+    let policy = Policy { trusted, forbidden: Forbidden::new(&config.pairs)?, relays: config.relays };
     let registry = Registry::new(&state.grid.name, policy, store.addresses()?);
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
     let broker = Arc::new(Broker {
@@ -101,6 +103,7 @@ pub async fn run(
         store,
         sessions: Sessions::default(),
         meetings: Meetings::default(),
+        probes: Probes::default(),
         registry: Mutex::new(registry),
     });
     let routes = Routes::new(RegistryServer::new(Service(broker.clone())))
@@ -172,12 +175,7 @@ impl RegistryService for Service {
         let connection = mac::new_connection();
         let now = unix_seconds(SystemTime::now());
         let (mut reply, effects) =
-            self.0.registry().rendezvous(site, request, connection, now).map_err(|error| match &error {
-                RendezvousError::Lookup(error) => lookup_status(error),
-                RendezvousError::NotYours(_) => Status::permission_denied(error.to_string()),
-                RendezvousError::Unavailable(_) => Status::unavailable(error.to_string()),
-                RendezvousError::Invalid(_) => Status::invalid_argument(error.to_string()),
-            })?;
+            self.0.registry().rendezvous(site, request, connection, now).map_err(rendezvous_status)?;
         if matches!(request.dial(), proto::Dial::Punch | proto::Dial::Traverse) {
             let meeting = ConnectionId::try_from(request.meeting.as_slice())
                 .map_err(|error| Status::invalid_argument(error.to_string()))?;
@@ -199,9 +197,47 @@ impl RegistryService for Service {
         reply.map(Response::new).map_err(|error| lookup_status(&error))
     }
 
+    async fn probe(
+        &self,
+        request: Request<proto::ProbeRequest>,
+    ) -> Result<Response<proto::ProbeReply>, Status> {
+        let caller = grpc::caller(&request)?;
+        let site = site_of_gateway(&caller)?;
+        let (id, now) = (mac::new_connection(), unix_seconds(SystemTime::now()));
+        let ordered = self.0.registry().probe(site, request.get_ref(), id, now);
+        let effect = ordered.map_err(|error| match &error {
+            ProbeError::NotYours(_) => Status::permission_denied(error.to_string()),
+            ProbeError::TooOften => Status::resource_exhausted(error.to_string()),
+            ProbeError::NoRelay(_) => Status::unavailable(error.to_string()),
+        })?;
+        let waiting = self.0.probes.wait_for(id);
+        self.0.sessions.carry_out(vec![effect]);
+        waiting.reply().await.map(Response::new)
+    }
+
+    async fn measure(
+        &self,
+        request: Request<proto::MeasureRequest>,
+    ) -> Result<Response<proto::MeasureReply>, Status> {
+        grpc::caller(&request)?;
+        let now = unix_seconds(SystemTime::now());
+        let (reply, effect) = self.0.registry().measure(request.get_ref(), now).map_err(rendezvous_status)?;
+        self.0.sessions.carry_out(effect.into_iter().collect());
+        Ok(Response::new(reply))
+    }
+
     async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {
         grpc::caller(&request)?;
         Ok(Response::new(self.0.registry().grid()))
+    }
+}
+
+fn rendezvous_status(error: RendezvousError) -> Status {
+    match &error {
+        RendezvousError::Lookup(error) => lookup_status(error),
+        RendezvousError::NotYours(_) => Status::permission_denied(error.to_string()),
+        RendezvousError::Unavailable(_) => Status::unavailable(error.to_string()),
+        RendezvousError::Invalid(_) => Status::invalid_argument(error.to_string()),
     }
 }
 

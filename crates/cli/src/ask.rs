@@ -9,7 +9,9 @@ use isthmus_broker::state::ADMIN_DIRECTORY;
 use isthmus_net::{Credentials, Role, grpc};
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
-use isthmus_wire::proto::{ExplainReply, ExplainRequest, GridReply, GridRequest};
+use isthmus_wire::proto::{
+    ExplainReply, ExplainRequest, GridReply, GridRequest, MeasureReply, MeasureRequest,
+};
 use tonic::transport::Channel;
 
 use crate::config::StateArgs;
@@ -80,6 +82,25 @@ impl Grid {
                     client.explain(request).await.map_err(|status| said(&name, &status))
                 }
                 Self::Agent(mut client) => client.explain(request).await.map_err(local::failure),
+            };
+            Ok(reply?.into_inner())
+        })
+        .await
+    }
+}
+
+impl Grid {
+    /// Has one node measure the way to another one, or tells how that went.
+    ///
+    /// # Errors
+    /// As [`Grid::grid`].
+    pub async fn measure(self, request: MeasureRequest) -> anyhow::Result<MeasureReply> {
+        within(async {
+            let reply = match self {
+                Self::Registry(mut client, name) => {
+                    client.measure(request).await.map_err(|status| said(&name, &status))
+                }
+                Self::Agent(mut client) => client.measure(request).await.map_err(local::failure),
             };
             Ok(reply?.into_inner())
         })

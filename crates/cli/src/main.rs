@@ -2,6 +2,7 @@
 
 mod ask;
 mod config;
+mod doctor;
 mod exec;
 mod grid;
 mod join;
@@ -46,6 +47,8 @@ enum Command {
     Agent(services::ServiceArgs),
     Status(status::StatusArgs),
     Plan(plan::PlanArgs),
+    #[command(subcommand)]
+    Doctor(doctor::DoctorCommand),
     Run(run::RunArgs),
     Exec(exec::ExecArgs),
     #[command(subcommand)]
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Command::Agent(args) => serve(Service::Agent, args),
         Command::Status(args) => finish("status", block_on(status::run(args))),
         Command::Plan(args) => finish("plan", block_on(plan::run(args))),
+        Command::Doctor(command) => doctor(command),
         Command::Run(args) => run::main(args),
         Command::Exec(args) => exec::main(args),
         Command::Lab(command) => isthmus_lab::command::run(command).unwrap_or_else(|error| {
@@ -119,7 +123,14 @@ fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
     finish(service.name(), block_on(services::run(service, args)))
 }
 
-fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+fn doctor(command: doctor::DoctorCommand) -> ExitCode {
+    block_on(doctor::run(command)).unwrap_or_else(|error| {
+        eprintln!("isthmus doctor: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(command);
     // What still runs is of no use to anybody; it must not hold up the end.

@@ -7,6 +7,7 @@ use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use isthmus_agent::reach::{dial_name, route_name};
+use isthmus_net::seen;
 use isthmus_wire::proto::{self, ExplainReply, ExplainRequest};
 use serde::Serialize;
 
@@ -62,13 +63,19 @@ struct LeftOut {
 #[derive(Debug, Serialize)]
 struct End {
     node: String,
-    /// What its site lets in, as its gateway says: "open" or "closed".
+    /// What its site lets in, as its gateway says: "open", "closed" or "auto".
     inbound: &'static str,
     /// The address that is let in for its agent, if there is one.
     outside_address: Option<String>,
     /// What becomes of its ports on the way out, as relays see it (RFC 4787
     /// section 4.1).
     mapping: String,
+    /// What its site lets in to a port that it connects from (RFC 4787 section
+    /// 5).
+    filtering: String,
+    /// Whether a relay reached its agent: at the address that its site sees, and
+    /// at the one that is let in for it.
+    reached: [String; 2],
     /// The address that relays see, if one has told.
     seen_as: Option<String>,
     /// Whether its site's gateway is at the broker.
@@ -151,20 +158,24 @@ impl View {
 
 impl End {
     fn new(end: &proto::End) -> Self {
-        let seen = end.seen.clone().unwrap_or_default();
+        let found = end.seen.clone().unwrap_or_default();
         let given = |text: String| (!text.is_empty()).then_some(text);
         Self {
             node: end.node.clone(),
             inbound: match end.inbound() {
                 proto::Inbound::Open => "open",
                 proto::Inbound::Closed => "closed",
+                proto::Inbound::Auto => "auto",
             },
             outside_address: given(end.outside_address.clone()),
-            mapping: isthmus_net::contact::mapping_from_wire(seen.mapping()).to_string(),
-            seen_as: given(seen.address.clone()),
+            mapping: isthmus_net::contact::mapping_from_wire(found.mapping()).to_string(),
+            filtering: seen::filtering_from_wire(found.filtering()).to_string(),
+            reached: [&found.own, &found.outside]
+                .map(|reach| seen::reach_from_wire(reach.as_ref()).result.to_string()),
+            seen_as: given(found.address.clone()),
             attached: end.attached,
             can_traverse: end.can_traverse,
-            way_out: match seen.way_out() {
+            way_out: match found.way_out() {
                 proto::WayOut::Unknown => None,
                 proto::WayOut::Yes => Some(true),
                 proto::WayOut::No => Some(false),
@@ -174,7 +185,10 @@ impl End {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{}: site {}, mapping {}", self.node, self.inbound, self.mapping);
+        let mut text = format!(
+            "{}: site {}, mapping {}, filtering {}",
+            self.node, self.inbound, self.mapping, self.filtering
+        );
         if let Some(seen_as) = &self.seen_as {
             text.push_str(&format!(", seen as {seen_as}"));
         }

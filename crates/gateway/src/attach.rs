@@ -135,6 +135,10 @@ impl Attachment {
                 }
             }
             Some(attach_up::Kind::Seen(seen)) => self.seen(seen).await,
+            Some(attach_up::Kind::Measured(report)) => {
+                let effect = self.gateway.roster().measured(self.session, report);
+                self.gateway.carry_out(effect.into_iter().collect());
+            }
             Some(answer @ attach_up::Kind::DialAnswer(_)) => self.gateway.upstream.tell(answer),
             None => debug!("message of a newer version, passed over"),
             Some(
@@ -142,7 +146,8 @@ impl Attachment {
                 | attach_up::Kind::NodeDown(_)
                 | attach_up::Kind::GatewayUp(_)
                 | attach_up::Kind::RelayUp(_)
-                | attach_up::Kind::RelayReport(_),
+                | attach_up::Kind::RelayReport(_)
+                | attach_up::Kind::Probed(_),
             ) => warn!(caller = self.caller, "message that agents don't send, passed over"),
         }
     }

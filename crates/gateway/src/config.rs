@@ -35,16 +35,20 @@ pub struct GatewayConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Inbound {
-    /// Nothing: it is behind a NAT or a firewall.
+    /// What measurement shows: relays try to reach the nodes.
     #[default]
+    Auto,
+    /// Nothing: it is behind a NAT or a firewall, or nothing is to come in.
     Closed,
-    /// Every node's agent port can be reached from anywhere.
+    /// Every node's agent port can be reached from anywhere, unless measurement
+    /// has shown that it can't.
     Open,
 }
 
 impl From<Inbound> for proto::Inbound {
     fn from(inbound: Inbound) -> Self {
         match inbound {
+            Inbound::Auto => Self::Auto,
             Inbound::Closed => Self::Closed,
             Inbound::Open => Self::Open,
         }

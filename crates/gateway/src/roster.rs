@@ -17,6 +17,7 @@ pub struct SessionId(u64);
 
 /// What the caller must do.
 #[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "they are carried out as soon as they are made")]
 pub enum Effect {
     /// Send a message to an agent.
     ToAgent(SessionId, attach_down::Kind),
@@ -153,6 +154,25 @@ impl Roster {
         }
     }
 
+    /// The broker asks a node to measure the way to another one.
+    ///
+    /// # Errors
+    /// If the node isn't attached.
+    pub fn measure(&self, order: proto::MeasureOrder) -> Result<Effect, Refused> {
+        let agent = order.node.parse::<Label>().ok().and_then(|name| self.agents.get(&name));
+        match agent {
+            Some(agent) => Ok(Effect::ToAgent(agent.session, attach_down::Kind::Measure(order))),
+            None => Err(Refused(format!("node {} is not attached", order.node))),
+        }
+    }
+
+    /// An agent told what it measured. Who it is, its attachment says.
+    pub fn measured(&self, session: SessionId, report: proto::PathReport) -> Option<Effect> {
+        let node = self.name_of(session)?.clone();
+        let from = GridName { node, site: self.site.clone() }.to_string();
+        Some(Effect::ToBroker(attach_up::Kind::Measured(proto::PathReport { from, ..report })))
+    }
+
     /// An agent told how its node is seen from outside.
     pub fn seen(&mut self, session: SessionId, seen: proto::Seen) -> Vec<Effect> {
         match self.agents.values_mut().find(|agent| agent.session == session) {
@@ -225,6 +245,7 @@ impl Roster {
             architecture: contact.architecture.clone(),
             up: true,
             outside_address: contact.outside_address.clone(),
+            seen: None,
         })
     }
 

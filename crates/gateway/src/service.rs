@@ -11,7 +11,7 @@ use isthmus_join::admission::{self, Doors, Limits, Pairs};
 use isthmus_join::plane::{self, Plane};
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
-use isthmus_net::{Credentials, Identity, Role, grpc};
+use isthmus_net::{Credentials, Identity, Role, grpc, seen};
 use isthmus_raw::syn;
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::{Registry, RegistryServer};
@@ -171,6 +171,16 @@ impl Gateway {
         }
     }
 
+    /// Whether an agent asks for itself.
+    fn check_initiator(&self, caller: &Identity, initiator: u32) -> Result<(), Status> {
+        let own = self.roster().address(caller.name());
+        if own.is_some_and(|own| u32::from(own.ip()) == initiator) {
+            return Ok(());
+        }
+        let address = std::net::Ipv4Addr::from(initiator);
+        Err(Status::permission_denied(format!("{address} is not the address of {caller}")))
+    }
+
     async fn find(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
         let own = self.roster().find(request);
         if let Some(node) = own {
@@ -228,7 +238,11 @@ impl Gateway {
         proto::End {
             node: GridName { node: node.clone(), site: self.site.clone() }.to_string(),
             inbound: self.hello.inbound,
-            outside_address: contact.outside_address,
+            outside_address: seen::let_in_at(
+                &contact.outside_address,
+                self.hello.inbound(),
+                contact.seen.as_ref(),
+            ),
             seen: contact.seen,
             attached: true,
             // Known to the broker alone, and to no plan.
@@ -306,8 +320,10 @@ pub async fn run(
     });
     let (outside, listening) = outside.unzip();
     let doors = Doors { outside, arrivals_rx, pairs: Pairs::InsideWithOutside };
+    // Nobody is dialed for having asked.
+    let askers = Arc::default();
     let joining =
-        admission::serve(doors, Limits::default(), keys_rx, Arc::new(plane), std::future::pending());
+        admission::serve(doors, Limits::default(), keys_rx, Arc::new(plane), askers, std::future::pending());
     let attaching = async {
         if let Some(listening) = listening {
             let configured = config.outside_address.clone();
@@ -378,13 +394,7 @@ impl Registry for Service {
         let caller = self.0.own_agent(&request)?;
         let from = grpc::peer(&request).map(|peer| peer.address.ip());
         let request = request.into_inner();
-        let own = self.0.roster().address(caller.name());
-        if own.is_none_or(|own| u32::from(own.ip()) != request.initiator) {
-            return Err(Status::permission_denied(format!(
-                "{} is not the address of {caller}",
-                std::net::Ipv4Addr::from(request.initiator)
-            )));
-        }
+        self.0.check_initiator(&caller, request.initiator)?;
         if request.syn.len() > syn::MAX_LEN {
             return Err(Status::invalid_argument(format!("a SYN of {} bytes", request.syn.len())));
         }
@@ -414,6 +424,38 @@ impl Registry for Service {
             async move { client.explain(request).await }
         };
         self.0.upstream.registry("explain a plan", Patience::Connection, explain).await.map(Response::new)
+    }
+
+    async fn probe(
+        &self,
+        request: Request<proto::ProbeRequest>,
+    ) -> Result<Response<proto::ProbeReply>, Status> {
+        let caller = self.0.own_agent(&request)?;
+        let request = request.into_inner();
+        self.0.check_initiator(&caller, request.initiator)?;
+        let probe = |mut client: proto::registry_client::RegistryClient<_>| {
+            let request = request.clone();
+            async move { client.probe(request).await }
+        };
+        let reply = self.0.upstream.registry("have this node probed", Patience::Connection, probe).await?;
+        Ok(Response::new(reply))
+    }
+
+    async fn measure(
+        &self,
+        request: Request<proto::MeasureRequest>,
+    ) -> Result<Response<proto::MeasureReply>, Status> {
+        grpc::caller(&request)?;
+        let request = request.into_inner();
+        let measure = |mut client: proto::registry_client::RegistryClient<_>| {
+            let request = request.clone();
+            async move { client.measure(request).await }
+        };
+        self.0
+            .upstream
+            .registry("have a way measured", Patience::Connection, measure)
+            .await
+            .map(Response::new)
     }
 
     async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {

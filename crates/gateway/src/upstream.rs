@@ -235,6 +235,13 @@ fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
                 Err(refused) => warn!(%refused, "request to dial passed over"),
             }
         }
+        attach_down::Kind::Measure(order) => {
+            let measure = gateway.roster().measure(order);
+            match measure {
+                Ok(effect) => gateway.carry_out(vec![effect]),
+                Err(refused) => warn!(%refused, "request to measure passed over"),
+            }
+        }
         attach_down::Kind::ContactChanged(changed) if changed.virtual_address == 0 => {
             gateway.forget_contacts();
         }
@@ -249,6 +256,8 @@ fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
             gateway.carry_out(effects);
         }
         attach_down::Kind::RelayKey(key) => gateway.streams.set_key(&key.key),
+        // That is for relays.
+        attach_down::Kind::Probe(_) => {}
     }
 }
 

@@ -196,6 +196,7 @@ async fn plans_follow_what_agents_find_out() {
             mapping: proto::Mapping::EndpointIndependent.into(),
             address: "192.0.2.1".to_owned(),
             way_out: proto::WayOut::Yes.into(),
+            ..proto::Seen::default()
         })
     };
     far_attached.say(seen()).await;

@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::askers::Askers;
 use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
 use crate::plane::Plane;
 
@@ -99,12 +100,13 @@ impl Doors {
 }
 
 /// Serves the doors until `shutdown`, verifying tickets with the latest key of
-/// `keys`.
+/// `keys`, and noting who asks how they are seen.
 pub async fn serve(
     mut doors: Doors,
     limits: Limits,
     mut keys: watch::Receiver<Option<Secret>>,
     plane: Arc<Plane>,
+    askers: Arc<Askers>,
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
@@ -123,7 +125,7 @@ pub async fn serve(
                 Ok((stream, peer)) => {
                     make_room(&mut oldest_first, &handshakes, limits.handshakes);
                     let guest = Guest { stream, peer, door: Door::Outside };
-                    oldest_first.push_back(handshakes.spawn(handshake(guest, limits.handshake_deadline)));
+                    oldest_first.push_back(handshakes.spawn(handshake(guest, limits.handshake_deadline, askers.clone())));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -183,11 +185,16 @@ fn make_room<T: 'static>(oldest_first: &mut VecDeque<AbortHandle>, handshakes: &
 
 /// Reads the ticket and not a byte more: what follows is the program's. Who
 /// asks how they are seen instead is told, and that is all.
-async fn handshake(mut guest: Guest, deadline: Duration) -> Option<([u8; TICKET_LEN], Guest)> {
+async fn handshake(
+    mut guest: Guest,
+    deadline: Duration,
+    askers: Arc<Askers>,
+) -> Option<([u8; TICKET_LEN], Guest)> {
     let mut ticket = [0; TICKET_LEN];
     let outcome = tokio::time::timeout(deadline, guest.stream.read_exact(&mut ticket)).await;
     match outcome {
         Ok(Ok(_)) if reflect::is_question(&ticket) => {
+            askers.note(guest.peer.ip(), Instant::now());
             let answer = reflect::encode_answer(guest.peer);
             let answered = tokio::time::timeout(deadline, guest.stream.write_all(&answer)).await;
             tracing::debug!(peer = %guest.peer, ok = matches!(answered, Ok(Ok(()))), "asked how it is seen");

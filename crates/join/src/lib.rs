@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`matcher`] | decides: tickets in, pairs out, no I/O |
 //! | [`admission`] | the doors: takes connections and their tickets |
+//! | [`askers`] | who has asked how they are seen |
 //! | [`plane`] | the data plane: worker threads that carry the bytes |
 //! | [`address`] | where others reach a port if nobody says |
 
@@ -13,8 +14,11 @@
 
 pub mod address;
 pub mod admission;
+pub mod askers;
 mod flow;
 pub mod matcher;
 mod pipe;
 pub mod plane;
 mod worker;
+
+pub use askers::Askers;

@@ -42,7 +42,8 @@ impl Relay {
         let key = Secret::random();
         let (keys_tx, keys_rx) = watch::channel(Some(key.clone()));
         let (stop_tx, stop_rx) = oneshot::channel::<()>();
-        let serving = admission::serve(Doors::open(listener), limits, keys_rx, Arc::clone(&plane), async {
+        let doors = Doors::open(listener);
+        let serving = admission::serve(doors, limits, keys_rx, Arc::clone(&plane), Arc::default(), async {
             let _ = stop_rx.await;
         });
         tokio::spawn(serving);

@@ -146,7 +146,7 @@ impl Place<'_> {
             Role::Broker | Role::Relay => {}
             Role::Gateway => {
                 let open = self.site.is_some_and(lets_in);
-                set("inbound", format!("{:?}", if open { "open" } else { "closed" }));
+                set("inbound", format!("{:?}", if open { "open" } else { "auto" }));
                 if let Some((port, outside)) = self.outside_port() {
                     set("outside", format!("\"{address}:{port}\""));
                     set("outside_address", format!("\"{outside}:{port}\""));
@@ -279,7 +279,7 @@ mod tests {
             match (service.role, service.machine.as_str()) {
                 (Role::Broker, _) => assert_eq!(section["trusted"].to_string(), r#"[["alpha", "beta"]]"#),
                 (Role::Gateway, "front.beta") => assert_eq!(section["inbound"].as_str(), Some("open")),
-                (Role::Gateway, _) => assert_eq!(section["inbound"].as_str(), Some("closed")),
+                (Role::Gateway, _) => assert_eq!(section["inbound"].as_str(), Some("auto")),
                 (Role::Agent, machine) => assert_eq!(section.contains_key("slots"), machine == "n2.alpha"),
                 (Role::Relay, _) => {}
             }
@@ -310,7 +310,7 @@ mod tests {
         let [brokers, gateways, agents] = stages.as_slice() else { panic!("three stages") };
         assert_eq!(brokers[0].configuration, "[broker]\nlisten = \"198.51.100.2:443\"\n");
         assert!(
-            gateways.iter().all(|gateway| gateway.configuration.contains("\"closed\"")),
+            gateways.iter().all(|gateway| gateway.configuration.contains("\"auto\"")),
             "n2 is out of reach"
         );
         let via: Vec<_> = agents

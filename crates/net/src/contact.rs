@@ -6,6 +6,8 @@ use std::time::Duration;
 use isthmus_plan::{Dial, Dials, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step, WayOut};
 use isthmus_wire::proto;
 
+use crate::seen;
+
 /// A plan as it is sent.
 pub fn plan_to_wire(plan: &Plan) -> proto::Plan {
     let steps = plan.steps.iter().map(|step| proto::PlanStep {
@@ -48,6 +50,7 @@ pub fn inbound_to_wire(inbound: Inbound) -> proto::Inbound {
     match inbound {
         Inbound::Closed => proto::Inbound::Closed,
         Inbound::Open => proto::Inbound::Open,
+        Inbound::Auto => proto::Inbound::Auto,
     }
 }
 
@@ -56,6 +59,7 @@ pub fn inbound_from_wire(inbound: proto::Inbound) -> Inbound {
     match inbound {
         proto::Inbound::Closed => Inbound::Closed,
         proto::Inbound::Open => Inbound::Open,
+        proto::Inbound::Auto => Inbound::Auto,
     }
 }
 
@@ -90,11 +94,15 @@ pub fn way_out_from_wire(way_out: proto::WayOut) -> WayOut {
 
 /// One end as it was received.
 pub fn end_from_wire(end: &proto::End) -> EndFacts {
+    let seen = end.seen.clone().unwrap_or_default();
     EndFacts {
         site: end.node.split_once('.').map_or(end.node.as_str(), |(_, site)| site).to_owned(),
         inbound: inbound_from_wire(end.inbound()),
         port_let_in: !end.outside_address.is_empty(),
-        mapping: end.seen.as_ref().map_or(Mapping::Unknown, |seen| mapping_from_wire(seen.mapping())),
+        mapping: mapping_from_wire(seen.mapping()),
+        filtering: seen::filtering_from_wire(seen.filtering()),
+        own: seen::reach_from_wire(seen.own.as_ref()),
+        outside: seen::reach_from_wire(seen.outside.as_ref()),
         attached: end.attached,
         can_traverse: end.can_traverse,
         way_out: end.seen.as_ref().map_or(WayOut::Unknown, |seen| way_out_from_wire(seen.way_out())),
@@ -157,13 +165,30 @@ pub fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
     }
 }
 
+/// Gateways of other sites than this one that can be reached from outside, each
+/// with its name and address.
+pub fn gateways_outside(grid: &proto::GridReply, site: &str) -> impl Iterator<Item = (String, String)> {
+    let others = grid
+        .sites
+        .iter()
+        .filter(move |other| other.up && other.name != site && !other.outside_address.is_empty());
+    others.map(|other| (format!("gateway.{}", other.name), other.outside_address.clone()))
+}
+
 /// Who outside a site tells others how they are seen: relays, and gateways of
 /// other sites.
 pub fn reflectors(grid: &proto::GridReply, site: &str) -> Vec<String> {
-    let relays = grid.relays.iter().filter(|relay| relay.up).map(|relay| &relay.address);
-    let others = grid.sites.iter().filter(|other| other.up && other.name != site);
-    let gateways = others.map(|other| &other.outside_address).filter(|address| !address.is_empty());
-    relays.chain(gateways).cloned().collect()
+    let relays = grid.relays.iter().filter(|relay| relay.up).map(|relay| relay.address.clone());
+    relays.chain(gateways_outside(grid, site).map(|(_, address)| address)).collect()
+}
+
+/// Whether a node gets out, as it is sent.
+pub fn way_out_to_wire(way_out: WayOut) -> proto::WayOut {
+    match way_out {
+        WayOut::Unknown => proto::WayOut::Unknown,
+        WayOut::Yes => proto::WayOut::Yes,
+        WayOut::No => proto::WayOut::No,
+    }
 }
 
 #[cfg(test)]

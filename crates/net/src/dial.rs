@@ -1,5 +1,6 @@
 //! The dials: how one socket between two parties is opened.
 
+mod probe;
 mod punch;
 mod traverse;
 
@@ -12,6 +13,7 @@ use nix::sys::socket::sockopt::{RcvBuf, SndBuf};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
+pub use probe::SilentPort;
 pub use punch::PunchPort;
 pub use traverse::TraverseSocket;
 

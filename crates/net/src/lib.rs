@@ -7,6 +7,7 @@
 //! | [`token`] | join tokens: the right to one certificate |
 //! | [`credentials`] | a service's own certificate and key, and TLS configurations made of them |
 //! | [`contact`] | plans and policies between wire form and decisions |
+//! | [`seen`] | likewise what a node found out of its site |
 //! | [`enrol`] | joining a grid with a token |
 //! | [`renewal`] | fresh certificates before the old ones end |
 //! | [`files`] | secrets on disk |
@@ -33,6 +34,7 @@ pub mod listen;
 pub mod loopback;
 pub mod mac;
 pub mod renewal;
+pub mod seen;
 pub mod token;
 
 pub use authority::Authority;

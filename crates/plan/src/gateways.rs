@@ -14,8 +14,8 @@
 
 use std::time::Duration;
 
-use crate::plan::{Judged, Way, some_relay, told};
-use crate::{Dial, EndFacts, Inbound, PairFacts, Route, WayOut};
+use crate::plan::{Judged, Way, lets_in, port_range, some_relay, told};
+use crate::{Dial, EndFacts, PairFacts, Route, WayOut};
 
 /// The gateways are told by the broker first, then dial, with the same patience
 /// as agents.
@@ -28,8 +28,8 @@ pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts) -> [Way; 
     let (i, a) = (initiator, acceptor);
     [
         (Route::OneGateway, Dial::Direct, leaves(i).and_then(|()| to_gateway(a))),
-        (Route::GatewayOut, Dial::Direct, stands_in(i).and_then(|()| to_open(a))),
-        (Route::GatewayOut, Dial::PortRange, stands_in(i).and_then(|()| to_port(a))),
+        (Route::GatewayOut, Dial::Direct, stands_in(i).and_then(|()| lets_in(a))),
+        (Route::GatewayOut, Dial::PortRange, stands_in(i).and_then(|()| port_range(a))),
         (
             Route::OneGateway,
             Dial::Reverse,
@@ -79,30 +79,15 @@ fn to_gateway(end: &EndFacts) -> Judged {
     if !end.gateway_let_in {
         return Err(format!("the gateway of site {} has no port outside", end.site));
     }
-    match lets_in(end) {
+    match is_let_in(end) {
         true => Err(format!("site {} lets connections in to the node itself", end.site)),
         false => Ok(format!("the gateway of site {} can be reached from outside", end.site)),
     }
 }
 
-fn to_open(acceptor: &EndFacts) -> Judged {
-    match acceptor.inbound {
-        Inbound::Open => Ok(format!("site {} lets connections in", acceptor.site)),
-        Inbound::Closed => Err(format!("site {} lets nothing in", acceptor.site)),
-    }
-}
-
-fn to_port(acceptor: &EndFacts) -> Judged {
-    match (acceptor.inbound, acceptor.port_let_in) {
-        (Inbound::Closed, true) => Ok(format!("site {} lets a port in for the node", acceptor.site)),
-        (Inbound::Open, _) => Err(format!("site {} lets every port in", acceptor.site)),
-        (Inbound::Closed, false) => Err(format!("no port of the node is let in by site {}", acceptor.site)),
-    }
-}
-
 /// Whether the initiator itself can be dialed, by the acceptor's gateway.
 fn back_to_node(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
-    if !lets_in(initiator) {
+    if !is_let_in(initiator) {
         return Err(format!("site {} lets nothing in", initiator.site));
     }
     Ok(format!(
@@ -118,6 +103,6 @@ fn dials_back(acceptor: &EndFacts, who: Result<(), String>, why: String) -> Judg
 }
 
 /// Whether a node can be dialed itself.
-fn lets_in(end: &EndFacts) -> bool {
-    end.inbound == Inbound::Open || end.port_let_in
+fn is_let_in(end: &EndFacts) -> bool {
+    lets_in(end).is_ok() || port_range(end).is_ok()
 }

@@ -12,14 +12,20 @@
 //! | [`gateways`] | which ways lead over gateways |
 //! | [`dials`] | several dials together |
 //! | [`failures`] | what failed not long ago |
+//! | [`filtering`] | what one lets in, likewise |
 //! | [`mapping`] | what a NAT does with ports, by what was seen of it |
+//! | [`reachability`] | who is reached from outside, and gets out |
+//! | [`relays`] | which relay is to join two nodes |
 #![forbid(unsafe_code)]
 
 pub mod dials;
 pub mod failures;
+pub mod filtering;
 pub mod gateways;
 pub mod mapping;
 pub mod plan;
+pub mod reachability;
+pub mod relays;
 #[cfg(test)]
 mod tests;
 
@@ -28,8 +34,10 @@ use std::time::Duration;
 
 pub use dials::Dials;
 pub use failures::Failures;
+pub use filtering::{Filtering, Unsolicited};
 pub use mapping::Mapping;
 pub use plan::plan;
+pub use reachability::{Reach, Reachability};
 
 /// Which parties dial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,6 +74,16 @@ pub enum Dial {
     Relay,
 }
 
+impl fmt::Display for WayOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unknown => "unknown",
+            Self::Yes => "yes",
+            Self::No => "no",
+        })
+    }
+}
+
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -90,13 +108,16 @@ impl fmt::Display for Dial {
     }
 }
 
-/// What a site lets in.
+/// What a site lets in, as whoever runs its gateway says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Inbound {
-    /// Nothing: a NAT, or a firewall.
+    /// Nothing: a NAT, or a firewall; or it isn't wanted.
     Closed,
-    /// Every node's agent port can be reached from anywhere.
+    /// Every node's agent port can be reached from anywhere, unless measurement
+    /// has shown that it can't.
     Open,
+    /// What measurement has shown.
+    Auto,
 }
 
 /// Whether a node reaches anything outside its site itself.
@@ -122,6 +143,12 @@ pub struct EndFacts {
     pub port_let_in: bool,
     /// What becomes of the node's ports on the way out.
     pub mapping: Mapping,
+    /// Who may begin a connection to a port that the node connects from.
+    pub filtering: Filtering,
+    /// Whether its agent is reached at the address that its site sees.
+    pub own: Reach,
+    /// Whether it is reached at the address that is let in for it.
+    pub outside: Reach,
     /// Whether the site's gateway is at the broker, so that its nodes can be
     /// told to dial out.
     pub attached: bool,

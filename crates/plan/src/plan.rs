@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::gateways::{self, leaves};
-use crate::{Dial, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step};
+use crate::{
+    Dial, EndFacts, Filtering, Inbound, LeftOut, Mapping, PairFacts, Plan, Reachability, Route, Step,
+};
 
 /// Inside a site there is nothing else to try, so patience costs nothing.
 const DIRECT_INSIDE: Duration = Duration::from_secs(10);
@@ -30,7 +32,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     }
     let mut plan = Plan { steps: Vec::new(), left_out: Vec::new(), encrypted: !pair.trusted };
     let end_to_end = [
-        (Dial::Direct, DIRECT_BETWEEN, leaves(initiator).and_then(|()| direct(acceptor))),
+        (Dial::Direct, DIRECT_BETWEEN, leaves(initiator).and_then(|()| lets_in(acceptor))),
         (Dial::PortRange, DIRECT_BETWEEN, leaves(initiator).and_then(|()| port_range(acceptor))),
         (Dial::Reverse, REVERSE, reverse(initiator, acceptor)),
         (Dial::Punch, PUNCH, punch(initiator, acceptor, pair)),
@@ -69,24 +71,47 @@ pub(crate) type Judged = Result<String, String>;
 /// One way, how long it may take, and whether it works.
 pub(crate) type Way = (Route, Dial, Duration, Judged);
 
-fn direct(acceptor: &EndFacts) -> Judged {
-    match acceptor.inbound {
-        Inbound::Open => Ok(format!("site {} lets connections in", acceptor.site)),
-        Inbound::Closed => Err(format!("site {} lets nothing in", acceptor.site)),
+/// Whether a node's agent can just be connected to, by what its site declares
+/// and what measurement has shown; with the reason either way.
+///
+/// # Errors
+/// If it can't.
+pub fn lets_in(end: &EndFacts) -> Result<String, String> {
+    let EndFacts { site, own, .. } = end;
+    match (end.inbound, own.result) {
+        (Inbound::Closed, _) => Err(format!("site {site} lets nothing in")),
+        (Inbound::Open, _) if own.failed() => {
+            Err(format!("site {site} is declared open, but {}", own.told()))
+        }
+        (Inbound::Open, _) => Ok(format!("site {site} lets connections in")),
+        (Inbound::Auto, Reachability::Reachable) => {
+            Ok(format!("site {site} lets connections in: {}", own.told()))
+        }
+        (Inbound::Auto, Reachability::Unknown) => {
+            Err(format!("whether site {site} lets connections in is not known: {}", own.told()))
+        }
+        (Inbound::Auto, _) => Err(format!("site {site} lets nothing in: {}", own.told())),
     }
 }
 
-fn port_range(acceptor: &EndFacts) -> Judged {
-    match (acceptor.inbound, acceptor.port_let_in) {
-        (Inbound::Open, _) => Err(format!("site {} lets every port in", acceptor.site)),
-        (Inbound::Closed, true) => Ok(format!("site {} lets a port in for the node", acceptor.site)),
-        (Inbound::Closed, false) => Err(format!("no port of the node is let in by site {}", acceptor.site)),
+/// Whether a port is let in for the node.
+pub(crate) fn port_range(acceptor: &EndFacts) -> Judged {
+    let EndFacts { site, outside, .. } = acceptor;
+    if lets_in(acceptor).is_ok() {
+        return Err(format!("site {site} lets every port in"));
     }
+    if !acceptor.port_let_in {
+        return Err(format!("no port of the node is let in by site {site}"));
+    }
+    if outside.failed() {
+        return Err(format!("a port is said to be let in for the node, but {}", outside.told()));
+    }
+    Ok(format!("site {site} lets a port in for the node"))
 }
 
 fn reverse(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
-    if initiator.inbound == Inbound::Closed && !initiator.port_let_in {
-        return Err(format!("site {} lets nothing in", initiator.site));
+    if let Err(reason) = lets_in(initiator) {
+        port_range(initiator).map_err(|other| if initiator.port_let_in { other } else { reason })?;
     }
     told(acceptor)?;
     leaves(acceptor)?;
@@ -112,11 +137,17 @@ fn punch(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged 
             Mapping::Untranslated | Mapping::EndpointIndependent => {}
         }
     }
+    if [initiator, acceptor].iter().all(|end| end.filtering == Filtering::Stateless) {
+        return Err(format!(
+            "sites {} and {} both drop whatever begins a connection: their firewalls keep no state",
+            initiator.site, acceptor.site
+        ));
+    }
     Ok("both sites let connections out from ports that are known outside".to_owned())
 }
 
 fn traverse(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
-    if acceptor.inbound == Inbound::Open {
+    if lets_in(acceptor).is_ok() {
         return Err(format!("site {} lets every connection in", acceptor.site));
     }
     told(acceptor)?;
@@ -131,6 +162,12 @@ fn traverse(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judg
                 end.site
             ));
         }
+    }
+    if matches!(acceptor.filtering, Filtering::AddressDependent | Filtering::PortDependent) {
+        return Err(format!(
+            "the firewall of site {} keeps state, and lets no answer out to what it dropped",
+            acceptor.site
+        ));
     }
     if initiator.mapping == Mapping::PortDependent {
         return Err(format!("the NAT of site {} takes another port for each destination", initiator.site));

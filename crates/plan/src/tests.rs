@@ -9,6 +9,9 @@ fn end(site: &str, words: &str) -> EndFacts {
         inbound: Inbound::Closed,
         port_let_in: false,
         mapping: Mapping::Unknown,
+        filtering: Filtering::Unknown,
+        own: Reach::default(),
+        outside: Reach::default(),
         attached: true,
         can_traverse: false,
         way_out: WayOut::Yes,
@@ -22,6 +25,15 @@ fn end(site: &str, words: &str) -> EndFacts {
             "firewall" => end.mapping = Mapping::Untranslated,
             "nat" => end.mapping = Mapping::EndpointIndependent,
             "symmetric" => end.mapping = Mapping::PortDependent,
+            "stateless" => end.filtering = Filtering::Stateless,
+            "stateful" => end.filtering = Filtering::PortDependent,
+            "auto" => end.inbound = Inbound::Auto,
+            "reached" => end.own = reach(Reachability::Reachable, "192.0.2.2:7730", ""),
+            "filtered" => end.own = reach(Reachability::Filtered, "192.0.2.2:7730", "no answer within 3 s"),
+            "taken" => {
+                end.outside =
+                    reach(Reachability::Misdirected, "192.0.2.9:7731", "somebody else answers there");
+            }
             "away" => end.attached = false,
             "raw" => end.can_traverse = true,
             "enclosed" => end.way_out = WayOut::No,
@@ -31,6 +43,11 @@ fn end(site: &str, words: &str) -> EndFacts {
         }
     }
     end
+}
+
+fn reach(result: Reachability, address: &str, detail: &str) -> Reach {
+    let text = str::to_owned;
+    Reach { result, address: text(address), relay: text("hub"), detail: text(detail) }
 }
 
 /// The dials, with their route unless that is end-to-end.
@@ -78,12 +95,29 @@ fn ways_in_their_order() {
         ("firewall raw", "firewall raw", 0, "traverse"),
         ("nat raw", "firewall raw", 0, ""),
         ("symmetric raw", "firewall raw", 1, "relay"),
+        ("firewall raw stateless", "firewall raw stateless", 1, "traverse relay"),
+        ("firewall raw", "firewall raw stateful", 1, "punch relay"),
+        ("nat raw", "firewall raw open filtered", 1, "punch traverse relay"),
         ("firewall raw", "nat raw", 1, "punch relay"),
         ("firewall raw", "open firewall raw", 1, "direct punch relay"),
         ("firewall raw", "firewall", 1, "punch relay"),
         ("firewall", "firewall raw", 1, "punch relay"),
         ("firewall raw", "firewall raw away", 1, ""),
         ("open", "closed away", 1, ""),
+        ("nat", "open nat reached", 1, "direct punch relay"),
+        ("nat", "open nat filtered", 1, "punch relay"),
+        ("open nat filtered", "nat", 1, "punch relay"),
+        ("nat", "auto nat reached", 1, "direct punch relay"),
+        ("auto nat reached", "nat", 1, "reverse punch relay"),
+        ("nat", "auto nat filtered", 1, "punch relay"),
+        ("nat", "auto nat", 1, "punch relay"),
+        ("nat", "closed nat reached", 1, "punch relay"),
+        ("nat", "port open nat filtered", 1, "port-range punch relay"),
+        ("nat", "port taken nat", 1, "punch relay"),
+        ("port taken nat", "nat", 1, "punch relay"),
+        ("firewall stateless", "firewall stateless", 1, "relay"),
+        ("firewall stateless", "firewall stateful", 1, "punch relay"),
+        ("firewall stateless", "firewall", 1, "punch relay"),
         ("nat", "open nat away", 1, "direct"),
         ("nat", "port nat away", 1, "port-range"),
     ] {
@@ -213,6 +247,35 @@ fn what_is_left_out_says_why() {
         ),
         ("firewall raw", "open raw", 1, Dial::Traverse, "site beta lets every connection in"),
         ("nat", "nat", 0, Dial::Relay, "no relay is attached to the broker"),
+        (
+            "nat",
+            "open filtered",
+            1,
+            Dial::Direct,
+            "site beta is declared open, but relay hub could not reach 192.0.2.2:7730: no answer within 3 s",
+        ),
+        (
+            "nat",
+            "auto",
+            1,
+            Dial::Direct,
+            "whether site beta lets connections in is not known: no relay has tried to reach it yet",
+        ),
+        (
+            "port taken",
+            "nat",
+            1,
+            Dial::Reverse,
+            "a port is said to be let in for the node, but relay hub could not reach 192.0.2.9:7731: \
+             somebody else answers there",
+        ),
+        (
+            "firewall stateless",
+            "firewall stateless",
+            1,
+            Dial::Punch,
+            "sites alpha and beta both drop whatever begins a connection: their firewalls keep no state",
+        ),
         ("nat", "nat away", 1, Dial::Relay, "the gateway of site beta is not attached to the broker"),
         ("open", "nat away", 1, Dial::Reverse, "the gateway of site beta is not attached to the broker"),
     ] {

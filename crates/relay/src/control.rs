@@ -10,11 +10,13 @@ use isthmus_net::Credentials;
 use isthmus_net::grpc::{self, ConnectError};
 use isthmus_net::mac::Secret;
 use isthmus_wire::proto::registry_client::RegistryClient;
-use isthmus_wire::proto::{AttachDown, AttachUp, RelayReport, RelayUp, attach_down, attach_up};
+use isthmus_wire::proto::{AttachDown, AttachUp, ProbeReport, RelayReport, RelayUp, attach_down, attach_up};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
+
+use crate::prober::Prober;
 
 /// Longest wait for the broker's answer to a new attachment.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
@@ -22,9 +24,11 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Pauses between attempts to attach: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Messages to the broker that may be under way: one greeting and one report,
-/// as no report is made before the last was taken.
-const UP_BOUND: usize = 2;
+/// Messages to the broker that may be under way: one greeting, one report, as no
+/// report is made before the last was taken, and what came of probes.
+const UP_BOUND: usize = 66;
+/// Results of probes that wait to be sent.
+const PROBES_BOUND: usize = 64;
 
 /// Why there is no attachment.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +48,7 @@ pub(crate) struct Attachment {
     pub(crate) address: String,
     pub(crate) plane: Arc<Plane>,
     pub(crate) keys_tx: watch::Sender<Option<Secret>>,
+    pub(crate) prober: Arc<Prober>,
 }
 
 impl Attachment {
@@ -87,9 +92,10 @@ impl Attachment {
             Ok(answer) => answer.map_err(|status| self.broke(grpc::reason(&status)))?,
             Err(_) => return Err(self.broke(format!("no answer within {} s", ANSWER_DEADLINE.as_secs()))),
         };
-        self.on_message(first)?;
+        let (probes_tx, probes_rx) = mpsc::channel(PROBES_BOUND);
+        self.on_message(first, &probes_tx)?;
         tracing::info!(broker = self.credentials.upstream(), address = %self.address, "attached to the broker");
-        Ok(Session { up_tx, down })
+        Ok(Session { up_tx, down, probes_tx, probes_rx })
     }
 
     /// Listens and reports until the attachment is lost.
@@ -101,12 +107,17 @@ impl Attachment {
             tokio::select! {
                 message = session.down.message() => {
                     let outcome = match message {
-                        Ok(message) => self.on_message(message),
+                        Ok(message) => self.on_message(message, &session.probes_tx),
                         Err(status) => Err(self.broke(grpc::reason(&status))),
                     };
                     if let Err(lost) = outcome {
                         return lost;
                     }
+                }
+                Some(report) = session.probes_rx.recv() => {
+                    let message = AttachUp { kind: Some(attach_up::Kind::Probed(report)) };
+                    // Full: whoever waits for it gives up in time.
+                    let _ = session.up_tx.try_send(message);
                 }
                 _ = ticks.tick() => {
                     let report = report(self.plane.totals());
@@ -120,7 +131,11 @@ impl Attachment {
         }
     }
 
-    fn on_message(&self, message: Option<AttachDown>) -> Result<(), Lost> {
+    fn on_message(
+        &self,
+        message: Option<AttachDown>,
+        probes_tx: &mpsc::Sender<ProbeReport>,
+    ) -> Result<(), Lost> {
         let Some(AttachDown { kind }) = message else {
             return Err(self.broke("it ended the attachment"));
         };
@@ -134,6 +149,10 @@ impl Attachment {
             Some(attach_down::Kind::Refusal(refusal)) => {
                 Err(Lost::Refused { address: self.credentials.upstream().to_owned(), reason: refusal.reason })
             }
+            Some(attach_down::Kind::Probe(order)) => {
+                self.prober.order(order, probes_tx.clone());
+                Ok(())
+            }
             None => {
                 tracing::debug!("message of a newer version, passed over");
                 Ok(())
@@ -141,7 +160,8 @@ impl Attachment {
             Some(
                 attach_down::Kind::Welcome(_)
                 | attach_down::Kind::Dial(_)
-                | attach_down::Kind::ContactChanged(_),
+                | attach_down::Kind::ContactChanged(_)
+                | attach_down::Kind::Measure(_),
             ) => Err(self.broke("it sent a message that is none for a relay")),
         }
     }
@@ -157,6 +177,9 @@ struct Session {
     up_tx: mpsc::Sender<AttachUp>,
     /// relay <--AttachDown-- broker
     down: Streaming<AttachDown>,
+    /// prober → this attachment
+    probes_tx: mpsc::Sender<ProbeReport>,
+    probes_rx: mpsc::Receiver<ProbeReport>,
 }
 
 fn report(totals: Totals) -> RelayReport {

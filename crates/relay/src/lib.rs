@@ -5,6 +5,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`config`] | the `[relay]` section |
+//! | [`prober`] | dials nodes that want to know what is let in to them |
 //! | `control` | the attachment to the broker |
 //! | `service` | all of it together: [`run`] |
 //!
@@ -14,6 +15,7 @@
 
 pub mod config;
 mod control;
+pub mod prober;
 mod service;
 
 pub use config::RelayConfig;

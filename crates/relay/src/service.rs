@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use isthmus_join::Askers;
 use isthmus_join::address::{self, NoAddress};
 use isthmus_join::admission::{self, Doors, Limits};
 use isthmus_join::plane::{self, Plane};
@@ -13,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::config::RelayConfig;
 use crate::control::Attachment;
+use crate::prober::Prober;
 
 /// Why the relay could not run, or not go on.
 #[derive(Debug, thiserror::Error)]
@@ -74,12 +76,14 @@ pub async fn run(
         Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(RelayError::Plane)?;
     let plane = Arc::new(plane);
     let (keys_tx, keys_rx) = watch::channel(None);
+    let askers = Arc::new(Askers::default());
     let mut first_key = keys_rx.clone();
     tracing::info!(%listening, "relay started");
     let attaching = async {
         let none = |NoAddress { listen, towards_broker }| RelayError::NoAddress { listen, towards_broker };
         let address = address::of(config.address, listening, credentials.upstream()).await.map_err(none)?;
-        Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx }.keep().await;
+        let prober = Arc::new(Prober::new(askers.clone()));
+        Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx, prober }.keep().await;
         Ok(())
     };
     let becoming_ready = async {
@@ -88,8 +92,11 @@ pub async fn run(
         }
         std::future::pending::<()>().await;
     };
+    let doors = Doors::open(listener);
+    let serving =
+        admission::serve(doors, Limits::default(), keys_rx, Arc::clone(&plane), askers.clone(), shutdown);
     let result = tokio::select! {
-        () = admission::serve(Doors::open(listener), Limits::default(), keys_rx, Arc::clone(&plane), shutdown) => Ok(()),
+        () = serving => Ok(()),
         result = attaching => result,
         () = becoming_ready => Ok(()),
         Some(error) = failure_rx.recv() => Err(RelayError::Plane(error)),

@@ -2,16 +2,16 @@
 
 use std::fmt;
 use std::net::Ipv4Addr;
-use std::ops::Bound;
 
-use isthmus_net::contact::{dial_to_wire, inbound_to_wire, plan_from_facts};
+use isthmus_net::contact::{dial_to_wire, end_from_wire, inbound_to_wire, plan_from_facts};
+use isthmus_net::seen;
 use isthmus_plan::Inbound;
 use isthmus_raw::Syn;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::ticket::{Side, Ticket};
 use isthmus_wire::{ConnectionId, Label, VirtualAddress};
 
-use super::{Effect, NodeEntry, Presence, Registry, RelayEntry};
+use super::{Effect, NodeEntry, Presence, Registry};
 
 /// How long a ticket is good: a dial's deadline and what clocks may differ.
 const TICKET_SECONDS: u64 = 60;
@@ -73,7 +73,7 @@ impl Registry {
     ) -> Result<proto::LookupReply, LookupError> {
         let address = self.resolve(request)?;
         let (entry, _) = self.present(address)?;
-        let node = node(address, entry);
+        let node = node(address, entry, self.outside_address(entry));
         if entry.presence == Presence::Down {
             return Ok(proto::LookupReply { node: Some(node), plan: Some(no_way(entry)), facts: None });
         }
@@ -116,14 +116,25 @@ impl Registry {
         let site = self.sites.get(&entry.name.site);
         proto::End {
             node: entry.name.to_string(),
-            inbound: inbound_to_wire(site.map_or(Inbound::Closed, |site| site.inbound)).into(),
-            outside_address: entry.contact.outside_address.clone(),
+            inbound: self.inbound(entry).into(),
+            outside_address: self.outside_address(entry),
             seen: entry.contact.seen.clone(),
             attached: site.is_some_and(|site| site.session.is_some()),
             virtual_address: self.addresses.address(&entry.name).map_or(0, |address| address.ip().into()),
             can_traverse: entry.contact.can_traverse,
             gateway_outside: site.map_or_else(String::new, |site| site.outside_address.clone()),
         }
+    }
+
+    fn inbound(&self, entry: &NodeEntry) -> proto::Inbound {
+        let site = self.sites.get(&entry.name.site);
+        inbound_to_wire(site.map_or(Inbound::Closed, |site| site.inbound))
+    }
+
+    /// Where a node's agent is let in though its site isn't open.
+    pub(super) fn outside_address(&self, entry: &NodeEntry) -> String {
+        let contact = &entry.contact;
+        seen::let_in_at(&contact.outside_address, self.inbound(entry), contact.seen.as_ref())
     }
 
     /// Has a node dial out to meet a node of `site`, as the request says.
@@ -185,7 +196,8 @@ impl Registry {
                 dial.syn = syn.to_bytes();
             }
             proto::Dial::Unknown | proto::Dial::Direct | proto::Dial::PortRange | proto::Dial::Relay => {
-                let (relay, entry) = self.next_relay().ok_or_else(|| {
+                let nodes = [initiator, address].map(|address| self.nodes.get(&address));
+                let (relay, entry) = self.next_relay(nodes, &request.avoid).ok_or_else(|| {
                     RendezvousError::Unavailable("no relay is attached to the broker".to_owned())
                 })?;
                 let ticket = |side| {
@@ -204,7 +216,7 @@ impl Registry {
     }
 
     /// The node that asks, which must be of the site that passes its question on.
-    fn own_node(&self, site: &Label, address: u32) -> Result<VirtualAddress, RendezvousError> {
+    pub(super) fn own_node(&self, site: &Label, address: u32) -> Result<VirtualAddress, RendezvousError> {
         VirtualAddress::new(address.into())
             .filter(|address| self.addresses.node(*address).is_some_and(|node| node.site == *site))
             .ok_or_else(|| {
@@ -216,8 +228,9 @@ impl Registry {
     /// Where other sites' agents reach a node's.
     pub(super) fn address_from_outside(&self, address: VirtualAddress) -> Result<String, RendezvousError> {
         let (entry, _) = self.present(address).map_err(RendezvousError::Lookup)?;
-        let open = self.sites.get(&entry.name.site).is_some_and(|site| site.inbound == Inbound::Open);
-        match (open, entry.contact.outside_address.as_str()) {
+        let end = self.end(entry);
+        let facts = end_from_wire(&end);
+        match (isthmus_plan::plan::lets_in(&facts).is_ok(), end.outside_address.as_str()) {
             (true, _) => Ok(entry.contact.address.clone()),
             (false, "") => Err(RendezvousError::Unavailable(format!(
                 "site {} lets nothing in for {}",
@@ -255,14 +268,22 @@ impl Registry {
         proto::GridReply {
             grid: self.grid.clone(),
             sites: sites.collect(),
-            nodes: self.nodes.iter().map(|(address, entry)| node(*address, entry)).collect(),
+            nodes: self
+                .nodes
+                .iter()
+                .map(|(address, entry)| proto::Node {
+                    seen: entry.contact.seen.clone(),
+                    ..node(*address, entry, self.outside_address(entry))
+                })
+                .collect(),
             relays: relays.collect(),
             jobs: self.jobs.all().cloned().collect(),
             own: String::new(),
+            paths: self.paths.all().cloned().collect(),
         }
     }
 
-    fn resolve(&self, request: &proto::LookupRequest) -> Result<VirtualAddress, LookupError> {
+    pub(super) fn resolve(&self, request: &proto::LookupRequest) -> Result<VirtualAddress, LookupError> {
         if request.virtual_address == 0 {
             let unknown = || LookupError::Unknown(format!("{:?}", request.name));
             let name = request.name.parse().map_err(|_| unknown())?;
@@ -289,16 +310,6 @@ impl Registry {
         }
         Ok((entry, attached))
     }
-
-    /// Round robin by name over those that are attached.
-    pub(super) fn next_relay(&self) -> Option<(&Label, &RelayEntry)> {
-        let after = match &self.last_relay {
-            Some(last) => (Bound::Excluded(last), Bound::Unbounded),
-            None => (Bound::Unbounded, Bound::Unbounded),
-        };
-        let up = |(_, relay): &(&Label, &RelayEntry)| relay.session.is_some();
-        self.relays.range::<Label, _>(after).find(up).or_else(|| self.relays.iter().find(up))
-    }
 }
 
 /// The plan for a node that is down.
@@ -311,7 +322,7 @@ fn no_way(entry: &NodeEntry) -> proto::Plan {
     proto::Plan { left_out: vec![left_out], ..proto::Plan::default() }
 }
 
-fn node(address: VirtualAddress, entry: &NodeEntry) -> proto::Node {
+fn node(address: VirtualAddress, entry: &NodeEntry, outside_address: String) -> proto::Node {
     let contact = &entry.contact;
     proto::Node {
         name: entry.name.to_string(),
@@ -323,6 +334,7 @@ fn node(address: VirtualAddress, entry: &NodeEntry) -> proto::Node {
         version: contact.version.clone(),
         architecture: contact.architecture.clone(),
         up: entry.presence == Presence::Up,
-        outside_address: contact.outside_address.clone(),
+        outside_address,
+        seen: None,
     }
 }

@@ -48,7 +48,7 @@ impl Registry {
                 (Some(outward(&far.outside_address, seal(&far.key, Side::Initiator))), None)
             }
             proto::Dial::Direct => (Some(outward(&to.contact.address, Vec::new())), None),
-            proto::Dial::PortRange => (Some(outward(&to.contact.outside_address, Vec::new())), None),
+            proto::Dial::PortRange => (Some(outward(&self.outside_address(to), Vec::new())), None),
             proto::Dial::Reverse if over_near => {
                 (None, Some(outward(&near.outside_address, seal(&near.key, Side::Acceptor))))
             }
@@ -58,9 +58,10 @@ impl Registry {
                 (None, Some(outward(&self.address_from_outside(nodes.0)?, hello.to_vec())))
             }
             proto::Dial::Relay => {
-                let (name, relay) = self.next_relay().ok_or_else(|| {
-                    RendezvousError::Unavailable("no relay is attached to the broker".to_owned())
-                })?;
+                let (name, relay) =
+                    self.next_relay([Some(from), Some(to)], &request.avoid).ok_or_else(|| {
+                        RendezvousError::Unavailable("no relay is attached to the broker".to_owned())
+                    })?;
                 chosen = Some(name.clone());
                 let side = |side| Some(outward(&relay.address, seal(&relay.key, side)));
                 (side(Side::Initiator), side(Side::Acceptor))

@@ -5,6 +5,7 @@ mod gateways;
 use isthmus_raw::Syn;
 
 use super::*;
+use crate::config::RelayChoice;
 
 fn label(text: &str) -> Label {
     text.parse().unwrap()
@@ -412,4 +413,145 @@ fn what_a_gateway_may_not_say() {
     registry.detach(alpha);
     assert!(registry.node_up(alpha, &node_up("n1", "a")).is_err(), "it is gone");
     assert_eq!(registry.grid().nodes.len(), 0);
+}
+
+/// A node that sees relays `NAME TIME_US`, or `NAME -` for one that it doesn't
+/// reach.
+fn seeing(node: &str, relays: &[(&str, u64)]) -> proto::NodeUp {
+    let sight = |(relay, round_trip_us): &(&str, u64)| proto::RelaySight {
+        relay: (*relay).to_owned(),
+        round_trip_us: *round_trip_us,
+        failure: if *round_trip_us == 0 { "no answer".to_owned() } else { String::new() },
+        ..proto::RelaySight::default()
+    };
+    let seen = proto::Seen { relays: relays.iter().map(sight).collect(), ..proto::Seen::default() };
+    proto::NodeUp { seen: Some(seen), ..node_up(node, "10.0.0.1:7730") }
+}
+
+#[test]
+fn the_nearest_relay_for_both_joins_two_nodes() {
+    for (choice, avoid, want) in [
+        (RelayChoice::Nearest, vec![], "mid mid mid"),
+        (RelayChoice::Nearest, vec!["mid"], "near near near"),
+        (RelayChoice::RoundRobin, vec![], "mid near far"),
+        (RelayChoice::RoundRobin, vec!["near"], "mid far mid"),
+    ] {
+        let mut registry = registry(&[]);
+        registry.policy.relays = choice;
+        let (alpha, beta) = (registry.gateway("alpha"), registry.gateway("beta"));
+        registry.node_up(alpha, &seeing("n1", &[("near", 1000), ("mid", 9000), ("far", 60_000)])).unwrap();
+        registry.node_up(beta, &seeing("n1", &[("near", 40_000), ("mid", 9000), ("dead", 0)])).unwrap();
+        for relay in ["dead", "far", "mid", "near"] {
+            registry.relay(relay);
+        }
+        registry.last_relay = Some(label("far"));
+        let request = proto::RendezvousRequest {
+            initiator: std::net::Ipv4Addr::from([240, 64, 1, 1]).into(),
+            destination: std::net::Ipv4Addr::from([240, 64, 2, 1]).into(),
+            avoid: avoid.iter().map(|name| (*name).to_owned()).collect(),
+            ..proto::RendezvousRequest::default()
+        };
+        let mut meet =
+            || registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000).unwrap().0.relay;
+        assert_eq!([meet(), meet(), meet()].join(" "), want, "{choice:?}, not {avoid:?}");
+    }
+}
+
+#[test]
+fn round_trips_alone_change_no_contact() {
+    let mut registry = registry(&[]);
+    let alpha = registry.gateway("alpha");
+    registry.gateway("beta");
+    registry.node_up(alpha, &seeing("n1", &[("r1", 1000)])).unwrap();
+    let effects = registry.node_up(alpha, &seeing("n1", &[("r1", 2000)])).unwrap().effects;
+    assert_eq!(told(&effects), ["1 welcome 240.64.1.1"]);
+}
+
+#[test]
+fn a_node_has_itself_probed_and_nobody_else() {
+    let mut registry = registry(&[]);
+    let alpha = registry.gateway("alpha");
+    registry.node_up(alpha, &node_up("n1", "192.0.2.1:7730")).unwrap();
+    let (relay, _) = registry.relay("r1");
+    let request = |change: &dyn Fn(&mut proto::ProbeRequest)| {
+        let mut request = proto::ProbeRequest {
+            initiator: std::net::Ipv4Addr::from([240, 64, 1, 1]).into(),
+            relay: "r1".to_owned(),
+            kind: proto::ProbeKind::ProbeDial.into(),
+            address: "192.0.2.1:7730".to_owned(),
+            nonce: vec![5; 16],
+        };
+        change(&mut request);
+        request
+    };
+    let id = ConnectionId([7; 16]);
+    let mut probe = |site: &str, request: &proto::ProbeRequest, now| {
+        registry.probe(&label(site), request, id, now).map_err(|error| error.to_string())
+    };
+    match probe("alpha", &request(&|_| {}), 0) {
+        Ok(Effect::Send { to, message: attach_down::Kind::Probe(order) }) => {
+            assert_eq!((to, order.id, order.nonce), (relay, vec![7; 16], vec![5; 16]));
+            assert_eq!(order.address, "192.0.2.1:7730");
+        }
+        other => panic!("{other:?}"),
+    }
+    for (site, change, want) in [
+        (
+            "beta",
+            &(|_: &mut proto::ProbeRequest| {}) as &dyn Fn(&mut proto::ProbeRequest),
+            "240.64.1.1 is no node of site beta",
+        ),
+        ("alpha", &|request| request.relay = "r2".to_owned(), "no relay \"r2\" is attached to the broker"),
+        (
+            "alpha",
+            &|request| request.address = "192.0.2.1:22".to_owned(),
+            "\"192.0.2.1:22\" is no address of an agent",
+        ),
+        ("alpha", &|request| request.address = "nowhere".to_owned(), "\"nowhere\" is no address of an agent"),
+    ] {
+        assert_eq!(probe(site, &request(change), 0).unwrap_err(), want);
+    }
+    let allowed = (0..100).filter(|_| probe("alpha", &request(&|_| {}), 1).is_ok()).count();
+    assert_eq!(allowed, 29, "30 in a minute with the first");
+    assert!(probe("alpha", &request(&|_| {}), 60).is_ok(), "and again in the next");
+}
+
+#[test]
+fn ways_are_measured_on_demand_and_not_twice_at_once() {
+    let mut registry = registry(&[]);
+    let (alpha, beta) = (registry.gateway("alpha"), registry.gateway("beta"));
+    registry.node_up(alpha, &node_up("n1", "10.0.0.1:7730")).unwrap();
+    registry.node_up(beta, &node_up("n1", "10.0.0.1:7730")).unwrap();
+    let request = |from: &str, to: &str, start| proto::MeasureRequest {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        start,
+    };
+    let report = |from: &str, round_trip_us| proto::PathReport {
+        from: from.to_owned(),
+        to: "n1.beta".to_owned(),
+        round_trip_us,
+        ..proto::PathReport::default()
+    };
+    registry.measured(alpha, report("n1.alpha", 9)).unwrap();
+    assert_eq!(registry.grid().paths, [], "nobody asked");
+    for (name, start, now, told, running) in [
+        ("only asked", false, 1000, false, false),
+        ("begun", true, 1000, true, true),
+        ("under way", true, 1003, false, true),
+        ("lost", true, 1061, true, true),
+    ] {
+        let (reply, effect) = registry.measure(&request("n1.alpha", "n1.beta", start), now).unwrap();
+        assert_eq!((effect.is_some(), reply.running, reply.last), (told, running, None), "{name}");
+    }
+    assert!(registry.measured(beta, report("n1.alpha", 7)).is_err(), "another site's");
+    registry.measured(alpha, report("n1.alpha", 7)).unwrap();
+    let (reply, effect) = registry.measure(&request("n1.alpha", "n1.beta", true), 1063).unwrap();
+    assert_eq!((reply.running, effect), (false, None), "it was just done");
+    assert_eq!(reply.last.unwrap().round_trip_us, 7);
+    assert_eq!(registry.grid().paths.len(), 1);
+    assert!(registry.measure(&request("n1.alpha", "n1.beta", true), 1066).unwrap().1.is_some());
+    assert!(registry.measure(&request("n1.alpha", "n9.beta", true), 1066).is_err());
+    registry.node_down(beta, &proto::NodeDown { node: "n1".to_owned() });
+    assert!(registry.measure(&request("n1.alpha", "n1.beta", true), 1100).is_err());
 }

@@ -27,7 +27,7 @@ struct Site {
     name: String,
     /// Whether its gateway is attached to the broker.
     up: bool,
-    /// "open" or "closed".
+    /// As its gateway says: "open", "closed" or "auto", what measurement shows.
     inbound: &'static str,
     /// Sites that it exchanges unencrypted data with.
     trusted: Vec<String>,
@@ -88,6 +88,7 @@ impl View {
             inbound: match site.inbound() {
                 Inbound::Closed => "closed",
                 Inbound::Open => "open",
+                Inbound::Auto => "auto",
             },
             trusted: site.trusted.clone(),
             nodes_up: nodes_up.get(site.name.as_str()).copied().unwrap_or_default(),
@@ -158,7 +159,9 @@ impl View {
                 state(site.up),
                 match (site.inbound, site.outside_address.as_str()) {
                     ("open", _) => "everything".to_owned(),
+                    ("auto", "") => "as measured".to_owned(),
                     (_, "") => "nothing".to_owned(),
+                    ("auto", outside) => format!("as measured, gateway at {outside}"),
                     (_, outside) => format!("gateway at {outside}"),
                 },
                 site.nodes_up.to_string(),

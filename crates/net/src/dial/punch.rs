@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isthmus_wire::reflect;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -18,13 +18,14 @@ use super::{DialError, SocketOptions, resolve};
 /// router may answer with a reset what comes before its own side has dialed.
 const AGAIN: Duration = Duration::from_millis(30);
 /// One is expected; strangers may come before.
-const BACKLOG: u32 = 8;
+pub(super) const BACKLOG: u32 = 8;
 
 /// A local port, and how it is seen from outside.
 #[derive(Debug)]
 pub struct PunchPort {
     local: SocketAddr,
     seen: SocketAddr,
+    round_trip: Duration,
     /// Its mapping in a NAT lasts as long as this does.
     _reflection: TcpStream,
 }
@@ -47,16 +48,20 @@ impl PunchPort {
             let to = resolve(reflector).await?;
             let failed = |source| DialError::Connect { from: format!("port {port}"), to, source };
             let socket = socket((Ipv4Addr::UNSPECIFIED, port).into()).map_err(failed)?;
+            let mut asked = Instant::now();
             let mut stream = socket.connect(to).await.map_err(failed)?;
+            let connected = asked.elapsed();
             let local = stream.local_addr().map_err(failed)?;
+            asked = Instant::now();
             stream.write_all(&reflect::question()).await.map_err(failed)?;
             let mut answer = [0; reflect::ANSWER_LEN];
             stream.read_exact(&mut answer).await.map_err(failed)?;
+            let round_trip = connected.min(asked.elapsed());
             let seen = reflect::decode_answer(&answer).map_err(|error| DialError::Reflection {
                 from: reflector.to_owned(),
                 reason: error.to_string(),
             })?;
-            Ok(Self { local, seen, _reflection: stream })
+            Ok(Self { local, seen, round_trip, _reflection: stream })
         };
         tokio::time::timeout(deadline, opening)
             .await
@@ -76,6 +81,11 @@ impl PunchPort {
     /// Another socket at the same port.
     pub(super) fn another(&self) -> io::Result<TcpSocket> {
         socket(self.local)
+    }
+
+    /// The shorter of the two round trips that asking took.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
     }
 
     /// Connects to the other side, which does the same; again and again where
@@ -109,7 +119,11 @@ impl PunchPort {
 }
 
 /// Connects, again and again where that comes too early.
-async fn connect(local: SocketAddr, to: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
+pub(super) async fn connect(
+    local: SocketAddr,
+    to: SocketAddr,
+    options: SocketOptions,
+) -> io::Result<TcpStream> {
     loop {
         let socket = socket(local)?;
         options.apply(&socket)?;
@@ -142,7 +156,7 @@ async fn accept(local: SocketAddr, from: SocketAddr, options: SocketOptions) -> 
 }
 
 /// A socket that shares its port with others of this node.
-fn socket(local: SocketAddr) -> io::Result<TcpSocket> {
+pub(super) fn socket(local: SocketAddr) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
     socket.set_reuseport(true)?;

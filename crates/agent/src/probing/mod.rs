@@ -1,0 +1,183 @@
+//! What this node's site lets in and out, found out by measurement, in the terms
+//! of RFC 4787 and RFC 5780; and again now and then: networks change under
+//! running agents.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`inbound`] | whether relays reach this agent |
+//! | [`filtering`] | what is let in to a port that the node connects from |
+mod filtering;
+mod inbound;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use isthmus_net::contact::{mapping_to_wire, way_out_to_wire};
+use isthmus_net::mac;
+use isthmus_net::seen::{filtering_to_wire, for_plans, reach_to_wire, unsolicited_to_wire};
+use isthmus_plan::{Mapping, Reach, WayOut};
+use isthmus_wire::proto::{self, attach_up};
+
+use crate::account::micros;
+use crate::meetings::Meetings;
+use crate::outside::{Look, Outside, look};
+use crate::upstream::Upstream;
+
+/// How often relays are asked how this node is seen. It costs two connections.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+/// How often everything is found out anew.
+const INTERVAL: Duration = Duration::from_secs(300);
+/// First and longest pause as long as no relay has told.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+/// Times that each relay is asked for the shortest round trip.
+const ROUND_TRIPS: usize = 4;
+
+/// What finding out needs.
+#[derive(Debug, Clone)]
+pub struct Probing {
+    /// The way to the broker and its relays.
+    pub upstream: Upstream,
+    /// Where relays come to.
+    pub meetings: Arc<Meetings>,
+    /// Relays that tell how this node is seen.
+    pub outside: Arc<Outside>,
+    /// Where this agent listens, as its site sees it, `HOST:PORT`.
+    pub address: String,
+    /// Where it is said to be let in from outside; empty for nowhere.
+    pub outside_address: String,
+    /// The port that it listens on.
+    pub port: u16,
+}
+
+impl Probing {
+    /// Keeps finding out, and tells the gateway when something has changed;
+    /// never returns.
+    pub async fn watch(&self) {
+        let mut told = proto::Seen::default();
+        let mut pause = BACKOFF.0;
+        let mut due = Instant::now();
+        let mut unanswered = 0;
+        loop {
+            self.upstream.ready().await;
+            let look = look(&self.upstream).await;
+            unanswered = look.unanswered(unanswered);
+            let way_out = look.way_out(unanswered);
+            let known = way_out == WayOut::Yes;
+            self.outside.set(look.reflectors(), look.mapping);
+            let moved = (mapping_to_wire(look.mapping), &look.address, way_out_to_wire(way_out))
+                != (told.mapping(), &told.address, told.way_out());
+            if moved {
+                // What was found out before holds no more.
+                told = basics(&look, way_out);
+                tracing::info!(
+                    mapping = %look.mapping, address = look.address, %way_out,
+                    "how this node is seen from outside"
+                );
+                self.upstream.tell(attach_up::Kind::Seen(told.clone())).await;
+            }
+            if known && (moved || Instant::now() >= due) {
+                let seen = self.find_out(look).await;
+                let (before, after) = (for_plans(Some(&told)), for_plans(Some(&seen)));
+                if before != after {
+                    tracing::info!(
+                        filtering = ?seen.filtering(),
+                        own = ?seen.own.as_ref().map(proto::Reach::result),
+                        outside = ?seen.outside.as_ref().map(proto::Reach::result),
+                        "what this site lets in"
+                    );
+                }
+                told = seen;
+                self.upstream.tell(attach_up::Kind::Seen(told.clone())).await;
+                due = Instant::now() + jittered(INTERVAL);
+            }
+            tokio::time::sleep(if known { jittered(LOOK_INTERVAL) } else { pause }).await;
+            pause = if known { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
+        }
+    }
+
+    /// Everything.
+    async fn find_out(&self, mut look: Look) -> proto::Seen {
+        let reached: Vec<_> = look.reached().cloned().collect();
+        let mut seen = basics(&look, WayOut::Yes);
+        if let Some(relay) = reached.first() {
+            let own = async {
+                match self.own_address(&look) {
+                    Ok(address) => inbound::reach(self, &relay.name, &address).await,
+                    Err(detail) => Reach { detail, ..Reach::default() },
+                }
+            };
+            let outside = async {
+                match self.outside_address(&look) {
+                    Some(address) => inbound::reach(self, &relay.name, &address).await,
+                    None => Reach::default(),
+                }
+            };
+            let filter = filtering::find(self, &reached, look.mapping);
+            let (own, outside, filter) = tokio::join!(own, outside, filter);
+            seen.own = Some(reach_to_wire(&own));
+            seen.outside = Some(reach_to_wire(&outside));
+            seen.filtering = filtering_to_wire(filter.filtering).into();
+            seen.unsolicited = unsolicited_to_wire(filter.unsolicited).into();
+        }
+        for relay in &mut look.relays {
+            relay.measure(ROUND_TRIPS).await;
+        }
+        seen.relays = sights(&look);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        seen.measured_unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        seen
+    }
+
+    /// Where a relay can try to reach this agent as its site's nodes do.
+    fn own_address(&self, look: &Look) -> Result<String, String> {
+        match look.mapping {
+            Mapping::Untranslated => Ok(self.address.clone()),
+            Mapping::Unknown => Err("how the node is seen from outside is not known".to_owned()),
+            Mapping::EndpointIndependent | Mapping::PortDependent => Err(format!(
+                "{} means nothing outside the site: the node is seen as {}",
+                self.address, look.address
+            )),
+        }
+    }
+
+    /// Where else it may be reached: as is said, or at its port of the address
+    /// that relays see.
+    fn outside_address(&self, look: &Look) -> Option<String> {
+        if !self.outside_address.is_empty() {
+            return (self.outside_address != self.address).then(|| self.outside_address.clone());
+        }
+        let translated = matches!(look.mapping, Mapping::EndpointIndependent | Mapping::PortDependent);
+        let ip = look.address.parse().ok().filter(|_| translated)?;
+        Some(SocketAddr::new(ip, self.port).to_string())
+    }
+}
+
+/// What one look showed.
+fn basics(look: &Look, way_out: WayOut) -> proto::Seen {
+    proto::Seen {
+        mapping: mapping_to_wire(look.mapping).into(),
+        address: look.address.clone(),
+        way_out: way_out_to_wire(way_out).into(),
+        relays: sights(look),
+        ..proto::Seen::default()
+    }
+}
+
+fn sights(look: &Look) -> Vec<proto::RelaySight> {
+    let sights = look.relays.iter().filter_map(|relay| {
+        let (round_trip_us, failure) = match relay.sight.as_ref()? {
+            Ok(round_trip) => (micros(*round_trip).max(1), String::new()),
+            Err(failure) => (0, failure.chars().take(200).collect()),
+        };
+        let (name, address) = (relay.name.clone(), relay.address.clone());
+        Some(proto::RelaySight { relay: name, address, round_trip_us, failure })
+    });
+    sights.collect()
+}
+
+/// Up to a tenth more: many nodes start at once, and are not to go on so.
+fn jittered(interval: Duration) -> Duration {
+    let [random] = mac::random::<1>();
+    interval + interval * u32::from(random) / 2560
+}

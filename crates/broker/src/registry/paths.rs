@@ -1,0 +1,127 @@
+//! How nodes reached one another when that was measured, and who is measuring.
+//! Nothing is decided by it.
+
+use std::collections::BTreeMap;
+
+use isthmus_wire::proto::{self, attach_down};
+use isthmus_wire::{GridName, VirtualAddress};
+
+use super::{Effect, LookupError, Refused, Registry, RendezvousError, SessionId, check_texts};
+
+/// Pairs of nodes that are remembered; beyond it the oldest goes.
+const MOST: usize = 4096;
+/// How long a measurement may take before it counts as lost: every step of a
+/// plan, and the transfers.
+const PATIENCE_SECONDS: u64 = 60;
+/// Shortest time between two of one pair.
+const PAUSE_SECONDS: u64 = 5;
+/// Steps that one report may tell of.
+const MOST_FAILED: usize = 32;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Paths(BTreeMap<(GridName, GridName), Path>);
+
+#[derive(Debug, Default)]
+struct Path {
+    started_unix_seconds: u64,
+    running: bool,
+    last: Option<proto::PathReport>,
+}
+
+impl Paths {
+    /// What is known.
+    pub(super) fn all(&self) -> impl Iterator<Item = &proto::PathReport> {
+        self.0.values().filter_map(|path| path.last.as_ref())
+    }
+
+    /// Whether to begin a measurement now; it counts as begun then.
+    fn begin(&mut self, pair: (GridName, GridName), now: u64) -> bool {
+        let path = self.0.entry(pair).or_default();
+        let since = now.saturating_sub(path.started_unix_seconds);
+        if since < if path.running { PATIENCE_SECONDS } else { PAUSE_SECONDS } {
+            return false;
+        }
+        (path.running, path.started_unix_seconds) = (true, now);
+        self.make_room();
+        true
+    }
+
+    fn make_room(&mut self) {
+        if self.0.len() > MOST {
+            let oldest = self.0.iter().min_by_key(|(_, path)| path.started_unix_seconds);
+            if let Some(pair) = oldest.map(|(pair, _)| pair.clone()) {
+                self.0.remove(&pair);
+            }
+        }
+    }
+
+    fn reply(&self, pair: &(GridName, GridName), now: u64) -> proto::MeasureReply {
+        let Some(path) = self.0.get(pair) else { return proto::MeasureReply::default() };
+        let running = path.running && now.saturating_sub(path.started_unix_seconds) < PATIENCE_SECONDS;
+        proto::MeasureReply { running, last: path.last.clone() }
+    }
+}
+
+impl Registry {
+    /// Has one node measure the way to another one, unless that is under way or
+    /// has just been done; and tells what is known.
+    ///
+    /// # Errors
+    /// If one is unknown or absent, or can't be told.
+    pub fn measure(
+        &mut self,
+        request: &proto::MeasureRequest,
+        now_unix_seconds: u64,
+    ) -> Result<(proto::MeasureReply, Option<Effect>), RendezvousError> {
+        let (from, _) = self.up(&request.from)?;
+        let (to, destination) = self.up(&request.to)?;
+        let pair = (from.clone(), to);
+        let mut effect = None;
+        if request.start {
+            let gateway = self.sites.get(&from.site).and_then(|site| site.session).ok_or_else(|| {
+                RendezvousError::Unavailable(format!(
+                    "the gateway of site {} is not attached to the broker",
+                    from.site
+                ))
+            })?;
+            if self.paths.begin(pair.clone(), now_unix_seconds) {
+                let order =
+                    proto::MeasureOrder { node: from.node.to_string(), destination: destination.ip().into() };
+                effect = Some(Effect::Send { to: gateway, message: attach_down::Kind::Measure(order) });
+            }
+        }
+        Ok((self.paths.reply(&pair, now_unix_seconds), effect))
+    }
+
+    /// A gateway passed on what one of its nodes has measured.
+    ///
+    /// # Errors
+    /// If it is of another site, or makes no sense.
+    pub fn measured(&mut self, session: SessionId, report: proto::PathReport) -> Result<(), Refused> {
+        let name = |text: &str| text.parse::<GridName>().map_err(|error| Refused(error.to_string()));
+        let pair = (name(&report.from)?, name(&report.to)?);
+        if self.site_of(session) != Some(&pair.0.site) {
+            return Err(Refused(format!("{} is not of this site", pair.0)));
+        }
+        if report.failed.len() > MOST_FAILED || report.failure.len() > 8 * super::MAX_TEXT {
+            return Err(Refused("the report is too long".to_owned()));
+        }
+        check_texts(&[&report.relay])?;
+        // Nobody asked: it would let a site fill the table.
+        let Some(path) = self.paths.0.get_mut(&pair) else { return Ok(()) };
+        path.running = false;
+        path.last = Some(report);
+        Ok(())
+    }
+
+    fn up(&self, name: &str) -> Result<(GridName, VirtualAddress), RendezvousError> {
+        let lookup = proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
+        let found = self.resolve(&lookup).and_then(|address| Ok((self.present(address)?.0, address)));
+        let (entry, address) = found.map_err(RendezvousError::Lookup)?;
+        if entry.presence == super::Presence::Down {
+            return Err(RendezvousError::Lookup(LookupError::Absent(entry.name.to_string())));
+        }
+        Ok((entry.name.clone(), address))
+    }
+}

@@ -1,0 +1,99 @@
+//! Which probes are ordered: a node has its own agent dialed, and no more often
+//! than finding out takes. That an address is its own, the relay sees for
+//! itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use isthmus_wire::proto::{self, attach_down};
+use isthmus_wire::{ConnectionId, Label, VirtualAddress};
+
+use super::{Effect, MAX_TEXT, Registry};
+
+/// Ports below are for services of the system.
+const FIRST_PORT: u16 = 1024;
+/// Probes of one node within [`WINDOW_SECONDS`]: twice what one round of finding
+/// out takes, which comes again after minutes.
+const MOST: u32 = 30;
+const WINDOW_SECONDS: u64 = 60;
+
+/// Why nothing is ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProbeError {
+    /// It makes no sense, or is for somebody else.
+    NotYours(String),
+    /// Too many in too short a time.
+    TooOften,
+    /// The relay isn't there.
+    NoRelay(String),
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotYours(reason) => f.write_str(reason),
+            Self::TooOften => {
+                write!(f, "a node may have itself dialed {MOST} times in {WINDOW_SECONDS} s, not more often")
+            }
+            Self::NoRelay(relay) => write!(f, "no relay {relay:?} is attached to the broker"),
+        }
+    }
+}
+
+/// How often each node had itself dialed: since when, and how many times.
+#[derive(Debug, Default)]
+pub(super) struct Probed(BTreeMap<VirtualAddress, (u64, u32)>);
+
+impl Probed {
+    fn allow(&mut self, address: VirtualAddress, now: u64) -> bool {
+        let (since, count) = self.0.entry(address).or_insert((now, 0));
+        if now.saturating_sub(*since) >= WINDOW_SECONDS {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        *count <= MOST
+    }
+}
+
+impl Registry {
+    /// Has a relay dial the node of `site` that asks.
+    ///
+    /// # Errors
+    /// If it may not, or the relay isn't there.
+    pub fn probe(
+        &mut self,
+        site: &Label,
+        request: &proto::ProbeRequest,
+        id: ConnectionId,
+        now_unix_seconds: u64,
+    ) -> Result<Effect, ProbeError> {
+        let node = self
+            .own_node(site, request.initiator)
+            .map_err(|error| ProbeError::NotYours(error.to_string()))?;
+        if request.kind() != proto::ProbeKind::ProbePrepare {
+            check(&request.address)?;
+        }
+        let relay = request.relay.parse::<Label>().ok().and_then(|name| self.relays.get(&name));
+        let session = relay.and_then(|relay| relay.session);
+        let to = session.ok_or_else(|| ProbeError::NoRelay(request.relay.clone()))?;
+        if !self.probed.allow(node, now_unix_seconds) {
+            return Err(ProbeError::TooOften);
+        }
+        let order = proto::ProbeOrder {
+            id: id.0.to_vec(),
+            kind: request.kind,
+            address: request.address.clone(),
+            nonce: request.nonce.clone(),
+        };
+        Ok(Effect::Send { to, message: attach_down::Kind::Probe(order) })
+    }
+}
+
+/// Whether an agent can be there.
+fn check(address: &str) -> Result<(), ProbeError> {
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    match port {
+        Some(port) if port >= FIRST_PORT && address.len() <= MAX_TEXT => Ok(()),
+        _ => Err(ProbeError::NotYours(format!("{address:?} is no address of an agent"))),
+    }
+}

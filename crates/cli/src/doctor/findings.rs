@@ -1,0 +1,248 @@
+//! What is wrong with a site, and what could be better: a pure decision over
+//! what was found out.
+
+use isthmus_net::contact::mapping_from_wire;
+use isthmus_net::seen;
+use isthmus_plan::{Filtering, Mapping, Reachability};
+use isthmus_wire::proto::{self, Inbound};
+use serde::Serialize;
+
+/// Something to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Whether something is wrong, rather than could be better.
+    pub problem: bool,
+    /// What it is, and what to do.
+    pub text: String,
+}
+
+fn problem(text: String) -> Finding {
+    Finding { problem: true, text }
+}
+
+fn hint(text: String) -> Finding {
+    Finding { problem: false, text }
+}
+
+/// What is to be said of a site, its nodes that are up, and the grid's relays.
+pub fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[proto::Relay]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !site.up {
+        findings.push(problem(format!(
+            "the gateway of site {} is not attached to the broker: start it, and see its log",
+            site.name
+        )));
+    }
+    if nodes.is_empty() {
+        findings.push(problem(format!("no agent of site {} is attached to its gateway", site.name)));
+    }
+    if !relays.iter().any(|relay| relay.up) {
+        findings.push(problem(
+            "no relay is attached to the broker: nothing can be found out from outside, and nodes that let \
+             nothing in can't be joined; run `isthmus relay` where everybody can reach it"
+                .to_owned(),
+        ));
+        return findings;
+    }
+    for node in nodes {
+        findings.extend(of_node(site.inbound(), node));
+    }
+    findings
+}
+
+fn of_node(inbound: Inbound, node: &proto::Node) -> Vec<Finding> {
+    let name = &node.name;
+    let found = node.seen.clone().unwrap_or_default();
+    let mut findings = Vec::new();
+    if found.way_out() == proto::WayOut::No {
+        let sights = &found.relays;
+        let tried: Vec<_> =
+            sights.iter().map(|sight| format!("{} at {}", sight.relay, sight.address)).collect();
+        return vec![problem(format!(
+            "{name} reaches no relay ({}): let TCP out to one of them, or run one on a port that is let out, \
+             such as 443",
+            tried.join(", ")
+        ))];
+    }
+    for sight in found.relays.iter().filter(|sight| !sight.failure.is_empty()) {
+        let proto::RelaySight { relay, address, failure, .. } = sight;
+        findings.push(problem(format!("{name} does not reach relay {relay} at {address}: {failure}")));
+    }
+    if found.measured_unix_ms == 0 {
+        findings.push(hint(format!("{name} is still finding out what is let in; ask again in some seconds")));
+        return findings;
+    }
+    findings.extend(let_in(inbound, node, &found));
+    let mapping = mapping_from_wire(found.mapping());
+    if mapping == Mapping::PortDependent {
+        findings.push(hint(format!(
+            "the NAT before {name} takes another port for each destination, so that nobody can punch through \
+             it: sites that let nothing in are joined to it by relays; endpoint-independent mapping (RFC 5382, \
+             REQ-1) at the NAT, or a forwarded port, would help"
+        )));
+    }
+    if seen::filtering_from_wire(found.filtering()) == Filtering::Stateless {
+        findings.push(hint(format!(
+            "the firewall before {name} keeps no state and drops every SYN: another site behind such a one is \
+             joined to it by relays"
+        )));
+    }
+    findings
+}
+
+/// What is to be said of who may connect to a node.
+fn let_in(inbound: Inbound, node: &proto::Node, found: &proto::Seen) -> Vec<Finding> {
+    let name = &node.name;
+    let (own, outside) =
+        (seen::reach_from_wire(found.own.as_ref()), seen::reach_from_wire(found.outside.as_ref()));
+    let translated =
+        matches!(mapping_from_wire(found.mapping()), Mapping::EndpointIndependent | Mapping::PortDependent);
+    let mut findings = Vec::new();
+    if inbound == Inbound::Open && own.failed() {
+        findings.push(problem(format!(
+            "the site is declared open, but {}; let TCP to {} in, or set `inbound = \"auto\"` in section \
+             [gateway]",
+            own.told(),
+            node.address
+        )));
+    }
+    if inbound == Inbound::Open && translated {
+        findings.push(hint(format!(
+            "the site is declared open, but relays see {name} ({}) as {}: only sites that share its private \
+             network can connect to it",
+            node.address, found.address
+        )));
+    }
+    if !node.outside_address.is_empty() && outside.failed() {
+        findings.push(problem(format!(
+            "a port is said to be let in for {name}, but {}; check what forwards or lets it in, and port_range \
+             and outside_host in section [agent]",
+            outside.told()
+        )));
+    }
+    if inbound == Inbound::Closed && own.result == Reachability::Reachable {
+        findings.push(hint(format!(
+            "{}, but the site is declared closed: `inbound = \"auto\"` in section [gateway] would let others \
+             connect to {name}",
+            own.told()
+        )));
+    }
+    let reached = [&own, &outside].iter().any(|reach| reach.result == Reachability::Reachable);
+    if !reached && inbound != Inbound::Open && node.outside_address.is_empty() {
+        let port = node.address.rsplit_once(':').map_or("7730", |(_, port)| port);
+        findings.push(hint(if translated {
+            format!(
+                "nobody outside can connect to {name}: to let them, have the NAT at {} forward a TCP port to \
+                 it, such as {port}, and set port_range = \"{port}\" and outside_host = \"{}\" in its section \
+                 [agent]",
+                found.address, found.address
+            )
+        } else {
+            format!("nobody outside can connect to {name}: to let them, let TCP to {} in", node.address)
+        }));
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(words: &str) -> proto::Node {
+        let reach = |result: proto::Reachability| {
+            Some(proto::Reach {
+                result: result.into(),
+                address: "192.0.2.2:7730".to_owned(),
+                relay: "hub".to_owned(),
+                detail: "no answer".to_owned(),
+            })
+        };
+        let mut found = proto::Seen {
+            mapping: proto::Mapping::Untranslated.into(),
+            address: "192.0.2.2".to_owned(),
+            way_out: proto::WayOut::Yes.into(),
+            measured_unix_ms: 1,
+            ..proto::Seen::default()
+        };
+        let mut node = proto::Node {
+            name: "n1.alpha".to_owned(),
+            address: "192.0.2.2:7730".to_owned(),
+            up: true,
+            ..proto::Node::default()
+        };
+        let sight = |failure: &str| proto::RelaySight {
+            relay: "hub".to_owned(),
+            address: "198.51.100.10:7720".to_owned(),
+            failure: failure.to_owned(),
+            ..proto::RelaySight::default()
+        };
+        for word in words.split_whitespace() {
+            match word {
+                "nat" => found.mapping = proto::Mapping::EndpointIndependent.into(),
+                "symmetric" => found.mapping = proto::Mapping::PortDependent.into(),
+                "stateless" => found.filtering = proto::Filtering::Stateless.into(),
+                "reached" => found.own = reach(proto::Reachability::Reachable),
+                "filtered" => found.own = reach(proto::Reachability::Filtered),
+                "forwarded" => found.outside = reach(proto::Reachability::Reachable),
+                "unforwarded" => found.outside = reach(proto::Reachability::Filtered),
+                "port" => node.outside_address = "192.0.2.2:7731".to_owned(),
+                "shut" => {
+                    found.way_out = proto::WayOut::No.into();
+                    found.relays = vec![sight("no answer")];
+                }
+                "onedead" => found.relays = vec![sight("no answer")],
+                "new" => found.measured_unix_ms = 0,
+                other => panic!("{other}"),
+            }
+        }
+        node.seen = Some(found);
+        node
+    }
+
+    /// First words of each finding, problems with an exclamation mark.
+    fn found(inbound: Inbound, words: &str) -> Vec<String> {
+        let findings = of_node(inbound, &node(words));
+        findings.iter().map(|f| format!("{}{}", if f.problem { "!" } else { "" }, f.text)).collect()
+    }
+
+    #[test]
+    fn what_is_wrong_and_what_could_be_better() {
+        use Inbound::{Auto, Closed, Open};
+        for (inbound, words, want) in [
+            (Open, "reached", vec![]),
+            (Auto, "reached", vec![]),
+            (Auto, "nat port forwarded", vec![]),
+            (Open, "filtered", vec!["!the site is declared open, but relay hub could not reach"]),
+            (Open, "nat", vec!["the site is declared open, but relays see n1.alpha"]),
+            (Auto, "filtered", vec!["nobody outside can connect to n1.alpha: to let them, let TCP"]),
+            (
+                Auto,
+                "nat unforwarded",
+                vec!["nobody outside can connect to n1.alpha: to let them, have the NAT"],
+            ),
+            (Auto, "nat port unforwarded", vec!["!a port is said to be let in for n1.alpha, but relay hub"]),
+            (Closed, "reached", vec!["relay hub reached 192.0.2.2:7730, but the site is declared closed"]),
+            (
+                Auto,
+                "symmetric port forwarded",
+                vec!["the NAT before n1.alpha takes another port for each destination"],
+            ),
+            (Auto, "reached stateless", vec!["the firewall before n1.alpha keeps no state"]),
+            (Auto, "shut", vec!["!n1.alpha reaches no relay (hub at 198.51.100.10:7720)"]),
+            (Auto, "reached onedead", vec!["!n1.alpha does not reach relay hub at 198.51.100.10:7720"]),
+            (Open, "new", vec!["n1.alpha is still finding out"]),
+        ] {
+            let got = found(inbound, words);
+            let right =
+                got.len() == want.len() && got.iter().zip(&want).all(|(got, want)| got.starts_with(want));
+            assert!(right, "{inbound:?} {words}: {got:#?}");
+        }
+    }
+
+    #[test]
+    fn a_site_without_gateway_agents_or_relays_is_ill() {
+        let site = proto::Site { name: "alpha".to_owned(), up: false, ..proto::Site::default() };
+        let findings = of_site(&site, &[], &[]);
+        assert_eq!((findings.len(), findings.iter().all(|finding| finding.problem)), (3, true));
+    }
+}

@@ -1,0 +1,228 @@
+//! `isthmus doctor pair`: the ways between two nodes, tried and measured.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use isthmus_agent::reach::dial_name;
+use isthmus_wire::proto::{self, ExplainRequest, GridReply, MeasureRequest};
+use serde::Serialize;
+
+use super::findings::Finding;
+use super::site::Path;
+use super::{Outcome, print};
+use crate::ask::Grid;
+use crate::config::StateArgs;
+use crate::run::account;
+
+/// How long one measurement may take: every step of a plan, and the transfers.
+const DEADLINE: Duration = Duration::from_secs(70);
+/// How often is asked whether it is done.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// Open a test connection between two sites or nodes in both directions, and
+/// show which steps were tried, the round trip and the bandwidth.
+///
+/// The transfer takes at most 8 MiB or 1 s each way, so that over long ways it
+/// doesn't reach the full rate.
+#[derive(Debug, Args)]
+pub struct PairArgs {
+    /// A site, or a node as NODE.SITE; of a site, its first node.
+    a: String,
+    /// Another one.
+    b: String,
+    /// Open no connection; show what is planned and what was measured before.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    state: StateArgs,
+    /// For programs to read.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` gives.
+#[derive(Debug, Serialize)]
+struct View {
+    healthy: bool,
+    directions: Vec<Direction>,
+}
+
+#[derive(Debug, Serialize)]
+struct Direction {
+    from: String,
+    to: String,
+    /// In their order.
+    planned: Vec<Step>,
+    left_out: Vec<Step>,
+    /// Steps that failed before the one that worked, with what they met.
+    failed: Vec<String>,
+    /// Absent if it was never measured.
+    measured: Option<Path>,
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    dial: String,
+    reason: String,
+}
+
+pub(super) async fn run(args: PairArgs) -> anyhow::Result<Outcome> {
+    let grid = Grid::find(&args.state).await?.grid().await?;
+    let (a, b) = match (node(&grid, &args.a), node(&grid, &args.b)) {
+        (Ok(a), Ok(b)) if a == b => return Ok(Outcome::Unknown(format!("both are {a}"))),
+        (Ok(a), Ok(b)) => (a, b),
+        (Err(unknown), _) | (_, Err(unknown)) => return Ok(Outcome::Unknown(unknown)),
+    };
+    let mut directions = Vec::new();
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        directions.push(direction(&args, from, to).await?);
+    }
+    let healthy = !directions.iter().flat_map(|direction| &direction.findings).any(|finding| finding.problem);
+    let view = View { healthy, directions };
+    let text: Vec<_> = view.directions.iter().map(Direction::text).collect();
+    print(&view, &text.join("\n"), args.json)?;
+    Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
+}
+
+/// The node that is meant.
+fn node(grid: &GridReply, text: &str) -> Result<String, String> {
+    let meant = |node: &&proto::Node| node.name == text || (node.up && account::site(&node.name) == text);
+    let found = grid.nodes.iter().find(meant).map(|node| node.name.clone());
+    found.ok_or_else(|| {
+        format!("no site or node {text} with an agent is in the grid; `isthmus status` lists them")
+    })
+}
+
+async fn direction(args: &PairArgs, from: &str, to: &str) -> anyhow::Result<Direction> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    let explain = ExplainRequest { from: from.clone(), to: to.clone() };
+    let explained = Grid::find(&args.state).await?.explain(explain).await?;
+    let measured =
+        measured(args, MeasureRequest { from: from.clone(), to: to.clone(), start: !args.dry_run }).await?;
+    let plan = explained.plan.unwrap_or_default();
+    let findings = findings(&plan, measured.as_ref(), args.dry_run);
+    let step = |dial, reason: &String| Step { dial: dial_name(dial), reason: reason.clone() };
+    Ok(Direction {
+        from,
+        to,
+        planned: plan.steps.iter().map(|found| step(found.dial(), &found.reason)).collect(),
+        left_out: plan.left_out.iter().map(|found| step(found.dial(), &found.reason)).collect(),
+        failed: measured.as_ref().map(|report| report.failed.clone()).unwrap_or_default(),
+        measured: measured.as_ref().map(Path::new),
+        findings,
+    })
+}
+
+/// Has it measured, unless that isn't wanted, and waits for what comes of it.
+async fn measured(args: &PairArgs, request: MeasureRequest) -> anyhow::Result<Option<proto::PathReport>> {
+    let started = Instant::now();
+    let mut reply = Grid::find(&args.state).await?.measure(request.clone()).await?;
+    while reply.running && started.elapsed() < DEADLINE {
+        tokio::time::sleep(PAUSE).await;
+        let ask = MeasureRequest { start: false, ..request.clone() };
+        reply = Grid::find(&args.state).await?.measure(ask).await?;
+    }
+    if reply.running {
+        anyhow::bail!(
+            "the agent of {} did not tell what it measured within {DEADLINE:?}; see its log",
+            request.from
+        );
+    }
+    Ok(reply.last)
+}
+
+/// What is wrong with a way.
+fn findings(plan: &proto::Plan, measured: Option<&proto::PathReport>, dry_run: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut say = |problem, text: String| findings.push(Finding { problem, text });
+    if plan.steps.is_empty() {
+        let reasons: Vec<_> =
+            plan.left_out.iter().map(|left| format!("{}: {}", dial_name(left.dial()), left.reason)).collect();
+        say(true, format!("there is no way: {}", reasons.join("; ")));
+    }
+    match measured {
+        Some(report) if !report.failure.is_empty() => say(true, report.failure.clone()),
+        Some(report) => {
+            for failed in &report.failed {
+                say(true, format!("a step that is planned does not work: {failed}"));
+            }
+            if report.dial() == proto::Dial::Relay {
+                say(
+                    false,
+                    "everything between the two goes over a relay; `isthmus doctor site` says what would help"
+                        .to_owned(),
+                );
+            }
+        }
+        None if !dry_run => say(true, "nothing was measured".to_owned()),
+        None => {}
+    }
+    findings
+}
+
+impl Direction {
+    fn text(&self) -> String {
+        let mut text = format!("{} to {}\n", self.from, self.to);
+        for (number, step) in self.planned.iter().enumerate() {
+            text.push_str(&format!("  {}. {}: {}\n", number + 1, step.dial, step.reason));
+        }
+        for step in &self.left_out {
+            text.push_str(&format!("  –  {} left out: {}\n", step.dial, step.reason));
+        }
+        for failed in &self.failed {
+            text.push_str(&format!("  tried, failed: {failed}\n"));
+        }
+        if let Some(path) = &self.measured {
+            text.push_str(&format!("  {}\n", path.text()));
+        }
+        for finding in &self.findings {
+            let word = if finding.problem { "WRONG:" } else { "note:" };
+            text.push_str(&format!("  {word} {}\n", finding.text));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_is_ill_if_there_is_none_or_a_step_fails() {
+        let plan = |steps: usize| proto::Plan {
+            steps: vec![proto::PlanStep::default(); steps],
+            ..proto::Plan::default()
+        };
+        let report = |failure: &str, failed: &[&str], dial: proto::Dial| proto::PathReport {
+            failure: failure.to_owned(),
+            failed: failed.iter().map(|step| (*step).to_owned()).collect(),
+            dial: dial.into(),
+            ..proto::PathReport::default()
+        };
+        use proto::Dial::{Direct, Relay};
+        for (name, steps, measured, dry_run, problems, notes) in [
+            ("all is well", 2, Some(report("", &[], Direct)), false, 0, 0),
+            ("over a relay", 1, Some(report("", &[], Relay)), false, 0, 1),
+            ("a step failed", 2, Some(report("", &["direct: no answer"], Relay)), false, 1, 1),
+            ("nothing worked", 1, Some(report("relay: gone", &[], Direct)), false, 1, 0),
+            ("no way", 0, Some(report("the plan has no step", &[], Direct)), false, 2, 0),
+            ("not measured", 1, None, false, 1, 0),
+            ("nor wanted", 1, None, true, 0, 0),
+        ] {
+            let found = findings(&plan(steps), measured.as_ref(), dry_run);
+            let ill = found.iter().filter(|finding| finding.problem).count();
+            assert_eq!((ill, found.len() - ill), (problems, notes), "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn sites_and_nodes_are_found() {
+        let node_of = |name: &str, up| proto::Node { name: name.to_owned(), up, ..proto::Node::default() };
+        let nodes = vec![node_of("n1.alpha", false), node_of("n2.alpha", true)];
+        let grid = GridReply { nodes, ..GridReply::default() };
+        assert_eq!(node(&grid, "alpha"), Ok("n2.alpha".to_owned()));
+        assert_eq!(node(&grid, "n1.alpha"), Ok("n1.alpha".to_owned()));
+        assert!(node(&grid, "beta").is_err());
+    }
+}

@@ -1,0 +1,265 @@
+//! `isthmus doctor site`: what was found out of the nodes of a site.
+
+use clap::Args;
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use isthmus_net::contact::mapping_from_wire;
+use isthmus_net::seen;
+use isthmus_wire::proto::{self, GridReply, Inbound};
+use serde::Serialize;
+
+use super::findings::{self, Finding};
+use super::{Outcome, ago, milliseconds, print};
+use crate::ask::Grid;
+use crate::config::StateArgs;
+use crate::run::account;
+
+/// Show what a site lets in and out, as its nodes found out by measurement.
+#[derive(Debug, Args)]
+pub struct SiteArgs {
+    /// The site; all of them without one.
+    site: Option<String>,
+    #[command(flatten)]
+    state: StateArgs,
+    /// For programs to read.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` gives, one for each site.
+#[derive(Debug, Serialize)]
+pub struct View {
+    site: String,
+    /// Whether its gateway is attached.
+    up: bool,
+    /// As its gateway says: "open", "closed" or "auto".
+    inbound: &'static str,
+    /// No problem was found.
+    healthy: bool,
+    findings: Vec<Finding>,
+    nodes: Vec<Node>,
+    paths: Vec<Path>,
+}
+
+#[derive(Debug, Serialize)]
+struct Node {
+    node: String,
+    /// Where its agent is in its site.
+    address: String,
+    /// The address that relays see.
+    seen_as: Option<String>,
+    /// RFC 4787 section 4.1.
+    mapping: String,
+    /// RFC 4787 section 5.
+    filtering: String,
+    /// What becomes of what isn't let in: "dropped", "reset".
+    unsolicited: String,
+    /// Whether it gets out: "none", "relays".
+    way_out: String,
+    /// Whether a relay reached its agent where its site does.
+    own: Reached,
+    /// Whether one did at the address that is let in or forwarded for it.
+    outside: Reached,
+    relays: Vec<Relay>,
+    found_out_unix_ms: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Reached {
+    result: String,
+    address: String,
+    relay: String,
+    detail: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Relay {
+    relay: String,
+    address: String,
+    round_trip_ms: Option<f64>,
+    failure: Option<String>,
+}
+
+/// A way that was measured.
+#[derive(Debug, Serialize)]
+pub struct Path {
+    from: String,
+    to: String,
+    dial: String,
+    relay: String,
+    failure: String,
+    round_trip_ms: f64,
+    sent_bytes_per_second: u64,
+    received_bytes_per_second: u64,
+    measured_unix_ms: u64,
+}
+
+pub(super) async fn run(args: SiteArgs) -> anyhow::Result<Outcome> {
+    let grid = Grid::find(&args.state).await?.grid().await?;
+    let wanted = |site: &&proto::Site| args.site.as_ref().is_none_or(|wanted| *wanted == site.name);
+    let sites: Vec<_> = grid.sites.iter().filter(wanted).collect();
+    if let (Some(wanted), []) = (&args.site, sites.as_slice()) {
+        let known: Vec<_> = grid.sites.iter().map(|site| site.name.as_str()).collect();
+        return Ok(Outcome::Unknown(format!(
+            "no site {wanted} is in the grid; there are {}",
+            known.join(", ")
+        )));
+    }
+    let views: Vec<_> = sites.into_iter().map(|site| View::new(site, &grid)).collect();
+    let text: Vec<_> = views.iter().map(View::text).collect();
+    print(&views, &text.join("\n"), args.json)?;
+    let healthy = views.iter().all(|view| view.healthy);
+    Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
+}
+
+impl View {
+    fn new(site: &proto::Site, grid: &GridReply) -> Self {
+        let own = |name: &str| account::site(name) == site.name;
+        let nodes: Vec<_> = grid.nodes.iter().filter(|node| node.up && own(&node.name)).collect();
+        let findings = findings::of_site(site, &nodes, &grid.relays);
+        let paths = grid.paths.iter().filter(|path| own(&path.from) || own(&path.to));
+        Self {
+            site: site.name.clone(),
+            up: site.up,
+            inbound: match site.inbound() {
+                Inbound::Open => "open",
+                Inbound::Closed => "closed",
+                Inbound::Auto => "auto",
+            },
+            healthy: !findings.iter().any(|finding| finding.problem),
+            findings,
+            nodes: nodes.into_iter().map(Node::new).collect(),
+            paths: paths.map(Path::new).collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let gateway = if self.up { "attached" } else { "not attached" };
+        let mut text = format!("site {}: gateway {gateway}, inbound {}\n", self.site, self.inbound);
+        let mut table = Table::new();
+        table.load_preset(NOTHING);
+        let header =
+            ["node", "seen as", "mapping", "filtering", "the rest is", "reached from outside", "found out"];
+        table.set_header(header);
+        for node in &self.nodes {
+            table.add_row([
+                node.node.clone(),
+                node.seen_as.clone().unwrap_or_else(|| "-".to_owned()),
+                node.mapping.clone(),
+                node.filtering.clone(),
+                node.unsolicited.clone(),
+                node.reached(),
+                ago(node.found_out_unix_ms),
+            ]);
+        }
+        if !self.nodes.is_empty() {
+            text.extend(table.lines().map(|line| format!(" {}\n", line.trim_end())));
+        }
+        for node in &self.nodes {
+            let sights: Vec<_> = node.relays.iter().map(Relay::text).collect();
+            let sights = if sights.is_empty() { "none".to_owned() } else { sights.join(", ") };
+            text.push_str(&format!(" {} to relays: {sights}\n", node.node));
+        }
+        for path in &self.paths {
+            text.push_str(&format!(" {}\n", path.text()));
+        }
+        for finding in &self.findings {
+            text.push_str(&format!(
+                " {} {}\n",
+                if finding.problem { "WRONG:" } else { "note:" },
+                finding.text
+            ));
+        }
+        text
+    }
+}
+
+impl Node {
+    fn new(node: &proto::Node) -> Self {
+        let found = node.seen.clone().unwrap_or_default();
+        Self {
+            node: node.name.clone(),
+            address: node.address.clone(),
+            seen_as: (!found.address.is_empty()).then(|| found.address.clone()),
+            mapping: mapping_from_wire(found.mapping()).to_string(),
+            filtering: seen::filtering_from_wire(found.filtering()).to_string(),
+            unsolicited: seen::unsolicited_from_wire(found.unsolicited()).to_string(),
+            way_out: isthmus_net::contact::way_out_from_wire(found.way_out()).to_string(),
+            own: Reached::new(found.own.as_ref()),
+            outside: Reached::new(found.outside.as_ref()),
+            relays: found.relays.iter().map(Relay::new).collect(),
+            found_out_unix_ms: found.measured_unix_ms,
+        }
+    }
+
+    /// Where it was reached, or what was met in vain.
+    fn reached(&self) -> String {
+        let tried = [&self.own, &self.outside].into_iter().filter(|reached| !reached.address.is_empty());
+        let texts: Vec<_> = tried
+            .map(|reached| match reached.result.as_str() {
+                "reachable" => format!("yes, at {}", reached.address),
+                result => format!("no: {} {result}", reached.address),
+            })
+            .collect();
+        if texts.is_empty() { "-".to_owned() } else { texts.join("; ") }
+    }
+}
+
+impl Reached {
+    fn new(reach: Option<&proto::Reach>) -> Self {
+        let reach = seen::reach_from_wire(reach);
+        let result = reach.result.to_string();
+        Self { result, address: reach.address, relay: reach.relay, detail: reach.detail }
+    }
+}
+
+impl Relay {
+    fn new(sight: &proto::RelaySight) -> Self {
+        Self {
+            relay: sight.relay.clone(),
+            address: sight.address.clone(),
+            round_trip_ms: (sight.round_trip_us > 0).then(|| milliseconds(sight.round_trip_us)),
+            failure: (!sight.failure.is_empty()).then(|| sight.failure.clone()),
+        }
+    }
+
+    fn text(&self) -> String {
+        match (self.round_trip_ms, &self.failure) {
+            (Some(round_trip), _) => format!("{} {round_trip:.1} ms", self.relay),
+            (None, Some(_)) => format!("{} not reached", self.relay),
+            (None, None) => format!("{} not tried", self.relay),
+        }
+    }
+}
+
+impl Path {
+    pub(super) fn new(report: &proto::PathReport) -> Self {
+        Self {
+            from: report.from.clone(),
+            to: report.to.clone(),
+            dial: isthmus_agent::reach::dial_name(report.dial()),
+            relay: report.relay.clone(),
+            failure: report.failure.clone(),
+            round_trip_ms: milliseconds(report.round_trip_us),
+            sent_bytes_per_second: report.sent_bytes_per_second,
+            received_bytes_per_second: report.received_bytes_per_second,
+            measured_unix_ms: report.measured_unix_ms,
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Self { from, to, failure, .. } = self;
+        if !failure.is_empty() {
+            return format!("{from} to {to}: no way, {}: {failure}", ago(self.measured_unix_ms));
+        }
+        let over = if self.relay.is_empty() { String::new() } else { format!(" {}", self.relay) };
+        format!(
+            "{from} to {to} by {}{over}: round trip {:.1} ms, {}/s there, {}/s back, {}",
+            self.dial,
+            self.round_trip_ms,
+            account::bytes(self.sent_bytes_per_second),
+            account::bytes(self.received_bytes_per_second),
+            ago(self.measured_unix_ms)
+        )
+    }
+}

@@ -1,0 +1,54 @@
+//! Who has asked how they are seen from outside, and so has shown an address to
+//! be theirs.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long it counts that somebody asked, and of how many that is remembered;
+/// beyond it all are forgotten, and asked again by those who are concerned.
+const ASKED_FOR: Duration = Duration::from_secs(900);
+const MAX_ASKERS: usize = 64 * 1024;
+
+/// Who has asked how they are seen.
+#[derive(Debug, Default)]
+pub struct Askers(Mutex<HashMap<IpAddr, Instant>>);
+
+impl Askers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody asked from this address.
+    pub fn note(&self, ip: IpAddr, now: Instant) {
+        let mut askers = self.lock();
+        if askers.len() >= MAX_ASKERS {
+            askers.retain(|_, at| now.saturating_duration_since(*at) < ASKED_FOR);
+        }
+        if askers.len() >= MAX_ASKERS {
+            askers.clear();
+        }
+        askers.insert(ip.to_canonical(), now);
+    }
+
+    /// Whether somebody did not long ago.
+    pub fn know(&self, ip: IpAddr, now: Instant) -> bool {
+        let at = self.lock().get(&ip.to_canonical()).copied();
+        at.is_some_and(|at| now.saturating_duration_since(at) < ASKED_FOR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asked_is_forgotten_after_a_while() {
+        let (askers, start) = (Askers::default(), Instant::now());
+        let (ip, mapped) = ("192.0.2.1".parse().unwrap(), "::ffff:192.0.2.1".parse().unwrap());
+        assert!(!askers.know(ip, start));
+        askers.note(mapped, start);
+        assert!(askers.know(ip, start) && !askers.know(ip, start + ASKED_FOR));
+    }
+}

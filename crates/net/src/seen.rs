@@ -1,0 +1,156 @@
+//! What a node found out of how it is seen from outside, between its wire form
+//! and the one that decisions are made in.
+
+use isthmus_plan::{Filtering, Reach, Reachability, Unsolicited};
+use isthmus_wire::proto;
+
+/// Whether an agent can be reached, as it is sent.
+pub fn reach_to_wire(reach: &Reach) -> proto::Reach {
+    let result = match reach.result {
+        Reachability::Unknown => proto::Reachability::Unknown,
+        Reachability::Reachable => proto::Reachability::Reachable,
+        Reachability::Filtered => proto::Reachability::Filtered,
+        Reachability::Refused => proto::Reachability::Refused,
+        Reachability::Misdirected => proto::Reachability::Misdirected,
+    };
+    proto::Reach {
+        result: result.into(),
+        address: reach.address.clone(),
+        relay: reach.relay.clone(),
+        detail: reach.detail.clone(),
+    }
+}
+
+/// Whether an agent can be reached, as it was received.
+pub fn reach_from_wire(reach: Option<&proto::Reach>) -> Reach {
+    let Some(reach) = reach else { return Reach::default() };
+    let result = match reach.result() {
+        proto::Reachability::Unknown => Reachability::Unknown,
+        proto::Reachability::Reachable => Reachability::Reachable,
+        proto::Reachability::Filtered => Reachability::Filtered,
+        proto::Reachability::Refused => Reachability::Refused,
+        proto::Reachability::Misdirected => Reachability::Misdirected,
+    };
+    Reach { result, address: reach.address.clone(), relay: reach.relay.clone(), detail: reach.detail.clone() }
+}
+
+/// What is let in, as it is sent.
+pub fn filtering_to_wire(filtering: Filtering) -> proto::Filtering {
+    match filtering {
+        Filtering::Unknown => proto::Filtering::Unknown,
+        Filtering::EndpointIndependent => proto::Filtering::EndpointIndependent,
+        Filtering::AddressDependent => proto::Filtering::AddressDependent,
+        Filtering::PortDependent => proto::Filtering::PortDependent,
+        Filtering::Stateless => proto::Filtering::Stateless,
+    }
+}
+
+/// What is let in, as it was received.
+pub fn filtering_from_wire(filtering: proto::Filtering) -> Filtering {
+    match filtering {
+        proto::Filtering::Unknown => Filtering::Unknown,
+        proto::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
+        proto::Filtering::AddressDependent => Filtering::AddressDependent,
+        proto::Filtering::PortDependent => Filtering::PortDependent,
+        proto::Filtering::Stateless => Filtering::Stateless,
+    }
+}
+
+/// What becomes of the rest, as it is sent.
+pub fn unsolicited_to_wire(unsolicited: Unsolicited) -> proto::Unsolicited {
+    match unsolicited {
+        Unsolicited::Unknown => proto::Unsolicited::Unknown,
+        Unsolicited::Dropped => proto::Unsolicited::Dropped,
+        Unsolicited::Reset => proto::Unsolicited::Reset,
+    }
+}
+
+/// What becomes of the rest, as it was received.
+pub fn unsolicited_from_wire(unsolicited: proto::Unsolicited) -> Unsolicited {
+    match unsolicited {
+        proto::Unsolicited::Unknown => Unsolicited::Unknown,
+        proto::Unsolicited::Dropped => Unsolicited::Dropped,
+        proto::Unsolicited::Reset => Unsolicited::Reset,
+    }
+}
+
+/// What plans depend on: all but times of day and round trips.
+pub fn for_plans(seen: Option<&proto::Seen>) -> proto::Seen {
+    let seen = seen.cloned().unwrap_or_default();
+    proto::Seen { relays: Vec::new(), measured_unix_ms: 0, ..seen }
+}
+
+/// Where other sites reach a node's agent though its site isn't open: as it is
+/// declared, or else as measurement has found where the site leaves it to that.
+/// Empty for nowhere.
+pub fn let_in_at(declared: &str, inbound: proto::Inbound, seen: Option<&proto::Seen>) -> String {
+    let found = seen.and_then(|seen| seen.outside.as_ref());
+    match found {
+        Some(found)
+            if declared.is_empty()
+                && inbound == proto::Inbound::Auto
+                && found.result() == proto::Reachability::Reachable =>
+        {
+            found.address.clone()
+        }
+        Some(_) | None => declared.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_it_survives_the_wire() {
+        for result in [
+            Reachability::Unknown,
+            Reachability::Reachable,
+            Reachability::Filtered,
+            Reachability::Refused,
+            Reachability::Misdirected,
+        ] {
+            let reach = Reach { result, address: "a".into(), relay: "r".into(), detail: "d".into() };
+            assert_eq!(reach_from_wire(Some(&reach_to_wire(&reach))), reach);
+        }
+        for filtering in Filtering::ALL {
+            assert_eq!(filtering_from_wire(filtering_to_wire(filtering)), filtering);
+        }
+        for unsolicited in [Unsolicited::Unknown, Unsolicited::Dropped, Unsolicited::Reset] {
+            assert_eq!(unsolicited_from_wire(unsolicited_to_wire(unsolicited)), unsolicited);
+        }
+    }
+
+    #[test]
+    fn a_port_that_was_found_is_used_where_the_site_leaves_it_to_measurement() {
+        use proto::Inbound::{Auto, Closed};
+        let seen = |result: proto::Reachability| proto::Seen {
+            outside: Some(proto::Reach {
+                result: result.into(),
+                address: "192.0.2.1:7730".to_owned(),
+                ..proto::Reach::default()
+            }),
+            ..proto::Seen::default()
+        };
+        let (reached, filtered) = (proto::Reachability::Reachable, proto::Reachability::Filtered);
+        for (declared, inbound, result, want) in [
+            ("", Auto, reached, "192.0.2.1:7730"),
+            ("", Auto, filtered, ""),
+            ("", Closed, reached, ""),
+            ("gate:7731", Auto, reached, "gate:7731"),
+            ("gate:7731", Closed, filtered, "gate:7731"),
+        ] {
+            assert_eq!(let_in_at(declared, inbound, Some(&seen(result))), want, "{declared} {inbound:?}");
+        }
+        assert_eq!(let_in_at("gate:7731", Auto, None), "gate:7731");
+    }
+
+    #[test]
+    fn plans_depend_on_neither_clocks_nor_round_trips() {
+        let base = proto::Seen { address: "192.0.2.1".to_owned(), ..proto::Seen::default() };
+        let sight = proto::RelaySight { round_trip_us: 7, ..proto::RelaySight::default() };
+        let later = proto::Seen { measured_unix_ms: 9, relays: vec![sight], ..base.clone() };
+        assert_eq!(for_plans(Some(&later)), base);
+        assert_eq!(for_plans(None), proto::Seen::default());
+    }
+}

@@ -1,0 +1,133 @@
+//! What a NAT or firewall lets in (RFC 4787 section 5, RFC 5382 section 4.3),
+//! of TCP segments that begin a connection.
+
+use std::fmt;
+
+/// Who may begin a connection to a port from which the node has one, or has
+/// tried to make one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Filtering {
+    /// It was not found out.
+    #[default]
+    Unknown,
+    /// Endpoint-independent filtering, or none: everybody.
+    EndpointIndependent,
+    /// Address-dependent filtering: whoever has the address that was spoken to.
+    AddressDependent,
+    /// Address- and port-dependent filtering: who has the address and the port.
+    PortDependent,
+    /// Nobody, whoever was spoken to: a filter that keeps no state and drops
+    /// segments with SYN and without ACK.
+    Stateless,
+}
+
+impl Filtering {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Unknown,
+        Self::EndpointIndependent,
+        Self::AddressDependent,
+        Self::PortDependent,
+        Self::Stateless,
+    ];
+}
+
+/// What becomes of what isn't let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Unsolicited {
+    /// It was not found out, or all is let in.
+    #[default]
+    Unknown,
+    /// It is dropped without an answer.
+    Dropped,
+    /// It is answered by a reset.
+    Reset,
+}
+
+/// Two that dial each other at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Simultaneous {
+    /// The other side's SYN was let in.
+    LetIn,
+    /// It was not, more than once, while the answer to the node's own SYN from
+    /// the same address and port was.
+    OnlyAnswered,
+}
+
+/// What was tried towards a port from which the node had spoken to one relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Observed {
+    /// There is a NAT, which has state whatever it filters by.
+    pub translated: bool,
+    /// Whether another relay's SYN was let in.
+    pub from_other_address: Option<bool>,
+    /// Whether the same relay's was, from another port.
+    pub from_other_port: Option<bool>,
+    /// What came of a simultaneous open with the same relay.
+    pub simultaneous: Option<Simultaneous>,
+}
+
+impl Filtering {
+    /// What follows from what was tried.
+    pub fn of(observed: &Observed) -> Self {
+        match (observed.from_other_address, observed.from_other_port, observed.simultaneous) {
+            (Some(true), ..) => Self::EndpointIndependent,
+            (Some(false), Some(true), _) => Self::AddressDependent,
+            (_, Some(false), Some(Simultaneous::LetIn)) => Self::PortDependent,
+            (_, Some(false), None) if observed.translated => Self::PortDependent,
+            (_, Some(false), Some(Simultaneous::OnlyAnswered)) => Self::Stateless,
+            // One relay alone can't tell whether another one would be let in.
+            (None, Some(true), _) | (_, Some(false), None) | (_, None, _) => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Filtering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unknown => "unknown",
+            Self::EndpointIndependent => "endpoint-independent",
+            Self::AddressDependent => "address-dependent",
+            Self::PortDependent => "address- and port-dependent",
+            Self::Stateless => "stateless",
+        })
+    }
+}
+
+impl fmt::Display for Unsolicited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unknown => "unknown",
+            Self::Dropped => "dropped",
+            Self::Reset => "reset",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filtering_follows_from_what_was_let_in() {
+        use Simultaneous::{LetIn, OnlyAnswered};
+        let (yes, no) = (Some(true), Some(false));
+        for (name, translated, from_other_address, from_other_port, simultaneous, want) in [
+            ("nothing tried", false, None, None, None, Filtering::Unknown),
+            ("anybody", false, yes, yes, None, Filtering::EndpointIndependent),
+            ("a full-cone NAT", true, yes, yes, None, Filtering::EndpointIndependent),
+            ("who was spoken to, from any port", true, no, yes, None, Filtering::AddressDependent),
+            ("one relay only, let in", false, None, yes, None, Filtering::Unknown),
+            ("one relay only, kept out by a NAT", true, None, no, None, Filtering::PortDependent),
+            ("a NAT", true, no, no, None, Filtering::PortDependent),
+            ("a stateful firewall", false, no, no, Some(LetIn), Filtering::PortDependent),
+            ("a stateless firewall", false, no, no, Some(OnlyAnswered), Filtering::Stateless),
+            ("a stateless firewall, one relay", false, None, no, Some(OnlyAnswered), Filtering::Stateless),
+            ("a firewall, not tried at once", false, no, no, None, Filtering::Unknown),
+            ("the same relay couldn't try", true, no, None, None, Filtering::Unknown),
+        ] {
+            let observed = Observed { translated, from_other_address, from_other_port, simultaneous };
+            assert_eq!(Filtering::of(&observed), want, "{name}");
+        }
+    }
+}

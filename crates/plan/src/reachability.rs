@@ -1,0 +1,68 @@
+//! Whether a node's agent can be reached from outside its site, as a relay found
+//! out that tried, and whether the node gets out itself.
+
+use std::fmt;
+
+/// What came of a relay's attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Reachability {
+    /// Nobody has tried, or could.
+    #[default]
+    Unknown,
+    /// The agent itself was reached.
+    Reachable,
+    /// Nothing came back.
+    Filtered,
+    /// A reset came back.
+    Refused,
+    /// Somebody else answered.
+    Misdirected,
+}
+
+/// Whether an agent can be reached at one address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Reach {
+    /// What came of it.
+    pub result: Reachability,
+    /// The address, `HOST:PORT`; empty if none was tried.
+    pub address: String,
+    /// The relay that tried.
+    pub relay: String,
+    /// What it met, for people.
+    pub detail: String,
+}
+
+impl Reach {
+    /// Whether an attempt has shown that the agent isn't reached there.
+    pub fn failed(&self) -> bool {
+        match self.result {
+            Reachability::Unknown | Reachability::Reachable => false,
+            Reachability::Filtered | Reachability::Refused | Reachability::Misdirected => true,
+        }
+    }
+
+    /// What the attempt showed, as a sentence goes on.
+    pub fn told(&self) -> String {
+        let Self { address, relay, detail, .. } = self;
+        match self.result {
+            Reachability::Unknown if detail.is_empty() => "no relay has tried to reach it yet".to_owned(),
+            Reachability::Unknown => format!("no relay could try to reach it: {detail}"),
+            Reachability::Reachable => format!("relay {relay} reached {address}"),
+            Reachability::Filtered | Reachability::Refused | Reachability::Misdirected => {
+                format!("relay {relay} could not reach {address}: {detail}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Reachability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unknown => "unknown",
+            Self::Reachable => "reachable",
+            Self::Filtered => "filtered",
+            Self::Refused => "refused",
+            Self::Misdirected => "misdirected",
+        })
+    }
+}

@@ -1,0 +1,85 @@
+//! Which of the grid's relays is to join two nodes.
+
+use std::time::Duration;
+
+/// Relays whose round trips differ by less than this share, or less than
+/// [`TIE`], are as good as each other: taking turns spreads what they carry.
+const TIE_SHARE: f64 = 0.1;
+/// What a measurement on a busy machine may be off by.
+const TIE: Duration = Duration::from_millis(1);
+
+/// A relay as the two nodes see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Candidate {
+    /// The way from one node over the relay to the other and back: the sum of
+    /// both nodes' round trips to it, if both are known.
+    pub round_trip: Option<Duration>,
+    /// One of the nodes could not reach it when it last tried.
+    pub unreached: bool,
+    /// It has just failed for them.
+    pub failed: bool,
+}
+
+/// The relays that are the best choice, by their place in `candidates`: all that
+/// are about as near as the nearest. A relay of unknown distance is taken only
+/// where none is known; one that a node doesn't reach, or that has failed, only
+/// where there is no other.
+pub fn nearest(candidates: &[Candidate]) -> Vec<usize> {
+    let fit = fit(candidates);
+    let distance = |index: &usize| candidates.get(*index).and_then(|candidate| candidate.round_trip);
+    match fit.iter().filter_map(distance).min() {
+        Some(least) => {
+            let most = least + TIE.max(least.mul_f64(TIE_SHARE));
+            fit.into_iter().filter(|index| distance(index).is_some_and(|trip| trip <= most)).collect()
+        }
+        None => fit,
+    }
+}
+
+/// Those that can be expected to work, likewise, however near.
+pub fn fit(candidates: &[Candidate]) -> Vec<usize> {
+    let bad = |candidate: &Candidate| (candidate.failed, candidate.unreached);
+    let least = candidates.iter().map(bad).min();
+    let indexed = candidates.iter().enumerate();
+    indexed.filter(|(_, candidate)| Some(bad(candidate)) == least).map(|(index, _)| index).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(word: &str) -> Candidate {
+        let mut candidate = Candidate::default();
+        for part in word.split('+') {
+            match part {
+                "?" => {}
+                "unreached" => candidate.unreached = true,
+                "failed" => candidate.failed = true,
+                number => candidate.round_trip = Some(Duration::from_micros(number.parse().unwrap())),
+            }
+        }
+        candidate
+    }
+
+    #[test]
+    fn the_nearest_that_work() {
+        for (candidates, near, working) in [
+            ("", vec![], vec![]),
+            ("?", vec![0], vec![0]),
+            ("? ?", vec![0, 1], vec![0, 1]),
+            ("20000 10000 30000", vec![1], vec![0, 1, 2]),
+            ("10000 10900 11500", vec![0, 1], vec![0, 1, 2]),
+            ("100 1000 5000", vec![0, 1], vec![0, 1, 2]),
+            ("? 40000", vec![1], vec![0, 1]),
+            ("10000+failed 20000", vec![1], vec![1]),
+            ("10000+failed ?", vec![1], vec![1]),
+            ("unreached 20000 ?", vec![1], vec![1, 2]),
+            ("unreached unreached", vec![0, 1], vec![0, 1]),
+            ("10000+failed 20000+failed", vec![0], vec![0, 1]),
+            ("unreached 20000+failed", vec![0], vec![0]),
+        ] {
+            let found: Vec<_> = candidates.split_whitespace().map(candidate).collect();
+            assert_eq!((nearest(&found), fit(&found)), (near, working), "{candidates}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Dials nodes that want to know what is let in to them, as the broker orders.
+//!
+//! A relay must not become a scanner of whatever its own network reaches. So it
+//! dials only addresses from which somebody has asked it not long ago how they
+//! are seen, over TCP, so that the address is truly theirs; no port of the
+//! system's services; and only so many at once.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use isthmus_join::Askers;
+use isthmus_net::dial::{self, DialError, SilentPort, SocketOptions};
+use isthmus_wire::proto::{ProbeKind, ProbeOrder, ProbeOutcome, ProbeReply, ProbeReport};
+use isthmus_wire::{ConnectionId, meeting};
+use tokio::sync::{Semaphore, mpsc};
+
+/// How long a node may take to answer: a SYN and two that the kernel repeats.
+const DEADLINE: Duration = Duration::from_secs(3);
+/// Dials under way at most.
+const AT_ONCE: usize = 64;
+/// Ports below are for services of the system.
+const FIRST_PORT: u16 = 1024;
+/// How long a port stays prepared, and how many may be.
+const PREPARED_FOR: Duration = Duration::from_secs(15);
+const MAX_PREPARED: usize = 64;
+
+/// Carries orders out.
+#[derive(Debug)]
+pub(crate) struct Prober {
+    askers: Arc<Askers>,
+    prepared: Mutex<HashMap<ConnectionId, (Arc<SilentPort>, Instant)>>,
+    running: Semaphore,
+}
+
+impl Prober {
+    pub(crate) fn new(askers: Arc<Askers>) -> Self {
+        Self { askers, prepared: Mutex::default(), running: Semaphore::new(AT_ONCE) }
+    }
+
+    /// Carries one out in a task of its own, which tells what came of it.
+    pub(crate) fn order(self: &Arc<Self>, order: ProbeOrder, reports_tx: mpsc::Sender<ProbeReport>) {
+        let prober = self.clone();
+        tokio::spawn(async move {
+            let reply = prober.carry_out(&order).await;
+            tracing::debug!(address = order.address, outcome = ?reply.outcome(), reply.detail, "probed");
+            // The attachment may have ended.
+            let _ = reports_tx.send(ProbeReport { id: order.id, reply: Some(reply) }).await;
+        });
+    }
+
+    async fn carry_out(&self, order: &ProbeOrder) -> ProbeReply {
+        let Ok(nonce) = ConnectionId::try_from(order.nonce.as_slice()) else {
+            return not_done("the nonce is not 16 bytes");
+        };
+        match order.kind() {
+            ProbeKind::ProbePrepare => self.prepare(nonce, Instant::now()),
+            ProbeKind::ProbeDial | ProbeKind::ProbeDialPrepared => {
+                let Ok(_permit) = self.running.try_acquire() else {
+                    return not_done("the relay has too much of this to do at the moment");
+                };
+                let address = match self.allowed(&order.address).await {
+                    Ok(address) => address,
+                    Err(reason) => return not_done(&reason),
+                };
+                let hello = meeting::encode(nonce);
+                let dialed = if order.kind() == ProbeKind::ProbeDial {
+                    let to = address.to_string();
+                    dial::introduced(&to, &hello, SocketOptions::default(), DEADLINE).await
+                } else {
+                    let prepared = lock(&self.prepared).remove(&nonce);
+                    let Some((port, _)) = prepared else { return not_done("no port is prepared for this") };
+                    port.introduced(address, &hello, DEADLINE).await
+                };
+                outcome(dialed.map(drop))
+            }
+            ProbeKind::ProbeUnknown => not_done("this relay does not know how"),
+        }
+    }
+
+    fn prepare(&self, nonce: ConnectionId, now: Instant) -> ProbeReply {
+        let mut prepared = lock(&self.prepared);
+        prepared.retain(|_, (_, at)| now.saturating_duration_since(*at) < PREPARED_FOR);
+        if prepared.len() >= MAX_PREPARED {
+            return not_done("the relay has too much of this to do at the moment");
+        }
+        match SilentPort::open() {
+            Ok(port) => {
+                let number = port.port().into();
+                prepared.insert(nonce, (Arc::new(port), now));
+                ProbeReply { port: number, outcome: ProbeOutcome::Prepared.into(), ..ProbeReply::default() }
+            }
+            Err(error) => not_done(&format!("the relay cannot take a port: {error}")),
+        }
+    }
+
+    /// Where to dial, if it may.
+    async fn allowed(&self, address: &str) -> Result<SocketAddr, String> {
+        let resolving = tokio::time::timeout(DEADLINE, dial::resolve(address)).await;
+        let resolved = resolving.map_err(|_| format!("{address} is not resolved in time"))?;
+        let to = resolved.map_err(|error| error.to_string())?;
+        if to.port() < FIRST_PORT {
+            return Err(format!("{to} has a port of the system's services"));
+        }
+        if !self.askers.know(to.ip(), Instant::now()) {
+            return Err(format!("nobody has come to the relay from {}", to.ip()));
+        }
+        Ok(to)
+    }
+}
+
+fn not_done(reason: &str) -> ProbeReply {
+    ProbeReply { outcome: ProbeOutcome::NotDone.into(), detail: reason.to_owned(), ..ProbeReply::default() }
+}
+
+/// What a dial met.
+fn outcome(dialed: Result<(), DialError>) -> ProbeReply {
+    use std::io::ErrorKind::{
+        ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut,
+    };
+    let (outcome, detail) = match dialed {
+        Ok(()) => (ProbeOutcome::Connected, "connected".to_owned()),
+        Err(DialError::TimedOut { waited, .. }) => {
+            let seconds = waited.as_secs();
+            (ProbeOutcome::NoAnswer, format!("no answer within {seconds} s; is a firewall dropping it?"))
+        }
+        Err(DialError::Connect { source, .. }) => match source.kind() {
+            ConnectionRefused | ConnectionReset => {
+                (ProbeOutcome::Refused, "the connection was refused".to_owned())
+            }
+            HostUnreachable | NetworkUnreachable | TimedOut => (ProbeOutcome::NoAnswer, source.to_string()),
+            _ => (ProbeOutcome::NotDone, source.to_string()),
+        },
+        Err(other) => (ProbeOutcome::NotDone, other.to_string()),
+    };
+    ProbeReply { outcome: outcome.into(), detail, ..ProbeReply::default() }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
+    const NONCE: ConnectionId = ConnectionId([3; 16]);
+
+    fn prober(known: &[&str]) -> Prober {
+        let askers = Askers::default();
+        for ip in known {
+            askers.note(ip.parse().unwrap(), Instant::now());
+        }
+        Prober::new(Arc::new(askers))
+    }
+
+    fn order(kind: ProbeKind, address: &str) -> ProbeOrder {
+        let nonce = NONCE.0.to_vec();
+        ProbeOrder { id: vec![1; 16], kind: kind.into(), address: address.to_owned(), nonce }
+    }
+
+    #[tokio::test]
+    async fn only_who_came_is_dialed_and_no_service_of_the_system() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let stranger = prober(&[]).carry_out(&order(ProbeKind::ProbeDial, &address)).await;
+        assert_eq!(stranger.outcome(), ProbeOutcome::NotDone);
+        assert_eq!(stranger.detail, "nobody has come to the relay from 127.0.0.1");
+        let prober = prober(&["127.0.0.1"]);
+        let system = prober.carry_out(&order(ProbeKind::ProbeDial, "127.0.0.1:22")).await;
+        assert_eq!(system.detail, "127.0.0.1:22 has a port of the system's services");
+        for wrong in [
+            ProbeOrder { nonce: vec![1], ..order(ProbeKind::ProbeDial, &address) },
+            order(ProbeKind::ProbeUnknown, &address),
+            order(ProbeKind::ProbeDial, "nowhere"),
+            order(ProbeKind::ProbeDialPrepared, &address),
+        ] {
+            assert_eq!(prober.carry_out(&wrong).await.outcome(), ProbeOutcome::NotDone, "{wrong:?}");
+        }
+        let known = prober.carry_out(&order(ProbeKind::ProbeDial, &address)).await;
+        assert_eq!(known.outcome(), ProbeOutcome::Connected);
+        let mut hello = [0; meeting::HELLO_LEN];
+        listener.accept().await.unwrap().0.read_exact(&mut hello).await.unwrap();
+        assert_eq!(meeting::decode(&hello), Ok(NONCE));
+        drop(listener);
+        let gone = prober.carry_out(&order(ProbeKind::ProbeDial, &address)).await;
+        assert_eq!(
+            (gone.outcome(), gone.detail.as_str()),
+            (ProbeOutcome::Refused, "the connection was refused")
+        );
+    }
+
+    #[tokio::test]
+    async fn a_prepared_port_is_dialed_from_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let prober = prober(&["127.0.0.1"]);
+        let prepared = prober.carry_out(&order(ProbeKind::ProbePrepare, "")).await;
+        assert_eq!(prepared.outcome(), ProbeOutcome::Prepared);
+        let dial = order(ProbeKind::ProbeDialPrepared, &address);
+        assert_eq!(prober.carry_out(&dial).await.outcome(), ProbeOutcome::Connected);
+        assert_eq!(u32::from(listener.accept().await.unwrap().1.port()), prepared.port);
+        assert_eq!(prober.carry_out(&dial).await.outcome(), ProbeOutcome::NotDone, "it is used up");
+    }
+}

@@ -1,0 +1,163 @@
+//! What `isthmus doctor` finds out is what the emulated networks are, and plans
+//! go by it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, Shared, World, isthmus, root};
+use serde_json::Value;
+
+static KINDS: Shared = Shared::new("ways");
+static GRID: Shared = Shared::new("doctor");
+
+/// Within which agents find everything out.
+const SOON: Duration = Duration::from_secs(60);
+
+/// `isthmus doctor WORDS --json` in a node: its status and what it says.
+fn doctor(world: &World, node: &str, words: &[&str]) -> Result<(i32, Value)> {
+    let binary = isthmus().display().to_string();
+    let mut all = vec![binary.as_str(), "doctor"];
+    all.extend(words);
+    all.push("--json");
+    let output = world.sh(node, Duration::from_secs(120), &all)?;
+    ensure!(output.status == 0 || output.status == 1, "{}", output.whole());
+    Ok((output.status, serde_json::from_str(&output.stdout).with_context(|| output.whole())?))
+}
+
+/// What was found out of the one node of a site, once it has been.
+fn site(world: &World, name: &str) -> Result<(i32, Value)> {
+    let mut found = (1, Value::Null);
+    World::eventually("the node has found out what is let in", SOON, || {
+        let (status, mut sites) = doctor(world, &format!("n1.{name}"), &["site", name])?;
+        found = (status, sites[0].take());
+        Ok(found.1["nodes"][0]["found_out_unix_ms"].as_u64().unwrap_or_default() > 0)
+    })?;
+    Ok(found)
+}
+
+/// The table of docs/connectivity.md: what is found of each kind of site.
+fn expected() -> Result<Vec<Vec<String>>> {
+    let page = std::fs::read_to_string(root().join("docs/connectivity.md"))?;
+    let (_, table) = page.split_once("<!-- kinds -->\n").context("no table")?;
+    let (table, _) = table.split_once("<!-- end -->").context("no end of the table")?;
+    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
+    Ok(table.lines().skip(2).map(cells).collect())
+}
+
+#[test]
+fn every_kind_of_site_is_found_to_be_what_it_is() -> Result<()> {
+    let world = KINDS.take()?;
+    let rows = expected()?;
+    ensure!(rows.len() == 7, "{rows:?}");
+    for row in rows {
+        let [kind, mapping, filtering, unsolicited, own, outside] = row.as_slice() else {
+            anyhow::bail!("{row:?} has not six cells")
+        };
+        let name = match kind.as_str() {
+            "open" => "open-a",
+            "port-range" => "port-a",
+            "firewall" => "fire-a",
+            "stateless-firewall" => "less-a",
+            "nat" => "nat-a",
+            "carrier-nat" => "cgn-a",
+            "symmetric-nat" => "sym-a",
+            other => anyhow::bail!("no site is {other}"),
+        };
+        let (status, found) = site(&world, name)?;
+        let node = &found["nodes"][0];
+        let got = [
+            &node["mapping"],
+            &node["filtering"],
+            &node["unsolicited"],
+            &node["own"]["result"],
+            &node["outside"]["result"],
+        ];
+        ensure!(got == [mapping, filtering, unsolicited, own, outside], "{kind}: {node:#}");
+        ensure!(node["way_out"] == "yes", "{kind}: {node:#}");
+        ensure!((status, &found["healthy"]) == (0, &Value::Bool(true)), "{kind}: {found:#}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_declared_open_and_is_not_is_found_and_not_used() -> Result<()> {
+    let world = GRID.take()?;
+    let binary = isthmus().display().to_string();
+    let short = Duration::from_secs(20);
+    let pids = world.sh("n1.gamma", short, &["pgrep", "-f", "isthmus gateway"])?;
+    for pid in pids.stdout.split_whitespace() {
+        world.sh("n1.gamma", short, &["kill", pid])?;
+    }
+    let config = world.directory.path().join("open.toml");
+    std::fs::write(&config, "[gateway]\nlisten = \"203.0.113.2:7710\"\ninbound = \"open\"\n")?;
+    let config = config.display().to_string();
+    let words = [binary.as_str(), "gateway", "--state", "/var/lib/isthmus/gateway", "--config", &config];
+    let _gateway = Job::start(world.command("n1.gamma", Duration::from_secs(600), &words)?)?;
+    let mut plan = Value::Null;
+    World::eventually("the broker knows that the site is declared open", SOON, || {
+        let output = world.sh("n1.alpha", short, &[&binary, "plan", "--json", "n1.alpha", "n1.gamma"])?;
+        plan = serde_json::from_str(&output.stdout).unwrap_or_default();
+        // Its agent attaches again first.
+        let known = plan["to"]["inbound"] == "open" && plan["to"]["reached"][0] == "filtered";
+        Ok(known && plan["steps"][0].is_object())
+    })?;
+    let left_out = plan["left_out"].as_array().context("nothing is left out")?;
+    let direct = left_out.iter().find(|left| left["dial"] == "direct").context("direct is planned")?;
+    let reason = direct["reason"].as_str().unwrap_or_default();
+    ensure!(
+        reason.starts_with("site gamma is declared open, but relay ")
+            && reason.contains(" could not reach 203.0.113.2:7730: no answer within 3 s"),
+        "{reason}"
+    );
+    let (status, found) = site(&world, "gamma")?;
+    ensure!((status, &found["healthy"]) == (1, &Value::Bool(false)), "{found:#}");
+    Ok(())
+}
+
+#[test]
+fn the_nearest_relay_is_taken_and_the_way_is_measured() -> Result<()> {
+    let world = GRID.take()?;
+    for name in ["alpha", "beta"] {
+        let (_, found) = site(&world, name)?;
+        let relays = found["nodes"][0]["relays"].as_array().context("no relays")?;
+        let round_trip = |name: &str| -> Result<f64> {
+            let relay = relays.iter().find(|relay| relay["relay"] == name).context("no relay")?;
+            relay["round_trip_ms"].as_f64().context("not reached")
+        };
+        let (hub, away) = (round_trip("hub")?, round_trip("away")?);
+        // Twice the delays of both links, and what a busy machine adds.
+        ensure!((5.0..20.0).contains(&hub) && (43.0..80.0).contains(&away), "{hub} and {away} ms");
+    }
+    let (status, found) = doctor(&world, "n1.alpha", &["pair", "alpha", "beta"])?;
+    ensure!(status == 0, "{found:#}");
+    let directions = found["directions"].as_array().context("no directions")?;
+    ensure!(directions.len() == 2, "{found:#}");
+    for direction in directions {
+        let path = &direction["measured"];
+        ensure!(path["dial"] == "relay" && path["relay"] == "hub", "{direction:#}");
+        let round_trip = path["round_trip_ms"].as_f64().context("no round trip")?;
+        ensure!((10.0..40.0).contains(&round_trip), "{direction:#}");
+        for rate in ["sent_bytes_per_second", "received_bytes_per_second"] {
+            ensure!(path[rate].as_u64().unwrap_or_default() > 100_000, "{direction:#}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_not_in_the_grid_is_bad_usage() -> Result<()> {
+    let world = GRID.take()?;
+    let binary = isthmus().display().to_string();
+    for (words, want) in [
+        (&["site", "delta"][..], "no site delta is in the grid; there are alpha, beta, gamma"),
+        (&["pair", "alpha", "delta"], "no site or node delta"),
+        (&["pair", "alpha", "n1.alpha"], "both are n1.alpha"),
+        (&["pair", "alpha"], "Usage: isthmus doctor pair"),
+    ] {
+        let mut all = vec![binary.as_str(), "doctor"];
+        all.extend(words);
+        let output = world.sh("n1.alpha", Duration::from_secs(20), &all)?;
+        ensure!(output.status == 2 && output.stderr.contains(want), "{}", output.whole());
+    }
+    Ok(())
+}
