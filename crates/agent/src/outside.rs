@@ -1,12 +1,13 @@
 //! How this node is seen from outside its site: relays, and gateways of other
 //! sites, are asked, which tell where a connection came from.
 
+use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use isthmus_net::contact::gateways_outside;
 use isthmus_net::dial::PunchPort;
-use isthmus_plan::mapping::Sighting;
+use isthmus_plan::mapping::{Sighting, preserved};
 use isthmus_plan::{Mapping, WayOut};
 
 use crate::job::lock;
@@ -30,6 +31,17 @@ pub struct Outside(Mutex<Known>);
 struct Known {
     reflectors: Vec<String>,
     mapping: Mapping,
+    foreseen: Option<Foreseen>,
+    /// What turned out wrong.
+    wrong: Option<Foreseen>,
+}
+
+/// Where ports come out as they are: this node's address, and the one that it is
+/// seen at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Foreseen {
+    local: IpAddr,
+    seen: IpAddr,
 }
 
 impl Outside {
@@ -43,9 +55,41 @@ impl Outside {
         lock(&self.0).mapping
     }
 
+    /// A port to punch from: one that is foreseen to be seen as it is, or, with
+    /// `ask` and where nothing is foreseen, one that a relay has been asked about;
+    /// `reflector`, if it isn't one that this node knows.
+    ///
+    /// # Errors
+    /// If there is nobody to ask, or no answer.
+    pub async fn port(&self, ask: bool, reflector: Option<&str>) -> Result<PunchPort, String> {
+        let foreseen = lock(&self.0).foreseen.filter(|_| !ask);
+        if let Some(Foreseen { local, seen }) = foreseen
+            && let Ok(port) = PunchPort::predicted(local, seen)
+        {
+            return Ok(port);
+        }
+        let reflector = reflector.map(str::to_owned).or_else(|| self.reflector());
+        let reflector = reflector.ok_or("no relay can be asked how this node is seen")?;
+        PunchPort::open(&reflector, REFLECTION_DEADLINE).await.map_err(|error| error.to_string())
+    }
+
+    /// Whether ports are foreseen.
+    pub fn foresees(&self) -> bool {
+        lock(&self.0).foreseen.is_some()
+    }
+
+    /// What was foreseen was wrong: until the address changes nothing is.
+    pub fn foresee_nothing(&self) {
+        let mut known = lock(&self.0);
+        known.wrong = known.foreseen.take().or(known.wrong);
+    }
+
     /// This is known now.
-    pub fn set(&self, reflectors: Vec<String>, mapping: Mapping) {
-        *lock(&self.0) = Known { reflectors, mapping };
+    pub fn set(&self, look: &Look) {
+        let mut known = lock(&self.0);
+        known.reflectors = look.reflectors();
+        known.mapping = look.mapping;
+        known.foreseen = look.foreseen.filter(|foreseen| Some(*foreseen) != known.wrong);
     }
 }
 
@@ -109,6 +153,8 @@ pub struct Look {
     pub mapping: Mapping,
     /// The address that relays see; empty if none told.
     pub address: String,
+    /// Where ports come out as they are.
+    pub foreseen: Option<Foreseen>,
     /// The grid's relays that are up.
     pub relays: Vec<Relay>,
     /// Gateways of other sites that can be reached from outside.
@@ -172,12 +218,35 @@ pub async fn look(upstream: &Upstream) -> Look {
         }
     }
     let address = sightings.last().map(|sighting| sighting.seen.ip().to_string()).unwrap_or_default();
-    Look { mapping: Mapping::of(&sightings), address, relays, gateways }
+    let foreseen = sightings.last().filter(|_| preserved(&sightings));
+    let foreseen = foreseen.map(|sighting| Foreseen { local: sighting.local.ip(), seen: sighting.seen.ip() });
+    Look { mapping: Mapping::of(&sightings), address, foreseen, relays, gateways }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_foreseen_wrong_is_not_foreseen_again() {
+        let look = |seen: &str| {
+            let ip = |text: &str| text.parse().unwrap();
+            let foreseen = Some(Foreseen { local: ip("10.0.0.2"), seen: ip(seen) });
+            Look { foreseen, ..Look::default() }
+        };
+        let outside = Outside::default();
+        assert!(!outside.foresees());
+        outside.set(&look("192.0.2.1"));
+        assert!(outside.foresees());
+        outside.foresee_nothing();
+        outside.set(&look("192.0.2.1"));
+        assert!(!outside.foresees());
+        outside.foresee_nothing();
+        outside.set(&look("192.0.2.1"));
+        assert!(!outside.foresees());
+        outside.set(&look("192.0.2.9"));
+        assert!(outside.foresees(), "another network, or another day");
+    }
 
     #[test]
     fn whether_a_node_gets_out() {

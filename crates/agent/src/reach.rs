@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use isthmus_net::contact::{dial_to_wire, plan_from_wire, plan_to_wire, route_to_wire};
-use isthmus_net::dial::{self, DialError, PunchPort, SocketOptions};
+use isthmus_net::dial::{self, DialError, SocketOptions};
 use isthmus_net::{Identity, Role, grpc, mac};
 use isthmus_plan::failures::Due;
 use isthmus_plan::{Dial, Failure, Failures, LeftOut, Route, Step};
 use isthmus_wire::preamble::{Answer, Preamble, Status};
-use isthmus_wire::{ConnectionId, GridName, proto};
+use isthmus_wire::{GridName, proto};
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::carrier::{Carrier, keep_alive};
 use crate::job::{Job, lock};
 use crate::meetings::Meetings;
-use crate::outside::{Outside, REFLECTION_DEADLINE};
+use crate::outside::Outside;
 use crate::raw::RawHelper;
 use crate::traverse;
 use crate::upstream::Upstream;
@@ -33,6 +33,9 @@ use crate::upstream::Upstream;
 const ANSWER_DEADLINE: Duration = Duration::from_secs(15);
 /// How long a TLS handshake between agents may take.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+/// How long `punch` may take by what is foreseen of the two NATs, before both
+/// sides ask: a lost SYN is repeated after 1 s.
+const FORESEEN: Duration = Duration::from_millis(2500);
 /// Relays tried per connection; the broker names another one each time.
 const RELAY_ATTEMPTS: usize = 3;
 
@@ -358,23 +361,13 @@ impl Reacher {
         Ok((carrier, relay))
     }
 
-    /// Asks the broker for a meeting with the destination, end to end.
+    /// Asks the broker for a meeting with the destination.
     async fn meet(
         &self,
         destination: Ipv4Addr,
-        dial: proto::Dial,
-        meeting: Option<ConnectionId>,
-        initiator_address: String,
-        avoid: &[String],
+        request: proto::RendezvousRequest,
     ) -> Result<proto::RendezvousReply, StepError> {
-        let request = proto::RendezvousRequest {
-            destination: destination.into(),
-            dial: dial.into(),
-            meeting: meeting.map_or_else(Vec::new, |meeting| meeting.0.to_vec()),
-            initiator_address,
-            avoid: avoid.to_vec(),
-            ..proto::RendezvousRequest::default()
-        };
+        let request = proto::RendezvousRequest { destination: destination.into(), ..request };
         let arranging = self.upstream.rendezvous(request).await;
         arranging.map_err(|status| StepError::Next(format!("no meeting arranged: {}", grpc::reason(&status))))
     }
@@ -386,8 +379,12 @@ impl Reacher {
         deadline: Duration,
         relays: &Mutex<Vec<String>>,
     ) -> Result<(TcpStream, String), StepError> {
-        let avoid = lock(relays).clone();
-        let meeting = self.meet(destination, proto::Dial::Relay, None, String::new(), &avoid).await?;
+        let request = proto::RendezvousRequest {
+            dial: proto::Dial::Relay.into(),
+            avoid: lock(relays).clone(),
+            ..proto::RendezvousRequest::default()
+        };
+        let meeting = self.meet(destination, request).await?;
         lock(relays).push(meeting.relay.clone());
         let stream = dial::introduced(&meeting.relay_address, &meeting.ticket, options, deadline)
             .await
@@ -404,7 +401,12 @@ impl Reacher {
         let mut meeting = self.meetings.begin();
         let id = meeting.id();
         let dialed = async {
-            self.meet(destination, proto::Dial::Reverse, Some(id), String::new(), &[]).await?;
+            let request = proto::RendezvousRequest {
+                dial: proto::Dial::Reverse.into(),
+                meeting: id.0.to_vec(),
+                ..proto::RendezvousRequest::default()
+            };
+            self.meet(destination, request).await?;
             meeting.stream().await.ok_or_else(|| StepError::Next("the agent ends".to_owned()))
         };
         let late = || StepError::Next(format!("the other side did not dial this node within {deadline:?}"));
@@ -419,12 +421,38 @@ impl Reacher {
         options: SocketOptions,
         deadline: Duration,
     ) -> Result<TcpStream, StepError> {
-        let reflector = self.outside.reflector();
-        let reflector = reflector.ok_or_else(|| StepError::Next("no relay can be asked".to_owned()))?;
+        let until = Instant::now() + deadline;
+        if self.outside.foresees() {
+            let foreseen = self.punch_once(destination, options, false, FORESEEN.min(deadline)).await;
+            if foreseen.is_ok() {
+                return foreseen;
+            }
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let punched = self.punch_once(destination, options, true, left).await?;
+        // One of the two NATs did not do as it was seen to.
+        self.outside.foresee_nothing();
+        Ok(punched)
+    }
+
+    /// `ask`: both ask how they are seen, rather than go by what they foresee.
+    async fn punch_once(
+        &self,
+        destination: Ipv4Addr,
+        options: SocketOptions,
+        ask: bool,
+        deadline: Duration,
+    ) -> Result<TcpStream, StepError> {
         let punched = async {
-            let port = PunchPort::open(&reflector, REFLECTION_DEADLINE).await?;
-            let (meeting, seen) = (mac::new_connection(), port.seen().to_string());
-            let reply = self.meet(destination, proto::Dial::Punch, Some(meeting), seen, &[]).await?;
+            let port = self.outside.port(ask, None).await.map_err(StepError::Next)?;
+            let request = proto::RendezvousRequest {
+                dial: proto::Dial::Punch.into(),
+                meeting: mac::new_connection().0.to_vec(),
+                initiator_address: port.seen().to_string(),
+                ask,
+                ..proto::RendezvousRequest::default()
+            };
+            let reply = self.meet(destination, request).await?;
             Ok(port.connect(&reply.acceptor_address, options, deadline).await?)
         };
         let late = || StepError::Next(format!("both sides dialed, and nothing came within {deadline:?}"));

@@ -30,7 +30,7 @@ use crate::limits;
 use crate::local::{self, LocalService};
 use crate::measure;
 use crate::node::{Facilities, Node, interface_of};
-use crate::outside::{Outside, REFLECTION_DEADLINE};
+use crate::outside::Outside;
 use crate::peers::PeerService;
 use crate::probing::Probing;
 use crate::pulse::Heart;
@@ -38,7 +38,7 @@ use crate::raw;
 use crate::reach::{ClientTls, Reacher, dial_name};
 use crate::retry;
 use crate::traverse;
-use crate::upstream::{self, AttachError, Upstream};
+use crate::upstream::{self, AttachError};
 
 /// Connections and requests to dial out that may wait.
 const QUEUE: usize = 1024;
@@ -218,7 +218,7 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: R
             continue;
         }
         tokio::spawn(async move {
-            match dial(&request, &reception.node.reacher().upstream).await {
+            match dial(&request, reception.node.reacher()).await {
                 Ok(stream) => reception.receive(stream, MEETING_PATIENCE).await,
                 Err(error) => {
                     let initiator = std::net::Ipv4Addr::from(request.initiator);
@@ -230,11 +230,11 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: R
 }
 
 /// The acceptor's part of a dial.
-async fn dial(request: &proto::DialRequest, upstream: &Upstream) -> anyhow::Result<TcpStream> {
+async fn dial(request: &proto::DialRequest, reacher: &Reacher) -> anyhow::Result<TcpStream> {
     let options = SocketOptions::default();
     match request.dial() {
         _ if request.via_gateway => {
-            Ok(introduced(upstream.gateway(), &request.ticket, options, DIAL_DEADLINE).await?)
+            Ok(introduced(reacher.upstream.gateway(), &request.ticket, options, DIAL_DEADLINE).await?)
         }
         // The initiator's gateway, where a ticket is shown as at a relay.
         proto::Dial::Reverse if !request.ticket.is_empty() => {
@@ -252,19 +252,18 @@ async fn dial(request: &proto::DialRequest, upstream: &Upstream) -> anyhow::Resu
         }
         proto::Dial::Punch => {
             let initiator = initiator(request).await?;
-            let port = match request.reflectors.first() {
-                Some(reflector) => PunchPort::open(reflector, REFLECTION_DEADLINE).await.map_err(Into::into),
-                None => Err(anyhow::anyhow!("no relay can be asked how this node is seen")),
-            };
+            let reflector = request.reflectors.first().map(String::as_str);
+            let port = reacher.outside.port(request.ask, reflector).await;
             let told = port.as_ref().map(PunchPort::seen);
-            upstream
+            reacher
+                .upstream
                 .tell(attach_up::Kind::DialAnswer(proto::DialAnswer {
                     meeting: request.meeting.clone(),
                     address: told.as_ref().map(ToString::to_string).unwrap_or_default(),
-                    failure: told.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default(),
+                    failure: told.err().cloned().unwrap_or_default(),
                 }))
                 .await;
-            Ok(port?.connect(&initiator, options, DIAL_DEADLINE).await?)
+            Ok(port.map_err(anyhow::Error::msg)?.connect(&initiator, options, DIAL_DEADLINE).await?)
         }
         other => bail!("this agent does not know what to do for {}", dial_name(other)),
     }

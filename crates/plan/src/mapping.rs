@@ -39,10 +39,15 @@ impl Mapping {
         if sightings.iter().all(|sighting| sighting.local == sighting.seen) {
             return Self::Untranslated;
         }
-        let preserved = sightings.iter().all(|sighting| sighting.local.port() == sighting.seen.port());
         let same_source = first.local == second.local && first.seen == second.seen;
-        if preserved || same_source { Self::EndpointIndependent } else { Self::PortDependent }
+        if preserved(sightings) || same_source { Self::EndpointIndependent } else { Self::PortDependent }
     }
+}
+
+/// Whether ports come out as they are, as far as two sightings tell: then how a
+/// port will be seen can be told before it is used.
+pub fn preserved(sightings: &[Sighting]) -> bool {
+    sightings.len() > 1 && sightings.iter().all(|sighting| sighting.local.port() == sighting.seen.port())
 }
 
 impl fmt::Display for Mapping {

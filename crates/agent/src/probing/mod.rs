@@ -64,7 +64,7 @@ impl Probing {
             unanswered = look.unanswered(unanswered);
             let way_out = look.way_out(unanswered);
             let known = way_out == WayOut::Yes;
-            self.outside.set(look.reflectors(), look.mapping);
+            self.outside.set(&look);
             let moved = (mapping_to_wire(look.mapping), &look.address, way_out_to_wire(way_out))
                 != (told.mapping(), &told.address, told.way_out());
             if moved {

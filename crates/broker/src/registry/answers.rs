@@ -180,6 +180,7 @@ impl Registry {
             proto::Dial::Punch => {
                 dial.initiator_address = request.initiator_address.clone();
                 dial.reflectors = self.reflectors();
+                dial.ask = request.ask;
             }
             proto::Dial::Traverse => {
                 // The acceptor looks again; but what no gateway needs to carry

@@ -5,7 +5,7 @@
 //! of the two comes second.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use isthmus_wire::reflect;
@@ -26,8 +26,17 @@ pub struct PunchPort {
     local: SocketAddr,
     seen: SocketAddr,
     round_trip: Duration,
-    /// Its mapping in a NAT lasts as long as this does.
-    _reflection: TcpStream,
+    _holder: Holder,
+}
+
+/// What keeps a port ours until it is dialed from.
+#[derive(Debug)]
+enum Holder {
+    /// The connection on which a relay told how it is seen; its mapping in a NAT
+    /// lasts as long.
+    Reflection { _stream: TcpStream },
+    /// The port alone.
+    Port { _socket: TcpSocket },
 }
 
 impl PunchPort {
@@ -61,11 +70,23 @@ impl PunchPort {
                 from: reflector.to_owned(),
                 reason: error.to_string(),
             })?;
-            Ok(Self { local, seen, round_trip, _reflection: stream })
+            Ok(Self { local, seen, round_trip, _holder: Holder::Reflection { _stream: stream } })
         };
         tokio::time::timeout(deadline, opening)
             .await
             .unwrap_or_else(|_| Err(DialError::TimedOut { to: reflector.to_owned(), waited: deadline }))
+    }
+
+    /// Takes a port that will be seen as it is, at another address: behind a NAT
+    /// that preserves ports, or none. Nobody is asked.
+    ///
+    /// # Errors
+    /// If no port is free, or `local` is no address of this node.
+    pub fn predicted(local: IpAddr, seen: IpAddr) -> io::Result<Self> {
+        let socket = socket((local, 0).into())?;
+        let local = socket.local_addr()?;
+        let seen = SocketAddr::new(seen, local.port());
+        Ok(Self { local, seen, round_trip: Duration::ZERO, _holder: Holder::Port { _socket: socket } })
     }
 
     /// The address at this node.
@@ -73,7 +94,7 @@ impl PunchPort {
         self.local
     }
 
-    /// How it is seen from outside, as the relay told.
+    /// How it is seen from outside, as a relay told or as is foreseen.
     pub fn seen(&self) -> SocketAddr {
         self.seen
     }
@@ -83,7 +104,7 @@ impl PunchPort {
         socket(self.local)
     }
 
-    /// The shorter of the two round trips that asking took.
+    /// The shorter of the two round trips that asking took, 0 if nobody was asked.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }
@@ -202,6 +223,18 @@ mod tests {
         far.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"there");
         assert_eq!(near.peer_addr().unwrap(), far.local_addr().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_port_that_is_foreseen_is_as_good() {
+        let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let near = PunchPort::predicted(loopback, loopback).unwrap();
+        let far = PunchPort::predicted(loopback, loopback).unwrap();
+        let (near_seen, far_seen) = (near.seen().to_string(), far.seen().to_string());
+        let options = SocketOptions::default();
+        let (near, far) =
+            tokio::join!(near.connect(&far_seen, options, SOON), far.connect(&near_seen, options, SOON));
+        assert_eq!(near.unwrap().peer_addr().unwrap(), far.unwrap().local_addr().unwrap());
     }
 
     #[tokio::test]
