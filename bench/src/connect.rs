@@ -21,14 +21,17 @@ const BAR: Bar = Bar::AtMost(1.02);
 const GRIDS: [(&str, &str); 2] =
     [("connect-near", "no delay between sites"), ("connect-far", "sites 10 ms apart")];
 
-/// A way, and nodes that it leads from and to. The rank that connects first is
-/// the one that sends first.
-const WAYS: [(&str, [&str; 2]); 5] = [
+/// A way, as "DIAL" or "ROUTE DIAL", and nodes that it leads from and to. The rank
+/// that connects first is the one that sends first.
+const WAYS: [(&str, [&str; 2]); 8] = [
     ("direct", ["n1.nat-a", "n1.open-b"]),
     ("port-range", ["n1.nat-a", "n1.port-b"]),
     ("reverse", ["n1.open-a", "n1.nat-b"]),
     ("punch", ["n1.nat-a", "n1.nat-b"]),
+    ("traverse", ["n1.less-a", "n1.less-b"]),
     ("relay", ["n1.sym-a", "n1.nat-b"]),
+    ("one-gateway direct", ["n1.nat-a", "n1.inner-b"]),
+    ("two-gateway direct", ["n1.inner-a", "n1.inner-b"]),
 ];
 /// The nodes of the reference: they reach each other as on any open network,
 /// over routers that keep state as those of the others do.
@@ -36,8 +39,8 @@ const PLAIN: [&str; 2] = ["n1.plain-a", "n1.plain-b"];
 
 /// Message sizes in bytes.
 const SIZES: [&str; 2] = ["1", "10000000"];
-/// How long nodes may take to find out how they are seen from outside.
-const KNOWN_TRIES: usize = 100;
+/// Tries, ten in a second, until nodes have found out what their sites let in.
+const KNOWN_TRIES: usize = 300;
 
 /// How to measure.
 #[derive(Debug, Args)]
@@ -62,8 +65,8 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     let mut rows = Vec::new();
     for (grid, place) in GRIDS {
         let bench = Bench::up(grid)?;
-        for (_, ends) in WAYS {
-            until_known(&bench, ends)?;
+        for (way, ends) in WAYS {
+            until_known(&bench, way, ends)?;
         }
         for mpi in &options.mpis {
             for size in SIZES {
@@ -79,18 +82,20 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     Ok(report.holds())
 }
 
-/// Waits until plans know of both ends what they go by.
-fn until_known(bench: &Bench, [from, to]: [&str; 2]) -> anyhow::Result<()> {
+/// Waits until the way is the first of the plan.
+fn until_known(bench: &Bench, way: &str, [from, to]: [&str; 2]) -> anyhow::Result<()> {
     let isthmus = bench.isthmus().display().to_string();
+    let (route, dial) = way.split_once(' ').unwrap_or(("end-to-end", way));
     for _ in 0..KNOWN_TRIES {
         let plan = bench.output(from, &[isthmus.as_str(), "plan", from, to, "--json"].map(str::to_owned))?;
         let plan: Value = serde_json::from_str(&plan)?;
-        if ["from", "to"].iter().all(|end| plan[end]["mapping"] != "unknown") {
+        let first = &plan["steps"][0];
+        if first["dial"] == dial && first["route"] == route {
             return Ok(());
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    anyhow::bail!("{from} and {to} do not find out how they are seen from outside")
+    anyhow::bail!("{way} does not become the first way from {from} to {to}")
 }
 
 fn nodes(bench: &Bench, names: [&str; 2]) -> anyhow::Result<Vec<Node>> {
@@ -123,13 +128,16 @@ fn ping_pong(
             let command = bench.ours(mpi, &["--report", &account], &nodes(bench, *ends)?, &arguments);
             values.push(half_rtt(&command, ends[0])?);
             let report: Value = serde_json::from_str(&std::fs::read_to_string(&account)?)?;
-            let dials: Vec<_> = report["pairs"].as_array().into_iter().flatten().collect();
-            ensure!(dials.iter().any(|pair| pair["dial"] == *way), "not joined by {way}: {report}");
+            let (route, dial) = way.split_once(' ').unwrap_or(("end-to-end", way));
+            let mut pairs = report["pairs"].as_array().into_iter().flatten();
+            let joined = pairs.any(|pair| pair["dial"] == dial && pair["route"] == route);
+            ensure!(joined, "not joined by {way}: {report}");
         }
     }
     let rows = WAYS.iter().zip(&ours).map(|((way, _), values)| {
         let what = format!("{way}, {}, ping-pong {size} B, {place}", mpi.title());
-        let bar = (*way != "relay").then_some(BAR);
+        let kernels_own = *way != "relay" && !way.contains("gateway");
+        let bar = kernels_own.then_some(BAR);
         Row::compare(&what, "µs", values, ("plain", &plain), bar)
     });
     Ok(rows.collect())
