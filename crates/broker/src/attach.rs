@@ -134,13 +134,18 @@ impl Attachment {
             attach_up::Kind::RelayReport(report) => {
                 self.broker.registry().relay_report(self.session, report);
             }
-            attach_up::Kind::DialAnswer(answer) if self.is_gateway => self.broker.meetings.answer(answer),
+            attach_up::Kind::DialAnswer(answer) if self.is_gateway => {
+                let meeting = answer.meeting.clone();
+                self.broker.meetings.answer(&meeting, answer);
+            }
             attach_up::Kind::Measured(report) => {
                 if let Err(refused) = self.broker.registry().measured(self.session, report) {
                     warn!(caller = self.caller, %refused, "measurement passed over");
                 }
             }
-            attach_up::Kind::Probed(report) if !self.is_gateway => self.broker.probes.report(report),
+            attach_up::Kind::Probed(report) if !self.is_gateway => {
+                self.broker.probes.answer(&report.id, report.reply.unwrap_or_default());
+            }
             attach_up::Kind::Probed(_) | attach_up::Kind::DialAnswer(_) | attach_up::Kind::Seen(_) => {
                 warn!(caller = self.caller, "message that is not for the broker, passed over");
             }

@@ -23,6 +23,7 @@ mod service;
 mod sessions;
 pub mod state;
 mod store;
+mod waiting;
 
 pub use config::BrokerConfig;
 pub use service::{BrokerError, run};

@@ -18,8 +18,8 @@ use tracing::{info, warn};
 use crate::attach;
 use crate::config::{BrokerConfig, Forbidden, PolicyError, TrustedPairs};
 use crate::enrolment::EnrolmentService;
-use crate::meetings::Meetings;
-use crate::probes::Probes;
+use crate::meetings::{Meetings, acceptor_address};
+use crate::probes::{self, Probes};
 use crate::registry::{LookupError, Policy, ProbeError, Registry, RendezvousError};
 use crate::sessions::{Down, Sessions};
 use crate::state::{State, StateError};
@@ -181,7 +181,7 @@ impl RegistryService for Service {
                 .map_err(|error| Status::invalid_argument(error.to_string()))?;
             let waiting = self.0.meetings.wait_for(meeting);
             self.0.sessions.carry_out(effects);
-            reply.acceptor_address = waiting.answer().await?;
+            reply.acceptor_address = acceptor_address(waiting).await?;
         } else {
             self.0.sessions.carry_out(effects);
         }
@@ -212,7 +212,7 @@ impl RegistryService for Service {
         })?;
         let waiting = self.0.probes.wait_for(id);
         self.0.sessions.carry_out(vec![effect]);
-        waiting.reply().await.map(Response::new)
+        probes::reply(waiting).await.map(Response::new)
     }
 
     async fn measure(

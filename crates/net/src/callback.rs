@@ -6,7 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 /// Ports below are for services of the system.
-const FIRST_PORT: u16 = 1024;
+pub const FIRST_PORT: u16 = 1024;
 /// But for this one, where gateways and relays may be because it is let out
 /// everywhere.
 const HTTPS: u16 = 443;

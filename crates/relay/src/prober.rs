@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use isthmus_join::Askers;
+use isthmus_net::callback::FIRST_PORT;
 use isthmus_net::dial::{self, DialError, SilentPort, SocketOptions};
 use isthmus_wire::proto::{ProbeKind, ProbeOrder, ProbeOutcome, ProbeReply, ProbeReport};
 use isthmus_wire::{ConnectionId, meeting};
@@ -20,8 +21,6 @@ use tokio::sync::{Semaphore, mpsc};
 const DEADLINE: Duration = Duration::from_secs(3);
 /// Dials under way at most.
 const AT_ONCE: usize = 64;
-/// Ports below are for services of the system.
-const FIRST_PORT: u16 = 1024;
 /// How long a port stays prepared, and how many may be.
 const PREPARED_FOR: Duration = Duration::from_secs(15);
 const MAX_PREPARED: usize = 64;

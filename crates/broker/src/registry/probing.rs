@@ -5,13 +5,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use isthmus_net::callback::FIRST_PORT;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{ConnectionId, Label, VirtualAddress};
 
 use super::{Effect, MAX_TEXT, Registry};
 
-/// Ports below are for services of the system.
-const FIRST_PORT: u16 = 1024;
 /// Probes of one node within [`WINDOW_SECONDS`]: twice what one round of finding
 /// out takes, which comes again after minutes.
 const MOST: u32 = 30;
