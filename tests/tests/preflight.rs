@@ -80,7 +80,8 @@ fn too_little_memory_is_found() -> Result<()> {
 fn sites_that_cannot_reach_each_other_are_found() -> Result<()> {
     let world = GRID.take()?;
     let delta = world.lab().machine("n1.delta")?.address();
-    // gamma may not go to delta's nodes, and delta may not use the relay.
+    // gamma may not send to delta's nodes, from whatever port to whatever port
+    // (one allowed is enough to punch), and delta may not use the relay.
     let rules = |node: &str, rule: &str| -> Result<()> {
         let script = format!(
             "nft add table inet shut && nft add chain inet shut out '{{ type filter hook output priority 0; }}' && nft add rule inet shut out {rule}"
@@ -89,7 +90,7 @@ fn sites_that_cannot_reach_each_other_are_found() -> Result<()> {
         ensure!(done.status == 0, "{}", done.whole());
         Ok(())
     };
-    rules("n1.gamma", &format!("ip daddr {delta} tcp dport 7730 reject with tcp reset"))?;
+    rules("n1.gamma", &format!("ip daddr {delta} meta l4proto tcp reject with tcp reset"))?;
     rules("n1.delta", "tcp dport 7720 reject with tcp reset")?;
     let hello = Mpi::OpenMpi.program("hello");
     let words = ["mpirun.openmpi", "-n", "3", &hello];
