@@ -105,6 +105,12 @@ fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) {
 fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
     let flags = sys::fcntl(fd, libc::F_GETFL, 0)?;
     let blocking = flags & libc::O_NONBLOCK == 0;
+    // Another thread may close the number at any time from here on: whatever
+    // stands under it later is this socket only if it has this cookie.
+    let cookie = sys::cookie(fd);
+    if cookie == 0 {
+        return Err(Errno(libc::EBADF));
+    }
     let state = sys::tcp_state(fd)?;
     if state == sys::SYN_SENT && blocking {
         helper::wait_for(fd, send_timeout(fd))?;
@@ -126,7 +132,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
         match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
             // ECONNRESET is what unconnecting leaves, which connect ignores.
             0 | libc::ECONNRESET => {
-                Waiting::begin(job, fd, inet, source_port, &request, flags).map(Native::Wait)
+                Waiting::begin(job, fd, cookie, inet, source_port, &request, flags).map(Native::Wait)
             }
             error => kernels_answer(fd, Errno(error)).map(|()| Native::Done),
         }
@@ -135,7 +141,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
         match pending::start(job, fd, inet, source_port, Start::Ask(request))? {
             Started::Pending => Err(Errno(libc::EINPROGRESS)),
             Started::Kernel(errno) => kernels_answer(fd, errno).map(|()| Native::Done),
-            Started::Refused => Waiting::begin(job, fd, inet, source_port, &request, flags).map(Native::Wait),
+            Started::Refused => Waiting::begin(job, fd, cookie, inet, source_port, &request, flags).map(Native::Wait),
         }
     }
 }
@@ -159,6 +165,7 @@ impl Waiting {
     fn begin(
         job: &Job,
         fd: Fd,
+        cookie: u64,
         inet: Inet,
         source_port: u16,
         request: &Request,
@@ -170,7 +177,7 @@ impl Waiting {
         pending::begin_waiting();
         Ok(Self {
             fd,
-            cookie: sys::cookie(fd),
+            cookie,
             inet,
             source_port,
             flags,
