@@ -14,9 +14,10 @@ use procfs::process::{FDTarget, MMPermissions, MMapPath, Process};
 use crate::job::Job;
 use crate::node::Node;
 
-/// When to look for the first time, counted from the job's start; then at twice
-/// the time, and so on.
-const FIRST: Duration = Duration::from_secs(1);
+/// How long this node must have opened no connection before the first look,
+/// which would hold up a job that is just being wired up; the next comes after
+/// twice the time, and so on.
+const CALM: Duration = Duration::from_secs(2);
 /// Longest time between two looks.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Things of one kind that are remembered: one suffices for a warning.
@@ -36,14 +37,15 @@ struct Seen {
 
 /// Looks until the job ends and tells the head whenever something is new.
 pub async fn follow(node: Arc<Node>, job: Arc<Job>) {
-    let mut pause = FIRST;
+    let mut changes = job.account.changes();
+    let calm = async { while let Ok(Ok(())) = tokio::time::timeout(CALM, changes.changed()).await {} };
+    tokio::select! {
+        _ = tokio::time::timeout(INTERVAL_MAX, calm) => {}
+        () = job.ended.cancelled() => return,
+    }
+    let mut pause = CALM;
     let mut told = Seen::default();
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = job.ended.cancelled() => return,
-        }
-        pause = (pause * 2).min(INTERVAL_MAX);
         let (looking, mut seen) = (job.clone(), told.clone());
         // Hundreds of small reads: nothing that other tasks should wait for.
         let look = tokio::task::spawn_blocking(move || {
@@ -54,6 +56,11 @@ pub async fn follow(node: Arc<Node>, job: Arc<Job>) {
         if seen != told {
             job.tell(job_news::Kind::Links(seen.message(node.name().to_string())));
             told = seen;
+        }
+        pause = (pause * 2).min(INTERVAL_MAX);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = job.ended.cancelled() => return,
         }
     }
 }

@@ -9,6 +9,7 @@ mod join;
 mod launch;
 mod local;
 mod plan;
+mod promptly;
 mod remote;
 mod run;
 mod services;
@@ -20,6 +21,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::CompleteEnv;
 use clap_complete::env::Shells;
+use tokio::runtime::{Builder, Runtime};
 
 use services::Service;
 
@@ -120,7 +122,13 @@ fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
 }
 
 fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
-    finish(service.name(), block_on(services::run(service, args)))
+    promptly::run_soon_after_waking();
+    let started =
+        Builder::new_multi_thread().enable_all().on_thread_start(promptly::run_soon_after_waking).build();
+    finish(
+        service.name(),
+        started.map_err(Into::into).and_then(|runtime| run_in(runtime, services::run(service, args))),
+    )
 }
 
 fn doctor(command: doctor::DoctorCommand) -> ExitCode {
@@ -131,7 +139,10 @@ fn doctor(command: doctor::DoctorCommand) -> ExitCode {
 }
 
 fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    run_in(Builder::new_multi_thread().enable_all().build()?, command)
+}
+
+fn run_in<T>(runtime: Runtime, command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let result = runtime.block_on(command);
     // What still runs is of no use to anybody; it must not hold up the end.
     runtime.shutdown_background();

@@ -141,7 +141,9 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
         match pending::start(job, fd, inet, source_port, Start::Ask(request))? {
             Started::Pending => Err(Errno(libc::EINPROGRESS)),
             Started::Kernel(errno) => kernels_answer(fd, errno).map(|()| Native::Done),
-            Started::Refused => Waiting::begin(job, fd, cookie, inet, source_port, &request, flags).map(Native::Wait),
+            Started::Refused => {
+                Waiting::begin(job, fd, cookie, inet, source_port, &request, flags).map(Native::Wait)
+            }
         }
     }
 }

@@ -81,6 +81,8 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     lock::block_signals();
     // SAFETY: the name is a C string of less than 16 bytes.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"isthmus-connect".as_ptr()) };
+    // Ranks keep processors busy by polling for what this thread brings.
+    let _ = sys::ask_for_short_slices();
     if let Some(job) = job() {
         let mut round = Round::default();
         while round.plan(job) {
