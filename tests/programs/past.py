@@ -33,5 +33,5 @@ else:
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
-    time.sleep(4)
+    time.sleep(15)
     visit.sendall(b"x")

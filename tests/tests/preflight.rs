@@ -137,7 +137,7 @@ fn a_connection_past_isthmus_is_told() -> Result<()> {
     ensure!(account["bypasses"][0]["nodes"] == serde_json::json!(["n1.alpha", "n2.alpha"]), "{account:#}");
     // What isthmus joined itself is no such thing.
     let ring = Mpi::OpenMpi.program("die");
-    let words = ["timeout", "4", "mpirun.openmpi", "-n", "4", &ring, "never", "0", "sleep"];
+    let words = ["timeout", "12", "mpirun.openmpi", "-n", "4", &ring, "never", "0", "sleep"];
     let (_, account) = world.run_reported("n1.alpha", &nodes, &words)?;
     ensure!(account["connections_within_sites"].as_u64() > Some(0), "{account:#}");
     ensure!(account["bypasses"] == serde_json::json!([]), "{account:#}");

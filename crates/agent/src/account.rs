@@ -47,12 +47,44 @@ pub struct Account {
     initiator: GridName,
     totals: Mutex<HashMap<Joint, Totals>>,
     changed: watch::Sender<u64>,
+    under_way: watch::Sender<usize>,
+}
+
+/// A connection is being set up, from or to here, until this is dropped.
+#[derive(Debug)]
+pub struct UnderWay<'a>(&'a watch::Sender<usize>);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
 }
 
 impl Account {
     /// An empty account of the node with this name.
     pub fn new(initiator: GridName) -> Self {
-        Self { initiator, totals: Mutex::default(), changed: watch::Sender::new(0) }
+        Self {
+            initiator,
+            totals: Mutex::default(),
+            changed: watch::Sender::new(0),
+            under_way: watch::Sender::new(0),
+        }
+    }
+
+    /// Takes note that a connection is being set up.
+    pub fn begin(&self) -> UnderWay<'_> {
+        self.under_way.send_modify(|count| *count += 1);
+        UnderWay(&self.under_way)
+    }
+
+    /// Waits until none has been set up for this long.
+    pub async fn calm(&self, quiet: Duration) {
+        let mut under_way = self.under_way.subscribe();
+        while under_way.wait_for(|count| *count == 0).await.is_ok() {
+            if tokio::time::timeout(quiet, under_way.changed()).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Counts a connection; what it carries is added to the returned counters.

@@ -110,6 +110,7 @@ impl Reception {
                 return Ok(());
             }
             Ok(()) => {
+                let under_way = job.account.begin();
                 let knock = tokio::select! {
                     knock = job.knocks.knock(self.node.twin(), preamble.destination_port) => knock,
                     () = job.ended.cancelled() => Err(Status::UnknownJob),
@@ -117,6 +118,7 @@ impl Reception {
                     // initiator gave up, and nobody is to be let in.
                     _ = carrier.receive::<1>() => return Ok(()),
                 };
+                drop(under_way);
                 match knock {
                     Ok(knock) => return connect(&job, &preamble, carrier, knock).await,
                     Err(status) => status,

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_wire::proto::{self, job_news};
+use procfs::Current as _;
 use procfs::net::TcpState;
 use procfs::process::{FDTarget, MMPermissions, MMapPath, Process};
 
 use crate::job::Job;
 use crate::node::Node;
 
-/// How long this node must have opened no connection before the first look,
-/// which would hold up a job that is just being wired up; the next comes after
-/// twice the time, and so on.
-const CALM: Duration = Duration::from_secs(2);
+/// How long no connection must have been set up here before a look, which
+/// would hold up a job that is just being wired up; and the first pause between
+/// two looks, which doubles each time.
+const CALM: Duration = Duration::from_secs(5);
 /// Longest time between two looks.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Things of one kind that are remembered: one suffices for a warning.
@@ -37,19 +38,22 @@ struct Seen {
 
 /// Looks until the job ends and tells the head whenever something is new.
 pub async fn follow(node: Arc<Node>, job: Arc<Job>) {
-    let mut changes = job.account.changes();
-    let calm = async { while let Ok(Ok(())) = tokio::time::timeout(CALM, changes.changed()).await {} };
-    tokio::select! {
-        _ = tokio::time::timeout(INTERVAL_MAX, calm) => {}
-        () = job.ended.cancelled() => return,
-    }
-    let mut pause = CALM;
+    let began = ticks_since_boot();
+    let mut pause = Duration::ZERO;
     let mut told = Seen::default();
     loop {
+        let calm = async {
+            tokio::time::sleep(pause).await;
+            let _ = tokio::time::timeout(INTERVAL_MAX, job.account.calm(CALM)).await;
+        };
+        tokio::select! {
+            () = calm => {}
+            () = job.ended.cancelled() => return,
+        }
         let (looking, mut seen) = (job.clone(), told.clone());
         // Hundreds of small reads: nothing that other tasks should wait for.
         let look = tokio::task::spawn_blocking(move || {
-            look(&looking, &mut seen);
+            look(&looking, began, &mut seen);
             seen
         });
         let Ok(seen) = look.await else { return };
@@ -57,11 +61,7 @@ pub async fn follow(node: Arc<Node>, job: Arc<Job>) {
             job.tell(job_news::Kind::Links(seen.message(node.name().to_string())));
             told = seen;
         }
-        pause = (pause * 2).min(INTERVAL_MAX);
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = job.ended.cancelled() => return,
-        }
+        pause = (pause * 2).clamp(CALM, INTERVAL_MAX);
     }
 }
 
@@ -90,8 +90,8 @@ impl Seen {
     }
 }
 
-fn look(job: &Job, seen: &mut Seen) {
-    let processes = processes_of(job);
+fn look(job: &Job, began: u64, seen: &mut Seen) {
+    let processes = processes_of(job, began);
     if processes.is_empty() {
         return;
     }
@@ -134,30 +134,41 @@ fn look(job: &Job, seen: &mut Seen) {
     }
 }
 
-/// The job's processes on this node: those that were started with its library,
-/// and what they started.
-fn processes_of(job: &Job) -> Vec<Process> {
+/// The job's processes on this node: those that were started with its library
+/// since the job began, and what they started.
+fn processes_of(job: &Job, began: u64) -> Vec<Process> {
     let own = nix::unistd::geteuid().as_raw();
-    let all: Vec<Process> = procfs::process::all_processes()
+    let young: Vec<(Process, i32)> = procfs::process::all_processes()
         .into_iter()
         .flatten()
         .flatten()
         .filter(|process| process.uid().is_ok_and(|uid| uid == own))
+        .filter_map(|process| {
+            let stat = process.stat().ok().filter(|stat| stat.starttime >= began)?;
+            Some((process, stat.ppid))
+        })
         .collect();
     let directory = job.directory.path().to_string_lossy().into_owned();
-    let preloaded = |process: &&Process| {
+    let preloaded = |process: &Process| {
         process.environ().is_ok_and(|environment| {
             let preload = environment.get(std::ffi::OsStr::new("LD_PRELOAD"));
             preload.is_some_and(|preload| preload.to_string_lossy().contains(&directory))
         })
     };
-    let mut members: HashSet<i32> = all.iter().filter(preloaded).map(|process| process.pid).collect();
-    let parents: Vec<(i32, i32)> =
-        all.iter().filter_map(|process| process.stat().ok().map(|stat| (process.pid, stat.ppid))).collect();
+    let mut members: HashSet<i32> =
+        young.iter().filter(|(process, _)| preloaded(process)).map(|(process, _)| process.pid).collect();
+    let parents: Vec<(i32, i32)> = young.iter().map(|(process, parent)| (process.pid, *parent)).collect();
     let descendants: Vec<i32> =
         members.iter().flat_map(|root| crate::supervise::tree::descendants(*root, &parents)).collect();
     members.extend(descendants);
-    all.into_iter().filter(|process| members.contains(&process.pid)).collect()
+    young.into_iter().map(|(process, _)| process).filter(|process| members.contains(&process.pid)).collect()
+}
+
+/// The time in the unit and from the moment that `/proc/PID/stat` counts in and
+/// from.
+fn ticks_since_boot() -> u64 {
+    let uptime = procfs::Uptime::current().map(|uptime| uptime.uptime_duration()).unwrap_or_default();
+    u64::try_from(uptime.as_millis()).unwrap_or_default() * procfs::ticks_per_second() / 1000
 }
 
 /// The node's connections that leave it, by inode.

@@ -188,6 +188,7 @@ async fn connect(
         destination: destination.address,
         destination_port: destination.port,
     };
+    let _under_way = job.account.begin();
     let purpose = Purpose::Program { job, preamble, options: wanted.options, given_up };
     let reached = match node.reacher().reach(destination.address, purpose).await {
         Ok(reached) => reached,
