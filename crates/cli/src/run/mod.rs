@@ -6,6 +6,7 @@ mod command;
 mod each;
 mod mpi;
 mod nodes;
+mod output;
 mod preflight;
 mod programs;
 mod progress;
@@ -16,8 +17,6 @@ mod watch;
 mod work;
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -32,6 +31,7 @@ use isthmus_wire::proto::{self, UncarriedProgram};
 
 use crate::local;
 use account::{Account, Outcome, count};
+use output::OutputFile;
 use progress::{Progress, say};
 use signals::Signals;
 use timing::Stopwatch;
@@ -330,23 +330,6 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
         file.write(&timing::draw(&account.timing, &title))?;
     }
     Ok(status)
-}
-
-/// A file that something is written to at the end.
-struct OutputFile<'a> {
-    path: &'a Path,
-    file: File,
-}
-
-impl<'a> OutputFile<'a> {
-    fn create(path: &'a Path) -> anyhow::Result<Self> {
-        let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Self { path, file })
-    }
-
-    fn write(mut self, text: &str) -> anyhow::Result<()> {
-        self.file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", self.path.display()))
-    }
 }
 
 /// Refuses what makes the job pointless; gives what is to be told.

@@ -1,0 +1,76 @@
+//! Files that a run writes at its end.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+
+/// A file that can be written, and stays as it was until it is: a run that ends
+/// before leaves none behind, nor takes an older one away.
+pub struct OutputFile<'a> {
+    path: &'a Path,
+    file: File,
+    /// It was not there before, and nothing is in it yet.
+    fresh: bool,
+}
+
+impl<'a> OutputFile<'a> {
+    /// Opens or makes it.
+    ///
+    /// # Errors
+    /// If it can't be written.
+    pub fn create(path: &'a Path) -> anyhow::Result<Self> {
+        let opened = match OpenOptions::new().write(true).create_new(true).open(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                OpenOptions::new().write(true).open(path).map(|file| (file, false))
+            }
+            made => made.map(|file| (file, true)),
+        };
+        let (file, fresh) = opened.with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path, file, fresh })
+    }
+
+    /// Writes it, in the place of what was there.
+    ///
+    /// # Errors
+    /// If it can't be written after all.
+    pub fn write(mut self, text: &str) -> anyhow::Result<()> {
+        self.fresh = false;
+        // A pipe or a terminal has no length.
+        let cut = if self.file.metadata().is_ok_and(|known| known.is_file()) {
+            self.file.set_len(0)
+        } else {
+            Ok(())
+        };
+        cut.and_then(|()| self.file.write_all(text.as_bytes()))
+            .with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+impl Drop for OutputFile<'_> {
+    fn drop(&mut self) {
+        if self.fresh {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_there_only_if_it_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("account.json");
+        drop(OutputFile::create(&path).unwrap());
+        assert!(!path.exists());
+        OutputFile::create(&path).unwrap().write("long text").unwrap();
+        drop(OutputFile::create(&path).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "long text");
+        OutputFile::create(&path).unwrap().write("text").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");
+        assert!(OutputFile::create(&directory.path().join("no/such")).is_err());
+    }
+}
