@@ -11,7 +11,7 @@ CARGO := scripts/cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 DESTDIR ?=
-BENCHES := connect direct lab relay shim start
+BENCHES := connect direct lab patterns relay shim start
 
 # The end-to-end tests and the benchmarks make network namespaces; the demo does
 # so without root where the system lets ordinary users.
@@ -60,14 +60,18 @@ test-matrix: setup-test ## every kind of site against every other (needs root, l
 	$(RUNNER) $(CARGO) test --locked --package isthmus-e2e --test ways -- --include-ignored
 
 .PHONY: bench
-bench: $(BENCHES:%=bench-%) ## run all benchmarks; results in bench/results
+bench: $(patsubst %,bench-%,$(filter-out patterns,$(BENCHES))) ## run all benchmarks; results in bench/results
+
+bench-connect: ALSO := patterns
 
 .PHONY: $(BENCHES:%=bench-%)
 $(BENCHES:%=bench-%): bench-%: setup-bench
 	$(MAKE) release
 	$(MAKE) -C apps
 	$(CARGO) build --locked --release --package isthmus-bench
-	$(AS_ROOT) $(TARGET)/release/isthmus-bench $*
+	status=0; for bench in $* $(ALSO); do \
+		$(AS_ROOT) $(TARGET)/release/isthmus-bench $$bench || status=$$?; \
+	done; exit $$status
 
 .PHONY: lint
 lint: setup-lint ## check formatting, clippy, shell scripts, dependencies

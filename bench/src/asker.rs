@@ -1,8 +1,10 @@
 //! A client that stands somewhere, in a job or beside it, and is told what to
 //! measure: `isthmus-bench traffic obey`.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{ChildStdin, Command, Stdio};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
@@ -17,10 +19,10 @@ use crate::confine::{Running, wait_for};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The client, as seen from here.
-#[derive(Debug)]
 pub struct Asker {
-    running: Running,
-    stdin: ChildStdin,
+    /// None where something else started it.
+    running: Option<Running>,
+    input: Box<dyn Write + Send>,
     /// client → here: each line it says
     lines_rx: Receiver<String>,
 }
@@ -33,17 +35,21 @@ impl Asker {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot run {}", command.get_program().display()))?;
-        let stdin = child.stdin.take().context("no standard input")?;
+        let input = Box::new(child.stdin.take().context("no standard input")?);
         let stdout = child.stdout.take().context("no standard output")?;
-        let (lines_tx, lines_rx) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if lines_tx.send(line).is_err() {
-                    break;
-                }
-            }
-        });
-        Ok(Self { running: Running(child), stdin, lines_rx })
+        Ok(Self { running: Some(Running(child)), input, lines_rx: listen(|| Ok(stdout)) })
+    }
+
+    /// Makes two named pipes for a client that somebody else will start with them
+    /// as its standard input and output.
+    pub fn at_pipes([input, output]: [PathBuf; 2]) -> anyhow::Result<Self> {
+        for pipe in [&input, &output] {
+            nix::unistd::mkfifo(pipe, nix::sys::stat::Mode::S_IRWXU)
+                .with_context(|| format!("cannot make {}", pipe.display()))?;
+        }
+        // Open for reading as well: so it need not wait for the client (fifo(7)).
+        let input = Box::new(OpenOptions::new().read(true).write(true).open(input)?);
+        Ok(Self { running: None, input, lines_rx: listen(move || File::open(&output)) })
     }
 
     /// Has it measure for this long, and gives what it found.
@@ -52,24 +58,47 @@ impl Asker {
         line: &str,
         duration: humantime::Duration,
     ) -> anyhow::Result<T> {
-        writeln!(self.stdin, "{line} --duration {duration}").context("the client has ended")?;
-        let answer = self
-            .lines_rx
-            .recv_timeout(*duration + PATIENCE)
-            .with_context(|| format!("no answer to `{line}`"))?;
-        serde_json::from_str(&answer).with_context(|| format!("`{line}` gave {answer:?}"))
+        self.tell(&format!("{line} --duration {duration}"))?;
+        self.hear(*duration).with_context(|| format!("no answer to `{line}`"))
+    }
+
+    /// Gives it a line.
+    pub fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+        writeln!(self.input, "{line}").context("the client has ended")
+    }
+
+    /// The next thing it says, within this time and a margin.
+    pub fn hear<T: DeserializeOwned>(&mut self, within: Duration) -> anyhow::Result<T> {
+        let answer = self.lines_rx.recv_timeout(within + PATIENCE).context("the client says nothing")?;
+        serde_json::from_str(&answer).with_context(|| format!("the client said {answer:?}"))
     }
 
     /// Has it do one last thing and waits for its end.
     pub fn finish(mut self, line: &str) -> anyhow::Result<()> {
-        writeln!(self.stdin, "{line}").context("the client has ended")?;
-        drop(self.stdin);
+        self.tell(line)?;
+        drop(self.input);
+        let Some(mut running) = self.running else { return Ok(()) };
         let mut ended = None;
         wait_for("the client to end", || {
-            ended = self.running.0.try_wait().ok().flatten();
+            ended = running.0.try_wait().ok().flatten();
             ended.is_some()
         })?;
         ensure!(ended.is_some_and(|status| status.success()), "the client ended badly: {ended:?}");
         Ok(())
     }
+}
+
+/// The lines of what `open` opens, in a thread of its own, since it may have to
+/// wait for somebody at the other end.
+fn listen<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> Receiver<String> {
+    let (lines_tx, lines_rx) = mpsc::channel();
+    thread::spawn(move || {
+        let Ok(from) = open() else { return };
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            if lines_tx.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines_rx
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::grid::{Bench, Node, json, root, words};
 use crate::mpi::Mpi;
+use crate::papers;
 use crate::report::{Bar, Conditions, Report, Row};
 
 /// Both ends hold the same kernel socket as ever.
@@ -79,11 +80,12 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     let tools: Vec<_> = tools.iter().map(|(tool, argument)| (tool.as_str(), *argument)).collect();
     let report = Report { name: "connect".to_owned(), rows, conditions: Conditions::here(&tools) };
     report.publish(&options.results)?;
+    papers::refresh(&options.results)?;
     Ok(report.holds())
 }
 
 /// Waits until the way is the first of the plan.
-fn until_known(bench: &Bench, way: &str, [from, to]: [&str; 2]) -> anyhow::Result<()> {
+pub fn until_known(bench: &Bench, way: &str, [from, to]: [&str; 2]) -> anyhow::Result<()> {
     let isthmus = bench.isthmus().display().to_string();
     let (route, dial) = way.split_once(' ').unwrap_or(("end-to-end", way));
     for _ in 0..KNOWN_TRIES {

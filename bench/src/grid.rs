@@ -20,7 +20,7 @@ use crate::mpi::Mpi;
 /// A run that takes longer is ended, and the benchmark with it.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// The running grid, with sshd in every node.
+/// The running grid, mostly with sshd in every node.
 pub struct Bench {
     lab: Lab,
     isthmus: PathBuf,
@@ -51,6 +51,13 @@ pub fn target() -> PathBuf {
 impl Bench {
     /// Brings up one of the grids in bench/grids.
     pub fn up(name: &str) -> anyhow::Result<Self> {
+        let mut bench = Self::without_sshd(name)?;
+        bench.start_sshd()?;
+        Ok(bench)
+    }
+
+    /// The same for measurements that need no launcher.
+    pub fn without_sshd(name: &str) -> anyhow::Result<Self> {
         let isthmus = target().join("release/isthmus");
         ensure!(isthmus.is_file(), "{} is not there: run `make build`", isthmus.display());
         let mut grid = Grid::load(&root().join(format!("bench/grids/{name}.toml")))?;
@@ -71,9 +78,7 @@ impl Bench {
         let files = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
         let options = Options { program: isthmus.clone(), ..Options::default() };
         let lab = Lab::up_with(&grid, &options)?;
-        let mut bench = Self { lab, isthmus, nodes, files, daemons: Vec::new() };
-        bench.start_sshd()?;
-        Ok(bench)
+        Ok(Self { lab, isthmus, nodes, files, daemons: Vec::new() })
     }
 
     /// The nodes.

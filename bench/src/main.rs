@@ -13,6 +13,8 @@ mod encrypted;
 mod grid;
 mod lab;
 mod mpi;
+mod papers;
+mod patterns;
 mod relay;
 mod report;
 mod shim;
@@ -43,6 +45,9 @@ enum Bench {
     Direct(direct::Options),
     /// Every way between sites against plain MPI on an open network.
     Connect(connect::Options),
+    /// The traffic patterns between two private clusters of Choi et al. (ICCS
+    /// 2004): over one gateway, and over two HAProxy in a row.
+    Patterns(patterns::Options),
     /// Time to start a job against plain MPI over ssh.
     Start(start::Options),
     /// The relay against HAProxy (TCP mode, splicing) and socat; a connection
@@ -55,6 +60,8 @@ enum Bench {
     /// What the preloaded library costs a program, and whether it ever holds
     /// one up.
     Shim(shim::Options),
+    /// Write docs/papers.md anew: the papers' figures beside those in bench/results.
+    Papers(papers::Options),
     #[command(hide = true, subcommand)]
     Traffic(traffic::Command),
     #[command(hide = true)]
@@ -65,10 +72,12 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().bench {
         Bench::Direct(options) => direct::run(&options).map(held),
         Bench::Connect(options) => connect::run(&options).map(held),
+        Bench::Patterns(options) => patterns::run(&options).map(held),
         Bench::Start(options) => start::run(&options).map(held),
         Bench::Relay(options) => relay::run(&options).map(held),
         Bench::Shim(options) => shim::run(&options).map(held),
         Bench::Lab(options) => lab::run(options),
+        Bench::Papers(options) => papers::run(&options).map(|()| ExitCode::SUCCESS),
         Bench::Traffic(command) => traffic::run(command).map(|()| ExitCode::SUCCESS),
         Bench::RelayUnderTest(options) => relay::run_under_test(&options).map(|()| ExitCode::SUCCESS),
     };

@@ -10,10 +10,10 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a ratio must be, ours to reference.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bar {
     /// Not above this: times, costs.
@@ -23,7 +23,8 @@ pub enum Bar {
 }
 
 impl Bar {
-    fn holds(self, ratio: f64) -> bool {
+    /// Whether a ratio is what it must be.
+    pub fn holds(self, ratio: f64) -> bool {
         match self {
             Self::AtMost(most) => ratio <= most,
             Self::AtLeast(least) => ratio >= least,
@@ -49,7 +50,7 @@ impl fmt::Display for Bar {
 }
 
 /// One figure of ours against that of one reference.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Row {
     /// What was measured.
     pub what: String,
@@ -127,7 +128,7 @@ impl Row {
 }
 
 /// Where and when it was measured.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Conditions {
     /// Cores of the machine.
     pub cores: usize,
@@ -180,7 +181,7 @@ fn version(tool: &str, argument: &str) -> String {
 }
 
 /// All of one benchmark.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// Its name.
     pub name: String,

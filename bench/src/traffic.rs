@@ -7,12 +7,14 @@
 //! came, so that the sender's clock stops when all of it has arrived. Kind 3
 //! ends the program that answers.
 
+mod serve;
+
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Args, Parser, Subcommand};
 use isthmus_wire::ticket::TICKET_LEN;
 use serde::{Deserialize, Serialize};
@@ -21,7 +23,7 @@ use serde::{Deserialize, Serialize};
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two tries to connect to somebody who isn't there yet.
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
-/// What a stream's sender writes, and its receiver reads, at once.
+/// What a stream's sender writes, unless told, and its receiver reads, at once.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Ping-pongs before those that count.
 const WARM_UP: usize = 200;
@@ -50,6 +52,8 @@ pub enum Command {
         /// Bytes of a message.
         #[arg(long, default_value_t = 64)]
         size: u32,
+        #[command(flatten)]
+        begin: Begin,
     },
     /// Measure streams; prints a `Throughput` as JSON.
     Stream {
@@ -58,6 +62,11 @@ pub enum Command {
         /// Number of streams at once.
         #[arg(long, default_value_t = 1)]
         streams: usize,
+        /// Bytes of a message: each is written by one call.
+        #[arg(long, default_value_t = CHUNK_BYTES)]
+        message: usize,
+        #[command(flatten)]
+        begin: Begin,
     },
     /// End the program that answers.
     Stop {
@@ -90,6 +99,25 @@ pub struct Target {
     duration: humantime::Duration,
 }
 
+/// When to begin.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Begin {
+    /// Say `{}` when connected, and begin at the next line of the standard
+    /// input: so several senders begin at once.
+    #[arg(long)]
+    wait: bool,
+}
+
+impl Begin {
+    fn now(self) -> io::Result<()> {
+        if self.wait {
+            println!("{{}}");
+            io::stdin().read_line(&mut String::new())?;
+        }
+        Ok(())
+    }
+}
+
 /// What [`Command::Ping`] found.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Latency {
@@ -114,21 +142,28 @@ pub struct Throughput {
 /// If a connection fails.
 pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Serve { listen, relay } => serve(listen, relay),
-        Command::Ping { target, size } => {
-            let latency = ping(&connect(&target)?, size, *target.duration)?;
+        Command::Serve { listen, relay } => serve::serve(listen, relay),
+        Command::Ping { target, size, begin } => {
+            let stream = connect(&target)?;
+            begin.now()?;
+            let latency = ping(&stream, size, *target.duration)?;
             println!("{}", serde_json::to_string(&latency)?);
             Ok(())
         }
-        Command::Stream { target, streams } => {
+        Command::Stream { target, streams, message, begin } => {
+            ensure!(message > 0, "--message must be at least 1");
             let streams: Vec<_> = (0..streams).map(|_| connect(&target)).collect::<Result<_, _>>()?;
-            println!("{}", serde_json::to_string(&stream(streams, *target.duration)?)?);
+            begin.now()?;
+            println!("{}", serde_json::to_string(&stream(streams, message, *target.duration)?)?);
             Ok(())
         }
         Command::Stop { target } => Ok(connect(&target)?.write_all(&header(STOP, 0))?),
         Command::Obey => {
-            for line in io::stdin().lines() {
-                run(Line::try_parse_from(line?.split_whitespace())?.command)?;
+            // Line by line, since the command itself may read the next ones.
+            let mut line = String::new();
+            while io::stdin().read_line(&mut line)? > 0 {
+                run(Line::try_parse_from(line.split_whitespace())?.command)?;
+                line.clear();
             }
             Ok(())
         }
@@ -173,14 +208,17 @@ fn ping(mut stream: &TcpStream, size: u32, duration: Duration) -> anyhow::Result
     let mut message = vec![0x5a; usize::try_from(size)?];
     stream.write_all(&header(PING_PONG, size))?;
     let mut round_trips = Vec::new();
-    let mut start = Instant::now();
+    let began = Instant::now();
+    let mut start = began;
     let mut warm_up = WARM_UP;
-    while warm_up > 0 || start.elapsed() < duration {
+    // One that counts at least, however late this thread comes to run.
+    while round_trips.is_empty() || start.elapsed() < duration {
         let sent = Instant::now();
         stream.write_all(&message)?;
         stream.read_exact(&mut message)?;
         if warm_up > 0 {
-            warm_up -= 1;
+            // Large messages warm up sooner.
+            warm_up = if began.elapsed() > duration / 4 { 0 } else { warm_up - 1 };
             start = Instant::now();
         } else {
             round_trips.push(sent.elapsed().as_secs_f64());
@@ -192,16 +230,20 @@ fn ping(mut stream: &TcpStream, size: u32, duration: Duration) -> anyhow::Result
     })
 }
 
-fn stream(streams: Vec<TcpStream>, duration: Duration) -> anyhow::Result<Throughput> {
+fn stream(streams: Vec<TcpStream>, message: usize, duration: Duration) -> anyhow::Result<Throughput> {
     let start = Instant::now();
     let senders: Vec<_> = streams
         .into_iter()
         .map(|mut stream| {
             thread::spawn(move || -> io::Result<u64> {
-                let chunk = vec![0x5a; CHUNK_BYTES];
+                let message = vec![0x5a; message];
                 stream.write_all(&header(STREAM, 0))?;
-                while start.elapsed() < duration {
-                    stream.write_all(&chunk)?;
+                // One at least, however late this thread comes to run.
+                loop {
+                    stream.write_all(&message)?;
+                    if start.elapsed() >= duration {
+                        break;
+                    }
                 }
                 stream.shutdown(Shutdown::Write)?;
                 let mut arrived = [0; 8];
@@ -222,65 +264,4 @@ fn header(kind: u8, size: u32) -> [u8; 8] {
     header[0] = kind;
     header[4..].copy_from_slice(&size.to_be_bytes());
     header
-}
-
-fn serve(listen: SocketAddr, relay: Option<SocketAddr>) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
-    if let Some(relay) = relay {
-        thread::spawn(move || {
-            let mut ticket = [0; TICKET_LEN];
-            while io::stdin().read_exact(&mut ticket).is_ok() {
-                report(dial(relay).and_then(|mut stream| {
-                    stream.write_all(&ticket)?;
-                    Ok(stream)
-                }));
-            }
-        });
-    }
-    for stream in listener.incoming() {
-        report(stream);
-    }
-    Ok(())
-}
-
-/// Answers on a connection, in a thread of its own; says what goes wrong.
-fn report(stream: io::Result<TcpStream>) {
-    thread::spawn(move || {
-        if let Err(error) = stream.and_then(answer) {
-            eprintln!("a connection failed: {error}");
-        }
-    });
-}
-
-fn answer(mut stream: TcpStream) -> io::Result<()> {
-    prepare(&stream)?;
-    let mut header = [0; 8];
-    match stream.read_exact(&mut header) {
-        // Somebody who looked whether anybody listens.
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
-        outcome => outcome?,
-    }
-    let [kind, _, _, _, size @ ..] = header;
-    if kind == STOP {
-        std::process::exit(0);
-    }
-    if kind == PING_PONG {
-        let mut message = vec![0; u32::from_be_bytes(size) as usize];
-        loop {
-            match stream.read_exact(&mut message) {
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
-                outcome => outcome?,
-            }
-            stream.write_all(&message)?;
-        }
-    }
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut arrived = 0;
-    loop {
-        match stream.read(&mut chunk)? {
-            0 => break,
-            read => arrived += read as u64,
-        }
-    }
-    stream.write_all(&u64::to_be_bytes(arrived))
 }

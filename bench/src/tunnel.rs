@@ -158,12 +158,14 @@ pub fn itself() -> anyhow::Result<String> {
     Ok(std::env::current_exe().context("cannot find this program")?.display().to_string())
 }
 
-fn start(mut command: Command) -> anyhow::Result<Running> {
+/// Starts a command without an input; it ends when the result is dropped.
+pub fn start(mut command: Command) -> anyhow::Result<Running> {
     let child = command.stdin(Stdio::null()).spawn();
     Ok(Running(child.with_context(|| format!("cannot run {}", command.get_program().display()))?))
 }
 
-fn wait_for_listener(bench: &Bench, node: &Node, address: Ipv4Addr, port: u16) -> anyhow::Result<()> {
+/// Waits until somebody listens there, as seen from the node.
+pub fn wait_for_listener(bench: &Bench, node: &Node, address: Ipv4Addr, port: u16) -> anyhow::Result<()> {
     let address = SocketAddr::from((address, port));
     bench.lab().machine(&node.name)?.in_network(|| {
         wait_for(&format!("a listener at {address} in {}", node.name), || {

@@ -1,0 +1,107 @@
+//! The papers' figures beside ours: tables in docs/papers.md, made of the
+//! committed results.
+
+mod tables;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use clap::Args;
+
+use crate::grid::root;
+use crate::patterns::Traffic;
+use crate::report::Report;
+
+/// The page, in the repository.
+const PAGE: &str = "docs/papers.md";
+/// Where results go that are committed.
+const RESULTS: &str = "bench/results";
+
+/// What to write.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Print the page instead.
+    #[arg(long)]
+    print: bool,
+}
+
+/// Writes the page anew.
+///
+/// # Errors
+/// If a result is missing, or the page.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let path = root().join(PAGE);
+    let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let new = page(&old, &results("connect")?, &results("patterns")?)?;
+    if options.print {
+        print!("{new}");
+        return Ok(());
+    }
+    fs::write(&path, new).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes the page anew if results went to where they are committed.
+///
+/// # Errors
+/// As [`run`].
+pub fn refresh(results: &Path) -> anyhow::Result<()> {
+    if fs::canonicalize(results)? == fs::canonicalize(root().join(RESULTS))? {
+        run(&Options { print: false })?;
+    }
+    Ok(())
+}
+
+fn results(name: &str) -> anyhow::Result<Report> {
+    let path = root().join(RESULTS).join(format!("{name}.json"));
+    let text = fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}: run `make bench-{name}`", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The page with its tables made anew.
+fn page(old: &str, connect: &Report, patterns: &Report) -> anyhow::Result<String> {
+    let mut page = old.to_owned();
+    for (name, table) in [
+        ("latency", tables::latency(connect)?),
+        ("bandwidth", tables::bandwidth(connect)?),
+        ("set-up", tables::set_up(connect)?),
+        ("relays", tables::relays(patterns)?),
+        ("streams", tables::rates(patterns, Traffic::Streams)?),
+        ("answered", tables::rates(patterns, Traffic::Answered)?),
+        ("conditions", tables::conditions(connect, patterns)),
+    ] {
+        let begin = format!("<!-- {name} -->\n");
+        let at = page.find(&begin).with_context(|| format!("{PAGE} has no {begin:?}"))? + begin.len();
+        let rest = page.get(at..).unwrap_or_default();
+        let length = rest.find("<!-- end -->").with_context(|| format!("{name} has no end in {PAGE}"))?;
+        page.replace_range(at..at + length, &table);
+    }
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever commits results commits the page with them.
+    #[test]
+    fn the_page_has_the_committed_results() {
+        let committed = fs::read_to_string(root().join(PAGE)).unwrap();
+        let made = page(&committed, &results("connect").unwrap(), &results("patterns").unwrap()).unwrap();
+        assert!(made == committed, "{PAGE} is not what `isthmus-bench papers` makes of {RESULTS}");
+    }
+
+    #[test]
+    fn a_result_that_is_missing_is_named() {
+        let connect = results("connect").unwrap();
+        let whole = results("patterns").unwrap();
+        let mut patterns = whole.clone();
+        patterns.rows.retain(|row| !row.what.starts_with("half round trip, one-gateway"));
+        let committed = fs::read_to_string(root().join(PAGE)).unwrap();
+        let error = page(&committed, &connect, &patterns).unwrap_err().to_string();
+        assert!(error.contains("patterns.json has no `half round trip, one-gateway, 128 B`"), "{error}");
+        let error = page("nothing", &connect, &whole).unwrap_err().to_string();
+        assert!(error.contains("docs/papers.md has no \"<!-- latency"), "{error}");
+    }
+}

@@ -1,0 +1,278 @@
+//! What stands while patterns are measured: private clusters, a pair of HAProxy,
+//! and a job of isthmus with a sender or receiver on each node.
+
+use std::fs;
+use std::net::Ipv4Addr;
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+
+use super::references;
+use crate::asker::Asker;
+use crate::confine::Running;
+use crate::connect::until_known;
+use crate::grid::{Bench, Node, root};
+use crate::traffic::{Latency, Throughput};
+use crate::tunnel::{itself, start};
+
+/// Nodes of each site.
+pub const NODES: usize = 4;
+/// The front-ends on whose machines a HAProxy stands.
+pub const FRONTS: [&str; 2] = ["fe.from", "fe.into"];
+/// Where the job's receivers listen, on every node.
+const JOB_PORT: u16 = 7000;
+/// Where plain ones do, on the i-th node i further, since the NAT forwards each
+/// port to one node.
+pub const PLAIN_PORT: u16 = 7000;
+/// Where both HAProxy listen for the i-th receiver, i further.
+pub const HAPROXY_PORT: u16 = 8000;
+
+/// How senders and receivers are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The kernel's NAT at both ends.
+    Plain,
+    /// A user-level proxy on each front-end.
+    TwoProxies,
+    /// The gateway of the receivers' site; what leaves goes by the kernel's NAT.
+    Gateway,
+    /// The same, encrypted from agent to agent.
+    Sealed,
+}
+
+impl Way {
+    /// All, the order being that of their numbers.
+    pub const ALL: [Self; 4] = [Self::Plain, Self::TwoProxies, Self::Gateway, Self::Sealed];
+
+    /// What rows call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain routing",
+            Self::TwoProxies => "two HAProxy",
+            Self::Gateway => "one-gateway",
+            Self::Sealed => "one-gateway encrypted",
+        }
+    }
+
+    /// The site of its senders.
+    fn senders(self) -> &'static str {
+        match self {
+            Self::Plain => "plain-a",
+            Self::TwoProxies | Self::Gateway => "from",
+            Self::Sealed => "sealed",
+        }
+    }
+}
+
+/// What senders do with messages of one size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traffic {
+    /// One after the other, as fast as the connection takes them.
+    Streams,
+    /// The next when the receiver has sent the last one back.
+    Answered,
+}
+
+impl Traffic {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Streams, Self::Answered];
+
+    /// What rows call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Streams => "streams",
+            Self::Answered => "answered",
+        }
+    }
+}
+
+/// What `isthmus run` tells of the job, as far as it matters here.
+#[derive(Debug, Deserialize)]
+struct Account {
+    pairs: Vec<Pair>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Pair {
+    ends: [String; 2],
+    route: String,
+    dial: String,
+    encrypted: bool,
+}
+
+/// All of it.
+pub struct Field {
+    senders: Vec<(Way, Vec<Asker>)>,
+    /// Where the receivers of plain routing and of HAProxy are reached.
+    plain: Ipv4Addr,
+    proxies: Ipv4Addr,
+    job: Running,
+    _others: Vec<Running>,
+    bench: Bench,
+}
+
+impl Field {
+    /// Brings it up, and waits until every way is there.
+    pub fn up() -> anyhow::Result<Self> {
+        let bench = Bench::without_sshd("patterns")?;
+        for site in ["from", "sealed"] {
+            for node in 1..=NODES {
+                let ends = [format!("n{node}.{site}"), format!("n{node}.into")];
+                until_known(&bench, "one-gateway direct", [&ends[0], &ends[1]])?;
+            }
+        }
+        let grid = &bench.lab().record().grid;
+        let outside = |name: &str| {
+            let site = grid.sites.iter().find(|site| site.name == name);
+            site.map(|site| site.outside).with_context(|| format!("no site {name}"))
+        };
+        let (plain, beyond) = (outside("plain-b")?, outside("into")?);
+        let mut others = references::receivers(&bench)?;
+        others.extend(references::proxies(&bench, beyond)?);
+        let mut senders = Vec::new();
+        let mut pipes = Vec::new();
+        for way in Way::ALL {
+            let mut askers = Vec::new();
+            for number in 1..=NODES {
+                let node = format!("n{number}.{}", way.senders());
+                askers.push(match way {
+                    Way::Plain | Way::TwoProxies => {
+                        let mut client = bench.lab().machine(&node)?.command(itself()?);
+                        client.args(["traffic", "obey"]);
+                        Asker::start(client)?
+                    }
+                    Way::Gateway | Way::Sealed => {
+                        let asker = Asker::at_pipes(
+                            ["in", "out"].map(|end| bench.scratch().join(format!("{node}.{end}"))),
+                        )?;
+                        pipes.push(node);
+                        asker
+                    }
+                });
+            }
+            senders.push((way, askers));
+        }
+        let job = job(&bench, &pipes)?;
+        let proxies = node(&bench, FRONTS[0])?.address;
+        Ok(Self { senders, plain, proxies, job, _others: others, bench })
+    }
+
+    /// Half a round trip between the first nodes, seconds.
+    pub fn half_rtt(&mut self, way: Way, size: u32, duration: humantime::Duration) -> anyhow::Result<f64> {
+        let line = format!("ping {} --size {size}", self.target(way, 0));
+        let (_, senders) = &mut self.senders[way as usize];
+        let found: Latency = senders[0].ask(&line, duration).with_context(|| way.name())?;
+        Ok(found.half_rtt_seconds)
+    }
+
+    /// What all senders of a pattern get across, all beginning at once: streams by
+    /// the time from the first byte sent to the last arrived, answered messages by
+    /// half the median round trip, as MPI benchmarks count.
+    pub fn bytes_per_second(
+        &mut self,
+        way: Way,
+        traffic: Traffic,
+        (senders, receivers): (usize, usize),
+        message: usize,
+        duration: humantime::Duration,
+    ) -> anyhow::Result<f64> {
+        let targets: Vec<_> = (0..senders).map(|sender| self.target(way, sender % receivers)).collect();
+        let (_, askers) = &mut self.senders[way as usize];
+        let askers = &mut askers[..senders];
+        for (asker, target) in askers.iter_mut().zip(&targets) {
+            let what = match traffic {
+                Traffic::Streams => format!("stream {target} --message {message}"),
+                Traffic::Answered => format!("ping {target} --size {message}"),
+            };
+            asker.tell(&format!("{what} --wait --duration {duration}"))?;
+        }
+        for asker in &mut *askers {
+            let _connected: serde_json::Value = asker.hear(*duration).with_context(|| way.name())?;
+        }
+        for asker in &mut *askers {
+            asker.tell("")?;
+        }
+        let askers = askers.iter_mut();
+        match traffic {
+            Traffic::Streams => {
+                let mut all = Throughput { bytes: 0, seconds: 0.0 };
+                for asker in askers {
+                    let one: Throughput = asker.hear(*duration).with_context(|| way.name())?;
+                    all = Throughput { bytes: all.bytes + one.bytes, seconds: all.seconds.max(one.seconds) };
+                }
+                Ok(all.bytes as f64 / all.seconds)
+            }
+            Traffic::Answered => {
+                let mut all = 0.0;
+                for asker in askers {
+                    let one: Latency = asker.hear(*duration).with_context(|| way.name())?;
+                    all += message as f64 / one.half_rtt_seconds;
+                }
+                Ok(all)
+            }
+        }
+    }
+
+    /// Ends the job, and makes sure that it was what is to be measured.
+    pub fn finish(mut self) -> anyhow::Result<()> {
+        let targets: Vec<_> = (0..NODES).map(|receiver| self.target(Way::Gateway, receiver)).collect();
+        let (_, askers) = &mut self.senders[Way::Gateway as usize];
+        for target in targets {
+            askers[0].tell(&format!("stop {target}"))?;
+        }
+        // The end of their input ends the senders.
+        self.senders.clear();
+        let status = self.job.0.wait()?;
+        ensure!(status.success(), "the job ended badly: {status}");
+        let said =
+            fs::read_to_string(self.bench.scratch().join(ACCOUNT)).context("the job left no account")?;
+        let Account { pairs } = serde_json::from_str(&said)?;
+        for (site, encrypted) in [("from", false), ("sealed", true)] {
+            let mut count = 0;
+            for pair in &pairs {
+                if ![site, "into"].iter().all(|end| pair.ends.iter().any(|site| site == end)) {
+                    continue;
+                }
+                count += 1;
+                ensure!(
+                    pair.route == "one-gateway" && pair.dial == "direct" && pair.encrypted == encrypted,
+                    "not joined as was to be measured: {pair:?}"
+                );
+            }
+            ensure!(count > 0, "no connection from {site} is in the job's account: {said}");
+        }
+        Ok(())
+    }
+
+    /// What a sender connects to for the receiver of this number, from 0.
+    fn target(&self, way: Way, receiver: usize) -> String {
+        let number = receiver + 1;
+        match way {
+            Way::Plain => format!("{}:{}", self.plain, usize::from(PLAIN_PORT) + number),
+            Way::TwoProxies => format!("{}:{}", self.proxies, usize::from(HAPROXY_PORT) + number),
+            Way::Gateway | Way::Sealed => format!("n{number}.into:{JOB_PORT}"),
+        }
+    }
+}
+
+/// The job's account, among the benchmark's files.
+const ACCOUNT: &str = "account.json";
+
+/// The job: a sender at each pair of pipes, and a receiver on each other node.
+fn job(bench: &Bench, senders: &[String]) -> anyhow::Result<Running> {
+    let mut nodes = senders.to_vec();
+    nodes.extend((1..=NODES).map(|number| format!("n{number}.into")));
+    let script = root().join("bench/programs/patterns-job.sh");
+    let head = nodes.first().context("no senders")?.clone();
+    let mut command = bench.lab().machine(&head)?.command(bench.isthmus());
+    command.args(["run", "--quiet", "--each", "--no-prefix", "--report"]);
+    command.arg(bench.scratch().join(ACCOUNT));
+    command.args(["--nodes", &nodes.join(","), "--"]);
+    command.arg(script).arg(itself()?).arg(bench.scratch()).arg(format!("0.0.0.0:{JOB_PORT}"));
+    start(command)
+}
+
+/// One of the benchmark's nodes.
+pub fn node<'a>(bench: &'a Bench, name: &str) -> anyhow::Result<&'a Node> {
+    bench.nodes().iter().find(|node| node.name == name).with_context(|| format!("no node {name}"))
+}

@@ -1,0 +1,67 @@
+//! What isthmus is compared with: receivers that know nothing of it, and a HAProxy
+//! on each front-end.
+
+use std::fs;
+use std::net::Ipv4Addr;
+
+use anyhow::Context as _;
+
+use super::field::{FRONTS, HAPROXY_PORT, NODES, PLAIN_PORT, node};
+use crate::confine::Running;
+use crate::grid::Bench;
+use crate::tunnel::{itself, start, wait_for_listener};
+
+/// HAProxy as it does best here: it decides itself when to splice, and its
+/// buffer, which is also the size of its pipes' fillings, is larger than by
+/// default; it has as many threads as there are cores.
+const HAPROXY: &str = "
+global
+    tune.bufsize 65536
+defaults
+    mode tcp
+    option splice-auto
+    timeout connect 5s
+    timeout client 1h
+    timeout server 1h
+";
+
+/// The receivers that know nothing of isthmus.
+pub fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {
+    let mut receivers = Vec::new();
+    for site in ["plain-b", "into"] {
+        for (number, port) in (1..=NODES).zip(PLAIN_PORT + 1..) {
+            let node = node(bench, &format!("n{number}.{site}"))?;
+            let mut serving = bench.lab().machine(&node.name)?.command(itself()?);
+            serving.args(["traffic", "serve", "--listen", &format!("{}:{port}", node.address)]);
+            receivers.push(start(serving)?);
+            wait_for_listener(bench, node, node.address, port)?;
+        }
+    }
+    Ok(receivers)
+}
+
+/// Both HAProxy: the near one passes on to the far one, that one to the nodes.
+pub fn proxies(bench: &Bench, beyond: Ipv4Addr) -> anyhow::Result<Vec<Running>> {
+    let mut processes = Vec::new();
+    for (front, far) in FRONTS.into_iter().zip([false, true]) {
+        let mut config = HAPROXY.to_owned();
+        for (number, port) in (1..=NODES).zip(HAPROXY_PORT + 1..) {
+            let next = if far {
+                let receiver = node(bench, &format!("n{number}.into"))?.address;
+                format!("{receiver}:{}", usize::from(PLAIN_PORT) + number)
+            } else {
+                format!("{beyond}:{port}")
+            };
+            config += &format!("listen receiver{number}\n bind :{port}\n server next {next}\n");
+        }
+        let file = bench.scratch().join(format!("haproxy-{front}.cfg"));
+        fs::write(&file, config)?;
+        let mut haproxy = bench.lab().machine(front)?.command("haproxy");
+        haproxy.args(["-db", "-q", "-f"]).arg(&file);
+        processes.push(start(haproxy)?);
+        let node = node(bench, front)?;
+        wait_for_listener(bench, node, node.address, HAPROXY_PORT + 1)
+            .context("HAProxy did not start; is it installed?")?;
+    }
+    Ok(processes)
+}
