@@ -23,6 +23,7 @@ use clap_complete::CompleteEnv;
 use clap_complete::env::Shells;
 use tokio::runtime::{Builder, Runtime};
 
+use promptly::Children;
 use services::Service;
 
 /// Run an unmodified MPI program as one job across clusters, clouds and labs
@@ -122,9 +123,11 @@ fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
 }
 
 fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
-    promptly::run_soon_after_waking();
-    let started =
-        Builder::new_multi_thread().enable_all().on_thread_start(promptly::run_soon_after_waking).build();
+    // Only an agent starts programs; the others' further threads carry data.
+    let children = if service == Service::Agent { Children::AsUsual } else { Children::Likewise };
+    let promptly = move || promptly::run_soon_after_waking(children);
+    promptly();
+    let started = Builder::new_multi_thread().enable_all().on_thread_start(promptly).build();
     finish(
         service.name(),
         started.map_err(Into::into).and_then(|runtime| run_in(runtime, services::run(service, args))),

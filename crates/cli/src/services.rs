@@ -32,7 +32,7 @@ pub struct ServiceArgs {
 }
 
 /// Which service to run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     /// The rendezvous of the grid.
     Broker,
