@@ -89,7 +89,10 @@ fn what_is_declared_open_and_is_not_is_found_and_not_used() -> Result<()> {
         world.sh("n1.gamma", short, &["kill", pid])?;
     }
     let config = world.directory.path().join("open.toml");
-    std::fs::write(&config, "[gateway]\nlisten = \"203.0.113.2:7710\"\ninbound = \"open\"\n")?;
+    std::fs::write(
+        &config,
+        "[gateway]\nlisten = \"203.0.113.2:7710\"\ninbound = \"open\"\nmeasure = \"off\"\n",
+    )?;
     let config = config.display().to_string();
     let words = [binary.as_str(), "gateway", "--state", "/var/lib/isthmus/gateway", "--config", &config];
     let _gateway = Job::start(world.command("n1.gamma", Duration::from_secs(600), &words)?)?;
@@ -144,13 +147,61 @@ fn the_nearest_relay_is_taken_and_the_way_is_measured() -> Result<()> {
     Ok(())
 }
 
+/// Within which each of three sites has been measured with the two others: what
+/// they let in is found out first, and a site has a pause of 10 s.
+const MEASURED: Duration = Duration::from_secs(120);
+
+#[test]
+fn ways_between_sites_are_measured_without_anybody_asking_but_where_that_is_off() -> Result<()> {
+    let world = GRID.take()?;
+    let binary = isthmus().display().to_string();
+    let mut paths = Vec::new();
+    World::eventually("each two of the three sites are measured, bandwidth and all", MEASURED, || {
+        let output = world.sh("n1.alpha", Duration::from_secs(20), &[&binary, "status", "--json"])?;
+        let status: Value = serde_json::from_str(&output.stdout).with_context(|| output.whole())?;
+        paths = status["site_paths"].as_array().context("no paths")?.clone();
+        Ok(paths.iter().filter(|path| path["sent_bytes_per_second"].is_u64()).count() >= 3)
+    })?;
+    let site =
+        |node: &Value| node.as_str().and_then(|node| node.split_once('.')).map(|(_, site)| site.to_owned());
+    for path in &paths {
+        let mut ends = [site(&path["from"]), site(&path["to"])].map(Option::unwrap_or_default);
+        ends.sort();
+        // Twice the delays of the links, and what a busy machine adds.
+        let (least, way) = match ends.each_ref().map(String::as_str) {
+            ["alpha", "beta"] => (10.0, ["relay", "hub"]),
+            ["alpha" | "beta", "delta"] => (15.0, ["relay", "hub"]),
+            // Its gateway is free when alpha and beta are measured.
+            other => anyhow::bail!("{other:?} wasn't to be measured: {path:#}"),
+        };
+        ensure!(
+            path["dial"] == way[0] && path["relay"] == way[1] && path["route"] == "end-to-end",
+            "{path:#}"
+        );
+        let round_trip = path["round_trip_ms"].as_f64().context("no round trip")?;
+        ensure!((least..least + 30.0).contains(&round_trip), "{path:#}");
+        for rate in ["sent_bytes_per_second", "received_bytes_per_second"] {
+            ensure!(path[rate].as_u64().unwrap_or_default() > 100_000, "{path:#}");
+        }
+        for when in ["measured_unix_ms", "transferred_unix_ms"] {
+            ensure!(path[when].as_u64().unwrap_or_default() > 0, "{path:#}");
+        }
+    }
+    for (name, measure, others) in [("alpha", "auto", 2), ("gamma", "off", 0)] {
+        let (_, found) = doctor(&world, "n1.alpha", &["site", name])?;
+        let to_sites = found[0]["to_sites"].as_array().context("no sites")?;
+        ensure!((to_sites.len(), &found[0]["measure"]) == (others, &measure.into()), "{found:#}");
+    }
+    Ok(())
+}
+
 #[test]
 fn what_is_not_in_the_grid_is_bad_usage() -> Result<()> {
     let world = GRID.take()?;
     let binary = isthmus().display().to_string();
     for (words, want) in [
-        (&["site", "delta"][..], "no site delta is in the grid; there are alpha, beta, gamma"),
-        (&["pair", "alpha", "delta"], "no site or node delta"),
+        (&["site", "omega"][..], "no site omega is in the grid; there are alpha, beta, delta, gamma"),
+        (&["pair", "alpha", "omega"], "no site or node omega"),
         (&["pair", "alpha", "n1.alpha"], "both are n1.alpha"),
         (&["pair", "alpha"], "Usage: isthmus doctor pair"),
     ] {

@@ -21,6 +21,7 @@ mod job;
 mod paths;
 mod probing;
 mod relays;
+mod site_paths;
 #[cfg(test)]
 mod tests;
 
@@ -38,10 +39,11 @@ pub use answers::{LookupError, RendezvousError};
 pub use probing::ProbeError;
 
 use crate::addresses::{AddressBook, Assignment};
-use crate::config::{Forbidden, RelayChoice, TrustedPairs};
+use crate::config::{Forbidden, Measure, RelayChoice, TrustedPairs};
 use job::Jobs;
 use paths::Paths;
 use probing::Probed;
+use site_paths::SitePaths;
 
 /// One attachment of a gateway or relay; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,6 +99,8 @@ pub struct Policy {
     pub forbidden: Forbidden,
     /// Which relay joins two nodes.
     pub relays: RelayChoice,
+    /// Whether ways between sites are measured unasked.
+    pub measure: Measure,
 }
 
 /// The registry.
@@ -111,6 +115,7 @@ pub struct Registry {
     jobs: Jobs,
     probed: Probed,
     paths: Paths,
+    site_paths: SitePaths,
     last_session: u64,
     /// The relay that was chosen last.
     last_relay: Option<Label>,
@@ -125,6 +130,8 @@ struct SiteEntry {
     outside_address: String,
     /// Signs tickets for its gateway.
     key: Secret,
+    /// Nothing is to be measured between it and others unasked.
+    measure_off: bool,
 }
 
 #[derive(Debug)]
@@ -168,6 +175,7 @@ impl Registry {
             jobs: Jobs::default(),
             probed: Probed::default(),
             paths: Paths::default(),
+            site_paths: SitePaths::default(),
             last_session: 0,
             last_relay: None,
         }
@@ -200,6 +208,7 @@ impl Registry {
             version: up.version.clone(),
             outside_address: up.outside_address.clone(),
             key,
+            measure_off: up.measure_off,
         };
         let former = self.sites.insert(site.clone(), entry);
         if let Some(former) = former {

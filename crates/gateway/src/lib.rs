@@ -28,5 +28,5 @@ mod streams;
 mod upstream;
 mod way_out;
 
-pub use config::{GatewayConfig, Inbound};
+pub use config::{GatewayConfig, Inbound, Measure};
 pub use service::{GatewayError, run};

@@ -26,7 +26,7 @@ use tracing::info;
 
 use crate::attach;
 use crate::cache::Cache;
-use crate::config::GatewayConfig;
+use crate::config::{GatewayConfig, Measure};
 use crate::enrolment::EnrolmentService;
 use crate::inside;
 use crate::roster::{Effect, Roster};
@@ -295,6 +295,7 @@ pub async fn run(
         address: listener.local_addr().map(|address| address.to_string()).unwrap_or_default(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         outside_address: String::new(),
+        measure_off: config.measure == Measure::Off,
     };
     let gateway = Arc::new(Gateway {
         credentials,

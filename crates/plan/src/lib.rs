@@ -14,6 +14,7 @@
 //! | [`failures`] | what failed not long ago |
 //! | [`filtering`] | what one lets in, likewise |
 //! | [`mapping`] | what a NAT does with ports, by what was seen of it |
+//! | [`measuring`] | which pairs of sites are to be measured |
 //! | [`reachability`] | who is reached from outside, and gets out |
 //! | [`relays`] | which relay is to join two nodes |
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ pub mod failures;
 pub mod filtering;
 pub mod gateways;
 pub mod mapping;
+pub mod measuring;
 pub mod plan;
 pub mod reachability;
 pub mod relays;

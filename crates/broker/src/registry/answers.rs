@@ -257,6 +257,7 @@ impl Registry {
             trusted: self.policy.trusted.of(name).map(Label::to_string).collect(),
             version: entry.version.clone(),
             outside_address: entry.outside_address.clone(),
+            measure_off: entry.measure_off,
         });
         let relays = self.relays.iter().map(|(name, entry)| proto::Relay {
             name: name.to_string(),
@@ -281,6 +282,7 @@ impl Registry {
             jobs: self.jobs.all().cloned().collect(),
             own: String::new(),
             paths: self.paths.all().cloned().collect(),
+            site_paths: self.site_paths.all().collect(),
         }
     }
 

@@ -12,6 +12,7 @@ use super::findings::{self, Finding};
 use super::{Outcome, ago, milliseconds, print};
 use crate::ask::Grid;
 use crate::config::StateArgs;
+use crate::path::Path;
 use crate::run::account;
 
 /// Show what a site lets in and out, as its nodes found out by measurement.
@@ -38,7 +39,12 @@ pub struct View {
     healthy: bool,
     findings: Vec<Finding>,
     nodes: Vec<Node>,
+    /// Ways that were measured because somebody asked.
     paths: Vec<Path>,
+    /// The way to each other site, as it was last measured in the background.
+    to_sites: Vec<Path>,
+    /// Whether ways to this site are measured in the background: "auto", "off".
+    measure: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,20 +86,6 @@ struct Relay {
     failure: Option<String>,
 }
 
-/// A way that was measured.
-#[derive(Debug, Serialize)]
-pub struct Path {
-    from: String,
-    to: String,
-    dial: String,
-    relay: String,
-    failure: String,
-    round_trip_ms: f64,
-    sent_bytes_per_second: u64,
-    received_bytes_per_second: u64,
-    measured_unix_ms: u64,
-}
-
 pub(super) async fn run(args: SiteArgs) -> anyhow::Result<Outcome> {
     let grid = Grid::find(&args.state).await?.grid().await?;
     let wanted = |site: &&proto::Site| args.site.as_ref().is_none_or(|wanted| *wanted == site.name);
@@ -117,7 +109,7 @@ impl View {
         let own = |name: &str| account::site(name) == site.name;
         let nodes: Vec<_> = grid.nodes.iter().filter(|node| node.up && own(&node.name)).collect();
         let findings = findings::of_site(site, &nodes, &grid.relays);
-        let paths = grid.paths.iter().filter(|path| own(&path.from) || own(&path.to));
+        let of_this = |path: &&proto::PathReport| own(&path.from) || own(&path.to);
         Self {
             site: site.name.clone(),
             up: site.up,
@@ -129,7 +121,9 @@ impl View {
             healthy: !findings.iter().any(|finding| finding.problem),
             findings,
             nodes: nodes.into_iter().map(Node::new).collect(),
-            paths: paths.map(Path::new).collect(),
+            paths: grid.paths.iter().filter(of_this).map(Path::new).collect(),
+            to_sites: grid.site_paths.iter().filter(of_this).map(Path::new).collect(),
+            measure: if site.measure_off { "off" } else { "auto" },
         }
     }
 
@@ -160,7 +154,7 @@ impl View {
             let sights = if sights.is_empty() { "none".to_owned() } else { sights.join(", ") };
             text.push_str(&format!(" {} to relays: {sights}\n", node.node));
         }
-        for path in &self.paths {
+        for path in self.to_sites.iter().chain(&self.paths) {
             text.push_str(&format!(" {}\n", path.text()));
         }
         for finding in &self.findings {
@@ -229,37 +223,5 @@ impl Relay {
             (None, Some(_)) => format!("{} not reached", self.relay),
             (None, None) => format!("{} not tried", self.relay),
         }
-    }
-}
-
-impl Path {
-    pub(super) fn new(report: &proto::PathReport) -> Self {
-        Self {
-            from: report.from.clone(),
-            to: report.to.clone(),
-            dial: isthmus_agent::reach::dial_name(report.dial()),
-            relay: report.relay.clone(),
-            failure: report.failure.clone(),
-            round_trip_ms: milliseconds(report.round_trip_us),
-            sent_bytes_per_second: report.sent_bytes_per_second,
-            received_bytes_per_second: report.received_bytes_per_second,
-            measured_unix_ms: report.measured_unix_ms,
-        }
-    }
-
-    pub(super) fn text(&self) -> String {
-        let Self { from, to, failure, .. } = self;
-        if !failure.is_empty() {
-            return format!("{from} to {to}: no way, {}: {failure}", ago(self.measured_unix_ms));
-        }
-        let over = if self.relay.is_empty() { String::new() } else { format!(" {}", self.relay) };
-        format!(
-            "{from} to {to} by {}{over}: round trip {:.1} ms, {}/s there, {}/s back, {}",
-            self.dial,
-            self.round_trip_ms,
-            account::bytes(self.sent_bytes_per_second),
-            account::bytes(self.received_bytes_per_second),
-            ago(self.measured_unix_ms)
-        )
     }
 }
