@@ -1,6 +1,7 @@
 //! A way between two nodes as it was measured, for people and for programs.
 
 use isthmus_agent::reach::{dial_name, route_name};
+use isthmus_net::seen;
 use isthmus_wire::proto;
 use serde::Serialize;
 
@@ -20,6 +21,10 @@ pub struct Path {
     /// Absent if nothing was transferred by this way.
     sent_bytes_per_second: Option<u64>,
     received_bytes_per_second: Option<u64>,
+    /// What came of trying to connect directly where a relay had not got in:
+    /// "reachable", "filtered", or "unknown" for private addresses; absent where
+    /// that wasn't wanted.
+    direct: Option<String>,
     /// When the bandwidths were measured; 0 for never.
     transferred_unix_ms: u64,
     measured_unix_ms: u64,
@@ -39,6 +44,7 @@ impl Path {
             round_trip_ms: milliseconds(report.round_trip_us),
             sent_bytes_per_second: transferred.then_some(report.sent_bytes_per_second),
             received_bytes_per_second: transferred.then_some(report.received_bytes_per_second),
+            direct: report.direct.as_ref().map(|reach| seen::reach_from_wire(Some(reach)).result.to_string()),
             transferred_unix_ms: report.transferred_unix_ms,
             measured_unix_ms: report.measured_unix_ms,
         }

@@ -16,7 +16,7 @@ pub const SPREAD: Duration = Duration::from_secs(300);
 pub const TRANSFER: Duration = Duration::from_secs(24 * 3600);
 /// Pause between two measurements of one site.
 pub const SITE_PAUSE: Duration = Duration::from_secs(10);
-/// Pause until a pair whose bandwidth is still wanted is measured again.
+/// Pause until a pair of which something is still wanted is measured again.
 pub const AGAIN: Duration = Duration::from_secs(60);
 /// How long a measurement may take before it counts as lost: every step of a
 /// plan, and the transfers.
@@ -47,6 +47,9 @@ pub struct Pair {
     pub transferred: Option<Duration>,
     /// It was found that neither reaches the other, or nobody told.
     pub failed: bool,
+    /// Whether it is to be seen if one reaches the other directly, though a relay
+    /// didn't.
+    pub doubt: bool,
     /// By how much later than others of its age it is to be measured, of
     /// [`SPREAD`]; any number that differs between pairs and from time to time.
     pub chance: u8,
@@ -105,7 +108,8 @@ struct Wanted {
 
 fn wants(pair: &Pair, busy: bool) -> Wanted {
     let spread = SPREAD * u32::from(pair.chance) / 256;
-    let round_trip = pair.asked.is_none_or(|asked| asked >= ROUND_TRIP + spread);
+    let pause = if pair.doubt { AGAIN } else { ROUND_TRIP + spread };
+    let round_trip = pair.asked.is_none_or(|asked| asked >= pause);
     let due = !busy && pair.transferred.is_none_or(|then| then >= TRANSFER + spread);
     // Where nothing is reached, trying more often is of no use.
     let soon = !pair.failed && pair.asked.is_none_or(|asked| asked >= AGAIN);
@@ -130,6 +134,7 @@ mod tests {
         for word in words {
             match word {
                 "failed" => pair.failed = true,
+                "doubt" => pair.doubt = true,
                 "late" => pair.chance = 128,
                 other => panic!("{other}"),
             }
@@ -155,6 +160,9 @@ mod tests {
             ("60 -", false, "transfer"),
             ("60 -", true, ""),
             ("300 -", true, "round trip"),
+            ("59 59 doubt", false, ""),
+            ("60 60 doubt", false, "round trip"),
+            ("60 - doubt failed", true, "round trip"),
             ("60 - failed", false, ""),
             ("300 - failed", false, "round trip, transfer"),
         ] {

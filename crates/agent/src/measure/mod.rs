@@ -6,8 +6,10 @@
 //! | module | what |
 //! |---|---|
 //! | `exchange` | what is said over the connection |
+//! | `doubt` | whether a node is reached directly though a relay did not reach it |
 //! | `allowance` | how often somebody may measure the way to here |
 mod allowance;
+mod doubt;
 mod exchange;
 
 use std::io;
@@ -133,6 +135,9 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
         Err(_) => report.failure = format!("no connection within {REACH_DEADLINE:?}"),
     }
     report.measured_unix_ms = unix_ms();
+    if order.try_direct {
+        report.direct = Some(doubt::try_directly(node.reacher(), destination).await);
+    }
     report
 }
 

@@ -109,7 +109,11 @@ impl Registry {
     ///
     /// # Errors
     /// If it is of another site, or makes no sense.
-    pub fn measured(&mut self, session: SessionId, report: proto::PathReport) -> Result<(), Refused> {
+    pub fn measured(
+        &mut self,
+        session: SessionId,
+        report: proto::PathReport,
+    ) -> Result<Vec<Effect>, Refused> {
         let name = |text: &str| text.parse::<GridName>().map_err(|error| Refused(error.to_string()));
         let pair = (name(&report.from)?, name(&report.to)?);
         if self.site_of(session) != Some(&pair.0.site) {
@@ -119,16 +123,23 @@ impl Registry {
             return Err(Refused("the report is too long".to_owned()));
         }
         check_texts(&[&report.relay])?;
+        if let Some(reach) = &report.direct {
+            check_texts(&[&reach.address, &reach.relay])?;
+        }
         if report.background {
+            let sites = (pair.0.site.clone(), pair.1.site.clone());
+            let in_doubt = report.direct.is_some();
+            let met_before = self.site_paths.met(&sites.0, &sites.1);
             self.site_paths.measured_unasked(pair, report);
-            return Ok(());
+            let changed = in_doubt && self.site_paths.met(&sites.0, &sites.1) != met_before;
+            return Ok(if changed { self.between_changed(&sites.0, &sites.1) } else { Vec::new() });
         }
         // Nobody asked: it would let a site fill the table.
-        let Some(path) = self.paths.0.get_mut(&pair) else { return Ok(()) };
+        let Some(path) = self.paths.0.get_mut(&pair) else { return Ok(Vec::new()) };
         path.running = false;
         path.last = Some(report.clone());
         self.site_paths.take(&pair, report);
-        Ok(())
+        Ok(Vec::new())
     }
 
     fn up(&self, name: &str) -> Result<(GridName, VirtualAddress), RendezvousError> {

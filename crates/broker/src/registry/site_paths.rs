@@ -1,19 +1,13 @@
-//! How fast the ways between sites are: has one node of each pair of sites
-//! measure, now and then, without anybody asking, and keeps what came of it.
+//! How fast the ways between sites are, as one node of each pair of sites has
+//! measured, and whether one was reached directly that a relay didn't reach.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use isthmus_net::contact::plan_from_facts;
-use isthmus_plan::measuring::{self, Pair, Party, Task};
-use isthmus_wire::proto::{self, attach_down};
-use isthmus_wire::{GridName, Label, VirtualAddress};
+use isthmus_plan::measuring::{self, Pair};
+use isthmus_wire::proto;
+use isthmus_wire::{GridName, Label};
 
-use super::{Effect, NodeEntry, Presence, Registry, SessionId};
-use crate::config::Measure;
-
-/// Sites that take part at most; their pairs are looked through again and again.
-const MOST_SITES: usize = 256;
 /// How long the bandwidth of another way than is taken now is put up with: a way
 /// that comes and goes isn't measured each time.
 const NEW_WAY: Duration = Duration::from_secs(3600);
@@ -36,6 +30,10 @@ struct SitePath {
     running: Option<(GridName, GridName)>,
     last: Option<proto::PathReport>,
     transfer: Option<Transfer>,
+    /// The site of the two that the other one has connected to.
+    met: Option<Label>,
+    /// When that was last tried though a relay didn't get there.
+    tried_unix_seconds: u64,
 }
 
 /// How fast a transfer was.
@@ -45,13 +43,6 @@ struct Transfer {
     sent_bytes_per_second: u64,
     received_bytes_per_second: u64,
     unix_ms: u64,
-}
-
-/// A node that may stand for its site.
-struct Delegate<'a> {
-    address: VirtualAddress,
-    entry: &'a NodeEntry,
-    gateway: SessionId,
 }
 
 impl SitePaths {
@@ -65,6 +56,7 @@ impl SitePaths {
         let path = self.paths.get_mut(&site_pair(&nodes.0.site, &nodes.1.site));
         if let Some(path) = path.filter(|path| path.running.as_ref() == Some(&nodes)) {
             path.running = None;
+            path.meet(&nodes.1.site, &report);
             path.take(report);
         }
     }
@@ -77,15 +69,39 @@ impl SitePaths {
         }
     }
 
+    /// How long ago it was tried whether one is reached directly though a relay
+    /// didn't; none if it never was.
+    pub(super) fn tried(&self, sites: &SitePair, now: u64) -> Option<Duration> {
+        let path = self.paths.get(sites).filter(|path| path.tried_unix_seconds > 0)?;
+        Some(age(path.tried_unix_seconds, now))
+    }
+
+    /// That is tried now.
+    pub(super) fn trying(&mut self, sites: &SitePair, now: u64) {
+        self.paths.entry(sites.clone()).or_default().tried_unix_seconds = now;
+    }
+
+    /// How long ago a measurement with a site began.
+    pub(super) fn begun(&self, site: &Label, now: u64) -> Option<Duration> {
+        self.begun_unix_seconds.get(site).map(|begun| age(*begun, now))
+    }
+
+    /// Whether a node of one site is known to have connected to one of another.
+    pub(super) fn met(&self, from: &Label, to: &Label) -> bool {
+        self.paths.get(&site_pair(from, to)).is_some_and(|path| path.met.as_ref() == Some(to))
+    }
+
     /// Those of whom one is being measured.
-    fn measuring(&self, now: u64) -> impl Iterator<Item = &Label> {
+    pub(super) fn measuring(&self, now: u64) -> impl Iterator<Item = &Label> {
         let running = self.paths.iter().filter(move |(_, path)| {
             path.running.is_some() && age(path.asked_unix_seconds, now) < measuring::PATIENCE
         });
         running.flat_map(|((a, b), _)| [a, b])
     }
 
-    fn pair(&self, sites: &SitePair, parties: [usize; 2], now: u64) -> Pair {
+    /// What decides whether it is their turn; `doubt`: one may be open though a
+    /// relay didn't reach it.
+    pub(super) fn pair(&self, sites: &SitePair, parties: [usize; 2], doubt: bool, now: u64) -> Pair {
         let Some(path) = self.paths.get(sites) else { return Pair { parties, ..Pair::default() } };
         let way = path.last.as_ref().map(|last| (last.route(), last.dial()));
         let transferred = path.transfer.and_then(|transfer| {
@@ -96,23 +112,37 @@ impl SitePaths {
             parties,
             asked: (path.asked_unix_seconds > 0).then(|| age(path.asked_unix_seconds, now)),
             transferred,
+            doubt,
             failed: path.last.as_ref().is_none_or(|last| !last.failure.is_empty()),
             chance: chance(sites, path.asked_unix_seconds),
         }
     }
 
-    fn begin(&mut self, sites: SitePair, nodes: Option<(GridName, GridName)>, now: u64) {
+    /// These two begin to measure, or none because there is no way.
+    pub(super) fn begin(&mut self, sites: &SitePair, nodes: Option<(GridName, GridName)>, now: u64) {
         if nodes.is_some() {
             for site in [&sites.0, &sites.1] {
                 self.begun_unix_seconds.insert(site.clone(), now);
             }
         }
-        let path = self.paths.entry(sites).or_default();
+        let path = self.paths.entry(sites.clone()).or_default();
         (path.asked_unix_seconds, path.running) = (now, nodes);
     }
 }
 
 impl SitePath {
+    /// What a report says of whether the acceptor's site lets the other one in.
+    fn meet(&mut self, acceptor: &Label, report: &proto::PathReport) {
+        use proto::Reachability::{Reachable, Unknown};
+        let taken = (report.failure.is_empty(), report.route(), report.dial());
+        let tried = report.direct.as_ref().map(proto::Reach::result).unwrap_or_default();
+        if tried == Reachable || taken == (true, proto::Route::EndToEnd, proto::Dial::Direct) {
+            self.met = Some(acceptor.clone());
+        } else if tried != Unknown && self.met.as_ref() == Some(acceptor) {
+            self.met = None;
+        }
+    }
+
     fn take(&mut self, report: proto::PathReport) {
         if report.transferred_unix_ms > 0 && report.failure.is_empty() {
             self.transfer = Some(Transfer {
@@ -139,112 +169,8 @@ impl SitePath {
     }
 }
 
-impl Registry {
-    /// Has those ways between sites measured that are due.
-    pub fn measure_due(&mut self, now_unix_seconds: u64) -> Vec<Effect> {
-        if self.policy.measure == Measure::Off {
-            return Vec::new();
-        }
-        let now = now_unix_seconds;
-        let delegates = self.delegates();
-        let parties = self.parties(&delegates, now);
-        let mut pairs = Vec::new();
-        for (a, one) in delegates.iter().enumerate() {
-            for (b, other) in delegates.iter().enumerate().skip(a + 1) {
-                let sites = site_pair(&one.entry.name.site, &other.entry.name.site);
-                pairs.push(self.site_paths.pair(&sites, [a, b], now));
-            }
-        }
-        let mut begun = Vec::new();
-        for task in measuring::due(&parties, &pairs) {
-            let both = pairs.get(task.pair).map(|pair| pair.parties.map(|party| delegates.get(party)));
-            if let Some([Some(a), Some(b)]) = both {
-                let sites = site_pair(&a.entry.name.site, &b.entry.name.site);
-                begun.push((sites, self.order(a, b, task)));
-            }
-        }
-        let mut effects = Vec::new();
-        for (sites, order) in begun {
-            let (nodes, effect) = order.unzip();
-            self.site_paths.begin(sites, nodes, now);
-            effects.extend(effect);
-        }
-        effects
-    }
-
-    /// The order to measure, unless there is no way.
-    fn order(
-        &self,
-        a: &Delegate<'_>,
-        b: &Delegate<'_>,
-        task: Task,
-    ) -> Option<((GridName, GridName), Effect)> {
-        let (a_site, b_site) = (&a.entry.name.site, &b.entry.name.site);
-        let (from, to) = if initiator(a_site, b_site) == a_site { (a, b) } else { (b, a) };
-        let facts = self.facts(&from.entry.name.site, to.entry);
-        if plan_from_facts(&self.end(from.entry), &facts).steps.is_empty() {
-            return None;
-        }
-        let order = proto::MeasureOrder {
-            node: from.entry.name.node.to_string(),
-            destination: to.address.ip().into(),
-            background: true,
-            transfer: task.transfer,
-        };
-        let effect = Effect::Send { to: from.gateway, message: attach_down::Kind::Measure(order) };
-        Some(((from.entry.name.clone(), to.entry.name.clone()), effect))
-    }
-
-    fn parties(&self, delegates: &[Delegate<'_>], now: u64) -> Vec<Party> {
-        let busy: BTreeSet<&str> = self.at_work().filter_map(|node| Some(node.split_once('.')?.1)).collect();
-        let asked = self.paths.running(now).flat_map(|(from, to)| [&from.site, &to.site]);
-        let measuring: BTreeSet<&Label> = self.site_paths.measuring(now).chain(asked).collect();
-        let party = |delegate: &Delegate<'_>| {
-            let site = &delegate.entry.name.site;
-            let begun = self.site_paths.begun_unix_seconds.get(site);
-            Party {
-                busy: busy.contains(site.as_str()),
-                last: begun.map(|begun| age(*begun, now)),
-                measuring: measuring.contains(site),
-            }
-        };
-        delegates.iter().map(party).collect()
-    }
-
-    /// The nodes that stand for the sites that take part: those without a job,
-    /// if there are such. They must have found out how they are seen from
-    /// outside: before that, worse ways are planned than are taken later.
-    fn delegates(&self) -> Vec<Delegate<'_>> {
-        let at_work: BTreeSet<&str> = self.at_work().collect();
-        let no_relays = self.relays_up() == 0;
-        let mut best: BTreeMap<&Label, (bool, Delegate<'_>)> = BTreeMap::new();
-        for (address, entry) in &self.nodes {
-            let site = &entry.name.site;
-            let taking_part = self.sites.get(site).filter(|site| !site.measure_off);
-            let Some(gateway) = taking_part.and_then(|site| site.session) else { continue };
-            let found_out = entry
-                .contact
-                .seen
-                .as_ref()
-                .is_some_and(|seen| seen.measured_unix_ms > 0 || seen.way_out() == proto::WayOut::No);
-            if entry.presence != Presence::Up || !(found_out || no_relays) {
-                continue;
-            }
-            let works = at_work.contains(entry.name.to_string().as_str());
-            if best.get(site).is_none_or(|(best_works, _)| *best_works && !works) {
-                best.insert(site, (works, Delegate { address: *address, entry, gateway }));
-            }
-        }
-        best.into_values().map(|(_, delegate)| delegate).take(MOST_SITES).collect()
-    }
-
-    /// Names of nodes on which jobs run.
-    fn at_work(&self) -> impl Iterator<Item = &str> {
-        self.jobs.all().flat_map(|job| &job.nodes).map(String::as_str)
-    }
-}
-
-fn site_pair(a: &Label, b: &Label) -> SitePair {
+/// Two sites in their order.
+pub(super) fn site_pair(a: &Label, b: &Label) -> SitePair {
     if a <= b { (a.clone(), b.clone()) } else { (b.clone(), a.clone()) }
 }
 
@@ -264,6 +190,7 @@ fn chance((a, b): &SitePair, asked_unix_seconds: u64) -> u8 {
     chance
 }
 
-fn age(then_unix_seconds: u64, now: u64) -> Duration {
+/// How long ago something was.
+pub(super) fn age(then_unix_seconds: u64, now: u64) -> Duration {
     Duration::from_secs(now.saturating_sub(then_unix_seconds))
 }

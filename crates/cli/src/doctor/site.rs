@@ -39,6 +39,9 @@ pub struct View {
     healthy: bool,
     findings: Vec<Finding>,
     nodes: Vec<Node>,
+    /// Where other sites reach its gateway, and whether a relay does; absent
+    /// where it has no port outside.
+    gateway_outside: Option<Reached>,
     /// Ways that were measured because somebody asked.
     paths: Vec<Path>,
     /// The way to each other site, as it was last measured in the background.
@@ -67,6 +70,8 @@ struct Node {
     /// Whether one did at the address that is let in or forwarded for it.
     outside: Reached,
     relays: Vec<Relay>,
+    /// Gateways of other sites, likewise.
+    gateways: Vec<Relay>,
     found_out_unix_ms: u64,
 }
 
@@ -121,6 +126,10 @@ impl View {
             healthy: !findings.iter().any(|finding| finding.problem),
             findings,
             nodes: nodes.into_iter().map(Node::new).collect(),
+            gateway_outside: (!site.outside_address.is_empty()).then(|| Reached {
+                address: site.outside_address.clone(),
+                ..Reached::new(site.outside_reach.as_ref())
+            }),
             paths: grid.paths.iter().filter(of_this).map(Path::new).collect(),
             to_sites: grid.site_paths.iter().filter(of_this).map(Path::new).collect(),
             measure: if site.measure_off { "off" } else { "auto" },
@@ -130,6 +139,9 @@ impl View {
     fn text(&self) -> String {
         let gateway = if self.up { "attached" } else { "not attached" };
         let mut text = format!("site {}: gateway {gateway}, inbound {}\n", self.site, self.inbound);
+        if let Some(outside) = &self.gateway_outside {
+            text.push_str(&format!(" the gateway's port outside, {}: {}\n", outside.address, outside.result));
+        }
         let mut table = Table::new();
         table.load_preset(NOTHING);
         let header =
@@ -150,9 +162,12 @@ impl View {
             text.extend(table.lines().map(|line| format!(" {}\n", line.trim_end())));
         }
         for node in &self.nodes {
-            let sights: Vec<_> = node.relays.iter().map(Relay::text).collect();
-            let sights = if sights.is_empty() { "none".to_owned() } else { sights.join(", ") };
-            text.push_str(&format!(" {} to relays: {sights}\n", node.node));
+            let told = |sights: &[Relay]| sights.iter().map(Relay::text).collect::<Vec<_>>().join(", ");
+            let relays = if node.relays.is_empty() { "none".to_owned() } else { told(&node.relays) };
+            text.push_str(&format!(" {} to relays: {relays}\n", node.node));
+            if !node.gateways.is_empty() {
+                text.push_str(&format!(" {} to gateways: {}\n", node.node, told(&node.gateways)));
+            }
         }
         for path in self.to_sites.iter().chain(&self.paths) {
             text.push_str(&format!(" {}\n", path.text()));
@@ -182,6 +197,7 @@ impl Node {
             own: Reached::new(found.own.as_ref()),
             outside: Reached::new(found.outside.as_ref()),
             relays: found.relays.iter().map(Relay::new).collect(),
+            gateways: found.gateways.iter().map(Relay::new).collect(),
             found_out_unix_ms: found.measured_unix_ms,
         }
     }

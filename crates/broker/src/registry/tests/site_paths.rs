@@ -153,3 +153,70 @@ fn either_site_measures_for_half_of_the_others() {
         assert_eq!(both[0], both[1]);
     }
 }
+
+#[test]
+fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
+    let reach = |result: proto::Reachability| proto::Reach { result: result.into(), ..Default::default() };
+    use proto::Reachability::{Filtered, Reachable};
+    for (name, beta, mapping, only, want) in [
+        ("declared open", proto::Inbound::Open, proto::Mapping::Untranslated, None, true),
+        ("left to measurement", proto::Inbound::Auto, proto::Mapping::Untranslated, None, true),
+        ("closed", proto::Inbound::Closed, proto::Mapping::Untranslated, None, false),
+        ("behind a NAT", proto::Inbound::Open, proto::Mapping::EndpointIndependent, None, false),
+        ("forbidden", proto::Inbound::Open, proto::Mapping::Untranslated, Some("relay"), false),
+    ] {
+        let pair = PairConfig {
+            sites: ["alpha".into(), "beta".into()],
+            only: only.map(|only: &str| vec![only.to_owned()]),
+            never: Vec::new(),
+        };
+        let policy = Policy { forbidden: Forbidden::new(&[pair]).unwrap(), ..Policy::default() };
+        let mut registry = Registry::new("demo", policy, AddressBook::default());
+        registry.relay("hub");
+        let alpha = registry.gateway("alpha");
+        registry.node_up(alpha, &ready("n1")).unwrap();
+        let (session, _) =
+            registry.attach_gateway(&label("beta"), &gateway_up("beta", beta), key("beta")).unwrap();
+        let mut up = ready("n1");
+        if let Some(seen) = &mut up.seen {
+            (seen.own, seen.mapping) = (Some(reach(Filtered)), mapping.into());
+        }
+        registry.node_up(session, &up).unwrap();
+        let mut order = |now| match registry.measure_due(now).as_slice() {
+            [Effect::Send { to, message: attach_down::Kind::Measure(order) }] => {
+                Some((*to == alpha, order.try_direct))
+            }
+            _ => None,
+        };
+        let first = order(1000).unwrap();
+        assert_eq!(first.1, want, "{name}");
+        if !want {
+            continue;
+        }
+        assert!(first.0, "{name}: whoever may be open is connected to");
+        let planned = |registry: &Registry| {
+            let plan = registry
+                .explain(&proto::ExplainRequest { from: "n1.alpha".to_owned(), to: "n1.beta".to_owned() });
+            plan.unwrap().plan.unwrap().steps[0].dial() == proto::Dial::Direct
+        };
+        assert!(!planned(&registry), "{name}");
+        let tried = |result| proto::PathReport {
+            direct: Some(reach(result)),
+            ..report("alpha", "beta", proto::Dial::Relay, true)
+        };
+        assert_eq!(
+            registry.measured(alpha, tried(Reachable)).unwrap().len(),
+            2,
+            "{name}: both gateways are told"
+        );
+        assert!(planned(&registry), "{name}");
+        // What was tried isn't tried again at once; and it may have changed.
+        let mut order = |now| registry.measure_due(now).len();
+        assert_eq!((order(1200), order(1600)), (0, 1), "{name}");
+        registry.measured(alpha, report("alpha", "beta", proto::Dial::Relay, false)).unwrap();
+        assert!(planned(&registry), "{name}: nothing was tried");
+        assert_eq!(registry.measure_due(4600).len(), 1, "{name}");
+        assert_eq!(registry.measured(alpha, tried(Filtered)).unwrap().len(), 2, "{name}");
+        assert!(!planned(&registry), "{name}");
+    }
+}
