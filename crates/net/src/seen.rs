@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn plans_depend_on_neither_clocks_nor_how_long_round_trips_are() {
-        let seen = |relays: &[(&str, u64)], measured_unix_ms| {
+        let seen = |relays: &[(&str, u64)], measured_unix_ms: u64| {
             let sight = |(relay, round_trip_us): &(&str, u64)| proto::RelaySight {
                 relay: (*relay).to_owned(),
                 round_trip_us: *round_trip_us,
