@@ -153,6 +153,12 @@ fn the_nearest_relay_is_taken_and_the_way_is_measured() -> Result<()> {
     Ok(())
 }
 
+/// Ends a service and waits until its port is free.
+fn stop(world: &World, node: &str, role: &str) -> Result<()> {
+    world.kill(node, "-KILL", &world.service(node, role)?)?;
+    World::eventually("the service has ended", SOON, || Ok(world.service(node, role).is_err()))
+}
+
 /// A firewall that lets in other sites, and not the relays.
 #[test]
 fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<()> {
@@ -165,7 +171,7 @@ fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<(
     let shut = world.sh("router.open", short, &["sh", "-ec", rules])?;
     ensure!(shut.status == 0, "{}", shut.whole());
     // Its agent finds out anew what is let in.
-    world.kill("n1.open", "-TERM", &world.service("n1.open", "agent")?)?;
+    stop(&world, "n1.open", "agent")?;
     let (state, config) = ("/var/lib/isthmus/agent", "/run/isthmus-machine/agent.toml");
     let words = [binary.as_str(), "agent", "--state", state, "--config", config];
     let _agent = Job::start(world.command("n1.open", Duration::from_secs(600), &words)?)?;
@@ -198,7 +204,7 @@ fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<(
 fn a_gateways_port_outside_that_is_not_reached_is_left_out() -> Result<()> {
     let world = DOUBT.take()?;
     let binary = isthmus().display().to_string();
-    world.kill("n1.front", "-TERM", &world.service("n1.front", "gateway")?)?;
+    stop(&world, "n1.front", "gateway")?;
     let config = world.directory.path().join("outside.toml");
     std::fs::write(
         &config,
