@@ -9,6 +9,7 @@ use serde_json::Value;
 
 static KINDS: Shared = Shared::new("ways");
 static GRID: Shared = Shared::new("doctor");
+static DOUBT: Shared = Shared::new("doubt");
 
 /// Within which agents find everything out.
 const SOON: Duration = Duration::from_secs(60);
@@ -89,7 +90,10 @@ fn what_is_declared_open_and_is_not_is_found_and_not_used() -> Result<()> {
         world.sh("n1.gamma", short, &["kill", pid])?;
     }
     let config = world.directory.path().join("open.toml");
-    std::fs::write(&config, "[gateway]\nlisten = \"203.0.113.2:7710\"\ninbound = \"open\"\n")?;
+    std::fs::write(
+        &config,
+        "[gateway]\nlisten = \"203.0.113.2:7710\"\ninbound = \"open\"\nmeasure = \"off\"\n",
+    )?;
     let config = config.display().to_string();
     let words = [binary.as_str(), "gateway", "--state", "/var/lib/isthmus/gateway", "--config", &config];
     let _gateway = Job::start(world.command("n1.gamma", Duration::from_secs(600), &words)?)?;
@@ -141,6 +145,151 @@ fn the_nearest_relay_is_taken_and_the_way_is_measured() -> Result<()> {
             ensure!(path[rate].as_u64().unwrap_or_default() > 100_000, "{direction:#}");
         }
     }
+    let plan = world.plan("n1.alpha", "n1.beta")?;
+    let reason = plan["steps"][0]["reason"].as_str().context("no step")?;
+    let told = reason.strip_suffix(" ms there and back over the nearest relay by measurement");
+    let round_trip: f64 = told.and_then(|told| told.rsplit(' ').next()).context("no time")?.parse()?;
+    ensure!((10.0..40.0).contains(&round_trip), "{reason}");
+    Ok(())
+}
+
+/// Ends a service and waits until its port is free.
+fn stop(world: &World, node: &str, role: &str) -> Result<()> {
+    world.kill(node, "-KILL", &world.service(node, role)?)?;
+    World::eventually("the service has ended", SOON, || Ok(world.service(node, role).is_err()))
+}
+
+/// A firewall that lets in other sites, and not the relays.
+#[test]
+fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<()> {
+    let world = DOUBT.take()?;
+    let binary = isthmus().display().to_string();
+    let short = Duration::from_secs(20);
+    let rules = "nft add table ip norelay
+                 nft add chain ip norelay pass '{ type filter hook forward priority -10; }'
+                 nft add rule ip norelay pass ip saddr 198.51.100.10 tcp dport 7730 ct state new drop";
+    let shut = world.sh("router.open", short, &["sh", "-ec", rules])?;
+    ensure!(shut.status == 0, "{}", shut.whole());
+    // Its agent finds out anew what is let in.
+    stop(&world, "n1.open", "agent")?;
+    let (state, config) = ("/var/lib/isthmus/agent", "/run/isthmus-machine/agent.toml");
+    let words = [binary.as_str(), "agent", "--state", state, "--config", config];
+    let _agent = Job::start(world.command("n1.open", Duration::from_secs(600), &words)?)?;
+    let mut plan = Value::Null;
+    World::eventually("the node has been connected to, though the relay gets no answer", MEASURED, || {
+        // Its agent attaches again first.
+        let output = world.sh("n1.nat", short, &[&binary, "plan", "--json", "n1.nat", "n1.open"])?;
+        plan = serde_json::from_str(&output.stdout).unwrap_or_default();
+        let filtered = plan["to"]["reached"][0] == "filtered";
+        Ok(filtered && plan["steps"][0]["dial"] == "direct")
+    })?;
+    let reason = plan["steps"][0]["reason"].as_str().unwrap_or_default();
+    let want = "site open lets connections from the other site in, as one has shown, though relay hub could not reach";
+    ensure!(reason.starts_with(want), "{reason}");
+    World::eventually("that was tried on purpose", MEASURED, || {
+        let output = world.sh("n1.nat", short, &[&binary, "status", "--json"])?;
+        let status: Value = serde_json::from_str(&output.stdout).with_context(|| output.whole())?;
+        let paths = status["site_paths"].as_array().context("no paths")?;
+        let tried = |path: &Value| {
+            path["from"] == "n1.nat" && path["to"] == "n1.open" && path["direct"] == "reachable"
+        };
+        Ok(paths.iter().any(tried))
+    })?;
+    let ways = world.hundred("n1.nat", "n1.open")?;
+    ensure!(ways == std::collections::BTreeMap::from([("direct".to_owned(), 100)]), "{ways:?}");
+    Ok(())
+}
+
+#[test]
+fn a_gateways_port_outside_that_is_not_reached_is_left_out() -> Result<()> {
+    let world = DOUBT.take()?;
+    let binary = isthmus().display().to_string();
+    stop(&world, "n1.front", "gateway")?;
+    let config = world.directory.path().join("outside.toml");
+    std::fs::write(
+        &config,
+        "[gateway]\nlisten = \"192.168.1.2:7710\"\noutside = \"192.168.1.2:7740\"\n\
+         outside_address = \"198.51.100.21:7740\"\n",
+    )?;
+    let config = config.display().to_string();
+    let words = [binary.as_str(), "gateway", "--state", "/var/lib/isthmus/gateway", "--config", &config];
+    let _gateway = Job::start(world.command("n1.front", Duration::from_secs(600), &words)?)?;
+    let mut found = (0, Value::Null);
+    World::eventually("a relay has tried the port outside", SOON, || {
+        let (status, mut sites) = doctor(&world, "n1.nat", &["site", "front"])?;
+        found = (status, sites[0].take());
+        Ok(found.1["gateway_outside"]["result"] == "filtered" && found.1["nodes"][0].is_object())
+    })?;
+    let findings = found.1["findings"].as_array().context("no findings")?;
+    let said = findings.iter().any(|finding| {
+        let text = finding["text"].as_str().unwrap_or_default();
+        finding["problem"] == true
+            && text.contains("could not reach 198.51.100.21:7740: no answer within 3 s")
+    });
+    ensure!((found.0, said) == (1, true), "{:#}", found.1);
+    let plan = world.plan("n1.nat", "n1.front")?;
+    let left_out = plan["left_out"].as_array().context("nothing is left out")?;
+    let way = left_out.iter().find(|left| left["dial"] == "direct" && left["route"] == "one-gateway");
+    let reason = way.context("it is planned")?["reason"].as_str().unwrap_or_default();
+    let want = "the gateway of site front is not reached at its port outside: relay hub could not reach";
+    ensure!(reason.starts_with(want), "{reason}");
+    Ok(())
+}
+
+#[test]
+fn a_gateways_port_outside_that_is_forwarded_is_reached() -> Result<()> {
+    let world = KINDS.take()?;
+    World::eventually("a relay has reached the port outside", SOON, || {
+        let (_, found) = doctor(&world, "n1.open-a", &["site", "front-a"])?;
+        Ok(found[0]["gateway_outside"]["result"] == "reachable")
+    })
+}
+
+/// Within which each of three sites has been measured with the two others: what
+/// they let in is found out first, and a site has a pause of 10 s.
+const MEASURED: Duration = Duration::from_secs(120);
+
+#[test]
+fn ways_between_sites_are_measured_without_anybody_asking_but_where_that_is_off() -> Result<()> {
+    let world = GRID.take()?;
+    let binary = isthmus().display().to_string();
+    let mut paths = Vec::new();
+    World::eventually("each two of the three sites are measured, bandwidth and all", MEASURED, || {
+        let output = world.sh("n1.alpha", Duration::from_secs(20), &[&binary, "status", "--json"])?;
+        let status: Value = serde_json::from_str(&output.stdout).with_context(|| output.whole())?;
+        paths = status["site_paths"].as_array().context("no paths")?.clone();
+        Ok(paths.iter().filter(|path| path["sent_bytes_per_second"].is_u64()).count() >= 3)
+    })?;
+    let site =
+        |node: &Value| node.as_str().and_then(|node| node.split_once('.')).map(|(_, site)| site.to_owned());
+    for path in &paths {
+        let mut ends = [site(&path["from"]), site(&path["to"])].map(Option::unwrap_or_default);
+        ends.sort();
+        // Twice the delays of the links, and what a busy machine adds.
+        let (least, way) = match ends.each_ref().map(String::as_str) {
+            ["alpha", "beta"] => (10.0, ["relay", "hub"]),
+            ["alpha" | "beta", "delta"] => (15.0, ["relay", "hub"]),
+            // Its gateway is free when alpha and beta are measured.
+            other => anyhow::bail!("{other:?} wasn't to be measured: {path:#}"),
+        };
+        ensure!(
+            path["dial"] == way[0] && path["relay"] == way[1] && path["route"] == "end-to-end",
+            "{path:#}"
+        );
+        let round_trip = path["round_trip_ms"].as_f64().context("no round trip")?;
+        ensure!((least..least + 30.0).contains(&round_trip), "{path:#}");
+        for rate in ["sent_bytes_per_second", "received_bytes_per_second"] {
+            ensure!(path[rate].as_u64().unwrap_or_default() > 100_000, "{path:#}");
+        }
+        for when in ["measured_unix_ms", "transferred_unix_ms"] {
+            ensure!(path[when].as_u64().unwrap_or_default() > 0, "{path:#}");
+        }
+    }
+    for (name, measure, others) in [("alpha", "auto", 2), ("gamma", "off", 0)] {
+        let (_, found) = doctor(&world, "n1.alpha", &["site", name])?;
+        let to_sites = found[0]["to_sites"].as_array().context("no sites")?;
+        ensure!((to_sites.len(), &found[0]["measure"]) == (others, &measure.into()), "{found:#}");
+    }
     Ok(())
 }
 
@@ -149,8 +298,8 @@ fn what_is_not_in_the_grid_is_bad_usage() -> Result<()> {
     let world = GRID.take()?;
     let binary = isthmus().display().to_string();
     for (words, want) in [
-        (&["site", "delta"][..], "no site delta is in the grid; there are alpha, beta, gamma"),
-        (&["pair", "alpha", "delta"], "no site or node delta"),
+        (&["site", "omega"][..], "no site omega is in the grid; there are alpha, beta, delta, gamma"),
+        (&["pair", "alpha", "omega"], "no site or node omega"),
         (&["pair", "alpha", "n1.alpha"], "both are n1.alpha"),
         (&["pair", "alpha"], "Usage: isthmus doctor pair"),
     ] {

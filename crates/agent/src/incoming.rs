@@ -69,7 +69,10 @@ impl Reception {
                     Some(GRPC_PROTOCOL) => {
                         self.grpc_tx.send(stream).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
                     }
-                    Some(MEASURE_PROTOCOL) => self.node.measuring().serve(TlsStream::Server(stream)).await,
+                    Some(MEASURE_PROTOCOL) => {
+                        let busy = || !self.node.jobs().is_empty();
+                        self.node.measuring().serve(TlsStream::Server(stream), busy).await
+                    }
                     _ => self.program(Carrier::Tls(Box::new(TlsStream::Server(stream)))).await,
                 }
             }

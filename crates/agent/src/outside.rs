@@ -9,6 +9,7 @@ use isthmus_net::contact::gateways_outside;
 use isthmus_net::dial::PunchPort;
 use isthmus_plan::mapping::{Sighting, preserved};
 use isthmus_plan::{Mapping, WayOut};
+use tokio::task::JoinSet;
 
 use crate::job::lock;
 use crate::upstream::Upstream;
@@ -134,6 +135,18 @@ impl Relay {
     /// Whether it has been reached.
     pub fn is_reached(&self) -> bool {
         matches!(self.sight, Some(Ok(_)))
+    }
+
+    /// Asks several at the same time, once each.
+    pub async fn ask_all(relays: Vec<Self>) -> Vec<Self> {
+        let mut asking = JoinSet::new();
+        for mut relay in relays {
+            asking.spawn(async move {
+                relay.ask(0).await;
+                relay
+            });
+        }
+        asking.join_all().await
     }
 
     /// Asks it some times for the shortest round trip.

@@ -459,7 +459,8 @@ impl Reacher {
         tokio::time::timeout(deadline, punched).await.map_err(|_| late())?
     }
 
-    async fn secure(
+    /// Makes sure by TLS that the other end is the agent of this node.
+    pub(crate) async fn secure(
         &self,
         stream: TcpStream,
         name: &GridName,

@@ -139,8 +139,17 @@ impl Attachment {
                 self.broker.meetings.answer(&meeting, answer);
             }
             attach_up::Kind::Measured(report) => {
-                if let Err(refused) = self.broker.registry().measured(self.session, report) {
-                    warn!(caller = self.caller, %refused, "measurement passed over");
+                let measured = self.broker.registry().measured(self.session, report);
+                match measured {
+                    Ok(effects) => self.broker.sessions.carry_out(effects),
+                    Err(refused) => warn!(caller = self.caller, %refused, "measurement passed over"),
+                }
+            }
+            attach_up::Kind::GatewayReach(reach) => {
+                let told = self.broker.registry().gateway_reach(self.session, reach);
+                match told {
+                    Ok(effects) => self.broker.sessions.carry_out(effects),
+                    Err(refused) => warn!(caller = self.caller, %refused, "passed over"),
                 }
             }
             attach_up::Kind::Probed(report) if !self.is_gateway => {

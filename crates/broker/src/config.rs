@@ -23,6 +23,19 @@ pub struct BrokerConfig {
     pub pairs: Vec<PairConfig>,
     /// Which relay two nodes are joined by.
     pub relays: RelayChoice,
+    /// Whether round trips and bandwidths between sites are measured unasked.
+    pub measure: Measure,
+}
+
+/// Whether round trips and bandwidths between sites are measured unasked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// They are, in the background.
+    #[default]
+    Auto,
+    /// Only when somebody asks.
+    Off,
 }
 
 /// Which relay two nodes are joined by.
@@ -70,7 +83,13 @@ pub enum PolicyError {
 impl Default for BrokerConfig {
     fn default() -> Self {
         let listen = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into();
-        Self { listen, trusted: Vec::new(), pairs: Vec::new(), relays: RelayChoice::default() }
+        Self {
+            listen,
+            trusted: Vec::new(),
+            pairs: Vec::new(),
+            relays: RelayChoice::default(),
+            measure: Measure::default(),
+        }
     }
 }
 

@@ -18,9 +18,11 @@
 mod answers;
 mod gateways;
 mod job;
+mod measuring;
 mod paths;
 mod probing;
 mod relays;
+mod site_paths;
 #[cfg(test)]
 mod tests;
 
@@ -38,10 +40,11 @@ pub use answers::{LookupError, RendezvousError};
 pub use probing::ProbeError;
 
 use crate::addresses::{AddressBook, Assignment};
-use crate::config::{Forbidden, RelayChoice, TrustedPairs};
+use crate::config::{Forbidden, Measure, RelayChoice, TrustedPairs};
 use job::Jobs;
 use paths::Paths;
 use probing::Probed;
+use site_paths::SitePaths;
 
 /// One attachment of a gateway or relay; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -97,6 +100,8 @@ pub struct Policy {
     pub forbidden: Forbidden,
     /// Which relay joins two nodes.
     pub relays: RelayChoice,
+    /// Whether ways between sites are measured unasked.
+    pub measure: Measure,
 }
 
 /// The registry.
@@ -111,6 +116,7 @@ pub struct Registry {
     jobs: Jobs,
     probed: Probed,
     paths: Paths,
+    site_paths: SitePaths,
     last_session: u64,
     /// The relay that was chosen last.
     last_relay: Option<Label>,
@@ -123,8 +129,12 @@ struct SiteEntry {
     version: String,
     /// Where other sites reach its gateway; empty for nowhere.
     outside_address: String,
+    /// Whether its gateway is reached there.
+    outside_reach: Option<proto::Reach>,
     /// Signs tickets for its gateway.
     key: Secret,
+    /// Nothing is to be measured between it and others unasked.
+    measure_off: bool,
 }
 
 #[derive(Debug)]
@@ -168,6 +178,7 @@ impl Registry {
             jobs: Jobs::default(),
             probed: Probed::default(),
             paths: Paths::default(),
+            site_paths: SitePaths::default(),
             last_session: 0,
             last_relay: None,
         }
@@ -194,12 +205,17 @@ impl Registry {
         let key = self.sites.get(site).map_or(new_key, |former| former.key.clone());
         let message = attach_down::Kind::RelayKey(proto::RelayKey { key: key.expose().to_vec() });
         let mut effects = vec![Effect::Send { to: session, message }];
+        // It tells again what it found; until then that holds.
+        let same = |former: &&SiteEntry| former.outside_address == up.outside_address;
+        let outside_reach = self.sites.get(site).filter(same).and_then(|former| former.outside_reach.clone());
         let entry = SiteEntry {
+            outside_reach,
             session: Some(session),
             inbound,
             version: up.version.clone(),
             outside_address: up.outside_address.clone(),
             key,
+            measure_off: up.measure_off,
         };
         let former = self.sites.insert(site.clone(), entry);
         if let Some(former) = former {
@@ -341,6 +357,20 @@ impl Registry {
         }
     }
 
+    /// A gateway told whether it is reached at its port outside.
+    ///
+    /// # Errors
+    /// If it isn't attached, or tells too much.
+    pub fn gateway_reach(&mut self, session: SessionId, reach: proto::Reach) -> Result<Vec<Effect>, Refused> {
+        check_texts(&[&reach.address, &reach.relay, &reach.detail])?;
+        let site = self.sites.values_mut().find(|site| site.session == Some(session));
+        let site = site.ok_or_else(|| Refused("this gateway is not attached".to_owned()))?;
+        let former = site.outside_reach.replace(reach.clone());
+        let failed = |reach: Option<&proto::Reach>| seen::reach_from_wire(reach).failed();
+        let same = failed(former.as_ref()) == failed(Some(&reach));
+        Ok(if same { Vec::new() } else { self.everything_changed() })
+    }
+
     fn put_down(&mut self, address: VirtualAddress, by: SessionId) -> Vec<Effect> {
         match self.nodes.get_mut(&address) {
             Some(entry) if entry.presence != Presence::Down => {
@@ -406,7 +436,13 @@ fn check_seen(seen: Option<&proto::Seen>) -> Result<(), Refused> {
     for reach in [&seen.own, &seen.outside].into_iter().flatten() {
         check_texts(&[&reach.address, &reach.relay, &reach.detail])?;
     }
-    seen.relays.iter().try_for_each(|sight| check_texts(&[&sight.relay, &sight.address, &sight.failure]))
+    if seen.gateways.len() > MAX_RELAYS_SEEN {
+        return Err(Refused(format!("a node tells of at most {MAX_RELAYS_SEEN} gateways")));
+    }
+    seen.relays
+        .iter()
+        .chain(&seen.gateways)
+        .try_for_each(|sight| check_texts(&[&sight.relay, &sight.address, &sight.failure]))
 }
 
 fn check_texts(texts: &[&str]) -> Result<(), Refused> {

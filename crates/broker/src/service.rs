@@ -28,6 +28,9 @@ use crate::store::{Store, StoreError};
 /// How often the broker looks whether its own certificate is due.
 const RENEWAL_CHECK: Duration = Duration::from_secs(3600);
 
+/// How often it is looked whether ways between sites are to be measured.
+const MEASURE_CHECK: Duration = Duration::from_secs(5);
+
 /// Why a broker can't run.
 #[derive(Debug, thiserror::Error)]
 pub enum BrokerError {
@@ -95,7 +98,12 @@ pub async fn run(
     let credentials = state.credentials(SystemTime::now())?;
     let store = Store::open(&state.store_path())?;
     let trusted = TrustedPairs::new(&config.trusted).map_err(|error| PolicyError::Site("trusted", error))?;
-    let policy = Policy { trusted, forbidden: Forbidden::new(&config.pairs)?, relays: config.relays };
+    let policy = Policy {
+        trusted,
+        forbidden: Forbidden::new(&config.pairs)?,
+        relays: config.relays,
+        measure: config.measure,
+    };
     let registry = Registry::new(&state.grid.name, policy, store.addresses()?);
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
     let broker = Arc::new(Broker {
@@ -116,6 +124,7 @@ pub async fn run(
     tokio::select! {
         result = serving => Ok(result?),
         () = keep_renewed(&broker, &credentials) => Ok(()),
+        () = keep_measured(&broker) => Ok(()),
     }
 }
 
@@ -128,6 +137,15 @@ async fn keep_renewed(broker: &Broker, credentials: &Credentials) {
             Ok(false) => {}
             Err(error) => warn!(%error, "cannot renew the broker's certificate"),
         }
+    }
+}
+
+/// Has ways between sites measured; never returns.
+async fn keep_measured(broker: &Broker) {
+    loop {
+        tokio::time::sleep(MEASURE_CHECK).await;
+        let effects = broker.registry().measure_due(unix_seconds(SystemTime::now()));
+        broker.sessions.carry_out(effects);
     }
 }
 

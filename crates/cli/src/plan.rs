@@ -86,6 +86,8 @@ struct End {
     way_out: Option<bool>,
     /// Where other sites reach its site's gateway, if they do.
     gateway_outside: Option<String>,
+    /// Whether relays have tried that, and not got there.
+    gateway_failed: bool,
 }
 
 /// Runs `isthmus plan`.
@@ -181,6 +183,7 @@ impl End {
                 proto::WayOut::No => Some(false),
             },
             gateway_outside: given(end.gateway_outside.clone()),
+            gateway_failed: seen::reach_from_wire(end.gateway_reach.as_ref()).failed(),
         }
     }
 
@@ -200,7 +203,8 @@ impl End {
             Some(false) => text.push_str(", no way out but its gateway"),
         }
         if let Some(outside) = &self.gateway_outside {
-            text.push_str(&format!(", gateway reached at {outside}"));
+            let reached = if self.gateway_failed { "not reached" } else { "reached" };
+            text.push_str(&format!(", gateway {reached} at {outside}"));
         }
         if !self.attached {
             text.push_str(", its gateway is not attached");

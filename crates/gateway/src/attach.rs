@@ -147,7 +147,8 @@ impl Attachment {
                 | attach_up::Kind::GatewayUp(_)
                 | attach_up::Kind::RelayUp(_)
                 | attach_up::Kind::RelayReport(_)
-                | attach_up::Kind::Probed(_),
+                | attach_up::Kind::Probed(_)
+                | attach_up::Kind::GatewayReach(_),
             ) => warn!(caller = self.caller, "message that agents don't send, passed over"),
         }
     }

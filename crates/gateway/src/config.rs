@@ -29,6 +29,19 @@ pub struct GatewayConfig {
     pub nodes_dial_out: Option<bool>,
     /// Threads that carry data; without a number, one per core.
     pub workers: Option<NonZeroUsize>,
+    /// Whether ways between this site and others are measured unasked.
+    pub measure: Measure,
+}
+
+/// Whether ways between this site and others are measured unasked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// They are, unless the broker or the other site is against it.
+    #[default]
+    Auto,
+    /// Only when somebody asks.
+    Off,
 }
 
 /// What a site lets in.
@@ -65,6 +78,7 @@ impl Default for GatewayConfig {
             outside_address: None,
             nodes_dial_out: None,
             workers: None,
+            measure: Measure::default(),
         }
     }
 }

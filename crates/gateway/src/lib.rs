@@ -10,6 +10,7 @@
 //! | [`cache`] | contacts of other sites, and who was told of what (pure) |
 //! | [`expected`] | which of the site's nodes may come for which stream (pure) |
 //! | `streams`, `inside` | streams between the site's nodes and the outside |
+//! | `outside` | whether other sites reach the port outside |
 //! | `way_out` | whether the site's nodes reach the outside themselves |
 //! | `upstream` | the attachment to the broker |
 //! | `attach`, `enrolment`, `service` | what agents call, thin shells |
@@ -21,6 +22,7 @@ pub mod config;
 mod enrolment;
 pub mod expected;
 mod inside;
+mod outside;
 pub mod roster;
 mod service;
 mod sessions;
@@ -28,5 +30,5 @@ mod streams;
 mod upstream;
 mod way_out;
 
-pub use config::{GatewayConfig, Inbound};
+pub use config::{GatewayConfig, Inbound, Measure};
 pub use service::{GatewayError, run};

@@ -26,9 +26,10 @@ use tracing::info;
 
 use crate::attach;
 use crate::cache::Cache;
-use crate::config::GatewayConfig;
+use crate::config::{GatewayConfig, Measure};
 use crate::enrolment::EnrolmentService;
 use crate::inside;
+use crate::outside::{self, OutsidePort};
 use crate::roster::{Effect, Roster};
 use crate::sessions::{Down, Sessions};
 use crate::streams::{ARRIVALS, Streams};
@@ -92,6 +93,8 @@ pub(crate) struct Gateway {
     pub(crate) nodes_dial_out: Option<bool>,
     /// Whether somebody outside answers the gateway.
     pub(crate) answered: Answered,
+    /// Whether other sites reach it there.
+    pub(crate) outside: OutsidePort,
     /// Where other sites reach the gateway, once that is known.
     outside_address: OnceLock<String>,
     roster: Mutex<Roster>,
@@ -120,7 +123,8 @@ impl Gateway {
     }
 
     pub(crate) fn announcements(&self) -> Vec<attach_up::Kind> {
-        self.roster().announcements()
+        let reach = self.outside.reach().map(attach_up::Kind::GatewayReach);
+        reach.into_iter().chain(self.roster().announcements()).collect()
     }
 
     /// Does what the roster asks for. Never waits.
@@ -249,6 +253,7 @@ impl Gateway {
             virtual_address: 0,
             can_traverse: contact.can_traverse,
             gateway_outside: self.outside_address(),
+            gateway_reach: self.outside.reach(),
         }
     }
 }
@@ -295,6 +300,7 @@ pub async fn run(
         address: listener.local_addr().map(|address| address.to_string()).unwrap_or_default(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         outside_address: String::new(),
+        measure_off: config.measure == Measure::Off,
     };
     let gateway = Arc::new(Gateway {
         credentials,
@@ -305,6 +311,7 @@ pub async fn run(
         streams: Arc::new(Streams::new(keys_tx, arrivals_tx)),
         nodes_dial_out: config.nodes_dial_out,
         answered: Answered::default(),
+        outside: OutsidePort::default(),
         outside_address: OnceLock::new(),
         roster: Mutex::new(Roster::new(site)),
         cache: Mutex::default(),
@@ -319,7 +326,13 @@ pub async fn run(
         gateway.sessions.remove_all();
     });
     let (outside, listening) = outside.unzip();
-    let doors = Doors { outside, arrivals_rx, pairs: Pairs::InsideWithOutside };
+    let watched = listening.is_some();
+    let doors = Doors {
+        outside,
+        arrivals_rx,
+        pairs: Pairs::InsideWithOutside,
+        visits: gateway.outside.visits.clone(),
+    };
     // Nobody is dialed for having asked.
     let askers = Arc::default();
     let joining =
@@ -338,6 +351,7 @@ pub async fn run(
         () = accepting => Ok(()),
         () = joining => Ok(()),
         result = attaching => result,
+        () = outside::watch(&gateway), if watched => Ok(()),
         Some(error) = failure_rx.recv() => Err(GatewayError::Plane(error)),
     }
 }

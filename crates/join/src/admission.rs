@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use isthmus_net::mac::Secret;
-use isthmus_wire::reflect;
 use isthmus_wire::ticket::TICKET_LEN;
+use isthmus_wire::{reflect, visit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -20,6 +20,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::askers::Askers;
 use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
 use crate::plane::Plane;
+use crate::visits::Visits;
 
 /// Pause after a failed accept: descriptors have run out, most likely, and
 /// asking again at once would only burn the processor.
@@ -90,12 +91,19 @@ pub struct Doors {
     pub arrivals_rx: mpsc::Receiver<([u8; TICKET_LEN], Guest)>,
     /// Who may be joined.
     pub pairs: Pairs,
+    /// Who is to show that the outside is reached.
+    pub visits: Arc<Visits>,
 }
 
 impl Doors {
     /// One port for everybody.
     pub fn open(listener: TcpListener) -> Self {
-        Self { outside: Some(listener), arrivals_rx: mpsc::channel(1).1, pairs: Pairs::Any }
+        Self {
+            outside: Some(listener),
+            arrivals_rx: mpsc::channel(1).1,
+            pairs: Pairs::Any,
+            visits: Arc::default(),
+        }
     }
 }
 
@@ -125,7 +133,8 @@ pub async fn serve(
                 Ok((stream, peer)) => {
                     make_room(&mut oldest_first, &handshakes, limits.handshakes);
                     let guest = Guest { stream, peer, door: Door::Outside };
-                    oldest_first.push_back(handshakes.spawn(handshake(guest, limits.handshake_deadline, askers.clone())));
+                    let known = (askers.clone(), doors.visits.clone());
+                    oldest_first.push_back(handshakes.spawn(handshake(guest, limits.handshake_deadline, known)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -184,11 +193,12 @@ fn make_room<T: 'static>(oldest_first: &mut VecDeque<AbortHandle>, handshakes: &
 }
 
 /// Reads the ticket and not a byte more: what follows is the program's. Who
-/// asks how they are seen instead is told, and that is all.
+/// asks how they are seen instead is told, and that is all; who comes to show
+/// that they get here isn't even told.
 async fn handshake(
     mut guest: Guest,
     deadline: Duration,
-    askers: Arc<Askers>,
+    (askers, visits): (Arc<Askers>, Arc<Visits>),
 ) -> Option<([u8; TICKET_LEN], Guest)> {
     let mut ticket = [0; TICKET_LEN];
     let outcome = tokio::time::timeout(deadline, guest.stream.read_exact(&mut ticket)).await;
@@ -200,7 +210,14 @@ async fn handshake(
             tracing::debug!(peer = %guest.peer, ok = matches!(answered, Ok(Ok(()))), "asked how it is seen");
             None
         }
-        Ok(Ok(_)) => Some((ticket, guest)),
+        Ok(Ok(_)) => match visit::decode(&ticket) {
+            Ok(number) => {
+                let expected = visits.come(number);
+                tracing::debug!(peer = %guest.peer, expected, "a visit");
+                None
+            }
+            Err(_) => Some((ticket, guest)),
+        },
         Ok(Err(error)) => {
             tracing::debug!(peer = %guest.peer, %error, "ended before its ticket");
             None

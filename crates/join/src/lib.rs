@@ -7,6 +7,7 @@
 //! | [`matcher`] | decides: tickets in, pairs out, no I/O |
 //! | [`admission`] | the doors: takes connections and their tickets |
 //! | [`askers`] | who has asked how they are seen |
+//! | [`visits`] | who is to show that the port outside is reached |
 //! | [`plane`] | the data plane: worker threads that carry the bytes |
 //! | [`address`] | where others reach a port if nobody says |
 
@@ -19,6 +20,8 @@ mod flow;
 pub mod matcher;
 mod pipe;
 pub mod plane;
+pub mod visits;
 mod worker;
 
 pub use askers::Askers;
+pub use visits::Visits;

@@ -8,12 +8,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use isthmus_join::Visits;
 use isthmus_join::admission::{self, Doors, Limits};
 use isthmus_join::matcher::Bounds;
 use isthmus_join::plane::{Plane, Totals};
 use isthmus_net::mac::{Secret, new_connection};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
-use isthmus_wire::{ConnectionId, reflect};
+use isthmus_wire::{ConnectionId, reflect, visit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
@@ -29,6 +30,7 @@ struct Relay {
     key: Secret,
     plane: Arc<Plane>,
     keys_tx: watch::Sender<Option<Secret>>,
+    visits: Arc<Visits>,
     /// Dropped: the relay ends.
     _stop_tx: oneshot::Sender<()>,
 }
@@ -43,11 +45,12 @@ impl Relay {
         let (keys_tx, keys_rx) = watch::channel(Some(key.clone()));
         let (stop_tx, stop_rx) = oneshot::channel::<()>();
         let doors = Doors::open(listener);
+        let visits = doors.visits.clone();
         let serving = admission::serve(doors, limits, keys_rx, Arc::clone(&plane), Arc::default(), async {
             let _ = stop_rx.await;
         });
         tokio::spawn(serving);
-        Self { address, key, plane, keys_tx, _stop_tx: stop_tx }
+        Self { address, key, plane, keys_tx, visits, _stop_tx: stop_tx }
     }
 
     fn ticket(&self, connection: ConnectionId, side: Side) -> [u8; TICKET_LEN] {
@@ -221,6 +224,20 @@ async fn whoever_asks_is_told_how_they_are_seen() {
     let seen = reflect::decode_answer(answer.as_slice().try_into().unwrap()).unwrap();
     assert_eq!(seen, stream.local_addr().unwrap());
     relay.until("nothing is joined", |totals| totals.connections == 0).await;
+}
+
+#[tokio::test]
+async fn whoever_is_expected_to_visit_is_noticed_without_an_answer() {
+    let relay = Relay::start(Limits::default()).await;
+    let (expected, other) = (new_connection(), new_connection());
+    let mut visit = relay.visits.expect(expected);
+    for number in [other, expected] {
+        let mut stream = relay.send(&visit::encode(number)).await;
+        let mut answer = Vec::new();
+        assert_eq!(stream.read_to_end(&mut answer).await.unwrap(), 0, "closed without a word");
+    }
+    visit.came().await;
+    assert!(!relay.visits.come(expected), "it is used up");
 }
 
 #[tokio::test]

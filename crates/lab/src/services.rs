@@ -142,11 +142,21 @@ impl Place<'_> {
         let mut configuration = format!("[{}]\nlisten = \"{address}:{port}\"\n", role.command());
         let mut set = |name: &str, value: String| configuration.push_str(&format!("{name} = {value}\n"));
         match role {
-            Role::Broker if !grid.trusted.is_empty() => set("trusted", format!("{:?}", grid.trusted)),
-            Role::Broker | Role::Relay => {}
+            Role::Broker => {
+                if !grid.trusted.is_empty() {
+                    set("trusted", format!("{:?}", grid.trusted));
+                }
+                if !grid.measure {
+                    set("measure", "\"off\"".to_owned());
+                }
+            }
+            Role::Relay => {}
             Role::Gateway => {
                 let open = self.site.is_some_and(lets_in);
                 set("inbound", format!("{:?}", if open { "open" } else { "auto" }));
+                if self.site.is_some_and(|site| !site.measure) {
+                    set("measure", "\"off\"".to_owned());
+                }
                 if let Some((port, outside)) = self.outside_port() {
                     set("outside", format!("\"{address}:{port}\""));
                     set("outside_address", format!("\"{outside}:{port}\""));
@@ -308,7 +318,7 @@ mod tests {
         "#,
         );
         let [brokers, gateways, agents] = stages.as_slice() else { panic!("three stages") };
-        assert_eq!(brokers[0].configuration, "[broker]\nlisten = \"198.51.100.2:443\"\n");
+        assert_eq!(brokers[0].configuration, "[broker]\nlisten = \"198.51.100.2:443\"\nmeasure = \"off\"\n");
         assert!(
             gateways.iter().all(|gateway| gateway.configuration.contains("\"auto\"")),
             "n2 is out of reach"

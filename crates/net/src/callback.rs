@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 pub const FIRST_PORT: u16 = 1024;
 /// But for this one, where gateways and relays may be because it is let out
 /// everywhere.
-const HTTPS: u16 = 443;
+pub const HTTPS: u16 = 443;
 
 /// Why an address isn't dialed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use isthmus_plan::{Dial, Dials, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, Route, Step, WayOut};
+use isthmus_plan::{
+    Dial, Dials, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, RoundTrips, Route, Step, WayOut,
+};
 use isthmus_wire::proto;
 
 use crate::seen;
@@ -107,6 +109,8 @@ pub fn end_from_wire(end: &proto::End) -> EndFacts {
         can_traverse: end.can_traverse,
         way_out: end.seen.as_ref().map_or(WayOut::Unknown, |seen| way_out_from_wire(seen.way_out())),
         gateway_let_in: !end.gateway_outside.is_empty(),
+        gateway: seen::reach_from_wire(end.gateway_reach.as_ref()),
+        met: false,
     }
 }
 
@@ -114,9 +118,38 @@ pub fn end_from_wire(end: &proto::End) -> EndFacts {
 pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::Plan {
     let acceptor = facts.acceptor.clone().unwrap_or_default();
     let forbidden: Vec<Dial> = facts.forbidden().filter_map(dial_from_wire).collect();
-    let pair =
-        PairFacts { trusted: facts.trusted, relays: facts.relays as usize, forbidden: Dials::of(&forbidden) };
-    plan_to_wire(&isthmus_plan::plan(&end_from_wire(initiator), &end_from_wire(&acceptor), &pair))
+    let pair = PairFacts {
+        trusted: facts.trusted,
+        relays: facts.relays as usize,
+        forbidden: Dials::of(&forbidden),
+        round_trips: round_trips(initiator, &acceptor),
+    };
+    let from = EndFacts { met: facts.initiator_met, ..end_from_wire(initiator) };
+    let to = EndFacts { met: facts.acceptor_met, ..end_from_wire(&acceptor) };
+    plan_to_wire(&isthmus_plan::plan(&from, &to, &pair))
+}
+
+/// How long detours are, by what both nodes have measured of relays and of each
+/// other's gateway.
+fn round_trips(initiator: &proto::End, acceptor: &proto::End) -> RoundTrips {
+    let gateways =
+        |end: &proto::End| end.seen.iter().flat_map(|seen| seen.gateways.clone()).collect::<Vec<_>>();
+    let relays = |end: &proto::End| end.seen.iter().flat_map(|seen| seen.relays.clone()).collect::<Vec<_>>();
+    let far = relays(acceptor);
+    let over = relays(initiator).into_iter().filter_map(|near| {
+        let far = far.iter().find(|far| far.relay == near.relay)?;
+        Some(seen::round_trip(&near)? + seen::round_trip(far)?)
+    });
+    let to_gateway = |from: &proto::End, to: &proto::End| {
+        let sights = gateways(from);
+        let sight = sights.iter().find(|sight| sight.address == to.gateway_outside)?;
+        seen::round_trip(sight)
+    };
+    RoundTrips {
+        relay: over.min(),
+        to_acceptors_gateway: to_gateway(initiator, acceptor),
+        to_initiators_gateway: to_gateway(acceptor, initiator),
+    }
 }
 
 /// A route as it is sent.
@@ -223,6 +256,62 @@ mod tests {
             assert_eq!(plan_to_wire(&plan), wire);
             wire.steps.push(proto::PlanStep { route: 99, dial: 99, ..proto::PlanStep::default() });
             assert_eq!(plan_from_wire(&wire), plan);
+        }
+    }
+
+    #[test]
+    fn round_trips_are_taken_from_what_both_have_seen() {
+        let sight = |relay: &str, address: &str, round_trip_us, failure: &str| proto::RelaySight {
+            relay: relay.to_owned(),
+            address: address.to_owned(),
+            round_trip_us,
+            failure: failure.to_owned(),
+        };
+        let end = |relays: &[(&str, u64)], gateways: &[(&str, u64)], own: &str| proto::End {
+            gateway_outside: own.to_owned(),
+            seen: Some(proto::Seen {
+                relays: relays.iter().map(|(name, us)| sight(name, "", *us, "")).collect(),
+                gateways: gateways.iter().map(|(address, us)| sight("", address, *us, "")).collect(),
+                ..proto::Seen::default()
+            }),
+            ..proto::End::default()
+        };
+        let near = end(&[("far", 90), ("hub", 10), ("near", 1)], &[("b:1", 30), ("c:1", 1)], "a:1");
+        let other = end(&[("hub", 20), ("far", 5), ("near", 0)], &[("a:1", 40)], "b:1");
+        let micros = |us| Some(Duration::from_micros(us));
+        let want = RoundTrips {
+            relay: micros(30),
+            to_acceptors_gateway: micros(30),
+            to_initiators_gateway: micros(40),
+        };
+        assert_eq!(round_trips(&near, &other), want);
+        assert_eq!(round_trips(&proto::End::default(), &other), RoundTrips::default());
+        let mut failed = near;
+        failed.seen =
+            Some(proto::Seen { gateways: vec![sight("", "b:1", 30, "gone")], ..Default::default() });
+        assert_eq!(round_trips(&failed, &other).to_acceptors_gateway, None);
+    }
+
+    #[test]
+    fn what_the_two_sites_have_met_crosses_the_wire() {
+        let filtered = proto::Reach { result: proto::Reachability::Filtered.into(), ..Default::default() };
+        let mut acceptor = end("n1.beta", proto::Inbound::Open, proto::Mapping::Untranslated);
+        if let Some(seen) = &mut acceptor.seen {
+            seen.own = Some(filtered.clone());
+        }
+        acceptor.gateway_outside = "192.0.2.1:7740".to_owned();
+        acceptor.gateway_reach = Some(filtered);
+        let initiator = end("n1.alpha", proto::Inbound::Closed, proto::Mapping::PortDependent);
+        let facts = proto::Facts { acceptor: Some(acceptor.clone()), relays: 1, ..proto::Facts::default() };
+        for (acceptor_met, initiator_met, want) in [
+            (false, false, vec![proto::Dial::Relay]),
+            (true, false, vec![proto::Dial::Direct, proto::Dial::Relay]),
+            (false, true, vec![proto::Dial::Relay]),
+        ] {
+            let facts = proto::Facts { acceptor_met, initiator_met, ..facts.clone() };
+            let plan = plan_from_facts(&initiator, &facts);
+            let dials: Vec<_> = plan.steps.iter().map(proto::PlanStep::dial).collect();
+            assert_eq!(dials, want, "{acceptor_met} {initiator_met}");
         }
     }
 

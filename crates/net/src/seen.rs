@@ -1,8 +1,10 @@
 //! What a node found out of how it is seen from outside, between its wire form
 //! and the one that decisions are made in.
 
+use std::time::Duration;
+
 use isthmus_plan::{Filtering, Reach, Reachability, Unsolicited};
-use isthmus_wire::proto;
+use isthmus_wire::proto::{self, ProbeOutcome};
 
 /// Whether an agent can be reached, as it is sent.
 pub fn reach_to_wire(reach: &Reach) -> proto::Reach {
@@ -74,10 +76,45 @@ pub fn unsolicited_from_wire(unsolicited: proto::Unsolicited) -> Unsolicited {
     }
 }
 
-/// What plans depend on: all but times of day and round trips.
+/// What makes plans out of date when it changes: all but times of day and how
+/// long round trips are. That they are known counts.
 pub fn for_plans(seen: Option<&proto::Seen>) -> proto::Seen {
-    let seen = seen.cloned().unwrap_or_default();
-    proto::Seen { relays: Vec::new(), measured_unix_ms: 0, ..seen }
+    let mut seen = seen.cloned().unwrap_or_default();
+    for sight in seen.relays.iter_mut().chain(&mut seen.gateways) {
+        sight.round_trip_us = u64::from(round_trip(sight).is_some());
+        sight.failure = String::new();
+    }
+    for sights in [&mut seen.relays, &mut seen.gateways] {
+        sights.sort_by(|a, b| (&a.relay, &a.address).cmp(&(&b.relay, &b.address)));
+    }
+    proto::Seen { measured_unix_ms: 0, ..seen }
+}
+
+/// The round trip to a relay or gateway, if it was reached.
+pub fn round_trip(sight: &proto::RelaySight) -> Option<Duration> {
+    let reached = sight.failure.is_empty() && sight.round_trip_us > 0;
+    reached.then(|| Duration::from_micros(sight.round_trip_us))
+}
+
+/// What follows for the one who is to be reached from what came there and what
+/// the relay tells that was to come: only what came counts as reached.
+pub fn judge_probe(came: bool, reply: Option<Result<proto::ProbeReply, String>>) -> (Reachability, String) {
+    if came {
+        return (Reachability::Reachable, String::new());
+    }
+    let reply = match reply {
+        Some(Ok(reply)) => reply,
+        Some(Err(reason)) => return (Reachability::Unknown, reason),
+        None => return (Reachability::Unknown, "nobody waits for it any more".to_owned()),
+    };
+    match reply.outcome() {
+        ProbeOutcome::Connected => (Reachability::Misdirected, "somebody else answers there".to_owned()),
+        ProbeOutcome::Refused => (Reachability::Refused, reply.detail),
+        ProbeOutcome::NoAnswer => (Reachability::Filtered, reply.detail),
+        ProbeOutcome::Unknown | ProbeOutcome::NotDone | ProbeOutcome::Prepared => {
+            (Reachability::Unknown, reply.detail)
+        }
+    }
 }
 
 /// Where other sites reach a node's agent though its site isn't open: as it is
@@ -146,11 +183,39 @@ mod tests {
     }
 
     #[test]
-    fn plans_depend_on_neither_clocks_nor_round_trips() {
-        let base = proto::Seen { address: "192.0.2.1".to_owned(), ..proto::Seen::default() };
-        let sight = proto::RelaySight { round_trip_us: 7, ..proto::RelaySight::default() };
-        let later = proto::Seen { measured_unix_ms: 9, relays: vec![sight], ..base.clone() };
-        assert_eq!(for_plans(Some(&later)), base);
+    fn plans_depend_on_neither_clocks_nor_how_long_round_trips_are() {
+        let seen = |relays: &[(&str, u64)], measured_unix_ms: u64| {
+            let sight = |(relay, round_trip_us): &(&str, u64)| proto::RelaySight {
+                relay: (*relay).to_owned(),
+                round_trip_us: *round_trip_us,
+                failure: if *round_trip_us == 0 { measured_unix_ms.to_string() } else { String::new() },
+                ..proto::RelaySight::default()
+            };
+            let relays = relays.iter().map(sight).collect();
+            for_plans(Some(&proto::Seen { relays, measured_unix_ms, ..proto::Seen::default() }))
+        };
+        let known = seen(&[("away", 0), ("hub", 7)], 1);
+        assert_eq!(seen(&[("hub", 9), ("away", 0)], 2), known);
+        assert_ne!(seen(&[("hub", 0), ("away", 0)], 2), known, "one isn't reached any more");
+        assert_ne!(seen(&[("hub", 9)], 2), known);
         assert_eq!(for_plans(None), proto::Seen::default());
+    }
+
+    #[test]
+    fn only_what_came_counts_as_reached() {
+        use proto::ProbeReply;
+        let reply =
+            |outcome: ProbeOutcome| Some(Ok(ProbeReply { outcome: outcome.into(), ..ProbeReply::default() }));
+        for (name, came, reply, want) in [
+            ("it came before the relay told", true, None, Reachability::Reachable),
+            ("it came", true, reply(ProbeOutcome::Connected), Reachability::Reachable),
+            ("it came to somebody else", false, reply(ProbeOutcome::Connected), Reachability::Misdirected),
+            ("refused", false, reply(ProbeOutcome::Refused), Reachability::Refused),
+            ("dropped", false, reply(ProbeOutcome::NoAnswer), Reachability::Filtered),
+            ("the relay wouldn't", false, reply(ProbeOutcome::NotDone), Reachability::Unknown),
+            ("no relay", false, Some(Err("gone".to_owned())), Reachability::Unknown),
+        ] {
+            assert_eq!(judge_probe(came, reply).0, want, "{name}");
+        }
     }
 }

@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use crate::plan::{Judged, Way, lets_in, port_range, some_relay, told};
-use crate::{Dial, EndFacts, PairFacts, Route, WayOut};
+use crate::{Dial, EndFacts, PairFacts, RoundTrips, Route, WayOut};
 
 /// The gateways are told by the broker first, then dial, with the same patience
 /// as agents.
@@ -24,10 +24,13 @@ const DEADLINE: Duration = Duration::from_secs(8);
 const RELAY: Duration = Duration::from_secs(10);
 
 /// Those that need no relay, in their order.
-pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts) -> [Way; 7] {
+pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, round_trips: &RoundTrips) -> [Way; 7] {
     let (i, a) = (initiator, acceptor);
+    // Who has measured the way there has been answered.
+    let to_acceptors = || to_gateway(a, round_trips.to_acceptors_gateway.is_some());
+    let to_initiators = || to_gateway(i, round_trips.to_initiators_gateway.is_some());
     [
-        (Route::OneGateway, Dial::Direct, leaves(i).and_then(|()| to_gateway(a))),
+        (Route::OneGateway, Dial::Direct, leaves(i).and_then(|()| to_acceptors())),
         (Route::GatewayOut, Dial::Direct, stands_in(i).and_then(|()| lets_in(a))),
         (Route::GatewayOut, Dial::PortRange, stands_in(i).and_then(|()| port_range(a))),
         (
@@ -35,9 +38,9 @@ pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts) -> [Way; 
             Dial::Reverse,
             back_to_node(i, a).and_then(|why| dials_back(a, stands_in(a), why)),
         ),
-        (Route::GatewayOut, Dial::Reverse, to_gateway(i).and_then(|why| dials_back(a, leaves(a), why))),
-        (Route::TwoGateway, Dial::Direct, stands_in(i).and_then(|()| to_gateway(a))),
-        (Route::TwoGateway, Dial::Reverse, to_gateway(i).and_then(|why| dials_back(a, stands_in(a), why))),
+        (Route::GatewayOut, Dial::Reverse, to_initiators().and_then(|why| dials_back(a, leaves(a), why))),
+        (Route::TwoGateway, Dial::Direct, stands_in(i).and_then(|()| to_acceptors())),
+        (Route::TwoGateway, Dial::Reverse, to_initiators().and_then(|why| dials_back(a, stands_in(a), why))),
     ]
     .map(|(route, dial, judged)| (route, dial, DEADLINE, judged))
 }
@@ -73,11 +76,19 @@ fn stands_in(end: &EndFacts) -> Result<(), String> {
     }
 }
 
-/// Whether a site's gateway can be dialed, and has to be.
-fn to_gateway(end: &EndFacts) -> Judged {
+/// Whether a site's gateway can be dialed, and has to be; `answered`: it has
+/// answered the other side.
+fn to_gateway(end: &EndFacts, answered: bool) -> Judged {
     told(end)?;
     if !end.gateway_let_in {
         return Err(format!("the gateway of site {} has no port outside", end.site));
+    }
+    if end.gateway.failed() && !answered {
+        return Err(format!(
+            "the gateway of site {} is not reached at its port outside: {}",
+            end.site,
+            end.gateway.told()
+        ));
     }
     match is_let_in(end) {
         true => Err(format!("site {} lets connections in to the node itself", end.site)),

@@ -14,8 +14,10 @@
 //! | [`failures`] | what failed not long ago |
 //! | [`filtering`] | what one lets in, likewise |
 //! | [`mapping`] | what a NAT does with ports, by what was seen of it |
+//! | [`measuring`] | which pairs of sites are to be measured |
 //! | [`reachability`] | who is reached from outside, and gets out |
 //! | [`relays`] | which relay is to join two nodes |
+//! | [`round_trips`] | which detour is shorter |
 #![forbid(unsafe_code)]
 
 pub mod dials;
@@ -23,9 +25,11 @@ pub mod failures;
 pub mod filtering;
 pub mod gateways;
 pub mod mapping;
+pub mod measuring;
 pub mod plan;
 pub mod reachability;
 pub mod relays;
+pub mod round_trips;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +42,7 @@ pub use filtering::{Filtering, Unsolicited};
 pub use mapping::Mapping;
 pub use plan::plan;
 pub use reachability::{Reach, Reachability};
+pub use round_trips::RoundTrips;
 
 /// Which parties dial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -156,8 +161,12 @@ pub struct EndFacts {
     pub can_traverse: bool,
     /// Whether the node itself can dial out.
     pub way_out: WayOut,
-    /// Whether other sites reach the site's gateway.
+    /// Whether the site's gateway has a port for other sites.
     pub gateway_let_in: bool,
+    /// Whether the gateway is reached there.
+    pub gateway: Reach,
+    /// Whether a node of the other site has connected to one of this one.
+    pub met: bool,
 }
 
 /// What is known of two sites together.
@@ -169,6 +178,8 @@ pub struct PairFacts {
     pub relays: usize,
     /// Dials that the grid's policy doesn't want between them.
     pub forbidden: Dials,
+    /// How long detours are.
+    pub round_trips: RoundTrips,
 }
 
 /// One thing to try.

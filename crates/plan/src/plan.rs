@@ -45,7 +45,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     // and is shared by all.
     let ways = [direct, port_range, reverse, punch, traverse]
         .into_iter()
-        .chain(gateways::without_relay(initiator, acceptor))
+        .chain(gateways::without_relay(initiator, acceptor, &pair.round_trips))
         .chain([relay])
         .chain(gateways::by_relay(initiator, acceptor, pair));
     for (route, dial, deadline, judged) in ways {
@@ -63,6 +63,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
             Err(reason) => plan.left_out.push(LeftOut { route, dial, reason }),
         }
     }
+    pair.round_trips.order(&mut plan.steps);
     plan
 }
 
@@ -80,6 +81,11 @@ pub fn lets_in(end: &EndFacts) -> Result<String, String> {
     let EndFacts { site, own, .. } = end;
     match (end.inbound, own.result) {
         (Inbound::Closed, _) => Err(format!("site {site} lets nothing in")),
+        // The pair's own experience counts for more than a relay's.
+        (Inbound::Open | Inbound::Auto, _) if own.failed() && end.met => Ok(format!(
+            "site {site} lets connections from the other site in, as one has shown, though {}",
+            own.told()
+        )),
         (Inbound::Open, _) if own.failed() => {
             Err(format!("site {site} is declared open, but {}", own.told()))
         }

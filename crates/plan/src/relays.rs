@@ -29,11 +29,17 @@ pub fn nearest(candidates: &[Candidate]) -> Vec<usize> {
     let distance = |index: &usize| candidates.get(*index).and_then(|candidate| candidate.round_trip);
     match fit.iter().filter_map(distance).min() {
         Some(least) => {
-            let most = least + TIE.max(least.mul_f64(TIE_SHARE));
-            fit.into_iter().filter(|index| distance(index).is_some_and(|trip| trip <= most)).collect()
+            let near = |index: &usize| distance(index).is_some_and(|trip| !much_longer(trip, least));
+            fit.into_iter().filter(near).collect()
         }
         None => fit,
     }
+}
+
+/// Whether a round trip is longer than another one by more than measurement may
+/// be off.
+pub(crate) fn much_longer(round_trip: Duration, than: Duration) -> bool {
+    round_trip > than + TIE.max(than.mul_f64(TIE_SHARE))
 }
 
 /// Those that can be expected to work, likewise, however near.

@@ -16,6 +16,8 @@ fn end(site: &str, words: &str) -> EndFacts {
         can_traverse: false,
         way_out: WayOut::Yes,
         gateway_let_in: false,
+        gateway: Reach::default(),
+        met: false,
     };
     for word in words.split(' ') {
         match word {
@@ -39,6 +41,10 @@ fn end(site: &str, words: &str) -> EndFacts {
             "enclosed" => end.way_out = WayOut::No,
             "untried" => end.way_out = WayOut::Unknown,
             "gate" => end.gateway_let_in = true,
+            "shut" => {
+                end.gateway = reach(Reachability::Filtered, "192.0.2.9:7740", "no answer within 3 s");
+            }
+            "met" => end.met = true,
             other => panic!("{other}"),
         }
     }
@@ -70,7 +76,10 @@ fn reason_over(plan: &Plan, route: Route, dial: Dial) -> &str {
     left_out.map(|left| left.reason.as_str()).or(step.map(|step| step.reason.as_str())).unwrap_or_default()
 }
 
-const PAIR: PairFacts = PairFacts { trusted: false, relays: 1, forbidden: Dials::NONE };
+const UNMEASURED: RoundTrips =
+    RoundTrips { relay: None, to_acceptors_gateway: None, to_initiators_gateway: None };
+const PAIR: PairFacts =
+    PairFacts { trusted: false, relays: 1, forbidden: Dials::NONE, round_trips: UNMEASURED };
 
 #[test]
 fn ways_in_their_order() {
@@ -118,6 +127,13 @@ fn ways_in_their_order() {
         ("firewall stateless", "firewall stateless", 1, "relay"),
         ("firewall stateless", "firewall stateful", 1, "punch relay"),
         ("firewall stateless", "firewall", 1, "punch relay"),
+        // What the two sites have seen of each other counts for more than what a
+        // relay has; but not for more than policy.
+        ("nat", "open nat filtered met", 1, "direct punch relay"),
+        ("open nat filtered met", "nat", 1, "reverse punch relay"),
+        ("nat", "auto nat filtered met", 1, "direct punch relay"),
+        ("nat", "closed nat filtered met", 1, "punch relay"),
+        ("nat", "auto nat met", 1, "punch relay"),
         ("nat", "open nat away", 1, "direct"),
         ("nat", "port nat away", 1, "port-range"),
     ] {
@@ -157,6 +173,11 @@ fn ways_over_gateways() {
         // Nodes that can be reached need no gateway.
         ("nat", "open gate", 1, "direct relay"),
         ("open gate", "nat", 1, "reverse relay"),
+        // A port that was tried and not reached is none.
+        ("nat", "nat gate shut", 1, "punch relay"),
+        ("nat gate shut", "nat", 1, "punch relay"),
+        ("nat gate shut", "nat gate", 0, "direct/one-gateway"),
+        ("enclosed", "enclosed gate shut", 1, "relay/two-gateway"),
         // Nobody knows: first as if there were a way out.
         ("untried", "open", 0, "direct direct/gateway-out"),
         ("untried", "untried", 1, "relay relay/one-gateway relay/gateway-out relay/two-gateway"),
@@ -169,6 +190,28 @@ fn ways_over_gateways() {
         assert_eq!(dials(&found), want, "{initiator} to {acceptor}, {relays} relays");
         found.left_out.retain(|left| left.reason.is_empty());
         assert_eq!(found.left_out, []);
+    }
+}
+
+#[test]
+fn detours_are_ordered_by_what_was_measured() {
+    let (initiator, acceptor) = (end("alpha", "symmetric gate"), end("beta", "symmetric gate shut"));
+    for (to_acceptors, to_initiators, relay, want) in [
+        (None, None, Some(10), "reverse/gateway-out relay"),
+        (None, Some(20), Some(10), "relay reverse/gateway-out"),
+        (None, Some(10), Some(20), "reverse/gateway-out relay"),
+        // The initiator itself was answered, where a relay was not.
+        (Some(5), Some(10), Some(20), "direct/one-gateway reverse/gateway-out relay"),
+        (Some(15), Some(10), Some(20), "reverse/gateway-out direct/one-gateway relay"),
+    ] {
+        let milliseconds = |time: Option<u64>| time.map(std::time::Duration::from_millis);
+        let round_trips = RoundTrips {
+            relay: milliseconds(relay),
+            to_acceptors_gateway: milliseconds(to_acceptors),
+            to_initiators_gateway: milliseconds(to_initiators),
+        };
+        let plan = plan(&initiator, &acceptor, &PairFacts { round_trips, ..PAIR });
+        assert_eq!(dials(&plan), want);
     }
 }
 
@@ -192,6 +235,14 @@ fn what_is_left_out_over_gateways_says_why() {
             "the node of site alpha has no way out but its gateway",
         ),
         ("nat", "nat", 1, (GatewayOut, Dial::Direct), "the node of site alpha has a way out itself"),
+        (
+            "nat",
+            "nat gate shut",
+            1,
+            (OneGateway, Dial::Direct),
+            "the gateway of site beta is not reached at its port outside: relay hub could not reach \
+             192.0.2.9:7740: no answer within 3 s",
+        ),
         ("nat", "nat", 1, (OneGateway, Dial::Relay), "the node of site beta has a way out itself"),
         ("enclosed", "nat", 0, (GatewayOut, Dial::Relay), "no relay is attached to the broker"),
         (
@@ -275,6 +326,14 @@ fn what_is_left_out_says_why() {
             1,
             Dial::Punch,
             "sites alpha and beta both drop whatever begins a connection: their firewalls keep no state",
+        ),
+        (
+            "nat",
+            "open filtered met",
+            1,
+            Dial::Direct,
+            "site beta lets connections from the other site in, as one has shown, though relay hub could not \
+             reach 192.0.2.2:7730: no answer within 3 s",
         ),
         ("nat", "nat away", 1, Dial::Relay, "the gateway of site beta is not attached to the broker"),
         ("open", "nat away", 1, Dial::Reverse, "the gateway of site beta is not attached to the broker"),

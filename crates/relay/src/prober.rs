@@ -1,4 +1,5 @@
-//! Dials nodes that want to know what is let in to them, as the broker orders.
+//! Dials nodes that want to know what is let in to them, and gateways that want to
+//! know whether their port outside is reached, as the broker orders.
 //!
 //! A relay must not become a scanner of whatever its own network reaches. So it
 //! dials only addresses from which somebody has asked it not long ago how they
@@ -11,10 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use isthmus_join::Askers;
-use isthmus_net::callback::FIRST_PORT;
+use isthmus_net::callback::{FIRST_PORT, HTTPS};
 use isthmus_net::dial::{self, DialError, SilentPort, SocketOptions};
 use isthmus_wire::proto::{ProbeKind, ProbeOrder, ProbeOutcome, ProbeReply, ProbeReport};
-use isthmus_wire::{ConnectionId, meeting};
+use isthmus_wire::{ConnectionId, meeting, visit};
 use tokio::sync::{Semaphore, mpsc};
 
 /// How long a node may take to answer: a SYN and two that the kernel repeats.
@@ -55,22 +56,28 @@ impl Prober {
         };
         match order.kind() {
             ProbeKind::ProbePrepare => self.prepare(nonce, Instant::now()),
-            ProbeKind::ProbeDial | ProbeKind::ProbeDialPrepared => {
+            ProbeKind::ProbeDial | ProbeKind::ProbeDialPrepared | ProbeKind::ProbeDialGateway => {
                 let Ok(_permit) = self.running.try_acquire() else {
                     return not_done("the relay has too much of this to do at the moment");
                 };
-                let address = match self.allowed(&order.address).await {
+                let address = match self.allowed(&order.address, order.kind()).await {
                     Ok(address) => address,
                     Err(reason) => return not_done(&reason),
                 };
                 let hello = meeting::encode(nonce);
-                let dialed = if order.kind() == ProbeKind::ProbeDial {
-                    let to = address.to_string();
-                    dial::introduced(&to, &hello, SocketOptions::default(), DEADLINE).await
-                } else {
-                    let prepared = lock(&self.prepared).remove(&nonce);
-                    let Some((port, _)) = prepared else { return not_done("no port is prepared for this") };
-                    port.introduced(address, &hello, DEADLINE).await
+                let dial = async |first: &[u8]| {
+                    dial::introduced(&address.to_string(), first, SocketOptions::default(), DEADLINE).await
+                };
+                let dialed = match order.kind() {
+                    ProbeKind::ProbeDialPrepared => {
+                        let prepared = lock(&self.prepared).remove(&nonce);
+                        let Some((port, _)) = prepared else {
+                            return not_done("no port is prepared for this");
+                        };
+                        port.introduced(address, &hello, DEADLINE).await
+                    }
+                    ProbeKind::ProbeDialGateway => dial(&visit::encode(nonce)).await,
+                    _ => dial(&hello).await,
                 };
                 outcome(dialed.map(drop))
             }
@@ -95,11 +102,12 @@ impl Prober {
     }
 
     /// Where to dial, if it may.
-    async fn allowed(&self, address: &str) -> Result<SocketAddr, String> {
+    async fn allowed(&self, address: &str, kind: ProbeKind) -> Result<SocketAddr, String> {
         let resolving = tokio::time::timeout(DEADLINE, dial::resolve(address)).await;
         let resolved = resolving.map_err(|_| format!("{address} is not resolved in time"))?;
         let to = resolved.map_err(|error| error.to_string())?;
-        if to.port() < FIRST_PORT {
+        let gateway = kind == ProbeKind::ProbeDialGateway && to.port() == HTTPS;
+        if to.port() < FIRST_PORT && !gateway {
             return Err(format!("{to} has a port of the system's services"));
         }
         if !self.askers.know(to.ip(), Instant::now()) {
@@ -190,6 +198,22 @@ mod tests {
             (gone.outcome(), gone.detail.as_str()),
             (ProbeOutcome::Refused, "the connection was refused")
         );
+    }
+
+    #[tokio::test]
+    async fn a_gateway_is_visited() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let prober = prober(&["127.0.0.1"]);
+        let reply = prober.carry_out(&order(ProbeKind::ProbeDialGateway, &address)).await;
+        assert_eq!(reply.outcome(), ProbeOutcome::Connected);
+        let mut shown = [0; visit::VISIT_LEN];
+        listener.accept().await.unwrap().0.read_exact(&mut shown).await.unwrap();
+        assert_eq!(visit::decode(&shown), Ok(NONCE));
+        let system = prober.carry_out(&order(ProbeKind::ProbeDialGateway, "127.0.0.1:22")).await;
+        assert_eq!(system.outcome(), ProbeOutcome::NotDone);
+        let https = prober.carry_out(&order(ProbeKind::ProbeDialGateway, "127.0.0.1:443")).await;
+        assert_ne!(https.outcome(), ProbeOutcome::NotDone, "{}", https.detail);
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@
 //! | [`ticket`] | agent and relay, once per connection | the connection itself |
 //! | [`meeting`] | two agents, where the acceptor dials | the connection itself |
 //! | [`reflect`] | agent and relay, now and then | a connection of its own |
+//! | [`visit`] | relay and gateway, now and then | a connection of its own |
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
 
 pub mod address;
@@ -20,6 +21,7 @@ pub mod reflect;
 pub mod settings;
 pub mod shim;
 pub mod ticket;
+pub mod visit;
 
 pub use address::{VirtualAddress, VirtualRange};
 pub use id::{ConnectionId, JobId, Nonce};

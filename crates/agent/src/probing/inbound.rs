@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use isthmus_net::grpc;
-use isthmus_plan::{Reach, Reachability};
-use isthmus_wire::proto::{ProbeKind, ProbeOutcome, ProbeReply, ProbeRequest};
-use tonic::Status;
+use isthmus_net::seen::judge_probe;
+use isthmus_plan::Reach;
+use isthmus_wire::proto::{ProbeKind, ProbeOutcome, ProbeRequest};
 
 use super::Probing;
 
@@ -38,48 +38,7 @@ pub(super) async fn reach(probing: &Probing, relay: &str, address: &str) -> Reac
             (came, Some(reply))
         }
     };
-    let (result, detail) = judged(came, reply);
+    let (result, detail) =
+        judge_probe(came, reply.map(|reply| reply.map_err(|status| grpc::reason(&status))));
     Reach { result, address: address.to_owned(), relay: relay.to_owned(), detail }
-}
-
-/// What follows from what came here and what the relay tells.
-fn judged(came: bool, reply: Option<Result<ProbeReply, Status>>) -> (Reachability, String) {
-    if came {
-        return (Reachability::Reachable, String::new());
-    }
-    let reply = match reply {
-        Some(Ok(reply)) => reply,
-        Some(Err(status)) => return (Reachability::Unknown, grpc::reason(&status)),
-        None => return (Reachability::Unknown, "the agent ends".to_owned()),
-    };
-    match reply.outcome() {
-        ProbeOutcome::Connected => (Reachability::Misdirected, "somebody else answers there".to_owned()),
-        ProbeOutcome::Refused => (Reachability::Refused, reply.detail),
-        ProbeOutcome::NoAnswer => (Reachability::Filtered, reply.detail),
-        ProbeOutcome::Unknown | ProbeOutcome::NotDone | ProbeOutcome::Prepared => {
-            (Reachability::Unknown, reply.detail)
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_came_here_counts_as_reached() {
-        let reply =
-            |outcome: ProbeOutcome| Some(Ok(ProbeReply { outcome: outcome.into(), ..ProbeReply::default() }));
-        for (name, came, reply, want) in [
-            ("it came before the relay told", true, None, Reachability::Reachable),
-            ("it came", true, reply(ProbeOutcome::Connected), Reachability::Reachable),
-            ("it came to somebody else", false, reply(ProbeOutcome::Connected), Reachability::Misdirected),
-            ("refused", false, reply(ProbeOutcome::Refused), Reachability::Refused),
-            ("dropped", false, reply(ProbeOutcome::NoAnswer), Reachability::Filtered),
-            ("the relay wouldn't", false, reply(ProbeOutcome::NotDone), Reachability::Unknown),
-            ("no relay", false, Some(Err(Status::unavailable("gone"))), Reachability::Unknown),
-        ] {
-            assert_eq!(judged(came, reply).0, want, "{name}");
-        }
-    }
 }

@@ -21,7 +21,7 @@ use isthmus_wire::proto::{self, attach_up};
 
 use crate::account::micros;
 use crate::meetings::Meetings;
-use crate::outside::{Look, Outside, look};
+use crate::outside::{Look, Outside, Relay, look};
 use crate::upstream::Upstream;
 
 /// How often relays are asked how this node is seen. It costs two connections.
@@ -32,6 +32,9 @@ const INTERVAL: Duration = Duration::from_secs(300);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
 /// Times that each relay is asked for the shortest round trip.
 const ROUND_TRIPS: usize = 4;
+/// Gateways of other sites that are asked for it, once each: what a gateway has
+/// to do with it must not grow with the number of sites.
+const GATEWAYS: usize = 16;
 
 /// What finding out needs.
 #[derive(Debug, Clone)]
@@ -123,7 +126,11 @@ impl Probing {
         for relay in &mut look.relays {
             relay.measure(ROUND_TRIPS).await;
         }
-        seen.relays = sights(&look);
+        seen.relays = sights(&look.relays);
+        look.gateways.truncate(GATEWAYS);
+        look.gateways = Relay::ask_all(look.gateways).await;
+        look.gateways.sort_by(|a, b| a.name.cmp(&b.name));
+        seen.gateways = sights(&look.gateways);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         seen.measured_unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         seen
@@ -159,13 +166,14 @@ fn basics(look: &Look, way_out: WayOut) -> proto::Seen {
         mapping: mapping_to_wire(look.mapping).into(),
         address: look.address.clone(),
         way_out: way_out_to_wire(way_out).into(),
-        relays: sights(look),
+        relays: sights(&look.relays),
+        gateways: sights(&look.gateways),
         ..proto::Seen::default()
     }
 }
 
-fn sights(look: &Look) -> Vec<proto::RelaySight> {
-    let sights = look.relays.iter().filter_map(|relay| {
+fn sights(relays: &[Relay]) -> Vec<proto::RelaySight> {
+    let sights = relays.iter().filter_map(|relay| {
         let (round_trip_us, failure) = match relay.sight.as_ref()? {
             Ok(round_trip) => (micros(*round_trip).max(1), String::new()),
             Err(failure) => (0, failure.chars().take(200).collect()),

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use isthmus_net::contact::{dial_to_wire, end_from_wire, inbound_to_wire, plan_from_facts};
 use isthmus_net::seen;
-use isthmus_plan::Inbound;
+use isthmus_plan::{EndFacts, Inbound};
 use isthmus_raw::Syn;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::ticket::{Side, Ticket};
@@ -101,6 +101,8 @@ impl Registry {
         proto::Facts {
             acceptor: Some(self.end(acceptor)),
             trusted: self.policy.trusted.contains(site, &acceptor.name.site),
+            acceptor_met: self.site_paths.met(site, &acceptor.name.site),
+            initiator_met: self.site_paths.met(&acceptor.name.site, site),
             relays: u32::try_from(self.relays_up()).unwrap_or(u32::MAX),
             forbidden: self
                 .policy
@@ -123,6 +125,7 @@ impl Registry {
             virtual_address: self.addresses.address(&entry.name).map_or(0, |address| address.ip().into()),
             can_traverse: entry.contact.can_traverse,
             gateway_outside: site.map_or_else(String::new, |site| site.outside_address.clone()),
+            gateway_reach: site.and_then(|site| site.outside_reach.clone()),
         }
     }
 
@@ -176,7 +179,9 @@ impl Registry {
         };
         let mut reply = proto::RendezvousReply::default();
         match request.dial() {
-            proto::Dial::Reverse => dial.initiator_address = self.address_from_outside(initiator)?,
+            proto::Dial::Reverse => {
+                dial.initiator_address = self.address_from_outside(initiator, &destination.site)?;
+            }
             proto::Dial::Punch => {
                 dial.initiator_address = request.initiator_address.clone();
                 dial.reflectors = self.reflectors();
@@ -226,11 +231,15 @@ impl Registry {
             })
     }
 
-    /// Where other sites' agents reach a node's.
-    pub(super) fn address_from_outside(&self, address: VirtualAddress) -> Result<String, RendezvousError> {
+    /// Where another site's agents reach a node's.
+    pub(super) fn address_from_outside(
+        &self,
+        address: VirtualAddress,
+        from: &Label,
+    ) -> Result<String, RendezvousError> {
         let (entry, _) = self.present(address).map_err(RendezvousError::Lookup)?;
         let end = self.end(entry);
-        let facts = end_from_wire(&end);
+        let facts = EndFacts { met: self.site_paths.met(from, &entry.name.site), ..end_from_wire(&end) };
         match (isthmus_plan::plan::lets_in(&facts).is_ok(), end.outside_address.as_str()) {
             (true, _) => Ok(entry.contact.address.clone()),
             (false, "") => Err(RendezvousError::Unavailable(format!(
@@ -257,6 +266,8 @@ impl Registry {
             trusted: self.policy.trusted.of(name).map(Label::to_string).collect(),
             version: entry.version.clone(),
             outside_address: entry.outside_address.clone(),
+            measure_off: entry.measure_off,
+            outside_reach: entry.outside_reach.clone(),
         });
         let relays = self.relays.iter().map(|(name, entry)| proto::Relay {
             name: name.to_string(),
@@ -281,6 +292,7 @@ impl Registry {
             jobs: self.jobs.all().cloned().collect(),
             own: String::new(),
             paths: self.paths.all().cloned().collect(),
+            site_paths: self.site_paths.all().collect(),
         }
     }
 

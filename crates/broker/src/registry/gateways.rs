@@ -55,7 +55,7 @@ impl Registry {
             proto::Dial::Reverse => {
                 let hello = ConnectionId::try_from(request.meeting.as_slice()).map(meeting::encode);
                 let hello = hello.map_err(|error| RendezvousError::Unavailable(error.to_string()))?;
-                (None, Some(outward(&self.address_from_outside(nodes.0)?, hello.to_vec())))
+                (None, Some(outward(&self.address_from_outside(nodes.0, &to.name.site)?, hello.to_vec())))
             }
             proto::Dial::Relay => {
                 let (name, relay) =

@@ -1,8 +1,9 @@
-//! How nodes reached one another when that was measured, and who is measuring.
-//! Nothing is decided by it.
+//! How nodes reached one another when somebody had that measured, and who is
+//! measuring.
 
 use std::collections::BTreeMap;
 
+use isthmus_plan::measuring;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, VirtualAddress};
 
@@ -10,9 +11,8 @@ use super::{Effect, LookupError, Refused, Registry, RendezvousError, SessionId, 
 
 /// Pairs of nodes that are remembered; beyond it the oldest goes.
 const MOST: usize = 4096;
-/// How long a measurement may take before it counts as lost: every step of a
-/// plan, and the transfers.
-const PATIENCE_SECONDS: u64 = 60;
+/// How long a measurement may take before it counts as lost.
+const PATIENCE_SECONDS: u64 = measuring::PATIENCE.as_secs();
 /// Shortest time between two of one pair.
 const PAUSE_SECONDS: u64 = 5;
 /// Steps that one report may tell of.
@@ -33,6 +33,14 @@ impl Paths {
     /// What is known.
     pub(super) fn all(&self) -> impl Iterator<Item = &proto::PathReport> {
         self.0.values().filter_map(|path| path.last.as_ref())
+    }
+
+    /// Those of whom one is being measured.
+    pub(super) fn running(&self, now: u64) -> impl Iterator<Item = &(GridName, GridName)> {
+        let running = move |path: &Path| {
+            path.running && now.saturating_sub(path.started_unix_seconds) < PATIENCE_SECONDS
+        };
+        self.0.iter().filter(move |(_, path)| running(path)).map(|(pair, _)| pair)
     }
 
     /// Whether to begin a measurement now; it counts as begun then.
@@ -86,8 +94,11 @@ impl Registry {
                 ))
             })?;
             if self.paths.begin(pair.clone(), now_unix_seconds) {
-                let order =
-                    proto::MeasureOrder { node: from.node.to_string(), destination: destination.ip().into() };
+                let order = proto::MeasureOrder {
+                    node: from.node.to_string(),
+                    destination: destination.ip().into(),
+                    ..proto::MeasureOrder::default()
+                };
                 effect = Some(Effect::Send { to: gateway, message: attach_down::Kind::Measure(order) });
             }
         }
@@ -98,7 +109,11 @@ impl Registry {
     ///
     /// # Errors
     /// If it is of another site, or makes no sense.
-    pub fn measured(&mut self, session: SessionId, report: proto::PathReport) -> Result<(), Refused> {
+    pub fn measured(
+        &mut self,
+        session: SessionId,
+        report: proto::PathReport,
+    ) -> Result<Vec<Effect>, Refused> {
         let name = |text: &str| text.parse::<GridName>().map_err(|error| Refused(error.to_string()));
         let pair = (name(&report.from)?, name(&report.to)?);
         if self.site_of(session) != Some(&pair.0.site) {
@@ -108,11 +123,23 @@ impl Registry {
             return Err(Refused("the report is too long".to_owned()));
         }
         check_texts(&[&report.relay])?;
+        if let Some(reach) = &report.direct {
+            check_texts(&[&reach.address, &reach.relay])?;
+        }
+        if report.background {
+            let sites = (pair.0.site.clone(), pair.1.site.clone());
+            let in_doubt = report.direct.is_some();
+            let met_before = self.site_paths.met(&sites.0, &sites.1);
+            self.site_paths.measured_unasked(pair, report);
+            let changed = in_doubt && self.site_paths.met(&sites.0, &sites.1) != met_before;
+            return Ok(if changed { self.between_changed(&sites.0, &sites.1) } else { Vec::new() });
+        }
         // Nobody asked: it would let a site fill the table.
-        let Some(path) = self.paths.0.get_mut(&pair) else { return Ok(()) };
+        let Some(path) = self.paths.0.get_mut(&pair) else { return Ok(Vec::new()) };
         path.running = false;
-        path.last = Some(report);
-        Ok(())
+        path.last = Some(report.clone());
+        self.site_paths.take(&pair, report);
+        Ok(Vec::new())
     }
 
     fn up(&self, name: &str) -> Result<(GridName, VirtualAddress), RendezvousError> {

@@ -1,6 +1,6 @@
-//! Which probes are ordered: a node has its own agent dialed, and no more often
-//! than finding out takes. That an address is its own, the relay sees for
-//! itself.
+//! Which probes are ordered: a node has its own agent dialed, and a gateway its
+//! own port outside, and no more often than finding out takes. That an address is
+//! its own, the relay sees for itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +15,8 @@ use super::{Effect, MAX_TEXT, Registry};
 /// out takes, which comes again after minutes.
 const MOST: u32 = 30;
 const WINDOW_SECONDS: u64 = 60;
+/// The same of one gateway, which has two relays try, every minute at most.
+const MOST_OF_GATEWAY: u32 = 6;
 
 /// Why nothing is ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,30 +34,45 @@ impl fmt::Display for ProbeError {
         match self {
             Self::NotYours(reason) => f.write_str(reason),
             Self::TooOften => {
-                write!(f, "a node may have itself dialed {MOST} times in {WINDOW_SECONDS} s, not more often")
+                write!(
+                    f,
+                    "a node may have itself dialed {MOST} times in {WINDOW_SECONDS} s, a gateway \
+                     {MOST_OF_GATEWAY} times, not more often"
+                )
             }
             Self::NoRelay(relay) => write!(f, "no relay {relay:?} is attached to the broker"),
         }
     }
 }
 
-/// How often each node had itself dialed: since when, and how many times.
+/// Who is to be dialed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Asker {
+    Node(VirtualAddress),
+    GatewayOf(Label),
+}
+
+/// How often each had itself dialed: since when, and how many times.
 #[derive(Debug, Default)]
-pub(super) struct Probed(BTreeMap<VirtualAddress, (u64, u32)>);
+pub(super) struct Probed(BTreeMap<Asker, (u64, u32)>);
 
 impl Probed {
-    fn allow(&mut self, address: VirtualAddress, now: u64) -> bool {
-        let (since, count) = self.0.entry(address).or_insert((now, 0));
+    fn allow(&mut self, asker: Asker, now: u64) -> bool {
+        let most = match asker {
+            Asker::Node(_) => MOST,
+            Asker::GatewayOf(_) => MOST_OF_GATEWAY,
+        };
+        let (since, count) = self.0.entry(asker).or_insert((now, 0));
         if now.saturating_sub(*since) >= WINDOW_SECONDS {
             (*since, *count) = (now, 0);
         }
         *count += 1;
-        *count <= MOST
+        *count <= most
     }
 }
 
 impl Registry {
-    /// Has a relay dial the node of `site` that asks.
+    /// Has a relay dial the node of `site` that asks, or its gateway.
     ///
     /// # Errors
     /// If it may not, or the relay isn't there.
@@ -66,16 +83,21 @@ impl Registry {
         id: ConnectionId,
         now_unix_seconds: u64,
     ) -> Result<Effect, ProbeError> {
-        let node = self
-            .own_node(site, request.initiator)
-            .map_err(|error| ProbeError::NotYours(error.to_string()))?;
-        if request.kind() != proto::ProbeKind::ProbePrepare {
-            check(&request.address)?;
-        }
+        let asker = if request.kind() == proto::ProbeKind::ProbeDialGateway {
+            self.check_gateway(site, &request.address)?;
+            Asker::GatewayOf(site.clone())
+        } else {
+            let node = self.own_node(site, request.initiator);
+            let node = node.map_err(|error| ProbeError::NotYours(error.to_string()))?;
+            if request.kind() != proto::ProbeKind::ProbePrepare {
+                check(&request.address)?;
+            }
+            Asker::Node(node)
+        };
         let relay = request.relay.parse::<Label>().ok().and_then(|name| self.relays.get(&name));
         let session = relay.and_then(|relay| relay.session);
         let to = session.ok_or_else(|| ProbeError::NoRelay(request.relay.clone()))?;
-        if !self.probed.allow(node, now_unix_seconds) {
+        if !self.probed.allow(asker, now_unix_seconds) {
             return Err(ProbeError::TooOften);
         }
         let order = proto::ProbeOrder {
@@ -85,6 +107,17 @@ impl Registry {
             nonce: request.nonce.clone(),
         };
         Ok(Effect::Send { to, message: attach_down::Kind::Probe(order) })
+    }
+
+    /// Whether a site's gateway has said that it is reached there.
+    fn check_gateway(&self, site: &Label, address: &str) -> Result<(), ProbeError> {
+        let said = self.sites.get(site).map(|site| site.outside_address.as_str()).unwrap_or_default();
+        if said.is_empty() || said != address {
+            return Err(ProbeError::NotYours(format!(
+                "{address:?} is not the port outside of the gateway of site {site}"
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Stories of the registry, one table or sequence each.
 
 mod gateways;
+mod site_paths;
 
 use isthmus_raw::Syn;
 

@@ -33,6 +33,17 @@ pub fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[proto::Rela
             site.name
         )));
     }
+    let gateway = seen::reach_from_wire(site.outside_reach.as_ref());
+    if !site.outside_address.is_empty() && gateway.failed() {
+        findings.push(problem(format!(
+            "the gateway of site {} has `outside` set, but {}; let TCP to {} in or have the NAT forward it to the \
+             gateway, correct outside_address, or take both out of section [gateway]: until then no way over \
+             that port is planned",
+            site.name,
+            gateway.told(),
+            site.outside_address
+        )));
+    }
     if nodes.is_empty() {
         findings.push(problem(format!("no agent of site {} is attached to its gateway", site.name)));
     }
@@ -236,6 +247,37 @@ mod tests {
             let right =
                 got.len() == want.len() && got.iter().zip(&want).all(|(got, want)| got.starts_with(want));
             assert!(right, "{inbound:?} {words}: {got:#?}");
+        }
+    }
+
+    #[test]
+    fn a_port_outside_that_is_not_reached_is_said() {
+        let site = |address: &str, result: proto::Reachability| proto::Site {
+            name: "alpha".to_owned(),
+            up: true,
+            outside_address: address.to_owned(),
+            outside_reach: Some(proto::Reach {
+                result: result.into(),
+                address: address.to_owned(),
+                relay: "hub".to_owned(),
+                detail: "no answer within 3 s".to_owned(),
+            }),
+            ..proto::Site::default()
+        };
+        let relays = [proto::Relay { up: true, ..proto::Relay::default() }];
+        use proto::Reachability::{Filtered, Reachable, Unknown};
+        for (address, result, want) in [
+            ("192.0.2.9:7740", Filtered, true),
+            ("192.0.2.9:7740", Reachable, false),
+            ("192.0.2.9:7740", Unknown, false),
+            ("", Filtered, false),
+        ] {
+            let findings = of_site(&site(address, result), &[&node("reached")], &relays);
+            let said = findings.iter().any(|finding| {
+                finding.problem
+                    && finding.text.contains("relay hub could not reach 192.0.2.9:7740: no answer within 3 s")
+            });
+            assert_eq!(said, want, "{address} {result:?}: {findings:?}");
         }
     }
 

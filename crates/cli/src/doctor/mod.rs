@@ -17,7 +17,9 @@ use serde::Serialize;
 /// and what could be better.
 ///
 /// Agents find out what their site lets in and out by asking relays to reach
-/// them, every five minutes and whenever the outside address changes.
+/// them, every five minutes and whenever the outside address changes. How fast
+/// the ways between sites are is measured in the background, too, the bandwidth
+/// once a day.
 ///
 /// Ends with status 0 if all is well, 1 if something is wrong or the grid
 /// can't be asked, 2 if the command line names nothing in the grid.
@@ -69,7 +71,7 @@ fn print(view: &impl Serialize, text: &str, json: bool) -> anyhow::Result<()> {
 }
 
 /// How long ago something was; "-" for never.
-fn ago(unix_ms: u64) -> String {
+pub(crate) fn ago(unix_ms: u64) -> String {
     if unix_ms == 0 {
         return "-".to_owned();
     }
@@ -82,7 +84,7 @@ fn ago(unix_ms: u64) -> String {
     }
 }
 
-fn milliseconds(micros: u64) -> f64 {
+pub(crate) fn milliseconds(micros: u64) -> f64 {
     // Below a microsecond nothing was measured.
     (micros as f64) / 1000.0
 }

@@ -8,10 +8,10 @@ use isthmus_wire::proto::{self, ExplainRequest, GridReply, MeasureRequest};
 use serde::Serialize;
 
 use super::findings::Finding;
-use super::site::Path;
 use super::{Outcome, print};
 use crate::ask::Grid;
 use crate::config::StateArgs;
+use crate::path::Path;
 use crate::run::account;
 
 /// How long one measurement may take: every step of a plan, and the transfers.
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// Open a test connection between two sites or nodes in both directions, and
 /// show which steps were tried, the round trip and the bandwidth.
 ///
-/// The transfer takes at most 8 MiB or 1 s each way, so that over long ways it
+/// The transfer takes at most 8 MB or 1 s each way, so that over long ways it
 /// doesn't reach the full rate.
 #[derive(Debug, Args)]
 pub struct PairArgs {

@@ -12,6 +12,7 @@ use super::findings::{self, Finding};
 use super::{Outcome, ago, milliseconds, print};
 use crate::ask::Grid;
 use crate::config::StateArgs;
+use crate::path::Path;
 use crate::run::account;
 
 /// Show what a site lets in and out, as its nodes found out by measurement.
@@ -38,7 +39,15 @@ pub struct View {
     healthy: bool,
     findings: Vec<Finding>,
     nodes: Vec<Node>,
+    /// Where other sites reach its gateway, and whether a relay does; absent
+    /// where it has no port outside.
+    gateway_outside: Option<Reached>,
+    /// Ways that were measured because somebody asked.
     paths: Vec<Path>,
+    /// The way to each other site, as it was last measured in the background.
+    to_sites: Vec<Path>,
+    /// Whether ways to this site are measured in the background: "auto", "off".
+    measure: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -61,6 +70,8 @@ struct Node {
     /// Whether one did at the address that is let in or forwarded for it.
     outside: Reached,
     relays: Vec<Relay>,
+    /// Gateways of other sites, likewise.
+    gateways: Vec<Relay>,
     found_out_unix_ms: u64,
 }
 
@@ -78,20 +89,6 @@ struct Relay {
     address: String,
     round_trip_ms: Option<f64>,
     failure: Option<String>,
-}
-
-/// A way that was measured.
-#[derive(Debug, Serialize)]
-pub struct Path {
-    from: String,
-    to: String,
-    dial: String,
-    relay: String,
-    failure: String,
-    round_trip_ms: f64,
-    sent_bytes_per_second: u64,
-    received_bytes_per_second: u64,
-    measured_unix_ms: u64,
 }
 
 pub(super) async fn run(args: SiteArgs) -> anyhow::Result<Outcome> {
@@ -117,7 +114,7 @@ impl View {
         let own = |name: &str| account::site(name) == site.name;
         let nodes: Vec<_> = grid.nodes.iter().filter(|node| node.up && own(&node.name)).collect();
         let findings = findings::of_site(site, &nodes, &grid.relays);
-        let paths = grid.paths.iter().filter(|path| own(&path.from) || own(&path.to));
+        let of_this = |path: &&proto::PathReport| own(&path.from) || own(&path.to);
         Self {
             site: site.name.clone(),
             up: site.up,
@@ -129,13 +126,22 @@ impl View {
             healthy: !findings.iter().any(|finding| finding.problem),
             findings,
             nodes: nodes.into_iter().map(Node::new).collect(),
-            paths: paths.map(Path::new).collect(),
+            gateway_outside: (!site.outside_address.is_empty()).then(|| Reached {
+                address: site.outside_address.clone(),
+                ..Reached::new(site.outside_reach.as_ref())
+            }),
+            paths: grid.paths.iter().filter(of_this).map(Path::new).collect(),
+            to_sites: grid.site_paths.iter().filter(of_this).map(Path::new).collect(),
+            measure: if site.measure_off { "off" } else { "auto" },
         }
     }
 
     fn text(&self) -> String {
         let gateway = if self.up { "attached" } else { "not attached" };
         let mut text = format!("site {}: gateway {gateway}, inbound {}\n", self.site, self.inbound);
+        if let Some(outside) = &self.gateway_outside {
+            text.push_str(&format!(" the gateway's port outside, {}: {}\n", outside.address, outside.result));
+        }
         let mut table = Table::new();
         table.load_preset(NOTHING);
         let header =
@@ -156,11 +162,14 @@ impl View {
             text.extend(table.lines().map(|line| format!(" {}\n", line.trim_end())));
         }
         for node in &self.nodes {
-            let sights: Vec<_> = node.relays.iter().map(Relay::text).collect();
-            let sights = if sights.is_empty() { "none".to_owned() } else { sights.join(", ") };
-            text.push_str(&format!(" {} to relays: {sights}\n", node.node));
+            let told = |sights: &[Relay]| sights.iter().map(Relay::text).collect::<Vec<_>>().join(", ");
+            let relays = if node.relays.is_empty() { "none".to_owned() } else { told(&node.relays) };
+            text.push_str(&format!(" {} to relays: {relays}\n", node.node));
+            if !node.gateways.is_empty() {
+                text.push_str(&format!(" {} to gateways: {}\n", node.node, told(&node.gateways)));
+            }
         }
-        for path in &self.paths {
+        for path in self.to_sites.iter().chain(&self.paths) {
             text.push_str(&format!(" {}\n", path.text()));
         }
         for finding in &self.findings {
@@ -188,6 +197,7 @@ impl Node {
             own: Reached::new(found.own.as_ref()),
             outside: Reached::new(found.outside.as_ref()),
             relays: found.relays.iter().map(Relay::new).collect(),
+            gateways: found.gateways.iter().map(Relay::new).collect(),
             found_out_unix_ms: found.measured_unix_ms,
         }
     }
@@ -229,37 +239,5 @@ impl Relay {
             (None, Some(_)) => format!("{} not reached", self.relay),
             (None, None) => format!("{} not tried", self.relay),
         }
-    }
-}
-
-impl Path {
-    pub(super) fn new(report: &proto::PathReport) -> Self {
-        Self {
-            from: report.from.clone(),
-            to: report.to.clone(),
-            dial: isthmus_agent::reach::dial_name(report.dial()),
-            relay: report.relay.clone(),
-            failure: report.failure.clone(),
-            round_trip_ms: milliseconds(report.round_trip_us),
-            sent_bytes_per_second: report.sent_bytes_per_second,
-            received_bytes_per_second: report.received_bytes_per_second,
-            measured_unix_ms: report.measured_unix_ms,
-        }
-    }
-
-    pub(super) fn text(&self) -> String {
-        let Self { from, to, failure, .. } = self;
-        if !failure.is_empty() {
-            return format!("{from} to {to}: no way, {}: {failure}", ago(self.measured_unix_ms));
-        }
-        let over = if self.relay.is_empty() { String::new() } else { format!(" {}", self.relay) };
-        format!(
-            "{from} to {to} by {}{over}: round trip {:.1} ms, {}/s there, {}/s back, {}",
-            self.dial,
-            self.round_trip_ms,
-            account::bytes(self.sent_bytes_per_second),
-            account::bytes(self.received_bytes_per_second),
-            ago(self.measured_unix_ms)
-        )
     }
 }

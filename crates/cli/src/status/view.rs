@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, Table};
 use isthmus_wire::proto::{self, GridReply, Inbound};
 use serde::Serialize;
 
+use crate::path::Path;
 use crate::run::account::{self, Pair};
 
 /// Everything; this is the JSON of `isthmus status --json`.
@@ -20,6 +21,8 @@ pub struct View {
     nodes: Vec<Node>,
     relays: Vec<Relay>,
     jobs: Vec<Job>,
+    /// The way between each two sites, as it was last measured.
+    site_paths: Vec<Path>,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,6 +131,7 @@ impl View {
             nodes: nodes.collect(),
             relays: relays.collect(),
             jobs: jobs.collect(),
+            site_paths: reply.site_paths.iter().map(Path::new).collect(),
         }
     }
 
@@ -146,6 +150,8 @@ impl View {
         text.push_str(&self.sites_table());
         text.push_str(&self.nodes_table(verbose));
         text.push_str(&self.relays_table());
+        let header = ["between sites", "by", "round trip", "there", "back", "measured"];
+        text.push_str(&table(&header, &[2, 3, 4], self.site_paths.iter().map(Path::row)));
         for (job, report) in self.jobs.iter().zip(&reply.jobs) {
             text.push_str(&job.text(report, verbose));
         }
@@ -288,7 +294,7 @@ mod tests {
             up: true,
             trusted: trusted.iter().map(|site| (*site).to_owned()).collect(),
             version: "1.2.3".to_owned(),
-            outside_address: String::new(),
+            ..proto::Site::default()
         };
         let joined = |initiator: &str, acceptor: &str| proto::Joined {
             initiator: initiator.to_owned(),
@@ -303,7 +309,16 @@ mod tests {
             bytes_known: true,
             ..proto::Joined::default()
         };
+        let measured = proto::PathReport {
+            from: "n1.alpha".to_owned(),
+            to: "n1.beta".to_owned(),
+            route: proto::Route::EndToEnd.into(),
+            dial: proto::Dial::Punch.into(),
+            round_trip_us: 12_000,
+            ..proto::PathReport::default()
+        };
         GridReply {
+            site_paths: vec![measured],
             grid: "demo".to_owned(),
             sites: vec![site("alpha", Inbound::Closed, &["beta"]), site("beta", Inbound::Open, &["alpha"])],
             nodes: vec![node("n1.alpha", true), node("n2.alpha", false), node("n1.beta", true)],
@@ -336,6 +351,7 @@ mod tests {
             "beta up everything 1 alpha 1.2.3",
             "n1.alpha up 240.64.1.1 10.0.0.1:7730 node1 anna 4 x86_64",
             "r1 up 0 5.0 kB",
+            "alpha – beta punch 12.0 ms - - -",
         ] {
             assert!(lines.iter().any(|line| line == want), "{want} is not in\n{text}");
         }
@@ -369,6 +385,17 @@ mod tests {
             "/jobs/0/joined/0/gateways",
             "/jobs/0/joined/0/encrypted",
             "/jobs/0/joined/0/bytes",
+            "/site_paths/0/from",
+            "/site_paths/0/to",
+            "/site_paths/0/route",
+            "/site_paths/0/dial",
+            "/site_paths/0/relay",
+            "/site_paths/0/round_trip_ms",
+            "/site_paths/0/sent_bytes_per_second",
+            "/site_paths/0/received_bytes_per_second",
+            "/site_paths/0/transferred_unix_ms",
+            "/site_paths/0/measured_unix_ms",
+            "/site_paths/0/failure",
         ] {
             assert!(json.pointer(pointer).is_some(), "{pointer} is missing in {json:#}");
         }

@@ -57,7 +57,8 @@ pub(super) fn check(file: GridFile, default_name: &str) -> Result<Grid, Fault> {
         }
     }
     let share = file.share.into_iter().map(Spanned::into_inner).collect();
-    Ok(Grid { name, seed: file.seed, wan: wan_table, hosts, sites, share, trusted })
+    let (seed, measure) = (file.seed, file.measure);
+    Ok(Grid { name, seed, wan: wan_table, hosts, sites, share, trusted, measure })
 }
 
 fn label(name: &Spanned<String>, what: &str) -> Result<String, Fault> {

@@ -28,6 +28,8 @@ pub(super) struct GridFile {
     pub share: Vec<Spanned<PathBuf>>,
     #[serde(default)]
     pub trusted: Vec<[Spanned<String>; 2]>,
+    #[serde(default)]
+    pub measure: bool,
 }
 
 /// `[wan]`.
@@ -75,6 +77,7 @@ pub(super) struct SiteTable {
     #[serde(default)]
     pub forward: Vec<Spanned<ForwardTable>>,
     pub egress: Option<Spanned<Vec<PortRange>>>,
+    pub measure: Option<bool>,
     #[serde(default)]
     pub rails: Vec<RailTable>,
     #[serde(default)]

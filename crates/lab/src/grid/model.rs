@@ -30,6 +30,8 @@ pub struct Grid {
     pub share: Vec<PathBuf>,
     /// Pairs of sites between which isthmus sends data unencrypted.
     pub trusted: Vec<[String; 2]>,
+    /// Whether isthmus measures the ways between sites unasked.
+    pub measure: bool,
 }
 
 /// The public internet: one router at which all links end.
@@ -83,6 +85,9 @@ pub struct Site {
     pub forward: Vec<Forward>,
     /// If given, nothing new leaves the site but TCP to these ports.
     pub egress: Option<Vec<PortRange>>,
+    /// Whether isthmus may measure ways between this site and others unasked,
+    /// if it does so at all.
+    pub measure: bool,
     /// Further networks between the nodes.
     pub rails: Vec<Rail>,
     /// The nodes.

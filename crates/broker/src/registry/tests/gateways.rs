@@ -4,6 +4,53 @@ use isthmus_wire::ticket::Ticket;
 
 use super::*;
 
+#[test]
+fn a_gateway_has_its_own_port_outside_dialed_and_what_is_found_counts() {
+    let mut registry = registry(&[]);
+    registry.relay("hub");
+    let up = |site: &str| proto::GatewayUp {
+        outside_address: "192.0.2.9:7740".to_owned(),
+        ..gateway_up(site, proto::Inbound::Closed)
+    };
+    let (session, _) = registry.attach_gateway(&label("alpha"), &up("alpha"), key("alpha")).unwrap();
+    registry.gateway("beta");
+    let mut probe = |site: &str, address: &str, now| {
+        let request = proto::ProbeRequest {
+            relay: "hub".to_owned(),
+            kind: proto::ProbeKind::ProbeDialGateway.into(),
+            address: address.to_owned(),
+            ..proto::ProbeRequest::default()
+        };
+        registry.probe(&label(site), &request, ConnectionId([7; 16]), now).map_err(|error| error.to_string())
+    };
+    for (site, address) in [("alpha", "192.0.2.1:7740"), ("beta", "192.0.2.9:7740"), ("beta", "")] {
+        let want = format!("{address:?} is not the port outside of the gateway of site {site}");
+        assert_eq!(probe(site, address, 0).unwrap_err(), want);
+    }
+    let allowed = (0..20).filter(|_| probe("alpha", "192.0.2.9:7740", 0).is_ok()).count();
+    assert_eq!(allowed, 6);
+    assert!(probe("alpha", "192.0.2.9:7740", 60).is_ok());
+
+    let reach = |result: proto::Reachability| proto::Reach { result: result.into(), ..Default::default() };
+    use proto::Reachability::{Filtered, Reachable, Refused};
+    for (result, told) in [(Reachable, 0), (Filtered, 2), (Refused, 0), (Reachable, 2)] {
+        let effects = registry.gateway_reach(session, reach(result)).unwrap();
+        assert_eq!(effects.len(), told, "{result:?}: every gateway makes new plans, or none need");
+        assert_eq!(registry.grid().sites[0].outside_reach, Some(reach(result)));
+    }
+    registry.gateway_reach(session, reach(Filtered)).unwrap();
+    registry.attach_gateway(&label("alpha"), &up("alpha"), key("alpha")).unwrap();
+    assert_eq!(
+        registry.grid().sites[0].outside_reach,
+        Some(reach(Filtered)),
+        "it holds until it tells again"
+    );
+    assert!(registry.gateway_reach(session, reach(Filtered)).is_err(), "the former attachment");
+    let moved = proto::GatewayUp { outside_address: "192.0.2.9:7741".to_owned(), ..up("alpha") };
+    registry.attach_gateway(&label("alpha"), &moved, key("alpha")).unwrap();
+    assert_eq!(registry.grid().sites[0].outside_reach, None);
+}
+
 /// A site of one node, in a few words.
 fn site(registry: &mut Registry, name: &str, words: &str) {
     let has = |word| words.split(' ').any(|other| other == word);

@@ -40,6 +40,7 @@ pub(super) fn check_site(table: &SiteTable, subnet: Ipv4Net, wan: &mut WanAddres
         unsolicited,
         forward: forward(table, &nodes)?,
         egress: table.egress.as_ref().map(egress).transpose()?,
+        measure: table.measure.unwrap_or(true),
         rails: check_rails(table, &name, subnet, &nodes, wan)?,
         nodes,
         name,

@@ -1,0 +1,82 @@
+//! Whether a node is reached directly though a relay did not reach it: a firewall
+//! may let in other sites and not the relays.
+//!
+//! Where the node says that it is, its site alone says. So that nobody of another
+//! site has this agent look around in its own network, it goes to no private
+//! address, and tells of what it met only whether it was that node.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use isthmus_net::callback;
+use isthmus_net::dial::{self, SocketOptions};
+use isthmus_net::seen::reach_to_wire;
+use isthmus_plan::{Reach, Reachability};
+use isthmus_wire::{GridName, proto};
+
+use crate::reach::Reacher;
+
+/// As `direct` in a plan.
+const DEADLINE: Duration = Duration::from_secs(4);
+
+/// Tries it; what answers must be that node.
+pub(super) async fn try_directly(reacher: &Reacher, destination: Ipv4Addr) -> proto::Reach {
+    let node = match reacher.upstream.lookup(destination).await {
+        Ok(found) => found.node.clone().unwrap_or_default(),
+        Err(_) => proto::Node::default(),
+    };
+    let result = match attempt(reacher, &node).await {
+        Some(true) => Reachability::Reachable,
+        Some(false) => Reachability::Filtered,
+        None => Reachability::Unknown,
+    };
+    reach_to_wire(&Reach { result, address: node.address, ..Reach::default() })
+}
+
+/// Whether it was reached; none if it isn't to be tried.
+async fn attempt(reacher: &Reacher, node: &proto::Node) -> Option<bool> {
+    let name: GridName = node.name.parse().ok()?;
+    let address = dial::resolve(&node.address).await.ok()?;
+    callback::check(address).ok()?;
+    if is_private(address.ip()) {
+        return None;
+    }
+    let reached = async {
+        let stream = dial::direct(&address.to_string(), SocketOptions::default(), DEADLINE).await.ok()?;
+        reacher.secure(stream, &name, &reacher.tls.measure).await.ok()
+    };
+    let reached = reached.await.is_some();
+    tracing::debug!(node = %name, %address, reached, "tried directly, because a relay did not get there");
+    Some(reached)
+}
+
+/// Whether an address means something else in each site (RFC 1918, RFC 6598,
+/// RFC 4193).
+fn is_private(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.is_private() || matches!(ip.octets(), [100, 64..128, ..]),
+        IpAddr::V6(ip) => ip.is_unique_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_each_site_may_have_are_private() {
+        for (ip, want) in [
+            ("10.1.2.3", true),
+            ("172.16.0.1", true),
+            ("192.168.1.1", true),
+            ("100.64.0.1", true),
+            ("100.128.0.1", false),
+            ("203.0.113.2", false),
+            ("::ffff:10.0.0.1", true),
+            ("fd00::1", true),
+            ("2001:db8::1", false),
+        ] {
+            assert_eq!(is_private(ip.parse().unwrap()), want, "{ip}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What the two agents say to each other over the connection that is measured.
+//! The initiator asks by one byte at a time.
+//!
+//! ```text
+//! P           the acceptor answers P
+//! B           whether transfers are welcome: Y, or N while a job runs there
+//! U frames    a transfer; the acceptor answers how many bytes arrived in how
+//!             many microseconds, u64 each, big-endian
+//! D           the acceptor makes a transfer of frames
+//! frame: u32 length, big-endian, at most FRAME; as many bytes; length 0 ends
+//! ```
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use crate::account::micros;
+
+/// Bytes of one frame.
+const FRAME: usize = 64 * 1024;
+/// Bytes of one transfer at most: somewhat less than 8 MB.
+const MOST: usize = 122 * FRAME;
+/// How long one may take.
+const TRANSFER: Duration = Duration::from_secs(1);
+/// Times that the round trip is taken.
+const ROUND_TRIPS: usize = 10;
+
+/// Whether the bandwidth is to be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Transfers {
+    /// No.
+    Not,
+    /// Unless a job runs at the other end.
+    IfIdle,
+    /// Somebody waits for it.
+    Asked,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Measured {
+    pub(super) round_trip: Duration,
+    /// None if nothing was transferred.
+    pub(super) bandwidth: Option<Bandwidth>,
+}
+
+/// How fast transfers arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bandwidth {
+    pub(super) sent_bytes_per_second: u64,
+    pub(super) received_bytes_per_second: u64,
+}
+
+/// What arrived of a transfer, and in which time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Arrived {
+    bytes: u64,
+    micros: u64,
+}
+
+impl Arrived {
+    fn bytes_per_second(self) -> u64 {
+        self.bytes.saturating_mul(1_000_000) / self.micros.max(1)
+    }
+}
+
+/// The initiator's side.
+pub(super) async fn measure<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    transfers: Transfers,
+) -> io::Result<Measured> {
+    let mut round_trip = Duration::MAX;
+    for _ in 0..ROUND_TRIPS {
+        let asked = Instant::now();
+        say(&mut stream, b"P").await?;
+        if stream.read_u8().await? != b'P' {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        round_trip = round_trip.min(asked.elapsed());
+    }
+    let welcome = match transfers {
+        Transfers::Not => false,
+        Transfers::Asked => true,
+        Transfers::IfIdle => {
+            say(&mut stream, b"B").await?;
+            stream.read_u8().await? == b'Y'
+        }
+    };
+    let bandwidth = if welcome { Some(bandwidth(&mut stream).await?) } else { None };
+    Ok(Measured { round_trip, bandwidth })
+}
+
+async fn bandwidth<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Result<Bandwidth> {
+    say(stream, b"U").await?;
+    send(stream).await?;
+    let sent = Arrived { bytes: stream.read_u64().await?, micros: stream.read_u64().await? };
+    say(stream, b"D").await?;
+    let received = receive(stream).await?;
+    Ok(Bandwidth {
+        sent_bytes_per_second: sent.bytes_per_second(),
+        received_bytes_per_second: received.bytes_per_second(),
+    })
+}
+
+/// The acceptor's side, until the initiator has had enough; `busy` says whether
+/// a job runs here.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    busy: impl Fn() -> bool,
+) -> io::Result<()> {
+    let mut transfers = 0;
+    loop {
+        let asked = match stream.read_u8().await {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            asked => asked?,
+        };
+        match asked {
+            b'P' => say(&mut stream, b"P").await?,
+            b'B' => say(&mut stream, if busy() { b"N" } else { b"Y" }).await?,
+            // One of each is enough.
+            b'U' | b'D' if transfers >= 2 => return Err(io::Error::other("too many transfers")),
+            b'U' => {
+                transfers += 1;
+                let arrived = receive(&mut stream).await?;
+                stream.write_u64(arrived.bytes).await?;
+                stream.write_u64(arrived.micros).await?;
+                stream.flush().await?;
+            }
+            b'D' => {
+                transfers += 1;
+                send(&mut stream).await?;
+            }
+            other => return Err(io::Error::other(format!("unknown question {other}"))),
+        }
+    }
+}
+
+async fn say<S: AsyncWrite + Unpin>(stream: &mut S, what: &[u8]) -> io::Result<()> {
+    stream.write_all(what).await?;
+    stream.flush().await
+}
+
+/// Makes a transfer, as long as it may last.
+async fn send<S: AsyncWrite + Unpin>(stream: &mut S) -> io::Result<()> {
+    let frame = vec![0x5a; FRAME];
+    let started = Instant::now();
+    let mut sent = 0;
+    while sent < MOST && started.elapsed() < TRANSFER {
+        stream.write_u32(FRAME as u32).await?;
+        stream.write_all(&frame).await?;
+        sent += FRAME;
+    }
+    stream.write_u32(0).await?;
+    stream.flush().await
+}
+
+/// Takes a transfer in. Its time begins with its first frame: what came with
+/// that one says nothing.
+async fn receive<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Arrived> {
+    let mut frame = vec![0; FRAME];
+    let (mut first, mut last, mut bytes, mut whole) = (None, Instant::now(), 0_u64, 0_usize);
+    loop {
+        let length = stream.read_u32().await? as usize;
+        if length == 0 {
+            let micros = first.map_or(0, |first| micros(last.saturating_duration_since(first)));
+            return Ok(Arrived { bytes, micros });
+        }
+        whole = whole.saturating_add(length);
+        if length > FRAME || whole > MOST + FRAME {
+            return Err(io::Error::other("the transfer is too long"));
+        }
+        let Some(part) = frame.get_mut(..length) else { return Err(io::ErrorKind::InvalidData.into()) };
+        stream.read_exact(part).await?;
+        last = Instant::now();
+        match first {
+            None => first = Some(last),
+            Some(_) => bytes += length as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn both_directions_are_measured_where_that_is_wanted_and_no_job_runs() {
+        for (transfers, busy, want) in [
+            (Transfers::Not, false, false),
+            (Transfers::IfIdle, false, true),
+            (Transfers::IfIdle, true, false),
+            (Transfers::Asked, true, true),
+        ] {
+            let (near, far) = tokio::io::duplex(FRAME);
+            let (measured, served) = tokio::join!(measure(near, transfers), serve(far, || busy));
+            let Measured { round_trip, bandwidth } = measured.unwrap();
+            assert!(round_trip > Duration::ZERO && round_trip < Duration::from_secs(60));
+            let both = bandwidth
+                .is_some_and(|found| found.sent_bytes_per_second > 0 && found.received_bytes_per_second > 0);
+            assert_eq!((bandwidth.is_some(), both), (want, want), "{transfers:?}, busy: {busy}");
+            served.unwrap();
+        }
+    }
+
+    #[test]
+    fn rates_follow_from_what_arrived() {
+        for (bytes, micros, want) in [(0, 0, 0), (1000, 1_000_000, 1000), (8_000_000, 500_000, 16_000_000)] {
+            assert_eq!(Arrived { bytes, micros }.bytes_per_second(), want);
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_can_have_more_than_is_due() {
+        for (name, said) in [
+            ("a frame too long", b"U\xff\xff\xff\xff".to_vec()),
+            ("an unknown question", b"X".to_vec()),
+            ("many transfers", b"U\0\0\0\0U\0\0\0\0U\0\0\0\0".to_vec()),
+        ] {
+            let (mut near, far) = tokio::io::duplex(1 << 20);
+            near.write_all(&said).await.unwrap();
+            assert!(serve(far, || false).await.is_err(), "{name}");
+        }
+    }
+}

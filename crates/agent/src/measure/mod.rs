@@ -1,0 +1,160 @@
+//! How fast the way to another node is: the time that one byte takes there and
+//! back, and how fast a short transfer arrives, over a connection opened along
+//! the plan like any other. TLS says who asks, and keeps the broker's nodes among
+//! themselves.
+//!
+//! | module | what |
+//! |---|---|
+//! | `exchange` | what is said over the connection |
+//! | `doubt` | whether a node is reached directly though a relay did not reach it |
+//! | `allowance` | how often somebody may measure the way to here |
+mod allowance;
+mod doubt;
+mod exchange;
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use isthmus_net::Role;
+use isthmus_wire::proto::{self, attach_up};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::TlsStream;
+
+use crate::account::micros;
+use crate::carrier::Carrier;
+use crate::job::lock;
+use crate::node::Node;
+use crate::reach::{Purpose, peer_identity};
+
+use allowance::Allowance;
+use exchange::{Measured, Transfers, measure, serve};
+
+/// How long all of it may take once the connection stands; the other side ends
+/// then, too.
+const DEADLINE: Duration = Duration::from_secs(15);
+/// How long it may take to open the connection, over every step of a plan.
+const REACH_DEADLINE: Duration = Duration::from_secs(40);
+/// Characters of a failure that are told.
+const MOST_TEXT: usize = 1000;
+
+/// Lets others measure the way to here, one at a time and each only so often: it
+/// takes of what jobs need.
+#[derive(Debug)]
+pub struct Measuring {
+    one: Semaphore,
+    allowance: Mutex<Allowance>,
+}
+
+impl Default for Measuring {
+    fn default() -> Self {
+        Self { one: Semaphore::new(1), allowance: Mutex::default() }
+    }
+}
+
+impl Measuring {
+    /// The acceptor's side; `busy` says whether a job runs here.
+    ///
+    /// # Errors
+    /// As the connection's; if it isn't another agent's, or comes too often, or
+    /// others measure.
+    pub async fn serve(&self, stream: TlsStream<TcpStream>, busy: impl Fn() -> bool) -> io::Result<()> {
+        let Some(peer) = peer_identity(&stream).filter(|peer| peer.role() == Role::Agent) else {
+            return Err(io::Error::other("only agents measure"));
+        };
+        if !lock(&self.allowance).allow(&peer.to_string(), Instant::now()) {
+            return Err(io::Error::other(format!("{peer} measures too often")));
+        }
+        let permit = tokio::time::timeout(DEADLINE, self.one.acquire()).await;
+        let _permit = permit.map_err(|_| io::Error::other("others measure"))?.map_err(io::Error::other)?;
+        tokio::time::timeout(DEADLINE, serve(stream, busy)).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+}
+
+/// Measures as the broker orders; never returns while it may. One that a user
+/// waits for is begun at once, and what goes on in the background given up.
+pub async fn carry_out(node: &Arc<Node>, mut orders: mpsc::Receiver<proto::MeasureOrder>) {
+    let mut next = orders.recv().await;
+    while let Some(order) = next.take() {
+        let report = tokio::select! {
+            report = report(node, &order) => Some(report),
+            later = orders.recv(), if order.background => {
+                next = later;
+                None
+            }
+        };
+        if let Some(report) = report {
+            node.reacher().upstream.tell(attach_up::Kind::Measured(report)).await;
+            next = orders.recv().await;
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
+    let destination = Ipv4Addr::from(order.destination);
+    let name = node.reacher().upstream.lookup(destination).await;
+    let to = name.ok().and_then(|found| found.node.as_ref().map(|node| node.name.clone()));
+    let mut report = proto::PathReport {
+        from: node.name().to_string(),
+        to: to.unwrap_or_default(),
+        route: proto::Route::EndToEnd.into(),
+        background: order.background,
+        ..proto::PathReport::default()
+    };
+    let reaching = node.reacher().reach(destination, Purpose::Measure);
+    match tokio::time::timeout(REACH_DEADLINE, reaching).await {
+        Ok(Ok(reached)) => {
+            report.route = reached.route.into();
+            report.dial = reached.dial.into();
+            report.relay = reached.relay;
+            report.failed = reached.failures.iter().map(|reason| shortened(reason)).collect();
+            report.setup_us = micros(reached.setup);
+            let transfers = match (order.background, order.transfer && node.jobs().is_empty()) {
+                (false, _) => Transfers::Asked,
+                (true, true) => Transfers::IfIdle,
+                (true, false) => Transfers::Not,
+            };
+            let measuring = async {
+                match reached.carrier {
+                    Carrier::Tls(stream) => measure(*stream, transfers).await,
+                    Carrier::Raw(_) => Err(io::Error::other("the connection is not encrypted")),
+                }
+            };
+            match tokio::time::timeout(2 * DEADLINE, measuring).await {
+                Ok(Ok(measured)) => note(&mut report, measured),
+                Ok(Err(error)) => {
+                    report.failure = format!("the connection broke while it was measured: {error}")
+                }
+                Err(_) => report.failure = format!("no measurement within {:?}", 2 * DEADLINE),
+            }
+        }
+        Ok(Err(error)) => report.failure = shortened(&error.to_string()),
+        Err(_) => report.failure = format!("no connection within {REACH_DEADLINE:?}"),
+    }
+    report.measured_unix_ms = unix_ms();
+    if order.try_direct {
+        report.direct = Some(doubt::try_directly(node.reacher(), destination).await);
+    }
+    report
+}
+
+fn note(report: &mut proto::PathReport, measured: Measured) {
+    report.round_trip_us = micros(measured.round_trip).max(1);
+    if let Some(bandwidth) = measured.bandwidth {
+        report.sent_bytes_per_second = bandwidth.sent_bytes_per_second;
+        report.received_bytes_per_second = bandwidth.received_bytes_per_second;
+        report.transferred_unix_ms = unix_ms();
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(MOST_TEXT).collect()
+}

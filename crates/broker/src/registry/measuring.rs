@@ -1,0 +1,190 @@
+//! Has one node of each pair of sites measure the way to the other, now and then,
+//! without anybody asking; and where a relay didn't reach a site that may be open,
+//! try it directly.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use isthmus_net::contact::plan_from_facts;
+use isthmus_net::seen;
+use isthmus_plan::measuring::{self, Party, Task};
+use isthmus_plan::{Dial, Inbound};
+use isthmus_wire::proto::{self, attach_down};
+use isthmus_wire::{GridName, Label, VirtualAddress};
+
+use super::site_paths::{initiator, site_pair};
+use super::{Effect, NodeEntry, Presence, Registry, SessionId};
+use crate::config::Measure;
+
+/// Sites that take part at most; their pairs are looked through again and again.
+const MOST_SITES: usize = 256;
+/// How often it is seen whether a site is reached directly that a relay doesn't
+/// reach.
+const DOUBT: Duration = Duration::from_secs(3600);
+
+/// A node that may stand for its site.
+struct Delegate<'a> {
+    address: VirtualAddress,
+    entry: &'a NodeEntry,
+    gateway: SessionId,
+    doubt: Doubt,
+}
+
+/// Whether a site may be open to other sites though a relay did not get in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Doubt {
+    None,
+    /// It leaves it to measurement.
+    Some,
+    /// It is declared open.
+    Strong,
+}
+
+impl Registry {
+    /// Has those ways between sites measured that are due.
+    pub fn measure_due(&mut self, now_unix_seconds: u64) -> Vec<Effect> {
+        if self.policy.measure == Measure::Off {
+            return Vec::new();
+        }
+        let now = now_unix_seconds;
+        let delegates = self.delegates();
+        let parties = self.parties(&delegates, now);
+        let mut pairs = Vec::new();
+        for (a, one) in delegates.iter().enumerate() {
+            for (b, other) in delegates.iter().enumerate().skip(a + 1) {
+                let sites = site_pair(&one.entry.name.site, &other.entry.name.site);
+                let doubt = one.doubt.max(other.doubt) > Doubt::None && self.is_untried(&sites, now);
+                pairs.push(self.site_paths.pair(&sites, [a, b], doubt, now));
+            }
+        }
+        let mut begun = Vec::new();
+        for task in measuring::due(&parties, &pairs) {
+            let both = pairs.get(task.pair).map(|pair| pair.parties.map(|party| delegates.get(party)));
+            if let Some([Some(a), Some(b)]) = both {
+                let sites = site_pair(&a.entry.name.site, &b.entry.name.site);
+                begun.push((sites, self.order(a, b, task, now)));
+            }
+        }
+        let mut effects = Vec::new();
+        for (sites, order) in begun {
+            let (nodes, ordered) = order.unzip();
+            self.site_paths.begin(&sites, nodes, now);
+            if let Some((to, order)) = ordered {
+                if order.try_direct {
+                    self.site_paths.trying(&sites, now);
+                }
+                effects.push(Effect::Send { to, message: attach_down::Kind::Measure(order) });
+            }
+        }
+        effects
+    }
+
+    /// The order to measure, for whom it is, and who is concerned; none if there
+    /// is no way, and no doubt of that.
+    fn order(
+        &self,
+        a: &Delegate<'_>,
+        b: &Delegate<'_>,
+        task: Task,
+        now: u64,
+    ) -> Option<((GridName, GridName), (SessionId, proto::MeasureOrder))> {
+        let (a_site, b_site) = (&a.entry.name.site, &b.entry.name.site);
+        let usual = initiator(a_site, b_site) == a_site;
+        // Whoever may be open is connected to.
+        let (from, to) = match a.doubt.cmp(&b.doubt) {
+            Ordering::Less => (a, b),
+            Ordering::Greater => (b, a),
+            Ordering::Equal if usual => (a, b),
+            Ordering::Equal => (b, a),
+        };
+        let try_direct = to.doubt > Doubt::None
+            && self.is_untried(&site_pair(a_site, b_site), now)
+            && !self.policy.forbidden.between(a_site, b_site).contains(Dial::Direct);
+        let facts = self.facts(&from.entry.name.site, to.entry);
+        if plan_from_facts(&self.end(from.entry), &facts).steps.is_empty() && !try_direct {
+            return None;
+        }
+        let order = proto::MeasureOrder {
+            node: from.entry.name.node.to_string(),
+            destination: to.address.ip().into(),
+            background: true,
+            transfer: task.transfer,
+            try_direct,
+        };
+        Some(((from.entry.name.clone(), to.entry.name.clone()), (from.gateway, order)))
+    }
+
+    /// Whether it wasn't seen not long ago if one reaches the other directly.
+    fn is_untried(&self, sites: &(Label, Label), now: u64) -> bool {
+        self.site_paths.tried(sites, now).is_none_or(|tried| tried >= DOUBT)
+    }
+
+    /// Plans between two sites may have changed.
+    pub(super) fn between_changed(&self, a: &Label, b: &Label) -> Vec<Effect> {
+        let gateways = [a, b].into_iter().filter_map(|site| self.sites.get(site)?.session);
+        let changed = || attach_down::Kind::ContactChanged(proto::ContactChanged { virtual_address: 0 });
+        gateways.map(|to| Effect::Send { to, message: changed() }).collect()
+    }
+
+    fn parties(&self, delegates: &[Delegate<'_>], now: u64) -> Vec<Party> {
+        let busy: BTreeSet<&str> = self.at_work().filter_map(|node| Some(node.split_once('.')?.1)).collect();
+        let asked = self.paths.running(now).flat_map(|(from, to)| [&from.site, &to.site]);
+        let measuring: BTreeSet<&Label> = self.site_paths.measuring(now).chain(asked).collect();
+        let party = |delegate: &Delegate<'_>| {
+            let site = &delegate.entry.name.site;
+            Party {
+                busy: busy.contains(site.as_str()),
+                last: self.site_paths.begun(site, now),
+                measuring: measuring.contains(site),
+            }
+        };
+        delegates.iter().map(party).collect()
+    }
+
+    /// The nodes that stand for the sites that take part: those without a job,
+    /// if there are such. They must have found out how they are seen from
+    /// outside: before that, worse ways are planned than are taken later.
+    fn delegates(&self) -> Vec<Delegate<'_>> {
+        let at_work: BTreeSet<&str> = self.at_work().collect();
+        let no_relays = self.relays_up() == 0;
+        let mut best: BTreeMap<&Label, (bool, Delegate<'_>)> = BTreeMap::new();
+        for (address, entry) in &self.nodes {
+            let site = &entry.name.site;
+            let Some(taking_part) = self.sites.get(site).filter(|site| !site.measure_off) else { continue };
+            let Some(gateway) = taking_part.session else { continue };
+            let found_out = entry
+                .contact
+                .seen
+                .as_ref()
+                .is_some_and(|seen| seen.measured_unix_ms > 0 || seen.way_out() == proto::WayOut::No);
+            if entry.presence != Presence::Up || !(found_out || no_relays) {
+                continue;
+            }
+            let works = at_work.contains(entry.name.to_string().as_str());
+            if best.get(site).is_none_or(|(best_works, _)| *best_works && !works) {
+                let doubt = doubt(taking_part.inbound, entry);
+                best.insert(site, (works, Delegate { address: *address, entry, gateway, doubt }));
+            }
+        }
+        best.into_values().map(|(_, delegate)| delegate).take(MOST_SITES).collect()
+    }
+
+    /// Names of nodes on which jobs run.
+    fn at_work(&self) -> impl Iterator<Item = &str> {
+        self.jobs.all().flat_map(|job| &job.nodes).map(String::as_str)
+    }
+}
+
+/// Whether a node may be reached though a relay didn't reach it: not where its
+/// address means nothing outside its site.
+fn doubt(inbound: Inbound, node: &NodeEntry) -> Doubt {
+    let Some(seen) = &node.contact.seen else { return Doubt::None };
+    let failed = seen::reach_from_wire(seen.own.as_ref()).failed();
+    match inbound {
+        _ if !failed || seen.mapping() != proto::Mapping::Untranslated => Doubt::None,
+        Inbound::Closed => Doubt::None,
+        Inbound::Auto => Doubt::Some,
+        Inbound::Open => Doubt::Strong,
+    }
+}

@@ -1,0 +1,196 @@
+//! How fast the ways between sites are, as one node of each pair of sites has
+//! measured, and whether one was reached directly that a relay didn't reach.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use isthmus_plan::measuring::{self, Pair};
+use isthmus_wire::proto;
+use isthmus_wire::{GridName, Label};
+
+/// How long the bandwidth of another way than is taken now is put up with: a way
+/// that comes and goes isn't measured each time.
+const NEW_WAY: Duration = Duration::from_secs(3600);
+
+/// Two sites, in the order of their names.
+type SitePair = (Label, Label);
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct SitePaths {
+    paths: BTreeMap<SitePair, SitePath>,
+    /// When the last measurement with a site began.
+    begun_unix_seconds: BTreeMap<Label, u64>,
+}
+
+#[derive(Debug, Default)]
+struct SitePath {
+    asked_unix_seconds: u64,
+    /// Who measures, as long as nothing came of it.
+    running: Option<(GridName, GridName)>,
+    last: Option<proto::PathReport>,
+    transfer: Option<Transfer>,
+    /// The site of the two that the other one has connected to.
+    met: Option<Label>,
+    /// When that was last tried though a relay didn't get there.
+    tried_unix_seconds: u64,
+}
+
+/// How fast a transfer was.
+#[derive(Debug, Clone, Copy)]
+struct Transfer {
+    way: (proto::Route, proto::Dial),
+    sent_bytes_per_second: u64,
+    received_bytes_per_second: u64,
+    unix_ms: u64,
+}
+
+impl SitePaths {
+    /// What is known of each pair.
+    pub(super) fn all(&self) -> impl Iterator<Item = proto::PathReport> {
+        self.paths.values().filter_map(SitePath::told)
+    }
+
+    /// What a node that was ordered to has found. Of others nothing is taken.
+    pub(super) fn measured_unasked(&mut self, nodes: (GridName, GridName), report: proto::PathReport) {
+        let path = self.paths.get_mut(&site_pair(&nodes.0.site, &nodes.1.site));
+        if let Some(path) = path.filter(|path| path.running.as_ref() == Some(&nodes)) {
+            path.running = None;
+            path.meet(&nodes.1.site, &report);
+            path.take(report);
+        }
+    }
+
+    /// What was found because somebody asked counts likewise, if it is of the
+    /// direction that would be measured.
+    pub(super) fn take(&mut self, (from, to): &(GridName, GridName), report: proto::PathReport) {
+        if from.site != to.site && initiator(&from.site, &to.site) == &from.site {
+            self.paths.entry(site_pair(&from.site, &to.site)).or_default().take(report);
+        }
+    }
+
+    /// How long ago it was tried whether one is reached directly though a relay
+    /// didn't; none if it never was.
+    pub(super) fn tried(&self, sites: &SitePair, now: u64) -> Option<Duration> {
+        let path = self.paths.get(sites).filter(|path| path.tried_unix_seconds > 0)?;
+        Some(age(path.tried_unix_seconds, now))
+    }
+
+    /// That is tried now.
+    pub(super) fn trying(&mut self, sites: &SitePair, now: u64) {
+        self.paths.entry(sites.clone()).or_default().tried_unix_seconds = now;
+    }
+
+    /// How long ago a measurement with a site began.
+    pub(super) fn begun(&self, site: &Label, now: u64) -> Option<Duration> {
+        self.begun_unix_seconds.get(site).map(|begun| age(*begun, now))
+    }
+
+    /// Whether a node of one site is known to have connected to one of another.
+    pub(super) fn met(&self, from: &Label, to: &Label) -> bool {
+        self.paths.get(&site_pair(from, to)).is_some_and(|path| path.met.as_ref() == Some(to))
+    }
+
+    /// Those of whom one is being measured.
+    pub(super) fn measuring(&self, now: u64) -> impl Iterator<Item = &Label> {
+        let running = self.paths.iter().filter(move |(_, path)| {
+            path.running.is_some() && age(path.asked_unix_seconds, now) < measuring::PATIENCE
+        });
+        running.flat_map(|((a, b), _)| [a, b])
+    }
+
+    /// What decides whether it is their turn; `doubt`: one may be open though a
+    /// relay didn't reach it.
+    pub(super) fn pair(&self, sites: &SitePair, parties: [usize; 2], doubt: bool, now: u64) -> Pair {
+        let Some(path) = self.paths.get(sites) else { return Pair { parties, ..Pair::default() } };
+        let way = path.last.as_ref().map(|last| (last.route(), last.dial()));
+        let transferred = path.transfer.and_then(|transfer| {
+            let age = age(transfer.unix_ms / 1000, now);
+            (Some(transfer.way) == way || age < NEW_WAY).then_some(age)
+        });
+        Pair {
+            parties,
+            asked: (path.asked_unix_seconds > 0).then(|| age(path.asked_unix_seconds, now)),
+            transferred,
+            doubt,
+            failed: path.last.as_ref().is_none_or(|last| !last.failure.is_empty()),
+            chance: chance(sites, path.asked_unix_seconds),
+        }
+    }
+
+    /// These two begin to measure, or none because there is no way.
+    pub(super) fn begin(&mut self, sites: &SitePair, nodes: Option<(GridName, GridName)>, now: u64) {
+        if nodes.is_some() {
+            for site in [&sites.0, &sites.1] {
+                self.begun_unix_seconds.insert(site.clone(), now);
+            }
+        }
+        let path = self.paths.entry(sites.clone()).or_default();
+        (path.asked_unix_seconds, path.running) = (now, nodes);
+    }
+}
+
+impl SitePath {
+    /// What a report says of whether the acceptor's site lets the other one in.
+    fn meet(&mut self, acceptor: &Label, report: &proto::PathReport) {
+        use proto::Reachability::{Reachable, Unknown};
+        let taken = (report.failure.is_empty(), report.route(), report.dial());
+        let tried = report.direct.as_ref().map(proto::Reach::result).unwrap_or_default();
+        if tried == Reachable || taken == (true, proto::Route::EndToEnd, proto::Dial::Direct) {
+            self.met = Some(acceptor.clone());
+        } else if tried != Unknown && self.met.as_ref() == Some(acceptor) {
+            self.met = None;
+        }
+    }
+
+    fn take(&mut self, report: proto::PathReport) {
+        if report.transferred_unix_ms > 0 && report.failure.is_empty() {
+            self.transfer = Some(Transfer {
+                way: (report.route(), report.dial()),
+                sent_bytes_per_second: report.sent_bytes_per_second,
+                received_bytes_per_second: report.received_bytes_per_second,
+                unix_ms: report.transferred_unix_ms,
+            });
+        }
+        self.last = Some(report);
+    }
+
+    /// What was found last, with the bandwidth of that way, which is from
+    /// before.
+    fn told(&self) -> Option<proto::PathReport> {
+        let mut told = self.last.clone()?;
+        let same = |transfer: &Transfer| transfer.way == (told.route(), told.dial());
+        if let Some(transfer) = self.transfer.filter(|transfer| told.failure.is_empty() && same(transfer)) {
+            told.sent_bytes_per_second = transfer.sent_bytes_per_second;
+            told.received_bytes_per_second = transfer.received_bytes_per_second;
+            told.transferred_unix_ms = transfer.unix_ms;
+        }
+        Some(told)
+    }
+}
+
+/// Two sites in their order.
+pub(super) fn site_pair(a: &Label, b: &Label) -> SitePair {
+    if a <= b { (a.clone(), b.clone()) } else { (b.clone(), a.clone()) }
+}
+
+/// Which of two sites measures: either one for half of the others.
+pub(super) fn initiator<'a>(a: &'a Label, b: &'a Label) -> &'a Label {
+    let even = (sum(a.as_str()) ^ sum(b.as_str())) & 1 == 0;
+    if even == (a <= b) { a } else { b }
+}
+
+/// A number for a text, which differs between texts (FNV-1a, 32 bits).
+fn sum(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+fn chance((a, b): &SitePair, asked_unix_seconds: u64) -> u8 {
+    let [chance, ..] = sum(&format!("{a} {b} {asked_unix_seconds}")).to_le_bytes();
+    chance
+}
+
+/// How long ago something was.
+pub(super) fn age(then_unix_seconds: u64, now: u64) -> Duration {
+    Duration::from_secs(now.saturating_sub(then_unix_seconds))
+}

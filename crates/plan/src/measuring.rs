@@ -1,0 +1,252 @@
+//! Which pairs of sites are to be measured now, and what of them: round trips
+//! often, transfers rarely. Plain data; the caller has the clock.
+//!
+//! A site takes part in one measurement at a time, with a pause between two. So
+//! what a site has to do with it doesn't grow with the number of sites, and the
+//! pairs of many sites take their turns over a longer time.
+
+use std::time::Duration;
+
+/// How often the round trip of a pair is measured, and by how much later at
+/// most: pairs that began together are not to go on so.
+pub const ROUND_TRIP: Duration = Duration::from_secs(300);
+/// See [`ROUND_TRIP`].
+pub const SPREAD: Duration = Duration::from_secs(300);
+/// How often the bandwidth of a pair is.
+pub const TRANSFER: Duration = Duration::from_secs(24 * 3600);
+/// Pause between two measurements of one site.
+pub const SITE_PAUSE: Duration = Duration::from_secs(10);
+/// Pause until a pair of which something is still wanted is measured again.
+pub const AGAIN: Duration = Duration::from_secs(60);
+/// How long a measurement may take before it counts as lost: every step of a
+/// plan, and the transfers.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Transfers that are begun at once at most: over one relay they would measure
+/// each other.
+pub const TRANSFERS_AT_ONCE: usize = 2;
+
+/// A site that takes part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Party {
+    /// A job runs on one of its nodes: nothing is transferred.
+    pub busy: bool,
+    /// How long ago the last measurement with it began; none if there was none.
+    pub last: Option<Duration>,
+    /// That one is still under way.
+    pub measuring: bool,
+}
+
+/// Two sites, by their place among the parties.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pair {
+    /// The two.
+    pub parties: [usize; 2],
+    /// How long ago it was last begun to measure; none if it never was.
+    pub asked: Option<Duration>,
+    /// How long ago its bandwidth was measured, by the way that is taken now.
+    pub transferred: Option<Duration>,
+    /// It was found that neither reaches the other, or nobody told.
+    pub failed: bool,
+    /// Whether it is to be seen if one reaches the other directly, though a relay
+    /// didn't.
+    pub doubt: bool,
+    /// By how much later than others of its age it is to be measured, of
+    /// [`SPREAD`]; any number that differs between pairs and from time to time.
+    pub chance: u8,
+}
+
+/// A pair to be measured now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task {
+    /// By its place among the pairs.
+    pub pair: usize,
+    /// Whether its bandwidth is to be measured, too.
+    pub transfer: bool,
+}
+
+/// What is to be done now: first what was never measured, then what has waited
+/// longest.
+pub fn due(parties: &[Party], pairs: &[Pair]) -> Vec<Task> {
+    let idle = |party: &Party| !party.measuring && party.last.is_none_or(|last| last >= SITE_PAUSE);
+    let mut free: Vec<bool> = parties.iter().map(idle).collect();
+    let mut wanted: Vec<(usize, Wanted, Option<Duration>)> = Vec::new();
+    for (index, pair) in pairs.iter().enumerate() {
+        let both = pair.parties.map(|party| parties.get(party));
+        let [Some(a), Some(b)] = both else { continue };
+        let found = wants(pair, a.busy || b.busy);
+        if found.round_trip || found.transfer {
+            wanted.push((index, found, pair.asked));
+        }
+    }
+    wanted.sort_by_key(|(_, _, asked)| std::cmp::Reverse(asked.unwrap_or(Duration::MAX)));
+    let mut transfers = 0;
+    let mut tasks = Vec::new();
+    for (pair, wanted, _) in wanted {
+        let transfer = wanted.transfer && transfers < TRANSFERS_AT_ONCE;
+        let Some(Pair { parties: both, .. }) = pairs.get(pair) else { continue };
+        let both_free = both.iter().all(|party| free.get(*party) == Some(&true));
+        if !both_free || !(wanted.round_trip || transfer) {
+            continue;
+        }
+        for party in both {
+            if let Some(free) = free.get_mut(*party) {
+                *free = false;
+            }
+        }
+        transfers += usize::from(transfer);
+        tasks.push(Task { pair, transfer });
+    }
+    tasks
+}
+
+/// What is to be measured of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wanted {
+    round_trip: bool,
+    transfer: bool,
+}
+
+fn wants(pair: &Pair, busy: bool) -> Wanted {
+    let spread = SPREAD * u32::from(pair.chance) / 256;
+    let pause = if pair.doubt { AGAIN } else { ROUND_TRIP + spread };
+    let round_trip = pair.asked.is_none_or(|asked| asked >= pause);
+    let due = !busy && pair.transferred.is_none_or(|then| then >= TRANSFER + spread);
+    // Where nothing is reached, trying more often is of no use.
+    let soon = !pair.failed && pair.asked.is_none_or(|asked| asked >= AGAIN);
+    Wanted { round_trip, transfer: due && (round_trip || soon) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 24 * 3600;
+
+    fn seconds(text: &str) -> Option<Duration> {
+        (text != "-").then(|| Duration::from_secs(text.parse().unwrap()))
+    }
+
+    /// "ASKED TRANSFERRED [failed] [late]", in seconds ago.
+    fn pair(parties: [usize; 2], words: &str) -> Pair {
+        let mut words = words.split(' ');
+        let (asked, transferred) = (seconds(words.next().unwrap()), seconds(words.next().unwrap()));
+        let mut pair = Pair { parties, asked, transferred, ..Pair::default() };
+        for word in words {
+            match word {
+                "failed" => pair.failed = true,
+                "doubt" => pair.doubt = true,
+                "late" => pair.chance = 128,
+                other => panic!("{other}"),
+            }
+        }
+        pair
+    }
+
+    #[test]
+    fn round_trips_often_and_transfers_rarely_and_never_beside_a_job() {
+        let day = DAY.to_string();
+        for (words, busy, want) in [
+            ("- -", false, "round trip, transfer"),
+            ("- -", true, "round trip"),
+            ("30 30", false, ""),
+            ("300 300", false, "round trip"),
+            ("300 300 late", false, ""),
+            ("450 450 late", false, "round trip"),
+            (&format!("30 {day}"), false, ""),
+            (&format!("60 {day}"), false, "transfer"),
+            (&format!("60 {day}"), true, ""),
+            // A transfer was not possible when the round trip was measured.
+            ("59 -", false, ""),
+            ("60 -", false, "transfer"),
+            ("60 -", true, ""),
+            ("300 -", true, "round trip"),
+            ("59 59 doubt", false, ""),
+            ("60 60 doubt", false, "round trip"),
+            ("60 - doubt failed", true, "round trip"),
+            ("60 - failed", false, ""),
+            ("300 - failed", false, "round trip, transfer"),
+        ] {
+            let Wanted { round_trip, transfer } = wants(&pair([0, 1], words), busy);
+            let found = [(round_trip, "round trip"), (transfer, "transfer")];
+            let found: Vec<_> = found.iter().filter(|(wanted, _)| *wanted).map(|(_, what)| *what).collect();
+            assert_eq!(found.join(", "), want, "{words}, busy: {busy}");
+        }
+    }
+
+    #[test]
+    fn a_site_takes_part_in_one_at_a_time_and_has_a_pause() {
+        let ago = |seconds| Party { last: Some(Duration::from_secs(seconds)), ..Party::default() };
+        let [idle, pause] = [ago(10), ago(9)];
+        let measuring = Party { measuring: true, ..ago(30) };
+        let busy = Party { busy: true, ..ago(10) };
+        let never = |a, b| pair([a, b], "- -");
+        let task = |pair, transfer| Task { pair, transfer };
+        for (name, parties, pairs, want) in [
+            ("nobody", vec![], vec![], vec![]),
+            ("two", vec![Party::default(); 2], vec![never(0, 1)], vec![task(0, true)]),
+            ("pauses", vec![idle, pause], vec![never(0, 1)], vec![]),
+            ("measures", vec![idle, measuring], vec![never(0, 1)], vec![]),
+            ("runs a job", vec![idle, busy], vec![never(0, 1)], vec![task(0, false)]),
+            ("three", vec![idle; 3], vec![never(0, 1), never(0, 2), never(1, 2)], vec![task(0, true)]),
+            (
+                "four",
+                vec![idle; 4],
+                vec![never(0, 1), never(0, 2), never(2, 3)],
+                vec![task(0, true), task(2, true)],
+            ),
+            (
+                "the oldest first, and what never was before that",
+                vec![idle; 6],
+                vec![pair([0, 1], "400 400"), pair([0, 2], "500 500"), pair([3, 4], "900 900"), never(3, 5)],
+                vec![task(3, true), task(1, false)],
+            ),
+            (
+                "few transfers at once",
+                vec![idle; 6],
+                vec![never(0, 1), never(2, 3), never(4, 5)],
+                vec![task(0, true), task(1, true), task(2, false)],
+            ),
+            ("a party that isn't there", vec![idle], vec![never(0, 1)], vec![]),
+        ] {
+            assert_eq!(due(&parties, &pairs), want, "{name}");
+        }
+    }
+
+    /// Time goes by, and whatever is due is done.
+    #[test]
+    fn every_pair_of_many_sites_has_its_turn() {
+        const SITES: usize = 12;
+        let mut parties = vec![Party::default(); SITES];
+        let mut pairs: Vec<Pair> = (0..SITES)
+            .flat_map(|a| (a + 1..SITES).map(move |b| Pair { parties: [a, b], ..Pair::default() }))
+            .collect();
+        let step = Duration::from_secs(5);
+        let mut done = vec![0; pairs.len()];
+        for _ in 0..(3600 / 5) {
+            let tasks = due(&parties, &pairs);
+            let mut taking_part = vec![0; SITES];
+            for task in tasks {
+                done[task.pair] += 1;
+                let pair = &mut pairs[task.pair];
+                pair.asked = Some(Duration::ZERO);
+                if task.transfer {
+                    pair.transferred = Some(Duration::ZERO);
+                }
+                for party in pair.parties {
+                    taking_part[party] += 1;
+                    parties[party].last = Some(Duration::ZERO);
+                }
+            }
+            assert!(taking_part.iter().all(|times| *times <= 1), "{taking_part:?}");
+            let later = |age: &mut Option<Duration>| *age = age.map(|age| age + step);
+            parties.iter_mut().for_each(|party| later(&mut party.last));
+            for pair in &mut pairs {
+                later(&mut pair.asked);
+                later(&mut pair.transferred);
+            }
+        }
+        assert!(pairs.iter().all(|pair| pair.transferred.is_some()));
+        // Once in five minutes, and some once more for the transfer.
+        assert!(done.iter().all(|times| (10..=14).contains(times)), "{done:?}");
+    }
+}

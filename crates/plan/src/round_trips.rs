@@ -1,0 +1,111 @@
+//! Which of several detours is shorter, where that was measured. Ways end to end
+//! keep their order: none of them is a detour.
+
+use std::time::Duration;
+
+use crate::relays::much_longer;
+use crate::{Dial, Route, Step};
+
+/// The shortest times there and back, as far as they were measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RoundTrips {
+    /// From one node over the nearest relay to the other.
+    pub relay: Option<Duration>,
+    /// From the initiator to the outside port of the acceptor's gateway.
+    pub to_acceptors_gateway: Option<Duration>,
+    /// From the acceptor to the outside port of the initiator's gateway.
+    pub to_initiators_gateway: Option<Duration>,
+}
+
+impl RoundTrips {
+    /// Puts a detour that is known to be shorter by more than measurement may be
+    /// off before its neighbour that is known, too, and gives the reason.
+    pub(crate) fn order(&self, steps: &mut [Step]) {
+        for end in (1..steps.len()).rev() {
+            for index in 0..end {
+                let Some([one, other]) = steps.get_mut(index..=index + 1) else { continue };
+                if let (Some(first), Some(second)) = (self.of(one), self.of(other))
+                    && much_longer(first, second)
+                {
+                    std::mem::swap(one, other);
+                }
+            }
+        }
+        for step in steps {
+            if let Some(round_trip) = self.of(step) {
+                let over = if step.dial == Dial::Relay { " over the nearest relay" } else { "" };
+                let milliseconds = round_trip.as_secs_f64() * 1000.0;
+                step.reason =
+                    format!("{}; {milliseconds:.1} ms there and back{over} by measurement", step.reason);
+            }
+        }
+    }
+
+    /// Of one way, from node to node; inside a site it takes no time to speak of.
+    fn of(&self, step: &Step) -> Option<Duration> {
+        match (step.route, step.dial) {
+            (Route::EndToEnd, Dial::Relay) => self.relay,
+            (Route::OneGateway, Dial::Direct) => self.to_acceptors_gateway,
+            (Route::GatewayOut, Dial::Reverse) => self.to_initiators_gateway,
+            // Who has no way out measures nothing outside.
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_to_be_shorter_comes_first_and_says_so() {
+        use Dial::{Direct, Punch, Relay, Reverse};
+        use Route::{EndToEnd, GatewayOut, OneGateway, TwoGateway};
+        let all = [(EndToEnd, Punch), (OneGateway, Direct), (GatewayOut, Reverse), (EndToEnd, Relay)];
+        let unknown = [(OneGateway, Direct), (TwoGateway, Direct), (EndToEnd, Relay)];
+        for (name, ways, [acceptors, initiators, relay], want) in [
+            ("nothing is known", &all[..], [0, 0, 0], "0 1 2 3"),
+            ("in order", &all, [10_000, 20_000, 30_000], "0 1 2 3"),
+            ("about the same", &all, [10_900, 10_000, 9_500], "0 1 2 3"),
+            ("the relay is nearer", &all, [20_000, 20_000, 10_000], "0 3 1 2"),
+            ("than one of the gateways", &all, [10_000, 20_000, 15_000], "0 1 3 2"),
+            ("one gateway is nearer", &all, [20_000, 10_000, 30_000], "0 2 1 3"),
+            ("one is not known", &all, [20_000, 0, 10_000], "0 1 2 3"),
+            ("what is between is not known", &unknown, [20_000, 0, 10_000], "0 1 2"),
+        ] {
+            let known = |micros| (micros > 0).then(|| Duration::from_micros(micros));
+            let round_trips = RoundTrips {
+                relay: known(relay),
+                to_acceptors_gateway: known(acceptors),
+                to_initiators_gateway: known(initiators),
+            };
+            let step = |(number, (route, dial)): (usize, &(Route, Dial))| Step {
+                route: *route,
+                dial: *dial,
+                deadline: Duration::ZERO,
+                reason: number.to_string(),
+            };
+            let mut steps: Vec<Step> = ways.iter().enumerate().map(step).collect();
+            round_trips.order(&mut steps);
+            let order: Vec<_> = steps.iter().map(|step| step.reason.split(';').next().unwrap()).collect();
+            assert_eq!(order.join(" "), want, "{name}");
+            let told = steps.iter().filter(|step| step.reason.contains("by measurement")).count();
+            assert_eq!(told, steps.iter().filter(|step| round_trips.of(step).is_some()).count(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_reason_tells_the_time() {
+        let mut steps = [Step {
+            route: Route::EndToEnd,
+            dial: Dial::Relay,
+            deadline: Duration::ZERO,
+            reason: "both sites let connections out".to_owned(),
+        }];
+        let round_trips = RoundTrips { relay: Some(Duration::from_micros(12_040)), ..RoundTrips::default() };
+        round_trips.order(&mut steps);
+        let want =
+            "both sites let connections out; 12.0 ms there and back over the nearest relay by measurement";
+        assert_eq!(steps[0].reason, want);
+    }
+}
