@@ -11,7 +11,7 @@ fn site(registry: &mut Registry, name: &str, words: &str) {
         outside_address: if has("gate") { format!("gate.{name}:7740") } else { String::new() },
         ..gateway_up(name, if has("open") { proto::Inbound::Open } else { proto::Inbound::Closed })
     };
-    let session = registry.attach_gateway(&label(name), &up, key(name)).unwrap().0;
+    let session = registry.come(name, "gateway", &up).unwrap().0;
     let way_out = if has("enclosed") { proto::WayOut::No } else { proto::WayOut::Yes };
     let node = proto::NodeUp {
         outside_address: if has("port") { format!("{name}:7731") } else { String::new() },
