@@ -202,7 +202,7 @@ fn during_a_job(world: &World) -> Result<()> {
 #[test]
 fn a_gateway_that_is_cut_off_is_replaced() -> Result<()> {
     let rules = "add table inet wan; add chain inet wan out { type filter hook output priority 0; }; \
-                 add rule inet wan out ip daddr 198.51.100.10 drop";
+                 add rule inet wan out ip daddr 198.51.100.10 tcp dport 7700 reject with tcp reset";
     for whole in [true, false] {
         let world = World::up("several")?;
         until(&world, RETURN, [(true, 1), (true, 1)])?;

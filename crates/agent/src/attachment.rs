@@ -146,7 +146,7 @@ impl Attachment {
             if let Err(error) = self.tell_jobs(&session).await {
                 return (session.index, error);
             }
-            let cut_off = watch::Sender::new(None);
+            let cut_off = watch::Sender::new(false);
             let better = self.opener.clone().better(session.index, cut_off.subscribe());
             tokio::pin!(better);
             let next = loop {
@@ -170,7 +170,9 @@ impl Attachment {
                         session.address = address;
                         self.publish(&session);
                     }
-                    Ok(Told::CutOff(is)) => drop(cut_off.send_replace(is.then(Instant::now))),
+                    Ok(Told::CutOff(is)) => {
+                        cut_off.send_if_modified(|was| std::mem::replace(was, is) != is);
+                    }
                     Err(error) => return (session.index, error),
                 }
             };
@@ -299,19 +301,19 @@ impl Opener {
     /// Waits for a gateway that is better than the one attached to: the first
     /// choice, or while that one has been `cut_off` from the broker for a while,
     /// any other that isn't.
-    async fn better(self, index: usize, mut cut_off: watch::Receiver<Option<Instant>>) -> Session {
+    async fn better(self, index: usize, mut cut_off: watch::Receiver<bool>) -> Session {
         let count = self.gateways.len();
         if count < 2 {
             std::future::pending::<()>().await;
         }
         loop {
-            let since = *cut_off.borrow_and_update();
-            let pause = if since.is_some() { CUT_OFF } else { RETURN };
+            let is_cut_off = *cut_off.borrow_and_update();
+            let pause = if is_cut_off { CUT_OFF } else { RETURN };
             tokio::select! {
                 () = sleep(jittered(pause)) => {}
                 Ok(()) = cut_off.changed() => continue,
             }
-            let candidates = if since.is_some() { 0..count } else { 0..index.min(1) };
+            let candidates = if is_cut_off { 0..count } else { 0..index.min(1) };
             for candidate in candidates.filter(|candidate| *candidate != index) {
                 match self.open_checked(candidate).await {
                     Ok(session) => return session,

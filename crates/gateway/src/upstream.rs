@@ -144,8 +144,9 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
     let mut pause = BACKOFF.0;
     loop {
         let reason = attach(&gateway, &mut outbox, &mut pause).await;
-        gateway.upstream.channel.send_replace(None);
-        gateway.tell_cut_off(true);
+        if gateway.upstream.channel.send_replace(None).is_some() {
+            gateway.tell_cut_off(true);
+        }
         warn!(broker, reason, retry_in = ?pause, "not attached to the broker");
         sleep(pause).await;
         pause = (pause * 2).min(BACKOFF.1);
