@@ -122,9 +122,14 @@ impl Attachment {
         self.broker.sessions.remove(self.session);
         self.broker.sessions.carry_out(effects);
         if let Some((site, gateway)) = gateway {
+            // A broker that ends meanwhile doesn't wait for it.
+            let broker = Arc::downgrade(&self.broker);
+            drop(self);
             sleep(SETTLE).await;
-            let effects = self.broker.registry().settle_without(&site, &gateway);
-            self.broker.sessions.carry_out(effects);
+            if let Some(broker) = broker.upgrade() {
+                let effects = broker.registry().settle_without(&site, &gateway);
+                broker.sessions.carry_out(effects);
+            }
         }
     }
 
