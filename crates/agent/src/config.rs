@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use crate::gateways::Gateways;
 use crate::port_range::PortRange;
 
 /// Port of agents by default.
@@ -14,6 +15,10 @@ pub const DEFAULT_PORT: u16 = 7730;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
+    /// Where the site's gateways are, `HOST:PORT`, if there are several: the agent
+    /// attaches to one of them, and to another when that one is lost. By default
+    /// the one by which it joined.
+    pub gateway: Option<Gateways>,
     /// Where to listen for other agents. By default port 7730 of the address
     /// from which this node reaches its gateway.
     pub listen: Option<SocketAddr>,
@@ -48,6 +53,14 @@ impl AgentConfig {
             Some(host) => format!("{host}:{port}"),
             None => SocketAddr::new(own_ip, port).to_string(),
         })
+    }
+
+    /// Where the site's gateways are; `joined` is the one by which the agent did.
+    ///
+    /// # Errors
+    /// If the configuration's make no sense.
+    pub fn gateways(&self, joined: &str) -> Result<Vec<String>, String> {
+        self.gateway.as_ref().map_or_else(|| Ok(vec![joined.to_owned()]), Gateways::addresses)
     }
 
     /// Number of ranks to start here by default.

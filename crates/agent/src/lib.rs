@@ -3,7 +3,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`upstream`] | the attachment to the gateway |
+//! | [`upstream`] | what the gateway is asked |
+//! | [`attachment`], [`gateways`] | the attachment to one of the site's gateways; which one |
 //! | [`node`], [`job`] | the node, its jobs, and what they hold |
 //! | [`shim_socket`] | what shims ask for |
 //! | [`reach`], `over_gateways` | the initiator's side: plan, dial, TLS, preamble |
@@ -24,10 +25,12 @@
 //! | [`account`], [`names`], [`job_directory`], [`black_hole`] | what a job needs |
 
 pub mod account;
+pub mod attachment;
 pub mod black_hole;
 pub mod carrier;
 pub mod config;
 pub mod exec;
+pub mod gateways;
 pub mod hold;
 pub mod incoming;
 pub mod job;

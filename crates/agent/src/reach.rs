@@ -36,8 +36,8 @@ const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long `punch` may take by what is foreseen of the two NATs, before both
 /// sides ask: a lost SYN is repeated after 1 s.
 const FORESEEN: Duration = Duration::from_millis(2500);
-/// Relays tried per connection; the broker names another one each time.
-const RELAY_ATTEMPTS: usize = 3;
+/// Relays and gateways tried per connection; the broker names others each time.
+const ATTEMPTS: usize = 3;
 
 /// TLS for the two things that agents say to each other.
 #[derive(Debug, Clone)]
@@ -215,12 +215,16 @@ impl Reacher {
         let towards = (destination, name.site.as_str());
         plan.demote(&lock(&self.failures).towards(towards, started));
         let mut reasons: Vec<String> = Vec::new();
-        // Named by the broker so far.
+        // Relays and gateways, named by the broker so far.
         let relays = Mutex::new(Vec::new());
         for step in &plan.steps {
             let (route, dial) = (route_to_wire(step.route), dial_to_wire(step.dial));
-            let attempts = if step.dial == Dial::Relay { RELAY_ATTEMPTS } else { 1 };
-            for _ in 0..attempts {
+            // Grid names, with a dot: a gateway that failed by one dial may do by another.
+            lock(&relays).retain(|name: &String| !name.contains('.'));
+            let others = step.dial == Dial::Relay || step.route != Route::EndToEnd;
+            let attempts = if others { ATTEMPTS } else { 1 };
+            for attempt in 0..attempts {
+                let tried = lock(&relays).len();
                 match self.step(step, destination, node, &name, plan.encrypted, &purpose, &relays).await {
                     Ok((carrier, relay)) => {
                         lock(&self.failures).clear(towards, step.route, step.dial);
@@ -237,6 +241,8 @@ impl Reacher {
                     }
                     Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
                     Err(StepError::GivenUp) => return Err(ReachError::GivenUp),
+                    // The broker knew nobody else.
+                    Err(StepError::Next(_)) if attempt > 0 && lock(&relays).len() == tried => break,
                     Err(StepError::Next(reason)) => {
                         tracing::debug!(node = %name, route = %step.route, dial = %step.dial, reason, "a step failed");
                         let failure = Failure { route: step.route, dial: step.dial, reason: reason.clone() };
@@ -341,7 +347,9 @@ impl Reacher {
             Purpose::Peer | Purpose::Measure | Purpose::Pulse { .. } => SocketOptions::default(),
         };
         let (stream, relay) = match step.dial {
-            _ if step.route != Route::EndToEnd => self.over_gateways(step, destination, options).await?,
+            _ if step.route != Route::EndToEnd => {
+                self.over_gateways(step, destination, options, relays).await?
+            }
             Dial::Direct => (dial::direct(&node.address, options, deadline).await?, String::new()),
             Dial::PortRange => (dial::direct(&node.outside_address, options, deadline).await?, String::new()),
             Dial::Reverse => (self.reverse(destination, options, deadline).await?, String::new()),

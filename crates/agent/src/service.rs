@@ -21,9 +21,11 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::service::Routes;
 use tracing::{info, warn};
 
+use crate::attachment::AttachError;
 use crate::black_hole::BlackHole;
 use crate::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
+use crate::gateways;
 use crate::incoming::Reception;
 use crate::job_directory::{self, SHIM};
 use crate::limits;
@@ -38,7 +40,7 @@ use crate::raw;
 use crate::reach::{ClientTls, Reacher, dial_name};
 use crate::retry;
 use crate::traverse;
-use crate::upstream::{self, AttachError};
+use crate::upstream;
 
 /// Connections and requests to dial out that may wait.
 const QUEUE: usize = 1024;
@@ -68,7 +70,9 @@ pub async fn run(
     if let Err(error) = limits::raise_descriptors() {
         warn!(%error, "cannot raise the number of open files: many connections may fail");
     }
-    let own_ip = towards(credentials.upstream()).await?;
+    let gateways = config.gateways(credentials.upstream()).map_err(anyhow::Error::msg)?;
+    let gateways = gateways::in_order(gateways, name.node.as_str());
+    let own_ip = towards(&gateways).await?;
     let (listener, listen) = bind(&config, own_ip)?;
     let port = listen.port();
     let outside_address = config.outside_address(own_ip, port);
@@ -98,11 +102,13 @@ pub async fn run(
         outside_address: outside_address.unwrap_or_default(),
         seen: None,
         can_traverse: raw.is_some(),
+        ..proto::NodeUp::default()
     };
     let (own_address, let_in_at) = (node_up.address.clone(), node_up.outside_address.clone());
     let (dials_tx, dials_rx) = mpsc::channel(QUEUE);
     let (measures_tx, measures_rx) = mpsc::channel(QUEUE);
-    let (upstream, attachment) = upstream::upstream(credentials.clone(), node_up, dials_tx, measures_tx);
+    let (upstream, attachment) =
+        upstream::upstream(credentials.clone(), gateways, node_up, dials_tx, measures_tx);
     let tls = ClientTls {
         stream: credentials.client_config(&[STREAM_PROTOCOL])?,
         grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
@@ -234,7 +240,7 @@ async fn dial(request: &proto::DialRequest, reacher: &Reacher) -> anyhow::Result
     let options = SocketOptions::default();
     match request.dial() {
         _ if request.via_gateway => {
-            Ok(introduced(reacher.upstream.gateway(), &request.ticket, options, DIAL_DEADLINE).await?)
+            Ok(introduced(&request.gateway_address, &request.ticket, options, DIAL_DEADLINE).await?)
         }
         // The initiator's gateway, where a ticket is shown as at a relay.
         proto::Dial::Reverse if !request.ticket.is_empty() => {
@@ -269,17 +275,18 @@ async fn dial(request: &proto::DialRequest, reacher: &Reacher) -> anyhow::Result
     }
 }
 
-/// The address from which this node reaches its gateway.
-async fn towards(gateway: &str) -> anyhow::Result<std::net::IpAddr> {
-    let connecting = tokio::time::timeout(GATEWAY_DEADLINE, TcpStream::connect(gateway));
-    let stream = connecting
-        .await
-        .map_err(|_| anyhow::anyhow!("no answer within {GATEWAY_DEADLINE:?}"))
-        .and_then(|connected| connected.map_err(Into::into))
-        .with_context(|| {
-            format!("cannot reach the gateway at {gateway}; is `isthmus gateway` running there?")
-        })?;
-    Ok(stream.local_addr()?.ip())
+/// The address from which this node reaches the first of its gateways that
+/// answers.
+async fn towards(gateways: &[String]) -> anyhow::Result<std::net::IpAddr> {
+    let mut failures = Vec::new();
+    for gateway in gateways {
+        match tokio::time::timeout(GATEWAY_DEADLINE, TcpStream::connect(gateway)).await {
+            Ok(Ok(stream)) => return Ok(stream.local_addr()?.ip()),
+            Ok(Err(error)) => failures.push(format!("{gateway}: {error}")),
+            Err(_) => failures.push(format!("{gateway}: no answer within {GATEWAY_DEADLINE:?}")),
+        }
+    }
+    bail!("cannot reach the gateway at {}; is `isthmus gateway` running there?", failures.join(", nor at "))
 }
 
 /// Finds the library that is preloaded into programs.

@@ -1,214 +1,117 @@
-//! The agent's attachment to its gateway: who we are, who the others are, and
-//! requests to dial out.
+//! What the rest of the agent asks its gateway: who the others are, and to be met.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_net::seen::for_plans;
-use isthmus_net::{Credentials, grpc};
+use isthmus_net::Credentials;
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::registry_client::RegistryClient;
-use isthmus_wire::proto::{self, attach_down, attach_up};
+use isthmus_wire::proto::{self, attach_up};
 use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
-use tracing::{info, warn};
 
+use crate::attachment::{Attachment, Opener};
 use crate::job::lock;
 
 /// How long a call to the gateway may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(15);
 /// How long a call waits for the gateway to come back.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(10);
-/// How long the gateway may take to welcome an agent.
-const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
-/// First and longest pause between attempts to attach.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// How long an answer may come after its gateway has gone.
+const GRACE: Duration = Duration::from_millis(100);
 /// Messages waiting to be sent.
 const QUEUE: usize = 64;
 
-type Contacts = Arc<Mutex<HashMap<Ipv4Addr, Arc<proto::LookupReply>>>>;
+pub(crate) type Contacts = Arc<Mutex<HashMap<Ipv4Addr, Arc<proto::LookupReply>>>>;
 
 /// What the attachment looks like from the rest of the agent.
 #[derive(Debug, Clone)]
 pub struct Upstream {
     attached: watch::Receiver<Option<Attached>>,
+    /// This node's, from the first attachment on.
+    own_address: Arc<Mutex<Option<VirtualAddress>>>,
     contacts: Contacts,
     /// the rest of the agent → gateway
     up_tx: mpsc::Sender<attach_up::Kind>,
-    gateway: Arc<str>,
     site: Arc<str>,
 }
 
 /// A standing attachment.
 #[derive(Debug, Clone)]
-struct Attached {
-    address: VirtualAddress,
-    client: RegistryClient<Channel>,
+pub(crate) struct Attached {
+    /// Counts attachments.
+    pub(crate) number: u64,
+    pub(crate) address: VirtualAddress,
+    /// Where its gateway is reached, `HOST:PORT`.
+    pub(crate) gateway: Arc<str>,
+    pub(crate) client: RegistryClient<Channel>,
 }
 
-/// The working end of the attachment; [`Attachment::run`] keeps it up.
-#[derive(Debug)]
-pub struct Attachment {
-    credentials: Credentials,
-    node_up: proto::NodeUp,
-    attached_tx: watch::Sender<Option<Attached>>,
-    contacts: Contacts,
-    up_rx: mpsc::Receiver<attach_up::Kind>,
-    /// gateway → agent: dial out to meet somebody.
-    dials_tx: mpsc::Sender<proto::DialRequest>,
-    /// gateway → agent: measure the way to another node.
-    measures_tx: mpsc::Sender<proto::MeasureOrder>,
-}
-
-/// Why an attachment ended.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// The gateway won't have this agent; trying again is of no use.
-    #[error("the gateway refuses this agent: {0}")]
-    Refused(String),
-    /// It can't be reached or the connection broke.
-    #[error("{0}")]
-    Broken(String),
-}
-
-/// Makes both ends.
+/// Makes both ends; `gateways` are those that the agent may attach to, in the
+/// order of its preference.
 pub fn upstream(
     credentials: Credentials,
+    gateways: Vec<String>,
     node_up: proto::NodeUp,
     dials_tx: mpsc::Sender<proto::DialRequest>,
     measures_tx: mpsc::Sender<proto::MeasureOrder>,
 ) -> (Upstream, Attachment) {
     let (attached_tx, attached) = watch::channel(None);
     let (up_tx, up_rx) = mpsc::channel(QUEUE);
-    let contacts = Contacts::default();
-    let gateway = credentials.upstream().into();
+    let (contacts, own_address) = (Contacts::default(), Arc::default());
     let site = credentials.identity().site().map(ToString::to_string).unwrap_or_default().into();
-    let upstream = Upstream { attached, contacts: contacts.clone(), up_tx, gateway, site };
-    (upstream, Attachment { credentials, node_up, attached_tx, contacts, up_rx, dials_tx, measures_tx })
-}
-
-impl Attachment {
-    /// Keeps the agent attached until the gateway refuses it.
-    ///
-    /// # Errors
-    /// Only [`AttachError::Refused`], and only before the agent was ever
-    /// attached: afterwards jobs may be running, and it tries again.
-    pub async fn run(mut self) -> Result<(), AttachError> {
-        let mut pause = BACKOFF.0;
-        let mut ever_attached = false;
-        loop {
-            let error = match self.attach(&mut ever_attached, &mut pause).await {
-                Ok(()) => AttachError::Broken("the gateway closed the connection".to_owned()),
-                Err(AttachError::Refused(reason)) if !ever_attached => {
-                    return Err(AttachError::Refused(reason));
-                }
-                Err(error) => error,
-            };
-            self.attached_tx.send_replace(None);
-            // Whatever changed meanwhile was not told to us.
-            lock(&self.contacts).clear();
-            warn!(gateway = self.credentials.upstream(), %error, retry_in = ?pause, "not attached");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(BACKOFF.1);
-        }
-    }
-
-    async fn attach(&mut self, ever_attached: &mut bool, pause: &mut Duration) -> Result<(), AttachError> {
-        let broken = |status: Status| AttachError::Broken(grpc::reason(&status));
-        let site = self.credentials.identity().site().map(ToString::to_string).unwrap_or_default();
-        let address = self.credentials.upstream().to_owned();
-        let channel = grpc::connect(&address, &format!("gateway.{site}"), &self.credentials)
-            .await
-            .map_err(|error| AttachError::Broken(error.to_string()))?;
-        let mut client = RegistryClient::new(channel);
-        let (up_tx, up_rx) = mpsc::channel(QUEUE);
-        let hello = attach_up::Kind::NodeUp(self.node_up.clone());
-        let send = |kind| {
-            let up_tx = up_tx.clone();
-            async move {
-                let message = proto::AttachUp { kind: Some(kind) };
-                up_tx.send(message).await.map_err(|_| AttachError::Broken("the connection broke".to_owned()))
-            }
-        };
-        send(hello).await?;
-        let opening = client.attach(ReceiverStream::new(up_rx));
-        let mut down = tokio::time::timeout(WELCOME_DEADLINE, opening)
-            .await
-            .map_err(|_| AttachError::Broken(format!("no answer within {WELCOME_DEADLINE:?}")))?
-            .map_err(broken)?
-            .into_inner();
-        let mut welcomed = false;
-        let welcome_deadline = tokio::time::sleep(WELCOME_DEADLINE);
-        tokio::pin!(welcome_deadline);
-        loop {
-            let message = tokio::select! {
-                message = down.message() => message.map_err(broken)?,
-                Some(kind) = self.up_rx.recv() => {
-                    if let attach_up::Kind::Seen(seen) = &kind {
-                        // The next gateway is told at once, and plans depend on it.
-                        let former = self.node_up.seen.replace(seen.clone());
-                        if for_plans(former.as_ref()) != for_plans(Some(seen)) {
-                            lock(&self.contacts).clear();
-                        }
-                    }
-                    send(kind).await?;
-                    continue;
-                }
-                () = &mut welcome_deadline, if !welcomed => {
-                    return Err(AttachError::Broken(format!("no welcome within {WELCOME_DEADLINE:?}")));
-                }
-            };
-            let Some(message) = message else { return Ok(()) };
-            match message.kind {
-                Some(attach_down::Kind::Welcome(welcome)) => {
-                    let Some(virtual_address) = VirtualAddress::new(welcome.virtual_address.into()) else {
-                        return Err(AttachError::Broken(
-                            "was given an address that is not virtual".to_owned(),
-                        ));
-                    };
-                    info!(node = welcome.node, %virtual_address, gateway = address, "attached");
-                    (welcomed, *ever_attached, *pause) = (true, true, BACKOFF.0);
-                    let attached = Attached { address: virtual_address, client: client.clone() };
-                    self.attached_tx.send_replace(Some(attached));
-                }
-                Some(attach_down::Kind::Dial(request)) => {
-                    if self.dials_tx.try_send(request).is_err() {
-                        warn!("too many requests to dial out at once, one is dropped");
-                    }
-                }
-                Some(attach_down::Kind::Measure(order)) => {
-                    if self.measures_tx.try_send(order).is_err() {
-                        warn!("too many requests to measure at once, one is dropped");
-                    }
-                }
-                Some(attach_down::Kind::ContactChanged(changed)) => {
-                    lock(&self.contacts).remove(&Ipv4Addr::from(changed.virtual_address));
-                }
-                Some(attach_down::Kind::Refusal(refusal)) => {
-                    return Err(AttachError::Refused(refusal.reason));
-                }
-                Some(attach_down::Kind::RelayKey(_) | attach_down::Kind::Probe(_)) | None => {}
-            }
-        }
-    }
+    let upstream =
+        Upstream { attached, own_address: Arc::clone(&own_address), contacts: contacts.clone(), up_tx, site };
+    let gateways = gateways.iter().map(|gateway| Arc::from(gateway.as_str())).collect();
+    let node_up = Arc::new(Mutex::new(node_up));
+    let opener = Opener { credentials, gateways, node_up, contacts, dials_tx, measures_tx };
+    (upstream, Attachment::new(opener, attached_tx, own_address, up_rx))
 }
 
 impl Upstream {
     async fn attached(&self) -> Result<Attached, Status> {
+        self.attached_but(None).await
+    }
+
+    /// The attachment, once it is another than the one with this number.
+    async fn attached_but(&self, former: Option<u64>) -> Result<Attached, Status> {
         let mut attached = self.attached.clone();
-        let wait = attached.wait_for(Option::is_some);
+        let another = |now: &Option<Attached>| now.as_ref().is_some_and(|now| Some(now.number) != former);
+        let wait = attached.wait_for(another);
         let gone = || Status::unavailable("this agent is not attached to its gateway");
         let found = tokio::time::timeout(ATTACH_DEADLINE, wait).await.map_err(|_| gone())?;
         found.map_err(|_| gone())?.clone().ok_or_else(gone)
     }
 
-    /// Where this node reaches its gateway, `HOST:PORT`.
-    pub fn gateway(&self) -> &str {
-        &self.gateway
+    /// Asks the gateway something that does no harm if it is asked twice: if that
+    /// one goes away before it has answered, the next one is asked.
+    async fn ask<T, F>(&self, call: impl Fn(Attached) -> F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<tonic::Response<T>, Status>>,
+    {
+        let attached = self.attached().await?;
+        let number = attached.number;
+        let mut watched = self.attached.clone();
+        let is_lost = |now: &Option<Attached>| now.as_ref().is_none_or(|now| now.number != number);
+        let answer = tokio::select! {
+            answer = within_deadline(call(attached)) => answer,
+            // A channel that still stands answers all the same.
+            _ = async {
+                let _ = watched.wait_for(is_lost).await;
+                tokio::time::sleep(GRACE).await;
+            } => Err(Status::unavailable("the gateway went away")),
+        };
+        match answer {
+            Err(status) if broke(&status) || is_lost(&self.attached.borrow()) => {
+                // What the first one met says more than that nobody else came.
+                let Ok(other) = self.attached_but(Some(number)).await else { return Err(status) };
+                within_deadline(call(other)).await
+            }
+            answer => answer,
+        }
     }
 
     /// This node's site.
@@ -216,9 +119,9 @@ impl Upstream {
         &self.site
     }
 
-    /// This node's virtual address, if the agent is attached.
+    /// This node's virtual address, if the agent is attached or has been.
     pub fn own_address(&self) -> Option<VirtualAddress> {
-        self.attached.borrow().as_ref().map(|attached| attached.address)
+        *lock(&self.own_address)
     }
 
     /// Waits until the agent is attached.
@@ -237,9 +140,12 @@ impl Upstream {
         if let Some(reply) = lock(&self.contacts).get(&address) {
             return Ok(reply.clone());
         }
-        let mut client = self.attached().await?.client;
         let request = proto::LookupRequest { virtual_address: address.into(), name: String::new() };
-        let reply = Arc::new(call(client.lookup(request)).await?);
+        let lookup = |mut attached: Attached| {
+            let request = request.clone();
+            async move { attached.client.lookup(request).await }
+        };
+        let reply = Arc::new(self.ask(lookup).await?);
         lock(&self.contacts).insert(address, reply.clone());
         Ok(reply)
     }
@@ -250,7 +156,7 @@ impl Upstream {
     }
 
     /// Has the destination's agent dial out to meet this one, as `request` says;
-    /// its initiator is filled in.
+    /// its initiator is filled in, and the gateway's address in the answer.
     ///
     /// # Errors
     /// The broker's status.
@@ -258,8 +164,20 @@ impl Upstream {
         &self,
         request: proto::RendezvousRequest,
     ) -> Result<proto::RendezvousReply, Status> {
-        let Attached { address, mut client } = self.attached().await?;
-        call(client.rendezvous(proto::RendezvousRequest { initiator: address.ip().into(), ..request })).await
+        let rendezvous = |mut attached: Attached| {
+            let initiator = attached.address.ip().into();
+            let request = proto::RendezvousRequest { initiator, ..request.clone() };
+            async move {
+                let mut reply = attached.client.rendezvous(request).await?;
+                let reply_mut = reply.get_mut();
+                if reply_mut.via_gateway && reply_mut.gateway_address.is_empty() {
+                    reply_mut.gateway_address = attached.gateway.to_string();
+                }
+                Ok(reply)
+            }
+        };
+        // Asked twice, it makes two meetings, to one of which nobody comes.
+        self.ask(rendezvous).await
     }
 
     /// Has a relay dial this node, as `request` says; its initiator is filled in.
@@ -267,8 +185,9 @@ impl Upstream {
     /// # Errors
     /// The broker's status.
     pub async fn probe(&self, request: proto::ProbeRequest) -> Result<proto::ProbeReply, Status> {
-        let Attached { address, mut client } = self.attached().await?;
-        call(client.probe(proto::ProbeRequest { initiator: address.ip().into(), ..request })).await
+        let Attached { address, mut client, .. } = self.attached().await?;
+        let request = proto::ProbeRequest { initiator: address.ip().into(), ..request };
+        within_deadline(client.probe(request)).await
     }
 
     /// How one node would reach another.
@@ -276,8 +195,11 @@ impl Upstream {
     /// # Errors
     /// The broker's status.
     pub async fn explain(&self, request: proto::ExplainRequest) -> Result<proto::ExplainReply, Status> {
-        let mut client = self.attached().await?.client;
-        call(client.explain(request)).await
+        let explain = |mut attached: Attached| {
+            let request = request.clone();
+            async move { attached.client.explain(request).await }
+        };
+        self.ask(explain).await
     }
 
     /// Has one node measure the way to another one, or tells how that went.
@@ -285,8 +207,11 @@ impl Upstream {
     /// # Errors
     /// The broker's status.
     pub async fn measure(&self, request: proto::MeasureRequest) -> Result<proto::MeasureReply, Status> {
-        let mut client = self.attached().await?.client;
-        call(client.measure(request)).await
+        let measure = |mut attached: Attached| {
+            let request = request.clone();
+            async move { attached.client.measure(request).await }
+        };
+        self.ask(measure).await
     }
 
     /// Everything in the grid.
@@ -294,8 +219,8 @@ impl Upstream {
     /// # Errors
     /// The gateway's status.
     pub async fn grid(&self) -> Result<proto::GridReply, Status> {
-        let mut client = self.attached().await?.client;
-        call(client.grid(proto::GridRequest {})).await
+        self.ask(|mut attached: Attached| async move { attached.client.grid(proto::GridRequest {}).await })
+            .await
     }
 
     /// Tells how a job is doing.
@@ -311,7 +236,15 @@ impl Upstream {
     }
 }
 
-async fn call<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, Status> {
+/// Whether the connection to the gateway broke, rather than that the gateway or
+/// the broker said no.
+fn broke(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
+async fn within_deadline<T>(
+    call: impl Future<Output = Result<tonic::Response<T>, Status>>,
+) -> Result<T, Status> {
     let late = || {
         Status::new(Code::DeadlineExceeded, format!("the gateway did not answer within {CALL_DEADLINE:?}"))
     };

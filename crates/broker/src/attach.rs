@@ -34,7 +34,11 @@ pub(crate) async fn attach(
         .map_err(|_| Status::deadline_exceeded(format!("no first message within {HELLO_DEADLINE:?}")))??;
     let session = match (caller.role(), caller.site(), first.and_then(|message| message.kind)) {
         (Role::Gateway, Some(site), Some(attach_up::Kind::GatewayUp(up))) => {
-            broker.registry().attach_gateway(site, &up, Secret::random())
+            let attached = broker.registry().attach_gateway(site, caller.name(), &up, Secret::random());
+            if let Some(disagreement) = broker.registry().disagreement(site) {
+                warn!(%site, disagreement);
+            }
+            attached
         }
         (Role::Relay, _, Some(attach_up::Kind::RelayUp(up))) => {
             broker.registry().attach_relay(caller.name(), &up, Secret::random())
@@ -113,9 +117,20 @@ impl Attachment {
             }
         };
         info!(caller = self.caller, reason = end, "detached");
+        let gateway = self.broker.registry().gateway_of(self.session);
         let effects = self.broker.registry().detach(self.session);
         self.broker.sessions.remove(self.session);
         self.broker.sessions.carry_out(effects);
+        if let Some((site, gateway)) = gateway {
+            // A broker that ends meanwhile doesn't wait for it.
+            let broker = Arc::downgrade(&self.broker);
+            drop(self);
+            sleep(SETTLE).await;
+            if let Some(broker) = broker.upgrade() {
+                let effects = broker.registry().settle_without(&site, &gateway);
+                broker.sessions.carry_out(effects);
+            }
+        }
     }
 
     async fn handle(&self, kind: attach_up::Kind) {
@@ -179,6 +194,7 @@ impl Attachment {
         }
         info!(caller = self.caller, node = up.node, virtual_address = %came.address, "node up");
         self.broker.sessions.carry_out(came.effects);
+        self.broker.came.send_replace(());
     }
 
     fn refuse_node(&self, node: String, refused: Refused) {

@@ -12,8 +12,10 @@
 //! | lost | its gateway went away without saying anything of it | last contact; what needs the gateway is left out |
 //! | down | its gateway said that its agent is gone | that it is down |
 //!
-//! A gateway that comes back announces its nodes again, so a lost node is up
-//! again without anybody having noticed; [`Registry::settle`] ends the wait.
+//! A gateway that comes back announces its nodes again, and nodes of one that
+//! doesn't attach to another gateway of their site; so a lost node is up again
+//! without anybody having noticed. [`Registry::settle`] and
+//! [`Registry::settle_without`] end the wait.
 
 mod answers;
 mod gateways;
@@ -22,6 +24,8 @@ mod measuring;
 mod paths;
 mod probing;
 mod relays;
+mod siblings;
+mod site;
 mod site_paths;
 #[cfg(test)]
 mod tests;
@@ -32,7 +36,6 @@ use std::fmt;
 use isthmus_net::contact::inbound_from_wire;
 use isthmus_net::mac::Secret;
 use isthmus_net::seen;
-use isthmus_plan::Inbound;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
@@ -44,6 +47,7 @@ use crate::config::{Forbidden, Measure, RelayChoice, TrustedPairs};
 use job::Jobs;
 use paths::Paths;
 use probing::Probed;
+use site::{GatewayEntry, Says, SiteEntry, specific};
 use site_paths::SitePaths;
 
 /// One attachment of a gateway or relay; never used twice.
@@ -123,23 +127,10 @@ pub struct Registry {
 }
 
 #[derive(Debug)]
-struct SiteEntry {
-    session: Option<SessionId>,
-    inbound: Inbound,
-    version: String,
-    /// Where other sites reach its gateway; empty for nowhere.
-    outside_address: String,
-    /// Whether its gateway is reached there.
-    outside_reach: Option<proto::Reach>,
-    /// Signs tickets for its gateway.
-    key: Secret,
-    /// Nothing is to be measured between it and others unasked.
-    measure_off: bool,
-}
-
-#[derive(Debug)]
 struct NodeEntry {
     name: GridName,
+    /// The gateway that announced it last.
+    gateway: Label,
     presence: Presence,
     contact: proto::NodeUp,
 }
@@ -184,15 +175,16 @@ impl Registry {
         }
     }
 
-    /// A gateway of `site` came. It takes the place of a former one, and keeps
-    /// that one's key, so that tickets under way stay good. `new_key` is for a
-    /// site that wasn't there before.
+    /// The gateway of this name came to `site`. It takes the place of a former
+    /// one of that name, and keeps that one's key, so that tickets under way stay
+    /// good. `new_key` is for one that wasn't there before.
     ///
     /// # Errors
     /// If it says that it is of another site.
     pub fn attach_gateway(
         &mut self,
         site: &Label,
+        name: &Label,
         up: &proto::GatewayUp,
         new_key: Secret,
     ) -> Result<(SessionId, Vec<Effect>), Refused> {
@@ -201,33 +193,47 @@ impl Registry {
         }
         check_texts(&[&up.address, &up.version, &up.outside_address])?;
         let session = self.new_session();
-        let inbound = inbound_from_wire(up.inbound());
-        let key = self.sites.get(site).map_or(new_key, |former| former.key.clone());
+        let before = self.says(site);
+        let entry = self.sites.entry(site.clone()).or_default();
+        let former = entry.gateways.remove(name);
+        let mut inside_address = specific(&up.address).to_owned();
+        let (mut old, mut key, mut outside_reach) = (None, new_key, None);
+        if let Some(former) = former {
+            // It tells again what it found; until then that holds.
+            if former.outside_address == up.outside_address {
+                outside_reach = former.outside_reach;
+            }
+            if inside_address.is_empty() {
+                inside_address = former.inside_address;
+            }
+            (old, key) = (former.session, former.key);
+        }
         let message = attach_down::Kind::RelayKey(proto::RelayKey { key: key.expose().to_vec() });
-        let mut effects = vec![Effect::Send { to: session, message }];
-        // It tells again what it found; until then that holds.
-        let same = |former: &&SiteEntry| former.outside_address == up.outside_address;
-        let outside_reach = self.sites.get(site).filter(same).and_then(|former| former.outside_reach.clone());
-        let entry = SiteEntry {
+        let gateway = GatewayEntry {
             outside_reach,
             session: Some(session),
-            inbound,
+            inbound: inbound_from_wire(up.inbound()),
             version: up.version.clone(),
             outside_address: up.outside_address.clone(),
+            inside_address,
             key,
             measure_off: up.measure_off,
         };
-        let former = self.sites.insert(site.clone(), entry);
-        if let Some(former) = former {
-            if let Some(old) = former.session {
-                let reason = format!("another gateway of site {site} has attached");
-                effects.push(Effect::Close { session: old, reason });
-                self.lose_nodes(site);
-            }
-            if (former.inbound, &former.outside_address) != (inbound, &up.outside_address) {
-                effects.extend(self.everything_changed());
-            }
+        entry.gateways.insert(name.clone(), gateway);
+        let mut effects = vec![Effect::Send { to: session, message }];
+        if let Some(old) = old {
+            let reason = format!(
+                "another gateway of site {site} has attached with the name {name}; where there are several, each \
+                 needs one of its own (isthmus join --name)"
+            );
+            effects.push(Effect::Close { session: old, reason });
+            self.lose_nodes(site, name);
         }
+        if before.is_some() && before != self.says(site) {
+            effects.extend(self.everything_changed());
+        }
+        effects.extend(self.siblings_of(site, name, session));
+        effects.extend(self.notices(site));
         Ok((session, effects))
     }
 
@@ -278,14 +284,14 @@ impl Registry {
     /// A gateway or relay went away. Its site's nodes are lost, not down: the
     /// nodes themselves may be well.
     pub fn detach(&mut self, session: SessionId) -> Vec<Effect> {
-        let site = self.site_of(session).cloned();
-        if let Some(site) = site {
-            if let Some(entry) = self.sites.get_mut(&site) {
-                entry.session = None;
+        if let Some((site, name)) = self.gateway_of(session) {
+            let before = self.says(&site);
+            if let Some(gateway) = self.sites.get_mut(&site).and_then(|site| site.gateways.get_mut(&name)) {
+                gateway.session = None;
             }
-            self.lose_nodes(&site);
-            self.jobs.forget_site(&site);
-            return Vec::new();
+            self.lose_nodes(&site, &name);
+            self.forget_jobs(&site, &name);
+            return if before == self.says(&site) { Vec::new() } else { self.everything_changed() };
         }
         let relays_before = self.relays_up();
         for relay in self.relays.values_mut().filter(|relay| relay.session == Some(session)) {
@@ -299,32 +305,52 @@ impl Registry {
     /// # Errors
     /// If the name isn't allowed or no address is left; the gateway goes on.
     pub fn node_up(&mut self, session: SessionId, up: &proto::NodeUp) -> Result<NodeCame, Refused> {
-        let site = self.site_of(session).ok_or_else(|| Refused("this gateway is not attached".to_owned()))?;
+        let (site, gateway) = self.attached_gateway(session)?;
         let node: Label = up.node.parse().map_err(|error| Refused(format!("{error}")))?;
         check_texts(&[&up.address, &up.host_name, &up.owner, &up.version, &up.architecture])?;
-        check_texts(&[&up.outside_address])?;
+        check_texts(&[&up.outside_address, &up.from, &up.gateway_address])?;
         check_seen(up.seen.as_ref())?;
-        let name = GridName { node, site: site.clone() };
+        let name = GridName { node, site };
+        self.check_not_twice(&name, &gateway, up)?;
         let (address, assignment) =
             self.addresses.assign(&name).map_err(|error| Refused(error.to_string()))?;
-        let former = self
-            .nodes
-            .insert(address, NodeEntry { name: name.clone(), presence: Presence::Up, contact: up.clone() });
+        if self.is_outdated(address, &gateway, up) {
+            return Ok(NodeCame { address, assignment, effects: Vec::new() });
+        }
+        let came_to = specific(&up.gateway_address);
+        if let Some(entry) = self.gateway_mut(&name.site, &gateway)
+            && entry.inside_address.is_empty()
+        {
+            entry.inside_address = came_to.to_owned();
+        }
+        let entry = NodeEntry {
+            name: name.clone(),
+            gateway: gateway.clone(),
+            presence: Presence::Up,
+            contact: up.clone(),
+        };
+        let former = self.nodes.insert(address, entry);
+        let moved = former.as_ref().is_none_or(|former| former.gateway != gateway);
         let same = former.is_some_and(|former| {
             former.presence != Presence::Down && contact_for_plans(&former.contact) == contact_for_plans(up)
         });
         let mut effects = if same { Vec::new() } else { self.contact_changed(address, Some(session)) };
+        if moved || !same {
+            effects.extend(self.tell_siblings(address));
+        }
         let welcome = proto::Welcome { node: name.node.to_string(), virtual_address: address.ip().into() };
         effects.insert(0, Effect::Send { to: session, message: attach_down::Kind::Welcome(welcome) });
         Ok(NodeCame { address, assignment, effects })
     }
 
-    /// A gateway said that one of its agents is gone.
+    /// A gateway said that one of its agents is gone; one that has gone to
+    /// another gateway is not.
     pub fn node_down(&mut self, session: SessionId, down: &proto::NodeDown) -> Vec<Effect> {
-        let Some(site) = self.site_of(session) else { return Vec::new() };
+        let Some((site, gateway)) = self.gateway_of(session) else { return Vec::new() };
         let Ok(node) = down.node.parse() else { return Vec::new() };
-        match self.addresses.address(&GridName { node, site: site.clone() }) {
-            Some(address) => self.put_down(address, session),
+        let address = self.addresses.address(&GridName { node, site });
+        match address.filter(|address| self.nodes.get(address).is_some_and(|node| node.gateway == gateway)) {
+            Some(address) => self.put_down(address, Some(session)),
             None => Vec::new(),
         }
     }
@@ -332,11 +358,30 @@ impl Registry {
     /// A gateway has had its time to announce its nodes: those that it hasn't
     /// are down. To be called once, some time after it attached.
     pub fn settle(&mut self, session: SessionId) -> Vec<Effect> {
-        let Some(site) = self.site_of(session) else { return Vec::new() };
-        let lost = |entry: &NodeEntry| entry.name.site == *site && entry.presence == Presence::Lost;
-        let gone: Vec<_> =
-            self.nodes.iter().filter(|(_, entry)| lost(entry)).map(|(address, _)| *address).collect();
-        gone.into_iter().flat_map(|address| self.put_down(address, session)).collect()
+        let Some((site, gateway)) = self.gateway_of(session) else { return Vec::new() };
+        self.put_down_lost(&site, &gateway, Some(session))
+    }
+
+    /// The nodes of a gateway that went away have had their time to attach to
+    /// another one, if there is any: those that haven't are down. To be called
+    /// some time after it was detached.
+    pub fn settle_without(&mut self, site: &Label, gateway: &Label) -> Vec<Effect> {
+        match self.sites.get(site) {
+            // Where it is attached again, it has time of its own.
+            Some(entry) if entry.is_attached() && entry.session(gateway).is_none() => {
+                self.put_down_lost(site, gateway, None)
+            }
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    /// Site and name of an attached gateway.
+    pub fn gateway_of(&self, session: SessionId) -> Option<(Label, Label)> {
+        self.sites.iter().find_map(|(site, entry)| {
+            let mut gateways = entry.gateways.iter();
+            let found = gateways.find(|(_, gateway)| gateway.session == Some(session));
+            found.map(|(gateway, _)| (site.clone(), gateway.clone()))
+        })
     }
 
     /// A gateway told how a job is doing.
@@ -345,8 +390,10 @@ impl Registry {
     /// If the report makes no sense or the site has too many jobs; the gateway
     /// goes on.
     pub fn job_report(&mut self, session: SessionId, report: proto::JobReport) -> Result<(), Refused> {
-        let site = self.site_of(session).cloned();
-        let site = site.ok_or_else(|| Refused("this gateway is not attached".to_owned()))?;
+        let (site, gateway) = self.attached_gateway(session)?;
+        if self.is_elsewhere(report.nodes.first(), &gateway) {
+            return Ok(());
+        }
         self.jobs.report(site, report)
     }
 
@@ -363,26 +410,40 @@ impl Registry {
     /// If it isn't attached, or tells too much.
     pub fn gateway_reach(&mut self, session: SessionId, reach: proto::Reach) -> Result<Vec<Effect>, Refused> {
         check_texts(&[&reach.address, &reach.relay, &reach.detail])?;
-        let site = self.sites.values_mut().find(|site| site.session == Some(session));
-        let site = site.ok_or_else(|| Refused("this gateway is not attached".to_owned()))?;
-        let former = site.outside_reach.replace(reach.clone());
-        let failed = |reach: Option<&proto::Reach>| seen::reach_from_wire(reach).failed();
-        let same = failed(former.as_ref()) == failed(Some(&reach));
-        Ok(if same { Vec::new() } else { self.everything_changed() })
+        let not_attached = || Refused("this gateway is not attached".to_owned());
+        let mut sites = self.sites.values_mut();
+        let site = sites.find(|site| site.has_session(session)).ok_or_else(not_attached)?;
+        let before = site.says();
+        let mut gateways = site.gateways.values_mut();
+        let gateway = gateways.find(|gateway| gateway.session == Some(session)).ok_or_else(not_attached)?;
+        gateway.outside_reach = Some(reach);
+        Ok(if before == site.says() { Vec::new() } else { self.everything_changed() })
     }
 
-    fn put_down(&mut self, address: VirtualAddress, by: SessionId) -> Vec<Effect> {
+    fn put_down(&mut self, address: VirtualAddress, by: Option<SessionId>) -> Vec<Effect> {
         match self.nodes.get_mut(&address) {
             Some(entry) if entry.presence != Presence::Down => {
                 entry.presence = Presence::Down;
-                self.contact_changed(address, Some(by))
+                let mut effects = self.contact_changed(address, by);
+                effects.extend(self.tell_siblings(address));
+                effects
             }
             Some(_) | None => Vec::new(),
         }
     }
 
-    fn lose_nodes(&mut self, site: &Label) {
-        let own = self.nodes.values_mut().filter(|entry| entry.name.site == *site);
+    fn put_down_lost(&mut self, site: &Label, gateway: &Label, by: Option<SessionId>) -> Vec<Effect> {
+        let lost = |entry: &NodeEntry| {
+            entry.name.site == *site && entry.gateway == *gateway && entry.presence == Presence::Lost
+        };
+        let gone: Vec<_> =
+            self.nodes.iter().filter(|(_, entry)| lost(entry)).map(|(address, _)| *address).collect();
+        gone.into_iter().flat_map(|address| self.put_down(address, by)).collect()
+    }
+
+    fn lose_nodes(&mut self, site: &Label, gateway: &Label) {
+        let own = self.nodes.values_mut();
+        let own = own.filter(|entry| entry.name.site == *site && entry.gateway == *gateway);
         for entry in own.filter(|entry| entry.presence == Presence::Up) {
             entry.presence = Presence::Lost;
         }
@@ -398,7 +459,8 @@ impl Registry {
     }
 
     fn tell_gateways(&self, virtual_address: u32, but: Option<SessionId>) -> Vec<Effect> {
-        let gateways = self.sites.values().filter_map(|site| site.session);
+        let gateways = self.sites.values().flat_map(SiteEntry::attached);
+        let gateways = gateways.filter_map(|(_, gateway)| gateway.session);
         gateways
             .filter(|session| Some(*session) != but)
             .map(|to| {
@@ -408,8 +470,16 @@ impl Registry {
             .collect()
     }
 
-    fn site_of(&self, session: SessionId) -> Option<&Label> {
-        self.sites.iter().find(|(_, entry)| entry.session == Some(session)).map(|(site, _)| site)
+    fn attached_gateway(&self, session: SessionId) -> Result<(Label, Label), Refused> {
+        self.gateway_of(session).ok_or_else(|| Refused("this gateway is not attached".to_owned()))
+    }
+
+    fn gateway_mut(&mut self, site: &Label, gateway: &Label) -> Option<&mut GatewayEntry> {
+        self.sites.get_mut(site).and_then(|site| site.gateways.get_mut(gateway))
+    }
+
+    fn says(&self, site: &Label) -> Option<Says> {
+        self.sites.get(site).map(SiteEntry::says)
     }
 
     fn relays_up(&self) -> usize {
@@ -424,7 +494,13 @@ impl Registry {
 
 /// What others go by of a contact.
 fn contact_for_plans(up: &proto::NodeUp) -> proto::NodeUp {
-    proto::NodeUp { seen: Some(seen::for_plans(up.seen.as_ref())), ..up.clone() }
+    proto::NodeUp {
+        seen: Some(seen::for_plans(up.seen.as_ref())),
+        from: String::new(),
+        gateway_address: String::new(),
+        attachment: 0,
+        ..up.clone()
+    }
 }
 
 fn check_seen(seen: Option<&proto::Seen>) -> Result<(), Refused> {

@@ -10,6 +10,8 @@ use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::{Registry as RegistryService, RegistryServer};
 use isthmus_wire::{ConnectionId, Label, proto};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
@@ -30,6 +32,9 @@ const RENEWAL_CHECK: Duration = Duration::from_secs(3600);
 
 /// How often it is looked whether ways between sites are to be measured.
 const MEASURE_CHECK: Duration = Duration::from_secs(5);
+/// How long a meeting waits for a node whose gateway went away, to come to
+/// another one. Gateways wait 5 s for an answer.
+const RETURN: Duration = Duration::from_secs(3);
 
 /// Why a broker can't run.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +63,8 @@ pub(crate) struct Broker {
     pub(crate) sessions: Sessions,
     pub(crate) meetings: Meetings,
     pub(crate) probes: Probes,
+    /// Sent whenever a node came up.
+    pub(crate) came: watch::Sender<()>,
     registry: Mutex<Registry>,
 }
 
@@ -112,6 +119,7 @@ pub async fn run(
         sessions: Sessions::default(),
         meetings: Meetings::default(),
         probes: Probes::default(),
+        came: watch::Sender::new(()),
         registry: Mutex::new(registry),
     });
     let routes = Routes::new(RegistryServer::new(Service(broker.clone())))
@@ -192,8 +200,15 @@ impl RegistryService for Service {
         let request = request.get_ref();
         let connection = mac::new_connection();
         let now = unix_seconds(SystemTime::now());
-        let (mut reply, effects) =
-            self.0.registry().rendezvous(site, request, connection, now).map_err(rendezvous_status)?;
+        let (until, mut came) = (Instant::now() + RETURN, self.0.came.subscribe());
+        let (mut reply, effects) = loop {
+            let arranged = self.0.registry().rendezvous(site, request, connection, now);
+            match arranged {
+                Err(RendezvousError::Lookup(LookupError::Absent(_)))
+                    if timeout_at(until, came.changed()).await.is_ok() => {}
+                arranged => break arranged.map_err(rendezvous_status)?,
+            }
+        };
         if matches!(request.dial(), proto::Dial::Punch | proto::Dial::Traverse) {
             let meeting = ConnectionId::try_from(request.meeting.as_slice())
                 .map_err(|error| Status::invalid_argument(error.to_string()))?;

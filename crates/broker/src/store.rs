@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use isthmus_net::Identity;
+use isthmus_net::{Identity, Role};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
@@ -120,7 +120,7 @@ impl Store {
             good = former.is_none_or(|request| request == used.request_sha256);
             if good {
                 tokens.insert(used.id, (used.expiry_unix_seconds, used.request_sha256))?;
-                let (name, uri) = (used.identity.server_name(), used.identity.uri());
+                let (name, uri) = (member(&used.identity), used.identity.uri());
                 write.open_table(MEMBERS)?.insert(name.as_str(), uri.as_str())?;
             }
             Ok(())
@@ -132,7 +132,7 @@ impl Store {
     pub fn is_member(&self, identity: &Identity) -> Result<bool, StoreError> {
         let read = || -> Result<_, redb::Error> {
             let members = self.database.begin_read()?.open_table(MEMBERS)?;
-            let uri = members.get(identity.server_name().as_str())?;
+            let uri = members.get(member(identity).as_str())?;
             Ok(uri.is_some_and(|uri| uri.value() == identity.uri()))
         };
         read().map_err(|error| self.failed(error))
@@ -159,6 +159,17 @@ fn explain(error: redb::Error) -> String {
     match error {
         redb::Error::DatabaseAlreadyOpen => "another broker uses it".to_owned(),
         other => other.to_string(),
+    }
+}
+
+/// What a member is called: no two that may be there at once have the same, as
+/// gateways of a site have the same TLS name.
+fn member(identity: &Identity) -> String {
+    match (identity.role(), identity.name().as_str()) {
+        (Role::Gateway, name) if name != Role::Gateway.as_str() => {
+            format!("{name}.{}", identity.server_name())
+        }
+        _ => identity.server_name(),
     }
 }
 

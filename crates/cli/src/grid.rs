@@ -48,7 +48,8 @@ pub struct InviteArgs {
     /// Site of a gateway or an agent.
     #[arg(long)]
     site: Option<Label>,
-    /// Name of the node or relay; without it, whoever joins chooses.
+    /// Name of the node or relay, or of one of several gateways of a site;
+    /// without it, whoever joins chooses.
     #[arg(long)]
     name: Option<Label>,
     /// User whose processes an agent may start; by default the one who invites.

@@ -28,7 +28,8 @@ pub struct JoinArgs {
     #[arg(long, value_name = "FILE", default_value = "-")]
     token: PathBuf,
     /// Name of this node or relay, where the token leaves the choice; by
-    /// default the machine's host name.
+    /// default the machine's host name. Of a gateway only if its site has
+    /// several: each needs one of its own.
     #[arg(long)]
     name: Option<Label>,
     /// Where to enrol and, from then on, attach: for agents the gateway of their

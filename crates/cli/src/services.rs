@@ -85,6 +85,10 @@ pub async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<()> {
             service.name()
         );
     }
+    let upstreams = match service {
+        Service::Agent => config.agent.gateways(credentials.upstream()).map_err(anyhow::Error::msg)?,
+        Service::Broker | Service::Gateway | Service::Relay => vec![credentials.upstream().to_owned()],
+    };
     let running = async {
         match service {
             Service::Broker => Ok(()),
@@ -102,7 +106,7 @@ pub async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<()> {
     };
     tokio::select! {
         result = running => result,
-        () = renewal::keep_fresh(&credentials, &directory) => Ok(()),
+        () = renewal::keep_fresh(&credentials, &directory, &upstreams) => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! One attachment of an agent, from its first message to its end.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ pub(crate) async fn attach(
     gateway: &Arc<Gateway>,
     caller: &Identity,
     from: IpAddr,
+    came_to: SocketAddr,
     mut inbound: Streaming<proto::AttachUp>,
 ) -> Result<ReceiverStream<Down>, Status> {
     let first = timeout(HELLO_DEADLINE, inbound.message())
@@ -39,6 +40,7 @@ pub(crate) async fn attach(
     if let Some(owner) = caller.owner() {
         contact.owner = owner.to_string();
     }
+    (contact.from, contact.gateway_address) = (from.to_string(), came_to.to_string());
     // What else it says of the outside is looked at later: that takes a while.
     let said = contact.seen.clone();
     contact.seen = match (gateway.nodes_dial_out, said.clone()) {
@@ -55,6 +57,10 @@ pub(crate) async fn attach(
     };
     let opened = gateway.sessions.open(session);
     gateway.carry_out(effects);
+    if !gateway.upstream.is_attached() {
+        let cut_off = attach_down::Kind::CutOff(proto::CutOff { cut_off: true });
+        gateway.sessions.send(session, cut_off);
+    }
     info!(%caller, %from, "attached");
     let attachment = Attachment {
         gateway: gateway.clone(),
@@ -105,6 +111,9 @@ impl Attachment {
             }
         };
         info!(caller = self.caller, reason = end, "detached");
+        if self.gateway.sessions.have_ended() {
+            return;
+        }
         let effects = self.gateway.roster().detach(self.session);
         self.gateway.sessions.remove(self.session);
         self.gateway.carry_out(effects);

@@ -16,7 +16,12 @@ pub struct GatewayConfig {
     /// Where to listen for the site's agents. On a front-end with a foot
     /// outside, give the address of the inside interface.
     pub listen: SocketAddr,
-    /// What the site lets in.
+    /// `HOST:PORT` at which the site's nodes reach it, where the site has several
+    /// gateways; by default the address that it listens on, and if that is
+    /// unspecified, the one to which its first agent came.
+    pub address: Option<String>,
+    /// What the site lets in; of several gateways that don't say the same, the
+    /// strictest holds.
     pub inbound: Inbound,
     /// Where to listen for other sites' agents and gateways; without it nowhere.
     pub outside: Option<SocketAddr>,
@@ -73,6 +78,7 @@ impl Default for GatewayConfig {
         let listen = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into();
         Self {
             listen,
+            address: None,
             inbound: Inbound::default(),
             outside: None,
             outside_address: None,

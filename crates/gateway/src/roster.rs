@@ -48,6 +48,8 @@ const MAX_JOBS: usize = 256;
 pub struct Roster {
     site: Label,
     agents: BTreeMap<Label, Agent>,
+    /// Nodes that are attached to other gateways of the site.
+    elsewhere: BTreeMap<Label, proto::NodeUp>,
     /// Addresses that the broker gave, kept while agents come and go: one that
     /// comes back needs no broker.
     addresses: BTreeMap<Label, VirtualAddress>,
@@ -65,7 +67,13 @@ struct Agent {
 impl Roster {
     /// A roster of this site with nobody in it.
     pub fn new(site: Label) -> Self {
-        Self { site, agents: BTreeMap::new(), addresses: BTreeMap::new(), last_session: 0 }
+        Self {
+            site,
+            agents: BTreeMap::new(),
+            elsewhere: BTreeMap::new(),
+            addresses: BTreeMap::new(),
+            last_session: 0,
+        }
     }
 
     /// The site.
@@ -134,6 +142,24 @@ impl Roster {
             Some(agent) if !known => vec![Effect::ToAgent(agent.session, welcome(&name, address))],
             Some(_) | None => Vec::new(),
         }
+    }
+
+    /// The broker tells of a node that is attached to another gateway of the site.
+    pub fn elsewhere(&mut self, node: proto::SiteNode) {
+        let contact = node.contact.unwrap_or_default();
+        let Ok(name) = contact.node.parse::<Label>() else { return };
+        if let Some(address) = VirtualAddress::new(node.virtual_address.into()) {
+            self.addresses.insert(name.clone(), address);
+        }
+        match node.gone {
+            true => drop(self.elsewhere.remove(&name)),
+            false => drop(self.elsewhere.insert(name, contact)),
+        }
+    }
+
+    /// The broker is about to tell of all those anew.
+    pub fn nobody_elsewhere(&mut self) {
+        self.elsewhere.clear();
     }
 
     /// The broker won't have a node.
@@ -222,7 +248,8 @@ impl Roster {
         nodes.chain(jobs.cloned().map(attach_up::Kind::Job)).collect()
     }
 
-    /// The node that a lookup asks for, if it is of this site and attached.
+    /// The node that a lookup asks for, if it is of this site and attached, here
+    /// or to another gateway.
     pub fn find(&self, request: &proto::LookupRequest) -> Option<proto::Node> {
         let (name, address) = if request.virtual_address == 0 {
             let wanted: GridName = request.name.parse().ok()?;
@@ -233,7 +260,8 @@ impl Roster {
             let wanted = VirtualAddress::new(request.virtual_address.into())?;
             (self.addresses.iter().find(|(_, address)| **address == wanted)?.0, wanted)
         };
-        let contact = &self.agents.get(name)?.contact;
+        let own = self.agents.get(name).map(|agent| &agent.contact);
+        let contact = own.or_else(|| self.elsewhere.get(name))?;
         Some(proto::Node {
             name: GridName { node: name.clone(), site: self.site.clone() }.to_string(),
             virtual_address: address.ip().into(),
@@ -256,7 +284,9 @@ impl Roster {
 
     /// Whether an agent of this site is at this address.
     pub fn is_own(&self, ip: IpAddr) -> bool {
-        self.agents.values().any(|agent| agent.from.to_canonical() == ip.to_canonical())
+        let elsewhere = self.elsewhere.values().filter_map(|contact| contact.from.parse().ok());
+        let mut all = self.agents.values().map(|agent| agent.from).chain(elsewhere);
+        all.any(|from| from.to_canonical() == ip.to_canonical())
     }
 
     /// From where the agent of a node is attached.

@@ -154,11 +154,20 @@ impl Gateway {
         }
     }
 
+    /// Agents may find another gateway while this one has no broker.
+    pub(crate) fn tell_cut_off(&self, cut_off: bool) {
+        self.tell_all(attach_down::Kind::CutOff(proto::CutOff { cut_off }));
+    }
+
     fn tell_agents(&self, address: VirtualAddress) {
+        let changed = proto::ContactChanged { virtual_address: address.ip().into() };
+        self.tell_all(attach_down::Kind::ContactChanged(changed));
+    }
+
+    fn tell_all(&self, kind: attach_down::Kind) {
         let sessions: Vec<_> = self.roster().sessions().collect();
         for session in sessions {
-            let changed = proto::ContactChanged { virtual_address: address.ip().into() };
-            self.sessions.send(session, attach_down::Kind::ContactChanged(changed));
+            self.sessions.send(session, kind.clone());
         }
     }
 
@@ -236,24 +245,27 @@ impl Gateway {
         proto::LookupReply { node: Some(node), plan: Some(plan_from_facts(&end, &facts)), facts: None }
     }
 
-    /// What a plan goes by that begins at a node of this site.
-    fn end(&self, node: &Label) -> proto::End {
+    /// What a plan goes by that begins at a node of this site; `site` is what all
+    /// its gateways say together, as far as the broker told.
+    fn end(&self, node: &Label, site: Option<proto::SiteFacts>) -> proto::End {
+        let own = || proto::SiteFacts {
+            inbound: self.hello.inbound,
+            gateway_outside: self.outside_address(),
+            gateway_reach: self.outside.reach(),
+        };
+        let site = site.unwrap_or_else(own);
         let contact = self.roster().contact(node).cloned().unwrap_or_default();
         proto::End {
             node: GridName { node: node.clone(), site: self.site.clone() }.to_string(),
-            inbound: self.hello.inbound,
-            outside_address: seen::let_in_at(
-                &contact.outside_address,
-                self.hello.inbound(),
-                contact.seen.as_ref(),
-            ),
+            inbound: site.inbound,
+            outside_address: seen::let_in_at(&contact.outside_address, site.inbound(), contact.seen.as_ref()),
             seen: contact.seen,
             attached: true,
             // Known to the broker alone, and to no plan.
             virtual_address: 0,
             can_traverse: contact.can_traverse,
-            gateway_outside: self.outside_address(),
-            gateway_reach: self.outside.reach(),
+            gateway_outside: site.gateway_outside,
+            gateway_reach: site.gateway_reach,
         }
     }
 }
@@ -297,7 +309,10 @@ pub async fn run(
     let hello = proto::GatewayUp {
         site: site.to_string(),
         inbound: proto::Inbound::from(config.inbound).into(),
-        address: listener.local_addr().map(|address| address.to_string()).unwrap_or_default(),
+        address: match &config.address {
+            Some(address) => address.clone(),
+            None => listener.local_addr().map(|address| address.to_string()).unwrap_or_default(),
+        },
         version: env!("CARGO_PKG_VERSION").to_owned(),
         outside_address: String::new(),
         measure_off: config.measure == Measure::Off,
@@ -384,9 +399,9 @@ impl Registry for Service {
         request: Request<Streaming<proto::AttachUp>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         let caller = self.0.own_agent(&request)?;
-        let from = grpc::peer(&request).map(|peer| peer.address.ip());
-        let from = from.ok_or_else(|| Status::internal("a connection without an address"))?;
-        attach::attach(&self.0, &caller, from, request.into_inner()).await.map(Response::new)
+        let ends = grpc::peer(&request).map(|peer| (peer.address.ip(), peer.local));
+        let (from, came_to) = ends.ok_or_else(|| Status::internal("a connection without an address"))?;
+        attach::attach(&self.0, &caller, from, came_to, request.into_inner()).await.map(Response::new)
     }
 
     async fn lookup(
@@ -396,7 +411,8 @@ impl Registry for Service {
         let caller = self.0.own_agent(&request)?;
         let mut reply = self.0.find(request.get_ref()).await?;
         if let Some(facts) = reply.facts.take() {
-            reply.plan = Some(plan_from_facts(&self.0.end(caller.name()), &facts));
+            let initiator = self.0.end(caller.name(), facts.initiator_site.clone());
+            reply.plan = Some(plan_from_facts(&initiator, &facts));
         }
         Ok(Response::new(reply))
     }
@@ -418,7 +434,7 @@ impl Registry for Service {
         };
         let mut reply =
             self.0.upstream.registry("arrange a meeting", Patience::Connection, rendezvous).await?;
-        if let (true, Some(from)) = (reply.via_gateway, from) {
+        if let (true, Some(from)) = (reply.via_gateway && reply.gateway_address.is_empty(), from) {
             self.0.streams.expect(&reply.ticket, from);
         }
         if let Some(leg) = reply.leg.take() {

@@ -1,6 +1,7 @@
 //! The ways to the attached agents.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use isthmus_wire::proto::{self, attach_down};
@@ -26,7 +27,10 @@ struct Session {
 
 /// All attachments.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<HashMap<SessionId, Session>>);
+pub(crate) struct Sessions {
+    open: Mutex<HashMap<SessionId, Session>>,
+    ended: AtomicBool,
+}
 
 /// The two ends of one attachment that its own task holds.
 pub(crate) struct Opened {
@@ -60,11 +64,18 @@ impl Sessions {
         }
     }
 
-    /// Ends every attachment.
+    /// Ends every attachment, because the gateway itself ends: the nodes may be
+    /// well.
     pub(crate) fn remove_all(&self) {
+        self.ended.store(true, Ordering::Relaxed);
         for (_, session) in self.lock().drain() {
             session.closed.cancel();
         }
+    }
+
+    /// Whether the gateway itself ends.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Never waits.
@@ -77,6 +88,6 @@ impl Sessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

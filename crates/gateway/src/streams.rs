@@ -25,6 +25,8 @@ use crate::expected::Expected;
 const DIAL: Duration = Duration::from_secs(4);
 /// Connections being dialed at once.
 const DIALS: usize = 1024;
+/// How much later than a node the broker's word that it comes may come.
+const TOLD_LATE: Duration = Duration::from_secs(2);
 /// Guests on their way to be matched.
 pub(crate) const ARRIVALS: usize = 1024;
 
@@ -36,13 +38,15 @@ pub(crate) struct Streams {
     keys_tx: watch::Sender<Option<Secret>>,
     arrivals_tx: mpsc::Sender<Arrival>,
     expected: Mutex<Expected>,
+    /// Sent whenever somebody further is expected.
+    further: watch::Sender<()>,
     dials: Arc<Semaphore>,
 }
 
 impl Streams {
     pub(crate) fn new(keys_tx: watch::Sender<Option<Secret>>, arrivals_tx: mpsc::Sender<Arrival>) -> Self {
         let dials = Arc::new(Semaphore::new(DIALS));
-        Self { keys_tx, arrivals_tx, expected: Mutex::default(), dials }
+        Self { keys_tx, arrivals_tx, expected: Mutex::default(), further: watch::Sender::new(()), dials }
     }
 
     /// The broker gave the key of tickets.
@@ -57,7 +61,10 @@ impl Streams {
     pub(crate) fn expect(&self, ticket: &[u8], node: IpAddr) {
         let read = <&[u8; TICKET_LEN]>::try_from(ticket).ok().and_then(|ticket| Ticket::decode(ticket).ok());
         match read {
-            Some((ticket, _)) => self.expected().add(ticket.connection, node, Instant::now()),
+            Some((ticket, _)) => {
+                self.expected().add(ticket.connection, node, Instant::now());
+                self.further.send_replace(());
+            }
             None => warn!("the broker sent something that is no ticket"),
         }
     }
@@ -68,10 +75,22 @@ impl Streams {
             Ok((read, _)) => read,
             Err(error) => return debug!(%peer, %error, "not a ticket"),
         };
-        if !self.expected().allows(read.connection, peer.ip(), Instant::now()) {
+        if !self.is_expected(&read, peer.ip()).await {
             return warn!(%peer, connection = %read.connection, "a ticket that was not given to this node");
         }
         self.arrive(ticket, Guest { stream, peer, door: Door::Inside }).await;
+    }
+
+    /// Whether the broker has sent a node, or does so in a moment: what it tells
+    /// another gateway's node may come sooner than what it tells this gateway.
+    async fn is_expected(&self, ticket: &Ticket, from: IpAddr) -> bool {
+        let (until, mut further) = (tokio::time::Instant::now() + TOLD_LATE, self.further.subscribe());
+        while !self.expected().allows(ticket.connection, from, Instant::now()) {
+            if tokio::time::timeout_at(until, further.changed()).await.is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     /// Opens a connection for one of the site's nodes, which waits for it or

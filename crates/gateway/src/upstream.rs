@@ -59,6 +59,11 @@ impl Upstream {
         (Self { channel: watch::Sender::new(None), up_tx, resync: Notify::new() }, Outbox(up_rx))
     }
 
+    /// Whether the gateway is attached.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.channel.borrow().is_some()
+    }
+
     /// Tells the broker something, now or with everything else when it is
     /// attached again. Never waits.
     pub(crate) fn tell(&self, kind: attach_up::Kind) {
@@ -139,7 +144,9 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
     let mut pause = BACKOFF.0;
     loop {
         let reason = attach(&gateway, &mut outbox, &mut pause).await;
-        gateway.upstream.channel.send_replace(None);
+        if gateway.upstream.channel.send_replace(None).is_some() {
+            gateway.tell_cut_off(true);
+        }
         warn!(broker, reason, retry_in = ?pause, "not attached to the broker");
         sleep(pause).await;
         pause = (pause * 2).min(BACKOFF.1);
@@ -179,8 +186,10 @@ async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duratio
         Err(status) => return grpc::reason(&status),
     };
     info!(broker, "attached to the broker");
+    gateway.roster().nobody_elsewhere();
     gateway.forget_contacts();
     gateway.upstream.channel.send_replace(Some(channel));
+    gateway.tell_cut_off(false);
     *pause = BACKOFF.0;
     loop {
         tokio::select! {
@@ -226,7 +235,7 @@ fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
             gateway.carry_out(effects);
         }
         attach_down::Kind::Dial(mut request) => {
-            if request.via_gateway {
+            if request.via_gateway && request.gateway_address.is_empty() {
                 over_this_gateway(gateway, &mut request);
             }
             let dial = gateway.roster().dial(request);
@@ -255,9 +264,20 @@ fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
             let effects = gateway.roster().refuse(&refusal.node, &refusal.reason);
             gateway.carry_out(effects);
         }
+        attach_down::Kind::Expect(order) => match order.from.parse() {
+            Ok(from) => {
+                gateway.streams.expect(&order.ticket, from);
+                if let Some(leg) = order.leg {
+                    dial(gateway, leg, order.from);
+                }
+            }
+            Err(_) => warn!(from = order.from, "the broker sends a node from no address"),
+        },
+        attach_down::Kind::SiteNode(node) => gateway.roster().elsewhere(node),
+        attach_down::Kind::Notice(notice) => warn!("{}", notice.text),
         attach_down::Kind::RelayKey(key) => gateway.streams.set_key(&key.key),
-        // That is for relays.
-        attach_down::Kind::Probe(_) => {}
+        // Those are for relays, and for agents.
+        attach_down::Kind::Probe(_) | attach_down::Kind::CutOff(_) => {}
     }
 }
 
@@ -269,11 +289,16 @@ fn over_this_gateway(gateway: &Arc<Gateway>, request: &mut proto::DialRequest) {
         gateway.streams.expect(&request.ticket, from);
     }
     if let Some(leg) = request.leg.take() {
-        let (gateway, node) = (gateway.clone(), request.node.clone());
-        tokio::spawn(async move {
-            if let Err(status) = gateway.dial(&leg).await {
-                warn!(node, reason = status.message(), "cannot dial for a node");
-            }
-        });
+        dial(gateway, leg, request.node.clone());
     }
+}
+
+/// Dials for a node, which comes meanwhile.
+fn dial(gateway: &Arc<Gateway>, leg: proto::Leg, node: String) {
+    let gateway = gateway.clone();
+    tokio::spawn(async move {
+        if let Err(status) = gateway.dial(&leg).await {
+            warn!(node, reason = status.message(), "cannot dial for a node");
+        }
+    });
 }

@@ -399,7 +399,7 @@ async fn certificates_are_renewed_for_their_holder_only() {
         let directory = grid.directory(name);
         credentials.save(&directory).unwrap();
         let before = std::fs::read(directory.join("identity.pem")).unwrap();
-        soon("renewal", renewal::renew(credentials, &directory)).await.unwrap();
+        soon("renewal", renewal::renew(credentials, &directory, credentials.upstream())).await.unwrap();
         assert_ne!(std::fs::read(directory.join("identity.pem")).unwrap(), before, "{name}");
         assert_eq!(Credentials::load(&directory).unwrap().identity(), credentials.identity());
     }

@@ -75,8 +75,8 @@ struct Place<'a> {
     address: Ipv4Addr,
     port: u16,
     site: Option<&'a Site>,
-    /// For an agent, the address of its gateway's machine.
-    gateway: Option<Ipv4Addr>,
+    /// For an agent, the addresses of the machines of its gateways.
+    gateways: Vec<Ipv4Addr>,
     node: &'a str,
     slots: Option<u32>,
 }
@@ -91,26 +91,20 @@ fn places(grid: &Grid) -> Vec<Place<'_>> {
             address,
             port: host.port.unwrap_or(role.port()),
             site: None,
-            gateway: None,
+            gateways: Vec::new(),
             node: &host.name,
             slots: None,
         }));
     }
     for site in &grid.sites {
-        let agents = site.nodes.iter().filter(|node| node.roles.contains(&Role::Agent));
-        let turns: Vec<&str> = agents
-            .filter(|node| node.via.is_none() && !node.roles.contains(&Role::Gateway))
-            .map(|node| node.name.as_str())
-            .collect();
         for node in &site.nodes {
-            let turn = turns.iter().position(|name| *name == node.name).unwrap_or(0);
             places.extend(node.roles.iter().map(|role| Place {
                 role: *role,
                 machine: format!("{}.{}", node.name, site.name),
                 address: node.address,
                 port: role.port(),
                 site: Some(site),
-                gateway: gateway(site, node, turn).map(|gateway| gateway.address),
+                gateways: gateways(site, node).iter().map(|gateway| gateway.address).collect(),
                 node: &node.name,
                 slots: node.slots,
             }));
@@ -119,14 +113,13 @@ fn places(grid: &Grid) -> Vec<Place<'_>> {
     places
 }
 
-/// The node whose gateway an agent uses: the one it names, else its own, else
-/// the next in turn.
-fn gateway<'a>(site: &'a Site, node: &'a Node, turn: usize) -> Option<&'a Node> {
-    let gateways: Vec<_> = site.nodes.iter().filter(|node| node.roles.contains(&Role::Gateway)).collect();
+/// The nodes whose gateways an agent may use: the one it names, else its own,
+/// else all of the site.
+fn gateways<'a>(site: &'a Site, node: &'a Node) -> Vec<&'a Node> {
     match &node.via {
-        Some(via) => site.node(via),
-        None if node.roles.contains(&Role::Gateway) => Some(node),
-        None => gateways.get(turn % gateways.len().max(1)).copied(),
+        Some(via) => site.node(via).into_iter().collect(),
+        None if node.roles.contains(&Role::Gateway) => vec![node],
+        None => site.nodes.iter().filter(|node| node.roles.contains(&Role::Gateway)).collect(),
     }
 }
 
@@ -163,6 +156,9 @@ impl Place<'_> {
                 }
             }
             Role::Agent => {
+                if self.gateways.len() > 1 {
+                    set("gateway", format!("{:?}", self.gateways.iter().map(gateway_at).collect::<Vec<_>>()));
+                }
                 if let Some(slots) = self.slots {
                     set("slots", slots.to_string());
                 }
@@ -204,11 +200,16 @@ impl Place<'_> {
                 invite.extend(words(&["--name", &format!("{}-{}", self.node, site.name)]))
             }
             (Role::Relay, None) => invite.extend(words(&["--name", self.node])),
-            (Role::Gateway, Some(site)) => invite.extend(words(&["--site", &site.name])),
+            (Role::Gateway, Some(site)) => {
+                invite.extend(words(&["--site", &site.name]));
+                if site.nodes.iter().filter(|node| node.roles.contains(&Role::Gateway)).count() > 1 {
+                    invite.extend(words(&["--name", self.node]));
+                }
+            }
             (Role::Agent, Some(site)) => {
                 invite.extend(words(&["--site", &site.name, "--name", self.node]));
-                if let Some(gateway) = self.gateway {
-                    join.extend(words(&["--via", &format!("{gateway}:{}", Role::Gateway.port())]));
+                if let Some(gateway) = self.gateways.first() {
+                    join.extend(words(&["--via", &gateway_at(gateway)]));
                 }
             }
             // The grid file allows neither without a site.
@@ -216,6 +217,11 @@ impl Place<'_> {
         }
         Membership::Join { invite, join }
     }
+}
+
+/// Where a site's agents find a gateway.
+fn gateway_at(address: &Ipv4Addr) -> String {
+    format!("{address}:{}", Role::Gateway.port())
 }
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -297,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_of_several_gateways_take_turns() {
+    fn agents_of_several_gateways_know_all_of_them() {
         let stages = planned(
             r#"
             [[host]]
@@ -330,12 +336,23 @@ mod tests {
                 Membership::Found(_) => panic!("{agent:?}"),
             })
             .collect();
-        let expected = [("front2.alpha", 3), ("n1.alpha", 3), ("n2.alpha", 2), ("n3.alpha", 3)];
-        for ((machine, join), (expected, host)) in via.iter().zip(expected) {
+        let both = "gateway = [\"203.0.113.2:7710\", \"203.0.113.3:7710\"]";
+        let expected = [
+            ("front2.alpha", 3, false),
+            ("n1.alpha", 3, false),
+            ("n2.alpha", 2, true),
+            ("n3.alpha", 2, true),
+        ];
+        for (((machine, join), agent), (expected, host, several)) in via.iter().zip(agents).zip(expected) {
             assert_eq!(
                 (*machine, join.as_str()),
                 (expected, format!("--via 203.0.113.{host}:7710").as_str())
             );
+            assert_eq!(agent.configuration.contains(both), several, "{}", agent.configuration);
+        }
+        for (gateway, name) in gateways.iter().zip(["front1", "front2"]) {
+            let Membership::Join { invite, .. } = &gateway.membership else { panic!("{gateway:?}") };
+            assert_eq!(invite.join(" "), format!("--role gateway --site alpha --name {name}"));
         }
     }
 

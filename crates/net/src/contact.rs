@@ -142,8 +142,9 @@ fn round_trips(initiator: &proto::End, acceptor: &proto::End) -> RoundTrips {
     });
     let to_gateway = |from: &proto::End, to: &proto::End| {
         let sights = gateways(from);
-        let sight = sights.iter().find(|sight| sight.address == to.gateway_outside)?;
-        seen::round_trip(sight)
+        // Several take turns.
+        let is_one = |address: &str| to.gateway_outside.split(", ").any(|one| one == address);
+        sights.iter().filter(|sight| is_one(&sight.address)).filter_map(seen::round_trip).max()
     };
     RoundTrips {
         relay: over.min(),
@@ -201,11 +202,11 @@ pub fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
 /// Gateways of other sites than this one that can be reached from outside, each
 /// with its name and address.
 pub fn gateways_outside(grid: &proto::GridReply, site: &str) -> impl Iterator<Item = (String, String)> {
-    let others = grid
-        .sites
-        .iter()
-        .filter(move |other| other.up && other.name != site && !other.outside_address.is_empty());
-    others.map(|other| (format!("gateway.{}", other.name), other.outside_address.clone()))
+    let others = grid.sites.iter().filter(move |other| other.name != site);
+    let gateways =
+        others.flat_map(|other| other.gateways.iter().map(|gateway| (other.name.as_str(), gateway)));
+    let reached = gateways.filter(|(_, gateway)| gateway.up && !gateway.outside_address.is_empty());
+    reached.map(|(site, gateway)| (format!("{}.{site}", gateway.name), gateway.outside_address.clone()))
 }
 
 /// Who outside a site tells others how they are seen: relays, and gateways of

@@ -40,8 +40,8 @@ pub enum JoinError {
     Credentials(#[from] CredentialsError),
 }
 
-/// Trades a token for credentials. `name` is the node's or relay's, where the
-/// token leaves the choice. `via` is the gateway to enrol through and attach
+/// Trades a token for credentials. `name` is the node's, relay's or gateway's, where
+/// the token leaves the choice. `via` is the gateway to enrol through and attach
 /// to, which agents need; others enrol at the broker that the token names.
 ///
 /// # Errors
@@ -85,7 +85,7 @@ pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result
 
 fn name_to_send(identity: &Identity) -> String {
     match identity.role() {
-        Role::Agent | Role::Relay => identity.name().to_string(),
-        Role::Broker | Role::Gateway | Role::Admin => String::new(),
+        Role::Agent | Role::Relay | Role::Gateway => identity.name().to_string(),
+        Role::Broker | Role::Admin => String::new(),
     }
 }

@@ -9,9 +9,12 @@
 //! |---|---|---|
 //! | broker | `broker` | `isthmus:///broker//broker/` |
 //! | gateway | `gateway.alpha` | `isthmus:///gateway/alpha/gateway/` |
+//! | one of several gateways | `gateway.alpha` | `isthmus:///gateway/alpha/login1/` |
 //! | agent | `n1.alpha` | `isthmus:///agent/alpha/n1/anna` |
 //! | relay | `r1.relay` | `isthmus:///relay//r1/` |
 //! | admin | `admin` | `isthmus:///admin//admin/` |
+//!
+//! All gateways of a site have one DNS name, so that an agent trusts any of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -131,8 +134,8 @@ pub struct Identity {
 impl Identity {
     /// Puts an identity together.
     ///
-    /// `name` is required for agents and relays, and may be left out for the
-    /// others, whose name is their role.
+    /// `name` is required for agents and relays; a site's only gateway, the
+    /// broker and the administrator need none, and are called as their role.
     ///
     /// # Errors
     /// If a part is missing, superfluous or reserved.
@@ -161,6 +164,12 @@ impl Identity {
                 return Err(IdentityError::Reserved(name));
             }
             (Role::Agent | Role::Relay, Some(name)) => name,
+            (Role::Gateway, Some(name)) if name.as_str() != Role::Gateway.as_str() => {
+                if is_reserved(&name) {
+                    return Err(IdentityError::Reserved(name));
+                }
+                name
+            }
             (Role::Broker | Role::Gateway | Role::Admin, name) => {
                 let own: Label =
                     role.as_str().parse().map_err(|_| IdentityError::UnknownRole(role.to_string()))?;
@@ -205,6 +214,7 @@ impl Identity {
     pub fn server_name(&self) -> String {
         match (self.role, &self.site) {
             (Role::Relay, _) => format!("{}.{}", self.name, Role::Relay),
+            (Role::Gateway, Some(site)) => format!("{}.{site}", Role::Gateway),
             (_, Some(site)) => format!("{}.{site}", self.name),
             (_, None) => self.name.to_string(),
         }
@@ -273,6 +283,10 @@ impl Identity {
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.role {
+            Role::Gateway if self.name.as_str() != Role::Gateway.as_str() => {
+                let site = self.site.as_ref().map(Label::as_str).unwrap_or_default();
+                f.pad(&format!("gateway {}.{site}", self.name))
+            }
             // Their TLS names start with the role.
             Role::Broker | Role::Admin | Role::Gateway => f.pad(&self.server_name()),
             Role::Agent => f.pad(&format!("agent {}", self.server_name())),
@@ -304,6 +318,7 @@ mod tests {
         for ((role, site, name, owner), server_name, uri) in [
             (("broker", "", "", ""), "broker", "isthmus:///broker//broker/"),
             (("gateway", "alpha", "", ""), "gateway.alpha", "isthmus:///gateway/alpha/gateway/"),
+            (("gateway", "alpha", "login1", ""), "gateway.alpha", "isthmus:///gateway/alpha/login1/"),
             (("agent", "alpha", "n1", "anna_b"), "n1.alpha", "isthmus:///agent/alpha/n1/anna_b"),
             (("agent", "alpha", "n1", ""), "n1.alpha", "isthmus:///agent/alpha/n1/"),
             (("relay", "", "r1", ""), "r1.relay", "isthmus:///relay//r1/"),
@@ -317,6 +332,15 @@ mod tests {
     }
 
     #[test]
+    fn a_gateway_is_told_from_another_one_only_where_there_is_one() {
+        for (name, display) in
+            [("", "gateway.alpha"), ("gateway", "gateway.alpha"), ("login1", "gateway login1.alpha")]
+        {
+            assert_eq!(build("gateway", "alpha", name, "").unwrap().to_string(), display);
+        }
+    }
+
+    #[test]
     fn what_is_no_identity() {
         for (role, site, name) in [
             ("agent", "", "n1"),
@@ -326,7 +350,7 @@ mod tests {
             ("agent", "relay", "n1"),
             ("gateway", "", ""),
             ("gateway", "broker", ""),
-            ("gateway", "alpha", "n1"),
+            ("gateway", "alpha", "relay"),
             ("relay", "", ""),
             ("relay", "", "broker"),
             ("relay", "alpha", "r1"),

@@ -34,27 +34,34 @@ pub enum RenewalError {
 }
 
 /// Renews credentials whenever that is due, and keeps them in their state
-/// directory. Never returns.
-pub async fn keep_fresh(credentials: &Credentials, directory: &Path) {
+/// directory; `upstreams` is where the service above is, one or several. Never
+/// returns.
+pub async fn keep_fresh(credentials: &Credentials, directory: &Path, upstreams: &[String]) {
     loop {
         if SystemTime::now() >= credentials.renewal_due() {
             let identity = credentials.identity();
-            match renew(credentials, directory).await {
-                Ok(()) => info!(%identity, "certificate renewed"),
-                Err(error) => warn!(%identity, %error, retry_in = ?CHECK, "cannot renew the certificate"),
+            for upstream in upstreams {
+                match renew(credentials, directory, upstream).await {
+                    Ok(()) => {
+                        info!(%identity, "certificate renewed");
+                        break;
+                    }
+                    Err(error) => warn!(%identity, %error, retry_in = ?CHECK, "cannot renew the certificate"),
+                }
             }
         }
         sleep(CHECK).await;
     }
 }
 
-/// Trades the certificate in use for a fresh one of the same identity.
+/// Trades the certificate in use for a fresh one of the same identity, at the
+/// service above, which is at `upstream`.
 ///
 /// # Errors
 /// [`RenewalError`]; the certificate in use then stays.
-pub async fn renew(credentials: &Credentials, directory: &Path) -> Result<(), RenewalError> {
+pub async fn renew(credentials: &Credentials, directory: &Path, upstream: &str) -> Result<(), RenewalError> {
     let server_name = credentials.identity().upstream_server_name();
-    let channel = grpc::connect(credentials.upstream(), &server_name, credentials).await?;
+    let channel = grpc::connect(upstream, &server_name, credentials).await?;
     let request = SigningRequest::new()?;
     let message = proto::RenewRequest { signing_request: request.der.clone(), identity: String::new() };
     let certificate = timeout(CALL_DEADLINE, EnrolmentClient::new(channel).renew(message))

@@ -161,7 +161,11 @@ impl Attachment {
                 attach_down::Kind::Welcome(_)
                 | attach_down::Kind::Dial(_)
                 | attach_down::Kind::ContactChanged(_)
-                | attach_down::Kind::Measure(_),
+                | attach_down::Kind::Measure(_)
+                | attach_down::Kind::Expect(_)
+                | attach_down::Kind::SiteNode(_)
+                | attach_down::Kind::Notice(_)
+                | attach_down::Kind::CutOff(_),
             ) => Err(self.broke("it sent a message that is none for a relay")),
         }
     }

@@ -1,5 +1,6 @@
 //! What the registry answers: lookups, meetings, the whole grid.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -9,9 +10,9 @@ use isthmus_plan::{EndFacts, Inbound};
 use isthmus_raw::Syn;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::ticket::{Side, Ticket};
-use isthmus_wire::{ConnectionId, Label, VirtualAddress};
+use isthmus_wire::{ConnectionId, GridName, Label, VirtualAddress};
 
-use super::{Effect, NodeEntry, Presence, Registry};
+use super::{Effect, NodeEntry, Presence, Registry, SessionId, SiteEntry};
 
 /// How long a ticket is good: a dial's deadline and what clocks may differ.
 const TICKET_SECONDS: u64 = 60;
@@ -100,6 +101,7 @@ impl Registry {
     pub(super) fn facts(&self, site: &Label, acceptor: &NodeEntry) -> proto::Facts {
         proto::Facts {
             acceptor: Some(self.end(acceptor)),
+            initiator_site: self.sites.get(site).map(SiteEntry::facts),
             trusted: self.policy.trusted.contains(site, &acceptor.name.site),
             acceptor_met: self.site_paths.met(site, &acceptor.name.site),
             initiator_met: self.site_paths.met(&acceptor.name.site, site),
@@ -121,17 +123,17 @@ impl Registry {
             inbound: self.inbound(entry).into(),
             outside_address: self.outside_address(entry),
             seen: entry.contact.seen.clone(),
-            attached: site.is_some_and(|site| site.session.is_some()),
+            attached: site.is_some_and(SiteEntry::is_attached),
             virtual_address: self.addresses.address(&entry.name).map_or(0, |address| address.ip().into()),
             can_traverse: entry.contact.can_traverse,
-            gateway_outside: site.map_or_else(String::new, |site| site.outside_address.clone()),
-            gateway_reach: site.and_then(|site| site.outside_reach.clone()),
+            gateway_outside: site.map_or_else(String::new, SiteEntry::outside_addresses),
+            gateway_reach: site.and_then(SiteEntry::outside_reach),
         }
     }
 
     fn inbound(&self, entry: &NodeEntry) -> proto::Inbound {
         let site = self.sites.get(&entry.name.site);
-        inbound_to_wire(site.map_or(Inbound::Closed, |site| site.inbound))
+        inbound_to_wire(site.map_or(Inbound::Closed, |site| site.says().inbound))
     }
 
     /// Where a node's agent is let in though its site isn't open.
@@ -160,12 +162,7 @@ impl Registry {
             return Err(RendezvousError::Unavailable(reason));
         }
         let destination = entry.name.clone();
-        let gateway = self.sites.get(&destination.site).and_then(|entry| entry.session).ok_or_else(|| {
-            RendezvousError::Unavailable(format!(
-                "the gateway of site {} is not attached to the broker",
-                destination.site
-            ))
-        })?;
+        let gateway = self.home_session(&destination)?;
         if !matches!(request.route(), proto::Route::Unknown | proto::Route::EndToEnd) {
             let expiry = now_unix_seconds + TICKET_SECONDS;
             return self.meet_over_gateways(request, (initiator, address), gateway, (connection, expiry));
@@ -221,6 +218,17 @@ impl Registry {
         Ok((reply, vec![Effect::Send { to: gateway, message: attach_down::Kind::Dial(dial) }]))
     }
 
+    /// The attachment of the gateway that a node is attached to.
+    pub(super) fn home_session(&self, node: &GridName) -> Result<SessionId, RendezvousError> {
+        let address = self.addresses.address(node);
+        let home = address.and_then(|address| self.nodes.get(&address)).map(|node| &node.gateway);
+        let site = self.sites.get(&node.site);
+        site.zip(home).and_then(|(site, home)| site.session(home)).ok_or_else(|| {
+            let reason = format!("the gateway of site {} is not attached to the broker", node.site);
+            RendezvousError::Unavailable(reason)
+        })
+    }
+
     /// The node that asks, which must be of the site that passes its question on.
     pub(super) fn own_node(&self, site: &Label, address: u32) -> Result<VirtualAddress, RendezvousError> {
         VirtualAddress::new(address.into())
@@ -259,15 +267,21 @@ impl Registry {
 
     /// Everything.
     pub fn grid(&self) -> proto::GridReply {
+        let mut attached: BTreeMap<(&Label, &Label), u32> = BTreeMap::new();
+        for node in self.nodes.values().filter(|node| node.presence == Presence::Up) {
+            *attached.entry((&node.name.site, &node.gateway)).or_default() += 1;
+        }
         let sites = self.sites.iter().map(|(name, entry)| proto::Site {
             name: name.to_string(),
-            inbound: inbound_to_wire(entry.inbound).into(),
-            up: entry.session.is_some(),
+            inbound: inbound_to_wire(entry.says().inbound).into(),
+            up: entry.is_attached(),
             trusted: self.policy.trusted.of(name).map(Label::to_string).collect(),
-            version: entry.version.clone(),
-            outside_address: entry.outside_address.clone(),
-            measure_off: entry.measure_off,
-            outside_reach: entry.outside_reach.clone(),
+            version: entry.versions(),
+            outside_address: entry.outside_addresses(),
+            measure_off: entry.measure_off(),
+            outside_reach: entry.outside_reach(),
+            gateways: entry
+                .gateways_to_wire(|gateway| attached.get(&(name, gateway)).copied().unwrap_or_default()),
         });
         let relays = self.relays.iter().map(|(name, entry)| proto::Relay {
             name: name.to_string(),
@@ -316,8 +330,9 @@ impl Registry {
             LookupError::Absent(name.unwrap_or_else(|| address.to_string()))
         };
         let entry = self.nodes.get(&address).ok_or_else(absent)?;
-        let attached = self.sites.get(&entry.name.site).is_some_and(|site| site.session.is_some());
-        // Its gateway is back and will say in a moment whether it is, too.
+        let attached = self.sites.get(&entry.name.site).is_some_and(SiteEntry::is_attached);
+        // Its gateway is back and will say in a moment whether it is, too; or
+        // there is another one that it will come to.
         if entry.presence == Presence::Lost && attached {
             return Err(absent());
         }

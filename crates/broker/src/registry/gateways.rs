@@ -5,14 +5,21 @@
 //! outside, which comes to the gateway's outside port or is dialed by it. It
 //! dials nothing but what is chosen here, and that is: another site's agent,
 //! another gateway's outside port, or a relay.
+//!
+//! Where a site has several, those with a port outside take turns at being come
+//! to; what is to be dialed for a node, the one that it is attached to dials.
+//! Whichever it is, the node goes there, and the gateway is told to expect it.
+
+use std::net::{IpAddr, SocketAddr};
 
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::mac::Secret;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::ticket::{Side, Ticket};
-use isthmus_wire::{ConnectionId, VirtualAddress, meeting};
+use isthmus_wire::{ConnectionId, Label, VirtualAddress, meeting};
 
-use super::{Effect, NodeEntry, Registry, RendezvousError, SessionId, SiteEntry};
+use super::site::{Avoid, GatewayEntry, grid_name};
+use super::{Effect, NodeEntry, Registry, RendezvousError, SessionId};
 
 /// What one side dials between the sites.
 struct Outward {
@@ -22,8 +29,8 @@ struct Outward {
 
 impl Registry {
     /// Has two nodes meet over one or two gateways, as the request says, if that
-    /// is in the plan: `nodes` are initiator and acceptor, `gateway` is the
-    /// acceptor's, and `ticket` has the connection id and the second in which
+    /// is in the plan: `nodes` are initiator and acceptor, `gateway` is the one that
+    /// the acceptor is attached to, and `ticket` has the connection id and the second in which
     /// its tickets expire.
     ///
     /// # Errors
@@ -38,26 +45,29 @@ impl Registry {
         let (from, _) = self.present(nodes.0).map_err(RendezvousError::Lookup)?;
         let (to, _) = self.present(nodes.1).map_err(RendezvousError::Lookup)?;
         self.check_planned(from, to, request)?;
-        let (near, far) = (self.site(from)?, self.site(to)?);
         let seal = |key: &Secret, side| seal(key, ticket, side);
         let over_near = matches!(request.route(), proto::Route::GatewayOut | proto::Route::TwoGateway);
         let over_far = matches!(request.route(), proto::Route::OneGateway | proto::Route::TwoGateway);
+        let (direct, reverse) =
+            (request.dial() == proto::Dial::Direct, request.dial() == proto::Dial::Reverse);
+        let near = over_near.then(|| self.gateway_for(from, reverse, &request.avoid)).transpose()?;
+        let far = over_far.then(|| self.gateway_for(to, direct, &request.avoid)).transpose()?;
         let mut chosen = None;
-        let (from_near, from_far) = match request.dial() {
-            proto::Dial::Direct if over_far => {
-                (Some(outward(&far.outside_address, seal(&far.key, Side::Initiator))), None)
+        let (from_near, from_far) = match (request.dial(), &near, &far) {
+            (proto::Dial::Direct, _, Some(far)) => {
+                (Some(outward(&far.entry.outside_address, seal(&far.entry.key, Side::Initiator))), None)
             }
-            proto::Dial::Direct => (Some(outward(&to.contact.address, Vec::new())), None),
-            proto::Dial::PortRange => (Some(outward(&self.outside_address(to), Vec::new())), None),
-            proto::Dial::Reverse if over_near => {
-                (None, Some(outward(&near.outside_address, seal(&near.key, Side::Acceptor))))
+            (proto::Dial::Direct, _, None) => (Some(outward(&to.contact.address, Vec::new())), None),
+            (proto::Dial::PortRange, ..) => (Some(outward(&self.outside_address(to), Vec::new())), None),
+            (proto::Dial::Reverse, Some(near), _) => {
+                (None, Some(outward(&near.entry.outside_address, seal(&near.entry.key, Side::Acceptor))))
             }
-            proto::Dial::Reverse => {
+            (proto::Dial::Reverse, None, _) => {
                 let hello = ConnectionId::try_from(request.meeting.as_slice()).map(meeting::encode);
                 let hello = hello.map_err(|error| RendezvousError::Unavailable(error.to_string()))?;
                 (None, Some(outward(&self.address_from_outside(nodes.0, &to.name.site)?, hello.to_vec())))
             }
-            proto::Dial::Relay => {
+            (proto::Dial::Relay, ..) => {
                 let (name, relay) =
                     self.next_relay([Some(from), Some(to)], &request.avoid).ok_or_else(|| {
                         RendezvousError::Unavailable("no relay is attached to the broker".to_owned())
@@ -66,30 +76,30 @@ impl Registry {
                 let side = |side| Some(outward(&relay.address, seal(&relay.key, side)));
                 (side(Side::Initiator), side(Side::Acceptor))
             }
-            proto::Dial::Unknown | proto::Dial::Punch | proto::Dial::Traverse => {
+            (proto::Dial::Unknown | proto::Dial::Punch | proto::Dial::Traverse, ..) => {
                 let reason = "gateways connect, and know no other dial".to_owned();
                 return Err(RendezvousError::Unavailable(reason));
             }
         };
         let relay = chosen.as_ref().map(ToString::to_string).unwrap_or_default();
-        let reply = match (over_near, from_near) {
-            (true, from_near) => proto::RendezvousReply {
-                via_gateway: true,
-                ticket: seal(&near.key, Side::Initiator),
-                leg: from_near.map(|outward| outward.leg(seal(&near.key, Side::Acceptor))),
-                relay: relay.clone(),
-                ..proto::RendezvousReply::default()
-            },
-            (false, from_near) => {
-                let outward = from_near.unwrap_or_else(|| outward("", Vec::new()));
-                proto::RendezvousReply {
-                    relay: relay.clone(),
-                    relay_address: outward.address,
-                    ticket: outward.first,
-                    ..proto::RendezvousReply::default()
-                }
+        let gateways: Vec<_> = [&near, &far].into_iter().flatten().map(Chosen::grid_name).collect();
+        let mut parties = gateways.iter().chain(Some(&relay).filter(|relay| !relay.is_empty()));
+        if parties.all(|party| request.avoid.contains(party)) {
+            let reason = format!("all that can stand between have failed: {}", request.avoid.join(", "));
+            return Err(RendezvousError::Unavailable(reason));
+        }
+        let mut effects = Vec::new();
+        let mut reply = proto::RendezvousReply { relay: relay.clone(), gateways, ..Default::default() };
+        match (&near, from_near) {
+            (Some(near), from_near) => {
+                reply.via_gateway = true;
+                reply.ticket = seal(&near.entry.key, Side::Initiator);
+                let leg = from_near.map(|outward| outward.leg(seal(&near.entry.key, Side::Acceptor)));
+                (reply.leg, reply.gateway_address) = near.join(from, &reply.ticket, leg, &mut effects);
             }
-        };
+            (None, Some(outward)) => (reply.relay_address, reply.ticket) = (outward.address, outward.first),
+            (None, None) => {}
+        }
         let dial = proto::DialRequest {
             node: to.name.node.to_string(),
             initiator: request.initiator,
@@ -98,22 +108,59 @@ impl Registry {
             relay,
             ..proto::DialRequest::default()
         };
-        let dial = match (over_far, from_far) {
-            (true, from_far) => Some(proto::DialRequest {
-                via_gateway: true,
-                ticket: seal(&far.key, Side::Acceptor),
-                leg: from_far.map(|outward| outward.leg(seal(&far.key, Side::Initiator))),
-                ..dial
-            }),
-            (false, Some(outward)) => {
+        let dial = match (&far, from_far) {
+            (Some(far), from_far) => {
+                let ticket = seal(&far.entry.key, Side::Acceptor);
+                let leg = from_far.map(|outward| outward.leg(seal(&far.entry.key, Side::Initiator)));
+                let (leg, gateway_address) = far.join(to, &ticket, leg, &mut effects);
+                Some(proto::DialRequest { via_gateway: true, ticket, leg, gateway_address, ..dial })
+            }
+            (None, Some(outward)) => {
                 Some(proto::DialRequest { relay_address: outward.address, ticket: outward.first, ..dial })
             }
             // The initiator's gateway comes to its port, and it need not know.
-            (false, None) => None,
+            (None, None) => None,
         };
+        let turns = [&near, &far].map(|one| {
+            let one = one.as_ref().filter(|one| one.in_turn)?;
+            Some((one.site.clone(), one.name.clone()))
+        });
         self.last_relay = chosen.or(self.last_relay.take());
+        for (site, name) in turns.into_iter().flatten() {
+            if let Some(site) = self.sites.get_mut(&site) {
+                site.last = Some(name);
+            }
+        }
         let send = |dial| Effect::Send { to: gateway, message: attach_down::Kind::Dial(dial) };
-        Ok((reply, dial.map(send).into_iter().collect()))
+        effects.extend(dial.map(send));
+        Ok((reply, effects))
+    }
+
+    /// The gateway that stands in for a node; with `let_in`, one that others come
+    /// to.
+    fn gateway_for<'a>(
+        &'a self,
+        node: &'a NodeEntry,
+        let_in: bool,
+        avoid: &[String],
+    ) -> Result<Chosen<'a>, RendezvousError> {
+        let unavailable = |reason: &str| {
+            RendezvousError::Unavailable(format!(
+                "{reason} of site {} is attached to the broker",
+                node.name.site
+            ))
+        };
+        let site = self.sites.get(&node.name.site).ok_or_else(|| unavailable("no gateway"))?;
+        let avoid = Avoid { names: avoid, site: &node.name.site };
+        let next = match let_in {
+            true => site.next_let_in(&node.gateway, &avoid),
+            false => site.next_way_out(&node.gateway, &avoid),
+        };
+        let (name, entry) = next.ok_or_else(|| {
+            unavailable(if let_in { "no gateway with a port outside" } else { "no gateway" })
+        })?;
+        let is_home = *name == node.gateway;
+        Ok(Chosen { site: &node.name.site, name, entry, is_home, in_turn: let_in || !is_home })
     }
 
     /// A gateway does nothing for anybody that isn't in the plan.
@@ -132,13 +179,47 @@ impl Registry {
         let reason = left_out.map_or_else(|| "there is no such way".to_owned(), |left| left.reason);
         Err(RendezvousError::Unavailable(format!("not in the plan: {reason}")))
     }
+}
 
-    fn site(&self, node: &NodeEntry) -> Result<&SiteEntry, RendezvousError> {
-        let site = &node.name.site;
-        self.sites.get(site).ok_or_else(|| {
-            RendezvousError::Unavailable(format!("site {site} has never been attached to the broker"))
-        })
+/// A gateway that stands in for a node.
+struct Chosen<'a> {
+    site: &'a Label,
+    name: &'a Label,
+    entry: &'a GatewayEntry,
+    /// The node is attached to it.
+    is_home: bool,
+    /// It was its turn.
+    in_turn: bool,
+}
+
+impl Chosen<'_> {
+    fn grid_name(&self) -> String {
+        grid_name(self.name, self.site)
     }
+
+    /// What the node's own gateway is told to dial, and where the node is to go
+    /// if that is another gateway, which is then told itself.
+    fn join(
+        &self,
+        node: &NodeEntry,
+        ticket: &[u8],
+        leg: Option<proto::Leg>,
+        effects: &mut Vec<Effect>,
+    ) -> (Option<proto::Leg>, String) {
+        let Some(to) = self.entry.session.filter(|_| !self.is_home) else { return (leg, String::new()) };
+        let expect = proto::ExpectOrder { ticket: ticket.to_vec(), from: address_of(node), leg };
+        effects.push(Effect::Send { to, message: attach_down::Kind::Expect(expect) });
+        (None, self.entry.inside_address.clone())
+    }
+}
+
+/// The IP address that a node comes from: as its gateway sees it, unless it is
+/// on the gateway's own machine.
+fn address_of(node: &NodeEntry) -> String {
+    let from: Option<IpAddr> = node.contact.from.parse().ok();
+    let listens: Option<SocketAddr> = node.contact.address.parse().ok();
+    let from = from.filter(|from| !from.to_canonical().is_loopback()).or(listens.map(|at| at.ip()));
+    from.map(|from| from.to_string()).unwrap_or_default()
 }
 
 fn outward(address: &str, first: Vec<u8>) -> Outward {

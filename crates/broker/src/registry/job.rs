@@ -52,10 +52,11 @@ impl Jobs {
         Ok(())
     }
 
-    /// Forgets the jobs of a site whose gateway went away; it tells of them
-    /// again when it comes back.
-    pub(super) fn forget_site(&mut self, site: &Label) {
-        self.0.retain(|_, (other, _)| other != site);
+    /// Forgets the jobs of a site, but for those whose head is to be kept.
+    pub(super) fn keep_headed(&mut self, site: &Label, keep: impl Fn(&str) -> bool) {
+        self.0.retain(|_, (other, report)| {
+            *other != *site || report.nodes.first().is_some_and(|head| keep(head))
+        });
     }
 
     /// All of them.

@@ -122,7 +122,8 @@ impl Registry {
 
     /// Plans between two sites may have changed.
     pub(super) fn between_changed(&self, a: &Label, b: &Label) -> Vec<Effect> {
-        let gateways = [a, b].into_iter().filter_map(|site| self.sites.get(site)?.session);
+        let sites = [a, b].into_iter().filter_map(|site| self.sites.get(site));
+        let gateways = sites.flat_map(|site| site.attached().filter_map(|(_, gateway)| gateway.session));
         let changed = || attach_down::Kind::ContactChanged(proto::ContactChanged { virtual_address: 0 });
         gateways.map(|to| Effect::Send { to, message: changed() }).collect()
     }
@@ -151,8 +152,8 @@ impl Registry {
         let mut best: BTreeMap<&Label, (bool, Delegate<'_>)> = BTreeMap::new();
         for (address, entry) in &self.nodes {
             let site = &entry.name.site;
-            let Some(taking_part) = self.sites.get(site).filter(|site| !site.measure_off) else { continue };
-            let Some(gateway) = taking_part.session else { continue };
+            let Some(taking_part) = self.sites.get(site).filter(|site| !site.measure_off()) else { continue };
+            let Some(gateway) = taking_part.session(&entry.gateway) else { continue };
             let found_out = entry
                 .contact
                 .seen
@@ -163,7 +164,7 @@ impl Registry {
             }
             let works = at_work.contains(entry.name.to_string().as_str());
             if best.get(site).is_none_or(|(best_works, _)| *best_works && !works) {
-                let doubt = doubt(taking_part.inbound, entry);
+                let doubt = doubt(taking_part.says().inbound, entry);
                 best.insert(site, (works, Delegate { address: *address, entry, gateway, doubt }));
             }
         }

@@ -87,12 +87,7 @@ impl Registry {
         let pair = (from.clone(), to);
         let mut effect = None;
         if request.start {
-            let gateway = self.sites.get(&from.site).and_then(|site| site.session).ok_or_else(|| {
-                RendezvousError::Unavailable(format!(
-                    "the gateway of site {} is not attached to the broker",
-                    from.site
-                ))
-            })?;
+            let gateway = self.home_session(&from)?;
             if self.paths.begin(pair.clone(), now_unix_seconds) {
                 let order = proto::MeasureOrder {
                     node: from.node.to_string(),
@@ -116,7 +111,7 @@ impl Registry {
     ) -> Result<Vec<Effect>, Refused> {
         let name = |text: &str| text.parse::<GridName>().map_err(|error| Refused(error.to_string()));
         let pair = (name(&report.from)?, name(&report.to)?);
-        if self.site_of(session) != Some(&pair.0.site) {
+        if self.gateway_of(session).is_none_or(|(site, _)| site != pair.0.site) {
             return Err(Refused(format!("{} is not of this site", pair.0)));
         }
         if report.failed.len() > MOST_FAILED || report.failure.len() > 8 * super::MAX_TEXT {

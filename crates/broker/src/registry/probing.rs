@@ -9,6 +9,7 @@ use isthmus_net::callback::FIRST_PORT;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{ConnectionId, Label, VirtualAddress};
 
+use super::site::SiteEntry;
 use super::{Effect, MAX_TEXT, Registry};
 
 /// Probes of one node within [`WINDOW_SECONDS`]: twice what one round of finding
@@ -49,7 +50,8 @@ impl fmt::Display for ProbeError {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Asker {
     Node(VirtualAddress),
-    GatewayOf(Label),
+    /// One of the gateways of a site, by its address.
+    GatewayOf(Label, String),
 }
 
 /// How often each had itself dialed: since when, and how many times.
@@ -60,7 +62,7 @@ impl Probed {
     fn allow(&mut self, asker: Asker, now: u64) -> bool {
         let most = match asker {
             Asker::Node(_) => MOST,
-            Asker::GatewayOf(_) => MOST_OF_GATEWAY,
+            Asker::GatewayOf(..) => MOST_OF_GATEWAY,
         };
         let (since, count) = self.0.entry(asker).or_insert((now, 0));
         if now.saturating_sub(*since) >= WINDOW_SECONDS {
@@ -85,7 +87,7 @@ impl Registry {
     ) -> Result<Effect, ProbeError> {
         let asker = if request.kind() == proto::ProbeKind::ProbeDialGateway {
             self.check_gateway(site, &request.address)?;
-            Asker::GatewayOf(site.clone())
+            Asker::GatewayOf(site.clone(), request.address.clone())
         } else {
             let node = self.own_node(site, request.initiator);
             let node = node.map_err(|error| ProbeError::NotYours(error.to_string()))?;
@@ -109,12 +111,12 @@ impl Registry {
         Ok(Effect::Send { to, message: attach_down::Kind::Probe(order) })
     }
 
-    /// Whether a site's gateway has said that it is reached there.
+    /// Whether a gateway of a site has said that it is reached there.
     fn check_gateway(&self, site: &Label, address: &str) -> Result<(), ProbeError> {
-        let said = self.sites.get(site).map(|site| site.outside_address.as_str()).unwrap_or_default();
-        if said.is_empty() || said != address {
+        let said = |site: &SiteEntry| site.attached().any(|(_, gateway)| gateway.outside_address == address);
+        if address.is_empty() || !self.sites.get(site).is_some_and(said) {
             return Err(ProbeError::NotYours(format!(
-                "{address:?} is not the port outside of the gateway of site {site}"
+                "{address:?} is not the port outside of a gateway of site {site}"
             )));
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Stories of the registry, one table or sequence each.
 
 mod gateways;
+mod several;
 mod site_paths;
 
 use isthmus_raw::Syn;
@@ -39,7 +40,16 @@ fn node_up(node: &str, address: &str) -> proto::NodeUp {
 
 impl Registry {
     fn gateway(&mut self, site: &str) -> SessionId {
-        self.attach_gateway(&label(site), &gateway_up(site, proto::Inbound::Closed), key(site)).unwrap().0
+        self.come(site, "gateway", &gateway_up(site, proto::Inbound::Closed)).unwrap().0
+    }
+
+    fn come(
+        &mut self,
+        site: &str,
+        name: &str,
+        up: &proto::GatewayUp,
+    ) -> Result<(SessionId, Vec<Effect>), Refused> {
+        self.attach_gateway(&label(site), &label(name), up, key(site))
     }
 
     fn relay(&mut self, name: &str) -> (SessionId, Vec<Effect>) {
@@ -140,17 +150,19 @@ fn a_second_gateway_of_a_site_takes_its_place() {
     registry.gateway("alpha");
     registry.gateway("beta");
     let up = gateway_up("alpha", proto::Inbound::Open);
-    let (_, effects) = registry.attach_gateway(&label("alpha"), &up, key("alpha")).unwrap();
+    let (_, effects) = registry.come("alpha", "gateway", &up).unwrap();
     let want = [
         "3 key",
-        "close 1: another gateway of site alpha has attached",
+        "close 1: another gateway of site alpha has attached with the name gateway; where there are several, each \
+         needs one of its own (isthmus join --name)",
         "3 changed 0.0.0.0",
         "2 changed 0.0.0.0",
     ];
     assert_eq!(told(&effects), want);
-    let foreign = registry.attach_gateway(&label("beta"), &up, key("beta")).unwrap_err();
+    let foreign = registry.come("beta", "gateway", &up).unwrap_err();
     assert_eq!(foreign.to_string(), "this gateway's certificate is for site beta, not \"alpha\"");
-    assert_eq!(registry.sites[&label("alpha")].key.expose(), key("alpha").expose(), "tickets stay good");
+    let gateway = &registry.sites[&label("alpha")].gateways[&label("gateway")];
+    assert_eq!(gateway.key.expose(), key("alpha").expose(), "tickets stay good");
 }
 
 #[test]
@@ -159,7 +171,7 @@ fn lookups() {
     for (site, inbound) in
         [("alpha", proto::Inbound::Closed), ("beta", proto::Inbound::Open), ("gamma", proto::Inbound::Closed)]
     {
-        let session = registry.attach_gateway(&label(site), &gateway_up(site, inbound), key(site)).unwrap().0;
+        let session = registry.come(site, "gateway", &gateway_up(site, inbound)).unwrap().0;
         registry.node_up(session, &node_up("n1", "10.0.0.1:7730")).unwrap();
         registry.node_up(session, &node_up("n2", "10.0.0.2:7730")).unwrap();
         registry.node_down(session, &proto::NodeDown { node: "n2".to_owned() });
@@ -201,10 +213,7 @@ fn lookups() {
 #[test]
 fn who_is_asked_to_dial_is_told_where() {
     let mut registry = registry(&[]);
-    let open = registry
-        .attach_gateway(&label("alpha"), &gateway_up("alpha", proto::Inbound::Open), key("alpha"))
-        .unwrap()
-        .0;
+    let open = registry.come("alpha", "gateway", &gateway_up("alpha", proto::Inbound::Open)).unwrap().0;
     let closed = registry.gateway("beta");
     registry.node_up(open, &node_up("n1", "192.0.2.1:7730")).unwrap();
     registry.node_up(closed, &node_up("n1", "10.0.0.1:7730")).unwrap();

@@ -28,14 +28,30 @@ pub struct View {
 #[derive(Debug, Serialize)]
 struct Site {
     name: String,
-    /// Whether its gateway is attached to the broker.
+    /// Whether a gateway of its is attached to the broker.
     up: bool,
-    /// As its gateway says: "open", "closed" or "auto", what measurement shows.
+    gateways: Vec<Gateway>,
+    /// As its gateways say: "open", "closed" or "auto", what measurement shows.
     inbound: &'static str,
     /// Sites that it exchanges unencrypted data with.
     trusted: Vec<String>,
     nodes_up: usize,
-    /// Where other sites reach its gateway; empty for nowhere.
+    /// Where other sites reach its gateways, joined by ", "; empty for nowhere.
+    outside_address: String,
+    version: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Gateway {
+    /// "gateway" where it needs none.
+    name: String,
+    /// Whether it is attached to the broker.
+    up: bool,
+    /// As it says; of several, the strictest holds.
+    inbound: &'static str,
+    /// Nodes that are attached to it.
+    nodes_up: u32,
+    /// Where other sites reach it; empty for nowhere.
     outside_address: String,
     version: String,
 }
@@ -78,6 +94,28 @@ struct Job {
     joined: Vec<Pair>,
 }
 
+impl Gateway {
+    fn new(gateway: &proto::SiteGateway) -> Self {
+        Self {
+            name: gateway.name.clone(),
+            up: gateway.up,
+            inbound: word(gateway.inbound()),
+            nodes_up: gateway.nodes,
+            outside_address: gateway.outside_address.clone(),
+            version: gateway.version.clone(),
+        }
+    }
+}
+
+/// What is let in, as the configuration has it.
+fn word(inbound: Inbound) -> &'static str {
+    match inbound {
+        Inbound::Closed => "closed",
+        Inbound::Open => "open",
+        Inbound::Auto => "auto",
+    }
+}
+
 impl View {
     /// Makes it of the broker's answer.
     pub fn new(reply: &GridReply) -> Self {
@@ -88,11 +126,8 @@ impl View {
         let sites = reply.sites.iter().map(|site| Site {
             name: site.name.clone(),
             up: site.up,
-            inbound: match site.inbound() {
-                Inbound::Closed => "closed",
-                Inbound::Open => "open",
-                Inbound::Auto => "auto",
-            },
+            gateways: site.gateways.iter().map(Gateway::new).collect(),
+            inbound: word(site.inbound()),
             trusted: site.trusted.clone(),
             nodes_up: nodes_up.get(site.name.as_str()).copied().unwrap_or_default(),
             outside_address: site.outside_address.clone(),
@@ -148,6 +183,7 @@ impl View {
             account::count(self.jobs.len() as u64, "job"),
         );
         text.push_str(&self.sites_table());
+        text.push_str(&self.gateways_table());
         text.push_str(&self.nodes_table(verbose));
         text.push_str(&self.relays_table());
         let header = ["between sites", "by", "round trip", "there", "back", "measured"];
@@ -162,7 +198,12 @@ impl View {
         let rows = self.sites.iter().map(|site| {
             vec![
                 site.name.clone(),
-                state(site.up),
+                match site.gateways.as_slice() {
+                    [] | [_] => state(site.up),
+                    several => {
+                        format!("{} of {} up", several.iter().filter(|one| one.up).count(), several.len())
+                    }
+                },
                 match (site.inbound, site.outside_address.as_str()) {
                     ("open", _) => "everything".to_owned(),
                     ("auto", "") => "as measured".to_owned(),
@@ -176,6 +217,27 @@ impl View {
             ]
         });
         table(&["site", "gateway", "lets in", "nodes up", "trusts", "version"], &[3], rows)
+    }
+
+    /// The gateways of sites that have several.
+    fn gateways_table(&self) -> String {
+        let several = self.sites.iter().filter(|site| site.gateways.len() > 1);
+        let gateways = several.flat_map(|site| site.gateways.iter().map(move |gateway| (site, gateway)));
+        let rows: Vec<_> = gateways
+            .map(|(site, gateway)| {
+                let outside = gateway.outside_address.as_str();
+                vec![
+                    format!("{}.{}", gateway.name, site.name),
+                    state(gateway.up),
+                    gateway.nodes_up.to_string(),
+                    gateway.inbound.to_owned(),
+                    if outside.is_empty() { "-".to_owned() } else { outside.to_owned() },
+                    gateway.version.clone(),
+                ]
+            })
+            .collect();
+        let headers = ["gateway", "state", "nodes up", "inbound", "outside", "version"];
+        table(&headers, &[2], rows.into_iter())
     }
 
     fn nodes_table(&self, verbose: bool) -> String {
@@ -288,12 +350,24 @@ mod tests {
             up,
             ..proto::Node::default()
         };
+        let gateway = |name: &str, up| proto::SiteGateway {
+            name: name.to_owned(),
+            up,
+            nodes: 1,
+            inbound: Inbound::Open.into(),
+            ..proto::SiteGateway::default()
+        };
         let site = |name: &str, inbound: Inbound, trusted: &[&str]| proto::Site {
             name: name.to_owned(),
             inbound: inbound.into(),
             up: true,
             trusted: trusted.iter().map(|site| (*site).to_owned()).collect(),
             version: "1.2.3".to_owned(),
+            outside_address: String::new(),
+            gateways: match inbound {
+                Inbound::Open => vec![gateway("login1", true), gateway("login2", false)],
+                Inbound::Auto | Inbound::Closed => vec![gateway("gateway", true)],
+            },
             ..proto::Site::default()
         };
         let joined = |initiator: &str, acceptor: &str| proto::Joined {
@@ -348,7 +422,8 @@ mod tests {
         for want in [
             "grid demo: 2 sites, 2 nodes up (1 down), 1 relay, 1 job",
             "alpha up nothing 1 beta 1.2.3",
-            "beta up everything 1 alpha 1.2.3",
+            "beta 1 of 2 up everything 1 alpha 1.2.3",
+            "login2.beta down 1 open -",
             "n1.alpha up 240.64.1.1 10.0.0.1:7730 node1 anna 4 x86_64",
             "r1 up 0 5.0 kB",
             "alpha – beta punch 12.0 ms - - -",
@@ -369,6 +444,9 @@ mod tests {
             "/sites/0/name",
             "/sites/0/up",
             "/sites/0/inbound",
+            "/sites/0/gateways/0/name",
+            "/sites/0/gateways/0/up",
+            "/sites/0/gateways/0/nodes_up",
             "/sites/0/trusted",
             "/sites/0/nodes_up",
             "/sites/0/outside_address",

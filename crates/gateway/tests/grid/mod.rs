@@ -242,7 +242,13 @@ impl Attachment {
     }
 
     pub async fn next(&mut self) -> attach_down::Kind {
-        soon("a message", self.down.message()).await.unwrap().unwrap().kind.unwrap()
+        loop {
+            let message = soon("a message", self.down.message()).await.unwrap().unwrap().kind.unwrap();
+            // Comes whenever the broker comes or goes.
+            if !matches!(message, attach_down::Kind::CutOff(_)) {
+                return message;
+            }
+        }
     }
 
     /// Waits until the service above has ended the attachment.

@@ -50,6 +50,8 @@ pub struct Peer {
     pub identity: Option<Arc<Identity>>,
     /// Its address as this end sees it.
     pub address: SocketAddr,
+    /// The address that it came to.
+    pub local: SocketAddr,
 }
 
 /// Who made a request, as its certificate says.
@@ -187,7 +189,7 @@ impl Io {
     /// None for a certificate that TLS lets pass but names nobody.
     fn new(stream: TlsStream<TcpStream>, cut: &CancellationToken) -> Option<Self> {
         let (tcp, session) = stream.get_ref();
-        let address = tcp.peer_addr().ok()?;
+        let (address, local) = (tcp.peer_addr().ok()?, tcp.local_addr().ok()?);
         let identity = match session.peer_certificates().and_then(|chain| chain.first()) {
             None => None,
             Some(certificate) => match Identity::from_certificate(certificate) {
@@ -198,7 +200,8 @@ impl Io {
                 }
             },
         };
-        Some(Self { stream, peer: Peer { identity, address }, cut: Box::pin(cut.clone().cancelled_owned()) })
+        let peer = Peer { identity, address, local };
+        Some(Self { stream, peer, cut: Box::pin(cut.clone().cancelled_owned()) })
     }
 
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {

@@ -12,7 +12,7 @@ fn a_gateway_has_its_own_port_outside_dialed_and_what_is_found_counts() {
         outside_address: "192.0.2.9:7740".to_owned(),
         ..gateway_up(site, proto::Inbound::Closed)
     };
-    let (session, _) = registry.attach_gateway(&label("alpha"), &up("alpha"), key("alpha")).unwrap();
+    let (session, _) = registry.come("alpha", "gateway", &up("alpha")).unwrap();
     registry.gateway("beta");
     let mut probe = |site: &str, address: &str, now| {
         let request = proto::ProbeRequest {
@@ -24,7 +24,7 @@ fn a_gateway_has_its_own_port_outside_dialed_and_what_is_found_counts() {
         registry.probe(&label(site), &request, ConnectionId([7; 16]), now).map_err(|error| error.to_string())
     };
     for (site, address) in [("alpha", "192.0.2.1:7740"), ("beta", "192.0.2.9:7740"), ("beta", "")] {
-        let want = format!("{address:?} is not the port outside of the gateway of site {site}");
+        let want = format!("{address:?} is not the port outside of a gateway of site {site}");
         assert_eq!(probe(site, address, 0).unwrap_err(), want);
     }
     let allowed = (0..20).filter(|_| probe("alpha", "192.0.2.9:7740", 0).is_ok()).count();
@@ -39,7 +39,7 @@ fn a_gateway_has_its_own_port_outside_dialed_and_what_is_found_counts() {
         assert_eq!(registry.grid().sites[0].outside_reach, Some(reach(result)));
     }
     registry.gateway_reach(session, reach(Filtered)).unwrap();
-    registry.attach_gateway(&label("alpha"), &up("alpha"), key("alpha")).unwrap();
+    registry.come("alpha", "gateway", &up("alpha")).unwrap();
     assert_eq!(
         registry.grid().sites[0].outside_reach,
         Some(reach(Filtered)),
@@ -47,7 +47,7 @@ fn a_gateway_has_its_own_port_outside_dialed_and_what_is_found_counts() {
     );
     assert!(registry.gateway_reach(session, reach(Filtered)).is_err(), "the former attachment");
     let moved = proto::GatewayUp { outside_address: "192.0.2.9:7741".to_owned(), ..up("alpha") };
-    registry.attach_gateway(&label("alpha"), &moved, key("alpha")).unwrap();
+    registry.come("alpha", "gateway", &moved).unwrap();
     assert_eq!(registry.grid().sites[0].outside_reach, None);
 }
 
@@ -58,7 +58,7 @@ fn site(registry: &mut Registry, name: &str, words: &str) {
         outside_address: if has("gate") { format!("gate.{name}:7740") } else { String::new() },
         ..gateway_up(name, if has("open") { proto::Inbound::Open } else { proto::Inbound::Closed })
     };
-    let session = registry.attach_gateway(&label(name), &up, key(name)).unwrap().0;
+    let session = registry.come(name, "gateway", &up).unwrap().0;
     let way_out = if has("enclosed") { proto::WayOut::No } else { proto::WayOut::Yes };
     let node = proto::NodeUp {
         outside_address: if has("port") { format!("{name}:7731") } else { String::new() },

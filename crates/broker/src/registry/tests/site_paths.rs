@@ -31,7 +31,7 @@ fn ordered(registry: &mut Registry, now: u64) -> Vec<String> {
     let words = effects.iter().map(|effect| match effect {
         Effect::Send { to, message: attach_down::Kind::Measure(order) } => {
             assert!(order.background);
-            let from = registry.site_of(*to).unwrap();
+            let (from, _) = registry.gateway_of(*to).unwrap();
             let to = VirtualAddress::new(order.destination.into()).unwrap();
             let to = &registry.addresses.node(to).unwrap().site;
             format!("{from} to {to}{}", if order.transfer { ", transfer" } else { "" })
@@ -106,7 +106,7 @@ fn what_is_off_busy_absent_or_forbidden_is_left_alone() {
 
     let (mut registry, sessions) = grid(&["alpha", "beta"], Policy::default());
     let site_off = proto::GatewayUp { measure_off: true, ..gateway_up("beta", proto::Inbound::Closed) };
-    let (session, _) = registry.attach_gateway(&label("beta"), &site_off, key("beta")).unwrap();
+    let (session, _) = registry.come("beta", "gateway", &site_off).unwrap();
     registry.node_up(session, &ready("n1")).unwrap();
     assert_eq!(ordered(&mut registry, 1000), none, "the site's keeper");
     assert!(registry.grid().sites[1].measure_off);
@@ -175,8 +175,9 @@ fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
         registry.relay("hub");
         let alpha = registry.gateway("alpha");
         registry.node_up(alpha, &ready("n1")).unwrap();
-        let (session, _) =
-            registry.attach_gateway(&label("beta"), &gateway_up("beta", beta), key("beta")).unwrap();
+        let (session, _) = registry
+            .attach_gateway(&label("beta"), &label("gateway"), &gateway_up("beta", beta), key("beta"))
+            .unwrap();
         let mut up = ready("n1");
         if let Some(seen) = &mut up.seen {
             (seen.own, seen.mapping) = (Some(reach(Filtered)), mapping.into());

@@ -1,0 +1,207 @@
+//! Sites with several gateways: whose nodes are whose, and who is told what.
+
+use super::*;
+
+fn up(name: &str, inbound: proto::Inbound) -> proto::GatewayUp {
+    proto::GatewayUp {
+        address: format!("{name}.inside:7710"),
+        outside_address: format!("{name}:7740"),
+        ..gateway_up("alpha", inbound)
+    }
+}
+
+/// Site alpha with gateways a and b, sessions 1 and 2, and beta with session 3.
+fn two() -> (Registry, [SessionId; 2]) {
+    let mut registry = registry(&[]);
+    let [a, b] =
+        ["a", "b"].map(|name| registry.come("alpha", name, &up(name, proto::Inbound::Closed)).unwrap().0);
+    registry.gateway("beta");
+    (registry, [a, b])
+}
+
+/// As [`told`], with what siblings hear.
+fn lines(effects: &[Effect]) -> Vec<String> {
+    let line = |effect: &Effect| match effect {
+        Effect::Send { to, message: attach_down::Kind::SiteNode(node) } => {
+            let name = &node.contact.as_ref().unwrap().node;
+            format!("{} {name} {}", to.0, if node.gone { "gone" } else { "elsewhere" })
+        }
+        Effect::Send { to, message: attach_down::Kind::Notice(notice) } => {
+            format!("{} {}", to.0, notice.text)
+        }
+        other => told(std::slice::from_ref(other)).remove(0),
+    };
+    effects.iter().map(line).collect()
+}
+
+fn come(registry: &mut Registry, session: SessionId, node: &str) -> Vec<String> {
+    lines(&registry.node_up(session, &node_up(node, "10.0.0.1:7730")).unwrap().effects)
+}
+
+#[test]
+fn a_second_gateway_with_a_name_of_its_own_disturbs_nobody() {
+    let (mut registry, [a, b]) = two();
+    assert_eq!(
+        come(&mut registry, a, "n1"),
+        ["1 welcome 240.64.1.1", "2 changed 240.64.1.1", "3 changed 240.64.1.1", "2 n1 elsewhere"]
+    );
+    assert_eq!(come(&mut registry, a, "n1"), ["1 welcome 240.64.1.1"], "the same again");
+    registry.node_up(b, &node_up("n2", "10.0.0.2:7730")).unwrap();
+    let (c, effects) = registry.come("alpha", "c", &up("c", proto::Inbound::Closed)).unwrap();
+    assert_eq!(lines(&effects), ["4 key", "4 n1 elsewhere", "4 n2 elsewhere"]);
+    let gateways = registry.grid().sites[0].gateways.clone();
+    let told: Vec<_> = gateways.iter().map(|one| format!("{} {} {}", one.name, one.up, one.nodes)).collect();
+    assert_eq!(told, ["a true 1", "b true 1", "c true 0"]);
+    assert_eq!(registry.detach(c), []);
+    assert!(registry.find("beta", "n1.alpha").is_ok() && registry.find("beta", "n2.alpha").is_ok());
+}
+
+#[test]
+fn nodes_of_a_lost_gateway_come_to_another_and_keep_their_addresses() {
+    let (mut registry, [a, b]) = two();
+    for node in ["n1", "n2"] {
+        come(&mut registry, a, node);
+    }
+    come(&mut registry, b, "n3");
+    assert_eq!(registry.detach(a), [], "the site says what it said");
+    assert!(matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))), "it comes in a moment");
+    assert!(registry.find("beta", "n3.alpha").unwrap().node.unwrap().up);
+    let site = &registry.grid().sites[0];
+    assert!(site.up && !site.gateways[0].up && site.gateways[1].up);
+    assert_eq!(come(&mut registry, b, "n1"), ["2 welcome 240.64.1.1"], "and nobody else notices");
+    assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
+    let effects = registry.settle_without(&label("alpha"), &label("a"));
+    assert_eq!(
+        lines(&effects),
+        ["2 changed 240.64.1.2", "3 changed 240.64.1.2", "2 n2 gone"],
+        "n2 didn't come"
+    );
+    // The last one's nodes are lost, not down.
+    registry.detach(b);
+    assert!(!registry.grid().sites[0].up);
+    assert_eq!(registry.settle_without(&label("alpha"), &label("b")), []);
+    assert_eq!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().address, "10.0.0.1:7730");
+}
+
+#[test]
+fn a_node_that_has_gone_to_another_gateway_is_not_down() {
+    let (mut registry, [a, b]) = two();
+    come(&mut registry, a, "n1");
+    assert_eq!(come(&mut registry, b, "n1"), ["2 welcome 240.64.1.1", "1 n1 elsewhere"]);
+    let report = proto::JobReport {
+        job: "0123456789abcdef0123456789abcdef".to_owned(),
+        nodes: vec!["n1.alpha".to_owned()],
+        ..proto::JobReport::default()
+    };
+    registry.job_report(b, report.clone()).unwrap();
+    // The former gateway notices only now.
+    registry.job_report(a, proto::JobReport { ended: true, ..report }).unwrap();
+    let down = proto::NodeDown { node: "n1".to_owned() };
+    assert_eq!(registry.node_down(a, &down), []);
+    assert_eq!(registry.grid().jobs.len(), 1);
+    assert_eq!(registry.detach(a), []);
+    assert_eq!(registry.grid().jobs.len(), 1);
+    assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
+    assert_eq!(lines(&registry.node_down(b, &down)), ["3 changed 240.64.1.1"]);
+
+    // Nor does it count what a gateway says that hasn't noticed at all.
+    let attached = |attachment| proto::NodeUp { attachment, ..node_up("n1", "10.0.0.1:7730") };
+    registry.node_up(b, &attached(2)).unwrap();
+    let a = registry.come("alpha", "a", &up("a", proto::Inbound::Closed)).unwrap().0;
+    assert_eq!(registry.node_up(a, &attached(1)).unwrap().effects, []);
+    assert_eq!(registry.node_down(a, &down), []);
+    assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
+}
+
+#[test]
+fn two_nodes_of_one_name_are_refused_whichever_gateways_they_come_to() {
+    let (mut registry, [a, b]) = two();
+    come(&mut registry, a, "n1");
+    let other = registry.node_up(b, &node_up("n1", "10.0.0.9:7730")).unwrap_err();
+    assert!(other.0.contains("attached already, to gateway a: its agent is at 10.0.0.1:7730"), "{other}");
+    registry.detach(a);
+    assert!(registry.node_up(b, &node_up("n1", "10.0.0.9:7730")).is_ok());
+}
+
+#[test]
+fn what_the_site_says_changes_with_its_gateways_and_disagreement_is_told() {
+    let mut registry = registry(&[]);
+    let a = registry.come("alpha", "a", &up("a", proto::Inbound::Auto)).unwrap().0;
+    registry.node_up(a, &node_up("n1", "10.0.0.1:7730")).unwrap();
+    registry.gateway("beta");
+    let (b, effects) = registry.come("alpha", "b", &up("b", proto::Inbound::Closed)).unwrap();
+    let want = "site alpha: the gateways do not agree on `inbound`: a says \"auto\", b says \"closed\"; \
+                the strictest, \"closed\", holds. Set the same in section [gateway] at each";
+    let notices: Vec<_> = [1, 3].map(|to| format!("{to} {want}")).into();
+    let changed = ["1 changed 0.0.0.0", "3 changed 0.0.0.0", "2 changed 0.0.0.0"].map(str::to_owned);
+    let mut all = vec!["3 key".to_owned()];
+    all.extend(changed);
+    all.push("3 n1 elsewhere".to_owned());
+    all.extend(notices);
+    assert_eq!(lines(&effects), all);
+    let facts = registry.find("beta", "n1.alpha").unwrap().facts.unwrap();
+    let end = facts.acceptor.unwrap();
+    assert_eq!((end.inbound(), end.gateway_outside.as_str()), (proto::Inbound::Closed, "a:7740, b:7740"));
+    let own = registry.find("alpha", "n1.alpha").unwrap().facts.unwrap().initiator_site.unwrap();
+    assert_eq!((own.inbound(), own.gateway_outside.as_str()), (proto::Inbound::Closed, "a:7740, b:7740"));
+    assert_eq!(lines(&registry.detach(b)), ["1 changed 0.0.0.0", "2 changed 0.0.0.0"]);
+    let end = registry.find("beta", "n1.alpha").unwrap().facts.unwrap().acceptor.unwrap();
+    assert_eq!((end.inbound(), end.gateway_outside.as_str()), (proto::Inbound::Auto, "a:7740"));
+}
+
+/// Who is told what when an enclosed node of alpha is dialed from beta: the
+/// reply's address, and what goes to whom.
+fn dialed(registry: &mut Registry, avoid: &[&str]) -> Result<(String, Vec<String>), String> {
+    let address = |registry: &Registry, name: &str| {
+        registry.addresses.address(&name.parse().unwrap()).unwrap().ip().into()
+    };
+    let request = proto::RendezvousRequest {
+        initiator: address(registry, "n1.beta"),
+        destination: address(registry, "n1.alpha"),
+        route: proto::Route::OneGateway.into(),
+        dial: proto::Dial::Direct.into(),
+        avoid: avoid.iter().map(|name| (*name).to_owned()).collect(),
+        ..proto::RendezvousRequest::default()
+    };
+    let met = registry.rendezvous(&label("beta"), &request, ConnectionId([7; 16]), 1000);
+    let (reply, effects) = met.map_err(|error| error.to_string())?;
+    let line = |effect: &Effect| match effect {
+        Effect::Send { to, message: attach_down::Kind::Expect(order) } => {
+            assert!(order.leg.is_none() && !order.ticket.is_empty());
+            format!("{} expect {}", to.0, order.from)
+        }
+        Effect::Send { to, message: attach_down::Kind::Dial(dial) } => {
+            assert!(dial.via_gateway);
+            format!("{} dial {}", to.0, dial.gateway_address)
+        }
+        other => panic!("{other:?}"),
+    };
+    Ok((format!("{} {}", reply.gateways.join(" "), reply.relay_address), effects.iter().map(line).collect()))
+}
+
+#[test]
+fn connections_from_outside_go_to_each_gateway_in_turn() {
+    let (mut registry, [a, b]) = two();
+    let beta = registry.gateway("beta");
+    registry.node_up(beta, &node_up("n1", "192.0.2.1:7730")).unwrap();
+    let seen = proto::Seen { way_out: proto::WayOut::No.into(), ..proto::Seen::default() };
+    let node =
+        proto::NodeUp { seen: Some(seen), from: "10.0.0.7".to_owned(), ..node_up("n1", "10.0.0.1:7730") };
+    registry.node_up(a, &node).unwrap();
+    let over = |gateway: &str| format!("{gateway}.alpha {gateway}:7740");
+    let own = || Ok((over("a"), vec!["1 dial ".to_owned()]));
+    let other = || Ok((over("b"), vec!["2 expect 10.0.0.7".to_owned(), "1 dial b.inside:7710".to_owned()]));
+    assert_eq!(dialed(&mut registry, &[]), own());
+    assert_eq!(dialed(&mut registry, &[]), other());
+    assert_eq!(dialed(&mut registry, &["b.alpha"]), own());
+    assert_eq!(dialed(&mut registry, &["a.alpha"]), other());
+    let none = dialed(&mut registry, &["a.alpha", "b.alpha"]).unwrap_err();
+    assert_eq!(none, "all that can stand between have failed: a.alpha, b.alpha");
+    registry.detach(b);
+    assert_eq!(dialed(&mut registry, &[]), own());
+    assert_eq!(dialed(&mut registry, &[]), own());
+    // It is back.
+    registry.come("alpha", "b", &up("b", proto::Inbound::Closed)).unwrap();
+    let again = dialed(&mut registry, &[]).unwrap();
+    assert_eq!(again.0, over("b"));
+}

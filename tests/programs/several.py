@@ -1,0 +1,79 @@
+"""Under `isthmus run --each` on two nodes: the first holds connections to the
+second, over that one's gateways, while one of these is killed. Says what becomes
+of them. Files in a directory that test and nodes share tell when."""
+
+import asyncio
+import os
+import sys
+import time
+
+PORT = 7000
+COUNT = 8
+DEADLINE = 150
+directory = sys.argv[1]
+
+
+async def there(name):
+    while not os.path.exists(os.path.join(directory, name)):
+        await asyncio.sleep(0.05)
+
+
+def say(name):
+    open(os.path.join(directory, name), "w").close()
+
+
+async def serve():
+    async def echo(reader, writer):
+        try:
+            while byte := await reader.read(1):
+                writer.write(byte)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        writer.close()
+
+    async with await asyncio.start_server(echo, port=PORT):
+        say("listens")
+        await there("done")
+
+
+async def answers(connection):
+    reader, writer = connection
+    writer.write(b"x")
+    return await reader.read(1) == b"x"
+
+
+async def goes_on(connection):
+    try:
+        return await asyncio.wait_for(answers(connection), 5)
+    except (ConnectionError, TimeoutError):
+        return False
+
+
+async def talk(node):
+    await there("listens")
+    say("begun")
+    await there("back")
+    held = [await asyncio.open_connection(node, PORT) for _ in range(COUNT)]
+    assert all([await answers(connection) for connection in held])
+    say("ready")
+    await there("killed")
+    start = time.monotonic()
+    new = await asyncio.open_connection(node, PORT)
+    assert await answers(new)
+    print(f"new: connected, in time: {time.monotonic() - start < 15}", flush=True)
+    for _ in range(COUNT):
+        assert await answers(await asyncio.open_connection(node, PORT))
+    print("further: connected", flush=True)
+    kept = [await goes_on(connection) for connection in held]
+    print(f"kept {kept.count(True)} of {COUNT}", flush=True)
+    say("done")
+
+
+async def main():
+    nodes = os.environ["ISTHMUS_NODE_LIST"].split(",")
+    work = talk(nodes[1]) if os.environ["ISTHMUS_NODE_RANK"] == "0" else serve()
+    await asyncio.wait_for(work, DEADLINE)
+
+
+sys.exit(asyncio.run(main()))

@@ -1,0 +1,225 @@
+//! A site with two gateways: both carry connections, and what becomes of nodes,
+//! connections and jobs when one of them is lost and comes back.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, Shared, World, isthmus, root};
+use serde_json::Value;
+
+static GRID: Shared = Shared::new("several");
+
+/// Within which agents find out that they reach nothing, and services come up.
+const SOON: Duration = Duration::from_secs(20);
+/// Within which an agent is back at its first choice.
+const RETURN: Duration = Duration::from_secs(60);
+/// Within which somebody who vanished without a word is missed, and replaced.
+const MISSED: Duration = Duration::from_secs(60);
+
+/// What `isthmus status` says of site alpha's gateways: whether each is up, and
+/// how many nodes are attached to it.
+fn gateways(world: &World) -> Result<BTreeMap<String, (bool, u64)>> {
+    let status = status(world)?;
+    let sites = status["sites"].as_array().context("no sites")?;
+    let alpha = sites.iter().find(|site| site["name"] == "alpha").context("no alpha")?;
+    let gateways = alpha["gateways"].as_array().context("no gateways")?.iter().map(|gateway| {
+        let name = gateway["name"].as_str().context("no name")?.to_owned();
+        let nodes = gateway["nodes_up"].as_u64().context("no number of nodes")?;
+        Ok((name, (gateway["up"] == true, nodes)))
+    });
+    gateways.collect()
+}
+
+fn status(world: &World) -> Result<Value> {
+    let binary = isthmus().display().to_string();
+    let output = world.sh("n1.gamma", SOON, &[&binary, "status", "--json"])?;
+    ensure!(output.status == 0, "{}", output.whole());
+    Ok(serde_json::from_str(&output.stdout)?)
+}
+
+/// Waits until the two gateways are as wanted.
+fn until(world: &World, deadline: Duration, want: [(bool, u64); 2]) -> Result<()> {
+    let mut found = BTreeMap::new();
+    let awaited = World::eventually("gateways as wanted", deadline, || {
+        found = gateways(world)?;
+        Ok(found.values().copied().eq(want))
+    });
+    awaited.with_context(|| format!("{found:?}, not {want:?}"))
+}
+
+/// Grid names and virtual addresses of alpha's nodes that are up.
+fn addresses(world: &World) -> Result<Vec<String>> {
+    let status = status(world)?;
+    let nodes = status["nodes"].as_array().context("no nodes")?.iter();
+    let alpha = nodes.filter(|node| node["up"] == true);
+    let alpha = alpha.map(|node| format!("{} {}", node["name"], node["virtual_address"]));
+    Ok(alpha.filter(|node| node.contains(".alpha")).collect())
+}
+
+fn know_what_they_reach(world: &World) -> Result<()> {
+    World::eventually("enclosed nodes know that they are", SOON * 2, || {
+        let mut all = true;
+        for node in ["n1.alpha", "n2.alpha"] {
+            all &= world.plan(node, "n1.beta")?["from"]["way_out"] == false;
+        }
+        Ok(all)
+    })
+}
+
+fn kill(world: &World, front: &str) -> Result<()> {
+    world.kill(front, "-KILL", &world.service(front, "gateway")?)
+}
+
+/// The gateways that were started again: as long as their grids.
+static AGAIN: Mutex<Vec<Job>> = Mutex::new(Vec::new());
+
+fn start(world: &World, front: &str) -> Result<()> {
+    let (state, config) = ("/var/lib/isthmus/gateway", "/run/isthmus-machine/gateway.toml");
+    let binary = isthmus().display().to_string();
+    let words = [&binary, "gateway", "--state", state, "--config", config];
+    let job = Job::start(world.command(front, Duration::from_secs(900), &words)?)?;
+    AGAIN.lock().map_err(|_| anyhow::anyhow!("a test failed before"))?.push(job);
+    Ok(())
+}
+
+/// Connections that stand at a front-end's outside port.
+fn carried(world: &World, front: &str, port: u16) -> Result<usize> {
+    let filter = format!("( sport = :{port} )");
+    let listing = world.sh(front, SOON, &["ss", "-Htn", "state", "established", &filter])?;
+    ensure!(listing.status == 0, "{}", listing.whole());
+    Ok(listing.stdout.lines().count())
+}
+
+fn joined(from: &str, to: &str, want: &str) -> Result<()> {
+    let world = GRID.take()?;
+    until(&world, RETURN, [(true, 1), (true, 1)])?;
+    know_what_they_reach(&world)?;
+    let ways = world.hundred(from, to)?;
+    ensure!(ways == BTreeMap::from([(want.to_owned(), 100)]), "{ways:?}, not 100 by {want}");
+    Ok(())
+}
+
+#[test]
+fn from_outside_to_the_nodes_gateways() -> Result<()> {
+    joined("n1.beta", "n1.alpha", "direct, one-gateway")
+}
+
+#[test]
+fn by_dials_back_to_their_gateways() -> Result<()> {
+    joined("n1.alpha", "n1.beta", "reverse, gateway-out")
+}
+
+#[test]
+fn out_by_the_gateway_that_a_node_is_attached_to() -> Result<()> {
+    joined("n2.alpha", "n1.gamma", "direct, gateway-out")
+}
+
+#[test]
+fn a_job_over_all_of_them() -> Result<()> {
+    let world = GRID.take()?;
+    until(&world, RETURN, [(true, 1), (true, 1)])?;
+    know_what_they_reach(&world)?;
+    world.all_to_all(&["n1.beta", "n1.alpha", "n2.alpha", "n1.gamma"])?;
+    world.all_to_all(&["n2.alpha", "n1.alpha", "n1.beta"])?;
+    let binary = isthmus().display().to_string();
+    let status = world.sh("n1.alpha", SOON, &[&binary, "status"])?;
+    ensure!(status.stdout.contains("2 of 2 up"), "{}", status.whole());
+    ensure!(status.stdout.contains("front2.alpha  up"), "{}", status.whole());
+    Ok(())
+}
+
+#[test]
+fn a_gateway_dies_comes_back_and_dies_during_a_job() -> Result<()> {
+    let world = GRID.take()?;
+    until(&world, RETURN, [(true, 1), (true, 1)])?;
+    know_what_they_reach(&world)?;
+    let before = addresses(&world)?;
+    ensure!(before.len() == 2, "{before:?}");
+
+    // Its node goes to the other one, and keeps its address.
+    kill(&world, "front2.alpha")?;
+    let died = until(&world, SOON, [(true, 2), (false, 0)])
+        .and_then(|()| {
+            ensure!(addresses(&world)? == before);
+            Ok(())
+        })
+        .and_then(|()| world.all_to_all(&["n1.beta", "n1.alpha", "n2.alpha"]))
+        .and_then(|_| during_a_job(&world));
+    // Whatever went wrong, the next test wants both.
+    if gateways(&world)?.get("front2") != Some(&(true, 1)) {
+        start(&world, "front2.alpha")?;
+    }
+    died?;
+    until(&world, RETURN, [(true, 1), (true, 1)])?;
+    ensure!(addresses(&world)? == before);
+    world.all_to_all(&["n1.beta", "n1.alpha", "n2.alpha"])?;
+    Ok(())
+}
+
+/// The job begins with one gateway alone, so that what holds it together stands
+/// on that one; then the other one comes, is used, and dies.
+fn during_a_job(world: &World) -> Result<()> {
+    let directory = world.directory.path();
+    let file = |name: &str| directory.join(name);
+    let there = |name: &str| World::eventually(name, SOON * 2, || Ok(file(name).exists()));
+    let (binary, program) =
+        (isthmus().display().to_string(), root().join("tests/programs/several.py").display().to_string());
+    let words = [&binary, "run", "--nodes", "n1.beta,n1.alpha", "--each", "--", "python3", &program];
+    let mut command = world.command("n1.beta", Duration::from_secs(200), &words)?;
+    command.arg(directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let job = command.spawn()?;
+    let told = there("begun").and_then(|()| {
+        start(world, "front2.alpha")?;
+        until(world, RETURN, [(true, 1), (true, 1)])?;
+        let held = carried(world, "front1.alpha", 7740)?;
+        std::fs::write(file("back"), "")?;
+        there("ready")?;
+        let over = [carried(world, "front1.alpha", 7740)? - held, carried(world, "front2.alpha", 7741)?];
+        ensure!(over == [4, 4], "{over:?} of 8 connections over each");
+        kill(world, "front2.alpha")?;
+        std::fs::write(file("killed"), "")?;
+        Ok(())
+    });
+    if told.is_err() {
+        // It waits for nothing any more.
+        for name in ["back", "killed", "done"] {
+            std::fs::write(file(name), "")?;
+        }
+    }
+    let output = job.wait_with_output()?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let whole = format!("{out}\n-- stderr\n{err}");
+    told.with_context(|| whole.clone())?;
+    ensure!(output.status.success(), "{whole}");
+    for line in ["kept 4 of 8", "new: connected, in time: True", "further: connected"] {
+        ensure!(out.contains(line), "{line:?} is not said: {whole}");
+    }
+    until(world, SOON, [(true, 2), (false, 0)])
+}
+
+/// A front-end that vanishes without a word, and one that has lost the broker
+/// alone.
+#[test]
+fn a_gateway_that_is_cut_off_is_replaced() -> Result<()> {
+    let rules = "add table inet wan; add chain inet wan out { type filter hook output priority 0; }; \
+                 add rule inet wan out ip daddr 198.51.100.10 tcp dport 7700 reject with tcp reset";
+    for whole in [true, false] {
+        let world = World::up("several")?;
+        until(&world, RETURN, [(true, 1), (true, 1)])?;
+        know_what_they_reach(&world)?;
+        let before = addresses(&world)?;
+        if whole {
+            world.cut("front2.alpha")?;
+        } else {
+            let done = world.sh("front2.alpha", SOON, &["nft", rules])?;
+            ensure!(done.status == 0, "{}", done.whole());
+        }
+        until(&world, MISSED, [(true, 2), (false, 0)]).with_context(|| format!("whole: {whole}"))?;
+        ensure!(addresses(&world)? == before);
+        world.all_to_all(&["n1.beta", "n1.alpha", "n2.alpha"])?;
+    }
+    Ok(())
+}
