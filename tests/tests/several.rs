@@ -142,7 +142,10 @@ fn a_gateway_dies_comes_back_and_dies_during_a_job() -> Result<()> {
     // Its node goes to the other one, and keeps its address.
     kill(&world, "front2.alpha")?;
     let died = until(&world, SOON, [(true, 2), (false, 0)])
-        .and_then(|()| Ok(ensure!(addresses(&world)? == before)))
+        .and_then(|()| {
+            ensure!(addresses(&world)? == before);
+            Ok(())
+        })
         .and_then(|()| world.all_to_all(&["n1.beta", "n1.alpha", "n2.alpha"]))
         .and_then(|_| during_a_job(&world));
     // Whatever went wrong, the next test wants both.
