@@ -366,7 +366,7 @@ fn labs_of_other_users_are_out_of_reach() {
     let directory = tempfile::Builder::new().prefix("lab-test-").tempdir_in("/tmp").unwrap();
     std::os::unix::fs::chown(directory.path(), Some(user), Some(user)).unwrap();
     let copy = directory.path().join("program");
-    std::fs::copy(common::program_path(), &copy).unwrap();
+    common::copy_executable(&common::program_path(), &copy);
     for runtime in [directory.path(), Path::new("/run")] {
         for arguments in [vec!["status"], vec!["down"], vec!["exec", "n1.alpha", "--", "true"]] {
             let mut command = Command::new(&copy);

@@ -118,7 +118,7 @@ fn hidden_parts_of_the_system_are_named() {
     let directory = tempfile::Builder::new().prefix("lab-test-").tempdir_in("/tmp").unwrap();
     std::os::unix::fs::chown(directory.path(), Some(user), Some(user)).unwrap();
     let copy = directory.path().join("program");
-    std::fs::copy(program_path(), &copy).unwrap();
+    common::copy_executable(&program_path(), &copy);
     for (hide, what) in [
         ("mount --bind /dev/null /proc/cmdline", "cannot mount proc"),
         ("mount -t tmpfs none /sys/kernel", "cannot mount sysfs"),
@@ -168,7 +168,7 @@ fn somebody_elses_directory_in_tmp_is_refused() {
     let directory = tempfile::Builder::new().prefix("lab-test-").tempdir_in("/tmp").unwrap();
     std::os::unix::fs::chown(directory.path(), Some(user), Some(user)).unwrap();
     let copy = directory.path().join("program");
-    std::fs::copy(program_path(), &copy).unwrap();
+    common::copy_executable(&program_path(), &copy);
     std::fs::create_dir(&base).unwrap();
     let mut status = Command::new(copy);
     status.args(["lab", "status"]).uid(user).gid(user).env_remove("XDG_RUNTIME_DIR").current_dir("/");

@@ -47,6 +47,14 @@ pub fn ordinary_user() -> u32 {
     3_000_000 + std::process::id() * 8 + COUNT.fetch_add(1, Ordering::Relaxed) % 8
 }
 
+/// Copies a program so that it can be run at once: by a process of its own,
+/// because whatever other tests start while this one had the copy open for
+/// writing would have it open, too (`ETXTBSY`, execve(2)).
+pub fn copy_executable(from: &Path, to: &Path) {
+    let status = Command::new("cp").args([from, to]).status().unwrap();
+    assert!(status.success(), "{from:?} to {to:?}");
+}
+
 /// Runs the other tests of this file once more, as an ordinary user, if root
 /// runs them.
 pub fn rerun_as_an_ordinary_user(skip: &[&str]) {
@@ -59,7 +67,7 @@ pub fn rerun_as_an_ordinary_user(skip: &[&str]) {
     // Where the build lies need not be every user's to read.
     let copy = |from: &Path, name: &str| {
         let to = directory.path().join(name);
-        std::fs::copy(from, &to).unwrap();
+        copy_executable(from, &to);
         std::os::unix::fs::chown(&to, Some(user), Some(user)).unwrap();
         to
     };
