@@ -40,7 +40,7 @@ const SOCAT_PORT: u16 = 7003;
 /// HAProxy as it does best here: it decides itself when to splice, and its
 /// buffer, which is also the size of its pipes' fillings, is larger than by
 /// default.
-const HAPROXY: &str = "
+pub const HAPROXY: &str = "
 global
     tune.bufsize 65536
 defaults
@@ -49,9 +49,6 @@ defaults
     timeout connect 5s
     timeout client 1h
     timeout server 1h
-listen relay
-    bind :7002
-    server server 10.0.2.3:7000
 ";
 
 /// socat's buffer in bytes. Its default of 8 KiB makes it four times slower; with
@@ -158,7 +155,7 @@ impl Setup {
         let mut haproxy = middle.command("haproxy");
         haproxy.args(["-db", "-q", "-f", "/dev/stdin"]);
         let (haproxy, mut stdin) = start(haproxy)?;
-        stdin.write_all(HAPROXY.as_bytes())?;
+        write!(stdin, "{HAPROXY}listen relay\n    bind :{HAPROXY_PORT}\n    server server {SERVER}\n")?;
         drop(stdin);
 
         let mut socat = middle.command("socat");

@@ -1,37 +1,14 @@
 """Under `isthmus run --each` on three nodes: the second holds a connection to each
 of the others while the gateway of the third is killed and started again. Says
-what becomes of them. Files in a directory that test and nodes share tell when."""
+what becomes of them."""
 
 import asyncio
 import os
 import sys
 
-PORT = 7000
+from stage import PORT, say, serve, there
+
 DEADLINE = 60
-directory = sys.argv[1]
-
-
-async def there(name):
-    while not os.path.exists(os.path.join(directory, name)):
-        await asyncio.sleep(0.05)
-
-
-def say(name):
-    open(os.path.join(directory, name), "w").close()
-
-
-async def serve():
-    async def echo(reader, writer):
-        try:
-            while byte := await reader.read(1):
-                writer.write(byte)
-                await writer.drain()
-        except ConnectionError:
-            pass
-        writer.close()
-
-    async with await asyncio.start_server(echo, port=PORT):
-        await there("done")
 
 
 async def connect(node):

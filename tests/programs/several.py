@@ -1,40 +1,16 @@
 """Under `isthmus run --each` on two nodes: the first holds connections to the
 second, over that one's gateways, while one of these is killed. Says what becomes
-of them. Files in a directory that test and nodes share tell when."""
+of them."""
 
 import asyncio
 import os
 import sys
 import time
 
-PORT = 7000
+from stage import PORT, say, serve, there
+
 COUNT = 8
 DEADLINE = 150
-directory = sys.argv[1]
-
-
-async def there(name):
-    while not os.path.exists(os.path.join(directory, name)):
-        await asyncio.sleep(0.05)
-
-
-def say(name):
-    open(os.path.join(directory, name), "w").close()
-
-
-async def serve():
-    async def echo(reader, writer):
-        try:
-            while byte := await reader.read(1):
-                writer.write(byte)
-                await writer.drain()
-        except ConnectionError:
-            pass
-        writer.close()
-
-    async with await asyncio.start_server(echo, port=PORT):
-        say("listens")
-        await there("done")
 
 
 async def answers(connection):

@@ -9,21 +9,8 @@ use anyhow::Context as _;
 use super::field::{FRONTS, HAPROXY_PORT, NODES, PLAIN_PORT, node};
 use crate::confine::Running;
 use crate::grid::Bench;
+use crate::relay::HAPROXY;
 use crate::tunnel::{itself, start, wait_for_listener};
-
-/// HAProxy as it does best here: it decides itself when to splice, and its
-/// buffer, which is also the size of its pipes' fillings, is larger than by
-/// default; it has as many threads as there are cores.
-const HAPROXY: &str = "
-global
-    tune.bufsize 65536
-defaults
-    mode tcp
-    option splice-auto
-    timeout connect 5s
-    timeout client 1h
-    timeout server 1h
-";
 
 /// The receivers that know nothing of isthmus.
 pub fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {

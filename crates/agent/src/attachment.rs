@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use isthmus_net::seen::for_plans;
 use isthmus_net::{Credentials, grpc, mac};
@@ -17,6 +17,7 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
+use crate::clock::since_1970;
 use crate::job::lock;
 use crate::upstream::{Attached, Contacts};
 
@@ -358,8 +359,7 @@ impl Session {
 
 /// Grows over restarts of the agent, too.
 fn unix_micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX / 2)
+    u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX / 2)
 }
 
 fn broken(status: &Status) -> AttachError {

@@ -28,6 +28,7 @@ pub mod account;
 pub mod attachment;
 pub mod black_hole;
 pub mod carrier;
+pub mod clock;
 pub mod config;
 pub mod exec;
 pub mod gateways;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use isthmus_net::mac::Secret;
 use isthmus_wire::proto::local_server::Local;
@@ -18,6 +18,7 @@ use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::account::micros;
+use crate::clock::unix_ms;
 use crate::exec::program_of;
 use crate::hold::{self, Held, NewsSender};
 use crate::job::Job;
@@ -190,9 +191,7 @@ impl Head {
     }
 
     async fn run(self, held: Vec<Held>) {
-        let started_unix_ms = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0));
+        let started_unix_ms = unix_ms();
         let (all_tx, mut all_rx) = mpsc::channel(NEWS_QUEUE);
         hold::follow_all(&self.node, &self.job, held, &all_tx);
         let own_tx = all_tx.clone();

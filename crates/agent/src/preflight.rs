@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use isthmus_wire::proto;
 use object::LittleEndian;
@@ -18,6 +18,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use crate::account::micros;
+use crate::clock::since_1970;
 use crate::job::Job;
 use crate::node::Node;
 use crate::programs;
@@ -43,8 +44,7 @@ const MPI_LIBRARIES: &[&str] = &["libmpi", "libmpich", "libmpi_abi"];
 
 /// This machine's time, in microseconds since 1970.
 pub fn clock() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    i64::try_from(since_1970().as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Fills in how clocks stand against this one's: that of the node that was

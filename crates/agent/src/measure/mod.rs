@@ -15,7 +15,7 @@ mod exchange;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use isthmus_net::Role;
 use isthmus_wire::proto::{self, attach_up};
@@ -25,6 +25,7 @@ use tokio_rustls::TlsStream;
 
 use crate::account::micros;
 use crate::carrier::Carrier;
+use crate::clock::unix_ms;
 use crate::job::lock;
 use crate::node::Node;
 use crate::reach::{Purpose, peer_identity};
@@ -148,11 +149,6 @@ fn note(report: &mut proto::PathReport, measured: Measured) {
         report.received_bytes_per_second = bandwidth.received_bytes_per_second;
         report.transferred_unix_ms = unix_ms();
     }
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn shortened(text: &str) -> String {

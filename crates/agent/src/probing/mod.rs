@@ -11,7 +11,7 @@ mod inbound;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use isthmus_net::contact::{mapping_to_wire, way_out_to_wire};
 use isthmus_net::mac;
@@ -20,6 +20,7 @@ use isthmus_plan::{Mapping, Reach, WayOut};
 use isthmus_wire::proto::{self, attach_up};
 
 use crate::account::micros;
+use crate::clock::unix_ms;
 use crate::meetings::Meetings;
 use crate::outside::{Look, Outside, Relay, look};
 use crate::upstream::Upstream;
@@ -131,8 +132,7 @@ impl Probing {
         look.gateways = Relay::ask_all(look.gateways).await;
         look.gateways.sort_by(|a, b| a.name.cmp(&b.name));
         seen.gateways = sights(&look.gateways);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        seen.measured_unix_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        seen.measured_unix_ms = unix_ms();
         seen
     }
 

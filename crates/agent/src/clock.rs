@@ -1,0 +1,13 @@
+//! This machine's time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The time since 1970; zero on a machine whose clock is before.
+pub fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The same in milliseconds, as the control plane has it.
+pub fn unix_ms() -> u64 {
+    u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
+}
