@@ -1,6 +1,7 @@
 //! Jobs hang together as a tree: one node of each other site stands for the
 //! rest of it, in the start and the end and when something breaks.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -47,6 +48,28 @@ fn a_site_is_reached_once() -> Result<()> {
     let output = world.run("n1.alpha", &["--timing"], &["true"])?;
     ensure!(output.status == 0 && output.stderr.contains("job ended"), "{}", output.whole());
     world.expect_clean(SECONDS)
+}
+
+/// An agent may rank before programs, programs never do by its doing.
+#[test]
+fn programs_get_their_usual_share_of_the_processor() -> Result<()> {
+    const SHARE: &str = "nice; sed 's/.* nice/session nice/' /proc/self/autogroup";
+    let world = GRID.take()?;
+    let nodes = NODES.join(",");
+    let output = world.run("n1.alpha", &["--nodes", &nodes, "--each"], &["sh", "-c", SHARE])?;
+    for node in NODES {
+        for line in ["0", "session nice 0"] {
+            let said = format!("{node}: {line}");
+            ensure!(output.stdout.lines().any(|line| line == said), "no {said:?} in {}", output.whole());
+        }
+    }
+    let agent = world.service("n1.alpha", "agent")?;
+    let shares = format!("ps -L -o ni= -p {agent}; cat /proc/{agent}/autogroup");
+    let output = world.sh("n1.alpha", SOON, &["sh", "-c", &shares])?;
+    let privileged = std::fs::metadata("/proc/self")?.uid() == 0;
+    ensure!(output.stdout.contains("-10") == privileged, "{}", output.whole());
+    ensure!(output.stdout.contains(" nice -10") == privileged, "{}", output.whole());
+    Ok(())
 }
 
 #[test]

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use isthmus_plan::dials::UnknownDial;
-use isthmus_plan::{Dial, Dials};
+use isthmus_plan::policy::{Forbidden, UnknownWord, Word};
 use isthmus_wire::{Label, NameError};
 use serde::Deserialize;
 
@@ -56,10 +55,10 @@ pub enum RelayChoice {
 pub struct PairConfig {
     /// The two sites, in either order.
     pub sites: [String; 2],
-    /// If given, these dials only.
+    /// If given, these dials and routes only.
     #[serde(default)]
     pub only: Option<Vec<String>>,
-    /// None of these dials.
+    /// None of these dials and routes.
     #[serde(default)]
     pub never: Vec<String>,
 }
@@ -70,13 +69,13 @@ pub enum PolicyError {
     /// Not a site's name.
     #[error("[broker] {0}: {1}")]
     Site(&'static str, NameError),
-    /// Not a dial.
+    /// Neither a dial nor a route.
     #[error("[[broker.pairs]] for {sites}: {error}")]
-    Dial {
+    Way {
         /// The two sites.
         sites: String,
         /// What is wrong.
-        error: UnknownDial,
+        error: UnknownWord,
     },
 }
 
@@ -123,36 +122,33 @@ impl TrustedPairs {
     }
 }
 
-/// Which dials are forbidden between which sites.
+/// Which dials and routes are forbidden between which sites.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Forbidden(BTreeMap<(Label, Label), Dials>);
+pub struct ForbiddenPairs(BTreeMap<(Label, Label), Forbidden>);
 
-impl Forbidden {
+impl ForbiddenPairs {
     /// Reads the pairs of the configuration.
     ///
     /// # Errors
-    /// If something is no site's name, or no dial.
+    /// If something is no site's name, or no way.
     pub fn new(pairs: &[PairConfig]) -> Result<Self, PolicyError> {
         let mut forbidden = BTreeMap::new();
         for pair in pairs {
             let [a, b] = &pair.sites;
             let site =
                 |text: &String| text.parse::<Label>().map_err(|error| PolicyError::Site("pairs", error));
-            let dials = |words: &[String]| {
-                let dial = |word: &String| {
-                    let wrong = |error| PolicyError::Dial { sites: format!("{a} and {b}"), error };
-                    word.parse::<Dial>().map_err(wrong)
-                };
-                words.iter().map(dial).collect::<Result<Vec<_>, _>>()
+            let read = |words: &[String]| {
+                let wrong = |error| PolicyError::Way { sites: format!("{a} and {b}"), error };
+                words.iter().map(|word| word.parse::<Word>().map_err(wrong)).collect::<Result<Vec<_>, _>>()
             };
-            let never = Dials::of(&dials(&pair.never)?);
+            let never = Forbidden::never(&read(&pair.never)?);
             let others = match &pair.only {
-                Some(only) => Dials::all_but(&dials(only)?),
-                None => Dials::NONE,
+                Some(only) => Forbidden::all_but(&read(only)?),
+                None => Forbidden::NOTHING,
             };
             let (a, b) = (site(a)?, site(b)?);
             for key in [(a.clone(), b.clone()), (b, a)] {
-                let both: &mut Dials = forbidden.entry(key).or_default();
+                let both = forbidden.entry(key).or_insert(Forbidden::NOTHING);
                 *both = both.and(never).and(others);
             }
         }
@@ -160,8 +156,8 @@ impl Forbidden {
     }
 
     /// What is forbidden between two sites.
-    pub fn between(&self, a: &Label, b: &Label) -> Dials {
-        self.0.get(&(a.clone(), b.clone())).copied().unwrap_or_default()
+    pub fn between(&self, a: &Label, b: &Label) -> Forbidden {
+        self.0.get(&(a.clone(), b.clone())).copied().unwrap_or(Forbidden::NOTHING)
     }
 }
 
@@ -171,11 +167,13 @@ mod tests {
 
     fn forbidden(text: &str) -> Result<String, String> {
         let config: BrokerConfig = toml::from_str(text).map_err(|error| error.to_string())?;
-        let forbidden = Forbidden::new(&config.pairs).map_err(|error| error.to_string())?;
+        let forbidden = ForbiddenPairs::new(&config.pairs).map_err(|error| error.to_string())?;
         let (alpha, beta) = ("alpha".parse().unwrap(), "beta".parse().unwrap());
         let between = forbidden.between(&beta, &alpha);
         assert_eq!(between, forbidden.between(&alpha, &beta));
-        Ok(between.each().map(|dial| dial.to_string()).collect::<Vec<_>>().join(" "))
+        let dials = between.dials.each().map(|dial| dial.to_string());
+        let routes = between.routes.each().map(|route| route.to_string());
+        Ok(dials.chain(routes).collect::<Vec<_>>().join(" "))
     }
 
     #[test]
@@ -188,10 +186,16 @@ mod tests {
                 Ok("direct port-range reverse punch traverse"),
             ),
             ("[[pairs]]\nsites = ['alpha', 'gamma']\nnever = ['relay']", Ok("")),
+            ("[[pairs]]\nsites = ['alpha', 'beta']\nnever = ['two-gateway']", Ok("two-gateway")),
+            (
+                "[[pairs]]\nsites = ['beta', 'alpha']\nonly = ['two-gateway']",
+                Ok("end-to-end one-gateway gateway-out"),
+            ),
             (
                 "[[pairs]]\nsites = ['alpha', 'beta']\nnever = ['beam']",
-                Err("[[broker.pairs]] for alpha and beta: \"beam\" is no dial; \
-                     there are direct, port-range, reverse, punch, traverse, relay"),
+                Err("[[broker.pairs]] for alpha and beta: \"beam\" is no way; \
+                     there are the dials direct, port-range, reverse, punch, traverse, relay and the routes \
+                     end-to-end, one-gateway, gateway-out, two-gateway"),
             ),
         ] {
             assert_eq!(forbidden(text), want.map(str::to_owned).map_err(str::to_owned), "{text}");

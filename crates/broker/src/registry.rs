@@ -43,7 +43,7 @@ pub use answers::{LookupError, RendezvousError};
 pub use probing::ProbeError;
 
 use crate::addresses::{AddressBook, Assignment};
-use crate::config::{Forbidden, Measure, RelayChoice, TrustedPairs};
+use crate::config::{ForbiddenPairs, Measure, RelayChoice, TrustedPairs};
 use job::Jobs;
 use paths::Paths;
 use probing::Probed;
@@ -101,7 +101,7 @@ pub struct Policy {
     /// Between which data goes unencrypted.
     pub trusted: TrustedPairs,
     /// Which ways some may not go.
-    pub forbidden: Forbidden,
+    pub forbidden: ForbiddenPairs,
     /// Which relay joins two nodes.
     pub relays: RelayChoice,
     /// Whether ways between sites are measured unasked.

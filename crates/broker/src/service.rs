@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tracing::{info, warn};
 
 use crate::attach;
-use crate::config::{BrokerConfig, Forbidden, PolicyError, TrustedPairs};
+use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrustedPairs};
 use crate::enrolment::EnrolmentService;
 use crate::meetings::{Meetings, acceptor_address};
 use crate::probes::{self, Probes};
@@ -107,7 +107,7 @@ pub async fn run(
     let trusted = TrustedPairs::new(&config.trusted).map_err(|error| PolicyError::Site("trusted", error))?;
     let policy = Policy {
         trusted,
-        forbidden: Forbidden::new(&config.pairs)?,
+        forbidden: ForbiddenPairs::new(&config.pairs)?,
         relays: config.relays,
         measure: config.measure,
     };

@@ -127,6 +127,7 @@ fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
     // Only an agent starts programs; the others' further threads carry data.
     let children = if service == Service::Agent { Children::AsUsual } else { Children::Likewise };
     let promptly = move || promptly::run_soon_after_waking(children);
+    promptly::raise_own_session();
     promptly();
     let started = Builder::new_multi_thread().enable_all().on_thread_start(promptly).build();
     finish(

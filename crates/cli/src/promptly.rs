@@ -1,49 +1,89 @@
-//! Threads that are to run soon after they wake, on processors that programs
+//! Services that are to run soon after they wake, on processors that programs
 //! keep busy: ranks poll, and hold up every connection that waits for an agent.
 
 use std::io;
+use std::time::Duration;
 
 /// The shortest slice that the kernel grants.
 const SLICE_NANOSECONDS: u64 = 100_000;
 
+/// The nice value of a service that may have it. One of them then weighs as much
+/// as nine ranks, and needs it only while connections are made.
+const NICE: i32 = -10;
+
 /// What the threads and processes that a thread starts have of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Children {
-    /// Short slices, too.
+    /// The same.
     Likewise,
-    /// Slices as usual: they may be programs.
+    /// What is usual: they may be programs.
     AsUsual,
 }
 
-/// Asks the kernel for short slices for the calling thread: it gets no larger
-/// share of the processor, but its share sooner (`sched_setattr(2)`, custom
-/// slices since Linux 6.12; an older kernel takes no notice).
+/// Asks the kernel for a share of the processor that suffices beside many ranks,
+/// for the calling thread: short slices, which everybody may have and which make
+/// the share no larger but give it sooner (`sched_setattr(2)`, since Linux 6.12;
+/// an older kernel takes no notice), and a low nice value, which takes privilege
+/// or `RLIMIT_NICE`. A nice value that the process was started with stays.
 pub fn run_soon_after_waking(children: Children) {
-    if let Err(error) = set_slice(SLICE_NANOSECONDS, children) {
-        tracing::debug!(%error, "no short slices");
+    match attributes() {
+        Ok(mut attributes) if attributes.sched_policy == libc::SCHED_OTHER.unsigned_abs() => {
+            attributes.sched_flags = match children {
+                Children::Likewise => 0,
+                Children::AsUsual => u64::from(libc::SCHED_FLAG_RESET_ON_FORK.unsigned_abs()),
+            };
+            attributes.sched_runtime = SLICE_NANOSECONDS;
+            let started_with = attributes.sched_nice;
+            if started_with == 0 {
+                attributes.sched_nice = NICE;
+            }
+            let set = set(&attributes).or_else(|_| {
+                attributes.sched_nice = started_with;
+                set(&attributes)
+            });
+            if let Err(error) = set {
+                tracing::debug!(%error, "no short slices");
+            }
+        }
+        Ok(_) => {}
+        Err(error) => tracing::debug!(%error, "no short slices"),
     }
 }
 
-fn set_slice(nanoseconds: u64, children: Children) -> io::Result<()> {
+/// Asks the same for the process's session, by which the kernel shares processors
+/// out before it looks at threads (sched(7), autogroup). Only if nobody else is in
+/// it: jobs have sessions of their own, a shell that started the service hasn't.
+pub fn raise_own_session() {
+    if nix::unistd::getsid(None) != Ok(nix::unistd::getpid()) {
+        return;
+    }
+    // The kernel takes one such wish per 100 ms from all ordinary users together.
+    for _ in 0..5 {
+        match std::fs::write("/proc/self/autogroup", NICE.to_string()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(Duration::from_millis(110));
+            }
+            Err(error) => return tracing::debug!(%error, "the session's share of the processor is as usual"),
+            Ok(()) => return,
+        }
+    }
+}
+
+fn attributes() -> io::Result<libc::sched_attr> {
     // SAFETY: all-zero is a valid value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
     attributes.size = u32::try_from(size_of::<libc::sched_attr>()).unwrap_or_default();
     let attributes_in = &raw mut attributes;
     // SAFETY: `attributes` is writable for its size.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, attributes_in, attributes.size, 0) };
-    if got != 0 {
-        return Err(io::Error::last_os_error());
+    match unsafe { libc::syscall(libc::SYS_sched_getattr, 0, attributes_in, attributes.size, 0) } {
+        0 => Ok(attributes),
+        _ => Err(io::Error::last_os_error()),
     }
-    if attributes.sched_policy != libc::SCHED_OTHER.unsigned_abs() {
-        return Ok(());
-    }
-    attributes.sched_flags = match children {
-        Children::Likewise => 0,
-        Children::AsUsual => u64::from(libc::SCHED_FLAG_RESET_ON_FORK.unsigned_abs()),
-    };
-    attributes.sched_runtime = nanoseconds;
+}
+
+fn set(attributes: &libc::sched_attr) -> io::Result<()> {
     // SAFETY: `attributes` is readable for its size.
-    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *attributes, 0) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

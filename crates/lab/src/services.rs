@@ -142,6 +142,13 @@ impl Place<'_> {
                 if !grid.measure {
                     set("measure", "\"off\"".to_owned());
                 }
+                for pair in &grid.pairs {
+                    set("[[broker.pairs]]\nsites", format!("{:?}", pair.sites));
+                    set("never", format!("{:?}", pair.never));
+                    if let Some(only) = &pair.only {
+                        set("only", format!("{only:?}"));
+                    }
+                }
             }
             Role::Relay => {}
             Role::Gateway => {
@@ -238,6 +245,7 @@ mod tests {
 
     const GRID: &str = r#"
         trusted = [["alpha", "beta"]]
+        pairs = [{ sites = ["alpha", "beta"], only = ["relay"] }]
         [[host]]
         name = "hub"
         address = "198.51.100.10"
@@ -293,7 +301,11 @@ mod tests {
             let listen = section["listen"].as_str().unwrap();
             assert!(listen.parse::<std::net::SocketAddr>().is_ok(), "{listen}");
             match (service.role, service.machine.as_str()) {
-                (Role::Broker, _) => assert_eq!(section["trusted"].to_string(), r#"[["alpha", "beta"]]"#),
+                (Role::Broker, _) => {
+                    assert_eq!(section["trusted"].to_string(), r#"[["alpha", "beta"]]"#);
+                    assert_eq!(section["measure"].as_str(), Some("off"));
+                    assert_eq!(section["pairs"][0]["only"].to_string(), r#"["relay"]"#);
+                }
                 (Role::Gateway, "front.beta") => assert_eq!(section["inbound"].as_str(), Some("open")),
                 (Role::Gateway, _) => assert_eq!(section["inbound"].as_str(), Some("auto")),
                 (Role::Agent, machine) => assert_eq!(section.contains_key("slots"), machine == "n2.alpha"),

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use isthmus_plan::policy::Set;
 use isthmus_plan::{
-    Dial, Dials, EndFacts, Inbound, LeftOut, Mapping, PairFacts, Plan, RoundTrips, Route, Step, WayOut,
+    Dial, EndFacts, Forbidden, Inbound, LeftOut, Mapping, PairFacts, Plan, RoundTrips, Route, Step, WayOut,
 };
 use isthmus_wire::proto;
 
@@ -117,11 +118,12 @@ pub fn end_from_wire(end: &proto::End) -> EndFacts {
 /// The plan that follows from what is known of both ends.
 pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::Plan {
     let acceptor = facts.acceptor.clone().unwrap_or_default();
-    let forbidden: Vec<Dial> = facts.forbidden().filter_map(dial_from_wire).collect();
+    let dials: Vec<Dial> = facts.forbidden().filter_map(dial_from_wire).collect();
+    let routes: Vec<Route> = facts.forbidden_routes().filter_map(route_from_wire).collect();
     let pair = PairFacts {
         trusted: facts.trusted,
         relays: facts.relays as usize,
-        forbidden: Dials::of(&forbidden),
+        forbidden: Forbidden { dials: Set::of(&dials), routes: Set::of(&routes) },
         round_trips: round_trips(initiator, &acceptor),
     };
     let from = EndFacts { met: facts.initiator_met, ..end_from_wire(initiator) };
@@ -322,12 +324,13 @@ mod tests {
         let facts = proto::Facts {
             acceptor: Some(end("n1.beta", proto::Inbound::Open, nat)),
             relays: 1,
-            forbidden: vec![proto::Dial::Direct.into(), proto::Dial::Relay.into(), 99],
+            forbidden: vec![proto::Dial::Direct.into(), 99],
+            forbidden_routes: vec![proto::Route::OneGateway.into(), 99],
             ..proto::Facts::default()
         };
         let plan = plan_from_facts(&end("n1.alpha", proto::Inbound::Closed, nat), &facts);
         let dials: Vec<_> = plan.steps.iter().map(proto::PlanStep::dial).collect();
-        assert_eq!(dials, [proto::Dial::Punch]);
+        assert_eq!(dials, [proto::Dial::Punch, proto::Dial::Relay]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Ways over gateways. A gateway stands in for a node of its site that can't
 //! dial out or can't be dialed itself; for one that can, it would only be one
-//! more hop. The node itself always connects to its own gateway.
+//! more hop, which is taken if policy forbids the nodes to dial each other. The
+//! node itself always connects to its own gateway.
 //!
 //! | route | dial | who dials whom between the sites |
 //! |---|---|---|
@@ -15,7 +16,7 @@
 use std::time::Duration;
 
 use crate::plan::{Judged, Way, lets_in, port_range, some_relay, told};
-use crate::{Dial, EndFacts, PairFacts, RoundTrips, Route, WayOut};
+use crate::{Dial, EndFacts, PairFacts, Route, WayOut};
 
 /// The gateways are told by the broker first, then dial, with the same patience
 /// as agents.
@@ -24,11 +25,12 @@ const DEADLINE: Duration = Duration::from_secs(8);
 const RELAY: Duration = Duration::from_secs(10);
 
 /// Those that need no relay, in their order.
-pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, round_trips: &RoundTrips) -> [Way; 7] {
-    let (i, a) = (initiator, acceptor);
+pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 7] {
+    let (i, a, round_trips) = (initiator, acceptor, &pair.round_trips);
+    let stands_in = |end| stands_in(end, pair);
     // Who has measured the way there has been answered.
-    let to_acceptors = || to_gateway(a, round_trips.to_acceptors_gateway.is_some());
-    let to_initiators = || to_gateway(i, round_trips.to_initiators_gateway.is_some());
+    let to_acceptors = || to_gateway(a, round_trips.to_acceptors_gateway.is_some(), pair);
+    let to_initiators = || to_gateway(i, round_trips.to_initiators_gateway.is_some(), pair);
     [
         (Route::OneGateway, Dial::Direct, leaves(i).and_then(|()| to_acceptors())),
         (Route::GatewayOut, Dial::Direct, stands_in(i).and_then(|()| lets_in(a))),
@@ -48,16 +50,25 @@ pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, round_tri
 /// Those by a relay.
 pub(crate) fn by_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 3] {
     let (i, a) = (initiator, acceptor);
+    let stands_in = |end| stands_in(end, pair);
     let relay = |route, ends: Result<(), String>| {
         let judged = some_relay(pair).and(ends).and_then(|()| told(a));
-        let reason = || "whoever has no way out uses its gateway's".to_owned();
-        (route, Dial::Relay, RELAY, judged.map(|()| reason()))
+        let reason = match nodes_may(pair) {
+            true => "whoever has no way out uses its gateway's",
+            false => "gateways dial out, as the nodes are not to dial each other",
+        };
+        (route, Dial::Relay, RELAY, judged.map(|()| reason.to_owned()))
     };
     [
         relay(Route::OneGateway, leaves(i).and(stands_in(a))),
         relay(Route::GatewayOut, stands_in(i).and(leaves(a))),
         relay(Route::TwoGateway, stands_in(i).and(stands_in(a))),
     ]
+}
+
+/// Whether policy lets the nodes dial each other.
+fn nodes_may(pair: &PairFacts) -> bool {
+    !pair.forbidden.routes.contains(Route::EndToEnd)
 }
 
 /// Whether a node may dial out itself.
@@ -69,16 +80,17 @@ pub(crate) fn leaves(end: &EndFacts) -> Result<(), String> {
 }
 
 /// Whether a node's gateway is to dial out for it.
-fn stands_in(end: &EndFacts) -> Result<(), String> {
+fn stands_in(end: &EndFacts, pair: &PairFacts) -> Result<(), String> {
     match end.way_out {
         WayOut::No | WayOut::Unknown => Ok(()),
+        WayOut::Yes if !nodes_may(pair) => Ok(()),
         WayOut::Yes => Err(format!("the node of site {} has a way out itself", end.site)),
     }
 }
 
 /// Whether a site's gateway can be dialed, and has to be; `answered`: it has
 /// answered the other side.
-fn to_gateway(end: &EndFacts, answered: bool) -> Judged {
+fn to_gateway(end: &EndFacts, answered: bool, pair: &PairFacts) -> Judged {
     told(end)?;
     if !end.gateway_let_in {
         return Err(format!("the gateway of site {} has no port outside", end.site));
@@ -90,7 +102,7 @@ fn to_gateway(end: &EndFacts, answered: bool) -> Judged {
             end.gateway.told()
         ));
     }
-    match is_let_in(end) {
+    match is_let_in(end) && nodes_may(pair) {
         true => Err(format!("site {} lets connections in to the node itself", end.site)),
         false => Ok(format!("the gateway of site {} can be reached from outside", end.site)),
     }

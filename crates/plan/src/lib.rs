@@ -10,23 +10,23 @@
 //! |---|---|
 //! | [`mod@plan`] | the decision |
 //! | [`gateways`] | which ways lead over gateways |
-//! | [`dials`] | several dials together |
 //! | [`failures`] | what failed not long ago |
 //! | [`filtering`] | what one lets in, likewise |
 //! | [`mapping`] | what a NAT does with ports, by what was seen of it |
 //! | [`measuring`] | which pairs of sites are to be measured |
+//! | [`policy`] | what is forbidden two sites |
 //! | [`reachability`] | who is reached from outside, and gets out |
 //! | [`relays`] | which relay is to join two nodes |
 //! | [`round_trips`] | which detour is shorter |
 #![forbid(unsafe_code)]
 
-pub mod dials;
 pub mod failures;
 pub mod filtering;
 pub mod gateways;
 pub mod mapping;
 pub mod measuring;
 pub mod plan;
+pub mod policy;
 pub mod reachability;
 pub mod relays;
 pub mod round_trips;
@@ -36,11 +36,11 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
-pub use dials::Dials;
 pub use failures::Failures;
 pub use filtering::{Filtering, Unsolicited};
 pub use mapping::Mapping;
 pub use plan::plan;
+pub use policy::Forbidden;
 pub use reachability::{Reach, Reachability};
 pub use round_trips::RoundTrips;
 
@@ -176,8 +176,8 @@ pub struct PairFacts {
     pub trusted: bool,
     /// Relays that both can use.
     pub relays: usize,
-    /// Dials that the grid's policy doesn't want between them.
-    pub forbidden: Dials,
+    /// What the grid's policy doesn't want between them.
+    pub forbidden: Forbidden,
     /// How long detours are.
     pub round_trips: RoundTrips,
 }

@@ -45,12 +45,12 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     // and is shared by all.
     let ways = [direct, port_range, reverse, punch, traverse]
         .into_iter()
-        .chain(gateways::without_relay(initiator, acceptor, &pair.round_trips))
+        .chain(gateways::without_relay(initiator, acceptor, pair))
         .chain([relay])
         .chain(gateways::by_relay(initiator, acceptor, pair));
     for (route, dial, deadline, judged) in ways {
         let judged = judged.and_then(|reason| {
-            if pair.forbidden.contains(dial) {
+            if pair.forbidden.contains(route, dial) {
                 return Err(format!(
                     "forbidden between sites {} and {} by the broker's configuration",
                     initiator.site, acceptor.site

@@ -79,7 +79,7 @@ fn reason_over(plan: &Plan, route: Route, dial: Dial) -> &str {
 const UNMEASURED: RoundTrips =
     RoundTrips { relay: None, to_acceptors_gateway: None, to_initiators_gateway: None };
 const PAIR: PairFacts =
-    PairFacts { trusted: false, relays: 1, forbidden: Dials::NONE, round_trips: UNMEASURED };
+    PairFacts { trusted: false, relays: 1, forbidden: Forbidden::NOTHING, round_trips: UNMEASURED };
 
 #[test]
 fn ways_in_their_order() {
@@ -346,15 +346,36 @@ fn what_is_left_out_says_why() {
 
 #[test]
 fn what_is_forbidden_is_left_out() {
-    let pair = |forbidden| PairFacts { forbidden, ..PAIR };
+    let words = |text: &str| text.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<_>>();
+    let never = |text| PairFacts { forbidden: Forbidden::never(&words(text)), ..PAIR };
+    let only = |text| PairFacts { forbidden: Forbidden::all_but(&words(text)), ..PAIR };
+    for (initiator, acceptor, pair, want) in [
+        ("open nat", "nat", never("reverse"), "punch relay"),
+        ("open nat", "nat", only("relay"), "relay"),
+        ("nat", "enclosed", never("one-gateway"), ""),
+        ("enclosed", "enclosed", never("relay"), ""),
+        ("nat", "nat", only("end-to-end"), "punch relay"),
+        ("nat", "enclosed", only("end-to-end"), ""),
+        ("nat", "nat", never("end-to-end"), "relay/one-gateway relay/gateway-out relay/two-gateway"),
+        ("nat", "open", only("two-gateway"), "relay/two-gateway"),
+        (
+            "nat",
+            "open gate",
+            never("end-to-end"),
+            "direct/one-gateway direct/gateway-out direct/two-gateway \
+             relay/one-gateway relay/gateway-out relay/two-gateway",
+        ),
+        ("nat", "nat gate", only("two-gateway direct"), "direct/two-gateway"),
+        ("open", "nat", only("one-gateway"), "reverse/one-gateway relay/one-gateway"),
+    ] {
+        let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
+        assert_eq!(dials(&plan), want, "{initiator} to {acceptor}: {:?}", pair.forbidden);
+    }
     let (alpha, beta) = (end("alpha", "open nat"), end("beta", "nat"));
-    let never = plan(&alpha, &beta, &pair(Dials::of(&[Dial::Reverse])));
-    assert_eq!(dials(&never), "punch relay");
+    let never = plan(&alpha, &beta, &never("reverse"));
     let why = "forbidden between sites alpha and beta by the broker's configuration";
     assert_eq!(reason(&never, Dial::Reverse), why);
     assert_eq!(reason(&never, Dial::Direct), "site beta lets nothing in", "it can't be had anyway");
-    let only = plan(&alpha, &beta, &pair(Dials::all_but(&[Dial::Relay])));
-    assert_eq!(dials(&only), "relay");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use isthmus_net::contact::{dial_to_wire, end_from_wire, inbound_to_wire, plan_from_facts};
+use isthmus_net::contact::{dial_to_wire, end_from_wire, inbound_to_wire, plan_from_facts, route_to_wire};
 use isthmus_net::seen;
 use isthmus_plan::{EndFacts, Inbound};
 use isthmus_raw::Syn;
@@ -99,6 +99,7 @@ impl Registry {
     }
 
     pub(super) fn facts(&self, site: &Label, acceptor: &NodeEntry) -> proto::Facts {
+        let forbidden = self.policy.forbidden.between(site, &acceptor.name.site);
         proto::Facts {
             acceptor: Some(self.end(acceptor)),
             initiator_site: self.sites.get(site).map(SiteEntry::facts),
@@ -106,13 +107,8 @@ impl Registry {
             acceptor_met: self.site_paths.met(site, &acceptor.name.site),
             initiator_met: self.site_paths.met(&acceptor.name.site, site),
             relays: u32::try_from(self.relays_up()).unwrap_or(u32::MAX),
-            forbidden: self
-                .policy
-                .forbidden
-                .between(site, &acceptor.name.site)
-                .each()
-                .map(|dial| dial_to_wire(dial).into())
-                .collect(),
+            forbidden: forbidden.dials.each().map(|dial| dial_to_wire(dial).into()).collect(),
+            forbidden_routes: forbidden.routes.each().map(|route| route_to_wire(route).into()).collect(),
         }
     }
 

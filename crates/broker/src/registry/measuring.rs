@@ -9,7 +9,7 @@ use std::time::Duration;
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::seen;
 use isthmus_plan::measuring::{self, Party, Task};
-use isthmus_plan::{Dial, Inbound};
+use isthmus_plan::{Dial, Inbound, Route};
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
@@ -100,7 +100,7 @@ impl Registry {
         };
         let try_direct = to.doubt > Doubt::None
             && self.is_untried(&site_pair(a_site, b_site), now)
-            && !self.policy.forbidden.between(a_site, b_site).contains(Dial::Direct);
+            && !self.policy.forbidden.between(a_site, b_site).contains(Route::EndToEnd, Dial::Direct);
         let facts = self.facts(&from.entry.name.site, to.entry);
         if plan_from_facts(&self.end(from.entry), &facts).steps.is_empty() && !try_direct {
             return None;

@@ -83,6 +83,24 @@ impl GridBuilder {
         self
     }
 
+    /// Has isthmus join two sites by none but these dials and routes.
+    pub fn only(mut self, a: &str, b: &str, ways: &[&str]) -> Self {
+        let mut pair = Table::new();
+        set(&mut pair, "sites", vec![a, b]);
+        set(&mut pair, "only", ways.to_vec());
+        push(&mut self.table, "pairs", pair);
+        self
+    }
+
+    /// Has isthmus join two sites by none of these dials and routes.
+    pub fn never(mut self, a: &str, b: &str, ways: &[&str]) -> Self {
+        let mut pair = Table::new();
+        set(&mut pair, "sites", vec![a, b]);
+        set(&mut pair, "never", ways.to_vec());
+        push(&mut self.table, "pairs", pair);
+        self
+    }
+
     /// The grid file that says the same.
     pub fn text(&self) -> String {
         self.table.to_string()
@@ -343,6 +361,8 @@ mod tests {
             .wan("198.51.0.0/16".parse().unwrap())
             .share(Path::new("/tmp/build"))
             .trusted("alpha", "beta")
+            .only("alpha", "beta", &["relay", "end-to-end"])
+            .never("beta", "alpha", &["punch"])
             .host(Host::build("hub").roles([Role::Broker]).port(443).link(Link::build().delay(millisecond)))
             .site(
                 Site::nat("alpha")
@@ -363,6 +383,10 @@ mod tests {
             name = "all"
             share = ["/tmp/build"]
             trusted = [["alpha", "beta"]]
+            pairs = [
+              { sites = ["alpha", "beta"], only = ["relay", "end-to-end"] },
+              { sites = ["beta", "alpha"], never = ["punch"] },
+            ]
             [wan]
             subnet = "198.51.0.0/16"
             [[host]]

@@ -13,9 +13,9 @@ use toml::Spanned;
 use self::addresses::{Subnets, WanAddresses};
 use self::roles::{check_roles, roles};
 use super::error::{Fault, fault};
-use super::file::{GridFile, HostTable};
+use super::file::{GridFile, HostTable, PairTable};
 use super::links::link;
-use super::model::{Grid, Host, Role, Wan};
+use super::model::{Grid, Host, Pair, Role, Wan};
 
 /// Names with a meaning of their own in the lab or the grid.
 const RESERVED: [&str; 7] = ["router", "carrier", "wan", "relay", "gateway", "broker", "admin"];
@@ -50,7 +50,12 @@ pub(super) fn check(file: GridFile, default_name: &str) -> Result<Grid, Fault> {
         return Err(Fault { at: 0..0, message: "no nodes: add a [[site]] with nodes, or a [[host]]".into() });
     }
     check_roles(&file)?;
-    let trusted = check_trusted(&file)?;
+    let trusted = file.trusted.iter().map(|pair| check_pair(&file, pair)).collect::<Result<_, _>>()?;
+    let pair = |pair: &PairTable| {
+        let sites = check_pair(&file, &pair.sites)?;
+        Ok(Pair { sites, only: pair.only.clone(), never: pair.never.clone() })
+    };
+    let pairs = file.pairs.iter().map(pair).collect::<Result<_, _>>()?;
     for path in &file.share {
         if !path.get_ref().is_absolute() {
             return fault(path, "a shared directory must be an absolute path");
@@ -58,7 +63,7 @@ pub(super) fn check(file: GridFile, default_name: &str) -> Result<Grid, Fault> {
     }
     let share = file.share.into_iter().map(Spanned::into_inner).collect();
     let (seed, measure) = (file.seed, file.measure);
-    Ok(Grid { name, seed, wan: wan_table, hosts, sites, share, trusted, measure })
+    Ok(Grid { name, seed, wan: wan_table, hosts, sites, share, trusted, pairs, measure })
 }
 
 fn label(name: &Spanned<String>, what: &str) -> Result<String, Fault> {
@@ -107,8 +112,8 @@ fn check_host(table: &HostTable, wan: &mut WanAddresses) -> Result<Host, Fault> 
     })
 }
 
-/// Pairs that trust each other must be sites.
-fn check_trusted(file: &GridFile) -> Result<Vec<[String; 2]>, Fault> {
+/// Pairs must be of sites.
+fn check_pair(file: &GridFile, [a, b]: &[Spanned<String>; 2]) -> Result<[String; 2], Fault> {
     let site = |name: &Spanned<String>| {
         let found = file.sites.iter().find(|site| site.name.get_ref().eq_ignore_ascii_case(name.get_ref()));
         match found {
@@ -116,5 +121,5 @@ fn check_trusted(file: &GridFile) -> Result<Vec<[String; 2]>, Fault> {
             None => fault(name, format!("{:?} is no site of this grid", name.get_ref())),
         }
     };
-    file.trusted.iter().map(|[a, b]| Ok([site(a)?, site(b)?])).collect()
+    Ok([site(a)?, site(b)?])
 }

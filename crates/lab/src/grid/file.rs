@@ -29,7 +29,19 @@ pub(super) struct GridFile {
     #[serde(default)]
     pub trusted: Vec<[Spanned<String>; 2]>,
     #[serde(default)]
+    pub pairs: Vec<PairTable>,
+    #[serde(default)]
     pub measure: bool,
+}
+
+/// `[[pairs]]`: by which ways isthmus may join two sites.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PairTable {
+    pub sites: [Spanned<String>; 2],
+    pub only: Option<Vec<String>>,
+    #[serde(default)]
+    pub never: Vec<String>,
 }
 
 /// `[wan]`.

@@ -30,8 +30,21 @@ pub struct Grid {
     pub share: Vec<PathBuf>,
     /// Pairs of sites between which isthmus sends data unencrypted.
     pub trusted: Vec<[String; 2]>,
+    /// Pairs of sites that isthmus may join by some ways only.
+    pub pairs: Vec<Pair>,
     /// Whether isthmus measures the ways between sites unasked.
     pub measure: bool,
+}
+
+/// By which ways isthmus may join two sites; the broker reads what they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// The two sites.
+    pub sites: [String; 2],
+    /// By no others than these.
+    pub only: Option<Vec<String>>,
+    /// Not by these.
+    pub never: Vec<String>,
 }
 
 /// The public internet: one router at which all links end.

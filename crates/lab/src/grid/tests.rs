@@ -156,6 +156,7 @@ fn faults_are_named_with_their_line() {
         ("rate = \"1 Gbit/s\"", "rate = \"1 bit/s\"", 12, "below the smallest"),
         ("\n[wan]", "share = [\"tmp\"]\n[wan]", 1, "absolute path"),
         ("\n[wan]", "trusted = [[\"alpha\", \"omega\"]]\n[wan]", 1, "\"omega\" is no site"),
+        ("\n[wan]", "pairs = [{ sites = [\"alpha\", \"omega\"] }]\n[wan]", 1, "\"omega\" is no site"),
     ] {
         refused(GOOD, from, to, line, says);
     }

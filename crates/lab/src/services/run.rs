@@ -243,7 +243,10 @@ impl Starter<'_> {
         let program = &self.record.program;
         let mut command = Command::new(program);
         command.args(["lab", "exec", "--lab", self.directory.lab(), "--cwd", "/", machine, "--"]);
-        command.arg(program).args(arguments);
+        // As from a machine's own init. The kernel shares processors out by session
+        // (sched(7), autogroup): in one session the services of all machines
+        // together would get as much as one.
+        command.arg("setsid").arg(program).args(arguments);
         let path = self.log(service);
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -251,9 +254,7 @@ impl Starter<'_> {
         unsafe {
             command.pre_exec(|| {
                 die_with_parent()?;
-                // As from a machine's own init. The kernel shares processors
-                // out by session (sched(7), autogroup): in one session the
-                // services of all machines together would get as much as one.
+                // Away from the lab's terminal.
                 nix::unistd::setsid()?;
                 // The keeper reads its signals from a descriptor.
                 Ok(SigSet::empty().thread_set_mask()?)

@@ -101,7 +101,7 @@ fn what_is_off_busy_absent_or_forbidden_is_left_alone() {
 
     let pair =
         PairConfig { sites: ["alpha".into(), "beta".into()], only: Some(Vec::new()), never: Vec::new() };
-    let forbidden = Policy { forbidden: Forbidden::new(&[pair]).unwrap(), ..Policy::default() };
+    let forbidden = Policy { forbidden: ForbiddenPairs::new(&[pair]).unwrap(), ..Policy::default() };
     assert_eq!(ordered(&mut grid(&["alpha", "beta"], forbidden).0, 1000), none, "no way");
 
     let (mut registry, sessions) = grid(&["alpha", "beta"], Policy::default());
@@ -170,7 +170,7 @@ fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
             only: only.map(|only: &str| vec![only.to_owned()]),
             never: Vec::new(),
         };
-        let policy = Policy { forbidden: Forbidden::new(&[pair]).unwrap(), ..Policy::default() };
+        let policy = Policy { forbidden: ForbiddenPairs::new(&[pair]).unwrap(), ..Policy::default() };
         let mut registry = Registry::new("demo", policy, AddressBook::default());
         registry.relay("hub");
         let alpha = registry.gateway("alpha");

@@ -1,0 +1,205 @@
+//! What a grid's policy forbids two sites: dials and routes, by their names.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use crate::{Dial, Route};
+
+/// One of a few alternatives.
+pub trait Choice: Copy + Eq + 'static {
+    /// All of them, eight at most.
+    const ALL: &'static [Self];
+}
+
+impl Choice for Dial {
+    /// Cheapest first.
+    const ALL: &'static [Self] =
+        &[Self::Direct, Self::PortRange, Self::Reverse, Self::Punch, Self::Traverse, Self::Relay];
+}
+
+impl Choice for Route {
+    /// Shortest first.
+    const ALL: &'static [Self] = &[Self::EndToEnd, Self::OneGateway, Self::GatewayOut, Self::TwoGateway];
+}
+
+/// Some of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Set<T>(u8, PhantomData<T>);
+
+impl<T: Choice> Set<T> {
+    /// None of them.
+    pub const NONE: Self = Self(0, PhantomData);
+
+    /// These.
+    pub fn of(members: &[T]) -> Self {
+        Self::that(|choice| members.contains(&choice))
+    }
+
+    /// All others.
+    pub fn all_but(members: &[T]) -> Self {
+        Self::that(|choice| !members.contains(&choice))
+    }
+
+    fn that(is_member: impl Fn(T) -> bool) -> Self {
+        let bits = T::ALL.iter().enumerate().map(|(bit, choice)| u8::from(is_member(*choice)) << bit);
+        Self(bits.sum(), PhantomData)
+    }
+
+    /// Those of either.
+    #[must_use]
+    pub fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0, PhantomData)
+    }
+
+    /// Whether it is one of them.
+    pub fn contains(self, choice: T) -> bool {
+        self.each().any(|member| member == choice)
+    }
+
+    /// Each of them, in their order.
+    pub fn each(self) -> impl Iterator<Item = T> {
+        let set = move |bit: &usize| self.0 & (1 << bit) != 0;
+        T::ALL.iter().enumerate().filter(move |(bit, _)| set(bit)).map(|(_, choice)| *choice)
+    }
+}
+
+/// A name of a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// How it is opened.
+    Dial(Dial),
+    /// Who dials.
+    Route(Route),
+}
+
+/// What isn't wanted between two sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forbidden {
+    /// However they are routed.
+    pub dials: Set<Dial>,
+    /// However they are dialed.
+    pub routes: Set<Route>,
+}
+
+impl Forbidden {
+    /// Nothing.
+    pub const NOTHING: Self = Self { dials: Set::NONE, routes: Set::NONE };
+
+    /// These dials and these routes.
+    pub fn never(words: &[Word]) -> Self {
+        let (dials, routes) = sorted(words);
+        Self { dials: Set::of(&dials), routes: Set::of(&routes) }
+    }
+
+    /// All other dials, and all other routes; if only dials are given, any route
+    /// will do, and the other way round. Without a word, everything.
+    pub fn all_but(words: &[Word]) -> Self {
+        let (dials, routes) = sorted(words);
+        Self {
+            dials: if dials.is_empty() && !routes.is_empty() { Set::NONE } else { Set::all_but(&dials) },
+            routes: if routes.is_empty() { Set::NONE } else { Set::all_but(&routes) },
+        }
+    }
+
+    /// What either of them forbids.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { dials: self.dials.and(other.dials), routes: self.routes.and(other.routes) }
+    }
+
+    /// Whether a way is.
+    pub fn contains(self, route: Route, dial: Dial) -> bool {
+        self.routes.contains(route) || self.dials.contains(dial)
+    }
+}
+
+fn sorted(words: &[Word]) -> (Vec<Dial>, Vec<Route>) {
+    let (mut dials, mut routes) = (Vec::new(), Vec::new());
+    for word in words {
+        match word {
+            Word::Dial(dial) => dials.push(*dial),
+            Word::Route(route) => routes.push(*route),
+        }
+    }
+    (dials, routes)
+}
+
+/// A word that is neither a dial nor a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownWord(pub String);
+
+impl fmt::Display for UnknownWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dials = Dial::ALL.iter().map(Dial::to_string).collect::<Vec<_>>().join(", ");
+        let routes = Route::ALL.iter().map(Route::to_string).collect::<Vec<_>>().join(", ");
+        write!(f, "{:?} is no way; there are the dials {dials} and the routes {routes}", self.0)
+    }
+}
+
+impl std::error::Error for UnknownWord {}
+
+impl FromStr for Word {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        let dial = Dial::ALL.iter().find(|dial| dial.to_string() == text).map(|dial| Self::Dial(*dial));
+        let route = || Route::ALL.iter().find(|route| route.to_string() == text);
+        dial.or_else(|| route().map(|route| Self::Route(*route))).ok_or_else(|| UnknownWord(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets() {
+        let some = Set::of(&[Dial::Relay, Dial::Direct]);
+        assert_eq!(some.each().collect::<Vec<_>>(), [Dial::Direct, Dial::Relay]);
+        assert!(!some.contains(Dial::Punch));
+        assert_eq!(Set::all_but(&[Dial::Punch]).each().count(), 5);
+        assert_eq!(Set::all_but(Dial::ALL), Set::NONE);
+        assert_eq!(some.and(Set::of(&[Dial::Punch])).each().count(), 3);
+        assert_eq!(Set::all_but(&[Route::EndToEnd]).each().count(), 3);
+    }
+
+    #[test]
+    fn ways_are_forbidden_by_either_name() {
+        let read = |text: &str| text.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<_>>();
+        let never = |text| Forbidden::never(&read(text));
+        let only = |text| Forbidden::all_but(&read(text));
+        for (what, forbidden, route, dial, want) in [
+            ("a dial", never("punch"), Route::EndToEnd, Dial::Punch, true),
+            ("another dial", never("punch"), Route::EndToEnd, Dial::Relay, false),
+            ("a route", never("two-gateway"), Route::TwoGateway, Dial::Direct, true),
+            ("the dial elsewhere", never("two-gateway"), Route::OneGateway, Dial::Direct, false),
+            ("only a dial", only("relay"), Route::TwoGateway, Dial::Relay, false),
+            ("others", only("relay"), Route::TwoGateway, Dial::Direct, true),
+            ("only a route", only("end-to-end"), Route::EndToEnd, Dial::Punch, false),
+            ("others", only("end-to-end"), Route::OneGateway, Dial::Direct, true),
+            ("both", only("relay end-to-end"), Route::EndToEnd, Dial::Relay, false),
+            ("one of both", only("relay end-to-end"), Route::EndToEnd, Dial::Direct, true),
+            ("the other", only("relay end-to-end"), Route::OneGateway, Dial::Relay, true),
+            ("no way at all", only(""), Route::EndToEnd, Dial::Relay, true),
+            ("either policy", never("punch").and(never("relay")), Route::EndToEnd, Dial::Relay, true),
+        ] {
+            assert_eq!(forbidden.contains(route, dial), want, "{what}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for dial in Dial::ALL {
+            assert_eq!(dial.to_string().parse(), Ok(Word::Dial(*dial)));
+        }
+        for route in Route::ALL {
+            assert_eq!(route.to_string().parse(), Ok(Word::Route(*route)));
+        }
+        assert_eq!(
+            "teleport".parse::<Word>().unwrap_err().to_string(),
+            "\"teleport\" is no way; there are the dials direct, port-range, reverse, punch, traverse, relay \
+             and the routes end-to-end, one-gateway, gateway-out, two-gateway"
+        );
+    }
+}

@@ -1,0 +1,39 @@
+//! What the grid's policy forbids two sites, and what they do instead.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use isthmus_e2e::{Shared, World};
+
+static GRID: Shared = Shared::new("policy");
+
+/// That all connections and a job take this way.
+fn joined(world: &World, from: &str, to: &str, want: &str) -> Result<()> {
+    let ways = world.hundred(from, to)?;
+    ensure!(ways == BTreeMap::from([(want.to_owned(), 100)]), "{ways:?}, not 100 by {want}");
+    world.all_to_all(&[from, to])?;
+    Ok(())
+}
+
+#[test]
+fn both_gateways_dial_for_nodes_that_could_themselves() -> Result<()> {
+    let world = GRID.take()?;
+    joined(&world, "n1.beta", "n1.alpha", "direct, two-gateway")?;
+    joined(&world, "n1.alpha", "n1.beta", "reverse, two-gateway")
+}
+
+#[test]
+fn one_gateway_suffices_where_nodes_are_not_to_dial_each_other() -> Result<()> {
+    let world = GRID.take()?;
+    joined(&world, "n1.gamma", "n1.alpha", "direct, one-gateway")?;
+    joined(&world, "n1.alpha", "n1.gamma", "reverse, gateway-out")
+}
+
+#[test]
+fn sites_that_nothing_may_join_are_told_of_before_anything_starts() -> Result<()> {
+    let world = GRID.take()?;
+    let output = world.run("n1.beta", &["--nodes", "n1.beta,n1.gamma"], &["touch", "/tmp/started"])?;
+    ensure!(output.status == 125, "{}", output.whole());
+    ensure!(output.stderr.contains("forbidden between sites beta and gamma"), "{}", output.whole());
+    Ok(())
+}
