@@ -2,16 +2,21 @@
 //! reference, as people run it today: plain MPI over ssh.
 
 use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use isthmus_lab::grid::Role;
 use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::account;
 use crate::confine::wait_for;
@@ -19,6 +24,8 @@ use crate::mpi::Mpi;
 
 /// A run that takes longer is ended, and the benchmark with it.
 const DEADLINE: Duration = Duration::from_secs(180);
+/// How long one may take to end after it told its figure.
+const END: Duration = Duration::from_secs(20);
 
 /// The running grid, mostly with sshd in every node.
 pub struct Bench {
@@ -189,9 +196,33 @@ impl Bench {
         Ok(command)
     }
 
-    /// Runs a command and gives all that it wrote, however it ended.
+    /// Runs a command and gives all that it wrote, however it ended. It is ended if
+    /// it still writes, or could, a while after its first line.
     pub fn attempt(&self, node: &str, words: &[String], deadline: Duration) -> anyhow::Result<Output> {
-        Ok(self.limited(node, words, deadline)?.output()?)
+        let mut command = self.limited(node, words, deadline)?;
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let pipes = child.stdout.take().zip(child.stderr.take());
+        let (stdout, mut stderr) = pipes.context("no pipes")?;
+        let (line_tx, line_rx) = mpsc::channel();
+        let out = thread::spawn(move || {
+            let (mut stdout, mut read) = (BufReader::new(stdout), Vec::new());
+            stdout.read_until(b'\n', &mut read)?;
+            let _ = line_tx.send(());
+            stdout.read_to_end(&mut read)?;
+            drop(line_tx);
+            io::Result::Ok(read)
+        });
+        let err = thread::spawn(move || {
+            let mut read = Vec::new();
+            stderr.read_to_end(&mut read).map(|_| read)
+        });
+        let written = line_rx.recv();
+        if written.is_ok() && line_rx.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
+            kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
+        }
+        let status = child.wait()?;
+        let join = |thread: JoinHandle<io::Result<Vec<u8>>>| thread.join().ok().context("a reader panicked");
+        Ok(Output { status, stdout: join(out)??, stderr: join(err)?? })
     }
 
     /// The same without a deadline: for what stands as long as the benchmark.

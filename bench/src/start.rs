@@ -30,7 +30,7 @@ const GRIDS: [(&str, &str, f64); 2] =
 
 /// How long a run may take, and how much longer for each rank. Some MPIs don't
 /// always come out of their end, whatever starts them: what they told before
-/// counts.
+/// counts, and they are ended a while later.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(1));
 
 /// How to measure.
