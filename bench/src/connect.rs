@@ -38,6 +38,12 @@ const WAYS: [(&str, [&str; 2]); 8] = [
 /// over routers that keep state as those of the others do.
 const PLAIN: [&str; 2] = ["n1.plain-a", "n1.plain-b"];
 
+/// A connection between the nodes of the reference, without MPI.
+pub const PLAIN_TCP: &str = "plain TCP";
+/// Where the second of them listens, and where the broker does.
+const SSH_PORT: &str = "22";
+const BROKER: [&str; 2] = ["198.51.100.10", "7700"];
+
 /// Message sizes in bytes.
 const SIZES: [&str; 2] = ["1", "10000000"];
 /// Tries, ten in a second, until nodes have found out what their sites let in.
@@ -145,17 +151,29 @@ fn ping_pong(
     Ok(rows.collect())
 }
 
-/// The first connection of a job and the next ones, against plain TCP.
+/// The first connection of a job and the next ones, against plain TCP and, over a
+/// wide area, against what its round trips allow.
 fn set_up(bench: &Bench, rounds: usize, place: &str) -> anyhow::Result<Vec<Row>> {
     let program = root().join("bench/programs/connect.py").display().to_string();
     let isthmus = bench.isthmus().display().to_string();
-    let mut figures = vec![[Vec::new(), Vec::new(), Vec::new()]; WAYS.len()];
+    let acceptor = nodes(bench, PLAIN)?.pop().context("no node")?.address.to_string();
+    let command = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let milliseconds = |node: &str, command: &[String], names: &[&str]| -> anyhow::Result<Vec<f64>> {
+        let found = json(&bench.output(node, command)?)?;
+        names.iter().map(|name| found[*name].as_f64().with_context(|| format!("no {name}"))).collect()
+    };
+    let (mut rtt, mut broker_rtt) = (Vec::new(), Vec::new());
+    let mut figures = vec![[Vec::new(), Vec::new()]; WAYS.len()];
     for round in 0..rounds {
         eprintln!("{place}, set-up: round {} of {rounds}", round + 1);
+        for (values, [host, port]) in [(&mut rtt, [acceptor.as_str(), SSH_PORT]), (&mut broker_rtt, BROKER)] {
+            let plain = command(&["python3", &program, host, port]);
+            values.extend(milliseconds(PLAIN[0], &plain, &["plain_ms"])?);
+        }
         for ((_, ends), values) in WAYS.iter().zip(&mut figures) {
             let names = ends.join(",");
-            let command = [
-                isthmus.as_str(),
+            let job = command(&[
+                &isthmus,
                 "run",
                 "--quiet",
                 "--nodes",
@@ -165,18 +183,29 @@ fn set_up(bench: &Bench, rounds: usize, place: &str) -> anyhow::Result<Vec<Row>>
                 "--",
                 "python3",
                 &program,
-            ];
-            let found = json(&bench.output(ends[0], &command.map(str::to_owned))?)?;
-            for (values, name) in values.iter_mut().zip(["first_ms", "next_ms", "plain_ms"]) {
-                values.push(found[name].as_f64().with_context(|| format!("no {name}"))?);
-            }
+            ]);
+            let found = milliseconds(ends[0], &job, &["first_ms", "next_ms"])?;
+            values.iter_mut().zip(found).for_each(|(values, found)| values.push(found));
         }
     }
+    let far = place == GRIDS[1].1;
+    let plus_two = |values: &[f64]| values.iter().zip(&rtt).map(|(value, rtt)| value + 2.0 * rtt).collect();
+    let by_broker: Vec<f64> = broker_rtt.iter().map(|rtt| 3.0 * rtt).collect();
+    let allowed: [(&str, Vec<f64>); 2] = [
+        ("3 broker round trips and 2 RTT", plus_two(&by_broker)),
+        ("direct and 2 RTT", plus_two(&figures[0][1])),
+    ];
     let mut rows = Vec::new();
-    for ((way, _), [first, next, plain]) in WAYS.iter().zip(&figures) {
-        for (what, values) in [("first connection", first), ("next connection", next)] {
+    for ((way, _), measured) in WAYS.iter().zip(&figures) {
+        let bars = [["punch", "traverse"].contains(way), *way != "direct"];
+        for (index, what) in ["first connection", "next connection"].into_iter().enumerate() {
             let what = format!("{way}, {what}, {place}");
-            rows.push(Row::compare(&what, "ms", values, ("loopback TCP", plain), None));
+            rows.push(Row::compare(&what, "ms", &measured[index], (PLAIN_TCP, &rtt), None));
+            if far && bars[index] {
+                let (against, reference) = &allowed[index];
+                let bar = Some(Bar::AtMost(1.0));
+                rows.push(Row::compare(&what, "ms", &measured[index], (against, reference), bar));
+            }
         }
     }
     Ok(rows)

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Shared, World, isthmus, root};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 static KINDS: Shared = Shared::new("ways");
 static GRID: Shared = Shared::new("doctor");
 static DOUBT: Shared = Shared::new("doubt");
+static EGRESS: Shared = Shared::new("egress");
 
 /// Within which agents find everything out.
 const SOON: Duration = Duration::from_secs(60);
@@ -243,6 +244,32 @@ fn a_gateways_port_outside_that_is_forwarded_is_reached() -> Result<()> {
         let (_, found) = doctor(&world, "n1.open-a", &["site", "front-a"])?;
         Ok(found[0]["gateway_outside"]["result"] == "reachable")
     })
+}
+
+#[test]
+fn what_a_site_lets_out_is_found_and_heeded() -> Result<()> {
+    let world = EGRESS.take()?;
+    World::eventually("both have found out which ports answer", SOON, || {
+        let (_, sites) = doctor(&world, "n1.open", &["site"])?;
+        let node = |name: &str| {
+            let site = sites.as_array()?.iter().find(|site| site["site"] == name)?;
+            site["nodes"].get(0).cloned()
+        };
+        let (strict, open) = (node("strict").unwrap_or_default(), node("open").unwrap_or_default());
+        let all = open["let_out"] == json!([80, 443, 7730, 7740, 61001]) && open["dropped"] == json!([]);
+        Ok(all && strict["let_out"] == json!([443]) && strict["dropped"] == json!([80, 7730, 7740, 61001]))
+    })?;
+    let plan = world.plan("n1.strict", "n1.open")?;
+    let steps = plan["steps"].as_array().context("no steps")?;
+    let last = steps.iter().find(|step| step["dial"] == "direct").context("direct is left out")?;
+    let reason = last["reason"].as_str().unwrap_or_default();
+    ensure!(steps[0]["dial"] == "relay", "{plan:#}");
+    ensure!(reason.ends_with("but site strict seems to let nothing out to port 7730"), "{reason}");
+    for (from, to, way) in [("n1.strict", "n1.open", "relay"), ("n1.open", "n1.strict", "relay")] {
+        let ways = world.hundred(from, to)?;
+        ensure!(ways == std::collections::BTreeMap::from([(way.to_owned(), 100)]), "{ways:?}");
+    }
+    Ok(())
 }
 
 /// Within which each of three sites has been measured with the two others: what

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, ensure};
 
+use crate::connect::PLAIN_TCP;
 use crate::patterns::{PATTERNS, Traffic};
 use crate::report::{Conditions, Report, Row, figures};
 
@@ -95,7 +96,7 @@ pub fn set_up(connect: &Report) -> anyhow::Result<String> {
         let mut cells = vec![way.to_owned()];
         for place in ["no delay between sites", "sites 10 ms apart"] {
             for which in ["first", "next"] {
-                let row = row(connect, &format!("{way}, {which} connection, {place}"), "loopback TCP")?;
+                let row = row(connect, &format!("{way}, {which} connection, {place}"), PLAIN_TCP)?;
                 cells.push(format!("{} ms", figures(row.ours)));
             }
         }

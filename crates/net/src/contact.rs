@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use isthmus_plan::policy::Set;
 use isthmus_plan::{
-    Dial, EndFacts, Forbidden, Inbound, LeftOut, Mapping, PairFacts, Plan, RoundTrips, Route, Step, WayOut,
+    Dial, EndFacts, Forbidden, Inbound, LeftOut, Mapping, PairFacts, Plan, Ports, RoundTrips, Route, Step,
+    WayOut,
 };
 use isthmus_wire::proto;
 
@@ -112,7 +113,18 @@ pub fn end_from_wire(end: &proto::End) -> EndFacts {
         gateway_let_in: !end.gateway_outside.is_empty(),
         gateway: seen::reach_from_wire(end.gateway_reach.as_ref()),
         met: false,
+        egress: seen::answers_from_wire(&seen.egress),
+        ports: Ports {
+            agent: seen.own.as_ref().and_then(|own| port(&own.address)),
+            let_in: port(&end.outside_address),
+            gateway: port(&end.gateway_outside),
+        },
     }
+}
+
+/// The port of `HOST:PORT`, of the first of several.
+fn port(address: &str) -> Option<u16> {
+    address.split(", ").next()?.rsplit_once(':')?.1.parse().ok()
 }
 
 /// The plan that follows from what is known of both ends.

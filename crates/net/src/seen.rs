@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use isthmus_plan::{Filtering, Reach, Reachability, Unsolicited};
+use isthmus_plan::{Answers, Filtering, Reach, Reachability, Unsolicited};
 use isthmus_wire::proto::{self, ProbeOutcome};
 
 /// Whether an agent can be reached, as it is sent.
@@ -34,6 +34,27 @@ pub fn reach_from_wire(reach: Option<&proto::Reach>) -> Reach {
         proto::Reachability::Misdirected => Reachability::Misdirected,
     };
     Reach { result, address: reach.address.clone(), relay: reach.relay.clone(), detail: reach.detail.clone() }
+}
+
+/// Which ports outside have answered, as it is sent.
+pub fn answers_to_wire(answers: Answers) -> proto::PortAnswers {
+    let ports = |ports: Vec<u16>| ports.into_iter().map(u32::from).collect();
+    proto::PortAnswers {
+        relay: answers.relay,
+        answered: ports(answers.answered),
+        silent: ports(answers.silent),
+    }
+}
+
+/// Which ports outside have answered, as it was received.
+pub fn answers_from_wire(answers: &[proto::PortAnswers]) -> Vec<Answers> {
+    let ports = |ports: &[u32]| ports.iter().filter_map(|port| u16::try_from(*port).ok()).collect();
+    let one = |at: &proto::PortAnswers| Answers {
+        relay: at.relay.clone(),
+        answered: ports(&at.answered),
+        silent: ports(&at.silent),
+    };
+    answers.iter().map(one).collect()
 }
 
 /// What is let in, as it is sent.

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`mod@plan`] | the decision |
 //! | [`gateways`] | which ways lead over gateways |
+//! | [`egress`] | to which ports a site lets its nodes out |
 //! | [`failures`] | what failed not long ago |
 //! | [`filtering`] | what one lets in, likewise |
 //! | [`mapping`] | what a NAT does with ports, by what was seen of it |
@@ -20,6 +21,7 @@
 //! | [`round_trips`] | which detour is shorter |
 #![forbid(unsafe_code)]
 
+pub mod egress;
 pub mod failures;
 pub mod filtering;
 pub mod gateways;
@@ -36,6 +38,7 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
+pub use egress::Answers;
 pub use failures::Failures;
 pub use filtering::{Filtering, Unsolicited};
 pub use mapping::Mapping;
@@ -167,6 +170,21 @@ pub struct EndFacts {
     pub gateway: Reach,
     /// Whether a node of the other site has connected to one of this one.
     pub met: bool,
+    /// Which ports outside have answered the node.
+    pub egress: Vec<Answers>,
+    /// Where it is connected to.
+    pub ports: Ports,
+}
+
+/// The ports of a node and its gateway, as far as they are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ports {
+    /// Of its agent, as its site sees it.
+    pub agent: Option<u16>,
+    /// That is let in for it from outside.
+    pub let_in: Option<u16>,
+    /// Of its site's gateway, outside.
+    pub gateway: Option<u16>,
 }
 
 /// What is known of two sites together.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::gateways::{self, leaves};
 use crate::{
-    Dial, EndFacts, Filtering, Inbound, LeftOut, Mapping, PairFacts, Plan, Reachability, Route, Step,
+    Dial, EndFacts, Filtering, Inbound, LeftOut, Mapping, PairFacts, Plan, Reachability, Route, Step, egress,
 };
 
 /// Inside a site there is nothing else to try, so patience costs nothing.
@@ -64,7 +64,35 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         }
     }
     pair.round_trips.order(&mut plan.steps);
+    let dropped = |step: &Step| dropped(step, initiator, acceptor);
+    plan.steps.sort_by_key(|step| dropped(step).is_some());
+    for step in &mut plan.steps {
+        if let Some(reason) = dropped(step) {
+            step.reason = format!("{}, but {reason}", step.reason);
+        }
+    }
     plan
+}
+
+/// Why a step will hardly get out, though it may: what was measured is another
+/// host's port. What gateways are let out to is not known.
+fn dropped(step: &Step, initiator: &EndFacts, acceptor: &EndFacts) -> Option<String> {
+    let (i, a) = (initiator, acceptor);
+    let own_port = |end: &EndFacts| if lets_in(end).is_ok() { end.ports.agent } else { end.ports.let_in };
+    let dials = match (step.route, step.dial) {
+        (Route::EndToEnd, Dial::Direct | Dial::Traverse) => vec![(i, a, a.ports.agent)],
+        (Route::EndToEnd, Dial::PortRange) => vec![(i, a, a.ports.let_in)],
+        (Route::EndToEnd, Dial::Reverse) => vec![(a, i, own_port(i))],
+        (Route::EndToEnd, Dial::Punch) => vec![(i, a, Some(egress::OTHERS)), (a, i, Some(egress::OTHERS))],
+        (Route::OneGateway, Dial::Direct) => vec![(i, a, a.ports.gateway)],
+        (Route::GatewayOut, Dial::Reverse) => vec![(a, i, i.ports.gateway)],
+        _ => Vec::new(),
+    };
+    dials.into_iter().find_map(|(from, to, port)| {
+        let port = port.filter(|port| egress::drops(&from.egress, &to.egress, *port))?;
+        let port = if port == egress::OTHERS { "such ports".to_owned() } else { format!("port {port}") };
+        Some(format!("site {} seems to let nothing out to {port}", from.site))
+    })
 }
 
 /// Why something may work, or why it can't.

@@ -18,6 +18,8 @@ fn end(site: &str, words: &str) -> EndFacts {
         gateway_let_in: false,
         gateway: Reach::default(),
         met: false,
+        egress: Vec::new(),
+        ports: Ports { agent: Some(7730), let_in: Some(7731), gateway: Some(7740) },
     };
     for word in words.split(' ') {
         match word {
@@ -45,10 +47,17 @@ fn end(site: &str, words: &str) -> EndFacts {
                 end.gateway = reach(Reachability::Filtered, "192.0.2.9:7740", "no answer within 3 s");
             }
             "met" => end.met = true,
+            // What its site lets out.
+            "all" => end.egress = answers(&[443, 7730, 7740, 61_001], &[]),
+            "web" => end.egress = answers(&[443], &[7730, 7740, 61_001]),
             other => panic!("{other}"),
         }
     }
     end
+}
+
+fn answers(answered: &[u16], silent: &[u16]) -> Vec<Answers> {
+    vec![Answers { relay: "hub".to_owned(), answered: answered.to_vec(), silent: silent.to_vec() }]
 }
 
 fn reach(result: Reachability, address: &str, detail: &str) -> Reach {
@@ -376,6 +385,29 @@ fn what_is_forbidden_is_left_out() {
     let why = "forbidden between sites alpha and beta by the broker's configuration";
     assert_eq!(reason(&never, Dial::Reverse), why);
     assert_eq!(reason(&never, Dial::Direct), "site beta lets nothing in", "it can't be had anyway");
+}
+
+#[test]
+fn what_is_not_let_out_comes_last() {
+    for (initiator, acceptor, want) in [
+        ("nat all", "open nat all", "direct punch relay"),
+        ("nat web", "open nat all", "relay direct punch"),
+        ("nat all", "nat web", "relay punch"),
+        ("nat web", "open nat web", "direct punch relay"),
+        ("nat web", "open nat", "direct punch relay"),
+        ("nat web", "port nat all", "relay port-range punch"),
+        ("open nat all", "nat web", "relay reverse punch"),
+        ("port nat all", "nat web", "relay reverse punch"),
+        ("nat web", "enclosed gate all", "relay/one-gateway direct/one-gateway"),
+    ] {
+        let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &PAIR);
+        assert_eq!(dials(&plan), want, "{initiator} to {acceptor}");
+    }
+    let plan = plan(&end("alpha", "nat web"), &end("beta", "open all"), &PAIR);
+    assert_eq!(
+        reason(&plan, Dial::Direct),
+        "site beta lets connections in, but site alpha seems to let nothing out to port 7730"
+    );
 }
 
 #[test]

@@ -5,7 +5,9 @@
 //! | module | what |
 //! |---|---|
 //! | [`inbound`] | whether relays reach this agent |
+//! | [`egress`] | which ports outside answer |
 //! | [`filtering`] | what is let in to a port that the node connects from |
+mod egress;
 mod filtering;
 mod inbound;
 
@@ -15,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::contact::{mapping_to_wire, way_out_to_wire};
 use isthmus_net::mac;
-use isthmus_net::seen::{filtering_to_wire, for_plans, reach_to_wire, unsolicited_to_wire};
+use isthmus_net::seen::{answers_to_wire, filtering_to_wire, for_plans, reach_to_wire, unsolicited_to_wire};
 use isthmus_plan::{Mapping, Reach, WayOut};
 use isthmus_wire::proto::{self, attach_up};
+use tokio::task::JoinSet;
 
 use crate::account::micros;
 use crate::clock::unix_ms;
@@ -118,7 +121,13 @@ impl Probing {
                 }
             };
             let filter = filtering::find(self, &reached, look.mapping);
+            let mut hosts: JoinSet<_> =
+                reached.iter().take(egress::HOSTS).cloned().map(egress::find).collect();
             let (own, outside, filter) = tokio::join!(own, outside, filter);
+            while let Some(Ok(answers)) = hosts.join_next().await {
+                seen.egress.push(answers_to_wire(answers));
+            }
+            seen.egress.sort_by(|a, b| a.relay.cmp(&b.relay));
             seen.own = Some(reach_to_wire(&own));
             seen.outside = Some(reach_to_wire(&outside));
             seen.filtering = filtering_to_wire(filter.filtering).into();

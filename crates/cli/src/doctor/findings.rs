@@ -1,8 +1,10 @@
 //! What is wrong with a site, and what could be better: a pure decision over
 //! what was found out.
 
+use isthmus_agent::config::DEFAULT_PORT as AGENTS;
 use isthmus_net::contact::mapping_from_wire;
 use isthmus_net::seen;
+use isthmus_plan::egress::Egress;
 use isthmus_plan::{Filtering, Mapping, Reachability};
 use isthmus_wire::proto::{self, Inbound};
 use serde::Serialize;
@@ -59,6 +61,17 @@ pub fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[proto::Rela
         findings.extend(of_node(site.inbound(), node));
     }
     findings
+}
+
+/// What is to be said of the ports that a node is let out to.
+pub fn of_egress(node: &str, egress: &Egress) -> Option<Finding> {
+    let dropped = egress.dropped.contains(&AGENTS);
+    dropped.then(|| {
+        hint(format!(
+            "{node} is not let out to port {AGENTS}, where agents listen: sites that let connections in are \
+             joined to it by relays; let TCP out to that port, or let them use another (port_range)"
+        ))
+    })
 }
 
 fn of_node(inbound: Inbound, node: &proto::Node) -> Vec<Finding> {

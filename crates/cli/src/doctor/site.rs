@@ -5,6 +5,8 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use isthmus_net::contact::mapping_from_wire;
 use isthmus_net::seen;
+use isthmus_plan::Answers;
+use isthmus_plan::egress::Egress;
 use isthmus_wire::proto::{self, GridReply, Inbound};
 use serde::Serialize;
 
@@ -63,8 +65,12 @@ struct Node {
     filtering: String,
     /// What becomes of what isn't let in: "dropped", "reset".
     unsolicited: String,
-    /// Whether it gets out: "none", "relays".
+    /// Whether it gets out: "yes", "no", "unknown".
     way_out: String,
+    /// Of the ports that are tried, those that are let out and those that aren't,
+    /// as far as is known; 61001 stands for all others.
+    let_out: Vec<u16>,
+    dropped: Vec<u16>,
     /// Whether a relay reached its agent where its site does.
     own: Reached,
     /// Whether one did at the address that is let in or forwarded for it.
@@ -113,7 +119,10 @@ impl View {
     fn new(site: &proto::Site, grid: &GridReply) -> Self {
         let own = |name: &str| account::site(name) == site.name;
         let nodes: Vec<_> = grid.nodes.iter().filter(|node| node.up && own(&node.name)).collect();
-        let findings = findings::of_site(site, &nodes, &grid.relays);
+        let mut findings = findings::of_site(site, &nodes, &grid.relays);
+        let others: Vec<_> = grid.nodes.iter().filter(|node| !own(&node.name)).flat_map(answers).collect();
+        let nodes: Vec<_> = nodes.into_iter().map(|node| Node::new(node, &others)).collect();
+        findings.extend(nodes.iter().filter_map(|node| findings::of_egress(&node.node, &node.egress())));
         let of_this = |path: &&proto::PathReport| own(&path.from) || own(&path.to);
         Self {
             site: site.name.clone(),
@@ -125,7 +134,7 @@ impl View {
             },
             healthy: !findings.iter().any(|finding| finding.problem),
             findings,
-            nodes: nodes.into_iter().map(Node::new).collect(),
+            nodes,
             gateway_outside: (!site.outside_address.is_empty()).then(|| Reached {
                 address: site.outside_address.clone(),
                 ..Reached::new(site.outside_reach.as_ref())
@@ -165,6 +174,9 @@ impl View {
             let told = |sights: &[Relay]| sights.iter().map(Relay::text).collect::<Vec<_>>().join(", ");
             let relays = if node.relays.is_empty() { "none".to_owned() } else { told(&node.relays) };
             text.push_str(&format!(" {} to relays: {relays}\n", node.node));
+            if node.egress() != Egress::default() {
+                text.push_str(&format!(" {} is let out to ports: {}\n", node.node, node.egress()));
+            }
             if !node.gateways.is_empty() {
                 text.push_str(&format!(" {} to gateways: {}\n", node.node, told(&node.gateways)));
             }
@@ -183,8 +195,14 @@ impl View {
     }
 }
 
+/// What answered a node outside.
+fn answers(node: &proto::Node) -> Vec<Answers> {
+    seen::answers_from_wire(node.seen.as_ref().map_or(&[], |seen| &seen.egress))
+}
+
 impl Node {
-    fn new(node: &proto::Node) -> Self {
+    fn new(node: &proto::Node, others: &[Answers]) -> Self {
+        let Egress { let_out, dropped } = Egress::of(&answers(node), others);
         let found = node.seen.clone().unwrap_or_default();
         Self {
             node: node.name.clone(),
@@ -194,12 +212,18 @@ impl Node {
             filtering: seen::filtering_from_wire(found.filtering()).to_string(),
             unsolicited: seen::unsolicited_from_wire(found.unsolicited()).to_string(),
             way_out: isthmus_net::contact::way_out_from_wire(found.way_out()).to_string(),
+            let_out,
+            dropped,
             own: Reached::new(found.own.as_ref()),
             outside: Reached::new(found.outside.as_ref()),
             relays: found.relays.iter().map(Relay::new).collect(),
             gateways: found.gateways.iter().map(Relay::new).collect(),
             found_out_unix_ms: found.measured_unix_ms,
         }
+    }
+
+    fn egress(&self) -> Egress {
+        Egress { let_out: self.let_out.clone(), dropped: self.dropped.clone() }
     }
 
     /// Where it was reached, or what was met in vain.

@@ -1,0 +1,39 @@
+//! Which ports of a relay's host answer this node, if only by refusing.
+
+use std::io;
+use std::time::Duration;
+
+use isthmus_plan::egress::{Answers, TRIED};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::outside::Relay;
+
+/// Within which a host answers: its SYN may be lost once (RFC 6298).
+const DEADLINE: Duration = Duration::from_millis(2500);
+/// Relays whose hosts are tried.
+pub(super) const HOSTS: usize = 2;
+
+/// Connects to each port, and lets go at once.
+pub(super) async fn find(relay: Relay) -> Answers {
+    let mut answers = Answers { relay: relay.name, ..Answers::default() };
+    let Some((host, own)) = relay.address.rsplit_once(':') else { return answers };
+    let mut trying = JoinSet::new();
+    for port in TRIED.into_iter().filter(|port| port.to_string() != own) {
+        let address = format!("{host}:{port}");
+        trying.spawn(async move {
+            let tried = tokio::time::timeout(DEADLINE, TcpStream::connect(address)).await;
+            (port, tried)
+        });
+    }
+    for (port, tried) in trying.join_all().await {
+        match tried {
+            Ok(Ok(_)) => answers.answered.push(port),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => answers.answered.push(port),
+            Ok(Err(_)) | Err(_) => answers.silent.push(port),
+        }
+    }
+    answers.answered.sort_unstable();
+    answers.silent.sort_unstable();
+    answers
+}

@@ -1,0 +1,115 @@
+//! To which ports a site lets its nodes out, by what answered them there: hosts of
+//! relays, if only by refusing a connection. No answer says something of the site
+//! only where somebody else got one, for a relay's host may drop, too.
+
+use std::fmt;
+
+/// Ports that are tried at a relay's host, beside the relay's own: those of web
+/// servers, which are let out most often, of agents and gateways, and one that
+/// stands for all others, above those that kernels use by themselves.
+pub const TRIED: [u16; 5] = [80, 443, 7730, 7740, OTHERS];
+/// Stands for all that aren't tried.
+pub const OTHERS: u16 = 61_001;
+
+/// What a node met at the host of one relay.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Answers {
+    /// The relay's name.
+    pub relay: String,
+    /// Ports that answered.
+    pub answered: Vec<u16>,
+    /// Ports that did not.
+    pub silent: Vec<u16>,
+}
+
+/// Whether a node's site lets nothing out to a port, as others are answered there
+/// and it isn't.
+pub fn drops(own: &[Answers], others: &[Answers], port: u16) -> bool {
+    let tried = if TRIED.contains(&port) || port < 1024 { port } else { OTHERS };
+    let answered_others =
+        |relay: &str| others.iter().any(|other| other.relay == relay && other.answered.contains(&tried));
+    !own.iter().any(|at| at.answered.contains(&tried))
+        && own.iter().any(|at| at.silent.contains(&tried) && answered_others(&at.relay))
+}
+
+/// What a site lets out, as far as is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Egress {
+    /// Of the ports that are tried, those that answered.
+    pub let_out: Vec<u16>,
+    /// Those that answered others only.
+    pub dropped: Vec<u16>,
+}
+
+impl Egress {
+    /// What follows from a node's answers and those of other sites.
+    pub fn of(own: &[Answers], others: &[Answers]) -> Self {
+        let that = |wanted: &dyn Fn(u16) -> bool| TRIED.into_iter().filter(|port| wanted(*port)).collect();
+        Self {
+            let_out: that(&|port| own.iter().any(|at| at.answered.contains(&port))),
+            dropped: that(&|port| drops(own, others, port)),
+        }
+    }
+}
+
+impl fmt::Display for Egress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = |ports: &[u16]| {
+            let word = |port: &u16| if *port == OTHERS { "others".to_owned() } else { port.to_string() };
+            ports.iter().map(word).collect::<Vec<_>>().join(", ")
+        };
+        match (self.let_out.is_empty(), self.dropped.is_empty()) {
+            (false, true) => f.write_str(&words(&self.let_out)),
+            (false, false) => write!(f, "{}; not {}", words(&self.let_out), words(&self.dropped)),
+            (true, false) => write!(f, "not {}", words(&self.dropped)),
+            (true, true) => f.write_str("unknown"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "RELAY ANSWERED… / SILENT…", several by commas.
+    fn answers(text: &str) -> Vec<Answers> {
+        let ports = |text: &str| text.split_whitespace().map(|port| port.parse().unwrap()).collect();
+        let one = |text: &str| {
+            let (relay, rest) = text.trim().split_once(' ').unwrap();
+            let (answered, silent) = rest.split_once('/').unwrap();
+            Answers { relay: relay.to_owned(), answered: ports(answered), silent: ports(silent) }
+        };
+        text.split(',').filter(|text| !text.is_empty()).map(one).collect()
+    }
+
+    #[test]
+    fn silence_counts_where_others_are_answered() {
+        for (own, others, port, want) in [
+            ("r 443 / 7730", "r 443 7730 /", 7730, true),
+            ("r 443 / 7730", "r 443 7730 /", 443, false),
+            ("r 443 / 7730", "r 443 / 7730", 7730, false),
+            ("r 443 / 7730", "s 7730 /", 7730, false),
+            ("r 443 / 7730, s 7730 /", "r 7730 /", 7730, false),
+            ("r / 61001", "r 61001 /", 7731, true),
+            ("r / 61001", "r 61001 /", 22, false),
+            ("r 61001 /", "r 61001 /", 7731, false),
+            ("", "r 7730 /", 7730, false),
+            ("r / 7730", "", 7730, false),
+        ] {
+            assert_eq!(drops(&answers(own), &answers(others), port), want, "{own:?} {others:?} {port}");
+        }
+    }
+
+    #[test]
+    fn it_is_said_in_few_words() {
+        for (own, others, want) in [
+            ("", "r 443 /", "unknown"),
+            ("r 80 443 7730 7740 61001 /", "", "80, 443, 7730, 7740, others"),
+            ("r 443 / 80 7730 7740 61001", "r 80 443 7730 61001 / 7740", "443; not 80, 7730, others"),
+            ("r / 80 443", "r 443 /", "not 443"),
+            ("r / 80 443", "", "unknown"),
+        ] {
+            assert_eq!(Egress::of(&answers(own), &answers(others)).to_string(), want, "{own:?}");
+        }
+    }
+}
