@@ -265,14 +265,16 @@ fn of_rank(rank: u32, output: &[u8]) -> Vec<u8> {
 }
 
 /// The lines, sorted: the order among ranks is nobody's promise. Open MPI 5's
-/// tags begin with the launcher's process id.
+/// tags begin with the launcher's process id, and it sometimes tells, started by
+/// whatever, that a child was quicker than its setpgid(2).
 fn lines(output: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(output);
     let plain = |line: &str| match line.split_once('@') {
         Some((_, rest)) => rest.to_owned(),
         None => line.to_owned(),
     };
-    let mut lines: Vec<String> = text.lines().map(plain).collect();
+    let mut lines: Vec<String> =
+        text.lines().filter(|line| !line.contains("Warning: setpgid(")).map(plain).collect();
     lines.sort();
     lines
 }

@@ -95,6 +95,19 @@ struct Supervisor {
     killing: bool,
 }
 
+/// How long a command that is about to end is waited for.
+const ABOUT_TO_END: u16 = 50;
+
+/// Waits until a process has ended, but not for long.
+fn wait_for_end(pid: Pid) {
+    // SAFETY: the call takes numbers only; what it gives is a new descriptor.
+    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
+    let Ok(descriptor @ 0..) = RawFd::try_from(opened) else { return };
+    // SAFETY: it was opened here, and nobody else knows its number.
+    let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let _ = poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], PollTimeout::from(ABOUT_TO_END));
+}
+
 impl Supervisor {
     fn start(&mut self, command: &[OsString]) -> io::Result<()> {
         let [program, arguments @ ..] = command else {
@@ -148,7 +161,20 @@ impl Supervisor {
         if self.killing || self.signalled {
             return;
         }
-        if let Ok(WaitStatus::Signaled(pid, signal, _)) = waitid(Id::All, flags) {
+        let ended_by = |id| match waitid(id, flags) {
+            Ok(WaitStatus::Signaled(pid, signal, _)) => Some((pid, signal)),
+            Ok(_) | Err(_) => None,
+        };
+        let mut killed = ended_by(Id::All);
+        // What the command started may die of its end, and be seen before it: its
+        // threads end one after the other.
+        if let (Some((pid, _)), Some(command)) = (killed, self.command)
+            && pid != command
+        {
+            wait_for_end(command);
+            killed = ended_by(Id::Pid(command)).or(killed);
+        }
+        if let Some((pid, signal)) = killed {
             if self.ending.is_some() && signal == Signal::SIGTERM {
                 return;
             }
