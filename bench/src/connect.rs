@@ -157,7 +157,6 @@ fn set_up(bench: &Bench, rounds: usize, place: &str) -> anyhow::Result<Vec<Row>>
     let program = root().join("bench/programs/connect.py").display().to_string();
     let isthmus = bench.isthmus().display().to_string();
     let acceptor = nodes(bench, PLAIN)?.pop().context("no node")?.address.to_string();
-    let command = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let milliseconds = |node: &str, command: &[String], names: &[&str]| -> anyhow::Result<Vec<f64>> {
         let found = json(&bench.output(node, command)?)?;
         names.iter().map(|name| found[*name].as_f64().with_context(|| format!("no {name}"))).collect()
@@ -167,23 +166,13 @@ fn set_up(bench: &Bench, rounds: usize, place: &str) -> anyhow::Result<Vec<Row>>
     for round in 0..rounds {
         eprintln!("{place}, set-up: round {} of {rounds}", round + 1);
         for (values, [host, port]) in [(&mut rtt, [acceptor.as_str(), SSH_PORT]), (&mut broker_rtt, BROKER)] {
-            let plain = command(&["python3", &program, host, port]);
+            let plain = words(&format!("python3 {program} {host} {port}"));
             values.extend(milliseconds(PLAIN[0], &plain, &["plain_ms"])?);
         }
         for ((_, ends), values) in WAYS.iter().zip(&mut figures) {
             let names = ends.join(",");
-            let job = command(&[
-                &isthmus,
-                "run",
-                "--quiet",
-                "--nodes",
-                &names,
-                "--each",
-                "--no-prefix",
-                "--",
-                "python3",
-                &program,
-            ]);
+            let options = format!("--quiet --nodes {names} --each --no-prefix");
+            let job = words(&format!("{isthmus} run {options} -- python3 {program}"));
             let found = milliseconds(ends[0], &job, &["first_ms", "next_ms"])?;
             values.iter_mut().zip(found).for_each(|(values, found)| values.push(found));
         }

@@ -44,6 +44,17 @@ impl World {
         Ok(output)
     }
 
+    /// That 100 connections and a job take this way.
+    ///
+    /// # Errors
+    /// If they don't.
+    pub fn joined_by(&self, from: &str, to: &str, want: &str) -> Result<()> {
+        let ways = self.hundred(from, to)?;
+        ensure!(ways == BTreeMap::from([(want.to_owned(), 100)]), "{ways:?}, not 100 by {want}");
+        self.all_to_all(&[from, to])?;
+        Ok(())
+    }
+
     /// What `isthmus plan --json` gives.
     ///
     /// # Errors

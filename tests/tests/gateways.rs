@@ -1,7 +1,6 @@
 //! Routes over gateways where there is no relay at all, and what becomes of them
 //! when a gateway dies.
 
-use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -21,10 +20,7 @@ fn joined(from: &str, to: &str, want: &str) -> Result<()> {
             Ok([&plan["from"], &plan["to"]].iter().any(|end| end["way_out"] == false))
         })?;
     }
-    let ways = world.hundred(from, to)?;
-    ensure!(ways == BTreeMap::from([(want.to_owned(), 100)]), "{ways:?}, not 100 by {want}");
-    world.all_to_all(&[from, to])?;
-    Ok(())
+    world.joined_by(from, to, want)
 }
 
 #[test]

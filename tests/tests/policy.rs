@@ -1,32 +1,22 @@
 //! What the grid's policy forbids two sites, and what they do instead.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, ensure};
-use isthmus_e2e::{Shared, World};
+use isthmus_e2e::Shared;
 
 static GRID: Shared = Shared::new("policy");
-
-/// That all connections and a job take this way.
-fn joined(world: &World, from: &str, to: &str, want: &str) -> Result<()> {
-    let ways = world.hundred(from, to)?;
-    ensure!(ways == BTreeMap::from([(want.to_owned(), 100)]), "{ways:?}, not 100 by {want}");
-    world.all_to_all(&[from, to])?;
-    Ok(())
-}
 
 #[test]
 fn both_gateways_dial_for_nodes_that_could_themselves() -> Result<()> {
     let world = GRID.take()?;
-    joined(&world, "n1.beta", "n1.alpha", "direct, two-gateway")?;
-    joined(&world, "n1.alpha", "n1.beta", "reverse, two-gateway")
+    world.joined_by("n1.beta", "n1.alpha", "direct, two-gateway")?;
+    world.joined_by("n1.alpha", "n1.beta", "reverse, two-gateway")
 }
 
 #[test]
 fn one_gateway_suffices_where_nodes_are_not_to_dial_each_other() -> Result<()> {
     let world = GRID.take()?;
-    joined(&world, "n1.gamma", "n1.alpha", "direct, one-gateway")?;
-    joined(&world, "n1.alpha", "n1.gamma", "reverse, gateway-out")
+    world.joined_by("n1.gamma", "n1.alpha", "direct, one-gateway")?;
+    world.joined_by("n1.alpha", "n1.gamma", "reverse, gateway-out")
 }
 
 #[test]

@@ -84,19 +84,19 @@ impl GridBuilder {
     }
 
     /// Has isthmus join two sites by none but these dials and routes.
-    pub fn only(mut self, a: &str, b: &str, ways: &[&str]) -> Self {
-        let mut pair = Table::new();
-        set(&mut pair, "sites", vec![a, b]);
-        set(&mut pair, "only", ways.to_vec());
-        push(&mut self.table, "pairs", pair);
-        self
+    pub fn only(self, a: &str, b: &str, ways: &[&str]) -> Self {
+        self.pair([a, b], "only", ways)
     }
 
     /// Has isthmus join two sites by none of these dials and routes.
-    pub fn never(mut self, a: &str, b: &str, ways: &[&str]) -> Self {
+    pub fn never(self, a: &str, b: &str, ways: &[&str]) -> Self {
+        self.pair([a, b], "never", ways)
+    }
+
+    fn pair(mut self, sites: [&str; 2], key: &str, ways: &[&str]) -> Self {
         let mut pair = Table::new();
-        set(&mut pair, "sites", vec![a, b]);
-        set(&mut pair, "never", ways.to_vec());
+        set(&mut pair, "sites", sites.to_vec());
+        set(&mut pair, key, ways.to_vec());
         push(&mut self.table, "pairs", pair);
         self
     }
