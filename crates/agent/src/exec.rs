@@ -33,6 +33,10 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// supervisor's grace period and a margin for a loaded machine.
 const GONE_DEADLINE: Duration = GRACE.saturating_add(Duration::from_secs(5));
 
+/// How long the end of what the command left is kept to itself: it may have died
+/// of the command's own end, which is told instead.
+const TOGETHER: Duration = Duration::from_millis(500);
+
 /// The commands of one job that run, or have left processes behind.
 #[derive(Debug, Default)]
 pub struct Processes {
@@ -48,8 +52,6 @@ struct Running {
     outcome: watch::Receiver<Outcome>,
     /// What the launcher had started, as it is told to people.
     program: String,
-    /// Whether anything was passed on.
-    told: Arc<AtomicBool>,
     /// Whether it has been told that somebody else's signal ended it.
     reported: Arc<AtomicBool>,
 }
@@ -60,14 +62,10 @@ impl Running {
     /// killed by their daemons: there, only a daemon counts.
     fn killed(&self, ending: bool) -> Option<(i32, String)> {
         let outcome = *self.outcome.borrow();
-        let left = outcome.killed();
-        let own = || {
-            let signal = crashed(outcome.status?).filter(|_| !self.told.load(Ordering::SeqCst))?;
-            Some((signal, self.program.clone()))
-        };
-        left.or_else(own).filter(|(signal, command)| {
-            crashed(128 + signal).is_some() && (!ending || DAEMONS.contains(&command.as_str()))
-        })
+        let (signal, name) = outcome.killed()?;
+        let command = if name.is_empty() { self.program.clone() } else { name };
+        let counts = !ending || DAEMONS.contains(&command.as_str());
+        (counts && is_crash(signal)).then_some((signal, command))
     }
 
     /// Tells it, once.
@@ -111,14 +109,8 @@ impl Processes {
 
     fn add(&self, supervised: Supervised, program: String) -> (u64, Running) {
         let (control_tx, mut control_rx) = mpsc::channel(OUTPUT_QUEUE);
-        let told = Arc::new(AtomicBool::new(false));
-        let running = Running {
-            control_tx,
-            outcome: supervised.outcome(),
-            program,
-            told: told.clone(),
-            reported: Arc::default(),
-        };
+        let running =
+            Running { control_tx, outcome: supervised.outcome(), program, reported: Arc::default() };
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         lock(&self.running).insert(key, running.clone());
         let mut supervised = supervised;
@@ -127,7 +119,6 @@ impl Processes {
             loop {
                 tokio::select! {
                     control = control_rx.recv() => {
-                        told.store(true, Ordering::SeqCst);
                         match control {
                             Some(Control::Signal(signal)) => supervised.signal(signal).await,
                             Some(Control::End) | None => supervised.end().await,
@@ -211,18 +202,16 @@ pub fn run(
 /// Tells when the command, or a daemon that it left, is ended by a signal which
 /// neither the launcher nor this agent sent.
 async fn tell_killed(job: Arc<Job>, node: String, mut running: Running) {
-    let ended = |outcome: &Outcome| {
-        outcome.killed.is_some() || outcome.gone.is_some() || outcome.status.and_then(crashed).is_some()
-    };
+    let ended = |outcome: &Outcome| outcome.killed.is_some() || outcome.gone.is_some();
     let _ = running.outcome.wait_for(ended).await;
+    let _ = tokio::time::timeout(TOGETHER, handle::status(&mut running.outcome)).await;
     running.report_killed(&job, &node);
 }
 
-/// The signal that ended a command, where it is one that launchers don't end
-/// their daemons with.
-fn crashed(status: i32) -> Option<i32> {
+/// Whether it is a signal that launchers don't end their daemons with.
+fn is_crash(signal: i32) -> bool {
     use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
-    [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV].into_iter().find(|signal| status == 128 + signal)
+    [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV].contains(&signal)
 }
 
 /// The daemons that launchers start on nodes; ranks live and die with them.

@@ -46,6 +46,26 @@ async fn status_is_the_commands() {
 }
 
 #[tokio::test]
+async fn what_was_killed_is_told() {
+    let killed = |name| Some((nix::libc::SIGKILL, str::to_owned(name)));
+    for (script, want) in [
+        ("exit 7", None),
+        ("kill -KILL $$", killed("")),
+        ("sh -c 'kill -KILL $$'; exit $?", killed("")),
+        ("sh -c '(while :; do :; done) & kill -KILL $!'", killed("sh")),
+        // What dies with the command may be seen before it.
+        (
+            "sh -c '(while :; do :; done) & kill -SEGV $!; kill -KILL $$'; end=$?; sleep 0.1; exit $end",
+            killed(""),
+        ),
+    ] {
+        let supervised = start(script);
+        handle::gone(&mut supervised.outcome()).await;
+        assert_eq!(supervised.outcome().borrow().killed(), want, "{script}");
+    }
+}
+
+#[tokio::test]
 async fn a_signal_reaches_the_command() {
     let mut supervised = start("trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done");
     assert_eq!(first_line(&mut supervised).await, "ready");

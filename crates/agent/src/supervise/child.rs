@@ -95,19 +95,6 @@ struct Supervisor {
     killing: bool,
 }
 
-/// How long a command that is about to end is waited for.
-const ABOUT_TO_END: u16 = 50;
-
-/// Waits until a process has ended, but not for long.
-fn wait_for_end(pid: Pid) {
-    // SAFETY: the call takes numbers only; what it gives is a new descriptor.
-    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
-    let Ok(descriptor @ 0..) = RawFd::try_from(opened) else { return };
-    // SAFETY: it was opened here, and nobody else knows its number.
-    let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let _ = poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], PollTimeout::from(ABOUT_TO_END));
-}
-
 impl Supervisor {
     fn start(&mut self, command: &[OsString]) -> io::Result<()> {
         let [program, arguments @ ..] = command else {
@@ -140,7 +127,7 @@ impl Supervisor {
     /// Collects whatever has ended, adopted descendants too.
     fn reap(&mut self) {
         loop {
-            self.tell_killed();
+            self.look_ahead();
             let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::Exited(pid, status)) => (pid, status),
                 Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
@@ -148,44 +135,39 @@ impl Supervisor {
             };
             if self.command == Some(pid) {
                 self.command = None;
+                if let Ok(signal) = Signal::try_from(status - 128) {
+                    self.tell_killed(signal, b"");
+                }
                 self.tell(STATUS, status);
             }
         }
     }
 
-    /// Tells of the next child to be collected if a signal ended it; what is
-    /// left of it still has its name. A launcher may notice the loss of its
-    /// daemon, and so have the job ended, before the news of it is read here.
-    fn tell_killed(&self) {
+    /// Tells of the next child to be collected if a signal ended it; what is left
+    /// of it still has its name.
+    fn look_ahead(&self) {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        if self.killing || self.signalled {
+        if let Ok(WaitStatus::Signaled(pid, signal, _)) = waitid(Id::All, flags)
+            && self.command != Some(pid)
+        {
+            let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+            self.tell_killed(signal, name.trim_ascii_end());
+        }
+    }
+
+    /// Tells of an end by a signal unless it came from here. A launcher may notice
+    /// the loss of its daemon, and so have the job ended, before the news of it is
+    /// read here.
+    fn tell_killed(&self, signal: Signal, name: &[u8]) {
+        let ours = self.killing || self.signalled || (self.ending.is_some() && signal == Signal::SIGTERM);
+        if ours {
             return;
         }
-        let ended_by = |id| match waitid(id, flags) {
-            Ok(WaitStatus::Signaled(pid, signal, _)) => Some((pid, signal)),
-            Ok(_) | Err(_) => None,
-        };
-        let mut killed = ended_by(Id::All);
-        // What the command started may die of its end, and be seen before it: its
-        // threads end one after the other.
-        if let (Some((pid, _)), Some(command)) = (killed, self.command)
-            && pid != command
-        {
-            wait_for_end(command);
-            killed = ended_by(Id::Pid(command)).or(killed);
-        }
-        if let Some((pid, signal)) = killed {
-            if self.ending.is_some() && signal == Signal::SIGTERM {
-                return;
-            }
-            let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let name = name.trim_ascii_end();
-            let mut padded = [0; NAME_LEN];
-            let length = name.len().min(NAME_LEN);
-            padded[..length].copy_from_slice(&name[..length]);
-            self.tell(KILLED, signal as i32);
-            let _ = (&self.control).write_all(&padded);
-        }
+        let mut padded = [0; NAME_LEN];
+        let length = name.len().min(NAME_LEN);
+        padded[..length].copy_from_slice(&name[..length]);
+        self.tell(KILLED, signal as i32);
+        let _ = (&self.control).write_all(&padded);
     }
 
     fn childless(&self) -> bool {

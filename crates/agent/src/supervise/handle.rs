@@ -16,20 +16,24 @@ use tokio::sync::watch;
 use super::{END, GONE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
 use crate::limits;
 
+/// The name that a command has in what is told of killed processes.
+const COMMAND: [u8; NAME_LEN] = [0; NAME_LEN];
+
 /// How a supervised command is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// The command's exit status, or 128 + signal, once it has ended.
     pub status: Option<i32>,
-    /// The first descendant that a signal of somebody else ended: which signal,
-    /// and the process's name.
+    /// What a signal of somebody else ended: which signal, and the process's name.
+    /// It is the command, which has an empty name, or the first descendant.
     pub killed: Option<(i32, [u8; NAME_LEN])>,
     /// How many descendants had to be killed, once none is left.
     pub gone: Option<u32>,
 }
 
 impl Outcome {
-    /// What was ended by a signal of somebody else, by name.
+    /// What was ended by a signal of somebody else, by name; the command's is
+    /// empty.
     pub fn killed(&self) -> Option<(i32, String)> {
         let (signal, name) = self.killed?;
         let name = String::from_utf8_lossy(&name);
@@ -154,13 +158,17 @@ async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch:
         }
         outcome_tx.send_modify(|outcome| match kind {
             STATUS => outcome.status = Some(value),
-            KILLED => outcome.killed = outcome.killed.or(Some((value, name))),
+            // What the command started may die of its end and be seen before it.
+            KILLED if outcome.killed.is_none() || name == COMMAND => outcome.killed = Some((value, name)),
             GONE => outcome.gone = u32::try_from(value).ok(),
             _ => {}
         });
     }
     let _ = child.wait().await;
     outcome_tx.send_modify(|outcome| {
+        if outcome.gone.is_none() {
+            outcome.killed = Some((libc::SIGKILL, COMMAND));
+        }
         outcome.status.get_or_insert(137);
         outcome.gone.get_or_insert(0);
     });

@@ -30,9 +30,10 @@ pub(crate) const GRACE: std::time::Duration = std::time::Duration::from_millis(1
 pub(crate) const STATUS: u8 = 1;
 /// See [`STATUS`].
 pub(crate) const GONE: u8 = 2;
-/// Supervisor to parent: a descendant of its own, such as a daemonised one, was
-/// ended by a signal that nobody here sent. The first [`NAME_LEN`] bytes of its
-/// name follow, padded with zeroes.
+/// Supervisor to parent: the command, or a descendant that had lost its parent,
+/// was ended by a signal that nobody here sent. The first [`NAME_LEN`] bytes of
+/// its name follow, padded with zeroes; the command has none. A shell gives the
+/// signal that ended its program as its status, which counts as its own end.
 pub(crate) const KILLED: u8 = 3;
 /// What the kernel keeps of a process's name (`TASK_COMM_LEN`, proc(5)).
 pub(crate) const NAME_LEN: usize = 16;
