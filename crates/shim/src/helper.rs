@@ -241,6 +241,8 @@ fn finish(cookie: u64, outcome: Result<(Reply, OwnedFd)>) {
         Ok((reply, socket)) => (Some(socket), Ok(reply)),
         Err(errno) => (refused_socket().ok(), Err(errno)),
     };
+    // The program may look at numbers as soon as it sees the outcome.
+    let replacement = replacement.map(OwnedFd::raised);
     pending::with(|list| {
         let Some(index) = list.items.iter().position(|pending| pending.cookie == cookie) else { return };
         let pending = list.items.swap_remove(index);
@@ -276,7 +278,7 @@ fn exchange(pending: &Pending, replacement: &OwnedFd, outcome: Result<Reply>) {
         Err(Errno(errno)) => failed::note(new_cookie, errno),
     }
     let local = sys::local_name(first);
-    let old = sys::fcntl(first, libc::F_DUPFD_CLOEXEC, 0).map(OwnedFd::from_raw);
+    let old = OwnedFd::copy_of(first);
     let _ = handover::replace_held(&holders, pending.identity, replacement);
     if let Ok(old) = old {
         wake_sleepers(old.raw());

@@ -63,11 +63,13 @@ impl OwnedFd {
     /// be given in order, if there is room below the table's first growth:
     /// growing it stalls a threaded process by 10-20 ms.
     pub(crate) fn raised(self) -> Self {
+        Self::copy_of(self.0).unwrap_or(self)
+    }
+
+    /// Another descriptor of the same file, likewise out of the way.
+    pub(crate) fn copy_of(fd: Fd) -> Result<Self> {
         const AWAY: c_long = 40;
-        match fcntl(self.0, libc::F_DUPFD_CLOEXEC, AWAY) {
-            Ok(fd) => Self(fd),
-            Err(_) => self,
-        }
+        fcntl(fd, libc::F_DUPFD_CLOEXEC, AWAY).map(Self)
     }
 }
 
