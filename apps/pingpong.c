@@ -1,11 +1,13 @@
 /*
  * pingpong: latency and bandwidth between ranks 0 and 1.
  *
- *   mpirun -n 2 pingpong [--seconds S] [--rounds N] [BYTES ...]
+ *   mpirun -n 2 pingpong [--seconds S] [--rounds N] [--turn I/N] [BYTES ...]
  *
  * BYTES are message sizes, by default 1 10 100 ... 10000000. Each size takes
  * about S seconds (0.5) after a warm-up, or exactly N rounds if --rounds is
- * given. Rank 0 prints one JSON object on one line for each size:
+ * given. With --turn it is measured in every N-th half second of the clock only,
+ * in the I-th of N, counted from 0, for S seconds in all, and the ranks sleep in
+ * between: N jobs at once are then measured in turns. Rank 0 prints one JSON object on one line for each size:
  *
  *   bytes                 message size
  *   rounds                round trips measured
@@ -27,11 +29,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { TAG_PING = 1, TAG_PONG = 2, WARM_UP_ROUNDS = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 100000, MAX_SIZES = 64 };
+enum { TAG_PING = 1, TAG_PONG = 2, TAG_LAST_PING = 3, TURN_MS = 500, MAX_TURNS = 64 };
+enum { WARM_UP_ROUNDS = 10, MIN_ROUNDS = 10, MAX_ROUNDS = 100000, MAX_SIZES = 64 };
 
 struct options {
     double seconds;
     int rounds; /* 0: as many as fit into `seconds` */
+    int turn, turns; /* 0 turns: all the time */
     int sizes[MAX_SIZES];
     int size_count;
 };
@@ -57,6 +61,22 @@ static int parse_int(const char *text, int low, int high, int *value)
     return 0;
 }
 
+/* "I/N" */
+static int parse_turn(const char *text, struct options *options)
+{
+    char copy[32];
+    const char *slash = strchr(text, '/');
+    if (slash == NULL || (size_t)(slash - text) >= sizeof copy) {
+        return -1;
+    }
+    memcpy(copy, text, (size_t)(slash - text));
+    copy[slash - text] = '\0';
+    if (parse_int(slash + 1, 1, MAX_TURNS, &options->turns) != 0) {
+        return -1;
+    }
+    return parse_int(copy, 0, options->turns - 1, &options->turn);
+}
+
 static int parse_arguments(int argc, char **argv, struct options *options)
 {
     memset(options, 0, sizeof *options);
@@ -70,6 +90,10 @@ static int parse_arguments(int argc, char **argv, struct options *options)
             }
         } else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) {
             if (parse_int(argv[++i], 1, MAX_ROUNDS, &options->rounds) != 0) {
+                return -1;
+            }
+        } else if (strcmp(argv[i], "--turn") == 0 && i + 1 < argc) {
+            if (parse_turn(argv[++i], options) != 0) {
                 return -1;
             }
         } else if (options->size_count == MAX_SIZES ||
@@ -86,18 +110,78 @@ static int parse_arguments(int argc, char **argv, struct options *options)
     return 0;
 }
 
+static void ping(unsigned char *buffer, int bytes, int tag)
+{
+    MPI_Send(buffer, bytes, MPI_BYTE, 1, tag, MPI_COMM_WORLD);
+    MPI_Recv(buffer, bytes, MPI_BYTE, 1, TAG_PONG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+/* The tag of the ping that was answered. */
+static int pong(unsigned char *buffer, int bytes)
+{
+    MPI_Status status;
+    MPI_Recv(buffer, bytes, MPI_BYTE, 0, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+    MPI_Send(buffer, bytes, MPI_BYTE, 0, TAG_PONG, MPI_COMM_WORLD);
+    return status.MPI_TAG;
+}
+
 /* One round trip as seen by rank 0, in microseconds. */
 static double round_trip(int rank, unsigned char *buffer, int bytes)
 {
     double start = now_us();
     if (rank == 0) {
-        MPI_Send(buffer, bytes, MPI_BYTE, 1, TAG_PING, MPI_COMM_WORLD);
-        MPI_Recv(buffer, bytes, MPI_BYTE, 1, TAG_PONG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        ping(buffer, bytes, TAG_PING);
     } else {
-        MPI_Recv(buffer, bytes, MPI_BYTE, 0, TAG_PING, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        MPI_Send(buffer, bytes, MPI_BYTE, 0, TAG_PONG, MPI_COMM_WORLD);
+        pong(buffer, bytes);
     }
     return now_us() - start;
+}
+
+/* Sleeps until this job's next turn, and gives the time at which it ends, on the
+ * clock of `now_us`. */
+static double await_turn(const struct options *options)
+{
+    struct timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    long long now_ms = (long long)wall.tv_sec * 1000 + wall.tv_nsec / 1000000;
+    long long next = now_ms / TURN_MS + 1;
+    while (next % options->turns != options->turn) {
+        next++;
+    }
+    double begin_us = now_us() + (double)(next * TURN_MS - now_ms) * 1e3;
+    wall.tv_sec = (time_t)(next * TURN_MS / 1000);
+    wall.tv_nsec = (long)(next * TURN_MS % 1000) * 1000000;
+    while (clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &wall, NULL) == EINTR) {
+    }
+    return begin_us + TURN_MS * 1e3;
+}
+
+/* Measures in this job's turns; gives the number of round trips. */
+static int measure_in_turns(int rank, const struct options *options, unsigned char *buffer, int bytes,
+                            double *times)
+{
+    int count = 0;
+    for (int turn = 0; turn < options->seconds * 1000 / TURN_MS; turn++) {
+        double end_us = await_turn(options);
+        if (rank == 1) {
+            while (pong(buffer, bytes) != TAG_LAST_PING) {
+            }
+            continue;
+        }
+        /* After the pause the connection starts slowly. */
+        double took_us = round_trip(rank, buffer, bytes);
+        int last = 0;
+        while (!last) {
+            double start_us = now_us();
+            last = count == MAX_ROUNDS || start_us + 2.5 * took_us > end_us;
+            ping(buffer, bytes, last ? TAG_LAST_PING : TAG_PING);
+            took_us = now_us() - start_us;
+            if (count < MAX_ROUNDS) {
+                times[count++] = took_us / 2;
+            }
+        }
+    }
+    return count;
 }
 
 static int compare(const void *left, const void *right)
@@ -140,16 +224,10 @@ static int choose_rounds(const struct options *options, double warm_up_us)
     return fitting < MIN_ROUNDS ? MIN_ROUNDS : fitting > MAX_ROUNDS ? MAX_ROUNDS : (int)fitting;
 }
 
-static void measure(int rank, const struct options *options, int bytes)
+/* Gives the number of round trips. */
+static int measure_at_once(int rank, const struct options *options, unsigned char *buffer, int bytes,
+                           double *times)
 {
-    unsigned char *buffer = calloc(bytes > 0 ? (size_t)bytes : 1, 1);
-    double *times = malloc(MAX_ROUNDS * sizeof *times);
-    if (buffer == NULL || times == NULL) {
-        fprintf(stderr, "pingpong: rank %d: no memory for %d bytes\n", rank, bytes);
-        MPI_Abort(MPI_COMM_WORLD, 1);
-        return;
-    }
-
     /* The first exchange pays for the connection. */
     round_trip(rank, buffer, bytes);
     double warm_up_us = 0;
@@ -165,6 +243,21 @@ static void measure(int rank, const struct options *options, int bytes)
     for (int i = 0; i < rounds; i++) {
         times[i] = round_trip(rank, buffer, bytes) / 2;
     }
+    return rounds;
+}
+
+static void measure(int rank, const struct options *options, int bytes)
+{
+    unsigned char *buffer = calloc(bytes > 0 ? (size_t)bytes : 1, 1);
+    double *times = malloc(MAX_ROUNDS * sizeof *times);
+    if (buffer == NULL || times == NULL) {
+        fprintf(stderr, "pingpong: rank %d: no memory for %d bytes\n", rank, bytes);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+        return;
+    }
+
+    int rounds = options->turns > 0 ? measure_in_turns(rank, options, buffer, bytes, times)
+                                    : measure_at_once(rank, options, buffer, bytes, times);
     check(rank, buffer, bytes);
 
     if (rank == 0) {
@@ -200,7 +293,7 @@ int main(int argc, char **argv)
     struct options options;
     if (parse_arguments(argc, argv, &options) != 0 || size < 2) {
         if (rank == 0) {
-            fprintf(stderr, "usage: pingpong [--seconds S] [--rounds N] [BYTES ...], on at least 2 ranks\n");
+            fprintf(stderr, "usage: pingpong [--seconds S] [--rounds N] [--turn I/N] [BYTES ...], on at least 2 ranks\n");
         }
         MPI_Finalize();
         return 2;

@@ -4,7 +4,9 @@
 //! The sites trust each other, so that nothing is encrypted: then a way is the
 //! kernel's own socket, or the relay's two.
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::thread;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -52,11 +54,11 @@ const KNOWN_TRIES: usize = 300;
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Rounds; each measures every way and the reference once.
-    #[arg(long, default_value_t = 5)]
+    /// Rounds; each measures every way once, and the reference beside each.
+    #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Seconds per message size and round.
-    #[arg(long, default_value_t = 1.0)]
+    /// Seconds per way, message size and round, and as many for the reference.
+    #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// The MPIs.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Mpich])]
@@ -111,6 +113,8 @@ fn nodes(bench: &Bench, names: [&str; 2]) -> anyhow::Result<Vec<Node>> {
     names.iter().map(|name| find(name).with_context(|| format!("no node {name}"))).collect()
 }
 
+/// Each way and the reference run at once and take turns of half a second, so that
+/// whatever else the machine does falls on both.
 fn ping_pong(
     bench: &Bench,
     mpi: Mpi,
@@ -120,21 +124,32 @@ fn ping_pong(
 ) -> anyhow::Result<Vec<Row>> {
     let program = mpi.program("pingpong")?;
     let account = bench.scratch().join("account.json").display().to_string();
-    let mut arguments = words("-n 2");
-    arguments.extend(mpi.by_node().iter().map(|word| (*word).to_owned()));
-    arguments.extend(words(&format!("{program} --seconds {} {size}", options.seconds)));
-    let mut plain = Vec::new();
-    let mut ours = vec![Vec::new(); WAYS.len()];
+    let arguments = |turn: usize| {
+        let mut arguments = words("-n 2");
+        arguments.extend(mpi.by_node().iter().map(|word| (*word).to_owned()));
+        let seconds = options.seconds;
+        arguments.extend(words(&format!("{program} --seconds {seconds} --turn {turn}/2 {size}")));
+        arguments
+    };
+    let half_rtt = |node: &str, command: &[String]| -> anyhow::Result<f64> {
+        let found = json(&bench.output(node, command)?)?;
+        found["median_half_rtt_us"].as_f64().context("no latency")
+    };
+    let reference = nodes(bench, PLAIN)?;
+    let mut figures = vec![[Vec::new(), Vec::new()]; WAYS.len()];
     for round in 0..options.rounds {
         eprintln!("{place}, {}, {size} B: round {} of {}", mpi.title(), round + 1, options.rounds);
-        let half_rtt = |command: &[String], head: &str| -> anyhow::Result<f64> {
-            let found = json(&bench.output(head, command)?)?;
-            found["median_half_rtt_us"].as_f64().context("no latency")
-        };
-        plain.push(half_rtt(&bench.plain(mpi, &nodes(bench, PLAIN)?, 1, &arguments), PLAIN[0])?);
-        for ((way, ends), values) in WAYS.iter().zip(&mut ours) {
-            let command = bench.ours(mpi, &["--report", &account], &nodes(bench, *ends)?, &arguments);
-            values.push(half_rtt(&command, ends[0])?);
+        for ((way, ends), [ours, plain]) in WAYS.iter().zip(&mut figures) {
+            let turns = [round % 2, (round + 1) % 2].map(arguments);
+            let command = bench.ours(mpi, &["--report", &account], &nodes(bench, *ends)?, &turns[0]);
+            let beside = bench.plain(mpi, &reference, 1, &turns[1]);
+            let found = thread::scope(|scope| {
+                let beside = scope.spawn(|| half_rtt(PLAIN[0], &beside));
+                [half_rtt(ends[0], &command), beside.join().unwrap_or_else(|panic| resume_unwind(panic))]
+            });
+            for (values, value) in [ours, plain].into_iter().zip(found) {
+                values.push(value?);
+            }
             let report: Value = serde_json::from_str(&std::fs::read_to_string(&account)?)?;
             let (route, dial) = way.split_once(' ').unwrap_or(("end-to-end", way));
             let mut pairs = report["pairs"].as_array().into_iter().flatten();
@@ -142,11 +157,11 @@ fn ping_pong(
             ensure!(joined, "not joined by {way}: {report}");
         }
     }
-    let rows = WAYS.iter().zip(&ours).map(|((way, _), values)| {
+    let rows = WAYS.iter().zip(&figures).map(|((way, _), [ours, plain])| {
         let what = format!("{way}, {}, ping-pong {size} B, {place}", mpi.title());
         let kernels_own = *way != "relay" && !way.contains("gateway");
         let bar = kernels_own.then_some(BAR);
-        Row::compare(&what, "µs", values, ("plain", &plain), bar)
+        Row::compare(&what, "µs", ours, ("plain", plain), bar)
     });
     Ok(rows.collect())
 }

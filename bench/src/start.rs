@@ -33,10 +33,14 @@ const GRIDS: [(&str, &str, f64); 2] =
 /// counts, and they are ended a while later.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(1));
 
+/// Numbers of ranks from which on a run takes long.
+const MANY: usize = 64;
+
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Rounds; each measures both once.
+    /// Rounds; each measures both once. From 64 ranks on, where one takes minutes,
+    /// there are a third of them.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// The MPIs.
@@ -57,13 +61,19 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
     for mpi in &options.mpis {
         mpi.program("init")?;
     }
-    let (mut rows, mut cases) = (Vec::new(), Vec::new());
-    for (grid, place, rtt_seconds) in GRIDS {
-        let bench = Bench::up(grid)?;
-        for mpi in &options.mpis {
-            for ranks in &options.ranks {
+    let mut tools = vec![("ssh".to_owned(), "-V")];
+    tools.extend(options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")));
+    let tools: Vec<_> = tools.iter().map(|(tool, argument)| (tool.as_str(), *argument)).collect();
+    let mut report =
+        Report { name: "start".to_owned(), rows: Vec::new(), conditions: Conditions::here(&tools) };
+    let mut cases = Vec::new();
+    for ranks in &options.ranks {
+        let rounds = if *ranks < MANY { options.rounds } else { options.rounds.div_ceil(3) };
+        for (grid, place, rtt_seconds) in GRIDS {
+            let bench = Bench::up(grid)?;
+            for mpi in &options.mpis {
                 let what = format!("{}, {ranks} ranks, {place}", mpi.title());
-                let case = measure(&bench, *mpi, *ranks, options.rounds, &what)?;
+                let case = measure(&bench, *mpi, *ranks, rounds, &what)?;
                 if let [ours, plain] = &case.seconds
                     && !ours.is_empty()
                 {
@@ -74,18 +84,22 @@ pub fn run(options: &Options) -> anyhow::Result<bool> {
                     } else {
                         String::new()
                     };
-                    rows.push(Row::compare(&(what + &less), "s", &ours, ("over ssh", plain), Some(BAR)));
+                    report.rows.push(Row::compare(
+                        &(what + &less),
+                        "s",
+                        &ours,
+                        ("over ssh", plain),
+                        Some(BAR),
+                    ));
                 }
                 cases.push(case);
             }
         }
+        // All of it takes the better part of an hour: what is there stays if it is
+        // ended.
+        report.publish(&options.results)?;
+        phases::publish(&cases, &options.results)?;
     }
-    let mut tools = vec![("ssh".to_owned(), "-V")];
-    tools.extend(options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")));
-    let tools: Vec<_> = tools.iter().map(|(tool, argument)| (tool.as_str(), *argument)).collect();
-    let report = Report { name: "start".to_owned(), rows, conditions: Conditions::here(&tools) };
-    report.publish(&options.results)?;
-    phases::publish(&cases, &options.results)?;
     Ok(report.holds())
 }
 
