@@ -1,6 +1,6 @@
-//! A program's end of a connection that an agent carries itself: a TCP
-//! connection over loopback. A Unix socket pair would be cheaper, but programs
-//! set TCP options on what they believe is a TCP socket.
+//! What an agent connects over loopback: knocks, and programs' ends of connections
+//! that it carries itself. For those a Unix socket pair would be cheaper, but
+//! programs set TCP options on what they believe is a TCP socket.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,7 +19,8 @@ use crate::listen;
 /// How long the kernel may take to connect two sockets over loopback.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A socket bound to [`KNOCK_SOURCE`], not connected yet, with its port.
+/// A socket bound to [`KNOCK_SOURCE`], not connected yet, with its address. Buffer
+/// sizes are in bytes, 0 for the kernel's default.
 ///
 /// # Errors
 /// As `socket(2)` and `bind(2)`.

@@ -123,7 +123,7 @@ impl Watch {
                     }
                 },
                 _ = ticks.tick() => {
-                    self.wire_up.tick(Instant::now());
+                    self.wire_up.tick(Instant::now(), self.stopwatch.commands());
                     self.progress.tick(&self.wire_up);
                 }
                 () = grace => {
@@ -243,7 +243,7 @@ fn way_failed(failed: &WayFailed) -> String {
 }
 
 /// When the connections of the start stood: at the first second in which no
-/// new one came.
+/// new one came, or more if only daemons were joined to their launcher by then.
 #[derive(Debug)]
 pub struct WireUp {
     started: Instant,
@@ -256,6 +256,9 @@ pub struct WireUp {
 impl WireUp {
     /// Quiet time after which the start is over.
     const QUIET: Duration = Duration::from_secs(1);
+    /// The same while there are no more connections than commands on nodes: those
+    /// have yet to start the ranks.
+    const RANKS: Duration = Duration::from_secs(10);
 
     /// Nothing yet.
     pub fn new(started: Instant) -> Self {
@@ -281,9 +284,11 @@ impl WireUp {
         }
     }
 
-    /// From time to time.
-    pub fn tick(&mut self, now: Instant) {
-        self.done |= self.latest.is_some_and(|latest| now.duration_since(latest) >= Self::QUIET);
+    /// From time to time; `commands` have been started on nodes so far.
+    pub fn tick(&mut self, now: Instant, commands: usize) {
+        let ranks_joined = self.connections() > commands as u64;
+        let quiet = if ranks_joined { Self::QUIET } else { Self::RANKS };
+        self.done |= self.latest.is_some_and(|latest| now.duration_since(latest) >= quiet);
     }
 
     /// Connections so far.
@@ -304,5 +309,33 @@ impl WireUp {
     /// Time from the start to the last connection of it.
     pub fn result(&self) -> Option<Duration> {
         self.latest.map(|latest| latest.duration_since(self.started))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_over_when_nothing_comes_any_more() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs_f64(seconds);
+        let joined = |connections| Joined { connections, ..Joined::default() };
+        for (name, counts, commands, looked_at, want) in [
+            ("nothing yet", vec![], 0, 60.0, (false, None)),
+            ("one that just came", vec![(0.5, 1)], 0, 1.4, (false, Some(0.5))),
+            ("quiet", vec![(0.5, 1), (0.7, 2)], 0, 1.8, (true, Some(0.7))),
+            ("daemons, and ranks to come", vec![(0.5, 7)], 7, 9.0, (false, Some(0.5))),
+            ("ranks that came late", vec![(0.5, 7), (5.0, 30)], 7, 6.1, (true, Some(5.0))),
+            ("ranks that never come", vec![(0.5, 7)], 7, 10.6, (true, Some(0.5))),
+        ] {
+            let mut wire_up = WireUp::new(began);
+            for (seconds, connections) in counts {
+                wire_up.joined(joined(connections), after(seconds));
+            }
+            wire_up.tick(after(looked_at), commands);
+            let result = wire_up.result().map(|result| result.as_secs_f64());
+            assert_eq!((wire_up.is_done(), result), want, "{name}");
+        }
     }
 }

@@ -114,6 +114,11 @@ impl Stopwatch {
         self.commands.push((started, Instant::now()));
     }
 
+    /// How many have started.
+    pub fn commands(&self) -> usize {
+        self.commands.len()
+    }
+
     /// The command has ended.
     pub fn ended(&mut self, connections: Option<(Instant, Instant)>) {
         self.ended = Some(Instant::now());
