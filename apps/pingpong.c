@@ -7,7 +7,8 @@
  * about S seconds (0.5) after a warm-up, or exactly N rounds if --rounds is
  * given. With --turn it is measured in every N-th half second of the clock only,
  * in the I-th of N, counted from 0, for S seconds in all, and the ranks sleep in
- * between: N jobs at once are then measured in turns. Rank 0 prints one JSON object on one line for each size:
+ * between: N jobs at once are then measured in turns. Rank 0 prints one JSON
+ * object on one line for each size:
  *
  *   bytes                 message size
  *   rounds                round trips measured
