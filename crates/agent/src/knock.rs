@@ -1,6 +1,7 @@
 //! Knocks: how an incoming connection reaches a program's `accept`.
 //!
-//! A knock is a connection over loopback, from [`KNOCK_SOURCE`], to the port
+//! A knock is a connection over loopback, from
+//! [`KNOCK_SOURCE`](isthmus_wire::address::KNOCK_SOURCE), to the port
 //! the program listens on. The kernel's own queue, `poll` and `epoll` do the
 //! rest. The shim's `accept` knows a knock by its source and fetches what it
 //! stands for by its source port.
@@ -11,10 +12,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use isthmus_wire::address::KNOCK_SOURCE;
+use isthmus_net::loopback;
 use isthmus_wire::preamble::Status;
 use isthmus_wire::shim::End;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use crate::job::lock;
@@ -61,14 +62,14 @@ impl Knocks {
                 Status::Failed
             }
         };
-        let socket = TcpSocket::new_v4().map_err(failed)?;
-        socket.bind(SocketAddrV4::new(KNOCK_SOURCE, 0).into()).map_err(failed)?;
-        let own = socket.local_addr().map_err(failed)?.port();
+        let (socket, own) = loopback::socket(0, 0).map_err(failed)?;
+        let own = own.port();
         let (visitor_tx, visitor_rx) = oneshot::channel();
         lock(&self.0).insert(own, visitor_rx);
         let to = SocketAddrV4::new(twin, port).into();
-        let connected = tokio::time::timeout(DEADLINE, socket.connect(to)).await;
-        match connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+        let connected = tokio::time::timeout(DEADLINE, loopback::connect(socket, to)).await;
+        let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        match connected.and_then(TcpStream::from_std) {
             Ok(stream) => Ok(Knock { stream, visitor_tx }),
             Err(error) => {
                 self.forget(own);
@@ -106,6 +107,7 @@ impl Knock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isthmus_wire::address::KNOCK_SOURCE;
     use tokio::net::TcpListener;
 
     const VISITOR: End = End { address: Ipv4Addr::new(240, 64, 2, 1), port: 7 };

@@ -114,7 +114,7 @@ pub async fn run(
         grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
         measure: credentials.client_config(&[MEASURE_PROTOCOL])?,
     };
-    let pairs = PairMaker::bind().await.context("cannot listen on loopback")?;
+    let pairs = PairMaker::bind().context("cannot listen on loopback")?;
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
     let outside = Arc::new(Outside::default());
     let probing = Probing {

@@ -1,7 +1,8 @@
 //! The job's Unix socket, where shims ask for connections.
 
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,11 @@ use isthmus_net::{handover, mac};
 use isthmus_wire::preamble::{Preamble, Status};
 use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
-use tokio::io::AsyncReadExt as _;
-use tokio::net::{UnixListener, UnixStream};
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{MsgFlags, getsockopt, recv};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt as _, Interest};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -45,10 +49,10 @@ impl Connected {
 }
 
 /// Serves shims until the job ends.
-pub async fn serve(node: Arc<Node>, job: Arc<Job>, listener: UnixListener) {
+pub async fn serve(node: Arc<Node>, job: Arc<Job>, listener: AsyncFd<UnixListener>) {
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listener.async_io(Interest::READABLE, UnixListener::accept) => accepted,
             () = job.ended.cancelled() => return,
         };
         match accepted {
@@ -68,12 +72,32 @@ pub async fn serve(node: Arc<Node>, job: Arc<Job>, listener: UnixListener) {
     }
 }
 
-async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io::Result<()> {
+/// Reads a request. A shim sends it as soon as it has connected, so it mostly is
+/// there; then nothing need be waited for, nor the socket be watched.
+async fn request(stream: &UnixStream) -> io::Result<Request> {
     let mut bytes = [0; REQUEST_LEN];
-    tokio::time::timeout(REQUEST_DEADLINE, stream.read_exact(&mut bytes))
-        .await
-        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    match Request::decode(&bytes).map_err(io::Error::other)? {
+    let there = match recv(stream.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(count) => count,
+        Err(Errno::EAGAIN) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    if there < REQUEST_LEN {
+        let mut watched = watch(stream.try_clone()?)?;
+        tokio::time::timeout(REQUEST_DEADLINE, watched.read_exact(&mut bytes[there..]))
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    }
+    Request::decode(&bytes).map_err(io::Error::other)
+}
+
+fn watch(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
+    stream.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(stream)
+}
+
+async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Result<()> {
+    match request(&stream).await? {
         Request::Connect { destination, port, source_port, send_buffer, receive_buffer } => {
             let wanted = Wanted {
                 destination: End { address: destination, port },
@@ -88,6 +112,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io:
                 }
             };
             tokio::pin!(connecting);
+            let mut stream = watch(stream)?;
             let mut byte = [0];
             let connected = tokio::select! {
                 connected = &mut connecting => connected,
@@ -101,11 +126,11 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io:
                     return Ok(());
                 }
             };
-            reply(&stream, &connected).await
+            reply(&stream, &connected)
         }
         Request::Accept { knock_port, cookie } => {
             let Some(visitor) = job.knocks.fetch(knock_port).await else {
-                return reply(&stream, &Connected::failed(libc::ECONNABORTED)).await;
+                return reply(&stream, &Connected::failed(libc::ECONNABORTED));
             };
             let handover = if visitor.socket.is_some() { Handover::Socket } else { Handover::Keep };
             if handover == Handover::Keep {
@@ -113,7 +138,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io:
             }
             let reply_to_shim = Reply { errno: 0, handover, peer: visitor.peer, local: visitor.local };
             let socket = visitor.socket.map(OwnedFd::from);
-            reply(&stream, &Connected { reply: reply_to_shim, socket }).await
+            reply(&stream, &Connected { reply: reply_to_shim, socket })
         }
         Request::Whois { cookie } => {
             let ends = job.names().find(cookie);
@@ -123,16 +148,16 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, mut stream: UnixStream) -> io:
                 peer,
                 local,
             });
-            reply(&stream, &Connected { reply: found, socket: None }).await
+            reply(&stream, &Connected { reply: found, socket: None })
         }
         Request::Starting { fd } => {
-            let pid = stream.peer_cred()?.pid().unwrap_or(0);
+            let pid = getsockopt(&stream, PeerCredentials)?.pid();
             let looking = tokio::task::spawn_blocking(move || look_at(pid, fd));
             if let Ok(Some(found)) = looking.await {
                 info!(job = %job.id, program = found.program, reason = ?found.hindrance, "not carried");
                 job.tell_uncarried(node.uncarried(found));
             }
-            reply(&stream, &Connected { reply: Reply::error(0), socket: None }).await
+            reply(&stream, &Connected { reply: Reply::error(0), socket: None })
         }
     }
 }
@@ -145,9 +170,10 @@ fn look_at(pid: i32, fd: u32) -> Option<Uncarried> {
     Some(Uncarried { program: path.to_string_lossy().into_owned(), file: path, hindrance })
 }
 
-async fn reply(stream: &UnixStream, connected: &Connected) -> io::Result<()> {
+/// A socket that nothing was sent to has room for a reply.
+fn reply(stream: &impl AsFd, connected: &Connected) -> io::Result<()> {
     let socket = connected.socket.as_ref().map(|socket| socket.as_fd());
-    handover::send(stream, &connected.reply.encode(), socket).await
+    handover::send(stream, &connected.reply.encode(), socket)
 }
 
 struct Wanted {
@@ -246,7 +272,7 @@ async fn hand_over(
             let pair = node.pairs().pair(options.send_buffer, options.receive_buffer).await?;
             pair.agent.set_nodelay(true)?;
             tokio::spawn(pump(pair.agent, *tls, bytes, PumpEnd::Initiator));
-            pair.program.into_std()?
+            pair.program
         }
     };
     job.names().insert(cookie(&socket)?, ends);
@@ -269,12 +295,14 @@ fn errno(error: &ReachError) -> i32 {
 ///
 /// # Errors
 /// As `bind(2)`.
-pub fn bind(path: &std::path::Path) -> io::Result<UnixListener> {
+pub fn bind(path: &std::path::Path) -> io::Result<AsyncFd<UnixListener>> {
     use std::os::unix::fs::PermissionsExt as _;
     // The job's directory is closed to others already.
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    listener.set_nonblocking(true)?;
+    // SAFETY: the listener keeps its descriptor for as long as it lives.
+    Ok(unsafe { AsyncFd::register(listener) }?)
 }
 
 /// Ports that stand for programs which bound none; the range that Linux uses

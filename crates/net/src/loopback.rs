@@ -1,32 +1,78 @@
-//! A program's end of a connection that an agent carries itself: a TCP
-//! connection over loopback. A Unix socket pair would be cheaper, but programs
-//! set TCP options on what they believe is a TCP socket.
+//! What an agent connects over loopback: knocks, and programs' ends of connections
+//! that it carries itself. For those a Unix socket pair would be cheaper, but
+//! programs set TCP options on what they believe is a TCP socket.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use isthmus_wire::address::KNOCK_SOURCE;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use nix::errno::Errno;
+use socket2::{Domain, SockRef, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use tracing::warn;
 
 use crate::listen;
 
 /// How long the kernel may take to connect two sockets over loopback.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-type Waiting = Arc<Mutex<HashMap<SocketAddr, oneshot::Sender<TcpStream>>>>;
+/// A socket bound to [`KNOCK_SOURCE`], not connected yet, with its address. Buffer
+/// sizes are in bytes, 0 for the kernel's default.
+///
+/// # Errors
+/// As `socket(2)` and `bind(2)`.
+pub fn socket(send_buffer: u32, receive_buffer: u32) -> io::Result<(Socket, SocketAddr)> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None)?;
+    if send_buffer > 0 {
+        socket.set_send_buffer_size(send_buffer as usize)?;
+    }
+    if receive_buffer > 0 {
+        socket.set_recv_buffer_size(receive_buffer as usize)?;
+    }
+    socket.bind(&SocketAddrV4::new(KNOCK_SOURCE, 0).into())?;
+    let own = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok((socket, own))
+}
 
-/// Makes pairs of connected loopback sockets. One listener serves them all and
-/// closes whatever it didn't ask for.
+/// Connects a socket over loopback. Where the listener has room, the kernel has
+/// done so by the time that it is asked again, and there is nothing to wait for.
+///
+/// # Errors
+/// As `connect(2)`.
+pub async fn connect(socket: Socket, to: SocketAddr) -> io::Result<std::net::TcpStream> {
+    let to = to.into();
+    let under_way = |error: &io::Error| {
+        [Errno::EINPROGRESS, Errno::EALREADY].iter().any(|errno| error.raw_os_error() == Some(*errno as i32))
+    };
+    let connected = socket.connect(&to).or_else(|error| match under_way(&error) {
+        true => socket.connect(&to),
+        false => Err(error),
+    });
+    match connected {
+        Ok(()) => Ok(socket.into()),
+        Err(error) if under_way(&error) => {
+            let stream = TcpStream::from_std(socket.into())?;
+            stream.writable().await?;
+            match stream.take_error()? {
+                None => stream.into_std(),
+                Some(error) => Err(error),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes pairs of connected loopback sockets. One listener serves them all;
+/// whatever it didn't ask for is closed when the next pair is made.
 #[derive(Debug)]
 pub struct PairMaker {
+    listener: TcpListener,
     address: SocketAddr,
-    waiting: Waiting,
-    accepting: tokio::task::AbortHandle,
+    /// Who waits for the other end of which connection: all take what comes.
+    waiting: Mutex<HashMap<SocketAddr, oneshot::Sender<TcpStream>>>,
 }
 
 /// Both ends of a connection over loopback.
@@ -34,7 +80,7 @@ pub struct PairMaker {
 pub struct Pair {
     /// The end to be handed to the program; its peer address is
     /// [`KNOCK_SOURCE`], by which a shim knows it.
-    pub program: TcpStream,
+    pub program: std::net::TcpStream,
     /// The agent's end.
     pub agent: TcpStream,
 }
@@ -44,12 +90,10 @@ impl PairMaker {
     ///
     /// # Errors
     /// As `bind(2)`.
-    pub async fn bind() -> io::Result<Self> {
+    pub fn bind() -> io::Result<Self> {
         let listener = listen(SocketAddrV4::new(KNOCK_SOURCE, 0).into())?;
         let address = listener.local_addr()?;
-        let waiting = Waiting::default();
-        let accepting = tokio::spawn(accept(listener, waiting.clone())).abort_handle();
-        Ok(Self { address, waiting, accepting })
+        Ok(Self { listener, address, waiting: Mutex::default() })
     }
 
     /// Makes a pair. Buffer sizes are set on the program's end before it
@@ -58,33 +102,44 @@ impl PairMaker {
     /// # Errors
     /// As `connect(2)`, or `TimedOut`.
     pub async fn pair(&self, send_buffer: u32, receive_buffer: u32) -> io::Result<Pair> {
-        let socket = TcpSocket::new_v4()?;
-        if send_buffer > 0 {
-            socket.set_send_buffer_size(send_buffer)?;
-        }
-        if receive_buffer > 0 {
-            socket.set_recv_buffer_size(receive_buffer)?;
-        }
-        // Bound first, so that the accepting task can tell this connection
-        // from one that a stranger on this machine makes.
-        socket.bind(SocketAddrV4::new(KNOCK_SOURCE, 0).into())?;
-        let own = socket.local_addr()?;
-        let (agent_tx, agent_rx) = oneshot::channel();
+        // Bound first, so that this connection can be told from one that a
+        // stranger on this machine makes.
+        let (socket, own) = socket(send_buffer, receive_buffer)?;
+        let (agent_tx, mut agent_rx) = oneshot::channel();
         lock(&self.waiting).insert(own, agent_tx);
         let made = tokio::time::timeout(DEADLINE, async {
-            let program = socket.connect(self.address).await?;
-            let agent = agent_rx.await.map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
-            Ok(Pair { program, agent })
+            let program = connect(socket, self.address).await?;
+            // It mostly is there by now, and others' are, before the runtime has heard.
+            while let Ok((stream, peer)) = SockRef::from(&self.listener).accept() {
+                stream.set_nonblocking(true)?;
+                self.give(TcpStream::from_std(stream.into())?, peer.as_socket());
+            }
+            loop {
+                tokio::select! {
+                    biased;
+                    agent = &mut agent_rx => {
+                        let agent = agent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
+                        return Ok(Pair { program, agent });
+                    }
+                    accepted = self.listener.accept() => {
+                        let (stream, peer) = accepted?;
+                        self.give(stream, Some(peer));
+                    }
+                }
+            }
         })
         .await;
         lock(&self.waiting).remove(&own);
         made.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
-}
 
-impl Drop for PairMaker {
-    fn drop(&mut self) {
-        self.accepting.abort();
+    /// Gives an accepted connection to whoever made it; closes it if nobody did.
+    fn give(&self, stream: TcpStream, peer: Option<SocketAddr>) {
+        let agent_tx = peer.and_then(|peer| lock(&self.waiting).remove(&peer));
+        if let Some(agent_tx) = agent_tx {
+            // The receiver is gone if the pair's deadline has passed.
+            let _ = agent_tx.send(stream);
+        }
     }
 }
 
@@ -92,36 +147,21 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, waiting: Waiting) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                if let Some(agent_tx) = lock(&waiting).remove(&peer) {
-                    // The receiver is gone if the pair's deadline has passed.
-                    let _ = agent_tx.send(stream);
-                }
-            }
-            Err(error) => {
-                warn!(%error, "cannot accept on loopback");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::AsyncReadExt as _;
 
     #[tokio::test]
     async fn pairs_are_connected_and_strangers_are_not() {
-        let maker = PairMaker::bind().await.unwrap();
+        let maker = PairMaker::bind().unwrap();
         let mut stranger = TcpStream::connect(maker.address).await.unwrap();
         for round in 0..10u8 {
             let mut pair = maker.pair(0, 0).await.unwrap();
             assert_eq!(pair.program.peer_addr().unwrap().ip(), KNOCK_SOURCE);
-            pair.program.write_all(&[round]).await.unwrap();
+            pair.program.write_all(&[round]).unwrap();
             assert_eq!(pair.agent.read_u8().await.unwrap(), round);
         }
         assert_eq!(stranger.read(&mut [0]).await.unwrap(), 0);
