@@ -149,14 +149,17 @@ pub struct Conditions {
 
 impl Conditions {
     /// Those of this machine at this moment; `tools` with the argument that
-    /// makes each print its version.
+    /// makes each print its version, listed without their directories.
     pub fn here(tools: &[(&str, &str)]) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let cpu = read("/proc/cpuinfo").lines().find_map(|line| {
             line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name.to_owned())
         });
         let versions = std::iter::once(("isthmus".to_owned(), env!("CARGO_PKG_VERSION").to_owned()))
-            .chain(tools.iter().map(|(tool, argument)| ((*tool).to_owned(), version(tool, argument))))
+            .chain(tools.iter().map(|(tool, argument)| {
+                let name = tool.rsplit_once('/').map_or(*tool, |(_, name)| name);
+                (name.to_owned(), version(tool, argument))
+            }))
             .collect();
         Self {
             cores: std::thread::available_parallelism().map_or(0, usize::from),

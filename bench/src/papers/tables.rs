@@ -190,12 +190,8 @@ pub fn conditions(connect: &Report, patterns: &Report) -> String {
     let mut text = String::new();
     for report in [connect, patterns] {
         let found = &report.conditions;
-        // Of a program given by its path, the name is enough.
-        let versions: Vec<_> = found
-            .versions
-            .iter()
-            .map(|(tool, version)| format!("{} {version}", tool.rsplit('/').next().unwrap_or(tool)))
-            .collect();
+        let versions: Vec<_> =
+            found.versions.iter().map(|(tool, version)| format!("{tool} {version}")).collect();
         let rounds = report.rows.iter().map(|row| row.runs).max().unwrap_or(0);
         let _ = writeln!(
             text,
