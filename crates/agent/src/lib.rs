@@ -7,7 +7,7 @@
 //! | [`attachment`], [`gateways`] | the attachment to one of the site's gateways; which one |
 //! | [`node`], [`job`] | the node, its jobs, and what they hold |
 //! | [`shim_socket`] | what shims ask for |
-//! | [`reach`], `over_gateways` | the initiator's side: plan, dial, TLS, preamble |
+//! | [`reach`] | the initiator's side: plan, dial, TLS, preamble |
 //! | [`retry`] | whether what failed works by now |
 //! | [`incoming`], [`knock`], [`meetings`] | the acceptor's side; being dialed by the acceptor |
 //! | [`outside`] | how the node is seen from outside its site |
@@ -45,7 +45,6 @@ pub mod meetings;
 pub mod names;
 pub mod node;
 pub mod outside;
-mod over_gateways;
 pub mod peers;
 pub mod port_range;
 pub mod preflight;

@@ -14,7 +14,7 @@ use isthmus_net::seen::reach_to_wire;
 use isthmus_plan::{Reach, Reachability};
 use isthmus_wire::{GridName, proto};
 
-use crate::reach::Reacher;
+use crate::reach::{Reacher, secure};
 
 /// As `direct` in a plan.
 const DEADLINE: Duration = Duration::from_secs(4);
@@ -43,7 +43,7 @@ async fn attempt(reacher: &Reacher, node: &proto::Node) -> Option<bool> {
     }
     let reached = async {
         let stream = dial::direct(&address.to_string(), SocketOptions::default(), DEADLINE).await.ok()?;
-        reacher.secure(stream, &name, &reacher.tls.measure).await.ok()
+        secure(stream, &name, &reacher.tls.measure).await.ok()
     };
     let reached = reached.await.is_some();
     tracing::debug!(node = %name, %address, reached, "tried directly, because a relay did not get there");

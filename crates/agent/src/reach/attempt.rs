@@ -1,0 +1,110 @@
+//! One node, and the steps of its plan taken one after another.
+
+use std::net::Ipv4Addr;
+
+use isthmus_net::dial::{self, DialError, SocketOptions};
+use isthmus_net::grpc;
+use isthmus_plan::{Dial, Route, Step};
+use isthmus_wire::preamble::Status;
+use isthmus_wire::proto;
+use tokio::net::TcpStream;
+
+use super::far_end::{introduce, secure};
+use super::{Found, Purpose, Reacher};
+use crate::carrier::Carrier;
+use crate::traverse;
+
+/// What one step met: go on with the next, or nothing else can help.
+pub(crate) enum StepError {
+    Next(String),
+    Final(Status),
+    GivenUp,
+}
+
+impl From<DialError> for StepError {
+    fn from(error: DialError) -> Self {
+        Self::Next(error.to_string())
+    }
+}
+
+/// An opened connection, and the relay that it goes over, empty for none.
+pub(super) type Opened<T> = Result<(T, String), StepError>;
+
+/// To get to one node.
+pub(super) struct Attempt<'a> {
+    pub reacher: &'a Reacher,
+    /// The node's virtual address.
+    pub destination: Ipv4Addr,
+    pub found: &'a Found,
+    pub purpose: &'a Purpose<'a>,
+    /// Relays and gateways that the broker has named so far; if it is asked
+    /// once more, it is to name others.
+    pub named: Vec<String>,
+}
+
+impl Attempt<'_> {
+    /// Takes one step, to the end: the other agent knows what the connection is
+    /// for.
+    pub async fn step(&mut self, step: &Step) -> Opened<Carrier> {
+        let purpose = self.purpose;
+        let opening = self.open(step);
+        let (job, preamble, (carrier, relay)) = match purpose {
+            Purpose::Peer | Purpose::Measure => return opening.await,
+            Purpose::Pulse { job, preamble } => (job, preamble, opening.await?),
+            Purpose::Program { job, preamble, given_up, .. } => tokio::select! {
+                opened = opening => (job, preamble, opened?),
+                () = given_up.cancelled() => return Err(StepError::GivenUp),
+            },
+        };
+        Ok((introduce(carrier, job, preamble).await?, relay))
+    }
+
+    /// Opens a connection to the other agent, who knows nothing of its purpose
+    /// yet.
+    pub async fn open(&mut self, step: &Step) -> Opened<Carrier> {
+        let (stream, relay) = match step.route {
+            Route::EndToEnd => self.dial(step).await?,
+            Route::OneGateway | Route::GatewayOut | Route::TwoGateway => self.over_gateways(step).await?,
+        };
+        let Found { name, plan, .. } = self.found;
+        let tls = &self.reacher.tls;
+        let carrier = match self.purpose {
+            Purpose::Peer => secure(stream, name, &tls.grpc).await?,
+            Purpose::Measure => secure(stream, name, &tls.measure).await?,
+            Purpose::Program { .. } if plan.encrypted => secure(stream, name, &tls.stream).await?,
+            Purpose::Program { .. } | Purpose::Pulse { .. } => Carrier::Raw(stream),
+        };
+        Ok((carrier, relay))
+    }
+
+    async fn dial(&mut self, step: &Step) -> Opened<TcpStream> {
+        let Self { reacher, destination, found: Found { node, .. }, .. } = *self;
+        let (options, deadline) = (self.options(), step.deadline);
+        let stream = match step.dial {
+            Dial::Direct => dial::direct(&node.address, options, deadline).await?,
+            Dial::PortRange => dial::direct(&node.outside_address, options, deadline).await?,
+            Dial::Reverse => self.reverse(deadline).await?,
+            Dial::Punch => self.punch(deadline).await?,
+            Dial::Traverse => traverse::dial(reacher, destination, &node.address, options, deadline)
+                .await
+                .map_err(StepError::Next)?,
+            Dial::Relay => return self.relay(deadline).await,
+        };
+        Ok((stream, String::new()))
+    }
+
+    /// What the program wants of its socket.
+    pub fn options(&self) -> SocketOptions {
+        match self.purpose {
+            Purpose::Program { options, .. } => *options,
+            Purpose::Peer | Purpose::Measure | Purpose::Pulse { .. } => SocketOptions::default(),
+        }
+    }
+
+    /// Asks the broker for a meeting with the destination.
+    pub async fn meet(&self, request: proto::RendezvousRequest) -> Result<proto::RendezvousReply, StepError> {
+        let request = proto::RendezvousRequest { destination: self.destination.into(), ..request };
+        let arranging = self.reacher.upstream.rendezvous(request).await;
+        arranging.map_err(|status| StepError::Next(format!("no meeting arranged: {}", grpc::reason(&status))))
+    }
+}

@@ -1,0 +1,267 @@
+//! The initiator's side: opens a connection to another node's agent along the
+//! plan, the first step that works wins.
+
+mod attempt;
+mod dials;
+mod far_end;
+mod over_gateways;
+mod words;
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use isthmus_net::contact::{dial_to_wire, plan_from_wire, plan_to_wire, route_to_wire};
+use isthmus_net::dial::SocketOptions;
+use isthmus_net::grpc;
+use isthmus_plan::failures::Due;
+use isthmus_plan::{Dial, Failure, Failures, Plan, Route};
+use isthmus_wire::preamble::{Preamble, Status};
+use isthmus_wire::{GridName, proto};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_util::sync::CancellationToken;
+
+use self::attempt::{Attempt, StepError};
+pub use self::far_end::peer_identity;
+pub(crate) use self::far_end::secure;
+pub use self::words::{dial_name, route_name};
+use self::words::{left_out, way};
+use crate::carrier::Carrier;
+use crate::job::{Job, lock};
+use crate::meetings::Meetings;
+use crate::outside::Outside;
+use crate::raw::RawHelper;
+use crate::upstream::Upstream;
+
+/// Relays and gateways tried per connection; the broker names others each time.
+const ATTEMPTS: usize = 3;
+
+/// TLS for the two things that agents say to each other.
+#[derive(Debug, Clone)]
+pub struct ClientTls {
+    /// One program's connection.
+    pub stream: Arc<ClientConfig>,
+    /// gRPC.
+    pub grpc: Arc<ClientConfig>,
+    /// A measurement.
+    pub measure: Arc<ClientConfig>,
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy)]
+pub enum Purpose<'a> {
+    /// A program's connection.
+    Program {
+        /// The job it belongs to.
+        job: &'a Job,
+        /// Its ends; the nonce is this one's alone.
+        preamble: Preamble,
+        /// What the program wants of its socket.
+        options: SocketOptions,
+        /// The program wants the connection no more.
+        given_up: &'a CancellationToken,
+    },
+    /// The agents' own calls.
+    Peer,
+    /// To measure how fast the way is.
+    Measure,
+    /// The pulse of a job's agents.
+    Pulse {
+        /// The job.
+        job: &'a Job,
+        /// Its ends.
+        preamble: Preamble,
+    },
+}
+
+/// A connection to another node's agent.
+#[derive(Debug)]
+pub struct Reached {
+    /// The connection.
+    pub carrier: Carrier,
+    /// Who stands between.
+    pub route: proto::Route,
+    /// How it was opened.
+    pub dial: proto::Dial,
+    /// Over which relay, empty for none.
+    pub relay: String,
+    /// The grid name across.
+    pub node: GridName,
+    /// How long all of it took.
+    pub setup: Duration,
+    /// Ways that were tried before and failed, each with what it met.
+    pub failures: Vec<String>,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum ReachError {
+    /// The other agent was reached and says why not.
+    Answered(Status),
+    /// The grid doesn't know the node, or it can't be asked.
+    Unknown(String),
+    /// No step of the plan worked; each with its reason.
+    NoWay(Vec<String>),
+    /// The program wanted it no more before the other agent was told of it.
+    GivenUp,
+}
+
+impl fmt::Display for ReachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answered(status) => f.write_str(match status {
+                Status::Connected => "connected",
+                Status::Refused => "nobody listens there",
+                Status::TimedOut => "the listener does not accept: its backlog stayed full",
+                Status::UnknownJob => "the node does not take part in this job (did its agent restart?)",
+                Status::Denied => "the node denied it: the job's token does not match",
+                Status::WrongNode => {
+                    "another node answered: does the contact's address belong to somebody else?"
+                }
+                Status::Failed => "the node's agent failed; see its log",
+            }),
+            Self::Unknown(reason) => f.write_str(reason),
+            Self::NoWay(reasons) if reasons.is_empty() => f.write_str("the plan has no step"),
+            Self::NoWay(reasons) => f.write_str(&reasons.join("; ")),
+            Self::GivenUp => f.write_str("the program gave up"),
+        }
+    }
+}
+
+/// Opens connections to other agents.
+#[derive(Debug, Clone)]
+pub struct Reacher {
+    /// Contacts and plans.
+    pub upstream: Upstream,
+    /// TLS.
+    pub tls: ClientTls,
+    /// Others who were asked to dial this node.
+    pub meetings: Arc<Meetings>,
+    /// How this node is seen from outside.
+    pub outside: Arc<Outside>,
+    /// Raw packets, where this agent has a right to them.
+    pub raw: Option<Arc<RawHelper>>,
+    /// What failed not long ago.
+    pub failures: Arc<Mutex<Failures>>,
+}
+
+/// Where a node is and how to get there.
+struct Found {
+    node: proto::Node,
+    name: GridName,
+    plan: Plan,
+}
+
+impl Reacher {
+    /// Opens a connection to the agent of the node with this virtual address.
+    ///
+    /// # Errors
+    /// [`ReachError`]; every step has its deadline.
+    ///
+    /// Once the other agent may have been told of a program's connection,
+    /// `given_up` ends nothing any more: that connection is to be ended as one
+    /// that stands, because its program may have accepted it already.
+    pub async fn reach(&self, destination: Ipv4Addr, purpose: Purpose<'_>) -> Result<Reached, ReachError> {
+        let started = Instant::now();
+        let mut found = self.find(destination).await?;
+        let towards = (destination, found.name.site.as_str());
+        found.plan.demote(&lock(&self.failures).towards(towards, started));
+        let mut reasons: Vec<String> = Vec::new();
+        let mut attempt =
+            Attempt { reacher: self, destination, found: &found, purpose: &purpose, named: Vec::new() };
+        for step in &found.plan.steps {
+            // Grid names, with a dot: a gateway that failed by one dial may do by another.
+            attempt.named.retain(|name| !name.contains('.'));
+            let others = step.dial == Dial::Relay || step.route != Route::EndToEnd;
+            let times = if others { ATTEMPTS } else { 1 };
+            for time in 0..times {
+                let named = attempt.named.len();
+                match attempt.step(step).await {
+                    Ok((carrier, relay)) => {
+                        lock(&self.failures).clear(towards, step.route, step.dial);
+                        return Ok(Reached {
+                            carrier,
+                            route: route_to_wire(step.route),
+                            dial: dial_to_wire(step.dial),
+                            relay,
+                            setup: started.elapsed(),
+                            failures: reasons,
+                            node: found.name,
+                        });
+                    }
+                    Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
+                    Err(StepError::GivenUp) => return Err(ReachError::GivenUp),
+                    // The broker knew nobody else.
+                    Err(StepError::Next(_)) if time > 0 && attempt.named.len() == named => break,
+                    Err(StepError::Next(reason)) => {
+                        tracing::debug!(node = %found.name, route = %step.route, dial = %step.dial, reason, "a step failed");
+                        let failure = Failure { route: step.route, dial: step.dial, reason: reason.clone() };
+                        lock(&self.failures).note(towards, failure, Instant::now());
+                        let reason = format!("{}: {reason}", way(step.route, step.dial));
+                        if reasons.last() != Some(&reason) {
+                            reasons.push(reason);
+                        }
+                    }
+                }
+            }
+        }
+        // The node may have moved since the contact was cached.
+        self.upstream.forget(destination);
+        reasons.extend(left_out(&found.plan.left_out));
+        Err(ReachError::NoWay(reasons))
+    }
+
+    async fn find(&self, destination: Ipv4Addr) -> Result<Found, ReachError> {
+        let reply = self.upstream.lookup(destination).await.map_err(|status| {
+            ReachError::Unknown(format!("cannot find {destination} in the grid: {}", grpc::reason(&status)))
+        })?;
+        let (Some(node), Some(plan)) = (&reply.node, &reply.plan) else {
+            return Err(ReachError::Unknown(format!("the gateway says nothing of {destination}")));
+        };
+        let name = node.name.parse();
+        let name = name.map_err(|error| ReachError::Unknown(format!("bad contact: {error}")))?;
+        Ok(Found { node: node.clone(), name, plan: plan_from_wire(plan) })
+    }
+
+    /// Puts what failed for this node not long ago behind the rest of a plan of
+    /// its own, as it does when it dials.
+    pub fn demote(&self, reply: &mut proto::ExplainReply) {
+        let end = reply.facts.as_ref().and_then(|facts| facts.acceptor.as_ref());
+        if let (Some(plan), Some(end)) = (&mut reply.plan, end)
+            && let Ok(name) = end.node.parse::<GridName>()
+        {
+            let towards = (Ipv4Addr::from(end.virtual_address), name.site.as_str());
+            let mut demoted = plan_from_wire(plan);
+            demoted.demote(&lock(&self.failures).towards(towards, Instant::now()));
+            *plan = plan_to_wire(&demoted);
+        }
+    }
+
+    /// Sees whether something that failed works by now.
+    pub async fn try_again(&self, due: &Due) {
+        // One that can't be asked for says nothing of the way.
+        let Ok(found) = self.find(due.node).await else { return };
+        let name = &found.name;
+        let towards = (due.node, name.site.as_str());
+        let step = found.plan.steps.iter().find(|step| (step.route, step.dial) == (due.route, due.dial));
+        let Some(step) = step else {
+            return lock(&self.failures).clear(towards, due.route, due.dial);
+        };
+        let (destination, purpose) = (due.node, &Purpose::Peer);
+        let mut attempt = Attempt { reacher: self, destination, found: &found, purpose, named: Vec::new() };
+        let tried = attempt.open(step).await;
+        match tried {
+            Ok(_) => {
+                tracing::info!(node = %name, dial = %due.dial, "works again");
+                lock(&self.failures).clear(towards, due.route, due.dial);
+            }
+            Err(StepError::Next(reason)) => {
+                tracing::debug!(node = %name, dial = %due.dial, reason, "still fails");
+                let failure = Failure { route: due.route, dial: due.dial, reason };
+                lock(&self.failures).note(towards, failure, Instant::now());
+            }
+            Err(StepError::Final(_) | StepError::GivenUp) => {}
+        }
+    }
+}
