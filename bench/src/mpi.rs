@@ -58,12 +58,25 @@ impl Mpi {
         Ok(path.display().to_string())
     }
 
-    /// Options that put one rank after the other on the nodes in turn, though
-    /// there be more of them than slots.
-    pub fn by_node(self) -> &'static [&'static str] {
+    /// Options for both sides: one rank after the other on the nodes in turn,
+    /// though there be more of them than slots. All nodes share the cores of this
+    /// machine, so no rank is bound to one, and those that wait let others run
+    /// where the MPI knows how.
+    pub fn on_shared_cores(self) -> &'static [&'static str] {
         match self {
-            Self::Openmpi => &["--map-by", "node", "--oversubscribe"],
-            Self::Openmpi5 => &["--map-by", "node:OVERSUBSCRIBE"],
+            Self::Openmpi => &[
+                "--map-by",
+                "node",
+                "--oversubscribe",
+                "--bind-to",
+                "none",
+                "--mca",
+                "mpi_yield_when_idle",
+                "1",
+            ],
+            Self::Openmpi5 => {
+                &["--map-by", "node:OVERSUBSCRIBE", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
+            }
             Self::Mpich4 | Self::Mpich => &["-ppn", "1"],
         }
     }
@@ -87,12 +100,6 @@ impl Mpi {
                 "--mca",
                 "btl",
                 "self,vader,tcp",
-                "--mca",
-                "mpi_yield_when_idle",
-                "1",
-                "--mca",
-                "hwloc_base_binding_policy",
-                "none",
             ],
             Self::Openmpi5 => vec![
                 "--host",
@@ -106,11 +113,6 @@ impl Mpi {
                 "--mca",
                 "btl",
                 "self,sm,tcp",
-                "--mca",
-                "mpi_yield_when_idle",
-                "1",
-                "--bind-to",
-                "none",
             ],
             Self::Mpich4 | Self::Mpich => vec![
                 "-hosts",
