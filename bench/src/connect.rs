@@ -126,7 +126,7 @@ fn ping_pong(
     let account = bench.scratch().join("account.json").display().to_string();
     let arguments = |turn: usize| {
         let mut arguments = words("-n 2");
-        arguments.extend(mpi.on_shared_cores().iter().map(|word| (*word).to_owned()));
+        arguments.extend(mpi.on_shared_cores());
         let seconds = options.seconds;
         arguments.extend(words(&format!("{program} --seconds {seconds} --turn {turn}/2 {size}")));
         arguments

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::ensure;
 use clap::ValueEnum;
 
-use crate::grid::{Node, target};
+use crate::grid::{Node, target, words};
 
 /// An MPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -62,23 +62,12 @@ impl Mpi {
     /// though there be more of them than slots. All nodes share the cores of this
     /// machine, so no rank is bound to one, and those that wait let others run
     /// where the MPI knows how.
-    pub fn on_shared_cores(self) -> &'static [&'static str] {
-        match self {
-            Self::Openmpi => &[
-                "--map-by",
-                "node",
-                "--oversubscribe",
-                "--bind-to",
-                "none",
-                "--mca",
-                "mpi_yield_when_idle",
-                "1",
-            ],
-            Self::Openmpi5 => {
-                &["--map-by", "node:OVERSUBSCRIBE", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
-            }
-            Self::Mpich4 | Self::Mpich => &["-ppn", "1"],
-        }
+    pub fn on_shared_cores(self) -> Vec<String> {
+        words(match self {
+            Self::Openmpi => "--map-by node --oversubscribe --bind-to none --mca mpi_yield_when_idle 1",
+            Self::Openmpi5 => "--map-by node:OVERSUBSCRIBE --bind-to none --mca mpi_yield_when_idle 1",
+            Self::Mpich4 | Self::Mpich => "-ppn 1",
+        })
     }
 
     /// What the launcher is told beside the user's words where there is no

@@ -116,7 +116,7 @@ fn measure(bench: &Bench, mpi: Mpi, ranks: usize, rounds: usize, what: &str) -> 
             let side = (round + turn) % 2;
             let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
             let mut arguments = words(&format!("-n {ranks}"));
-            arguments.extend(mpi.on_shared_cores().iter().map(|word| (*word).to_owned()));
+            arguments.extend(mpi.on_shared_cores());
             arguments.extend([program.clone(), format!("{now:.6}")]);
             let report = account.display().to_string();
             let command = match side {

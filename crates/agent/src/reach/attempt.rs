@@ -1,7 +1,5 @@
 //! One node, and the steps of its plan taken one after another.
 
-use std::net::Ipv4Addr;
-
 use isthmus_net::dial::{self, DialError, SocketOptions};
 use isthmus_net::grpc;
 use isthmus_plan::{Dial, Route, Step};
@@ -33,8 +31,6 @@ pub(super) type Opened<T> = Result<(T, String), StepError>;
 /// To get to one node.
 pub(super) struct Attempt<'a> {
     pub reacher: &'a Reacher,
-    /// The node's virtual address.
-    pub destination: Ipv4Addr,
     pub found: &'a Found,
     pub purpose: &'a Purpose<'a>,
     /// Relays and gateways that the broker has named so far; if it is asked
@@ -78,14 +74,14 @@ impl Attempt<'_> {
     }
 
     async fn dial(&mut self, step: &Step) -> Opened<TcpStream> {
-        let Self { reacher, destination, found: Found { node, .. }, .. } = *self;
+        let Self { reacher, found: Found { destination, node, .. }, .. } = *self;
         let (options, deadline) = (self.options(), step.deadline);
         let stream = match step.dial {
             Dial::Direct => dial::direct(&node.address, options, deadline).await?,
             Dial::PortRange => dial::direct(&node.outside_address, options, deadline).await?,
             Dial::Reverse => self.reverse(deadline).await?,
             Dial::Punch => self.punch(deadline).await?,
-            Dial::Traverse => traverse::dial(reacher, destination, &node.address, options, deadline)
+            Dial::Traverse => traverse::dial(reacher, *destination, &node.address, options, deadline)
                 .await
                 .map_err(StepError::Next)?,
             Dial::Relay => return self.relay(deadline).await,
@@ -101,10 +97,19 @@ impl Attempt<'_> {
         }
     }
 
-    /// Asks the broker for a meeting with the destination.
-    pub async fn meet(&self, request: proto::RendezvousRequest) -> Result<proto::RendezvousReply, StepError> {
-        let request = proto::RendezvousRequest { destination: self.destination.into(), ..request };
+    /// Asks the broker for a meeting with the destination, and notes whom it
+    /// names to stand between: if the step fails, the next one is to do without
+    /// them.
+    pub async fn meet(
+        &mut self,
+        request: proto::RendezvousRequest,
+    ) -> Result<proto::RendezvousReply, StepError> {
+        let request = proto::RendezvousRequest { destination: self.found.destination.into(), ..request };
         let arranging = self.reacher.upstream.rendezvous(request).await;
-        arranging.map_err(|status| StepError::Next(format!("no meeting arranged: {}", grpc::reason(&status))))
+        let reply = arranging
+            .map_err(|status| StepError::Next(format!("no meeting arranged: {}", grpc::reason(&status))))?;
+        let relay = Some(&reply.relay).filter(|relay| !relay.is_empty());
+        self.named.extend(reply.gateways.iter().chain(relay).cloned());
+        Ok(reply)
     }
 }

@@ -21,14 +21,13 @@ impl Attempt<'_> {
             ..proto::RendezvousRequest::default()
         };
         let meeting = self.meet(request).await?;
-        self.named.push(meeting.relay.clone());
         let stream = dial::introduced(&meeting.relay_address, &meeting.ticket, self.options(), deadline)
             .await
             .map_err(|error| StepError::Next(format!("relay {}: {error}", meeting.relay)))?;
         Ok((stream, meeting.relay))
     }
 
-    pub(super) async fn reverse(&self, deadline: Duration) -> Result<TcpStream, StepError> {
+    pub(super) async fn reverse(&mut self, deadline: Duration) -> Result<TcpStream, StepError> {
         let mut meeting = self.reacher.meetings.begin();
         let id = meeting.id();
         let dialed = async {
@@ -46,7 +45,7 @@ impl Attempt<'_> {
         Ok(stream)
     }
 
-    pub(super) async fn punch(&self, deadline: Duration) -> Result<TcpStream, StepError> {
+    pub(super) async fn punch(&mut self, deadline: Duration) -> Result<TcpStream, StepError> {
         let outside = &self.reacher.outside;
         let until = Instant::now() + deadline;
         if outside.foresees() {
@@ -63,7 +62,7 @@ impl Attempt<'_> {
     }
 
     /// `ask`: both ask how they are seen, rather than go by what they foresee.
-    async fn punch_once(&self, ask: bool, deadline: Duration) -> Result<TcpStream, StepError> {
+    async fn punch_once(&mut self, ask: bool, deadline: Duration) -> Result<TcpStream, StepError> {
         let punched = async {
             let port = self.reacher.outside.port(ask, None).await.map_err(StepError::Next)?;
             let request = proto::RendezvousRequest {

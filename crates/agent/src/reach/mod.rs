@@ -148,9 +148,22 @@ pub struct Reacher {
 
 /// Where a node is and how to get there.
 struct Found {
+    /// Its virtual address.
+    destination: Ipv4Addr,
     node: proto::Node,
     name: GridName,
     plan: Plan,
+}
+
+impl Found {
+    /// By what failures on the way there are known.
+    fn towards(&self) -> (Ipv4Addr, &str) {
+        (self.destination, self.name.site.as_str())
+    }
+
+    fn attempt<'a>(&'a self, reacher: &'a Reacher, purpose: &'a Purpose<'a>) -> Attempt<'a> {
+        Attempt { reacher, found: self, purpose, named: Vec::new() }
+    }
 }
 
 impl Reacher {
@@ -165,11 +178,10 @@ impl Reacher {
     pub async fn reach(&self, destination: Ipv4Addr, purpose: Purpose<'_>) -> Result<Reached, ReachError> {
         let started = Instant::now();
         let mut found = self.find(destination).await?;
-        let towards = (destination, found.name.site.as_str());
-        found.plan.demote(&lock(&self.failures).towards(towards, started));
+        found.plan.demote(&lock(&self.failures).towards(found.towards(), started));
+        let towards = found.towards();
         let mut reasons: Vec<String> = Vec::new();
-        let mut attempt =
-            Attempt { reacher: self, destination, found: &found, purpose: &purpose, named: Vec::new() };
+        let mut attempt = found.attempt(self, &purpose);
         for step in &found.plan.steps {
             // Grid names, with a dot: a gateway that failed by one dial may do by another.
             attempt.named.retain(|name| !name.contains('.'));
@@ -221,7 +233,7 @@ impl Reacher {
         };
         let name = node.name.parse();
         let name = name.map_err(|error| ReachError::Unknown(format!("bad contact: {error}")))?;
-        Ok(Found { node: node.clone(), name, plan: plan_from_wire(plan) })
+        Ok(Found { destination, node: node.clone(), name, plan: plan_from_wire(plan) })
     }
 
     /// Puts what failed for this node not long ago behind the rest of a plan of
@@ -243,15 +255,12 @@ impl Reacher {
         // One that can't be asked for says nothing of the way.
         let Ok(found) = self.find(due.node).await else { return };
         let name = &found.name;
-        let towards = (due.node, name.site.as_str());
+        let towards = found.towards();
         let step = found.plan.steps.iter().find(|step| (step.route, step.dial) == (due.route, due.dial));
         let Some(step) = step else {
             return lock(&self.failures).clear(towards, due.route, due.dial);
         };
-        let (destination, purpose) = (due.node, &Purpose::Peer);
-        let mut attempt = Attempt { reacher: self, destination, found: &found, purpose, named: Vec::new() };
-        let tried = attempt.open(step).await;
-        match tried {
+        match found.attempt(self, &Purpose::Peer).open(step).await {
             Ok(_) => {
                 tracing::info!(node = %name, dial = %due.dial, "works again");
                 lock(&self.failures).clear(towards, due.route, due.dial);

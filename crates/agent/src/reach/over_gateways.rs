@@ -38,15 +38,13 @@ impl Attempt<'_> {
         if (step.route, step.dial) == (Route::OneGateway, Dial::Reverse) {
             let mut meeting = self.reacher.meetings.begin();
             let request = proto::RendezvousRequest { meeting: meeting.id().0.to_vec(), ..request };
-            let reply = self.meet(request).await?;
-            self.note(&reply);
+            self.meet(request).await?;
             let stream = meeting.stream().await;
             let stream = stream.ok_or_else(|| StepError::Next("the agent ends".to_owned()))?;
             options.apply_late(&stream);
             return Ok((stream, String::new()));
         }
         let reply = self.meet(request).await?;
-        self.note(&reply);
         let (address, at) = if reply.via_gateway {
             (reply.gateway_address, "this site's gateway".to_owned())
         } else if reply.relay.is_empty() {
@@ -58,13 +56,6 @@ impl Attempt<'_> {
         stream
             .map(|stream| (stream, reply.relay))
             .map_err(|error| StepError::Next(format!("{at} at {address}: {error}")))
-    }
-
-    /// Those that stand between on this attempt: if it fails, the next one is to
-    /// do without them.
-    fn note(&mut self, reply: &proto::RendezvousReply) {
-        let relay = Some(&reply.relay).filter(|relay| !relay.is_empty());
-        self.named.extend(reply.gateways.iter().chain(relay).cloned());
     }
 }
 
