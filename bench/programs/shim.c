@@ -281,10 +281,10 @@ static int all_calls(void)
 		     {"uname", t_uname, 20000},
 		     {"getaddrinfo of an address", t_getaddrinfo, 2000},
 		     {"socket, bind, listen, close", t_socket_bind_listen_close, 2000}};
-	int port, door = listener(&port), count = sizeof table / sizeof *table;
+	int port, listening = listener(&port), count = sizeof table / sizeof *table;
 	struct sockaddr_in loopback = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	a = socket(AF_INET, SOCK_STREAM, 0);
-	if (connect(a, (struct sockaddr *)&loopback, sizeof loopback) || (b = accept(door, NULL, NULL)) < 0)
+	if (connect(a, (struct sockaddr *)&loopback, sizeof loopback) || (b = accept(listening, NULL, NULL)) < 0)
 		die("connect");
 	epoll = epoll_create1(0);
 	epoll_ctl(epoll, EPOLL_CTL_ADD, a, &event);

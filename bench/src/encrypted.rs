@@ -10,9 +10,9 @@ use std::fs;
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
-use crate::asker::Asker;
 use crate::contest::{self, Contest, Options, Streaming};
 use crate::grid::{Bench, words};
+use crate::line_client::LineClient;
 use crate::report::Row;
 use crate::traffic::{Latency, Throughput};
 use crate::tunnel::{self, JOB_PORT, Tunnel};
@@ -21,9 +21,9 @@ use crate::tunnel::{self, JOB_PORT, Tunnel};
 struct Setup {
     tunnels: [Tunnel; 3],
     /// A rank of the job.
-    ours: Asker,
+    ours: LineClient,
     /// A program as any other.
-    plain: Asker,
+    plain: LineClient,
 }
 
 /// What `isthmus run` tells of the job, as far as it matters here.
@@ -67,7 +67,7 @@ pub fn measure(options: Options) -> anyhow::Result<Vec<Row>> {
             Tunnel::ssh(&bench, near, far)?,
             Tunnel::haproxy(&bench, near, far)?,
         ],
-        ours: Asker::start(bench.standing(&near.name, &words(&job))?)?,
+        ours: LineClient::start(bench.standing(&near.name, &words(&job))?)?,
         plain: tunnel::client(&bench, near)?,
     };
     let rows = contest::measure(&mut setup, "encrypted, ", options)?;
@@ -84,7 +84,7 @@ pub fn measure(options: Options) -> anyhow::Result<Vec<Row>> {
 }
 
 impl Setup {
-    fn client(&mut self, tool: usize) -> &mut Asker {
+    fn client(&mut self, tool: usize) -> &mut LineClient {
         if tool == 0 { &mut self.ours } else { &mut self.plain }
     }
 }

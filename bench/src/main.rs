@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 mod account;
-mod asker;
 mod confine;
 mod connect;
 mod contest;
@@ -12,6 +11,7 @@ mod direct;
 mod encrypted;
 mod grid;
 mod lab;
+mod line_client;
 mod mpi;
 mod papers;
 mod patterns;

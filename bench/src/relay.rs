@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
-use isthmus_join::admission::{self, Doors, Limits};
-use isthmus_join::plane::Plane;
 use isthmus_net::mac::Secret;
+use isthmus_splice::admission::{self, Intake, Limits};
+use isthmus_splice::plane::Plane;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -267,7 +267,7 @@ pub fn run_under_test(options: &UnderTest) -> anyhow::Result<()> {
         let (_keys_tx, keys_rx) = watch::channel(Some(Secret::new(key)));
         let listener = TcpListener::bind(options.listen).await?;
         admission::serve(
-            Doors::open(listener),
+            Intake::open(listener),
             Limits::default(),
             keys_rx,
             Arc::new(plane),

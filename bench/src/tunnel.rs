@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 
 use crate::account::{cpu_time, own_cpu_time};
-use crate::asker::Asker;
 use crate::confine::{Running, wait_for};
 use crate::grid::{Bench, Node};
+use crate::line_client::LineClient;
 
 /// Where the job's server listens; loopback is shared with the other one.
 pub const JOB_PORT: u16 = 7000;
@@ -147,10 +147,10 @@ pub fn server(bench: &Bench, far: &Node) -> anyhow::Result<Running> {
 }
 
 /// The client of the references.
-pub fn client(bench: &Bench, near: &Node) -> anyhow::Result<Asker> {
+pub fn client(bench: &Bench, near: &Node) -> anyhow::Result<LineClient> {
     let mut client = bench.lab().machine(&near.name)?.command(itself()?);
     client.args(["traffic", "obey"]);
-    Asker::start(client)
+    LineClient::start(client)
 }
 
 /// This program.

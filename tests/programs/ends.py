@@ -146,7 +146,7 @@ def give_up(delay):
     pending.close()
 
 
-def visited(listener):
+def served(listener):
     """Takes connections, given up, until one says that it is the last."""
     while True:
         connection, _ = listener.accept()
@@ -161,10 +161,10 @@ def visited(listener):
 
 def main():
     listener = socket.create_server(("0.0.0.0", PORT), backlog=128)
-    visitors = socket.create_server(("0.0.0.0", PORT + 1), backlog=128)
+    clients = socket.create_server(("0.0.0.0", PORT + 1), backlog=128)
     accepting = [
         threading.Thread(target=acceptor, args=(listener, COUNT * len(WAYS))),
-        threading.Thread(target=visited, args=(visitors,)),
+        threading.Thread(target=served, args=(clients,)),
     ]
     for thread in accepting:
         thread.start()

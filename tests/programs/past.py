@@ -21,17 +21,17 @@ if os.environ.get("PAST") or rank == 1:
         plain = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
         sys.exit(subprocess.call([sys.executable, *sys.argv], env={**plain, "PAST": "1"}))
     listener = socket.create_server((address, port))
-    visitor, _ = listener.accept()
-    visitor.recv(1)
+    client, _ = listener.accept()
+    client.recv(1)
 else:
     until = time.monotonic() + 20
     while True:
         try:
-            visit = socket.create_connection((address, port), 5)
+            connection = socket.create_connection((address, port), 5)
             break
         except OSError:
             if time.monotonic() > until:
                 raise
             time.sleep(0.2)
     time.sleep(15)
-    visit.sendall(b"x")
+    connection.sendall(b"x")

@@ -218,8 +218,8 @@ fn prints(words: impl Fn(Mpi) -> Vec<String>, want: &[&str]) -> Result<()> {
     let world = GRID.take()?;
     let script = root().join("tests/programs/together.sh").display().to_string();
     for mpi in ALL {
-        let meeting = tempfile::tempdir_in(world.directory.path())?;
-        let together = [script.clone(), meeting.path().display().to_string(), want.len().to_string()];
+        let rendezvous = tempfile::tempdir_in(world.directory.path())?;
+        let together = [script.clone(), rendezvous.path().display().to_string(), want.len().to_string()];
         let words: Vec<String> = words(mpi)
             .into_iter()
             .flat_map(|word| if word == "@" { together.to_vec() } else { vec![word] })

@@ -62,12 +62,12 @@ fn address(world: &World, name: &str) -> Result<Ipv4Addr> {
 fn a_stolen_address_leads_nowhere() -> Result<()> {
     let world = GRID.take()?;
     let binary = isthmus().display().to_string();
-    let (listener, visit) = (program("listener.py"), program("visit.py"));
+    let (listener, client) = (program("listener.py"), program("client.py"));
     let run = [binary.as_str(), "run", "--quiet", "--nodes", "n1.beta,n1.alpha", "--"];
-    // The visitor of the same job is started as a launcher would.
+    // The client of the same job is started as a launcher would.
     let script = format!(
         "python3 {listener} {PORT} & \
-         /tmp/isthmus-*/launch n1.alpha python3 {visit} n1.beta {PORT} again | sed 's/^/own /'; wait"
+         /tmp/isthmus-*/launch n1.alpha python3 {client} n1.beta {PORT} again | sed 's/^/own /'; wait"
     );
     let mut words = run.to_vec();
     words.extend(["sh", "-c", &script]);
@@ -80,7 +80,7 @@ fn a_stolen_address_leads_nowhere() -> Result<()> {
     ensure!(said.iter().any(|line| line.ends_with("b'hello'")), "{said:?}");
 
     let stolen = address(&world, "n1.beta")?.to_string();
-    let words = ["python3", &visit, &stolen, PORT];
+    let words = ["python3", &client, &stolen, PORT];
     let output = world.run("n1.alpha", &["--quiet", "--nodes", "n1.alpha,n1.beta"], &words)?;
     ensure!(!output.stdout.contains("secret"), "another job's rank answered: {}", output.whole());
     ensure!(output.stdout.contains("failed") || output.stdout.contains("got b''"), "{}", output.whole());
@@ -91,7 +91,7 @@ fn a_stolen_address_leads_nowhere() -> Result<()> {
     world.kill("n1.beta", "-TERM", &world.service("n1.beta", "run")?)?;
     let mut rest = String::new();
     job.1.read_to_string(&mut rest)?;
-    ensure!(!rest.contains("visitor"), "{rest}");
+    ensure!(!rest.contains("client"), "{rest}");
     drop(job);
     world.expect_clean(Duration::from_secs(10))
 }
@@ -110,7 +110,7 @@ fn a_replayed_preamble_is_denied() -> Result<()> {
             .map(|index| u8::from_str_radix(&bytes[2 * index..2 * index + 2], 16))
             .collect::<Result<_, _>>()?;
         let bytes: [u8; PREAMBLE_LEN] = bytes.try_into().ok().context("not a whole preamble")?;
-        // Pulses begin with one, too; this is to be a program's.
+        // Heartbeats begin with one, too; this is to be a program's.
         if Preamble::decode(&bytes)?.0.destination_port != 0 {
             break bytes;
         }
@@ -134,7 +134,7 @@ fn a_replayed_preamble_is_denied() -> Result<()> {
     for (what, other) in [
         ("another nonce", Preamble { nonce: isthmus_net::mac::new_nonce(), ..preamble }),
         ("another port", Preamble { destination_port: 22, ..preamble }),
-        ("as a pulse", Preamble { destination_port: 0, ..preamble }),
+        ("as a heartbeat", Preamble { destination_port: 0, ..preamble }),
         ("another source", Preamble { source: preamble.destination, ..preamble }),
     ] {
         ensure!(send(&other.encode(&mac))? == Status::Denied, "{what}");

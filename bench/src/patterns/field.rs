@@ -8,10 +8,10 @@ use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
 use super::references;
-use crate::asker::Asker;
 use crate::confine::Running;
 use crate::connect::until_known;
 use crate::grid::{Bench, Node, root};
+use crate::line_client::LineClient;
 use crate::traffic::{Latency, Throughput};
 use crate::tunnel::{itself, start};
 
@@ -102,7 +102,7 @@ struct Pair {
 
 /// All of it.
 pub struct Field {
-    senders: Vec<(Way, Vec<Asker>)>,
+    senders: Vec<(Way, Vec<LineClient>)>,
     /// Where the receivers of plain routing and of HAProxy are reached.
     plain: Ipv4Addr,
     proxies: Ipv4Addr,
@@ -132,25 +132,25 @@ impl Field {
         let mut senders = Vec::new();
         let mut pipes = Vec::new();
         for way in Way::ALL {
-            let mut askers = Vec::new();
+            let mut clients = Vec::new();
             for number in 1..=NODES {
                 let node = format!("n{number}.{}", way.senders());
-                askers.push(match way {
+                clients.push(match way {
                     Way::Plain | Way::TwoProxies => {
                         let mut client = bench.lab().machine(&node)?.command(itself()?);
                         client.args(["traffic", "obey"]);
-                        Asker::start(client)?
+                        LineClient::start(client)?
                     }
                     Way::Gateway | Way::Sealed => {
-                        let asker = Asker::at_pipes(
+                        let client = LineClient::at_pipes(
                             ["in", "out"].map(|end| bench.scratch().join(format!("{node}.{end}"))),
                         )?;
                         pipes.push(node);
-                        asker
+                        client
                     }
                 });
             }
-            senders.push((way, askers));
+            senders.push((way, clients));
         }
         let job = job(&bench, &pipes)?;
         let proxies = node(&bench, FRONTS[0])?.address;
@@ -177,35 +177,35 @@ impl Field {
         duration: humantime::Duration,
     ) -> anyhow::Result<f64> {
         let targets: Vec<_> = (0..senders).map(|sender| self.target(way, sender % receivers)).collect();
-        let (_, askers) = &mut self.senders[way as usize];
-        let askers = &mut askers[..senders];
-        for (asker, target) in askers.iter_mut().zip(&targets) {
+        let (_, clients) = &mut self.senders[way as usize];
+        let clients = &mut clients[..senders];
+        for (client, target) in clients.iter_mut().zip(&targets) {
             let what = match traffic {
                 Traffic::Streams => format!("stream {target} --message {message}"),
                 Traffic::Answered => format!("ping {target} --size {message}"),
             };
-            asker.tell(&format!("{what} --wait --duration {duration}"))?;
+            client.tell(&format!("{what} --wait --duration {duration}"))?;
         }
-        for asker in &mut *askers {
-            let _connected: serde_json::Value = asker.hear(*duration).with_context(|| way.name())?;
+        for client in &mut *clients {
+            let _connected: serde_json::Value = client.hear(*duration).with_context(|| way.name())?;
         }
-        for asker in &mut *askers {
-            asker.tell("")?;
+        for client in &mut *clients {
+            client.tell("")?;
         }
-        let askers = askers.iter_mut();
+        let clients = clients.iter_mut();
         match traffic {
             Traffic::Streams => {
                 let mut all = Throughput { bytes: 0, seconds: 0.0 };
-                for asker in askers {
-                    let one: Throughput = asker.hear(*duration).with_context(|| way.name())?;
+                for client in clients {
+                    let one: Throughput = client.hear(*duration).with_context(|| way.name())?;
                     all = Throughput { bytes: all.bytes + one.bytes, seconds: all.seconds.max(one.seconds) };
                 }
                 Ok(all.bytes as f64 / all.seconds)
             }
             Traffic::Answered => {
                 let mut all = 0.0;
-                for asker in askers {
-                    let one: Latency = asker.hear(*duration).with_context(|| way.name())?;
+                for client in clients {
+                    let one: Latency = client.hear(*duration).with_context(|| way.name())?;
                     all += message as f64 / one.half_rtt_seconds;
                 }
                 Ok(all)
@@ -216,9 +216,9 @@ impl Field {
     /// Ends the job, and makes sure that it was what is to be measured.
     pub fn finish(mut self) -> anyhow::Result<()> {
         let targets: Vec<_> = (0..NODES).map(|receiver| self.target(Way::Gateway, receiver)).collect();
-        let (_, askers) = &mut self.senders[Way::Gateway as usize];
+        let (_, clients) = &mut self.senders[Way::Gateway as usize];
         for target in targets {
-            askers[0].tell(&format!("stop {target}"))?;
+            clients[0].tell(&format!("stop {target}"))?;
         }
         // The end of their input ends the senders.
         self.senders.clear();

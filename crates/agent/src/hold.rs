@@ -13,11 +13,11 @@ use tokio::task::JoinSet;
 use tonic::{Code, Status, Streaming};
 
 use crate::account::micros;
+use crate::heartbeat;
 use crate::job::{Job, lock};
 use crate::node::{Faults, Node};
 use crate::peers;
 use crate::preflight;
-use crate::pulse;
 use crate::tree;
 
 /// How long a node may take to take part in a job, with those that it holds,
@@ -182,7 +182,7 @@ async fn follow(
     mut news: Streaming<proto::JobNews>,
     news_tx: NewsSender,
 ) {
-    let silent = pulse::watch(&node, &job, &host);
+    let silent = heartbeat::watch(&node, &job, &host);
     tokio::pin!(silent);
     let reason = loop {
         let message = tokio::select! {

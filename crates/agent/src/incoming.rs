@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use isthmus_net::mac::Secret;
 use isthmus_net::{Role, grpc};
-use isthmus_wire::meeting;
 use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
+use isthmus_wire::rendezvous;
 use isthmus_wire::shim::End;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
@@ -19,11 +19,11 @@ use tracing::{debug, warn};
 
 use crate::account::Bytes;
 use crate::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
+use crate::heartbeat;
 use crate::job::Job;
-use crate::knock::Visitor;
+use crate::knock::Incoming;
 use crate::names::Ends;
 use crate::node::Node;
-use crate::pulse;
 use crate::pump::{End as PumpEnd, pump};
 use crate::reach::peer_identity;
 use crate::tree;
@@ -61,7 +61,7 @@ impl Reception {
         match peeked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ if first[0] == FIRST_BYTE => self.program(Carrier::Raw(stream)).await,
-            _ if first[0] == meeting::FIRST_BYTE => self.meeting(stream).await,
+            _ if first[0] == rendezvous::FIRST_BYTE => self.rendezvous(stream).await,
             _ => {
                 keep_alive(&stream);
                 let stream = grpc::accept(stream, self.tls.clone()).await?;
@@ -80,16 +80,16 @@ impl Reception {
     }
 
     /// Somebody who was asked to dial this node.
-    async fn meeting(self, mut stream: TcpStream) -> io::Result<()> {
-        let mut hello = [0; meeting::HELLO_LEN];
+    async fn rendezvous(self, mut stream: TcpStream) -> io::Result<()> {
+        let mut hello = [0; rendezvous::HELLO_LEN];
         tokio::time::timeout(PREAMBLE_DEADLINE, stream.read_exact(&mut hello))
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        let id = meeting::decode(&hello).map_err(io::Error::other)?;
-        if self.node.reacher().meetings.come(id, stream) {
+        let id = rendezvous::decode(&hello).map_err(io::Error::other)?;
+        if self.node.reacher().rendezvous.come(id, stream) {
             Ok(())
         } else {
-            Err(io::Error::other("nobody here waits for this meeting any more"))
+            Err(io::Error::other("nobody here waits for this rendezvous any more"))
         }
     }
 
@@ -105,10 +105,10 @@ impl Reception {
             return carrier.send(&Answer { status: Status::UnknownJob }.encode(&[0; 32])).await;
         };
         let status = match self.check(&job, &preamble, &mac, &carrier).await {
-            Ok(()) if preamble.destination_port == pulse::PORT => {
+            Ok(()) if preamble.destination_port == heartbeat::PORT => {
                 carrier.send(&sealed(&job.token, Status::Connected, &preamble)).await?;
                 if let Carrier::Raw(stream) = carrier {
-                    pulse::serve(&self.node, &job, stream).await;
+                    heartbeat::serve(&self.node, &job, stream).await;
                 }
                 return Ok(());
             }
@@ -158,7 +158,7 @@ impl Reception {
             warn!(job = %job.id, ends, source = %preamble.source, "denied: not a node of the job");
             return Err(Status::Denied);
         };
-        if preamble.destination_port == pulse::PORT {
+        if preamble.destination_port == heartbeat::PORT {
             // No data: there is nothing to encrypt.
             let holder = tree::holder(&job.nodes, self.node.name()).map(|holder| holder.address.ip());
             return if holder == Some(preamble.source) { Ok(()) } else { Err(Status::Denied) };
@@ -213,8 +213,8 @@ async fn connect(
             job.names().insert(cookie(&socket)?, ends);
             job.handed_over(inode(&socket)?);
             let knock_port = knock.stream.local_addr()?.port();
-            let visitor = Visitor { peer: ends.peer, local: ends.local, socket: Some(socket) };
-            let stream = knock.admit(visitor);
+            let incoming = Incoming { peer: ends.peer, local: ends.local, socket: Some(socket) };
+            let stream = knock.admit(incoming);
             // The program's end closes when the shim puts the real socket in
             // its place, or with the listener if nobody ever accepts.
             tokio::select! {
@@ -223,13 +223,13 @@ async fn connect(
             }
             // Somebody who fetched it has it. What is left here goes as the
             // kernel ends what its listener's queue holds: by a reset.
-            if let Some(Visitor { socket: Some(socket), .. }) = job.knocks.forget(knock_port) {
+            if let Some(Incoming { socket: Some(socket), .. }) = job.knocks.forget(knock_port) {
                 let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
             }
             Ok(())
         }
         Carrier::Tls(tls) => {
-            let stream = knock.admit(Visitor { peer: ends.peer, local: ends.local, socket: None });
+            let stream = knock.admit(Incoming { peer: ends.peer, local: ends.local, socket: None });
             stream.set_nodelay(true)?;
             pump(stream, *tls, Arc::new(Bytes::default()), PumpEnd::Acceptor).await;
             Ok(())

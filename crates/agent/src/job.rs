@@ -60,8 +60,8 @@ pub struct Job {
     pub ended: CancellationToken,
     /// Nodes that are not to be waited for when the job ends.
     pub lost: Mutex<HashSet<GridName>>,
-    /// Ends the pulse connection from the head.
-    pub pulse: Mutex<Option<CancellationToken>>,
+    /// Ends the heartbeat connection from the head.
+    pub heartbeat: Mutex<Option<CancellationToken>>,
     /// Commands that a signal of somebody else ended here.
     pub killed: Mutex<Vec<CommandKilled>>,
     /// Inode numbers of the sockets that were handed over.
@@ -90,7 +90,7 @@ impl Job {
             ending: AtomicBool::new(false),
             ended: CancellationToken::new(),
             lost: Mutex::default(),
-            pulse: Mutex::default(),
+            heartbeat: Mutex::default(),
             killed: Mutex::default(),
             handed_over: Mutex::default(),
         }

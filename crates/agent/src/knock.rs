@@ -25,7 +25,7 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 
 /// What an accepted knock stands for.
 #[derive(Debug)]
-pub struct Visitor {
+pub struct Incoming {
     /// The initiator's end, as its program knows it.
     pub peer: End,
     /// This end.
@@ -37,14 +37,14 @@ pub struct Visitor {
 
 /// Knocks that no `accept` has fetched yet, by source port.
 #[derive(Debug, Default)]
-pub struct Knocks(Mutex<HashMap<u16, oneshot::Receiver<Visitor>>>);
+pub struct Knocks(Mutex<HashMap<u16, oneshot::Receiver<Incoming>>>);
 
 /// A knock that the kernel has put into the listener's queue.
 #[derive(Debug)]
 pub struct Knock {
     /// The knocking end.
     pub stream: TcpStream,
-    visitor_tx: oneshot::Sender<Visitor>,
+    incoming_tx: oneshot::Sender<Incoming>,
 }
 
 impl Knocks {
@@ -64,13 +64,13 @@ impl Knocks {
         };
         let (socket, own) = loopback::socket(0, 0).map_err(failed)?;
         let own = own.port();
-        let (visitor_tx, visitor_rx) = oneshot::channel();
-        lock(&self.0).insert(own, visitor_rx);
+        let (incoming_tx, incoming_rx) = oneshot::channel();
+        lock(&self.0).insert(own, incoming_rx);
         let to = SocketAddrV4::new(twin, port).into();
         let connected = tokio::time::timeout(DEADLINE, loopback::connect(socket, to)).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         match connected.and_then(TcpStream::from_std) {
-            Ok(stream) => Ok(Knock { stream, visitor_tx }),
+            Ok(stream) => Ok(Knock { stream, incoming_tx }),
             Err(error) => {
                 self.forget(own);
                 Err(failed(error))
@@ -79,27 +79,27 @@ impl Knocks {
     }
 
     /// What the knock from this port stands for, once it is admitted; none if
-    /// no agent knocked from there or the visitor has left.
-    pub async fn fetch(&self, knock_port: u16) -> Option<Visitor> {
-        let visitor_rx = lock(&self.0).remove(&knock_port)?;
-        tokio::time::timeout(DEADLINE, visitor_rx).await.ok()?.ok()
+    /// no agent knocked from there or the incoming has left.
+    pub async fn fetch(&self, knock_port: u16) -> Option<Incoming> {
+        let incoming_rx = lock(&self.0).remove(&knock_port)?;
+        tokio::time::timeout(DEADLINE, incoming_rx).await.ok()?.ok()
     }
 
-    /// Drops a knock that nobody fetched; gives its visitor, if it was
+    /// Drops a knock that nobody fetched; gives its incoming, if it was
     /// admitted.
-    pub fn forget(&self, knock_port: u16) -> Option<Visitor> {
+    pub fn forget(&self, knock_port: u16) -> Option<Incoming> {
         lock(&self.0).remove(&knock_port)?.try_recv().ok()
     }
 }
 
 impl Knock {
-    /// Lets the visitor in and gives the knocking end back. To be called only
+    /// Lets the incoming in and gives the knocking end back. To be called only
     /// after the initiator was told "connected": from here on the program may
     /// write to the socket.
-    pub fn admit(self, visitor: Visitor) -> TcpStream {
+    pub fn admit(self, incoming: Incoming) -> TcpStream {
         // The program may have closed its listener meanwhile: it then closes
-        // the visitor's socket, too, by dropping it.
-        let _ = self.visitor_tx.send(visitor);
+        // the incoming's socket, too, by dropping it.
+        let _ = self.incoming_tx.send(incoming);
         self.stream
     }
 }
@@ -110,7 +110,7 @@ mod tests {
     use isthmus_wire::address::KNOCK_SOURCE;
     use tokio::net::TcpListener;
 
-    const VISITOR: End = End { address: Ipv4Addr::new(240, 64, 2, 1), port: 7 };
+    const INITIATOR: End = End { address: Ipv4Addr::new(240, 64, 2, 1), port: 7 };
 
     #[tokio::test]
     async fn a_knock_is_fetched_once_by_its_port_and_only_after_admission() {
@@ -122,10 +122,10 @@ mod tests {
         assert_eq!(from.ip(), KNOCK_SOURCE);
         let admit = async {
             tokio::task::yield_now().await;
-            knock.admit(Visitor { peer: VISITOR, local: End::NONE, socket: None })
+            knock.admit(Incoming { peer: INITIATOR, local: End::NONE, socket: None })
         };
-        let (visitor, _end) = tokio::join!(knocks.fetch(from.port()), admit);
-        assert_eq!(visitor.unwrap().peer, VISITOR);
+        let (incoming, _end) = tokio::join!(knocks.fetch(from.port()), admit);
+        assert_eq!(incoming.unwrap().peer, INITIATOR);
         assert!(knocks.fetch(from.port()).await.is_none());
     }
 

@@ -9,7 +9,7 @@
 //! | [`shim_socket`] | what shims ask for |
 //! | [`reach`] | the initiator's side: plan, dial, TLS, preamble |
 //! | [`retry`] | whether what failed works by now |
-//! | [`incoming`], [`knock`], [`meetings`] | the acceptor's side; being dialed by the acceptor |
+//! | [`incoming`], [`knock`], [`rendezvous`] | the acceptor's side; being dialed by the acceptor |
 //! | [`outside`] | how the node is seen from outside its site |
 //! | [`traverse`], [`raw`] | the dial of that name, both sides; its helper with the right to raw packets |
 //! | [`probing`] | what its site lets in and out |
@@ -20,7 +20,7 @@
 //! | [`exec`], [`supervise`], [`limits`] | starting processes and ending all of them |
 //! | [`programs`], [`preloadable`] | whether a job's programs are there and can be carried |
 //! | [`preflight`] | what else a job needs |
-//! | [`pulse`] | noticing that another agent is frozen or cut off |
+//! | [`heartbeat`] | noticing that another agent is frozen or cut off |
 //! | [`links`] | what joins a job's processes past the agents |
 //! | [`account`], [`names`], [`job_directory`], [`black_hole`] | what a job needs |
 
@@ -32,6 +32,7 @@ pub mod clock;
 pub mod config;
 pub mod exec;
 pub mod gateways;
+pub mod heartbeat;
 pub mod hold;
 pub mod incoming;
 pub mod job;
@@ -41,7 +42,6 @@ pub mod limits;
 pub mod links;
 pub mod local;
 pub mod measure;
-pub mod meetings;
 pub mod names;
 pub mod node;
 pub mod outside;
@@ -51,10 +51,10 @@ pub mod preflight;
 pub mod preloadable;
 pub mod probing;
 pub mod programs;
-pub mod pulse;
 pub mod pump;
 pub mod raw;
 pub mod reach;
+pub mod rendezvous;
 pub mod retry;
 pub mod service;
 pub mod shim_socket;

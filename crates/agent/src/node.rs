@@ -16,12 +16,12 @@ use tracing::info;
 
 use crate::black_hole::BlackHole;
 use crate::exec::Processes;
+use crate::heartbeat::Heartbeats;
 use crate::job::{Job, lock};
 use crate::job_directory::JobDirectory;
 use crate::links;
 use crate::measure::Measuring;
 use crate::programs;
-use crate::pulse::Heart;
 use crate::reach::Reacher;
 use crate::shim_socket::{self, PortCounter};
 
@@ -50,7 +50,7 @@ pub struct Node {
     pairs: PairMaker,
     black_hole: BlackHole,
     ports: PortCounter,
-    heart: Heart,
+    heartbeats: Heartbeats,
     measuring: Measuring,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
 }
@@ -93,10 +93,10 @@ impl Node {
         reacher: Reacher,
         pairs: PairMaker,
         black_hole: BlackHole,
-        heart: Heart,
+        heartbeats: Heartbeats,
     ) -> Self {
         let (ports, measuring, jobs) = (PortCounter::default(), Measuring::default(), Mutex::default());
-        Self { facilities, reacher, pairs, black_hole, ports, heart, measuring, jobs }
+        Self { facilities, reacher, pairs, black_hole, ports, heartbeats, measuring, jobs }
     }
 
     /// Its grid name.
@@ -129,9 +129,9 @@ impl Node {
         &self.pairs
     }
 
-    /// Exchanges pulses with other agents.
-    pub fn heart(&self) -> &Heart {
-        &self.heart
+    /// Exchanges heartbeats with other agents.
+    pub fn heartbeats(&self) -> &Heartbeats {
+        &self.heartbeats
     }
 
     /// Measures ways to other nodes, and lets them be measured.

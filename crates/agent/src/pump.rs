@@ -44,7 +44,7 @@ impl End {
 
 /// How long what is left of a broken connection may take: for a program to read
 /// what came before, or for the other side to end it, too.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Carries a connection until both directions have ended or it breaks.
 ///
@@ -77,7 +77,7 @@ pub async fn pump(program: TcpStream, tls: TlsStream<TcpStream>, bytes: Arc<Byte
     let mut settled = poll_fn(|context| pump.poll(context, true)).await;
     if !settled {
         let rest = poll_fn(|context| pump.poll(context, false));
-        settled = tokio::time::timeout(LAST_WORDS, rest).await.is_ok();
+        settled = tokio::time::timeout(DRAIN_TIMEOUT, rest).await.is_ok();
     }
     pump.close(settled);
 }

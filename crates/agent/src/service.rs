@@ -14,7 +14,7 @@ use isthmus_net::{Credentials, Role, grpc};
 use isthmus_wire::proto::local_server::LocalServer;
 use isthmus_wire::proto::peer_server::PeerServer;
 use isthmus_wire::proto::{self, attach_up};
-use isthmus_wire::{ConnectionId, meeting};
+use isthmus_wire::{ConnectionId, rendezvous};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -26,6 +26,7 @@ use crate::black_hole::BlackHole;
 use crate::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
 use crate::gateways;
+use crate::heartbeat::Heartbeats;
 use crate::incoming::Reception;
 use crate::job_directory::{self, SHIM};
 use crate::limits;
@@ -35,7 +36,6 @@ use crate::node::{Facilities, Node, interface_of};
 use crate::outside::Outside;
 use crate::peers::PeerService;
 use crate::probing::Probing;
-use crate::pulse::Heart;
 use crate::raw;
 use crate::reach::{ClientTls, Reacher, dial_name};
 use crate::retry;
@@ -46,8 +46,8 @@ use crate::upstream;
 const QUEUE: usize = 1024;
 /// How long the first byte of a connection to the agent's port may take.
 const DIRECT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the initiator may take to come to a meeting and speak.
-const MEETING_PATIENCE: Duration = Duration::from_secs(20);
+/// How long the initiator may take to come to a rendezvous and speak.
+const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a dial may take that another node asked for.
 const DIAL_DEADLINE: Duration = Duration::from_secs(10);
 /// How long to try to find the way to the gateway at the start.
@@ -119,7 +119,7 @@ pub async fn run(
     let outside = Arc::new(Outside::default());
     let probing = Probing {
         upstream: upstream.clone(),
-        meetings: Arc::default(),
+        rendezvous: Arc::default(),
         outside: outside.clone(),
         address: own_address,
         outside_address: let_in_at,
@@ -128,13 +128,13 @@ pub async fn run(
     let reacher = Reacher {
         upstream: upstream.clone(),
         tls,
-        meetings: probing.meetings.clone(),
+        rendezvous: probing.rendezvous.clone(),
         outside,
         raw,
         failures: Arc::default(),
     };
-    let heart = Heart::start().context("cannot start a thread")?;
-    let node = Arc::new(Node::new(facilities, reacher, pairs, black_hole, heart));
+    let heartbeats = Heartbeats::start().context("cannot start a thread")?;
+    let node = Arc::new(Node::new(facilities, reacher, pairs, black_hole, heartbeats));
     let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
     let server_tls = credentials.server_config(&[STREAM_PROTOCOL, GRPC_PROTOCOL, MEASURE_PROTOCOL])?;
     let reception = Reception { node: node.clone(), tls: server_tls, grpc_tx };
@@ -225,7 +225,7 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: R
         }
         tokio::spawn(async move {
             match dial(&request, reception.node.reacher()).await {
-                Ok(stream) => reception.receive(stream, MEETING_PATIENCE).await,
+                Ok(stream) => reception.receive(stream, RENDEZVOUS_TIMEOUT).await,
                 Err(error) => {
                     let initiator = std::net::Ipv4Addr::from(request.initiator);
                     warn!(%initiator, dial = dial_name(request.dial()), %error, "cannot meet another node");
@@ -253,7 +253,7 @@ async fn dial(request: &proto::DialRequest, reacher: &Reacher) -> anyhow::Result
         }
         proto::Dial::Reverse => {
             let initiator = initiator(request).await?;
-            let hello = meeting::encode(ConnectionId::try_from(request.meeting.as_slice())?);
+            let hello = rendezvous::encode(ConnectionId::try_from(request.rendezvous.as_slice())?);
             Ok(introduced(&initiator, &hello, options, DIAL_DEADLINE).await?)
         }
         proto::Dial::Punch => {
@@ -264,7 +264,7 @@ async fn dial(request: &proto::DialRequest, reacher: &Reacher) -> anyhow::Result
             reacher
                 .upstream
                 .tell(attach_up::Kind::DialAnswer(proto::DialAnswer {
-                    meeting: request.meeting.clone(),
+                    rendezvous: request.rendezvous.clone(),
                     address: told.as_ref().map(ToString::to_string).unwrap_or_default(),
                     failure: told.err().cloned().unwrap_or_default(),
                 }))

@@ -22,12 +22,12 @@ use tracing::{debug, info, warn};
 
 use crate::account::Joint;
 use crate::carrier::Carrier;
+use crate::heartbeat;
 use crate::incoming::{cookie, inode};
 use crate::job::Job;
 use crate::names::Ends;
 use crate::node::Node;
 use crate::programs::{self, Uncarried};
-use crate::pulse;
 use crate::pump::{End as PumpEnd, pump};
 use crate::reach::{Purpose, ReachError};
 
@@ -129,15 +129,15 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             reply(&stream, &connected)
         }
         Request::Accept { knock_port, cookie } => {
-            let Some(visitor) = job.knocks.fetch(knock_port).await else {
+            let Some(incoming) = job.knocks.fetch(knock_port).await else {
                 return reply(&stream, &Connected::failed(libc::ECONNABORTED));
             };
-            let handover = if visitor.socket.is_some() { Handover::Socket } else { Handover::Keep };
+            let handover = if incoming.socket.is_some() { Handover::Socket } else { Handover::Keep };
             if handover == Handover::Keep {
-                job.names().insert(cookie, Ends { local: visitor.local, peer: visitor.peer });
+                job.names().insert(cookie, Ends { local: incoming.local, peer: incoming.peer });
             }
-            let reply_to_shim = Reply { errno: 0, handover, peer: visitor.peer, local: visitor.local };
-            let socket = visitor.socket.map(OwnedFd::from);
+            let reply_to_shim = Reply { errno: 0, handover, peer: incoming.peer, local: incoming.local };
+            let socket = incoming.socket.map(OwnedFd::from);
             reply(&stream, &Connected { reply: reply_to_shim, socket })
         }
         Request::Whois { cookie } => {
@@ -198,8 +198,8 @@ async fn connect(
         info!(job = %job.id, destination = %destination.address, "not a node of the job");
         return Connected::failed(libc::EHOSTUNREACH);
     };
-    // No program can listen there; between agents it means a pulse.
-    if destination.port == pulse::PORT {
+    // No program can listen there; between agents it means a heartbeat.
+    if destination.port == heartbeat::PORT {
         return Connected::failed(libc::ECONNREFUSED);
     }
     let source_port = match wanted.source_port {

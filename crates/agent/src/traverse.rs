@@ -62,7 +62,7 @@ async fn begin(
     let request = proto::RendezvousRequest {
         destination: destination.into(),
         dial: proto::Dial::Traverse.into(),
-        meeting: mac::new_connection().0.to_vec(),
+        rendezvous: mac::new_connection().0.to_vec(),
         initiator_address: syn.source.to_string(),
         syn: syn.to_bytes(),
         ..proto::RendezvousRequest::default()
@@ -89,7 +89,7 @@ pub async fn accept(request: &proto::DialRequest, own_address: &str, reacher: &R
         warn!(%initiator, address = request.initiator_address, error, "no connection of another node taken in");
     }
     let answer = proto::DialAnswer {
-        meeting: request.meeting.clone(),
+        rendezvous: request.rendezvous.clone(),
         address: String::new(),
         failure: taken.err().unwrap_or_default(),
     };

@@ -176,7 +176,7 @@ impl Upstream {
                 Ok(reply)
             }
         };
-        // Asked twice, it makes two meetings, to one of which nobody comes.
+        // Asked twice, it makes two rendezvous, to one of which nobody comes.
         self.ask(rendezvous).await
     }
 

@@ -150,8 +150,8 @@ impl Attachment {
                 self.broker.registry().relay_report(self.session, report);
             }
             attach_up::Kind::DialAnswer(answer) if self.is_gateway => {
-                let meeting = answer.meeting.clone();
-                self.broker.meetings.answer(&meeting, answer);
+                let rendezvous = answer.rendezvous.clone();
+                self.broker.rendezvous.answer(&rendezvous, answer);
             }
             attach_up::Kind::Measured(report) => {
                 let measured = self.broker.registry().measured(self.session, report);

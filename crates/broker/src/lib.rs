@@ -1,6 +1,6 @@
 //! The broker: the rendezvous service that every gateway can reach. It holds
 //! the certificate authority and the registry, plans how sites reach one
-//! another, and arranges meetings at relays. It carries no data.
+//! another, and arranges rendezvous at relays. It carries no data.
 //!
 //! | module | what |
 //! |---|---|
@@ -16,9 +16,9 @@ pub mod addresses;
 mod attach;
 pub mod config;
 mod enrolment;
-mod meetings;
 mod probes;
 pub mod registry;
+mod rendezvous;
 mod service;
 mod sessions;
 pub mod state;

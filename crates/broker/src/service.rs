@@ -20,9 +20,9 @@ use tracing::{info, warn};
 use crate::attach;
 use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrustedPairs};
 use crate::enrolment::EnrolmentService;
-use crate::meetings::{Meetings, acceptor_address};
 use crate::probes::{self, Probes};
 use crate::registry::{LookupError, Policy, ProbeError, Registry, RendezvousError};
+use crate::rendezvous::{PendingRendezvous, acceptor_address};
 use crate::sessions::{Down, Sessions};
 use crate::state::{State, StateError};
 use crate::store::{Store, StoreError};
@@ -32,7 +32,7 @@ const RENEWAL_CHECK: Duration = Duration::from_secs(3600);
 
 /// How often it is looked whether ways between sites are to be measured.
 const MEASURE_CHECK: Duration = Duration::from_secs(5);
-/// How long a meeting waits for a node whose gateway went away, to come to
+/// How long a rendezvous waits for a node whose gateway went away, to come to
 /// another one. Gateways wait 5 s for an answer.
 const RETURN: Duration = Duration::from_secs(3);
 
@@ -61,7 +61,7 @@ pub(crate) struct Broker {
     pub(crate) state: State,
     pub(crate) store: Store,
     pub(crate) sessions: Sessions,
-    pub(crate) meetings: Meetings,
+    pub(crate) rendezvous: PendingRendezvous,
     pub(crate) probes: Probes,
     /// Sent whenever a node came up.
     pub(crate) came: watch::Sender<()>,
@@ -117,7 +117,7 @@ pub async fn run(
         state,
         store,
         sessions: Sessions::default(),
-        meetings: Meetings::default(),
+        rendezvous: PendingRendezvous::default(),
         probes: Probes::default(),
         came: watch::Sender::new(()),
         registry: Mutex::new(registry),
@@ -210,9 +210,9 @@ impl RegistryService for Service {
             }
         };
         if matches!(request.dial(), proto::Dial::Punch | proto::Dial::Traverse) {
-            let meeting = ConnectionId::try_from(request.meeting.as_slice())
+            let rendezvous = ConnectionId::try_from(request.rendezvous.as_slice())
                 .map_err(|error| Status::invalid_argument(error.to_string()))?;
-            let waiting = self.0.meetings.wait_for(meeting);
+            let waiting = self.0.rendezvous.wait_for(rendezvous);
             self.0.sessions.carry_out(effects);
             reply.acceptor_address = acceptor_address(waiting).await?;
         } else {

@@ -40,7 +40,7 @@ pub enum Service {
     Gateway,
     /// A node.
     Agent,
-    /// A meeting place.
+    /// A rendezvous place.
     Relay,
 }
 

@@ -4,10 +4,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use isthmus_join::Visits;
 use isthmus_net::dial::PunchPort;
 use isthmus_net::{grpc, mac, seen};
 use isthmus_plan::{Reach, Reachability};
+use isthmus_splice::ReachTests;
 use isthmus_wire::proto::{self, ProbeKind, ProbeOutcome, ProbeRequest, attach_up};
 
 use crate::service::Gateway;
@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a relay may take to be asked how the gateway is seen.
 const ANSWER: Duration = Duration::from_secs(3);
-/// How much later than the relay's word that it is connected its visit may come.
+/// How much later than the relay's word that it is connected its reach test may come.
 const LAG: Duration = Duration::from_secs(2);
 /// Relays that are to try before the port counts as not reached.
 const RELAYS: usize = 2;
@@ -28,7 +28,7 @@ const RELAYS: usize = 2;
 /// What was found out, and who is about to come.
 #[derive(Debug, Default)]
 pub(crate) struct OutsidePort {
-    pub(crate) visits: std::sync::Arc<Visits>,
+    pub(crate) reach_tests: std::sync::Arc<ReachTests>,
     reach: Mutex<Option<proto::Reach>>,
 }
 
@@ -102,7 +102,7 @@ async fn try_from(gateway: &Gateway, address: &str, relay: &proto::Relay) -> Rea
         return reach((Reachability::Unknown, error.to_string()));
     }
     let number = mac::new_connection();
-    let mut visit = gateway.outside.visits.expect(number);
+    let mut reach_test = gateway.outside.reach_tests.expect(number);
     let request = ProbeRequest {
         relay: relay.name.clone(),
         kind: ProbeKind::ProbeDialGateway.into(),
@@ -117,11 +117,11 @@ async fn try_from(gateway: &Gateway, address: &str, relay: &proto::Relay) -> Rea
         }
     });
     let (came, reply) = tokio::select! {
-        () = visit.came() => (true, None),
+        () = reach_test.came() => (true, None),
         reply = probe => {
             let came = match &reply {
                 Ok(reply) if reply.outcome() == ProbeOutcome::Connected => {
-                    tokio::time::timeout(LAG, visit.came()).await.is_ok()
+                    tokio::time::timeout(LAG, reach_test.came()).await.is_ok()
                 }
                 Ok(_) | Err(_) => false,
             };

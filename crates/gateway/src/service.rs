@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use isthmus_join::address::{self, NoAddress};
-use isthmus_join::admission::{self, Doors, Limits, Pairs};
-use isthmus_join::plane::{self, Plane};
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::{Credentials, Identity, Role, grpc, seen};
 use isthmus_raw::syn;
+use isthmus_splice::address::{self, NoAddress};
+use isthmus_splice::admission::{self, Intake, Limits, Pairs};
+use isthmus_splice::plane::{self, Plane};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::{Registry, RegistryServer};
 use isthmus_wire::proto::{self, attach_down, attach_up};
@@ -214,8 +214,8 @@ impl Gateway {
     async fn ask_with_others(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
         let key = (request.virtual_address, request.name.clone());
         let flight = lock(&self.flights).entry(key.clone()).or_default().clone();
-        let passenger = Passenger { flights: &self.flights, key, flight };
-        passenger.flight.get_or_init(|| self.ask(request)).await.clone()
+        let guard = FlightGuard { flights: &self.flights, key, flight };
+        guard.flight.get_or_init(|| self.ask(request)).await.clone()
     }
 
     async fn ask(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
@@ -342,16 +342,22 @@ pub async fn run(
     });
     let (outside, listening) = outside.unzip();
     let watched = listening.is_some();
-    let doors = Doors {
+    let intake = Intake {
         outside,
         arrivals_rx,
         pairs: Pairs::InsideWithOutside,
-        visits: gateway.outside.visits.clone(),
+        reach_tests: gateway.outside.reach_tests.clone(),
     };
     // Nobody is dialed for having asked.
-    let askers = Arc::default();
-    let joining =
-        admission::serve(doors, Limits::default(), keys_rx, Arc::new(plane), askers, std::future::pending());
+    let recent_clients = Arc::default();
+    let joining = admission::serve(
+        intake,
+        Limits::default(),
+        keys_rx,
+        Arc::new(plane),
+        recent_clients,
+        std::future::pending(),
+    );
     let attaching = async {
         if let Some(listening) = listening {
             let configured = config.outside_address.clone();
@@ -373,13 +379,13 @@ pub async fn run(
 
 /// One of those who wait for a flight; it ends with the first who leaves, be it
 /// with the answer or because the agent has gone.
-struct Passenger<'a> {
+struct FlightGuard<'a> {
     flights: &'a Mutex<Flights>,
     key: FlightKey,
     flight: Flight,
 }
 
-impl Drop for Passenger<'_> {
+impl Drop for FlightGuard<'_> {
     fn drop(&mut self) {
         let mut flights = lock(self.flights);
         if flights.get(&self.key).is_some_and(|current| Arc::ptr_eq(current, &self.flight)) {
@@ -433,7 +439,7 @@ impl Registry for Service {
             async move { client.rendezvous(request).await }
         };
         let mut reply =
-            self.0.upstream.registry("arrange a meeting", Patience::Connection, rendezvous).await?;
+            self.0.upstream.registry("arrange a rendezvous", Patience::Connection, rendezvous).await?;
         if let (true, Some(from)) = (reply.via_gateway && reply.gateway_address.is_empty(), from) {
             self.0.streams.expect(&reply.ticket, from);
         }

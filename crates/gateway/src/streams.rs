@@ -9,10 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use isthmus_join::admission::{Door, Guest};
 use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, introduced, resolve};
 use isthmus_net::mac::Secret;
+use isthmus_splice::admission::{Candidate, Origin};
 use isthmus_wire::proto;
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
 use tokio::net::TcpStream;
@@ -27,11 +27,11 @@ const DIAL: Duration = Duration::from_secs(4);
 const DIALS: usize = 1024;
 /// How much later than a node the broker's word that it comes may come.
 const TOLD_LATE: Duration = Duration::from_secs(2);
-/// Guests on their way to be matched.
+/// Candidates on their way to be matched.
 pub(crate) const ARRIVALS: usize = 1024;
 
 /// Somebody who has shown a ticket, or a connection that the gateway dialed.
-pub(crate) type Arrival = ([u8; TICKET_LEN], Guest);
+pub(crate) type Arrival = ([u8; TICKET_LEN], Candidate);
 
 /// The streams, as the rest of the gateway sees them.
 pub(crate) struct Streams {
@@ -78,7 +78,7 @@ impl Streams {
         if !self.is_expected(&read, peer.ip()).await {
             return warn!(%peer, connection = %read.connection, "a ticket that was not given to this node");
         }
-        self.arrive(ticket, Guest { stream, peer, door: Door::Inside }).await;
+        self.arrive(ticket, Candidate { stream, peer, origin: Origin::Inside }).await;
     }
 
     /// Whether the broker has sent a node, or does so in a moment: what it tells
@@ -114,13 +114,13 @@ impl Streams {
         };
         let late = || format!("no connection to {} within {:?}", leg.address, DIAL + DIAL);
         let (stream, peer) = tokio::time::timeout(DIAL + DIAL, dialing).await.map_err(|_| late())??;
-        self.arrive(ticket, Guest { stream, peer, door: Door::Outside }).await;
+        self.arrive(ticket, Candidate { stream, peer, origin: Origin::Outside }).await;
         Ok(())
     }
 
-    async fn arrive(&self, ticket: [u8; TICKET_LEN], guest: Guest) {
+    async fn arrive(&self, ticket: [u8; TICKET_LEN], candidate: Candidate) {
         // It fails only when the gateway ends.
-        let _ = self.arrivals_tx.send((ticket, guest)).await;
+        let _ = self.arrivals_tx.send((ticket, candidate)).await;
     }
 
     fn expected(&self) -> std::sync::MutexGuard<'_, Expected> {

@@ -144,7 +144,7 @@ async fn nodes_find_one_another_and_hear_of_changes() {
 }
 
 #[tokio::test]
-async fn a_meeting_reaches_the_other_agent() {
+async fn a_rendezvous_reaches_the_other_agent() {
     let grid = Grid::start().await;
     let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
     let near = grid.agent(&alpha, "n1").await;
@@ -228,7 +228,7 @@ async fn who_punches_is_told_where_to() {
         destination: far_address,
         initiator: near_address,
         dial: Dial::Punch.into(),
-        meeting: vec![7; 16],
+        rendezvous: vec![7; 16],
         initiator_address: "192.0.2.1:4000".to_owned(),
         ..proto::RendezvousRequest::default()
     };
@@ -242,10 +242,10 @@ async fn who_punches_is_told_where_to() {
             panic!("not a request to dial")
         };
         assert_eq!((dial.dial(), dial.initiator_address.as_str()), (Dial::Punch, "192.0.2.1:4000"));
-        assert_eq!((dial.meeting.clone(), dial.reflectors.len()), (vec![7; 16], 1));
+        assert_eq!((dial.rendezvous.clone(), dial.reflectors.len()), (vec![7; 16], 1));
         far_attached
             .say(attach_up::Kind::DialAnswer(proto::DialAnswer {
-                meeting: dial.meeting,
+                rendezvous: dial.rendezvous,
                 address: address.to_owned(),
                 failure: failure.to_owned(),
             }))
@@ -278,7 +278,7 @@ async fn a_syn_is_carried_and_nothing_else() {
             destination: far_address,
             initiator: near_address,
             dial: Dial::Traverse.into(),
-            meeting: vec![7; 16],
+            rendezvous: vec![7; 16],
             initiator_address: "192.0.2.1:4000".to_owned(),
             syn,
             ..proto::RendezvousRequest::default()
@@ -298,8 +298,11 @@ async fn a_syn_is_carried_and_nothing_else() {
             panic!("not a request to dial")
         };
         assert_eq!((dial.dial(), &dial.syn, dial.initiator), (Dial::Traverse, &syn, near_address));
-        let answer =
-            proto::DialAnswer { meeting: dial.meeting, address: String::new(), failure: failure.to_owned() };
+        let answer = proto::DialAnswer {
+            rendezvous: dial.rendezvous,
+            address: String::new(),
+            failure: failure.to_owned(),
+        };
         far_attached.say(attach_up::Kind::DialAnswer(answer)).await;
         let found = soon("an answer", asking).await.unwrap();
         assert_eq!(found.map_err(|status| status.message().to_owned()), want);

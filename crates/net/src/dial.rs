@@ -125,7 +125,7 @@ pub async fn direct(
 
 /// `relay`: connects to a relay and shows it the ticket. What the relay joins
 /// it to comes later on the same stream, without a word of the relay's own.
-/// Likewise the acceptor's part of `reverse`, which says first for which meeting
+/// Likewise the acceptor's part of `reverse`, which says first for which rendezvous
 /// it comes.
 ///
 /// # Errors

@@ -9,7 +9,7 @@
 //! | `control` | the attachment to the broker |
 //! | `service` | all of it together: [`run`] |
 //!
-//! Matching tickets and carrying bytes is [`isthmus_join`]'s.
+//! Matching tickets and carrying bytes is [`isthmus_splice`]'s.
 
 #![forbid(unsafe_code)]
 

@@ -11,11 +11,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use isthmus_join::Askers;
 use isthmus_net::callback::{FIRST_PORT, HTTPS};
 use isthmus_net::dial::{self, DialError, SilentPort, SocketOptions};
+use isthmus_splice::RecentClients;
 use isthmus_wire::proto::{ProbeKind, ProbeOrder, ProbeOutcome, ProbeReply, ProbeReport};
-use isthmus_wire::{ConnectionId, meeting, visit};
+use isthmus_wire::{ConnectionId, reach_test, rendezvous};
 use tokio::sync::{Semaphore, mpsc};
 
 /// How long a node may take to answer: a SYN and two that the kernel repeats.
@@ -29,14 +29,14 @@ const MAX_PREPARED: usize = 64;
 /// Carries orders out.
 #[derive(Debug)]
 pub(crate) struct Prober {
-    askers: Arc<Askers>,
+    recent_clients: Arc<RecentClients>,
     prepared: Mutex<HashMap<ConnectionId, (Arc<SilentPort>, Instant)>>,
     running: Semaphore,
 }
 
 impl Prober {
-    pub(crate) fn new(askers: Arc<Askers>) -> Self {
-        Self { askers, prepared: Mutex::default(), running: Semaphore::new(AT_ONCE) }
+    pub(crate) fn new(recent_clients: Arc<RecentClients>) -> Self {
+        Self { recent_clients, prepared: Mutex::default(), running: Semaphore::new(AT_ONCE) }
     }
 
     /// Carries one out in a task of its own, which tells what came of it.
@@ -64,7 +64,7 @@ impl Prober {
                     Ok(address) => address,
                     Err(reason) => return not_done(&reason),
                 };
-                let hello = meeting::encode(nonce);
+                let hello = rendezvous::encode(nonce);
                 let dial = async |first: &[u8]| {
                     dial::introduced(&address.to_string(), first, SocketOptions::default(), DEADLINE).await
                 };
@@ -76,7 +76,7 @@ impl Prober {
                         };
                         port.introduced(address, &hello, DEADLINE).await
                     }
-                    ProbeKind::ProbeDialGateway => dial(&visit::encode(nonce)).await,
+                    ProbeKind::ProbeDialGateway => dial(&reach_test::encode(nonce)).await,
                     _ => dial(&hello).await,
                 };
                 outcome(dialed.map(drop))
@@ -110,7 +110,7 @@ impl Prober {
         if to.port() < FIRST_PORT && !gateway {
             return Err(format!("{to} has a port of the system's services"));
         }
-        if !self.askers.know(to.ip(), Instant::now()) {
+        if !self.recent_clients.know(to.ip(), Instant::now()) {
             return Err(format!("nobody has come to the relay from {}", to.ip()));
         }
         Ok(to)
@@ -157,11 +157,11 @@ mod tests {
     const NONCE: ConnectionId = ConnectionId([3; 16]);
 
     fn prober(known: &[&str]) -> Prober {
-        let askers = Askers::default();
+        let recent_clients = RecentClients::default();
         for ip in known {
-            askers.note(ip.parse().unwrap(), Instant::now());
+            recent_clients.note(ip.parse().unwrap(), Instant::now());
         }
-        Prober::new(Arc::new(askers))
+        Prober::new(Arc::new(recent_clients))
     }
 
     fn order(kind: ProbeKind, address: &str) -> ProbeOrder {
@@ -189,9 +189,9 @@ mod tests {
         }
         let known = prober.carry_out(&order(ProbeKind::ProbeDial, &address)).await;
         assert_eq!(known.outcome(), ProbeOutcome::Connected);
-        let mut hello = [0; meeting::HELLO_LEN];
+        let mut hello = [0; rendezvous::HELLO_LEN];
         listener.accept().await.unwrap().0.read_exact(&mut hello).await.unwrap();
-        assert_eq!(meeting::decode(&hello), Ok(NONCE));
+        assert_eq!(rendezvous::decode(&hello), Ok(NONCE));
         drop(listener);
         let gone = prober.carry_out(&order(ProbeKind::ProbeDial, &address)).await;
         assert_eq!(
@@ -201,15 +201,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gateway_is_visited() {
+    async fn a_gateway_gets_the_reach_test() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let prober = prober(&["127.0.0.1"]);
         let reply = prober.carry_out(&order(ProbeKind::ProbeDialGateway, &address)).await;
         assert_eq!(reply.outcome(), ProbeOutcome::Connected);
-        let mut shown = [0; visit::VISIT_LEN];
+        let mut shown = [0; reach_test::REACH_TEST_LEN];
         listener.accept().await.unwrap().0.read_exact(&mut shown).await.unwrap();
-        assert_eq!(visit::decode(&shown), Ok(NONCE));
+        assert_eq!(reach_test::decode(&shown), Ok(NONCE));
         let system = prober.carry_out(&order(ProbeKind::ProbeDialGateway, "127.0.0.1:22")).await;
         assert_eq!(system.outcome(), ProbeOutcome::NotDone);
         let https = prober.carry_out(&order(ProbeKind::ProbeDialGateway, "127.0.0.1:443")).await;

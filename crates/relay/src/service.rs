@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use isthmus_join::Askers;
-use isthmus_join::address::{self, NoAddress};
-use isthmus_join::admission::{self, Doors, Limits};
-use isthmus_join::plane::{self, Plane};
 use isthmus_net::{Credentials, Role};
+use isthmus_splice::RecentClients;
+use isthmus_splice::address::{self, NoAddress};
+use isthmus_splice::admission::{self, Intake, Limits};
+use isthmus_splice::plane::{self, Plane};
 use tokio::sync::watch;
 
 use crate::config::RelayConfig;
@@ -76,13 +76,13 @@ pub async fn run(
         Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(RelayError::Plane)?;
     let plane = Arc::new(plane);
     let (keys_tx, keys_rx) = watch::channel(None);
-    let askers = Arc::new(Askers::default());
+    let recent_clients = Arc::new(RecentClients::default());
     let mut first_key = keys_rx.clone();
     tracing::info!(%listening, "relay started");
     let attaching = async {
         let none = |NoAddress { listen, towards_broker }| RelayError::NoAddress { listen, towards_broker };
         let address = address::of(config.address, listening, credentials.upstream()).await.map_err(none)?;
-        let prober = Arc::new(Prober::new(askers.clone()));
+        let prober = Arc::new(Prober::new(recent_clients.clone()));
         Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx, prober }.keep().await;
         Ok(())
     };
@@ -92,9 +92,15 @@ pub async fn run(
         }
         std::future::pending::<()>().await;
     };
-    let doors = Doors::open(listener);
-    let serving =
-        admission::serve(doors, Limits::default(), keys_rx, Arc::clone(&plane), askers.clone(), shutdown);
+    let intake = Intake::open(listener);
+    let serving = admission::serve(
+        intake,
+        Limits::default(),
+        keys_rx,
+        Arc::clone(&plane),
+        recent_clients.clone(),
+        shutdown,
+    );
     let result = tokio::select! {
         () = serving => Ok(()),
         result = attaching => result,

@@ -246,14 +246,14 @@ fn finish(cookie: u64, outcome: Result<(Reply, OwnedFd)>) {
     pending::with(|list| {
         let Some(index) = list.items.iter().position(|pending| pending.cookie == cookie) else { return };
         let pending = list.items.swap_remove(index);
-        for heir in pending.heirs.iter().filter(|heir| heir.intact()) {
+        for channel in pending.child_channels.iter().filter(|channel| channel.intact()) {
             // One that ended meanwhile needs nothing.
             let _ = match (&outcome, &replacement) {
                 (Ok(reply), Some(socket)) => {
-                    sys::send_with(heir.raw(), &reply.encode(), socket.raw()).map(drop)
+                    sys::send_with(channel.raw(), &reply.encode(), socket.raw()).map(drop)
                 }
                 (Ok(_), None) => Ok(()),
-                (Err(errno), _) => sys::send(heir.raw(), &Reply::error(errno.0).encode()).map(drop),
+                (Err(errno), _) => sys::send(channel.raw(), &Reply::error(errno.0).encode()).map(drop),
             };
         }
         if let Some(replacement) = replacement {

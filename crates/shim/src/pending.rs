@@ -39,9 +39,9 @@ pub(crate) struct Pending {
     /// When to give up.
     pub(crate) deadline: Instant,
     /// Ways to forked processes that wait for the same connection.
-    pub(crate) heirs: Vec<Kept>,
+    pub(crate) child_channels: Vec<Kept>,
     /// The way to the process that is just being forked, both ends of it.
-    pub(crate) unborn: Option<(Kept, Kept)>,
+    pub(crate) fork_channel: Option<(Kept, Kept)>,
 }
 
 /// Where a request stands.
@@ -180,8 +180,8 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
             source_port,
             ask,
             deadline: now + patience(fd),
-            heirs: Vec::new(),
-            unborn: None,
+            child_channels: Vec::new(),
+            fork_channel: None,
         });
         helper::wake(list);
         Ok(Started::Pending)
@@ -287,7 +287,7 @@ impl List {
         }
         for pending in &mut self.items {
             pending.ask.each_kept(action);
-            pending.heirs.iter_mut().for_each(&mut *action);
+            pending.child_channels.iter_mut().for_each(&mut *action);
         }
     }
 
@@ -338,7 +338,7 @@ impl Ask {
 pub(crate) fn before_fork() {
     LIST.before_fork(|list| {
         for pending in &mut list.items {
-            pending.unborn = sys::socket_pair(libc::SOCK_STREAM)
+            pending.fork_channel = sys::socket_pair(libc::SOCK_STREAM)
                 .and_then(|(ours, childs)| Ok((Kept::new(ours.raised())?, Kept::new(childs.raised())?)))
                 .ok();
         }
@@ -349,7 +349,7 @@ pub(crate) fn before_fork() {
 pub(crate) fn after_fork_in_parent() {
     LIST.after_fork(|list| {
         for pending in &mut list.items {
-            pending.heirs.extend(pending.unborn.take().map(|(ours, _)| ours));
+            pending.child_channels.extend(pending.fork_channel.take().map(|(ours, _)| ours));
         }
     });
 }
@@ -365,8 +365,8 @@ pub(crate) fn after_fork_in_child() {
         list.wake = None;
         for pending in &mut list.items {
             // These lead to the child's siblings.
-            pending.heirs.clear();
-            if let Some((_, childs)) = pending.unborn.take() {
+            pending.child_channels.clear();
+            if let Some((_, childs)) = pending.fork_channel.take() {
                 let own = std::mem::replace(&mut pending.ask, Ask::Answered);
                 pending.ask = Ask::Parent(Exchange::by_proxy(childs), Box::new(own));
             }

@@ -7,21 +7,21 @@
 //! | [`settings`] | agent and shim | a small text file in the job's directory |
 //! | [`preamble`] | two agents, once per connection | the connection itself |
 //! | [`ticket`] | agent and relay, once per connection | the connection itself |
-//! | [`meeting`] | two agents, where the acceptor dials | the connection itself |
+//! | [`rendezvous`] | two agents, where the acceptor dials | the connection itself |
 //! | [`reflect`] | agent and relay, now and then | a connection of its own |
-//! | [`visit`] | relay and gateway, now and then | a connection of its own |
+//! | [`reach_test`] | relay and gateway, now and then | a connection of its own |
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
 
 pub mod address;
 pub mod id;
-pub mod meeting;
 mod name;
 pub mod preamble;
+pub mod reach_test;
 pub mod reflect;
+pub mod rendezvous;
 pub mod settings;
 pub mod shim;
 pub mod ticket;
-pub mod visit;
 
 pub use address::{VirtualAddress, VirtualRange};
 pub use id::{ConnectionId, JobId, Nonce};

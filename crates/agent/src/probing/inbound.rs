@@ -16,22 +16,22 @@ const LAG: Duration = Duration::from_secs(2);
 
 /// Has a relay try to reach this agent.
 pub(super) async fn reach(probing: &Probing, relay: &str, address: &str) -> Reach {
-    let mut meeting = probing.meetings.begin();
+    let mut rendezvous = probing.rendezvous.begin();
     let request = ProbeRequest {
         relay: relay.to_owned(),
         kind: ProbeKind::ProbeDial.into(),
         address: address.to_owned(),
-        nonce: meeting.id().0.to_vec(),
+        nonce: rendezvous.id().0.to_vec(),
         ..ProbeRequest::default()
     };
     let probe = probing.upstream.probe(request);
     tokio::pin!(probe);
     let (came, reply) = tokio::select! {
-        stream = meeting.stream() => (stream.is_some(), None),
+        stream = rendezvous.stream() => (stream.is_some(), None),
         reply = &mut probe => {
             let came = match &reply {
                 Ok(reply) if reply.outcome() == ProbeOutcome::Connected => {
-                    tokio::time::timeout(LAG, meeting.stream()).await.is_ok_and(|stream| stream.is_some())
+                    tokio::time::timeout(LAG, rendezvous.stream()).await.is_ok_and(|stream| stream.is_some())
                 }
                 Ok(_) | Err(_) => false,
             };

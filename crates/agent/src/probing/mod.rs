@@ -24,8 +24,8 @@ use tokio::task::JoinSet;
 
 use crate::account::micros;
 use crate::clock::unix_ms;
-use crate::meetings::Meetings;
 use crate::outside::{Look, Outside, Relay, look};
+use crate::rendezvous::PendingRendezvous;
 use crate::upstream::Upstream;
 
 /// How often relays are asked how this node is seen. It costs two connections.
@@ -46,7 +46,7 @@ pub struct Probing {
     /// The way to the broker and its relays.
     pub upstream: Upstream,
     /// Where relays come to.
-    pub meetings: Arc<Meetings>,
+    pub rendezvous: Arc<PendingRendezvous>,
     /// Relays that tell how this node is seen.
     pub outside: Arc<Outside>,
     /// Where this agent listens, as its site sees it, `HOST:PORT`.

@@ -165,11 +165,11 @@ async fn a_cut_network_is_a_reset_after_what_came_before() {
     let pump = pump(near_agent, TlsStream::Client(a), Arc::default(), End::Initiator);
     let pump = tokio::spawn(pump);
     // The other agent dies: its end closes without a TLS end.
-    peer.write_all(b"last words").await.unwrap();
+    peer.write_all(b"last bytes").await.unwrap();
     peer.flush().await.unwrap();
     drop(peer.into_inner());
     let mut got = Vec::new();
     let error = near.read_to_end(&mut got).await.unwrap_err();
-    assert_eq!((got.as_slice(), error.kind()), (&b"last words"[..], io::ErrorKind::ConnectionReset));
+    assert_eq!((got.as_slice(), error.kind()), (&b"last bytes"[..], io::ErrorKind::ConnectionReset));
     pump.await.unwrap();
 }

@@ -46,7 +46,7 @@ impl Attempt<'_> {
         let opening = self.open(step);
         let (job, preamble, (carrier, relay)) = match purpose {
             Purpose::Peer | Purpose::Measure => return opening.await,
-            Purpose::Pulse { job, preamble } => (job, preamble, opening.await?),
+            Purpose::Heartbeat { job, preamble } => (job, preamble, opening.await?),
             Purpose::Program { job, preamble, given_up, .. } => tokio::select! {
                 opened = opening => (job, preamble, opened?),
                 () = given_up.cancelled() => return Err(StepError::GivenUp),
@@ -68,7 +68,7 @@ impl Attempt<'_> {
             Purpose::Peer => secure(stream, name, &tls.grpc).await?,
             Purpose::Measure => secure(stream, name, &tls.measure).await?,
             Purpose::Program { .. } if plan.encrypted => secure(stream, name, &tls.stream).await?,
-            Purpose::Program { .. } | Purpose::Pulse { .. } => Carrier::Raw(stream),
+            Purpose::Program { .. } | Purpose::Heartbeat { .. } => Carrier::Raw(stream),
         };
         Ok((carrier, relay))
     }
@@ -93,11 +93,11 @@ impl Attempt<'_> {
     pub fn options(&self) -> SocketOptions {
         match self.purpose {
             Purpose::Program { options, .. } => *options,
-            Purpose::Peer | Purpose::Measure | Purpose::Pulse { .. } => SocketOptions::default(),
+            Purpose::Peer | Purpose::Measure | Purpose::Heartbeat { .. } => SocketOptions::default(),
         }
     }
 
-    /// Asks the broker for a meeting with the destination, and notes whom it
+    /// Asks the broker for a rendezvous with the destination, and notes whom it
     /// names to stand between: if the step fails, the next one is to do without
     /// them.
     pub async fn meet(
@@ -106,8 +106,9 @@ impl Attempt<'_> {
     ) -> Result<proto::RendezvousReply, StepError> {
         let request = proto::RendezvousRequest { destination: self.found.destination.into(), ..request };
         let arranging = self.reacher.upstream.rendezvous(request).await;
-        let reply = arranging
-            .map_err(|status| StepError::Next(format!("no meeting arranged: {}", grpc::reason(&status))))?;
+        let reply = arranging.map_err(|status| {
+            StepError::Next(format!("no rendezvous arranged: {}", grpc::reason(&status)))
+        })?;
         let relay = Some(&reply.relay).filter(|relay| !relay.is_empty());
         self.named.extend(reply.gateways.iter().chain(relay).cloned());
         Ok(reply)

@@ -1,4 +1,4 @@
-//! The dials for which the broker arranges a meeting.
+//! The dials for which the broker arranges a rendezvous.
 
 use std::time::{Duration, Instant};
 
@@ -20,24 +20,25 @@ impl Attempt<'_> {
             avoid: self.named.clone(),
             ..proto::RendezvousRequest::default()
         };
-        let meeting = self.meet(request).await?;
-        let stream = dial::introduced(&meeting.relay_address, &meeting.ticket, self.options(), deadline)
-            .await
-            .map_err(|error| StepError::Next(format!("relay {}: {error}", meeting.relay)))?;
-        Ok((stream, meeting.relay))
+        let rendezvous = self.meet(request).await?;
+        let stream =
+            dial::introduced(&rendezvous.relay_address, &rendezvous.ticket, self.options(), deadline)
+                .await
+                .map_err(|error| StepError::Next(format!("relay {}: {error}", rendezvous.relay)))?;
+        Ok((stream, rendezvous.relay))
     }
 
     pub(super) async fn reverse(&mut self, deadline: Duration) -> Result<TcpStream, StepError> {
-        let mut meeting = self.reacher.meetings.begin();
-        let id = meeting.id();
+        let mut rendezvous = self.reacher.rendezvous.begin();
+        let id = rendezvous.id();
         let dialed = async {
             let request = proto::RendezvousRequest {
                 dial: proto::Dial::Reverse.into(),
-                meeting: id.0.to_vec(),
+                rendezvous: id.0.to_vec(),
                 ..proto::RendezvousRequest::default()
             };
             self.meet(request).await?;
-            meeting.stream().await.ok_or_else(|| StepError::Next("the agent ends".to_owned()))
+            rendezvous.stream().await.ok_or_else(|| StepError::Next("the agent ends".to_owned()))
         };
         let late = || StepError::Next(format!("the other side did not dial this node within {deadline:?}"));
         let stream = tokio::time::timeout(deadline, dialed).await.map_err(|_| late())??;
@@ -67,7 +68,7 @@ impl Attempt<'_> {
             let port = self.reacher.outside.port(ask, None).await.map_err(StepError::Next)?;
             let request = proto::RendezvousRequest {
                 dial: proto::Dial::Punch.into(),
-                meeting: mac::new_connection().0.to_vec(),
+                rendezvous: mac::new_connection().0.to_vec(),
                 initiator_address: port.seen().to_string(),
                 ask,
                 ..proto::RendezvousRequest::default()

@@ -29,9 +29,9 @@ pub use self::words::{dial_name, route_name};
 use self::words::{left_out, way};
 use crate::carrier::Carrier;
 use crate::job::{Job, lock};
-use crate::meetings::Meetings;
 use crate::outside::Outside;
 use crate::raw::RawHelper;
+use crate::rendezvous::PendingRendezvous;
 use crate::upstream::Upstream;
 
 /// Relays and gateways tried per connection; the broker names others each time.
@@ -66,8 +66,8 @@ pub enum Purpose<'a> {
     Peer,
     /// To measure how fast the way is.
     Measure,
-    /// The pulse of a job's agents.
-    Pulse {
+    /// The heartbeat of a job's agents.
+    Heartbeat {
         /// The job.
         job: &'a Job,
         /// Its ends.
@@ -137,7 +137,7 @@ pub struct Reacher {
     /// TLS.
     pub tls: ClientTls,
     /// Others who were asked to dial this node.
-    pub meetings: Arc<Meetings>,
+    pub rendezvous: Arc<PendingRendezvous>,
     /// How this node is seen from outside.
     pub outside: Arc<Outside>,
     /// Raw packets, where this agent has a right to them.

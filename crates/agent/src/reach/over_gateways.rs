@@ -36,10 +36,10 @@ impl Attempt<'_> {
             ..proto::RendezvousRequest::default()
         };
         if (step.route, step.dial) == (Route::OneGateway, Dial::Reverse) {
-            let mut meeting = self.reacher.meetings.begin();
-            let request = proto::RendezvousRequest { meeting: meeting.id().0.to_vec(), ..request };
+            let mut rendezvous = self.reacher.rendezvous.begin();
+            let request = proto::RendezvousRequest { rendezvous: rendezvous.id().0.to_vec(), ..request };
             self.meet(request).await?;
-            let stream = meeting.stream().await;
+            let stream = rendezvous.stream().await;
             let stream = stream.ok_or_else(|| StepError::Next("the agent ends".to_owned()))?;
             options.apply_late(&stream);
             return Ok((stream, String::new()));

@@ -1,4 +1,4 @@
-//! What the registry answers: lookups, meetings, the whole grid.
+//! What the registry answers: lookups, rendezvous, the whole grid.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -39,7 +39,7 @@ impl fmt::Display for LookupError {
     }
 }
 
-/// Why no meeting can be arranged.
+/// Why no rendezvous can be arranged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RendezvousError {
     /// The destination isn't known.
@@ -167,7 +167,7 @@ impl Registry {
             node: destination.node.to_string(),
             initiator: request.initiator,
             dial: request.dial,
-            meeting: request.meeting.clone(),
+            rendezvous: request.rendezvous.clone(),
             ..proto::DialRequest::default()
         };
         let mut reply = proto::RendezvousReply::default();

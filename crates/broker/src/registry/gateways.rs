@@ -1,4 +1,4 @@
-//! Meetings over gateways: who dials whom, with which tickets.
+//! PendingRendezvous over gateways: who dials whom, with which tickets.
 //!
 //! A gateway joins two connections that show the two tickets of one connection
 //! id, as a relay does: its own node's, which the node opens, and one from
@@ -16,7 +16,7 @@ use isthmus_net::contact::plan_from_facts;
 use isthmus_net::mac::Secret;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::ticket::{Side, Ticket};
-use isthmus_wire::{ConnectionId, Label, VirtualAddress, meeting};
+use isthmus_wire::{ConnectionId, Label, VirtualAddress, rendezvous};
 
 use super::site::{Avoid, GatewayEntry, grid_name};
 use super::{Effect, NodeEntry, Registry, RendezvousError, SessionId};
@@ -63,7 +63,7 @@ impl Registry {
                 (None, Some(outward(&near.entry.outside_address, seal(&near.entry.key, Side::Acceptor))))
             }
             (proto::Dial::Reverse, None, _) => {
-                let hello = ConnectionId::try_from(request.meeting.as_slice()).map(meeting::encode);
+                let hello = ConnectionId::try_from(request.rendezvous.as_slice()).map(rendezvous::encode);
                 let hello = hello.map_err(|error| RendezvousError::Unavailable(error.to_string()))?;
                 (None, Some(outward(&self.address_from_outside(nodes.0, &to.name.site)?, hello.to_vec())))
             }
@@ -104,7 +104,7 @@ impl Registry {
             node: to.name.node.to_string(),
             initiator: request.initiator,
             dial: request.dial,
-            meeting: request.meeting.clone(),
+            rendezvous: request.rendezvous.clone(),
             relay,
             ..proto::DialRequest::default()
         };

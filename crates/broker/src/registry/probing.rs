@@ -48,7 +48,7 @@ impl fmt::Display for ProbeError {
 
 /// Who is to be dialed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Asker {
+enum Requester {
     Node(VirtualAddress),
     /// One of the gateways of a site, by its address.
     GatewayOf(Label, String),
@@ -56,15 +56,15 @@ enum Asker {
 
 /// How often each had itself dialed: since when, and how many times.
 #[derive(Debug, Default)]
-pub(super) struct Probed(BTreeMap<Asker, (u64, u32)>);
+pub(super) struct Probed(BTreeMap<Requester, (u64, u32)>);
 
 impl Probed {
-    fn allow(&mut self, asker: Asker, now: u64) -> bool {
-        let most = match asker {
-            Asker::Node(_) => MOST,
-            Asker::GatewayOf(..) => MOST_OF_GATEWAY,
+    fn allow(&mut self, requester: Requester, now: u64) -> bool {
+        let most = match requester {
+            Requester::Node(_) => MOST,
+            Requester::GatewayOf(..) => MOST_OF_GATEWAY,
         };
-        let (since, count) = self.0.entry(asker).or_insert((now, 0));
+        let (since, count) = self.0.entry(requester).or_insert((now, 0));
         if now.saturating_sub(*since) >= WINDOW_SECONDS {
             (*since, *count) = (now, 0);
         }
@@ -85,21 +85,21 @@ impl Registry {
         id: ConnectionId,
         now_unix_seconds: u64,
     ) -> Result<Effect, ProbeError> {
-        let asker = if request.kind() == proto::ProbeKind::ProbeDialGateway {
+        let requester = if request.kind() == proto::ProbeKind::ProbeDialGateway {
             self.check_gateway(site, &request.address)?;
-            Asker::GatewayOf(site.clone(), request.address.clone())
+            Requester::GatewayOf(site.clone(), request.address.clone())
         } else {
             let node = self.own_node(site, request.initiator);
             let node = node.map_err(|error| ProbeError::NotYours(error.to_string()))?;
             if request.kind() != proto::ProbeKind::ProbePrepare {
                 check(&request.address)?;
             }
-            Asker::Node(node)
+            Requester::Node(node)
         };
         let relay = request.relay.parse::<Label>().ok().and_then(|name| self.relays.get(&name));
         let session = relay.and_then(|relay| relay.session);
         let to = session.ok_or_else(|| ProbeError::NoRelay(request.relay.clone()))?;
-        if !self.probed.allow(asker, now_unix_seconds) {
+        if !self.probed.allow(requester, now_unix_seconds) {
             return Err(ProbeError::TooOften);
         }
         let order = proto::ProbeOrder {

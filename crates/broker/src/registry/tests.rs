@@ -225,14 +225,14 @@ fn who_is_asked_to_dial_is_told_where() {
             initiator: std::net::Ipv4Addr::from(from).into(),
             destination: std::net::Ipv4Addr::from(to).into(),
             dial: proto::Dial::Reverse.into(),
-            meeting: vec![1; 16],
+            rendezvous: vec![1; 16],
             initiator_address: "198.51.100.66:1".to_owned(),
             ..proto::RendezvousRequest::default()
         };
         match registry.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000) {
             Ok((_, effects)) => match effects.as_slice() {
                 [Effect::Send { message: attach_down::Kind::Dial(dial), .. }] => {
-                    assert_eq!(dial.meeting, [1; 16]);
+                    assert_eq!(dial.rendezvous, [1; 16]);
                     Ok(dial.initiator_address.clone())
                 }
                 other => panic!("{other:?}"),
@@ -283,7 +283,7 @@ fn a_syn_is_carried_if_it_is_one_and_from_the_initiator() {
             initiator: std::net::Ipv4Addr::from([240, 64, 1, 1]).into(),
             destination: std::net::Ipv4Addr::from([240, 64, 2, 1]).into(),
             dial: proto::Dial::Traverse.into(),
-            meeting: vec![1; 16],
+            rendezvous: vec![1; 16],
             initiator_address: from.to_owned(),
             syn,
             ..proto::RendezvousRequest::default()
@@ -317,7 +317,7 @@ fn after_a_restart_known_nodes_are_absent_not_unknown() {
 }
 
 #[test]
-fn meetings_go_round_the_relays() {
+fn rendezvous_take_relays_in_turn() {
     let mut registry = registry(&[]);
     let alpha = registry.gateway("alpha");
     let beta = registry.gateway("beta");

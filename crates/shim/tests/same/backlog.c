@@ -23,11 +23,11 @@ static void left(void)
 
 static void right(void)
 {
-	int door = listener(any(), 2, 0);
-	tell(port_of(door));
+	int listening = listener(any(), 2, 0);
+	tell(port_of(listening));
 	hear();
 	for (int i = 0; i < COUNT; i++)
-		step("accept", accept(door, NULL, NULL));
+		step("accept", accept(listening, NULL, NULL));
 	hear();
 }
 

@@ -43,8 +43,8 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
-	tell(port_of(door));
+	int filler, listening = full_listener(&filler);
+	tell(port_of(listening));
 	hear();
 	cancel("accept", accepts, listener(any(), 1, 0));
 }

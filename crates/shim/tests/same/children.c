@@ -82,16 +82,16 @@ static void left(void)
 
 static void right(void)
 {
-	int door = listener(any(), 8, 0);
-	tell(port_of(door));
+	int listening = listener(any(), 8, 0);
+	tell(port_of(listening));
 	for (int way = 0; way < 4; way++) {
-		int fd = accept(door, NULL, NULL);
+		int fd = accept(listening, NULL, NULL);
 		answer(fd);
 		answer(fd);
 		hear();
 		close(fd);
 		tell(0);
-		pid_t child = forked("listener", door, way);
+		pid_t child = forked("listener", listening, way);
 		hear();
 		finished(ways[way], child);
 	}

@@ -48,21 +48,21 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
-	tell(port_of(door));
+	int filler, listening = full_listener(&filler);
+	tell(port_of(listening));
 	for (int i = 0; i < 4; i++) {
 		hear();
-		room(door);
-		if (!await(door, POLLIN, 4000)) {
+		room(listening);
+		if (!await(listening, POLLIN, 4000)) {
 			say("nobody comes");
 			return;
 		}
-		int fd = accept(door, NULL, NULL);
+		int fd = accept(listening, NULL, NULL);
 		answer(fd);
 		close(fd);
 		close(filler);
 		filler = tcp(0);
-		go(filler, at(own, port_of(door)));
+		go(filler, at(own, port_of(listening)));
 	}
 }
 

@@ -36,8 +36,8 @@ static void left(void)
 
 static void right(void)
 {
-	int door = listener(any(), 100, 0);
-	tell(port_of(door));
+	int listening = listener(any(), 100, 0);
+	tell(port_of(listening));
 	hear();
 }
 

@@ -25,9 +25,9 @@ static void left(void)
 
 static void right(void)
 {
-	int door = listener(any(), 8, 0);
-	tell(port_of(door));
-	answer(accept(door, NULL, NULL));
+	int listening = listener(any(), 8, 0);
+	tell(port_of(listening));
+	answer(accept(listening, NULL, NULL));
 	meet();
 }
 

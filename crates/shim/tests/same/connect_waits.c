@@ -24,9 +24,9 @@ static void left(void)
 
 static void right(void)
 {
-	int door = listener(any(), 8, 0);
-	tell(port_of(door));
-	int fd = accept(door, NULL, NULL);
+	int listening = listener(any(), 8, 0);
+	tell(port_of(listening));
+	int fd = accept(listening, NULL, NULL);
 	say("accepted: %s, %s", local(fd), remote(fd));
 	answer(fd);
 	meet();

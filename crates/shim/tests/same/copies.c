@@ -46,18 +46,18 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
-	tell(port_of(door));
-	room(door);
-	int fd = accept(door, NULL, NULL);
+	int filler, listening = full_listener(&filler);
+	tell(port_of(listening));
+	room(listening);
+	int fd = accept(listening, NULL, NULL);
 	answer(fd);
 	answer(fd);
 	close(filler);
 	filler = tcp(0);
-	go(filler, at(own, port_of(door)));
+	go(filler, at(own, port_of(listening)));
 	hear();
-	room(door);
-	fd = accept(door, NULL, NULL);
+	room(listening);
+	fd = accept(listening, NULL, NULL);
 	answer(fd);
 	hear();
 }

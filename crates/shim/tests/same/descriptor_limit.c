@@ -35,13 +35,13 @@ static void left(void)
 
 static void right(void)
 {
-	int door = listener(any(), 8, 0);
-	tell(port_of(door));
+	int listening = listener(any(), 8, 0);
+	tell(port_of(listening));
 	use_up();
-	await(door, POLLIN, PATIENCE);
-	step("accept", accept(door, NULL, NULL));
+	await(listening, POLLIN, PATIENCE);
+	step("accept", accept(listening, NULL, NULL));
 	close(spare[--count]);
-	int fd = accept(door, NULL, NULL);
+	int fd = accept(listening, NULL, NULL);
 	say("accept with one left: %d, %s", fd == spare[count], remote(fd)[0] == 'P' ? "PEER" : remote(fd));
 	step("one more", dup(0));
 	answer(fd);

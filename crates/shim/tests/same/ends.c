@@ -87,16 +87,16 @@ static void right(void)
 	close(fd);
 	tell(0);
 
-	int door = listener(any(), 8, 0);
-	tell(port_of(door));
+	int listening = listener(any(), 8, 0);
+	tell(port_of(listening));
 	hear();
 	pause_ms(PAUSE);
 	for (int i = 0; i < 2; i++) {
-		fd = accept(door, NULL, NULL);
+		fd = accept(listening, NULL, NULL);
 		drain(i ? "reset before accept" : "closed before accept", fd);
 		close(fd);
 	}
-	close(door);
+	close(listening);
 	tell(0);
 }
 

@@ -32,10 +32,10 @@ static void left(void)
 
 static void right(void)
 {
-	int door = listener(any(), 8, 0);
-	tell(port_of(door));
+	int listening = listener(any(), 8, 0);
+	tell(port_of(listening));
 	for (int i = 0; i < 2; i++) {
-		int fd = accept(door, NULL, NULL);
+		int fd = accept(listening, NULL, NULL);
 		answer(fd);
 		hear();
 		send(fd, "x", 1, MSG_NOSIGNAL);

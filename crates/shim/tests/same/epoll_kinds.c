@@ -59,17 +59,17 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
-	tell(port_of(door));
+	int filler, listening = full_listener(&filler);
+	tell(port_of(listening));
 	for (int i = 0; i < 8; i++) {
 		hear();
-		room(door);
-		int fd = accept(door, NULL, NULL);
+		room(listening);
+		int fd = accept(listening, NULL, NULL);
 		hear();
 		send(fd, "x", 1, MSG_NOSIGNAL);
 		close(filler);
 		filler = tcp(0);
-		if (go(filler, at(own, port_of(door))))
+		if (go(filler, at(own, port_of(listening))))
 			die("filler");
 		hear();
 		close(fd);

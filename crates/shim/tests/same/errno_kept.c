@@ -50,16 +50,16 @@ static void right(void)
 	struct sockaddr_in address = own;
 	struct sockaddr_storage name;
 	socklen_t len = sizeof name;
-	int door = tcp(0);
+	int listening = tcp(0);
 	errno = 4711;
-	kept("bind", bind(door, (struct sockaddr *)&address, sizeof address));
-	kept("listen", listen(door, 8));
-	kept("getsockname", getsockname(door, (struct sockaddr *)&name, &len));
-	tell(port_of(door));
+	kept("bind", bind(listening, (struct sockaddr *)&address, sizeof address));
+	kept("listen", listen(listening, 8));
+	kept("getsockname", getsockname(listening, (struct sockaddr *)&name, &len));
+	tell(port_of(listening));
 	len = sizeof name;
-	kept("accept", accept(door, (struct sockaddr *)&name, &len));
+	kept("accept", accept(listening, (struct sockaddr *)&name, &len));
 	hear();
-	kept("accept4", accept4(door, NULL, NULL, SOCK_CLOEXEC));
+	kept("accept4", accept4(listening, NULL, NULL, SOCK_CLOEXEC));
 	hear();
 }
 

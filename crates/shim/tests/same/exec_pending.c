@@ -19,11 +19,11 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
-	tell(port_of(door));
+	int filler, listening = full_listener(&filler);
+	tell(port_of(listening));
 	hear();
 	pause_ms(PAUSE);
-	room(door);
+	room(listening);
 	pause_ms(4000);
 }
 

@@ -115,10 +115,10 @@ static void left(void)
 
 static void right(void)
 {
-	int door = listener(any(), 8, 0), filler, full = full_listener(&filler), closed = tcp(0);
+	int listening = listener(any(), 8, 0), filler, full = full_listener(&filler), closed = tcp(0);
 	struct sockaddr_in address = any();
 	bind(closed, (struct sockaddr *)&address, sizeof address);
-	tell(port_of(door));
+	tell(port_of(listening));
 	tell(port_of(full));
 	tell(port_of(closed));
 	hear();

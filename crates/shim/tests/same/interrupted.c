@@ -51,20 +51,20 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
-	tell(port_of(door));
+	int filler, listening = full_listener(&filler);
+	tell(port_of(listening));
 	hear();
-	room(door);
-	int fd = accept(door, NULL, NULL);
+	room(listening);
+	int fd = accept(listening, NULL, NULL);
 	close(filler);
 	filler = tcp(0);
-	step("filled again", go(filler, at(own, port_of(door))));
+	step("filled again", go(filler, at(own, port_of(listening))));
 	tell(0);
 	hear();
 	pause_ms(700);
-	room(door);
+	room(listening);
 	close(fd);
-	close(accept(door, NULL, NULL));
+	close(accept(listening, NULL, NULL));
 }
 
 BEHAVIOUR(interrupted);

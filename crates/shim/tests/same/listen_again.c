@@ -18,19 +18,19 @@ static void right(void)
 	int port = 0;
 	for (int i = 0; i < 3; i++) {
 		struct sockaddr_in address = at(any(), port);
-		int door = tcp(0);
-		set(door, SOL_SOCKET, SO_REUSEADDR, 1);
-		step("bind", bind(door, (struct sockaddr *)&address, sizeof address));
-		step("listen", listen(door, 4));
-		port = port_of(door);
+		int listening = tcp(0);
+		set(listening, SOL_SOCKET, SO_REUSEADDR, 1);
+		step("bind", bind(listening, (struct sockaddr *)&address, sizeof address));
+		step("listen", listen(listening, 4));
+		port = port_of(listening);
 		tell(port);
-		int fd = accept(door, NULL, NULL);
+		int fd = accept(listening, NULL, NULL);
 		say("SO_REUSEADDR %d", option(fd, SOL_SOCKET, SO_REUSEADDR));
 		answer(fd);
 		hear();
 		/* The server ends its connection first. */
 		close(fd);
-		close(door);
+		close(listening);
 		tell(0);
 	}
 }

@@ -14,19 +14,19 @@ static void left(void)
 	}
 }
 
-static void serve(const char *what, int door, struct sockaddr_in *address)
+static void serve(const char *what, int listening, struct sockaddr_in *address)
 {
-	if (address && step(what, bind(door, (struct sockaddr *)address, sizeof *address)))
+	if (address && step(what, bind(listening, (struct sockaddr *)address, sizeof *address)))
 		return;
-	step("listen", listen(door, 4));
-	say("%s: %s, %s", what, local(door), remote(door));
-	tell(port_of(door));
+	step("listen", listen(listening, 4));
+	say("%s: %s, %s", what, local(listening), remote(listening));
+	tell(port_of(listening));
 	hear();
-	await(door, POLLIN, PAUSE);
-	blocking(door, 0);
-	step("accept", accept(door, NULL, NULL));
+	await(listening, POLLIN, PAUSE);
+	blocking(listening, 0);
+	step("accept", accept(listening, NULL, NULL));
 	tell(0);
-	close(door);
+	close(listening);
 }
 
 static void right(void)

@@ -18,21 +18,21 @@ static void left(void)
 static void right(void)
 {
 	struct sockaddr_in address = any();
-	struct pollfd doors[2];
+	struct pollfd listeners[2];
 	int port = 0, came = 0;
 	for (int i = 0; i < 2; i++) {
-		doors[i] = (struct pollfd){.fd = tcp(SOCK_NONBLOCK), .events = POLLIN};
-		set(doors[i].fd, SOL_SOCKET, SO_REUSEPORT, 1);
+		listeners[i] = (struct pollfd){.fd = tcp(SOCK_NONBLOCK), .events = POLLIN};
+		set(listeners[i].fd, SOL_SOCKET, SO_REUSEPORT, 1);
 		address = at(address, port);
-		step("bind", bind(doors[i].fd, (struct sockaddr *)&address, sizeof address));
-		step("listen", listen(doors[i].fd, COUNT));
-		port = port_of(doors[i].fd);
+		step("bind", bind(listeners[i].fd, (struct sockaddr *)&address, sizeof address));
+		step("listen", listen(listeners[i].fd, COUNT));
+		port = port_of(listeners[i].fd);
 	}
 	tell(port);
-	while (came < COUNT && poll(doors, 2, PATIENCE) > 0) {
+	while (came < COUNT && poll(listeners, 2, PATIENCE) > 0) {
 		for (int i = 0; i < 2; i++) {
-			if (doors[i].revents)
-				came += accept(doors[i].fd, NULL, NULL) >= 0;
+			if (listeners[i].revents)
+				came += accept(listeners[i].fd, NULL, NULL) >= 0;
 		}
 	}
 	say("%d came", came);

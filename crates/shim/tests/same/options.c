@@ -85,18 +85,18 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
-	tell(port_of(door));
-	room(door);
-	close(accept(door, NULL, NULL));
+	int filler, listening = full_listener(&filler);
+	tell(port_of(listening));
+	room(listening);
+	close(accept(listening, NULL, NULL));
 	close(filler);
 	filler = tcp(0);
-	go(filler, at(own, port_of(door)));
+	go(filler, at(own, port_of(listening)));
 	hear();
-	room(door);
-	close(accept(door, NULL, NULL));
-	put(door);
-	int fd = accept(door, NULL, NULL);
+	room(listening);
+	close(accept(listening, NULL, NULL));
+	put(listening);
+	int fd = accept(listening, NULL, NULL);
 	get("accepted, set at the listener", fd);
 	meet();
 }

@@ -29,10 +29,10 @@ static void left(void)
 
 static void right(void)
 {
-	int door = listener(any(), 8, 0);
-	tell(port_of(door));
-	get(door);
-	get(accept(door, NULL, NULL));
+	int listening = listener(any(), 8, 0);
+	tell(port_of(listening));
+	get(listening);
+	get(accept(listening, NULL, NULL));
 	meet();
 }
 

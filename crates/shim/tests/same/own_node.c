@@ -3,13 +3,13 @@
 
 static void one(const char *what, struct sockaddr_in target, int flags)
 {
-	int door = listener(any(), 4, 0), fd = tcp(flags);
+	int listening = listener(any(), 4, 0), fd = tcp(flags);
 	struct sockaddr_storage from;
 	socklen_t len = sizeof from;
-	target.sin_port = htons(port_of(door));
+	target.sin_port = htons(port_of(listening));
 	int result = go(fd, target);
 	say("%s: %s", what, result == 0 || errno == EINPROGRESS ? "starts" : named(errno));
-	int accepted = accept(door, (struct sockaddr *)&from, &len);
+	int accepted = accept(listening, (struct sockaddr *)&from, &len);
 	say("events %s", events(await(fd, POLLOUT, PATIENCE)));
 	/* By port_of(fd) both sides name the same. */
 	know(port_of(fd), what);
@@ -17,7 +17,7 @@ static void one(const char *what, struct sockaddr_in target, int flags)
 	say("accept %s; %s, %s", who(&from, len), local(accepted), remote(accepted));
 	close(fd);
 	close(accepted);
-	close(door);
+	close(listening);
 	fd = tcp(0);
 	step("refused", go(fd, target));
 	close(fd);
@@ -30,11 +30,11 @@ static void left(void)
 	one("own", own, 0);
 	one("own, not waiting", own, SOCK_NONBLOCK);
 	one("loopback", loopback, 0);
-	int door = listener(own, 4, 0), fd = tcp(0);
-	step("listener on own, own", go(fd, at(own, port_of(door))));
+	int listening = listener(own, 4, 0), fd = tcp(0);
+	step("listener on own, own", go(fd, at(own, port_of(listening))));
 	close(fd);
 	fd = tcp(0);
-	step("listener on own, loopback", go(fd, at(loopback, port_of(door))));
+	step("listener on own, loopback", go(fd, at(loopback, port_of(listening))));
 }
 
 static void right(void)

@@ -38,11 +38,11 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
-	tell(port_of(door));
+	int filler, listening = full_listener(&filler);
+	tell(port_of(listening));
 	hear();
-	room(door);
-	answer(accept(door, NULL, NULL));
+	room(listening);
+	answer(accept(listening, NULL, NULL));
 }
 
 BEHAVIOUR(pending);

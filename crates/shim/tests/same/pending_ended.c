@@ -35,13 +35,13 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
-	tell(port_of(door));
+	int filler, listening = full_listener(&filler);
+	tell(port_of(listening));
 	meet();
-	room(door);
-	say("nobody comes: %s", events(await(door, POLLIN, 1500)));
-	blocking(door, 0);
-	step("accept", accept(door, NULL, NULL));
+	room(listening);
+	say("nobody comes: %s", events(await(listening, POLLIN, 1500)));
+	blocking(listening, 0);
+	step("accept", accept(listening, NULL, NULL));
 	tell(0);
 }
 

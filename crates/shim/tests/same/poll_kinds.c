@@ -41,12 +41,12 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
+	int filler, listening = full_listener(&filler);
 	char byte;
-	tell(port_of(door));
+	tell(port_of(listening));
 	hear();
-	room(door);
-	int fd = accept(door, NULL, NULL);
+	room(listening);
+	int fd = accept(listening, NULL, NULL);
 	hear();
 	send(fd, "x", 1, MSG_NOSIGNAL);
 	hear();

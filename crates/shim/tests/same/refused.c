@@ -48,8 +48,8 @@ static void right(void)
 	if (bind(fd, (struct sockaddr *)&address, sizeof address))
 		die("bind");
 	tell(port_of(fd));
-	int door = listener(any(), 8, 0);
-	tell(port_of(door));
+	int listening = listener(any(), 8, 0);
+	tell(port_of(listening));
 	meet();
 }
 

@@ -81,12 +81,12 @@ static void right(void)
 {
 	int way, status;
 	pid_t first = child(&way, accepts);
-	int door = listener(any(), 8, 0);
-	give(way, door);
-	tell(port_of(door));
+	int listening = listener(any(), 8, 0);
+	give(way, listening);
+	tell(port_of(listening));
 	waitpid(first, &status, 0);
 	pid_t second = child(&way, answers);
-	int fd = accept(door, NULL, NULL);
+	int fd = accept(listening, NULL, NULL);
 	give(way, fd);
 	close(fd);
 	waitpid(second, &status, 0);

@@ -243,12 +243,12 @@ int left_end(int flags)
 
 int right_end(void)
 {
-	int door = listener(any(), 8, 0);
-	tell(port_of(door));
-	int fd = accept(door, NULL, NULL);
+	int listening = listener(any(), 8, 0);
+	tell(port_of(listening));
+	int fd = accept(listening, NULL, NULL);
 	if (fd < 0)
 		die("accept");
-	close(door);
+	close(listening);
 	return fd;
 }
 

@@ -35,12 +35,12 @@ static void left(void)
 
 static void right(void)
 {
-	int filler, door = full_listener(&filler);
-	tell(port_of(door));
+	int filler, listening = full_listener(&filler);
+	tell(port_of(listening));
 	for (int i = 0; i < 3; i++) {
 		hear();
-		room(door);
-		int connection = accept(door, NULL, NULL);
+		room(listening);
+		int connection = accept(listening, NULL, NULL);
 		if (i == 2) {
 			pause_ms(PAUSE);
 			send(connection, "x", 1, MSG_NOSIGNAL);
@@ -49,7 +49,7 @@ static void right(void)
 		}
 		close(filler);
 		filler = tcp(0);
-		go(filler, at(own, port_of(door)));
+		go(filler, at(own, port_of(listening)));
 		meet();
 		close(connection);
 	}

@@ -61,20 +61,20 @@ static void left(void)
 
 static void right(void)
 {
-	int door = listener(any(), 8, 0);
-	both("listener", door);
-	tell(port_of(door));
+	int listening = listener(any(), 8, 0);
+	both("listener", listening);
+	tell(port_of(listening));
 	know(hear(), "source");
-	int fd = accept(door, NULL, NULL);
+	int fd = accept(listening, NULL, NULL);
 	both("accepted", fd);
-	close(door);
+	close(listening);
 	both("listener closed", fd);
 	hear();
 	char byte;
 	say("its end: %zd", recv(fd, &byte, 1, 0));
 	close(fd);
-	door = listener(any(), 4, 0);
-	tell(port_of(door));
+	listening = listener(any(), 4, 0);
+	tell(port_of(listening));
 	hear();
 }
 

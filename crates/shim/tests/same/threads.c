@@ -3,7 +3,7 @@
 
 enum { THREADS = 8, EACH = 15 };
 
-static int port, door;
+static int port, listening;
 
 static void *connects(void *argument)
 {
@@ -38,7 +38,7 @@ static void *accepts(void *argument)
 	int asked = 0;
 	(void)argument;
 	for (;;) {
-		int fd = accept(door, NULL, NULL);
+		int fd = accept(listening, NULL, NULL);
 		char byte = 0;
 		if (fd < 0)
 			return (void *)(intptr_t)asked;
@@ -78,15 +78,15 @@ static void *stops(void *argument)
 	(void)argument;
 	hear();
 	/* Wakes whoever is in accept. */
-	shutdown(door, SHUT_RDWR);
+	shutdown(listening, SHUT_RDWR);
 	return NULL;
 }
 
 static void right(void)
 {
 	pthread_t stopper;
-	door = listener(any(), 64, 0);
-	tell(port_of(door));
+	listening = listener(any(), 64, 0);
+	tell(port_of(listening));
 	pthread_create(&stopper, NULL, stops, NULL);
 	say("%d asked", run(accepts, 4));
 	pthread_join(stopper, NULL);

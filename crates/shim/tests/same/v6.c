@@ -69,10 +69,10 @@ static void right(void)
 {
 	struct sockaddr_in6 everywhere = {.sin6_family = AF_INET6};
 	struct sockaddr_storage from;
-	int door = listens("wildcard", everywhere, 0), fd;
+	int listening = listens("wildcard", everywhere, 0), fd;
 	for (int i = 0; i < 3; i++) {
 		socklen_t len = sizeof from;
-		fd = accept(door, (struct sockaddr *)&from, &len);
+		fd = accept(listening, (struct sockaddr *)&from, &len);
 		say("accept %s, length %u; %s, %s; domain %d", who(&from, len), len, local(fd), remote(fd),
 		    option(fd, SOL_SOCKET, SO_DOMAIN));
 		answer(fd);

@@ -1,4 +1,4 @@
-//! Meetings over gateways: what each of the four parties is told.
+//! PendingRendezvous over gateways: what each of the four parties is told.
 
 use isthmus_wire::ticket::Ticket;
 
@@ -92,7 +92,7 @@ fn meet(registry: &mut Registry, route: proto::Route, dial: proto::Dial) -> Resu
         destination: address("n1.beta"),
         route: route.into(),
         dial: dial.into(),
-        meeting: vec![9; 16],
+        rendezvous: vec![9; 16],
         ..proto::RendezvousRequest::default()
     };
     let met = registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000);

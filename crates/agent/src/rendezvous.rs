@@ -12,32 +12,32 @@ use crate::job::lock;
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Meetings(Mutex<HashMap<ConnectionId, oneshot::Sender<TcpStream>>>);
+pub struct PendingRendezvous(Mutex<HashMap<ConnectionId, oneshot::Sender<TcpStream>>>);
 
 /// One of them; nobody is let in any more once it is dropped.
 #[derive(Debug)]
-pub struct Meeting<'a> {
-    meetings: &'a Meetings,
+pub struct Rendezvous<'a> {
+    pending: &'a PendingRendezvous,
     id: ConnectionId,
     stream_rx: oneshot::Receiver<TcpStream>,
 }
 
-impl Meetings {
+impl PendingRendezvous {
     /// Begins to wait for somebody.
-    pub fn begin(&self) -> Meeting<'_> {
+    pub fn begin(&self) -> Rendezvous<'_> {
         let id = mac::new_connection();
         let (stream_tx, stream_rx) = oneshot::channel();
         lock(&self.0).insert(id, stream_tx);
-        Meeting { meetings: self, id, stream_rx }
+        Rendezvous { pending: self, id, stream_rx }
     }
 
-    /// Somebody came for a meeting; `false` if nobody waits.
+    /// Somebody came for a rendezvous; `false` if nobody waits.
     pub fn come(&self, id: ConnectionId, stream: TcpStream) -> bool {
         lock(&self.0).remove(&id).is_some_and(|stream_tx| stream_tx.send(stream).is_ok())
     }
 }
 
-impl Meeting<'_> {
+impl Rendezvous<'_> {
     /// What the other one must know.
     pub fn id(&self) -> ConnectionId {
         self.id
@@ -49,9 +49,9 @@ impl Meeting<'_> {
     }
 }
 
-impl Drop for Meeting<'_> {
+impl Drop for Rendezvous<'_> {
     fn drop(&mut self) {
-        lock(&self.meetings.0).remove(&self.id);
+        lock(&self.pending.0).remove(&self.id);
     }
 }
 
@@ -66,14 +66,14 @@ mod tests {
 
     #[tokio::test]
     async fn only_who_is_waited_for_is_let_in_and_once() {
-        let meetings = Meetings::default();
-        let mut meeting = meetings.begin();
-        let id = meeting.id();
-        assert!(!meetings.come(ConnectionId([0; 16]), stream().await));
-        assert!(meetings.come(id, stream().await));
-        assert!(!meetings.come(id, stream().await));
-        assert!(meeting.stream().await.is_some());
-        let id = meetings.begin().id();
-        assert!(!meetings.come(id, stream().await), "nobody waits any more");
+        let pending = PendingRendezvous::default();
+        let mut rendezvous = pending.begin();
+        let id = rendezvous.id();
+        assert!(!pending.come(ConnectionId([0; 16]), stream().await));
+        assert!(pending.come(id, stream().await));
+        assert!(!pending.come(id, stream().await));
+        assert!(rendezvous.stream().await.is_some());
+        let id = pending.begin().id();
+        assert!(!pending.come(id, stream().await), "nobody waits any more");
     }
 }

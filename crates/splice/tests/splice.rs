@@ -1,4 +1,4 @@
-//! Doors and data plane over real sockets on loopback.
+//! Intake and data plane over real sockets on loopback.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -8,13 +8,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use isthmus_join::Visits;
-use isthmus_join::admission::{self, Doors, Limits};
-use isthmus_join::matcher::Bounds;
-use isthmus_join::plane::{Plane, Totals};
 use isthmus_net::mac::{Secret, new_connection};
+use isthmus_splice::ReachTests;
+use isthmus_splice::admission::{self, Intake, Limits};
+use isthmus_splice::matcher::Bounds;
+use isthmus_splice::plane::{Plane, Totals};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
-use isthmus_wire::{ConnectionId, reflect, visit};
+use isthmus_wire::{ConnectionId, reach_test, reflect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
@@ -30,7 +30,7 @@ struct Relay {
     key: Secret,
     plane: Arc<Plane>,
     keys_tx: watch::Sender<Option<Secret>>,
-    visits: Arc<Visits>,
+    reach_tests: Arc<ReachTests>,
     /// Dropped: the relay ends.
     _stop_tx: oneshot::Sender<()>,
 }
@@ -44,13 +44,13 @@ impl Relay {
         let key = Secret::random();
         let (keys_tx, keys_rx) = watch::channel(Some(key.clone()));
         let (stop_tx, stop_rx) = oneshot::channel::<()>();
-        let doors = Doors::open(listener);
-        let visits = doors.visits.clone();
-        let serving = admission::serve(doors, limits, keys_rx, Arc::clone(&plane), Arc::default(), async {
+        let intake = Intake::open(listener);
+        let reach_tests = intake.reach_tests.clone();
+        let serving = admission::serve(intake, limits, keys_rx, Arc::clone(&plane), Arc::default(), async {
             let _ = stop_rx.await;
         });
         tokio::spawn(serving);
-        Self { address, key, plane, keys_tx, visits, _stop_tx: stop_tx }
+        Self { address, key, plane, keys_tx, reach_tests, _stop_tx: stop_tx }
     }
 
     fn ticket(&self, connection: ConnectionId, side: Side) -> [u8; TICKET_LEN] {
@@ -189,8 +189,8 @@ async fn one_direction_ends_before_the_other() {
 async fn a_reset_is_passed_on_after_what_was_sent_before() {
     let relay = Relay::start(Limits::default()).await;
     let (mut initiator, mut acceptor) = relay.pair().await;
-    acceptor.write_all(b"last words").await.unwrap();
-    assert_eq!(receive(&mut initiator, 10).await, b"last words");
+    acceptor.write_all(b"last bytes").await.unwrap();
+    assert_eq!(receive(&mut initiator, 10).await, b"last bytes");
     acceptor.set_zero_linger().unwrap();
     drop(acceptor);
     let (bytes, outcome) = rest(&mut initiator).await;
@@ -227,17 +227,17 @@ async fn whoever_asks_is_told_how_they_are_seen() {
 }
 
 #[tokio::test]
-async fn whoever_is_expected_to_visit_is_noticed_without_an_answer() {
+async fn an_expected_reach_test_is_noticed_without_an_answer() {
     let relay = Relay::start(Limits::default()).await;
     let (expected, other) = (new_connection(), new_connection());
-    let mut visit = relay.visits.expect(expected);
+    let mut reach_test = relay.reach_tests.expect(expected);
     for number in [other, expected] {
-        let mut stream = relay.send(&visit::encode(number)).await;
+        let mut stream = relay.send(&reach_test::encode(number)).await;
         let mut answer = Vec::new();
         assert_eq!(stream.read_to_end(&mut answer).await.unwrap(), 0, "closed without a word");
     }
-    visit.came().await;
-    assert!(!relay.visits.come(expected), "it is used up");
+    reach_test.came().await;
+    assert!(!relay.reach_tests.come(expected), "it is used up");
 }
 
 #[tokio::test]

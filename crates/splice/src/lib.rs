@@ -5,9 +5,9 @@
 //! | module | does |
 //! |---|---|
 //! | [`matcher`] | decides: tickets in, pairs out, no I/O |
-//! | [`admission`] | the doors: takes connections and their tickets |
-//! | [`askers`] | who has asked how they are seen |
-//! | [`visits`] | who is to show that the port outside is reached |
+//! | [`admission`] | takes connections and their tickets |
+//! | [`recent_clients`] | who has asked how they are seen |
+//! | [`reach_tests`] | who is to show that the port outside is reached |
 //! | [`plane`] | the data plane: worker threads that carry the bytes |
 //! | [`address`] | where others reach a port if nobody says |
 
@@ -15,13 +15,13 @@
 
 pub mod address;
 pub mod admission;
-pub mod askers;
 mod flow;
 pub mod matcher;
 mod pipe;
 pub mod plane;
-pub mod visits;
+pub mod reach_tests;
+pub mod recent_clients;
 mod worker;
 
-pub use askers::Askers;
-pub use visits::Visits;
+pub use reach_tests::ReachTests;
+pub use recent_clients::RecentClients;

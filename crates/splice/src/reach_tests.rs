@@ -8,22 +8,22 @@ use tokio::sync::oneshot;
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Visits(Mutex<HashMap<ConnectionId, oneshot::Sender<()>>>);
+pub struct ReachTests(Mutex<HashMap<ConnectionId, oneshot::Sender<()>>>);
 
 /// One of them; nobody is expected any more once it is dropped.
 #[derive(Debug)]
-pub struct Visit<'a> {
-    visits: &'a Visits,
+pub struct ReachTest<'a> {
+    reach_tests: &'a ReachTests,
     number: ConnectionId,
     came_rx: oneshot::Receiver<()>,
 }
 
-impl Visits {
+impl ReachTests {
     /// Begins to expect somebody who knows this number.
-    pub fn expect(&self, number: ConnectionId) -> Visit<'_> {
+    pub fn expect(&self, number: ConnectionId) -> ReachTest<'_> {
         let (came_tx, came_rx) = oneshot::channel();
         self.lock().insert(number, came_tx);
-        Visit { visits: self, number, came_rx }
+        ReachTest { reach_tests: self, number, came_rx }
     }
 
     /// Somebody came; `false` if nobody was expected with this number.
@@ -36,7 +36,7 @@ impl Visits {
     }
 }
 
-impl Visit<'_> {
+impl ReachTest<'_> {
     /// Waits until they come; for ever, if need be.
     pub async fn came(&mut self) {
         if (&mut self.came_rx).await.is_err() {
@@ -45,9 +45,9 @@ impl Visit<'_> {
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for ReachTest<'_> {
     fn drop(&mut self) {
-        self.visits.lock().remove(&self.number);
+        self.reach_tests.lock().remove(&self.number);
     }
 }
 
@@ -57,12 +57,12 @@ mod tests {
 
     #[tokio::test]
     async fn only_who_is_expected_counts_and_once() {
-        let visits = Visits::default();
+        let reach_tests = ReachTests::default();
         let (right, wrong) = (ConnectionId([1; 16]), ConnectionId([2; 16]));
-        let mut visit = visits.expect(right);
-        assert!(!visits.come(wrong) && visits.come(right) && !visits.come(right));
-        visit.came().await;
-        drop(visits.expect(wrong));
-        assert!(!visits.come(wrong), "nobody is expected any more");
+        let mut reach_test = reach_tests.expect(right);
+        assert!(!reach_tests.come(wrong) && reach_tests.come(right) && !reach_tests.come(right));
+        reach_test.came().await;
+        drop(reach_tests.expect(wrong));
+        assert!(!reach_tests.come(wrong), "nobody is expected any more");
     }
 }

@@ -1,8 +1,8 @@
-//! Pulses: how the agents of a job notice that one of them is frozen or cut
+//! Heartbeats: how the agents of a job notice that one of them is frozen or cut
 //! off, within seconds and without mistaking a busy one for a dead one.
 //!
 //! Whoever holds a node keeps one connection to its agent. Both send a
-//! pulse every [`silence::INTERVAL`], 4 bytes that say by how many milliseconds
+//! heartbeat every [`silence::INTERVAL`], 4 bytes that say by how many milliseconds
 //! the sender was late, and judge the other by [`Silence`]. The connection is
 //! introduced like a program's, by a preamble under the job's token with port
 //! [`PORT`], and carries nothing else: it isn't encrypted.
@@ -34,22 +34,22 @@ use crate::node::Node;
 use crate::reach::Purpose;
 use silence::{INTERVAL, Silence};
 
-/// The port in a pulse connection's preamble; no program can listen there.
+/// The port in a heartbeat connection's preamble; no program can listen there.
 pub const PORT: u16 = 0;
-/// Pause before a pulse connection that broke is made again.
+/// Pause before a heartbeat connection that broke is made again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Length of a pulse.
-const PULSE_LEN: usize = 4;
+/// Length of a heartbeat.
+const HEARTBEAT_LEN: usize = 4;
 
-/// The thread that all pulse connections of an agent live on.
+/// The thread that all heartbeat connections of an agent live on.
 #[derive(Debug)]
-pub struct Heart {
+pub struct Heartbeats {
     runtime: Handle,
     /// Ends the thread when dropped.
     _alive_tx: oneshot::Sender<()>,
 }
 
-/// How a pulse connection came to its end.
+/// How a heartbeat connection came to its end.
 #[derive(Debug)]
 pub enum Ended {
     /// The other side has been silent for too long.
@@ -58,7 +58,7 @@ pub enum Ended {
     Broken,
 }
 
-impl Heart {
+impl Heartbeats {
     /// Starts the thread.
     ///
     /// # Errors
@@ -71,11 +71,11 @@ impl Heart {
             // Its sender is never used, only dropped.
             let _ = runtime.block_on(alive_rx);
         };
-        std::thread::Builder::new().name("isthmus-pulse".to_owned()).spawn(beat)?;
+        std::thread::Builder::new().name("isthmus-heartbeat".to_owned()).spawn(beat)?;
         Ok(Self { runtime: handle, _alive_tx: alive_tx })
     }
 
-    /// Exchanges pulses over a connection until it ends or `stop`.
+    /// Exchanges heartbeats over a connection until it ends or `stop`.
     pub async fn beat(&self, stream: TcpStream, stop: CancellationToken) -> Ended {
         let Ok(stream) = stream.into_std() else { return Ended::Broken };
         let beating = self.runtime.spawn(async move {
@@ -113,10 +113,10 @@ async fn exchange(stream: std::net::TcpStream) -> Ended {
                 }
                 let late = u32::try_from(since.saturating_sub(INTERVAL).as_millis()).unwrap_or(u32::MAX);
                 match stream.try_write(&late.to_be_bytes()) {
-                    Ok(PULSE_LEN) => {}
+                    Ok(HEARTBEAT_LEN) => {}
                     // Nothing is taken off at the other end: no room, no loss.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    // Half a pulse would put all others out of step.
+                    // Half a heartbeat would put all others out of step.
                     Ok(_) | Err(_) => return Ended::Broken,
                 }
             }
@@ -124,18 +124,18 @@ async fn exchange(stream: std::net::TcpStream) -> Ended {
     }
 }
 
-/// Takes in the pulses that have come.
+/// Takes in the heartbeats that have come.
 fn hear(stream: &TcpStream, received: &mut Vec<u8>, silence: &mut Silence) -> io::Result<()> {
-    let mut chunk = [0; 64 * PULSE_LEN];
+    let mut chunk = [0; 64 * HEARTBEAT_LEN];
     match stream.try_read(&mut chunk) {
         Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(count) => received.extend_from_slice(&chunk[..count]),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
         Err(error) => return Err(error),
     }
-    let (pulses, rest) = received.as_chunks::<PULSE_LEN>();
-    for pulse in pulses {
-        silence.heard(Duration::from_millis(u32::from_be_bytes(*pulse).into()));
+    let (heartbeats, rest) = received.as_chunks::<HEARTBEAT_LEN>();
+    for heartbeat in heartbeats {
+        silence.heard(Duration::from_millis(u32::from_be_bytes(*heartbeat).into()));
     }
     *received = rest.to_vec();
     Ok(())
@@ -147,11 +147,11 @@ pub async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Duration {
     loop {
         match connect(node, job, host).await {
             Ok(stream) => {
-                if let Ended::Silent(quiet) = node.heart().beat(stream, job.ended.clone()).await {
+                if let Ended::Silent(quiet) = node.heartbeats().beat(stream, job.ended.clone()).await {
                     return quiet;
                 }
             }
-            Err(reason) => debug!(node = %host.name, reason, "no pulse connection"),
+            Err(reason) => debug!(node = %host.name, reason, "no heartbeat connection"),
         }
         tokio::time::sleep(AGAIN).await;
     }
@@ -167,22 +167,22 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
         destination: host.address.ip(),
         destination_port: PORT,
     };
-    let reached = node.reacher().reach(host.address.ip(), Purpose::Pulse { job, preamble }).await;
+    let reached = node.reacher().reach(host.address.ip(), Purpose::Heartbeat { job, preamble }).await;
     match reached.map_err(|error| error.to_string())?.carrier {
         Carrier::Raw(stream) => Ok(stream),
         Carrier::Tls(_) => Err("it is encrypted".to_owned()),
     }
 }
 
-/// At the node that is held: answers the pulses of whoever holds it, and ends
+/// At the node that is held: answers the heartbeats of whoever holds it, and ends
 /// the job here and below when that has been silent for too long.
 pub async fn serve(node: &Arc<Node>, job: &Arc<Job>, stream: TcpStream) {
     let stop = job.ended.child_token();
     // The other one makes a new connection where the old one broke.
-    if let Some(old) = lock(&job.pulse).replace(stop.clone()) {
+    if let Some(old) = lock(&job.heartbeat).replace(stop.clone()) {
         old.cancel();
     }
-    if let Ended::Silent(quiet) = node.heart().beat(stream, stop).await {
+    if let Ended::Silent(quiet) = node.heartbeats().beat(stream, stop).await {
         warn!(job = %job.id, ?quiet, "who holds the job here is frozen or cut off: the job ends here");
         hold::end_all(node, job).await;
     }
@@ -201,12 +201,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_ends_is_no_silence() {
-        let heart = Heart::start().unwrap();
+        let heartbeats = Heartbeats::start().unwrap();
         let (near, mut far) = pair().await;
-        let beating = heart.beat(near, CancellationToken::new());
+        let beating = heartbeats.beat(near, CancellationToken::new());
         let talk = async {
-            let mut pulse = [0; PULSE_LEN];
-            far.read_exact(&mut pulse).await.unwrap();
+            let mut heartbeat = [0; HEARTBEAT_LEN];
+            far.read_exact(&mut heartbeat).await.unwrap();
             far.write_all(&[0, 0]).await.unwrap();
             drop(far);
         };
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pulses_may_come_in_pieces() {
+    async fn heartbeats_may_come_in_pieces() {
         let (near, mut far) = pair().await;
         let (mut received, mut silence) = (Vec::new(), Silence::default());
         for _ in 0..9 {

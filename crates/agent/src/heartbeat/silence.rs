@@ -3,20 +3,20 @@
 //! A machine whose cores are taken by spinning ranks makes agents late, and a
 //! late agent is not a dead one. So two kinds of lateness don't count: this
 //! side's own (time in which nobody here could have listened), and the other
-//! side's recent one, which it tells with every pulse.
+//! side's recent one, which it tells with every heartbeat.
 
 use std::time::Duration;
 
-/// Time between two pulses.
+/// Time between two heartbeats.
 pub const INTERVAL: Duration = Duration::from_millis(500);
-/// Silence after which the other side is lost: ten pulses. With the time that
+/// Silence after which the other side is lost: ten heartbeats. With the time that
 /// ending takes it leaves a job gone within 10 s.
 pub const LIMIT: Duration = Duration::from_secs(5);
 /// Longest time by which lateness extends that.
 const EXTENSION_MAX: Duration = Duration::from_secs(25);
-/// What a late pulse adds to the limit, as a multiple of its lateness.
+/// What a late heartbeat adds to the limit, as a multiple of its lateness.
 const EXTENSION: u32 = 2;
-/// Pulses after which a lateness counts half: about 11 s.
+/// Heartbeats after which a lateness counts half: about 11 s.
 const HALF_LIFE: u32 = 22;
 
 /// The silence of one other side.
@@ -34,7 +34,7 @@ impl Silence {
         self.quiet += time.min(INTERVAL);
     }
 
-    /// A pulse came; its sender says by how much it was late.
+    /// A heartbeat came; its sender says by how much it was late.
     pub fn heard(&mut self, lateness: Duration) {
         let late = lateness.max(self.quiet.saturating_sub(2 * INTERVAL));
         self.quiet = Duration::ZERO;
@@ -62,7 +62,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// What happens: time passes, or a pulse comes that is late by so much.
+    /// What happens: time passes, or a heartbeat comes that is late by so much.
     #[derive(Clone, Copy)]
     enum Event {
         Passed(u32),
@@ -92,11 +92,11 @@ mod tests {
     fn silence_is_judged_by_what_both_sides_could_do() {
         let recovered: Vec<Event> = [Heard(4000)].into_iter().chain([Heard(0); 100]).collect();
         for (name, events, want) in [
-            ("never a pulse", &[][..], 5),
-            ("pulses in time", &[Passed(500), Heard(0), Passed(500), Heard(0)], 5),
+            ("never a heartbeat", &[][..], 5),
+            ("heartbeats in time", &[Passed(500), Heard(0), Passed(500), Heard(0)], 5),
             ("this side slept for an hour", &[Heard(0), Passed(3_600_000)], 4),
             ("the other side was late by 2 s", &[Heard(2000)], 9),
-            ("its pulse took long", &[Passed(500), Passed(500), Passed(500), Passed(500), Heard(0)], 7),
+            ("its heartbeat took long", &[Passed(500), Passed(500), Passed(500), Passed(500), Heard(0)], 7),
             ("late beyond reason", &[Heard(3_600_000)], 30),
             ("it has recovered", &recovered, 5),
         ] {

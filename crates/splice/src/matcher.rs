@@ -92,11 +92,11 @@ pub enum Admission<T> {
         /// Why.
         reason: Refusal,
         /// Who.
-        guest: T,
+        candidate: T,
     },
 }
 
-/// Matches guests (connections, in practice) by the tickets that they show.
+/// Matches candidates (connections, in practice) by the tickets that they show.
 ///
 /// [`set_key`](Self::set_key) and [`admit`](Self::admit) are inputs;
 /// [`expire`](Self::expire) must be called when
@@ -118,7 +118,7 @@ pub struct Matcher<T> {
 
 #[derive(Debug)]
 enum State<T> {
-    Waiting { side: Side, deadline: Instant, expiry: u64, guest: T },
+    Waiting { side: Side, deadline: Instant, expiry: u64, candidate: T },
     Used,
 }
 
@@ -152,17 +152,17 @@ impl<T> Matcher<T> {
         self.key = Some(key);
     }
 
-    /// Takes in a guest and the ticket it showed.
-    pub fn admit(&mut self, ticket: &[u8; TICKET_LEN], guest: T, now: Now) -> Admission<T> {
+    /// Takes in a candidate and the ticket it showed.
+    pub fn admit(&mut self, ticket: &[u8; TICKET_LEN], candidate: T, now: Now) -> Admission<T> {
         self.forget_expired(now);
         let ticket = match self.verify(ticket, now) {
             Ok(ticket) => ticket,
-            Err(reason) => return Admission::Refused { reason, guest },
+            Err(reason) => return Admission::Refused { reason, candidate },
         };
         let full = self.waiting >= self.bounds.waiting || self.connections.len() >= self.bounds.remembered;
         match self.connections.entry(ticket.connection) {
             Entry::Vacant(_) if full => {
-                Admission::Refused { reason: Refusal::Full { waiting: self.waiting }, guest }
+                Admission::Refused { reason: Refusal::Full { waiting: self.waiting }, candidate }
             }
             Entry::Vacant(vacant) => {
                 let deadline = now.instant + self.bounds.patience;
@@ -170,7 +170,7 @@ impl<T> Matcher<T> {
                     side: ticket.side,
                     deadline,
                     expiry: ticket.expiry_unix_seconds,
-                    guest,
+                    candidate,
                 });
                 self.waiting += 1;
                 self.deadlines.push_back((deadline, ticket.connection));
@@ -178,18 +178,20 @@ impl<T> Matcher<T> {
             }
             Entry::Occupied(mut occupied) => match occupied.get() {
                 State::Waiting { side, .. } if *side == ticket.side.other() => {
-                    let State::Waiting { expiry, guest: first, .. } = occupied.insert(State::Used) else {
-                        return Admission::Refused { reason: Refusal::Used, guest };
+                    let State::Waiting { expiry, candidate: first, .. } = occupied.insert(State::Used) else {
+                        return Admission::Refused { reason: Refusal::Used, candidate };
                     };
                     self.waiting -= 1;
                     self.used.insert((expiry.max(ticket.expiry_unix_seconds), ticket.connection));
                     let (initiator, acceptor) = match ticket.side {
-                        Side::Initiator => (guest, first),
-                        Side::Acceptor => (first, guest),
+                        Side::Initiator => (candidate, first),
+                        Side::Acceptor => (first, candidate),
                     };
                     Admission::Paired { connection: ticket.connection, initiator, acceptor }
                 }
-                State::Waiting { .. } | State::Used => Admission::Refused { reason: Refusal::Used, guest },
+                State::Waiting { .. } | State::Used => {
+                    Admission::Refused { reason: Refusal::Used, candidate }
+                }
             },
         }
     }
@@ -209,10 +211,10 @@ impl<T> Matcher<T> {
                 break;
             }
             self.deadlines.pop_front();
-            if let State::Waiting { side, expiry, guest, .. } = std::mem::replace(state, State::Used) {
+            if let State::Waiting { side, expiry, candidate, .. } = std::mem::replace(state, State::Used) {
                 self.waiting -= 1;
                 self.used.insert((expiry, connection));
-                gone.push((connection, side, guest));
+                gone.push((connection, side, candidate));
             }
         }
         self.forget_expired(now);

@@ -1,4 +1,4 @@
-//! The doors: takes connections and their tickets, and hands pairs to the data
+//! Takes connections and their tickets, and hands pairs to the data
 //! plane. A relay has one, open to everybody; a gateway has one inside its site
 //! and perhaps one outside, and what it dials itself comes in, too.
 
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use isthmus_net::mac::Secret;
 use isthmus_wire::ticket::TICKET_LEN;
-use isthmus_wire::{reflect, visit};
+use isthmus_wire::{reach_test, reflect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::askers::Askers;
 use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
 use crate::plane::Plane;
-use crate::visits::Visits;
+use crate::reach_tests::ReachTests;
+use crate::recent_clients::RecentClients;
 
 /// Pause after a failed accept: descriptors have run out, most likely, and
 /// asking again at once would only burn the processor.
@@ -53,9 +53,9 @@ impl Default for Limits {
     }
 }
 
-/// By which door a connection came.
+/// Where a connection came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum Origin {
     /// Anybody may have come this way.
     Outside,
     /// From within the site.
@@ -64,13 +64,13 @@ pub enum Door {
 
 /// A connection that has shown a ticket, or waits for its other side.
 #[derive(Debug)]
-pub struct Guest {
+pub struct Candidate {
     /// The connection.
     pub stream: TcpStream,
     /// Who is at its other end.
     pub peer: SocketAddr,
     /// How it came.
-    pub door: Door,
+    pub origin: Origin,
 }
 
 /// Who may be joined with whom, where their tickets agree.
@@ -84,37 +84,37 @@ pub enum Pairs {
 
 /// Ways in.
 #[derive(Debug)]
-pub struct Doors {
+pub struct Intake {
     /// Where anybody may come; none where nobody is to come from outside.
     pub outside: Option<TcpListener>,
-    /// Guests that came another way, with the tickets that they showed.
-    pub arrivals_rx: mpsc::Receiver<([u8; TICKET_LEN], Guest)>,
+    /// Candidates that came another way, with the tickets that they showed.
+    pub arrivals_rx: mpsc::Receiver<([u8; TICKET_LEN], Candidate)>,
     /// Who may be joined.
     pub pairs: Pairs,
     /// Who is to show that the outside is reached.
-    pub visits: Arc<Visits>,
+    pub reach_tests: Arc<ReachTests>,
 }
 
-impl Doors {
+impl Intake {
     /// One port for everybody.
     pub fn open(listener: TcpListener) -> Self {
         Self {
             outside: Some(listener),
             arrivals_rx: mpsc::channel(1).1,
             pairs: Pairs::Any,
-            visits: Arc::default(),
+            reach_tests: Arc::default(),
         }
     }
 }
 
-/// Serves the doors until `shutdown`, verifying tickets with the latest key of
+/// Serves the intake until `shutdown`, verifying tickets with the latest key of
 /// `keys`, and noting who asks how they are seen.
 pub async fn serve(
-    mut doors: Doors,
+    mut intake: Intake,
     limits: Limits,
     mut keys: watch::Receiver<Option<Secret>>,
     plane: Arc<Plane>,
-    askers: Arc<Askers>,
+    recent_clients: Arc<RecentClients>,
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
@@ -129,12 +129,12 @@ pub async fn serve(
         let deadline = matcher.next_deadline();
         tokio::select! {
             () = &mut shutdown => return,
-            accepted = accept(doors.outside.as_ref()) => match accepted {
+            accepted = accept(intake.outside.as_ref()) => match accepted {
                 Ok((stream, peer)) => {
                     make_room(&mut oldest_first, &handshakes, limits.handshakes);
-                    let guest = Guest { stream, peer, door: Door::Outside };
-                    let known = (askers.clone(), doors.visits.clone());
-                    oldest_first.push_back(handshakes.spawn(handshake(guest, limits.handshake_deadline, known)));
+                    let candidate = Candidate { stream, peer, origin: Origin::Outside };
+                    let known = (recent_clients.clone(), intake.reach_tests.clone());
+                    oldest_first.push_back(handshakes.spawn(handshake(candidate, limits.handshake_deadline, known)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -143,12 +143,12 @@ pub async fn serve(
             },
             Some(shown) = handshakes.join_next(), if !handshakes.is_empty() => {
                 // The outer error: dropped to make room.
-                if let Ok(Some((ticket, guest))) = shown {
-                    admit(&mut matcher, &ticket, guest, &plane, (doors.pairs, limits.joined));
+                if let Ok(Some((ticket, candidate))) = shown {
+                    admit(&mut matcher, &ticket, candidate, &plane, (intake.pairs, limits.joined));
                 }
             }
-            Some((ticket, guest)) = doors.arrivals_rx.recv() => {
-                admit(&mut matcher, &ticket, guest, &plane, (doors.pairs, limits.joined));
+            Some((ticket, candidate)) = intake.arrivals_rx.recv() => {
+                admit(&mut matcher, &ticket, candidate, &plane, (intake.pairs, limits.joined));
             }
             changed = keys.changed(), if key_may_come => {
                 key_may_come = changed.is_ok();
@@ -157,9 +157,9 @@ pub async fn serve(
                 }
             }
             () = sleep_until(deadline), if deadline.is_some() => {
-                for (connection, side, guest) in matcher.expire(now()) {
+                for (connection, side, candidate) in matcher.expire(now()) {
                     tracing::info!(%connection, ?side, "the other side never came");
-                    tracing::debug!(%connection, peer = %guest.peer, "closed");
+                    tracing::debug!(%connection, peer = %candidate.peer, "closed");
                 }
             }
         }
@@ -196,53 +196,53 @@ fn make_room<T: 'static>(oldest_first: &mut VecDeque<AbortHandle>, handshakes: &
 /// asks how they are seen instead is told, and that is all; who comes to show
 /// that they get here isn't even told.
 async fn handshake(
-    mut guest: Guest,
+    mut candidate: Candidate,
     deadline: Duration,
-    (askers, visits): (Arc<Askers>, Arc<Visits>),
-) -> Option<([u8; TICKET_LEN], Guest)> {
+    (recent_clients, reach_tests): (Arc<RecentClients>, Arc<ReachTests>),
+) -> Option<([u8; TICKET_LEN], Candidate)> {
     let mut ticket = [0; TICKET_LEN];
-    let outcome = tokio::time::timeout(deadline, guest.stream.read_exact(&mut ticket)).await;
+    let outcome = tokio::time::timeout(deadline, candidate.stream.read_exact(&mut ticket)).await;
     match outcome {
         Ok(Ok(_)) if reflect::is_question(&ticket) => {
-            askers.note(guest.peer.ip(), Instant::now());
-            let answer = reflect::encode_answer(guest.peer);
-            let answered = tokio::time::timeout(deadline, guest.stream.write_all(&answer)).await;
-            tracing::debug!(peer = %guest.peer, ok = matches!(answered, Ok(Ok(()))), "asked how it is seen");
+            recent_clients.note(candidate.peer.ip(), Instant::now());
+            let answer = reflect::encode_answer(candidate.peer);
+            let answered = tokio::time::timeout(deadline, candidate.stream.write_all(&answer)).await;
+            tracing::debug!(peer = %candidate.peer, ok = matches!(answered, Ok(Ok(()))), "asked how it is seen");
             None
         }
-        Ok(Ok(_)) => match visit::decode(&ticket) {
+        Ok(Ok(_)) => match reach_test::decode(&ticket) {
             Ok(number) => {
-                let expected = visits.come(number);
-                tracing::debug!(peer = %guest.peer, expected, "a visit");
+                let expected = reach_tests.come(number);
+                tracing::debug!(peer = %candidate.peer, expected, "a reach test");
                 None
             }
-            Err(_) => Some((ticket, guest)),
+            Err(_) => Some((ticket, candidate)),
         },
         Ok(Err(error)) => {
-            tracing::debug!(peer = %guest.peer, %error, "ended before its ticket");
+            tracing::debug!(peer = %candidate.peer, %error, "ended before its ticket");
             None
         }
         Err(_) => {
-            tracing::debug!(peer = %guest.peer, ?deadline, "showed no ticket in time");
+            tracing::debug!(peer = %candidate.peer, ?deadline, "showed no ticket in time");
             None
         }
     }
 }
 
 fn admit(
-    matcher: &mut Matcher<Guest>,
+    matcher: &mut Matcher<Candidate>,
     ticket: &[u8; TICKET_LEN],
-    guest: Guest,
+    candidate: Candidate,
     plane: &Plane,
     (pairs, most): (Pairs, u64),
 ) {
-    match matcher.admit(ticket, guest, now()) {
+    match matcher.admit(ticket, candidate, now()) {
         Admission::Waits => {}
         Admission::Paired { connection, initiator, acceptor } => {
-            if pairs == Pairs::InsideWithOutside && initiator.door == acceptor.door {
+            if pairs == Pairs::InsideWithOutside && initiator.origin == acceptor.origin {
                 tracing::warn!(
-                    %connection, initiator = %initiator.peer, acceptor = %acceptor.peer, door = ?initiator.door,
-                    "both sides came by the same door: not joined"
+                    %connection, initiator = %initiator.peer, acceptor = %acceptor.peer, origin = ?initiator.origin,
+                    "both sides came by the same origin: not joined"
                 );
                 return;
             }
@@ -255,19 +255,19 @@ fn admit(
                 tracing::warn!(%connection, %error, "cannot join a pair");
             }
         }
-        Admission::Refused { reason, guest } => match reason {
+        Admission::Refused { reason, candidate } => match reason {
             // Whoever runs the service must know of these; the ticket is genuine.
             Refusal::Expired { .. } | Refusal::Full { .. } => {
                 tracing::warn!(%reason, "connection refused");
             }
             Refusal::Malformed(_) | Refusal::NoKey | Refusal::WrongKey | Refusal::Used => {
-                tracing::debug!(peer = %guest.peer, %reason, "connection refused");
+                tracing::debug!(peer = %candidate.peer, %reason, "connection refused");
             }
         },
     }
 }
 
-fn join(plane: &Plane, initiator: Guest, acceptor: Guest) -> io::Result<()> {
+fn join(plane: &Plane, initiator: Candidate, acceptor: Candidate) -> io::Result<()> {
     plane.join(initiator.stream.into_std()?, acceptor.stream.into_std()?)
 }
 

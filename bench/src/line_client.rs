@@ -19,7 +19,7 @@ use crate::confine::{Running, wait_for};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The client, as seen from here.
-pub struct Asker {
+pub struct LineClient {
     /// None where something else started it.
     running: Option<Running>,
     input: Box<dyn Write + Send>,
@@ -27,7 +27,7 @@ pub struct Asker {
     lines_rx: Receiver<String>,
 }
 
-impl Asker {
+impl LineClient {
     /// Starts the command that has the client at its standard input and output.
     pub fn start(mut command: Command) -> anyhow::Result<Self> {
         let mut child = command

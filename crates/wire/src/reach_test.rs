@@ -15,33 +15,33 @@ use crate::{ConnectionId, DecodeError, array};
 
 /// Version of this layout.
 pub const VERSION: u8 = 1;
-/// Length of a visit: that of a ticket, because it comes in its place.
-pub const VISIT_LEN: usize = TICKET_LEN;
+/// Length of a reach test: that of a ticket, because it comes in its place.
+pub const REACH_TEST_LEN: usize = TICKET_LEN;
 
 const MAGIC: [u8; 4] = *b"ISVT";
 
-/// A visit.
-pub fn encode(number: ConnectionId) -> [u8; VISIT_LEN] {
-    let mut out = [0; VISIT_LEN];
+/// A reach test.
+pub fn encode(number: ConnectionId) -> [u8; REACH_TEST_LEN] {
+    let mut out = [0; REACH_TEST_LEN];
     out[..4].copy_from_slice(&MAGIC);
     out[4] = VERSION;
     out[8..24].copy_from_slice(&number.0);
     out
 }
 
-/// Reads a visit.
+/// Reads a reach test.
 ///
 /// # Errors
 /// If it isn't one of this version.
-pub fn decode(bytes: &[u8; VISIT_LEN]) -> Result<ConnectionId, DecodeError> {
+pub fn decode(bytes: &[u8; REACH_TEST_LEN]) -> Result<ConnectionId, DecodeError> {
     let number = ConnectionId(array(bytes, 8));
     match (array::<4>(bytes, 0), bytes[4]) {
         (MAGIC, VERSION) if encode(number) == *bytes => Ok(number),
-        (MAGIC, VERSION) => Err(DecodeError::new("visit", "reserved bytes are not zero")),
+        (MAGIC, VERSION) => Err(DecodeError::new("reach test", "reserved bytes are not zero")),
         (MAGIC, other) => {
-            Err(DecodeError::new("visit", format!("version {other}, this gateway speaks {VERSION}")))
+            Err(DecodeError::new("reach test", format!("version {other}, this gateway speaks {VERSION}")))
         }
-        (other, _) => Err(DecodeError::new("visit", format!("starts with {other:02x?}"))),
+        (other, _) => Err(DecodeError::new("reach test", format!("starts with {other:02x?}"))),
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
         let bytes = encode(ConnectionId([7; 16]));
         assert_eq!(&bytes[..9], b"ISVT\x01\0\0\0\x07");
         assert!(crate::ticket::Ticket::decode(&bytes).is_err() && !crate::reflect::is_question(&bytes));
-        let wrong = |change: fn(&mut [u8; VISIT_LEN])| {
+        let wrong = |change: fn(&mut [u8; REACH_TEST_LEN])| {
             let mut bytes = bytes;
             change(&mut bytes);
             decode(&bytes).unwrap_err().to_string()
@@ -72,8 +72,8 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_or_fail_without_panic(bytes in prop::collection::vec(any::<u8>(), VISIT_LEN)) {
-            let whole: [u8; VISIT_LEN] = array(&bytes, 0);
+        fn any_bytes_decode_or_fail_without_panic(bytes in prop::collection::vec(any::<u8>(), REACH_TEST_LEN)) {
+            let whole: [u8; REACH_TEST_LEN] = array(&bytes, 0);
             if let Ok(number) = decode(&whole) {
                 prop_assert_eq!(encode(number), whole);
             }

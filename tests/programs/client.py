@@ -8,10 +8,10 @@ import time
 until = time.monotonic() + (20 if "again" in sys.argv else 0)
 while True:
     try:
-        with socket.create_connection((sys.argv[1], int(sys.argv[2])), 10) as visit:
-            visit.settimeout(10)
-            visit.sendall(b"hello")
-            print("got", visit.recv(100))
+        with socket.create_connection((sys.argv[1], int(sys.argv[2])), 10) as connection:
+            connection.settimeout(10)
+            connection.sendall(b"hello")
+            print("got", connection.recv(100))
         break
     except ConnectionRefusedError as error:
         if time.monotonic() > until:

@@ -23,20 +23,20 @@ fn told(admission: Admission<u32>) -> String {
     match admission {
         Admission::Waits => "waits".into(),
         Admission::Paired { initiator, acceptor, .. } => format!("pairs {initiator} with {acceptor}"),
-        Admission::Refused { reason, guest } => format!("refuses {guest}: {reason}"),
+        Admission::Refused { reason, candidate } => format!("refuses {candidate}: {reason}"),
     }
 }
 
-/// One matcher, its guests numbered in the order in which they come.
+/// One matcher, its candidates numbered in the order in which they come.
 struct Bench {
     matcher: Matcher<u32>,
     start: Instant,
-    guests: u32,
+    candidates: u32,
 }
 
 impl Bench {
     fn new(bounds: Bounds) -> Self {
-        Self { matcher: Matcher::new(bounds), start: Instant::now(), guests: 0 }
+        Self { matcher: Matcher::new(bounds), start: Instant::now(), candidates: 0 }
     }
 
     fn at(&self, seconds: u64) -> Now {
@@ -44,8 +44,8 @@ impl Bench {
     }
 
     fn show(&mut self, seconds: u64, ticket: &[u8; TICKET_LEN]) -> String {
-        self.guests += 1;
-        told(self.matcher.admit(ticket, self.guests, self.at(seconds)))
+        self.candidates += 1;
+        told(self.matcher.admit(ticket, self.candidates, self.at(seconds)))
     }
 }
 
@@ -249,8 +249,8 @@ proptest! {
                 Op::Pass { seconds } => {
                     clock += seconds;
                     let now = bench.at(clock);
-                    for (connection, side, guest) in bench.matcher.expire(now) {
-                        let (id, was, since) = inside.remove(&guest).expect("was inside");
+                    for (connection, side, candidate) in bench.matcher.expire(now) {
+                        let (id, was, since) = inside.remove(&candidate).expect("was inside");
                         prop_assert_eq!((connection, side), (ConnectionId([id; 16]), was));
                         prop_assert!(since + 20 <= clock);
                     }
@@ -260,23 +260,23 @@ proptest! {
                 Op::Show { id, side, life, genuine } => {
                     let key = if genuine { KEY } else { STRANGE };
                     let shown = ticket(key, id, side, clock + life);
-                    bench.guests += 1;
-                    let guest = bench.guests;
-                    match bench.matcher.admit(&shown, guest, bench.at(clock)) {
+                    bench.candidates += 1;
+                    let candidate = bench.candidates;
+                    match bench.matcher.admit(&shown, candidate, bench.at(clock)) {
                         Admission::Waits => {
                             prop_assert!(genuine && life > 0 && taken.insert(shown));
-                            inside.insert(guest, (id, side, clock));
+                            inside.insert(candidate, (id, side, clock));
                         }
                         Admission::Paired { connection, initiator, acceptor } => {
                             prop_assert!(genuine && life > 0 && taken.insert(shown));
                             prop_assert_eq!(connection, ConnectionId([id; 16]));
                             let (first, mine) =
                                 if side == Initiator { (acceptor, initiator) } else { (initiator, acceptor) };
-                            prop_assert_eq!(mine, guest);
+                            prop_assert_eq!(mine, candidate);
                             let (other, other_side, _) = inside.remove(&first).expect("was inside");
                             prop_assert_eq!((other, other_side), (id, side.other()));
                         }
-                        Admission::Refused { guest: sent_away, .. } => prop_assert_eq!(sent_away, guest),
+                        Admission::Refused { candidate: sent_away, .. } => prop_assert_eq!(sent_away, candidate),
                     }
                 }
             }

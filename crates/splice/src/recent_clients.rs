@@ -9,27 +9,27 @@ use std::time::{Duration, Instant};
 /// How long it counts that somebody asked, and of how many that is remembered;
 /// beyond it all are forgotten, and asked again by those who are concerned.
 const ASKED_FOR: Duration = Duration::from_secs(900);
-const MAX_ASKERS: usize = 64 * 1024;
+const MAX_RECENT: usize = 64 * 1024;
 
 /// Who has asked how they are seen.
 #[derive(Debug, Default)]
-pub struct Askers(Mutex<HashMap<IpAddr, Instant>>);
+pub struct RecentClients(Mutex<HashMap<IpAddr, Instant>>);
 
-impl Askers {
+impl RecentClients {
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Somebody asked from this address.
     pub fn note(&self, ip: IpAddr, now: Instant) {
-        let mut askers = self.lock();
-        if askers.len() >= MAX_ASKERS {
-            askers.retain(|_, at| now.saturating_duration_since(*at) < ASKED_FOR);
+        let mut recent_clients = self.lock();
+        if recent_clients.len() >= MAX_RECENT {
+            recent_clients.retain(|_, at| now.saturating_duration_since(*at) < ASKED_FOR);
         }
-        if askers.len() >= MAX_ASKERS {
-            askers.clear();
+        if recent_clients.len() >= MAX_RECENT {
+            recent_clients.clear();
         }
-        askers.insert(ip.to_canonical(), now);
+        recent_clients.insert(ip.to_canonical(), now);
     }
 
     /// Whether somebody did not long ago.
@@ -45,10 +45,10 @@ mod tests {
 
     #[test]
     fn who_asked_is_forgotten_after_a_while() {
-        let (askers, start) = (Askers::default(), Instant::now());
+        let (recent_clients, start) = (RecentClients::default(), Instant::now());
         let (ip, mapped) = ("192.0.2.1".parse().unwrap(), "::ffff:192.0.2.1".parse().unwrap());
-        assert!(!askers.know(ip, start));
-        askers.note(mapped, start);
-        assert!(askers.know(ip, start) && !askers.know(ip, start + ASKED_FOR));
+        assert!(!recent_clients.know(ip, start));
+        recent_clients.note(mapped, start);
+        assert!(recent_clients.know(ip, start) && !recent_clients.know(ip, start + ASKED_FOR));
     }
 }
