@@ -7,8 +7,8 @@
 //! | module | what |
 //! |---|---|
 //! | [`syn`] | the segment: read, checked, translated, written |
-//! | [`permit`] | which ones may be put into this host's IP stack |
-//! | [`message`] | what agent and helper say to each other |
+//! | [`permit`] | which segments may be injected into this host's IP stack |
+//! | [`message`] | messages between agent and helper |
 #![forbid(unsafe_code)]
 
 pub mod message;

@@ -1,6 +1,6 @@
-//! `isthmus-raw`: does for an agent what needs the right to raw packets. It talks
-//! to the agent that started it, over the socket that is its standard input, and
-//! to nobody else.
+//! `isthmus-raw`: sends and captures raw packets for an agent. It communicates only
+//! with the agent that started it, over the socket that is its standard
+//! input.
 
 mod helper;
 

@@ -1,4 +1,4 @@
-//! What agent and helper say to each other, over a pair of Unix sockets that
+//! Messages between agent and helper, over a pair of Unix sockets that
 //! keep messages apart (`SOCK_SEQPACKET`).
 //!
 //! Each message is one byte of kind, eight of the request's number, and what
@@ -31,7 +31,7 @@ pub enum Request {
 /// or why not.
 pub type Reply = Result<Vec<u8>, String>;
 
-/// A message that isn't one; the two are of different versions.
+/// Not a valid message: agent and helper are of different versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the other side says what this version doesn't understand")]
 pub struct NotAMessage;
@@ -89,7 +89,7 @@ pub fn decode_reply(bytes: &[u8]) -> Result<(u64, Reply), NotAMessage> {
     }
 }
 
-/// What doesn't fit is cut off.
+/// Text beyond the limit is cut off.
 fn message(kind: u8, id: u64, rest: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind];
     bytes.extend(id.to_be_bytes());

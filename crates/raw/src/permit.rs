@@ -1,5 +1,5 @@
-//! Which segments may be put into this host's IP stack: those that begin a
-//! connection to the listener of whoever asks, as if they had come from outside.
+//! Which segments may be injected into this host's IP stack: those that begin a
+//! connection to the requester's own listener, as if they had come from outside.
 //! So the helper can't be used to reach what its user could not listen on, nor
 //! to send anything to another host.
 
@@ -7,10 +7,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::Syn;
 
-/// Why one may not.
+/// Why a segment is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It is for somebody else on this host, or for another host.
+    /// Its destination is not the requester's listener.
     #[error("it is for {destination}, and this agent listens at {listener}")]
     NotTheListener {
         /// Where it was to go.
@@ -18,7 +18,7 @@ pub enum Refused {
         /// Where it might.
         listener: SocketAddrV4,
     },
-    /// Nobody outside has that address.
+    /// Its source is not an address outside this host.
     #[error("it says it is from {0}, where nothing outside this host can be")]
     Source(Ipv4Addr),
 }

@@ -84,7 +84,7 @@ pub enum NotASyn {
     /// No connection begins with it.
     #[error("a segment with flags {0:#04x}, not SYN alone")]
     Flags(u8),
-    /// Nobody can be there.
+    /// Its addresses can't belong to a host.
     #[error("port 0")]
     Port,
     /// An option longer than the header, or of another length than it has.

@@ -11,14 +11,14 @@ use crate::sys::{self, Errno, Fd, Identity, OwnedFd, Result};
 /// How long a connect may take before the shim gives up on its agent. The
 /// kernel's own connect takes 127 s to give up (6 retransmissions of the SYN).
 pub(crate) const CONNECT_DEADLINE: Duration = Duration::from_secs(130);
-/// How long an agent may take over what it has at hand.
+/// Limit for requests that the agent answers from its own state.
 const LOOKUP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A request that was sent and not yet answered. Dropping it cancels it.
 #[derive(Debug)]
 pub(crate) struct Exchange(Kept);
 
-/// An exchange that nobody owns.
+/// An exchange as plain data, without ownership.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     fd: Fd,
@@ -38,7 +38,7 @@ impl Exchange {
         Self(socket)
     }
 
-    /// Sends a request, waiting where the agent has many to take.
+    /// Sends a request. Waits while the agent's queue of requests is full.
     ///
     /// # Errors
     /// `ENETDOWN` if there is no agent, `ENOBUFS` if there is no descriptor
@@ -90,7 +90,7 @@ impl Exchange {
         Self(Kept { fd: Some(OwnedFd::from_raw(asked.fd)), identity: asked.identity })
     }
 
-    /// Waits for something that the agent has at hand, whatever signals come.
+    /// Waits for an answer from the agent's own state. Signals don't interrupt it.
     ///
     /// # Errors
     /// `ENETDOWN` if the agent went away, `ETIMEDOUT` if it took too long.
@@ -114,7 +114,7 @@ impl Exchange {
     ///
     /// # Errors
     /// `EAGAIN` if there is none yet, `EINTR` after a signal, `ENETDOWN` if
-    /// the agent went away or answered nonsense.
+    /// the agent ended or sent an invalid reply.
     pub(crate) fn collect(&self) -> Result<(Reply, Option<OwnedFd>)> {
         if !self.0.intact() {
             return Err(Errno(libc::ENETDOWN));
@@ -153,7 +153,7 @@ impl Exchange {
     }
 }
 
-/// Asks the agent for something it has at hand.
+/// Asks the agent for something that it answers from its own state.
 ///
 /// # Errors
 /// As [`Exchange::begin`] and [`Exchange::lookup`].
@@ -161,7 +161,7 @@ pub(crate) fn look_up(job: &Job, request: &Request) -> Result<(Reply, Option<Own
     Exchange::begin(job, request)?.lookup()
 }
 
-/// A descriptor of the shim's own that outlives a call of the program. The
+/// A descriptor of the shim that outlives a call of the program. The
 /// program may close whatever number it likes (`close_range`), so it is looked
 /// at before it is used or closed.
 #[derive(Debug)]

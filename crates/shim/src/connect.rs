@@ -1,4 +1,4 @@
-//! connect: to the node itself by its twin, to another node by its agent.
+//! connect(2): to this node through its twin, to another node through the agent.
 
 use std::ffi::{c_int, c_void};
 use std::net::Ipv4Addr;
@@ -19,21 +19,21 @@ use crate::pending::{self, Start, Started};
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
 
-/// What a connect call wants.
+/// The target of a connect call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Destination {
-    /// Nothing of the shim's business.
+    /// An address that isthmus doesn't handle.
     Elsewhere,
     /// The node itself.
     Own(Inet),
     /// Another node.
     Remote(Inet),
-    /// To be unconnected again (AF_UNSPEC).
+    /// `AF_UNSPEC`: dissolve the connection.
     Nowhere,
 }
 
-/// What connect does instead of the kernel's own; `None` leaves it to the
-/// kernel with the address as the program gave it. An address in the answer is
+/// The replacement for the kernel's connect; `None` leaves the call to the
+/// kernel, with the address as the program gave it. An address in the answer is
 /// to be connected to natively.
 pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Native>> {
     match destination(job.virtual_address, address) {
@@ -69,7 +69,7 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Nat
     }
 }
 
-/// What is left to do of a connect.
+/// The rest of a connect call.
 pub(crate) enum Native {
     /// Nothing.
     Done,
@@ -91,7 +91,7 @@ fn destination(own: VirtualAddress, address: &Storage) -> Destination {
     }
 }
 
-/// Has an unbound socket come from its node's twin, so that the other end
+/// Binds an unbound socket to its node's twin, so that the other end
 /// sees the node's virtual address; the port is chosen at connect, when the
 /// kernel knows which are free for this destination.
 fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) {
@@ -128,7 +128,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
     let request =
         Request::Connect { destination: inet.ip, port: inet.port, source_port, send_buffer, receive_buffer };
     if blocking {
-        // What an earlier, non-blocking connect left to be reported.
+        // The pending error of an earlier non-blocking connect.
         match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
             // ECONNRESET is what unconnecting leaves, which connect ignores.
             0 | libc::ECONNRESET => {
@@ -256,7 +256,7 @@ impl Waiting {
     }
 }
 
-/// The thread was cancelled: the agent hears of it by the closed request.
+/// The thread was cancelled: closing the request cancels it at the agent.
 unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
     // SAFETY: `Waiting::wait` passed itself, and its frame is still there.
     let waiting = unsafe { waiting.cast::<Waiting>().read() };
@@ -264,8 +264,8 @@ unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
     pending::end_waiting();
 }
 
-/// The kernel's answer to a connect on a socket that is no fresh one, put
-/// right where the shim knows better.
+/// The kernel's answer to a connect on a socket that was used before, corrected
+/// where the shim has replaced the socket.
 fn kernels_answer(fd: Fd, errno: Errno) -> Result<()> {
     let cookie = sys::cookie(fd);
     match errno {
@@ -275,7 +275,7 @@ fn kernels_answer(fd: Fd, errno: Errno) -> Result<()> {
     }
 }
 
-/// What a blocking connect on a pending socket reports once that is decided.
+/// The result of a blocking connect on a socket whose connect was pending.
 fn outcome_of_wait(fd: Fd) -> Result<()> {
     match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
         0 if sys::tcp_state(fd) == Ok(sys::CLOSED) => Err(Errno(libc::ECONNABORTED)),
@@ -298,7 +298,7 @@ fn send_timeout(fd: Fd) -> Option<Duration> {
     (!timeout.is_zero()).then_some(timeout)
 }
 
-/// connect, all of it.
+/// connect(2).
 ///
 /// # Safety
 /// As connect(2): `address` is null or readable for `len` bytes.

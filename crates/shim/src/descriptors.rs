@@ -1,4 +1,4 @@
-//! The process's descriptor table: who else holds a socket, and which epoll
+//! The process's descriptor table: which descriptors stand for a socket, and which epoll
 //! instances watch it.
 //!
 //! No allocation: connect may be called from a signal handler.
@@ -38,7 +38,7 @@ impl<T: Copy> Few<T> {
     }
 }
 
-/// Who in this process has to do with one socket.
+/// Descriptors and epoll instances of this process that refer to one socket.
 pub(crate) struct Holders {
     /// Descriptors that stand for it.
     pub(crate) sockets: Few<Fd>,

@@ -1,9 +1,9 @@
-//! Who is at the ends of a socket, as the program is to see it.
+//! The addresses of a socket's two ends, as the program sees them.
 //!
 //! Handed-over sockets are known by their `SO_COOKIE`, which stays with a
 //! socket through dup, fork and descriptor passing and is never given to
-//! another one, so nothing here needs to hear of `close`. What this process
-//! has not seen or has forgotten, the agent tells.
+//! another one, so this table needs no notice of `close`. The agent answers for
+//! sockets that this process has not seen or no longer has in its table.
 
 use std::net::Ipv4Addr;
 
@@ -37,10 +37,10 @@ pub(crate) enum Side {
     Local,
 }
 
-/// What the kernel's name of an end stands for.
+/// Meaning of the kernel's address of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
-    /// What it says.
+    /// The address as it is.
     Itself,
     /// The node's own virtual address.
     Own,
@@ -50,8 +50,8 @@ enum Meaning {
     Remembered,
 }
 
-/// The name of one side of `fd` as the program is to see it; `kernel` is what
-/// the kernel calls it.
+/// The address of one side of `fd` as the program sees it; `kernel` is the
+/// kernel's address.
 pub(crate) fn name(job: &Job, fd: Fd, side: Side, kernel: Inet) -> Inet {
     let other = || {
         let name = match side {
@@ -136,12 +136,12 @@ pub(crate) fn take_just_connected(cookie: u64) -> bool {
     })
 }
 
-/// Keeps the table whole over a fork.
+/// Keeps the table consistent over a fork.
 pub(crate) fn before_fork() {
     TABLE.before_fork(|_| {});
 }
 
-/// Lets go of the table after a fork, in parent and child.
+/// Releases the table after a fork, in parent and child.
 pub(crate) fn after_fork() {
     TABLE.after_fork(|_| {});
 }
@@ -163,16 +163,16 @@ fn recall(job: &Job, fd: Fd) -> Option<Ends> {
 
 static TABLE: Lock<Table> = Lock::new(Table { entries: [None; CAPACITY] });
 
-/// 400 KiB that nobody touches before they are used: what falls out, the
-/// agent is asked for again.
+/// 400 KiB, mapped only when used. The agent answers for entries that were
+/// evicted.
 const CAPACITY: usize = 8192;
-/// How far from its place an entry may lie.
+/// Maximum distance of an entry from its hash slot.
 const REACH: u64 = 4;
 
 #[derive(Clone, Copy)]
 struct Entry {
     cookie: u64,
-    /// `None` if the agent knows nothing of this socket.
+    /// `None` if the socket is not one that the agent handed over.
     ends: Option<Ends>,
     just_connected: bool,
 }

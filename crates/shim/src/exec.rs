@@ -1,5 +1,5 @@
-//! Programs that the program starts: whatever environment it gives them, they
-//! stay in the job, and the agent learns of those that can't be carried.
+//! Programs that the program starts stay in the job, whatever environment they get.
+//! The agent is notified of programs that the library can't be preloaded into.
 //!
 //! All of this may run between `vfork` and `exec`, or in the one thread that a
 //! `fork` has left of many: it takes no lock and no memory but the stack's and,
@@ -22,7 +22,7 @@ use crate::sys;
 /// A null-terminated list of strings, such as an environment.
 pub(crate) type List = *const *const c_char;
 
-/// Set to anything by who wants to start a program outside the job.
+/// Set, to any value, to start a program outside the job.
 const OPT_OUT: &[u8] = b"ISTHMUS_SHIM=off";
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 /// The tool that valgrind's launcher starts is static; the program that the
@@ -44,7 +44,7 @@ pub(crate) fn own_environment() -> List {
     unsafe { environ }
 }
 
-/// How a program is named.
+/// How an exec call identifies the program.
 #[derive(Clone, Copy)]
 pub(crate) enum Named<'a> {
     /// By its path.
@@ -53,7 +53,7 @@ pub(crate) enum Named<'a> {
     Name(&'a CStr),
     /// By an open file.
     File(sys::Fd),
-    /// Not at all, which execve(2) will not have.
+    /// Not at all: execve(2) fails.
     Not,
 }
 
@@ -110,12 +110,12 @@ pub(crate) unsafe fn with_environment(
 /// this process's descriptor, and so is waited for.
 fn report(job: &Job, program: &Executable) {
     if let Ok(fd) = u32::try_from(program.raw()) {
-        // An agent that is gone has nobody to tell.
+        // Without an agent there is no job to report to.
         let _ = agent::look_up(job, &Request::Starting { fd });
     }
 }
 
-/// What matters in an environment.
+/// The parts of an environment that the shim uses.
 struct Given<'a> {
     /// Number of variables.
     count: usize,

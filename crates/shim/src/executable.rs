@@ -1,13 +1,13 @@
-//! A quick look at a program before it starts, which tells nearly all that are
-//! carried from those at which the agent must look closely. Without memory of
-//! its own but the stack's.
+//! A quick check of a program before it starts. It recognises nearly all programs
+//! that can be preloaded; the agent inspects the others. It allocates no memory
+//! beyond the stack.
 
 use std::ffi::CStr;
 
 use crate::exec::Named;
 use crate::sys::{self, Fd, OwnedFd};
 
-/// As far as a program is read. Its headers, the name of its loader and its
+/// Number of bytes of a program that are read. Its headers, the name of its loader and its
 /// notes are there in whatever linkers make.
 const START: usize = 4096;
 /// Interpreters of interpreters that Linux follows.
@@ -38,12 +38,12 @@ impl Executable {
     }
 }
 
-/// What follows for the program's environment.
+/// How to change the program's environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// It takes the library, or passes it over.
+    /// The library is preloaded, or ignored.
     Ordinary,
-    /// With the library it would not start: it is for another C library.
+    /// The program is for another C library and would not start with ours.
     Repels,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn judge(named: Named<'_>, doubt: impl FnOnce(&Executable)) -> Judgem
             let bytes = start.get(..len).unwrap_or_default();
             return match loader(bytes) {
                 // Neither a program for this machine nor a script: execve(2)
-                // or the agent will say what it is.
+                // or the agent reports what it is.
                 Loader::Unknown if !bytes.starts_with(b"\x7fELF") => Judgement::Ordinary,
                 Loader::Gnu if !sys::is_privileged(program.raw()) => Judgement::Ordinary,
                 Loader::Gnu | Loader::Unknown => {
@@ -138,7 +138,7 @@ fn interpreter(start: &mut [u8], len: usize) -> Option<&CStr> {
 enum Loader {
     Gnu,
     Other,
-    /// None, or there is something about the program that must be looked at.
+    /// None, or the agent must inspect the program.
     Unknown,
 }
 

@@ -77,12 +77,12 @@ pub(crate) unsafe fn report(fd: Fd, value: *mut c_int, len: *mut socklen_t) {
     }
 }
 
-/// Keeps the list whole over a fork.
+/// Keeps the list consistent over a fork.
 pub(crate) fn before_fork() {
     FAILED.before_fork(|_| {});
 }
 
-/// Lets go of the list after a fork, in parent and child.
+/// Releases the list after a fork, in parent and child.
 pub(crate) fn after_fork() {
     FAILED.after_fork(|_| {});
 }

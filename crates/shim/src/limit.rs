@@ -1,4 +1,4 @@
-//! A program that has used up its descriptors can still connect and accept:
+//! A program at its limit of descriptors can still connect and accept:
 //! the kernel needs no further number for that, or one. The shim needs two more
 //! for a moment, and takes them from between the program's soft limit and its
 //! hard one.
@@ -22,7 +22,7 @@ pub(crate) fn or_beyond(mut action: impl FnMut() -> Result<c_int>) -> Result<c_i
     }
 }
 
-/// Whether one more number is not to be had, by a try with a copy of `fd`.
+/// Whether no descriptor is left, tested by a dup of `fd`.
 pub(crate) fn is_reached(fd: Fd) -> bool {
     match sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) {
         Ok(copy) => {
@@ -53,12 +53,12 @@ pub(crate) fn beyond<R>(action: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Keeps the count whole over a fork.
+/// Keeps the count consistent over a fork.
 pub(crate) fn before_fork() {
     BEYOND.before_fork(|_| {});
 }
 
-/// Lets go of the count after a fork, in parent and child.
+/// Releases the count after a fork, in parent and child.
 pub(crate) fn after_fork() {
     BEYOND.after_fork(|_| {});
 }

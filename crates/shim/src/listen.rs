@@ -79,14 +79,14 @@ pub(crate) unsafe fn accept(
             unsafe { name.to_program(address, len) };
             return fd;
         }
-        // A knock that nothing is behind (any more): to the program nobody came.
+        // The knock has no connection (any more): the program sees no connection.
         let _ = sys::close(fd);
         sys::set_errno(before);
     }
 }
 
-/// Puts the real connection in the place of a knock. Gives the name of the
-/// other end as the program is to see it; `None` if there is no connection.
+/// Replaces a knock by the real connection. Returns the address of the
+/// other end as the program sees it; `None` if there is no connection.
 fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Option<Storage> {
     let Some(peer) = Inet::parse(name.bytes()) else { return Some(*name) };
     if peer.ip != KNOCK_SOURCE {
@@ -110,7 +110,7 @@ fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Opti
 }
 
 /// getsockname and getpeername, after the kernel's own has filled in `name`:
-/// gives the program the name it is to see.
+/// replaces it by the address that the program sees.
 ///
 /// # Safety
 /// Each pointer is null or valid, `address` writable for `*len` bytes.

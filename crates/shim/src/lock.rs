@@ -1,4 +1,4 @@
-//! A lock that suits a library inside somebody else's process: it can be held
+//! A lock for a library in a foreign process: it can be held
 //! across `fork`, and signals wait while it is held, so that a handler of the
 //! program may call hooked functions (`close` and its like are
 //! async-signal-safe, and must remain so).
@@ -49,7 +49,7 @@ impl<T> Lock<T> {
         action(unsafe { &mut *self.value.get() });
     }
 
-    /// Lets go after a `fork`, in parent and child; `action` comes first.
+    /// Releases the lock after a `fork`, in parent and child; `action` runs first.
     pub(crate) fn after_fork(&self, action: impl FnOnce(&mut T)) {
         // SAFETY: this thread, or the one it is a copy of, holds the mutex
         // since `before_fork`.

@@ -1,5 +1,5 @@
-//! What of a program's socket its replacement must have: socket options, file
-//! status flags, and who gets its signals.
+//! State that a replacement takes over from the program's socket: options, file
+//! status flags, and the owner for signals.
 
 use std::ffi::c_int;
 
@@ -43,7 +43,7 @@ const BEHAVIOUR: [(c_int, c_int); 29] = [
 ];
 
 /// Options by which an agent may have suited the socket to its path: the
-/// program's word counts only where it has spoken.
+/// program's value is carried over only if the program has set one.
 const TUNING: [(c_int, c_int); 3] = [
     (SOL_SOCKET, libc::SO_MAX_PACING_RATE),
     (IPPROTO_TCP, libc::TCP_CONGESTION),
@@ -57,7 +57,7 @@ const BUFFERS: [(c_int, c_int); 2] = [(SOL_SOCKET, libc::SO_SNDBUF), (SOL_SOCKET
 const VALUE: usize = 16;
 
 /// `SO_SNDBUF` and `SO_RCVBUF` as the program set them, each 0 if it never
-/// did: then the kernel says what it says of any fresh socket.
+/// did: the kernel then reports the default of a new socket.
 pub(crate) fn buffers_set(fd: Fd) -> [u32; 2] {
     let Ok(fresh) = sys::socket(libc::AF_INET, libc::SOCK_STREAM) else { return [0; 2] };
     BUFFERS.map(|(level, name)| {
@@ -77,8 +77,8 @@ pub(crate) fn carry(from: Fd, to: Fd) {
             let _ = sys::set_option(to, level, name, wanted.get(..len).unwrap_or_default());
         }
     }
-    // Never taken away: a socket without it would keep an agent that is started
-    // anew from its port.
+    // Never unset: without the option, a restarted agent could not bind its
+    // port while the socket exists.
     if sys::get_int(from, SOL_SOCKET, libc::SO_REUSEADDR) == Ok(1) {
         let _ = sys::set_int(to, SOL_SOCKET, libc::SO_REUSEADDR, 1);
     }

@@ -1,8 +1,8 @@
-//! Connects under way that the program doesn't wait for.
+//! Pending non-blocking connects.
 //!
 //! The program's own socket stands in for the connection: it connects to the
 //! agent's black hole and really is in SYN_SENT, so that poll, select, epoll,
-//! read, write and a second connect say what they always say. A helper thread
+//! read, write and a second connect behave as usual. A helper thread
 //! (`helper`) exchanges it for the real one.
 //!
 //! While any connect is pending, calls that change what a descriptor stands
@@ -72,23 +72,23 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 static LIST: Lock<List> = Lock::new(List { items: Vec::new(), wake: None });
 
-/// Whether any connect is under way: two loads.
+/// Whether any connect is pending: two loads.
 pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) != 0 || WAITING.load(Ordering::Acquire) != 0
 }
 
-/// A thread waits in connect: from here on nobody closes a number unseen.
+/// A thread begins to wait in connect: from here on every close is checked.
 pub(crate) fn begin_waiting() {
     WAITING.fetch_add(1, Ordering::AcqRel);
 }
 
-/// It waits no more.
+/// The thread has stopped waiting.
 pub(crate) fn end_waiting() {
     // A forked child starts from none.
     let _ = WAITING.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
 }
 
-/// Takes note of which process this is.
+/// Records the process id.
 pub(crate) fn settle() {
     // SAFETY: takes nothing.
     PROCESS.store(unsafe { libc::getpid() }, Ordering::Relaxed);
@@ -111,7 +111,7 @@ pub(crate) fn with<R>(action: impl FnOnce(&mut List) -> R) -> R {
     })
 }
 
-/// How to start.
+/// How to begin.
 pub(crate) enum Start {
     /// With this request.
     Ask(Request),
@@ -119,14 +119,14 @@ pub(crate) enum Start {
     Asked(Exchange),
 }
 
-/// What came of trying to put the placeholder in place.
+/// Result of connecting the placeholder.
 pub(crate) enum Started {
     /// The connect is under way; the program's call reports `EINPROGRESS`.
     Pending,
     /// The kernel answered the program's call by itself: the socket is or was
     /// connected, is connecting, or has an error to report.
     Kernel(Errno),
-    /// The placeholder can't be had; the socket must be waited for.
+    /// There is no placeholder: the call must block until the connection is made.
     Refused,
 }
 
@@ -208,15 +208,15 @@ pub(crate) fn black_hole(job: &Job, family: Family) -> Storage {
     Inet { family, ip: BLACK_HOLE, port: job.black_hole_port }.encode()
 }
 
-/// Takes back what a connect did to a socket.
+/// Undoes the connect of a socket.
 pub(crate) fn dissolve(fd: Fd) {
     let _ = sys::connect(fd, &Storage::unspecified());
     // Leaving SYN_SENT counts as a reset connection.
     let _ = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR);
 }
 
-/// Forgets a connect that the program gave up; the agent hears of it by the
-/// closed request.
+/// Drops a connect that the program gave up. Closing the request cancels it at
+/// the agent.
 pub(crate) fn cancel(fd: Fd) {
     let cookie = sys::cookie(fd);
     with(|list| list.give_up(cookie));
@@ -298,7 +298,7 @@ impl List {
         found
     }
 
-    /// Takes note that a number stopped standing for the socket of a cookie:
+    /// Records that a number no longer stands for the socket of a cookie:
     /// with the last one the connect is given up.
     fn released(&mut self, cookie: u64) {
         if let Some(pending) = self.items.iter().find(|pending| pending.cookie == cookie)
@@ -308,7 +308,7 @@ impl List {
         }
     }
 
-    /// Has the helper drop a connect.
+    /// Makes the helper drop a connect.
     fn give_up(&mut self, cookie: u64) {
         for pending in self.items.iter_mut().filter(|pending| pending.cookie == cookie) {
             pending.cookie = GIVEN_UP;
@@ -333,7 +333,7 @@ impl Ask {
     }
 }
 
-/// Keeps the list whole over a fork, and lays the ways on which the child gets
+/// Keeps the list consistent over a fork, and makes the channels on which the child gets
 /// its connections: the agent hands each over once, to the parent.
 pub(crate) fn before_fork() {
     LIST.before_fork(|list| {
@@ -345,7 +345,7 @@ pub(crate) fn before_fork() {
     });
 }
 
-/// Lets go of the list in the parent.
+/// Releases the list in the parent.
 pub(crate) fn after_fork_in_parent() {
     LIST.after_fork(|list| {
         for pending in &mut list.items {
@@ -371,7 +371,7 @@ pub(crate) fn after_fork_in_child() {
                 pending.ask = Ask::Parent(Exchange::by_proxy(childs), Box::new(own));
             }
         }
-        // What can't be waited for ends as the kernel ends it, in ETIMEDOUT.
+        // A connect without a channel fails with ETIMEDOUT.
         if helper::ensure(list).is_err() {
             list.items.clear();
         }

@@ -1,8 +1,8 @@
-//! Names: what the node is called, and grid names to virtual addresses and
+//! Names: this node's host name, and grid names to virtual addresses and
 //! back.
 //!
-//! The C library does the work: it is asked for the address in decimal
-//! notation, which needs no name service, and the name is put in afterwards.
+//! The C library does the work: the shim passes it the address in decimal
+//! notation, which needs no name service, and fills in the name afterwards.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::Ipv4Addr;
@@ -144,7 +144,7 @@ pub(crate) unsafe fn names(
     if known.is_none() && flags & libc::NI_NAMEREQD != 0 {
         return libc::EAI_NONAME;
     }
-    // No name service knows virtual addresses, and asking takes its time.
+    // Name services have no virtual addresses, and a query takes time.
     let numeric = (flags | libc::NI_NUMERICHOST) & !libc::NI_NAMEREQD;
     // SAFETY: the caller's promise.
     let status = unsafe { next::getnameinfo(address, len, host, host_len, service, service_len, numeric) };

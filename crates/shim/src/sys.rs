@@ -7,14 +7,14 @@ use std::ffi::{CStr, c_int, c_long, c_void};
 use crate::limit;
 use crate::sockaddr::Storage;
 
-/// A descriptor that belongs to somebody else, most often the program.
+/// A borrowed descriptor, usually the program's.
 pub(crate) type Fd = c_int;
 
 /// Why a call failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
 
-/// What a call gives.
+/// Result of a system call.
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
 /// The calling thread's `errno`.
@@ -49,7 +49,7 @@ pub(crate) fn plain(result: Result<c_int>) -> c_int {
 pub(crate) struct OwnedFd(Fd);
 
 impl OwnedFd {
-    /// Takes over a descriptor that nobody else closes.
+    /// Takes ownership of a descriptor.
     pub(crate) fn from_raw(fd: Fd) -> Self {
         Self(fd)
     }
@@ -66,7 +66,7 @@ impl OwnedFd {
         Self::copy_of(self.0).unwrap_or(self)
     }
 
-    /// Another descriptor of the same file, likewise out of the way.
+    /// Another descriptor of the same file, out of the low numbers.
     pub(crate) fn copy_of(fd: Fd) -> Result<Self> {
         const AWAY: c_long = 40;
         fcntl(fd, libc::F_DUPFD_CLOEXEC, AWAY).map(Self)
@@ -349,7 +349,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// At least `len` bytes; none are nothing.
+    /// At least `len` bytes; zero bytes need no mapping.
     ///
     /// # Errors
     /// As mmap(2).
@@ -373,7 +373,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: mapped above and used by nobody any more.
+            // SAFETY: mapped above, and the last user is dropped here.
             unsafe { libc::munmap(self.start, self.len) };
         }
     }
@@ -485,7 +485,7 @@ pub(crate) fn send_with(fd: Fd, bytes: &[u8], passed: Fd) -> Result<c_int> {
     check(unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL) })
 }
 
-/// The machine's own host name, whatever the shim tells the program.
+/// The machine's own host name, not the grid name.
 pub(crate) fn host_name(name: &mut libc::utsname) -> Result<()> {
     // SAFETY: `name` is writable.
     check(unsafe { libc::syscall(libc::SYS_uname, std::ptr::from_mut(name)) }).map(drop)
@@ -496,7 +496,7 @@ pub(crate) fn now() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-/// Has the kernel run the calling thread sooner after it wakes, with no larger
+/// Makes the kernel run the calling thread sooner after it wakes, with no larger
 /// share of the processor (`sched_setattr(2)`; Linux 6.12, others take no
 /// notice).
 pub(crate) fn ask_for_short_slices() -> Result<c_int> {

@@ -12,7 +12,7 @@ use crate::sys::{self, OwnedFd};
 /// As many numbers as most programs may have (the usual soft limit).
 const NUMBERS: u64 = 1024;
 
-/// The process that has room; a forked child's table has shrunk again.
+/// The process whose table was grown; fork shrinks the child's table.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// Makes room, unless this process has it.

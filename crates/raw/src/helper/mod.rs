@@ -25,7 +25,7 @@ use tap::Tap;
 
 /// How long a SYN may take to leave.
 const SYN_WITHIN: Duration = Duration::from_secs(2);
-/// How long the tap stays open when nobody waits: opening and closing take the
+/// How long the tap stays open without a waiting request: opening and closing take the
 /// kernel longer than looking at a packet, but every packet that leaves the host
 /// passes by an open one.
 const TAP_LINGERS: Duration = Duration::from_secs(1);
@@ -63,9 +63,9 @@ struct Helper<A> {
     agent: A,
     /// What the agent listens at.
     listener: SocketAddrV4,
-    /// For what goes into the stack.
+    /// Raw socket for injected packets.
     raw: OwnedFd,
-    /// For what leaves; open while somebody waits for that.
+    /// Packet socket for outgoing SYNs; open while a request waits for one.
     tap: Option<Tap>,
     /// When it was last needed.
     needed: Instant,
@@ -74,7 +74,7 @@ struct Helper<A> {
 }
 
 impl<A: AsFd> Helper<A> {
-    /// Waits for something to do, and does it; `false` once the agent is gone.
+    /// Handles the next events; `false` once the agent has ended.
     fn turn(&mut self) -> io::Result<bool> {
         let mut polled = vec![PollFd::new(self.agent.as_fd(), PollFlags::POLLIN)];
         polled.extend(self.tap.as_ref().map(|tap| PollFd::new(tap.as_fd(), PollFlags::POLLIN)));
@@ -106,7 +106,7 @@ impl<A: AsFd> Helper<A> {
     }
 
     /// Connects a socket of the agent's. Only its own connection is looked for,
-    /// so nobody learns anything of another's.
+    /// so no agent sees another's connections.
     fn connect(&mut self, id: u64, to: SocketAddrV4, socket: &OwnedFd) -> io::Result<()> {
         match self.begin(to, socket) {
             Ok(ends) => {
@@ -137,7 +137,7 @@ impl<A: AsFd> Helper<A> {
         Ok((local.into(), to))
     }
 
-    /// Looks at what has left.
+    /// Reads the captured outgoing packets.
     fn look(&mut self) -> io::Result<()> {
         while let Some(packet) = self.tap.as_ref().and_then(Tap::next) {
             let Ok(syn) = Syn::parse(&packet) else { continue };
@@ -154,7 +154,7 @@ impl<A: AsFd> Helper<A> {
         let syn = Syn::parse(packet).map_err(|error| format!("what is to be injected is no SYN: {error}"))?;
         let own = own_addresses().map_err(|error| format!("cannot list this host's addresses: {error}"))?;
         permitted(&syn, self.listener, &own).map_err(|refused| refused.to_string())?;
-        // Not the bytes that came, but what was understood of them.
+        // Written anew from the parsed fields, not the received bytes.
         let packet = syn.to_bytes();
         let to = SockaddrIn::from(syn.destination);
         sendto(self.raw.as_raw_fd(), &packet, &to, MsgFlags::empty())
@@ -162,7 +162,7 @@ impl<A: AsFd> Helper<A> {
             .map_err(|error| format!("cannot put a segment into this host's stack: {}", error.desc()))
     }
 
-    /// Gives up what took too long, and closes the tap when nobody needs it.
+    /// Drops expired requests, and closes the tap when no request needs it.
     fn expire(&mut self) -> io::Result<()> {
         let now = Instant::now();
         for (_, (id, _)) in self.waiting.extract_if(|_, (_, until)| *until <= now) {

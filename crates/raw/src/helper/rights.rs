@@ -1,4 +1,4 @@
-//! What the process may do.
+//! Capabilities of the process.
 
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 
@@ -35,6 +35,6 @@ pub fn keep_only_raw() -> Result<(), String> {
 
 /// Takes a descriptor that the kernel has just handed over.
 pub fn owned(raw: RawFd) -> OwnedFd {
-    // SAFETY: SCM_RIGHTS makes a descriptor that nobody else here knows.
+    // SAFETY: SCM_RIGHTS makes a new descriptor, owned by the receiver alone.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }

@@ -1,4 +1,4 @@
-//! What leaves this host: a packet socket (packet(7)) that gets segments with
+//! Captures outgoing SYNs: a packet socket (packet(7)) that gets segments with
 //! which TCP connections begin, and nothing else.
 
 use std::io;
