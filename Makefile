@@ -74,11 +74,13 @@ $(BENCHES:%=bench-%): bench-%: setup-bench
 	done; exit $$status
 
 .PHONY: lint
-lint: setup-lint ## check formatting, clippy, shell scripts, dependencies
+lint: setup-lint ## check formatting, clippy, shell scripts, dependencies, docs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	shellcheck --external-sources $$(grep -rIlE '^#!.*[/ ](ba)?sh$$|^# shellcheck shell=' scripts .ci bench tests)
 	scripts/check-dependencies
+	scripts/check-links
+	scripts/map --check
 	if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check; fi
 
 # As root through sudo nothing is compiled: that is for `make build` before it.
