@@ -45,7 +45,7 @@ pub enum CaptureError {
         machine: String,
         /// The interface there.
         interface: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// Packets can't be written.

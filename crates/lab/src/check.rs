@@ -6,7 +6,7 @@ use crate::grid::Grid;
 use crate::lab::{Lab, LabError, Options};
 use crate::rootless;
 
-/// What was found out.
+/// Results of the check.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Whether labs run with root's rights, or else in a user namespace.

@@ -134,17 +134,17 @@ pub enum LabCommand {
     Capture(CaptureArgs),
     /// Have links carry nothing, in either direction.
     ///
-    /// As if a cable had been pulled far away: nobody is told. Ends by `heal` only.
+    /// As if a distant cable had been pulled: no host gets an error. Ends by `heal` only.
     Cut(CutArgs),
     /// Have links carry packets again.
     Heal(HealArgs),
     /// Change what a link does to packets.
     ///
-    /// Only what is named changes. Packets under way arrive as they would have.
+    /// Only the named settings change. Packets under way arrive as they would have.
     Set(SetArgs),
     /// Cut and heal a link in turn.
     ///
-    /// It is healed at the end, however this command ends.
+    /// The line is healed at the end, in whatever way this command ends.
     Flap(FlapArgs),
     /// Kill the processes of a machine, or one service.
     ///

@@ -33,7 +33,7 @@ pub use nat::Nat;
 
 pub(crate) use lines::{find, lines};
 
-/// What of a lab is broken on purpose.
+/// The faults in force in a lab.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultRecord {
     /// Names of lines that carry nothing.
@@ -50,7 +50,7 @@ pub enum FaultError {
     UnknownTarget {
         /// The lab.
         lab: String,
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// All names.
         known: Vec<String>,
@@ -60,7 +60,7 @@ pub enum FaultError {
     UnknownLink {
         /// The lab.
         lab: String,
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// All names.
         known: Vec<String>,
@@ -83,12 +83,12 @@ pub enum FaultError {
     /// No such lab, or no such machine in it.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// Processes that don't do as they are told.
+    /// Processes that don't obey a signal.
     #[error("{count} processes of {machine} still {what} after {limit} s: {pids:?}", limit = .limit.as_secs(), count = .pids.len())]
     Processes {
         /// The machine.
         machine: String,
-        /// What they do though they shouldn't.
+        /// Their wrong state.
         what: &'static str,
         /// How long was waited.
         limit: Duration,
@@ -104,7 +104,7 @@ pub enum FaultError {
         pid: i32,
         /// The signal's name.
         signal: &'static str,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The machine has no such service.
@@ -112,9 +112,9 @@ pub enum FaultError {
     NoService {
         /// The machine.
         machine: String,
-        /// The service asked for.
+        /// The requested service.
         role: Role,
-        /// What it has.
+        /// The services that it has.
         known: String,
     },
     /// There is no site of this name.
@@ -122,7 +122,7 @@ pub enum FaultError {
     UnknownSite {
         /// The lab.
         lab: String,
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// All names.
         known: Vec<String>,
@@ -149,17 +149,17 @@ pub enum FaultError {
     /// The address isn't one of the wide area.
     #[error("{address} is no host address of the wide area, {subnet}")]
     Outside {
-        /// The address asked for.
+        /// The requested address.
         address: Ipv4Addr,
         /// The wide area's addresses.
         subnet: Ipv4Net,
     },
-    /// Somebody has it.
+    /// The address is in use.
     #[error("{address} is the address of {owner}")]
     Taken {
-        /// The address asked for.
+        /// The requested address.
         address: Ipv4Addr,
-        /// Who has it.
+        /// The present holder.
         owner: String,
     },
 }

@@ -70,7 +70,7 @@ fn card_link(rail: Option<&str>, name: &str, link: &Link, faults: &FaultRecord) 
     CardLink { labels: labels(rail, link), cut: faults.cut.contains(name) }
 }
 
-/// What a card looks like.
+/// Appearance of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tint {
     Host,
@@ -127,7 +127,7 @@ fn roles(roles: &[crate::grid::Role]) -> String {
     roles.iter().map(|role| role.command()).collect::<Vec<_>>().join(", ")
 }
 
-/// What is wrong with a machine. A host's link is marked itself.
+/// The faults of a machine. A host's link is marked itself.
 fn mark(faults: &FaultRecord, machine: &str, cuttable: bool) -> Option<&'static str> {
     let of_machine = |line: &String| line.split('/').next() == Some(machine);
     match (cuttable && faults.cut.iter().any(of_machine), faults.frozen.contains(machine)) {
@@ -138,7 +138,7 @@ fn mark(faults: &FaultRecord, machine: &str, cuttable: bool) -> Option<&'static 
     }
 }
 
-/// What stands beside a link.
+/// The text beside a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Labels {
     /// The same both ways.

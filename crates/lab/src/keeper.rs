@@ -27,12 +27,12 @@ use crate::process::{ProcessId, close_all_but};
 use crate::services;
 use crate::state::{LabDirectory, Record, StateError};
 
-/// What the keeper is told, as one line of JSON on its standard input. The lab
+/// The keeper's input, as one line of JSON on its standard input. The lab
 /// belongs to the process at the other end of it and ends with it, unless
 /// anything more is said once the lab stands: then it stays.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Start {
-    /// What to build.
+    /// The grid to build.
     pub grid: Grid,
     /// Start isthmus's own services where machines have roles.
     pub services: bool,
@@ -40,7 +40,7 @@ pub struct Start {
     pub devices: Option<DeviceKind>,
 }
 
-/// What the keeper tells, each as one line of JSON on its standard output.
+/// The keeper's output, each as one line of JSON on its standard output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tell {
@@ -168,7 +168,7 @@ fn wait(
             match nix::unistd::read(stdin.as_fd(), &mut [0; 256]) {
                 Ok(1..) => tethered = false,
                 Err(nix::Error::EINTR | nix::Error::EAGAIN) => {}
-                // Whoever the lab belonged to is gone.
+                // The owner of the lab has ended.
                 Ok(0) | Err(_) => return Ok(()),
             }
         }

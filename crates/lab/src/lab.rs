@@ -37,7 +37,7 @@ pub enum LabError {
     Keeper {
         /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// The lab didn't come up.
@@ -54,7 +54,7 @@ pub enum LabError {
     Unknown {
         /// The lab.
         lab: String,
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// All names.
         known: Vec<String>,
@@ -293,7 +293,7 @@ pub(crate) fn start(grid: &Grid, options: &Options) -> Result<(Child, ChildStdin
     std::thread::spawn(move || {
         let mut line = String::new();
         let read = BufReader::new(stdout).read_line(&mut line);
-        // Nobody waits any more when this fails.
+        // This fails only if the receiver has stopped waiting.
         let _ = told_tx.send(read.map(|_| line));
     });
     let told = match told_rx.recv_timeout(READY_WITHIN) {

@@ -18,8 +18,8 @@
 //! | [`capture`] | packets of a link, as pcap |
 //! | [`graph`] | a picture of a grid, as SVG |
 //! | [`presets`] | ready-made grids |
-//! | [`probe`] | finds out what a site's router does, from inside and outside |
-//! | [`check`] | says whether this user can run labs |
+//! | [`probe`] | measures the behaviour of a site's router, from inside and outside |
+//! | [`check`] | whether this user can run labs |
 //! | [`command`] | labs from the command line |
 //!
 //! One process per lab, the keeper, is the parent of all others, which the

@@ -1,4 +1,4 @@
-//! What a machine sees of the file system: the machine's own, but for the
+//! A machine's view of the file system: the machine's own, but for the
 //! places through which programs on two nodes could meet or mistake another
 //! node's things for their own.
 
@@ -33,7 +33,7 @@ pub enum MountError {
         what: String,
         /// Where.
         target: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: nix::Error,
     },
     /// A part of the system's information that is hidden can't be had anew.
@@ -48,7 +48,7 @@ pub enum MountError {
         kind: &'static str,
         /// Where.
         target: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: nix::Error,
     },
     /// A file or directory can't be made.
@@ -56,7 +56,7 @@ pub enum MountError {
     Create {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// A directory to be shared isn't there.
@@ -64,7 +64,7 @@ pub enum MountError {
     Share {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
 }

@@ -29,7 +29,7 @@ pub enum NetworkError {
     Missing {
         /// Which.
         program: &'static str,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The machine isn't there.
@@ -37,7 +37,7 @@ pub enum NetworkError {
     Gone {
         /// Which.
         place: String,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// A program refused.
@@ -47,9 +47,9 @@ pub enum NetworkError {
         place: String,
         /// Which program.
         program: &'static str,
-        /// What it said.
+        /// Its output.
         message: String,
-        /// What it was told.
+        /// Its input.
         input: String,
     },
     /// An interface carries nothing.
@@ -148,7 +148,7 @@ impl<'a> Running<'a> {
         self.output().map(drop)
     }
 
-    /// Waits for it to end; what it printed.
+    /// Waits for its end; returns its output.
     fn output(self) -> Result<String, NetworkError> {
         let Self { place, program, input, child } = self;
         let output = child.wait_with_output().map_err(|cause| NetworkError::Missing { program, cause })?;

@@ -15,7 +15,7 @@ pub struct Preset {
 #[derive(Debug, thiserror::Error)]
 #[error("no preset {name:?}; there are: {known}", known = PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", "))]
 pub struct UnknownPreset {
-    /// The name asked for.
+    /// The requested name.
     pub name: String,
 }
 

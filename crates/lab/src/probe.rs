@@ -1,4 +1,4 @@
-//! Finds out what a site's router does, by packets alone: from one node
+//! Measures the behaviour of a site's router, by packets alone: from one node
 //! inside to two public hosts, and from these back. The words are those of
 //! [RFC 4787](https://www.rfc-editor.org/rfc/rfc4787) and
 //! [RFC 5382](https://www.rfc-editor.org/rfc/rfc5382), the way of asking that
@@ -22,11 +22,11 @@ pub use punch::{Opened, simultaneous_open};
 pub use segment::{Answer, Segment, answer};
 pub use tcp::{connect, listen};
 
-/// How long to wait for what may never come. What does come takes
+/// How long to wait for packets that may never arrive. Those that do take
 /// milliseconds; a busy machine may be late.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long anything may take that must come.
+/// How long packets may take that must arrive.
 const SOON: Duration = Duration::from_secs(10);
 
 /// How one inside endpoint appears to several outside ones (RFC 4787, 4.1).
@@ -48,11 +48,11 @@ pub enum Filtering {
     EndpointIndependent,
     /// All ports of the addresses that were sent to.
     AddressDependent,
-    /// Only what was sent to.
+    /// Only the endpoint that was sent to.
     AddressAndPortDependent,
 }
 
-/// What a router was seen to do with TCP or UDP.
+/// Measured behaviour of a router for TCP or UDP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Behaviour {
     /// Where the inside endpoint appeared first.
@@ -79,14 +79,14 @@ pub struct Prober<'a> {
 }
 
 impl Prober<'_> {
-    /// What the router does with TCP.
+    /// Behaviour of the router for TCP.
     pub fn tcp(&self) -> io::Result<Behaviour> {
         let seen = tcp::appearances(self)?;
         let (filtering, unsolicited) = tcp::filtering(self)?;
         Ok(self.behaviour(&seen, filtering, unsolicited))
     }
 
-    /// What the router does with UDP.
+    /// Behaviour of the router for UDP.
     pub fn udp(&self) -> io::Result<Behaviour> {
         let seen = udp::appearances(self)?;
         let (filtering, unsolicited) = udp::filtering(self)?;

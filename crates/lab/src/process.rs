@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout};
 use serde::{Deserialize, Serialize};
 
-/// A process that can be told from a later one with the same id.
+/// A process, distinguishable from a later one with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
     /// Its id, as seen by the machine.
@@ -45,7 +45,7 @@ impl ProcessId {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just made this descriptor, and nobody else has it.
+        // SAFETY: the kernel just made this descriptor, and this is its only owner.
         let descriptor = unsafe { OwnedFd::from_raw_fd(raw as RawFd) };
         // Between the two looks the process could not change.
         if self.is_alive() { Ok(descriptor) } else { Err(io::ErrorKind::NotFound.into()) }

@@ -25,11 +25,11 @@ pub enum RootlessError {
         "without root's rights, a lab needs a user namespace, which the system refuses ({step}: {cause}); {hint}"
     )]
     Refused {
-        /// What was tried.
+        /// The operation that failed.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
-        /// What to do about it.
+        /// The remedy.
         hint: String,
     },
     /// Rights within the namespace.

@@ -23,11 +23,11 @@ pub enum StateError {
     /// Something in the file system refused.
     #[error("cannot {action} {path}: {cause}", path = .path.display())]
     File {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// On which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// Others could tamper with what is in the directory.
@@ -39,7 +39,7 @@ pub enum StateError {
     Unsafe {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         problem: String,
     },
     /// The record isn't one.
@@ -47,7 +47,7 @@ pub enum StateError {
     Record {
         /// The lab.
         lab: String,
-        /// What is wrong with it.
+        /// The defect.
         cause: serde_json::Error,
     },
     /// There is one of this name.
@@ -74,7 +74,7 @@ fn others(names: &[String]) -> String {
     if names.is_empty() { "none is".into() } else { format!("running: {}", names.join(", ")) }
 }
 
-/// What a running lab consists of.
+/// The parts of a running lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
     /// The grid, as checked.
@@ -89,9 +89,9 @@ pub struct Record {
     pub program: PathBuf,
     /// isthmus's own services.
     pub services: Vec<ServiceRecord>,
-    /// What carries packets between machines.
+    /// The lines between machines.
     pub lines: Vec<Line>,
-    /// What is broken on purpose.
+    /// The faults in force.
     pub faults: FaultRecord,
 }
 
@@ -102,7 +102,7 @@ pub struct MachineRecord {
     pub name: String,
     /// What it is.
     pub kind: MachineKind,
-    /// What `hostname` says there.
+    /// The machine's own host name.
     pub host_name: String,
     /// Its address.
     pub address: std::net::Ipv4Addr,

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::wan::WAN;
 use crate::grid::{Grid, Link};
 
-/// What to build.
+/// The grid to build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     /// All machines; the wide area's router is the first.
@@ -60,7 +60,7 @@ pub struct Machine {
     pub name: String,
     /// What it is.
     pub kind: MachineKind,
-    /// What `hostname` says there.
+    /// The machine's own host name.
     pub host_name: String,
     /// The address its host name stands for.
     pub address: Ipv4Addr,
@@ -88,7 +88,7 @@ pub struct Port {
 pub struct EmulatedLink {
     /// Its name: `HOST`, `SITE` or `SITE/RAIL`.
     pub name: String,
-    /// What it does to packets.
+    /// How it treats packets.
     pub link: Link,
     /// End at the host or the site's router.
     pub near: Port,

@@ -15,7 +15,7 @@ use super::interrupt::Interrupt;
 use super::{Which, complete};
 use crate::capture::Until;
 
-/// What to capture, and for how long.
+/// The captured interface, and the capture's limits.
 #[derive(Debug, clap::Args)]
 pub struct CaptureArgs {
     /// Which of the running labs is meant.

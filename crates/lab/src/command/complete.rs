@@ -1,4 +1,4 @@
-//! What can stand on the command line, for completion: names of running labs,
+//! Completion of the command line: names of running labs,
 //! their machines and links, presets.
 
 use std::ffi::OsString;

@@ -14,7 +14,7 @@ use crate::faults::Flap;
 use crate::grid::Role;
 use crate::lab::Running;
 
-/// What to cut or heal.
+/// The lines to cut or heal.
 #[derive(Debug, clap::Args)]
 pub struct CutArgs {
     /// Which of the running labs is meant.
@@ -25,7 +25,7 @@ pub struct CutArgs {
     targets: Vec<String>,
 }
 
-/// What to heal.
+/// The lines to heal.
 #[derive(Debug, clap::Args)]
 pub struct HealArgs {
     /// Which of the running labs is meant.
@@ -44,7 +44,7 @@ pub struct HealArgs {
     all: bool,
 }
 
-/// What to change of a link.
+/// The changes of a link.
 #[derive(Debug, clap::Args)]
 pub struct SetArgs {
     /// Which of the running labs is meant.
@@ -79,7 +79,7 @@ pub struct FlapArgs {
     count: Option<u32>,
 }
 
-/// What to kill.
+/// The processes to kill.
 #[derive(Debug, clap::Args)]
 pub struct KillArgs {
     /// Which of the running labs is meant.
@@ -204,7 +204,7 @@ pub(super) fn flap(args: &FlapArgs) -> anyhow::Result<ExitCode> {
     let guardian = guardian::start(|| drop(lab.heal(target)))?;
     let pause = |time| !interrupt.wait(time);
     let tell = |is_up| {
-        // Whoever listens may have left; the fault goes on.
+        // The listener may have left; the fault goes on.
         let _ = output::print(format!("{target} {}\n", if is_up { "up" } else { "down" }));
     };
     let times = lab.flap(target, &Flap { down: *down, up: *up, count: *count }, pause, tell)?;

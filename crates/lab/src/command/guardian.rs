@@ -26,7 +26,7 @@ pub(super) fn start(tidy: impl FnOnce()) -> nix::Result<Guardian> {
             drop(writer);
             // What ends the terminal's processes mustn't end this one.
             let _ = setsid();
-            // Nobody is to wait for the end of the parent's output because of this.
+            // A reader of the parent's output must not wait for this process.
             let _ = drop_standard_streams();
             let dismissed = loop {
                 match read(&reader, &mut [0]) {
@@ -45,7 +45,7 @@ pub(super) fn start(tidy: impl FnOnce()) -> nix::Result<Guardian> {
 impl Guardian {
     /// There is nothing left to tidy up.
     pub fn dismiss(self) {
-        // A child that was killed has nothing to be told.
+        // A killed child needs no message.
         let _ = write(&self.pipe, &[1]);
         let _ = waitpid(self.child, None);
     }

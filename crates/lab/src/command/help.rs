@@ -33,7 +33,7 @@ Faults:
 Options:
 {options}{after-help}";
 
-/// What comes after the options.
+/// Text after the options.
 pub(super) const AFTER: &str = "\
 Links are called like their SITE or HOST, machines NODE.SITE, HOST, router.SITE,
 carrier.SITE or wan.

@@ -40,7 +40,7 @@ impl Source {
     }
 }
 
-/// What to say of ready-made grids.
+/// Help text on ready-made grids.
 #[derive(Debug, clap::Args)]
 pub struct PresetsArgs {
     /// Print this one's grid file, to begin one's own with.
@@ -48,7 +48,7 @@ pub struct PresetsArgs {
     show: Option<String>,
 }
 
-/// What to draw.
+/// The grid to draw.
 #[derive(Debug, clap::Args)]
 pub struct GraphArgs {
     /// Where the grid comes from.

@@ -12,7 +12,7 @@ use crate::faults::FaultRecord;
 use crate::grid::{Grid, Role};
 use crate::state::{LabDirectory, Record};
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Status<'a> {
     lab: &'a str,
@@ -124,7 +124,7 @@ fn text(status: &Status<'_>) -> String {
     format!("lab {} (keeper {})\n{broken}{machines}\n{links}", status.lab, status.keeper_pid)
 }
 
-/// What is broken on purpose, and how to mend it.
+/// The faults in force, and the commands that mend them.
 fn broken(faults: &FaultRecord) -> String {
     let mut text = String::new();
     let names = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");

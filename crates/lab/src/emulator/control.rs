@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use super::statistics::Report;
 use crate::grid::Link;
 
-/// What an emulator can be asked.
+/// Requests to an emulator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
     /// How much was carried, and how late.
     Report,
-    /// From here on a link does to packets what `shapes` say.
+    /// From here on links treat packets by `shapes`.
     Set {
         /// Its name.
         link: String,
@@ -32,7 +32,7 @@ pub enum Request {
     },
 }
 
-/// What an emulator answers.
+/// Answers of an emulator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
@@ -66,7 +66,7 @@ pub enum ControlError {
     Socket {
         /// Its socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: nix::Error,
     },
     /// It answered something that isn't JSON of this protocol.
@@ -78,7 +78,7 @@ pub enum ControlError {
     /// There is no such link.
     #[error("no link {link:?} is emulated; these are: {known}", known = .known.join(", "))]
     UnknownLink {
-        /// The name asked for.
+        /// The requested name.
         link: String,
         /// The emulated links.
         known: Vec<String>,
@@ -93,7 +93,7 @@ pub fn report(path: &Path) -> Result<Report, ControlError> {
     }
 }
 
-/// Has the emulator whose socket is at `path` change what a link does, in both
+/// Makes the emulator whose socket is at `path` change a link, in both
 /// directions, without losing what is under way: packets that have passed the
 /// queue arrive when they would have, no packet overtakes another, and a queue
 /// that became shorter keeps what it holds.
@@ -156,7 +156,7 @@ impl Listener {
         use std::os::fd::FromRawFd;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let raw = accept4(self.socket.as_raw_fd(), flags).ok()?;
-        // SAFETY: accept4 just made this descriptor, and nobody else has it.
+        // SAFETY: accept4 just made this descriptor, and this is its only owner.
         Some(Conversation { socket: unsafe { OwnedFd::from_raw_fd(raw) } })
     }
 }
@@ -189,7 +189,7 @@ impl Conversation {
             Err(error) => Reply::NotUnderstood(error.to_string()),
         };
         if let Ok(reply) = serde_json::to_vec(&reply) {
-            // Whoever asked and didn't wait doesn't get it.
+            // A client that has left gets no answer.
             let _ = send(self.socket.as_raw_fd(), &reply, MsgFlags::MSG_NOSIGNAL);
         }
         true

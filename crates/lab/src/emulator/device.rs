@@ -19,7 +19,7 @@ pub fn router_mac() -> String {
     socket::MAC.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// What carries packets between the kernel and the emulator.
+/// The device between the kernel and the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceKind {
@@ -48,7 +48,7 @@ pub enum DeviceError {
     Enter {
         /// The interface.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: nix::Error,
     },
     /// No TUN in this kernel, or not for this user.
@@ -61,7 +61,7 @@ pub enum DeviceError {
         name: String,
         /// The request that failed.
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: nix::Error,
     },
 }

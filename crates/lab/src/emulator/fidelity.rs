@@ -38,12 +38,12 @@ const BETWEEN_MESSAGES: Duration = Duration::from_secs(10);
 pub struct Lapse {
     /// When it was noticed: seconds since the emulator started.
     pub running_seconds: f64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub what: What,
 }
 
-/// What isn't faithful.
+/// The property that wasn't faithful.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum What {
@@ -61,7 +61,7 @@ pub enum What {
         direction: Way,
         /// 99th percentile of lateness.
         p99_us: f64,
-        /// What it may be.
+        /// The limit.
         bound_us: f64,
     },
     /// Packets that the kernel dropped because the emulator didn't read them
@@ -82,7 +82,7 @@ pub enum What {
         direction: Way,
         /// Packets, or super-packets of many segments.
         packets: u64,
-        /// What the kernel said the last time.
+        /// The kernel's count at the last check.
         error: String,
     },
 }
@@ -136,7 +136,7 @@ pub fn latest(delay: Duration) -> Duration {
     LATEST.max(delay.mul_f64(LATEST_OF_DELAY))
 }
 
-/// Remembers lapses and decides what to say about them.
+/// Records lapses and decides which to report.
 #[derive(Debug, Default)]
 pub struct Lapses {
     total: u64,

@@ -2,7 +2,7 @@
 //! go in, frames come out when they are due. It does no I/O and reads no
 //! clock.
 //!
-//! What a packet meets, in this order:
+//! A packet passes, in this order:
 //! 1. the sender's own network card: a burst doesn't reach the bottleneck in
 //!    no time but at [`ACCESS_RATE`];
 //! 2. a drop-tail queue of so many bytes before the bottleneck;
@@ -68,7 +68,7 @@ pub struct Transmit {
     pub frame: Vec<u8>,
 }
 
-/// What happened to packets, counted as segments on the wire.
+/// Counts of packets by outcome, in segments on the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Segments that came in.

@@ -1,4 +1,4 @@
-//! What the emulator tells about itself: how much it carried, and how late.
+//! The emulator's report: how much it carried, and how late.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::grid::LinkShape;
 /// What one emulated wide area reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What carries packets between the kernel and the emulator.
+    /// The device between the kernel and the emulator.
     pub devices: DeviceKind,
     /// What everything random follows from: a grid file with this `seed` gives
     /// the same losses to the same packets.
@@ -61,7 +61,7 @@ pub struct LinkReport {
 /// One direction of a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectionReport {
-    /// What it does to packets at the moment.
+    /// How it treats packets at present.
     pub shape: LinkShape,
     /// Packets, as segments on the wire.
     pub packets: u64,

@@ -1,4 +1,4 @@
-//! A line that comes and goes.
+//! A line that fails and heals repeatedly.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::FaultError;
 use crate::lab::Running;
 
-/// How a line comes and goes.
+/// How a line fails and heals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flap {
     /// How long it carries nothing each time.

@@ -1,4 +1,4 @@
-//! What can be cut: every line that joins two machines, by its name.
+//! The lines that can be cut: every line between two machines, by its name.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::FaultError;
 use crate::state::Record;
 use crate::topology::{Machine, MachineKind, Port, Topology, WAN};
 
-/// What carries packets between two machines of a running lab.
+/// A line between two machines of a running lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// A link's name: `HOST`, `SITE` or `SITE/RAIL`. For a wire within a site

@@ -1,5 +1,5 @@
-//! What happens to NATs, and to stateful filters: mappings run out, a router
-//! restarts and knows nothing, its address changes.
+//! Faults of NATs and stateful filters: mappings expire, a router
+//! restarts without state, its address changes.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Nat {
     }
 
     /// The provider gives the site another address: mappings to the old one
-    /// are void, and what is sent there reaches nobody.
+    /// are void, and packets sent there reach no host.
     pub fn move_to(&self, address: Ipv4Addr) -> Result<(), FaultError> {
         self.running.change(|record| {
             let site = find_site(record, &self.site)?.clone();
@@ -103,7 +103,7 @@ impl Nat {
     }
 }
 
-/// Whether a site's router remembers who was spoken to.
+/// Whether a site's router keeps state of the endpoints that were sent to.
 fn keeps_state(site: &Site) -> bool {
     match site.kind {
         SiteKind::Nat | SiteKind::SymmetricNat | SiteKind::CarrierNat | SiteKind::Firewall => true,

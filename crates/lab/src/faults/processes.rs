@@ -227,6 +227,6 @@ fn parent_namespace(namespace: &OwnedFd) -> nix::Result<OwnedFd> {
     // SAFETY: the descriptor is open, and the request takes no argument.
     let raw = unsafe { libc::ioctl(namespace.as_fd().as_raw_fd(), NS_GET_PARENT as _) };
     let raw = Errno::result(raw)?;
-    // SAFETY: the kernel just made this descriptor, and nobody else has it.
+    // SAFETY: the kernel just made this descriptor, and this is its only owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }

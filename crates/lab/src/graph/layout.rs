@@ -40,7 +40,7 @@ pub struct Card {
     pub title: String,
     pub kind: String,
     pub tint: Tint,
-    /// What is said of the router: name and value.
+    /// Properties of the router: name and value.
     pub lines: Vec<(String, String)>,
     pub rows: Vec<Row>,
     /// Its links to the internet, the main one first.

@@ -9,7 +9,7 @@ use super::layout::{
 };
 use super::{Labels, Tint};
 
-/// Colours that people tell apart however they see them (Okabe and Ito,
+/// Colours that people with any colour vision can distinguish (Okabe and Ito,
 /// "Color universal design", 2008), over light tints of their own; and what
 /// they say is written beside them.
 fn colours(tint: Tint) -> (&'static str, &'static str) {

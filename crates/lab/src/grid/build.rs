@@ -149,7 +149,7 @@ macro_rules! builder {
 builder! {
     /// A public host in the making; see [`Host::build`].
     HostBuilder {
-        /// What `hostname` says there.
+        /// The machine's own host name.
         host_name(name: &str) "host_name" name;
         /// Its public address.
         address(address: Ipv4Addr) "address" address.to_string();
@@ -175,7 +175,7 @@ builder! {
         delay(one_way: Duration) "link" Link::build().delay(one_way).0;
         /// Rate at which each node sends and receives on the local network.
         lan_rate(rate: BitRate) "lan_rate" rate.to_string();
-        /// What is answered to a stranger's TCP segment.
+        /// Answer to an unsolicited TCP segment.
         unsolicited(answer: Unsolicited) "unsolicited" match answer {
             Unsolicited::Drop => "drop",
             Unsolicited::Reset => "reset",
@@ -189,7 +189,7 @@ builder! {
 builder! {
     /// A node in the making; see [`Node::build`].
     NodeBuilder {
-        /// What `hostname` says there.
+        /// The machine's own host name.
         host_name(name: &str) "host_name" name;
         /// Its address.
         address(address: Ipv4Addr) "address" address.to_string();

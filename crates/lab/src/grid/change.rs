@@ -30,7 +30,7 @@ pub enum ChangeError {
     Value {
         /// The change.
         change: String,
-        /// What is wrong, and what to do.
+        /// The defect and the remedy.
         message: String,
     },
     /// There is nothing to change.

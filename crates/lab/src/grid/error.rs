@@ -1,4 +1,4 @@
-//! What is wrong with a grid file, and where: every message comes with the
+//! Errors of a grid file, with their place: every message comes with the
 //! line it is about.
 
 use std::ops::Range;
@@ -15,7 +15,7 @@ pub enum GridError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// Not TOML, not a grid's tables, or values that make no grid.
@@ -25,7 +25,7 @@ pub enum GridError {
         origin: String,
         /// Line of the value, from 1.
         line: usize,
-        /// What is wrong, and what to do.
+        /// The defect and the remedy.
         message: String,
         /// The line itself with the value marked, on lines of its own; empty
         /// for what is missing.
@@ -52,7 +52,7 @@ impl Fault {
         Self { at: error.span().unwrap_or(0..0), message: format!("{message}{guess}") }
     }
 
-    /// The error for a file that is called `origin` and says `text`.
+    /// The error for a file `origin` with content `text`.
     pub(super) fn in_file(self, origin: &str, text: &str) -> GridError {
         let Self { at, message } = self;
         let line = text.bytes().take(at.start).filter(|byte| *byte == b'\n').count() + 1;

@@ -1,4 +1,4 @@
-//! What a grid is made of, once checked: plain data.
+//! The parts of a grid, once checked: plain data.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -61,7 +61,7 @@ pub struct Wan {
 pub struct Host {
     /// Its name in the lab.
     pub name: String,
-    /// What `hostname` says there.
+    /// The machine's own host name.
     pub host_name: String,
     /// Its public address.
     pub address: Ipv4Addr,
@@ -92,7 +92,7 @@ pub struct Site {
     /// Rate at which each node sends and receives on the local network; none:
     /// as fast as the machine.
     pub lan_rate: Option<BitRate>,
-    /// What is answered to a stranger's TCP segment that isn't let in.
+    /// Answer to an unsolicited TCP segment that isn't let in.
     pub unsolicited: Unsolicited,
     /// Ports of the outside, or of nodes behind a firewall, that are let in.
     pub forward: Vec<Forward>,
@@ -112,7 +112,7 @@ pub struct Site {
 pub struct Node {
     /// Its name, unique within the site.
     pub name: String,
-    /// What `hostname` says there; may be the same at two sites.
+    /// The machine's own host name; two sites may use the same one.
     pub host_name: String,
     /// Its address.
     pub address: Ipv4Addr,
@@ -187,14 +187,14 @@ pub enum SiteKind {
     CarrierNat,
 }
 
-/// What a router answers to a stranger's TCP segment that it doesn't let in.
+/// A router's answer to an unsolicited TCP segment that it doesn't let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unsolicited {
     /// Nothing.
     #[default]
     Drop,
-    /// A reset, as if nobody listened.
+    /// A reset, as from a port without a listener.
     Reset,
 }
 
@@ -221,7 +221,7 @@ pub struct Link {
     pub down: LinkShape,
 }
 
-/// What one direction of a link does to packets.
+/// How one direction of a link treats packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkShape {
     /// One-way delay.

@@ -1,4 +1,4 @@
-//! What clears a lab's directory away when its keeper couldn't: a process of
+//! Removes a lab's directory when its keeper could not: a process of
 //! its own that waits for the keeper's end, which also SIGKILL brings.
 
 use std::ffi::CString;
@@ -35,9 +35,9 @@ fn sweep(keeper_lives: OwnedFd, keeper: ProcessId, directory: &LabDirectory) {
     if let Ok(name) = CString::new(format!("lab:sweep {}", directory.lab())) {
         let _ = nix::sys::prctl::set_name(&name);
     }
-    // Whoever waits for the end of the keeper's output must not wait for this.
+    // A reader of the keeper's output must not wait for this process.
     if drop_standard_streams().is_ok() && File::from(keeper_lives).read(&mut [0]).is_ok() {
-        // Nobody is left to be told.
+        // No process is left to report to.
         let _ = directory.remove_remains(keeper);
     }
 }

@@ -1,4 +1,4 @@
-//! What a site's router lets through, as nftables rules.
+//! A site's router: its filter, as nftables rules.
 //!
 //! Rules name interfaces, never the router's own addresses: a site keeps its
 //! behaviour when its outside address changes.
@@ -84,7 +84,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// A filter that remembers who was spoken to.
+    /// A filter with state of the endpoints that were sent to.
     fn stateful(&self) -> String {
         let Self { inside, outside, .. } = self;
         let mut forward = FORWARD_DROP.to_owned() + &self.never();

@@ -25,7 +25,7 @@ struct Stretch {
     rate: BitRate,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passage {
     /// It has left the bottleneck at `departure`; the queue held `waiting`
