@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use isthmus_plan::policy::Set;
 use isthmus_plan::{
-    Dial, EndFacts, Forbidden, Inbound, LeftOut, Mapping, PairFacts, Plan, Ports, RoundTrips, Route, Step,
-    WayOut,
+    Dial, EndFacts, Forbidden, Inbound, LeftOut, Mapping, PairFacts, Plan, Ports, Reason, RoundTrips, Route,
+    Step, WayOut,
 };
 use isthmus_wire::proto;
 
@@ -18,12 +18,12 @@ pub fn plan_to_wire(plan: &Plan) -> proto::Plan {
         route: route_to_wire(step.route).into(),
         dial: dial_to_wire(step.dial).into(),
         deadline_ms: u32::try_from(step.deadline.as_millis()).unwrap_or(u32::MAX),
-        reason: step.reason.clone(),
+        reason: step.reason.to_string(),
     });
     let left_out = plan.left_out.iter().map(|left| proto::LeftOut {
         route: route_to_wire(left.route).into(),
         dial: dial_to_wire(left.dial).into(),
-        reason: left.reason.clone(),
+        reason: left.reason.to_string(),
     });
     proto::Plan { steps: steps.collect(), left_out: left_out.collect(), encrypted: plan.encrypted }
 }
@@ -36,14 +36,14 @@ pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
             route: route_from_wire(step.route())?,
             dial: dial_from_wire(step.dial())?,
             deadline: Duration::from_millis(step.deadline_ms.into()),
-            reason: step.reason.clone(),
+            reason: Reason::Received(step.reason.clone()),
         })
     });
     let left_out = plan.left_out.iter().filter_map(|left| {
         Some(LeftOut {
             route: route_from_wire(left.route())?,
             dial: dial_from_wire(left.dial())?,
-            reason: left.reason.clone(),
+            reason: Reason::Received(left.reason.clone()),
         })
     });
     Plan { steps: steps.collect(), left_out: left_out.collect(), encrypted: plan.encrypted }

@@ -16,7 +16,7 @@
 use std::time::Duration;
 
 use crate::plan::{Judged, Way, lets_in, port_range, some_relay, told};
-use crate::{Dial, EndFacts, PairFacts, Route, WayOut};
+use crate::{Dial, EndFacts, PairFacts, Reason, Route, WayOut};
 
 /// The gateways are told by the broker first, then dial, with the same patience
 /// as agents.
@@ -51,13 +51,13 @@ pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &Pa
 pub(crate) fn by_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 3] {
     let (i, a) = (initiator, acceptor);
     let stands_in = |end| stands_in(end, pair);
-    let relay = |route, ends: Result<(), String>| {
+    let relay = |route, ends: Result<(), Reason>| {
         let judged = some_relay(pair).and(ends).and_then(|()| told(a));
         let reason = match nodes_may(pair) {
-            true => "whoever has no way out uses its gateway's",
-            false => "gateways dial out, as the nodes are not to dial each other",
+            true => Reason::GatewayForEnclosed,
+            false => Reason::GatewaysInstead,
         };
-        (route, Dial::Relay, RELAY, judged.map(|()| reason.to_owned()))
+        (route, Dial::Relay, RELAY, judged.map(|()| reason))
     };
     [
         relay(Route::OneGateway, leaves(i).and(stands_in(a))),
@@ -72,19 +72,19 @@ fn nodes_may(pair: &PairFacts) -> bool {
 }
 
 /// Whether a node may dial out itself.
-pub(crate) fn leaves(end: &EndFacts) -> Result<(), String> {
+pub(crate) fn leaves(end: &EndFacts) -> Result<(), Reason> {
     match end.way_out {
         WayOut::Yes | WayOut::Unknown => Ok(()),
-        WayOut::No => Err(format!("the node of site {} has no way out but its gateway", end.site)),
+        WayOut::No => Err(Reason::NoWayOut { site: end.site.clone() }),
     }
 }
 
 /// Whether a node's gateway is to dial out for it.
-fn stands_in(end: &EndFacts, pair: &PairFacts) -> Result<(), String> {
+fn stands_in(end: &EndFacts, pair: &PairFacts) -> Result<(), Reason> {
     match end.way_out {
         WayOut::No | WayOut::Unknown => Ok(()),
         WayOut::Yes if !nodes_may(pair) => Ok(()),
-        WayOut::Yes => Err(format!("the node of site {} has a way out itself", end.site)),
+        WayOut::Yes => Err(Reason::HasWayOut { site: end.site.clone() }),
     }
 }
 
@@ -92,35 +92,29 @@ fn stands_in(end: &EndFacts, pair: &PairFacts) -> Result<(), String> {
 /// answered the other side.
 fn to_gateway(end: &EndFacts, answered: bool, pair: &PairFacts) -> Judged {
     told(end)?;
+    let site = end.site.clone();
     if !end.gateway_let_in {
-        return Err(format!("the gateway of site {} has no port outside", end.site));
+        return Err(Reason::NoGatewayPort { site });
     }
     if end.gateway.failed() && !answered {
-        return Err(format!(
-            "the gateway of site {} is not reached at its port outside: {}",
-            end.site,
-            end.gateway.told()
-        ));
+        return Err(Reason::GatewayNotReached { site, found: end.gateway.clone() });
     }
     match is_let_in(end) && nodes_may(pair) {
-        true => Err(format!("site {} lets connections in to the node itself", end.site)),
-        false => Ok(format!("the gateway of site {} can be reached from outside", end.site)),
+        true => Err(Reason::NodeLetIn { site }),
+        false => Ok(Reason::GatewayLetIn { site }),
     }
 }
 
 /// Whether the initiator itself can be dialed, by the acceptor's gateway.
 fn back_to_node(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
     if !is_let_in(initiator) {
-        return Err(format!("site {} lets nothing in", initiator.site));
+        return Err(Reason::LetsNothingIn { site: initiator.site.clone() });
     }
-    Ok(format!(
-        "site {} lets connections in, and the gateway of site {} dials for its node",
-        initiator.site, acceptor.site
-    ))
+    Ok(Reason::GatewayDials { initiator: initiator.site.clone(), acceptor: acceptor.site.clone() })
 }
 
 /// Whether the acceptor's side can do its part of a reverse.
-fn dials_back(acceptor: &EndFacts, who: Result<(), String>, why: String) -> Judged {
+fn dials_back(acceptor: &EndFacts, who: Result<(), Reason>, why: Reason) -> Judged {
     told(acceptor)?;
     who.map(|()| why)
 }

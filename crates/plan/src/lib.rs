@@ -9,6 +9,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`mod@plan`] | the decision |
+//! | [`parts`] | who dials whom on a way, with which ticket |
 //! | [`gateways`] | which ways lead over gateways |
 //! | [`egress`] | to which ports a site lets its nodes out |
 //! | [`failures`] | what failed not long ago |
@@ -27,9 +28,11 @@ pub mod filtering;
 pub mod gateways;
 pub mod mapping;
 pub mod measuring;
+pub mod parts;
 pub mod plan;
 pub mod policy;
 pub mod reachability;
+mod reason;
 pub mod relays;
 pub mod round_trips;
 #[cfg(test)]
@@ -45,6 +48,7 @@ pub use mapping::Mapping;
 pub use plan::plan;
 pub use policy::Forbidden;
 pub use reachability::{Reach, Reachability};
+pub use reason::Reason;
 pub use round_trips::RoundTrips;
 
 /// Which parties dial.
@@ -210,7 +214,7 @@ pub struct Step {
     /// How long to wait for the connection before the next step.
     pub deadline: Duration,
     /// Why it may work.
-    pub reason: String,
+    pub reason: Reason,
 }
 
 /// One thing that can't work.
@@ -221,7 +225,7 @@ pub struct LeftOut {
     /// How.
     pub dial: Dial,
     /// Why not.
-    pub reason: String,
+    pub reason: Reason,
 }
 
 /// A dial that was tried and failed not long ago.
@@ -255,7 +259,7 @@ impl Plan {
         self.steps.sort_by_key(|step| failure(step).is_some());
         for step in &mut self.steps {
             if let Some(failure) = failure(step) {
-                step.reason = format!("{}, but it failed before: {}", step.reason, failure.reason);
+                step.reason.add(|why| Reason::FailedBefore { why, failure: failure.reason.clone() });
             }
         }
     }

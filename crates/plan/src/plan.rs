@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::gateways::{self, leaves};
 use crate::{
-    Dial, EndFacts, Filtering, Inbound, LeftOut, Mapping, PairFacts, Plan, Reachability, Route, Step, egress,
+    Dial, EndFacts, Filtering, Inbound, LeftOut, Mapping, PairFacts, Plan, Reachability, Reason, Route, Step,
+    egress,
 };
 
 /// Inside a site there is nothing else to try, so patience costs nothing.
@@ -26,7 +27,7 @@ const RELAY: Duration = Duration::from_secs(10);
 pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan {
     if initiator.site == acceptor.site {
         let route = Route::EndToEnd;
-        let reason = format!("both nodes are in site {}", acceptor.site);
+        let reason = Reason::SameSite { site: acceptor.site.clone() };
         let step = Step { route, dial: Dial::Direct, deadline: DIRECT_INSIDE, reason };
         return Plan { steps: vec![step], left_out: Vec::new(), encrypted: false };
     }
@@ -51,10 +52,8 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     for (route, dial, deadline, judged) in ways {
         let judged = judged.and_then(|reason| {
             if pair.forbidden.contains(route, dial) {
-                return Err(format!(
-                    "forbidden between sites {} and {} by the broker's configuration",
-                    initiator.site, acceptor.site
-                ));
+                let (initiator, acceptor) = (initiator.site.clone(), acceptor.site.clone());
+                return Err(Reason::Forbidden { initiator, acceptor });
             }
             Ok(reason)
         });
@@ -67,16 +66,17 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     let dropped = |step: &Step| dropped(step, initiator, acceptor);
     plan.steps.sort_by_key(|step| dropped(step).is_some());
     for step in &mut plan.steps {
-        if let Some(reason) = dropped(step) {
-            step.reason = format!("{}, but {reason}", step.reason);
+        if let Some((site, port)) = dropped(step) {
+            step.reason.add(|why| Reason::NotLetOut { why, site, port });
         }
     }
     plan
 }
 
-/// Why a step will hardly get out, though it may: what was measured is another
-/// host's port. What gateways are let out to is not known.
-fn dropped(step: &Step, initiator: &EndFacts, acceptor: &EndFacts) -> Option<String> {
+/// The site and the port, none for any, by which a step will hardly get out. It
+/// may: what was measured is another host's port. What gateways are let out to is
+/// not known.
+fn dropped(step: &Step, initiator: &EndFacts, acceptor: &EndFacts) -> Option<(String, Option<u16>)> {
     let (i, a) = (initiator, acceptor);
     let own_port = |end: &EndFacts| if lets_in(end).is_ok() { end.ports.agent } else { end.ports.let_in };
     let dials = match (step.route, step.dial) {
@@ -90,13 +90,12 @@ fn dropped(step: &Step, initiator: &EndFacts, acceptor: &EndFacts) -> Option<Str
     };
     dials.into_iter().find_map(|(from, to, port)| {
         let port = port.filter(|port| egress::drops(&from.egress, &to.egress, *port))?;
-        let port = if port == egress::OTHERS { "such ports".to_owned() } else { format!("port {port}") };
-        Some(format!("site {} seems to let nothing out to {port}", from.site))
+        Some((from.site.clone(), Some(port).filter(|port| *port != egress::OTHERS)))
     })
 }
 
 /// Why something may work, or why it can't.
-pub(crate) type Judged = Result<String, String>;
+pub(crate) type Judged = Result<Reason, Reason>;
 /// One way, how long it may take, and whether it works.
 pub(crate) type Way = (Route, Dial, Duration, Judged);
 
@@ -105,42 +104,36 @@ pub(crate) type Way = (Route, Dial, Duration, Judged);
 ///
 /// # Errors
 /// If it can't.
-pub fn lets_in(end: &EndFacts) -> Result<String, String> {
-    let EndFacts { site, own, .. } = end;
+pub fn lets_in(end: &EndFacts) -> Result<Reason, Reason> {
+    let own = &end.own;
+    let (site, found) = (end.site.clone(), own.clone());
     match (end.inbound, own.result) {
-        (Inbound::Closed, _) => Err(format!("site {site} lets nothing in")),
+        (Inbound::Closed, _) => Err(Reason::LetsNothingIn { site }),
         // The pair's own experience counts for more than a relay's.
-        (Inbound::Open | Inbound::Auto, _) if own.failed() && end.met => Ok(format!(
-            "site {site} lets connections from the other site in, as one has shown, though {}",
-            own.told()
-        )),
-        (Inbound::Open, _) if own.failed() => {
-            Err(format!("site {site} is declared open, but {}", own.told()))
+        (Inbound::Open | Inbound::Auto, _) if own.failed() && end.met => {
+            Ok(Reason::LetsInMet { site, found })
         }
-        (Inbound::Open, _) => Ok(format!("site {site} lets connections in")),
-        (Inbound::Auto, Reachability::Reachable) => {
-            Ok(format!("site {site} lets connections in: {}", own.told()))
-        }
-        (Inbound::Auto, Reachability::Unknown) => {
-            Err(format!("whether site {site} lets connections in is not known: {}", own.told()))
-        }
-        (Inbound::Auto, _) => Err(format!("site {site} lets nothing in: {}", own.told())),
+        (Inbound::Open, _) if own.failed() => Err(Reason::DeclaredOpen { site, found }),
+        (Inbound::Open, _) => Ok(Reason::LetsIn { site }),
+        (Inbound::Auto, Reachability::Reachable) => Ok(Reason::LetsInMeasured { site, found }),
+        (Inbound::Auto, Reachability::Unknown) => Err(Reason::NotMeasured { site, found }),
+        (Inbound::Auto, _) => Err(Reason::NotReached { site, found }),
     }
 }
 
 /// Whether a port is let in for the node.
 pub(crate) fn port_range(acceptor: &EndFacts) -> Judged {
-    let EndFacts { site, outside, .. } = acceptor;
+    let site = acceptor.site.clone();
     if lets_in(acceptor).is_ok() {
-        return Err(format!("site {site} lets every port in"));
+        return Err(Reason::EveryPortLetIn { site });
     }
     if !acceptor.port_let_in {
-        return Err(format!("no port of the node is let in by site {site}"));
+        return Err(Reason::NoPortLetIn { site });
     }
-    if outside.failed() {
-        return Err(format!("a port is said to be let in for the node, but {}", outside.told()));
+    if acceptor.outside.failed() {
+        return Err(Reason::PortNotReached { found: acceptor.outside.clone() });
     }
-    Ok(format!("site {site} lets a port in for the node"))
+    Ok(Reason::PortLetIn { site })
 }
 
 fn reverse(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
@@ -149,91 +142,73 @@ fn reverse(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
     }
     told(acceptor)?;
     leaves(acceptor)?;
-    Ok(format!("site {} lets connections in", initiator.site))
+    Ok(Reason::LetsIn { site: initiator.site.clone() })
 }
 
 fn punch(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
     told(acceptor)?;
     if pair.relays == 0 {
-        return Err(
-            "no relay is attached to the broker, to say how the nodes are seen from outside".to_owned()
-        );
+        return Err(Reason::NoRelayForBoth);
     }
     for end in [initiator, acceptor] {
         leaves(end)?;
+        let site = end.site.clone();
         match end.mapping {
-            Mapping::Unknown => {
-                return Err(format!("how nodes of site {} are seen from outside is not known", end.site));
-            }
-            Mapping::PortDependent => {
-                return Err(format!("the NAT of site {} takes another port for each destination", end.site));
-            }
+            Mapping::Unknown => return Err(Reason::MappingUnknown { site }),
+            Mapping::PortDependent => return Err(Reason::PortPerDestination { site }),
             Mapping::Untranslated | Mapping::EndpointIndependent => {}
         }
     }
     if [initiator, acceptor].iter().all(|end| end.filtering == Filtering::Stateless) {
-        return Err(format!(
-            "sites {} and {} both drop whatever begins a connection: their firewalls keep no state",
-            initiator.site, acceptor.site
-        ));
+        let (initiator, acceptor) = (initiator.site.clone(), acceptor.site.clone());
+        return Err(Reason::BothStateless { initiator, acceptor });
     }
-    Ok("both sites let connections out from ports that are known outside".to_owned())
+    Ok(Reason::PortsKnown)
 }
 
 fn traverse(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
     if lets_in(acceptor).is_ok() {
-        return Err(format!("site {} lets every connection in", acceptor.site));
+        return Err(Reason::EverythingLetIn { site: acceptor.site.clone() });
     }
     told(acceptor)?;
     for end in [initiator, acceptor] {
+        let site = end.site.clone();
         if end.mapping == Mapping::Unknown {
-            return Err(format!("how nodes of site {} are seen from outside is not known", end.site));
+            return Err(Reason::MappingUnknown { site });
         }
         if !end.can_traverse {
-            return Err(format!(
-                "the agent of the node of site {} has no right to raw packets; where isthmus-raw is installed \
-                 there, `setcap cap_net_raw=ep` on it as root gives it that",
-                end.site
-            ));
+            return Err(Reason::NoRawPackets { site });
         }
     }
+    let (near, far) = (initiator.site.clone(), acceptor.site.clone());
     if matches!(acceptor.filtering, Filtering::AddressDependent | Filtering::PortDependent) {
-        return Err(format!(
-            "the firewall of site {} keeps state, and lets no answer out to what it dropped",
-            acceptor.site
-        ));
+        return Err(Reason::KeepsState { site: far });
     }
     if initiator.mapping == Mapping::PortDependent {
-        return Err(format!("the NAT of site {} takes another port for each destination", initiator.site));
+        return Err(Reason::PortPerDestination { site: near });
     }
     if acceptor.mapping != Mapping::Untranslated {
-        return Err(format!("nodes of site {} have no address outside of their own", acceptor.site));
+        return Err(Reason::NoOwnAddress { site: far });
     }
     if initiator.mapping != Mapping::Untranslated && pair.relays == 0 {
-        return Err(
-            "no relay is attached to the broker, to say how the initiator is seen from outside".to_owned()
-        );
+        return Err(Reason::NoRelayForInitiator);
     }
-    Ok(format!("the firewall of site {} may let answers out that it has seen no question for", acceptor.site))
+    Ok(Reason::MayAnswer { site: far })
 }
 
 fn relay(acceptor: &EndFacts, pair: &PairFacts) -> Judged {
     some_relay(pair)?;
     told(acceptor)?;
     leaves(acceptor)?;
-    Ok("both sites let connections out".to_owned())
+    Ok(Reason::BothLetOut)
 }
 
 /// Whether there is a relay.
-pub(crate) fn some_relay(pair: &PairFacts) -> Result<(), String> {
-    if pair.relays == 0 { Err("no relay is attached to the broker".to_owned()) } else { Ok(()) }
+pub(crate) fn some_relay(pair: &PairFacts) -> Result<(), Reason> {
+    if pair.relays == 0 { Err(Reason::NoRelay) } else { Ok(()) }
 }
 
 /// Whether the acceptor, or its gateway, can be told to dial out.
-pub(crate) fn told(acceptor: &EndFacts) -> Result<(), String> {
-    if acceptor.attached {
-        Ok(())
-    } else {
-        Err(format!("the gateway of site {} is not attached to the broker", acceptor.site))
-    }
+pub(crate) fn told(acceptor: &EndFacts) -> Result<(), Reason> {
+    if acceptor.attached { Ok(()) } else { Err(Reason::Detached { site: acceptor.site.clone() }) }
 }

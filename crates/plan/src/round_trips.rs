@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::relays::much_longer;
-use crate::{Dial, Route, Step};
+use crate::{Dial, Reason, Route, Step};
 
 /// The shortest times there and back, as far as they were measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,10 +33,8 @@ impl RoundTrips {
         }
         for step in steps {
             if let Some(round_trip) = self.of(step) {
-                let over = if step.dial == Dial::Relay { " over the nearest relay" } else { "" };
-                let milliseconds = round_trip.as_secs_f64() * 1000.0;
-                step.reason =
-                    format!("{}; {milliseconds:.1} ms there and back{over} by measurement", step.reason);
+                let over_relay = step.dial == Dial::Relay;
+                step.reason.add(|why| Reason::Measured { why, round_trip, over_relay });
             }
         }
     }
@@ -56,6 +54,14 @@ impl RoundTrips {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn number(reason: &Reason) -> &str {
+        match reason {
+            Reason::Measured { why, .. } => number(why),
+            Reason::Received(number) => number,
+            other => panic!("{other}"),
+        }
+    }
 
     #[test]
     fn what_is_known_to_be_shorter_comes_first_and_says_so() {
@@ -83,29 +89,14 @@ mod tests {
                 route: *route,
                 dial: *dial,
                 deadline: Duration::ZERO,
-                reason: number.to_string(),
+                reason: Reason::Received(number.to_string()),
             };
             let mut steps: Vec<Step> = ways.iter().enumerate().map(step).collect();
             round_trips.order(&mut steps);
-            let order: Vec<_> = steps.iter().map(|step| step.reason.split(';').next().unwrap()).collect();
+            let order: Vec<_> = steps.iter().map(|step| number(&step.reason)).collect();
             assert_eq!(order.join(" "), want, "{name}");
-            let told = steps.iter().filter(|step| step.reason.contains("by measurement")).count();
+            let told = steps.iter().filter(|step| matches!(step.reason, Reason::Measured { .. })).count();
             assert_eq!(told, steps.iter().filter(|step| round_trips.of(step).is_some()).count(), "{name}");
         }
-    }
-
-    #[test]
-    fn the_reason_tells_the_time() {
-        let mut steps = [Step {
-            route: Route::EndToEnd,
-            dial: Dial::Relay,
-            deadline: Duration::ZERO,
-            reason: "both sites let connections out".to_owned(),
-        }];
-        let round_trips = RoundTrips { relay: Some(Duration::from_micros(12_040)), ..RoundTrips::default() };
-        round_trips.order(&mut steps);
-        let want =
-            "both sites let connections out; 12.0 ms there and back over the nearest relay by measurement";
-        assert_eq!(steps[0].reason, want);
     }
 }

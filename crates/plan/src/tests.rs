@@ -1,5 +1,8 @@
 //! Plans as a table.
 
+mod parts;
+mod reasons;
+
 use super::*;
 
 /// An end, in a few words.
@@ -74,15 +77,23 @@ fn dials(plan: &Plan) -> String {
     plan.steps.iter().map(way).collect::<Vec<_>>().join(" ")
 }
 
-fn reason(plan: &Plan, dial: Dial) -> &str {
+fn reason(plan: &Plan, dial: Dial) -> &Reason {
     reason_over(plan, Route::EndToEnd, dial)
 }
 
-fn reason_over(plan: &Plan, route: Route, dial: Dial) -> &str {
+fn reason_over(plan: &Plan, route: Route, dial: Dial) -> &Reason {
     let way = (route, dial);
     let left_out = plan.left_out.iter().find(|left| (left.route, left.dial) == way);
     let step = plan.steps.iter().find(|step| (step.route, step.dial) == way);
-    left_out.map(|left| left.reason.as_str()).or(step.map(|step| step.reason.as_str())).unwrap_or_default()
+    left_out.map(|left| &left.reason).or(step.map(|step| &step.reason)).unwrap()
+}
+
+fn alpha() -> String {
+    "alpha".to_owned()
+}
+
+fn beta() -> String {
+    "beta".to_owned()
 }
 
 const UNMEASURED: RoundTrips =
@@ -195,10 +206,8 @@ fn ways_over_gateways() {
         ("nat gate", "nat away", 1, ""),
         ("enclosed", "open away", 1, "direct/gateway-out"),
     ] {
-        let mut found = plan(&end("alpha", initiator), &end("beta", acceptor), &PairFacts { relays, ..PAIR });
+        let found = plan(&end("alpha", initiator), &end("beta", acceptor), &PairFacts { relays, ..PAIR });
         assert_eq!(dials(&found), want, "{initiator} to {acceptor}, {relays} relays");
-        found.left_out.retain(|left| left.reason.is_empty());
-        assert_eq!(found.left_out, []);
     }
 }
 
@@ -227,129 +236,97 @@ fn detours_are_ordered_by_what_was_measured() {
 #[test]
 fn what_is_left_out_over_gateways_says_why() {
     use Route::{GatewayOut, OneGateway, TwoGateway};
+    let shut = reach(Reachability::Filtered, "192.0.2.9:7740", "no answer within 3 s");
     for (initiator, acceptor, relays, (route, dial), want) in [
-        ("nat", "nat", 1, (OneGateway, Dial::Direct), "the gateway of site beta has no port outside"),
-        (
-            "nat",
-            "open gate",
-            1,
-            (OneGateway, Dial::Direct),
-            "site beta lets connections in to the node itself",
-        ),
-        (
-            "enclosed",
-            "nat gate",
-            1,
-            (OneGateway, Dial::Direct),
-            "the node of site alpha has no way out but its gateway",
-        ),
-        ("nat", "nat", 1, (GatewayOut, Dial::Direct), "the node of site alpha has a way out itself"),
+        ("nat", "nat", 1, (OneGateway, Dial::Direct), Reason::NoGatewayPort { site: beta() }),
+        ("nat", "open gate", 1, (OneGateway, Dial::Direct), Reason::NodeLetIn { site: beta() }),
+        ("enclosed", "nat gate", 1, (OneGateway, Dial::Direct), Reason::NoWayOut { site: alpha() }),
+        ("nat", "nat", 1, (GatewayOut, Dial::Direct), Reason::HasWayOut { site: alpha() }),
         (
             "nat",
             "nat gate shut",
             1,
             (OneGateway, Dial::Direct),
-            "the gateway of site beta is not reached at its port outside: relay hub could not reach \
-             192.0.2.9:7740: no answer within 3 s",
+            Reason::GatewayNotReached { site: beta(), found: shut },
         ),
-        ("nat", "nat", 1, (OneGateway, Dial::Relay), "the node of site beta has a way out itself"),
-        ("enclosed", "nat", 0, (GatewayOut, Dial::Relay), "no relay is attached to the broker"),
-        (
-            "enclosed",
-            "nat",
-            1,
-            (Route::EndToEnd, Dial::Relay),
-            "the node of site alpha has no way out but its gateway",
-        ),
-        (
-            "nat",
-            "nat gate away",
-            1,
-            (OneGateway, Dial::Direct),
-            "the gateway of site beta is not attached to the broker",
-        ),
-        ("nat", "enclosed", 1, (TwoGateway, Dial::Reverse), "the gateway of site alpha has no port outside"),
+        ("nat", "nat", 1, (OneGateway, Dial::Relay), Reason::HasWayOut { site: beta() }),
+        ("enclosed", "nat", 0, (GatewayOut, Dial::Relay), Reason::NoRelay),
+        ("enclosed", "nat", 1, (Route::EndToEnd, Dial::Relay), Reason::NoWayOut { site: alpha() }),
+        ("nat", "nat gate away", 1, (OneGateway, Dial::Direct), Reason::Detached { site: beta() }),
+        ("nat", "enclosed", 1, (TwoGateway, Dial::Reverse), Reason::NoGatewayPort { site: alpha() }),
     ] {
         let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &PairFacts { relays, ..PAIR });
-        assert_eq!(reason_over(&plan, route, dial), want, "{initiator} to {acceptor}: {dial} {route}");
+        assert_eq!(*reason_over(&plan, route, dial), want, "{initiator} to {acceptor}: {dial} {route}");
     }
 }
 
 #[test]
 fn what_is_left_out_says_why() {
+    let filtered = || reach(Reachability::Filtered, "192.0.2.2:7730", "no answer within 3 s");
+    let taken = reach(Reachability::Misdirected, "192.0.2.9:7731", "somebody else answers there");
     for (initiator, acceptor, relays, dial, want) in [
-        ("nat", "nat", 1, Dial::Direct, "site beta lets nothing in"),
-        ("nat", "nat", 1, Dial::PortRange, "no port of the node is let in by site beta"),
-        ("nat", "nat", 1, Dial::Reverse, "site alpha lets nothing in"),
-        ("nat", "symmetric", 1, Dial::Punch, "the NAT of site beta takes another port for each destination"),
-        ("closed", "nat", 1, Dial::Punch, "how nodes of site alpha are seen from outside is not known"),
-        (
-            "firewall raw",
-            "firewall",
-            1,
-            Dial::Traverse,
-            "the agent of the node of site beta has no right to raw packets; where isthmus-raw is installed there, \
-             `setcap cap_net_raw=ep` on it as root gives it that",
-        ),
-        (
-            "symmetric raw",
-            "firewall raw",
-            1,
-            Dial::Traverse,
-            "the NAT of site alpha takes another port for each destination",
-        ),
-        (
-            "firewall raw",
-            "nat raw",
-            1,
-            Dial::Traverse,
-            "nodes of site beta have no address outside of their own",
-        ),
-        ("firewall raw", "open raw", 1, Dial::Traverse, "site beta lets every connection in"),
-        ("nat", "nat", 0, Dial::Relay, "no relay is attached to the broker"),
-        (
-            "nat",
-            "open filtered",
-            1,
-            Dial::Direct,
-            "site beta is declared open, but relay hub could not reach 192.0.2.2:7730: no answer within 3 s",
-        ),
-        (
-            "nat",
-            "auto",
-            1,
-            Dial::Direct,
-            "whether site beta lets connections in is not known: no relay has tried to reach it yet",
-        ),
-        (
-            "port taken",
-            "nat",
-            1,
-            Dial::Reverse,
-            "a port is said to be let in for the node, but relay hub could not reach 192.0.2.9:7731: \
-             somebody else answers there",
-        ),
+        ("nat", "nat", 1, Dial::Direct, Reason::LetsNothingIn { site: beta() }),
+        ("nat", "nat", 1, Dial::PortRange, Reason::NoPortLetIn { site: beta() }),
+        ("nat", "open", 1, Dial::PortRange, Reason::EveryPortLetIn { site: beta() }),
+        ("nat", "nat", 1, Dial::Reverse, Reason::LetsNothingIn { site: alpha() }),
+        ("nat", "symmetric", 1, Dial::Punch, Reason::PortPerDestination { site: beta() }),
+        ("closed", "nat", 1, Dial::Punch, Reason::MappingUnknown { site: alpha() }),
+        ("nat", "nat", 0, Dial::Punch, Reason::NoRelayForBoth),
+        ("firewall raw", "firewall", 1, Dial::Traverse, Reason::NoRawPackets { site: beta() }),
+        ("symmetric raw", "firewall raw", 1, Dial::Traverse, Reason::PortPerDestination { site: alpha() }),
+        ("nat raw", "firewall raw", 0, Dial::Traverse, Reason::NoRelayForInitiator),
+        ("firewall raw", "firewall raw stateful", 1, Dial::Traverse, Reason::KeepsState { site: beta() }),
+        ("firewall raw", "nat raw", 1, Dial::Traverse, Reason::NoOwnAddress { site: beta() }),
+        ("firewall raw", "open raw", 1, Dial::Traverse, Reason::EverythingLetIn { site: beta() }),
+        ("nat", "nat", 0, Dial::Relay, Reason::NoRelay),
+        ("nat", "open filtered", 1, Dial::Direct, Reason::DeclaredOpen { site: beta(), found: filtered() }),
+        ("nat", "auto filtered", 1, Dial::Direct, Reason::NotReached { site: beta(), found: filtered() }),
+        ("nat", "auto", 1, Dial::Direct, Reason::NotMeasured { site: beta(), found: Reach::default() }),
+        ("port taken", "nat", 1, Dial::Reverse, Reason::PortNotReached { found: taken }),
         (
             "firewall stateless",
             "firewall stateless",
             1,
             Dial::Punch,
-            "sites alpha and beta both drop whatever begins a connection: their firewalls keep no state",
+            Reason::BothStateless { initiator: alpha(), acceptor: beta() },
         ),
-        (
-            "nat",
-            "open filtered met",
-            1,
-            Dial::Direct,
-            "site beta lets connections from the other site in, as one has shown, though relay hub could not \
-             reach 192.0.2.2:7730: no answer within 3 s",
-        ),
-        ("nat", "nat away", 1, Dial::Relay, "the gateway of site beta is not attached to the broker"),
-        ("open", "nat away", 1, Dial::Reverse, "the gateway of site beta is not attached to the broker"),
+        ("nat", "open filtered met", 1, Dial::Direct, Reason::LetsInMet { site: beta(), found: filtered() }),
+        ("nat", "nat away", 1, Dial::Relay, Reason::Detached { site: beta() }),
+        ("open", "nat away", 1, Dial::Reverse, Reason::Detached { site: beta() }),
     ] {
         let pair = PairFacts { relays, ..PAIR };
         let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
-        assert_eq!(reason(&plan, dial), want, "{initiator} to {acceptor}: {dial}");
+        assert_eq!(*reason(&plan, dial), want, "{initiator} to {acceptor}: {dial}");
+    }
+}
+
+#[test]
+fn what_is_planned_says_why() {
+    let reached = reach(Reachability::Reachable, "192.0.2.2:7730", "");
+    let (initiator, acceptor) = (alpha(), beta());
+    for (initiator, acceptor, (route, dial), want) in [
+        ("nat", "open", (Route::EndToEnd, Dial::Direct), Reason::LetsIn { site: beta() }),
+        (
+            "nat",
+            "auto reached",
+            (Route::EndToEnd, Dial::Direct),
+            Reason::LetsInMeasured { site: beta(), found: reached },
+        ),
+        ("nat", "port nat", (Route::EndToEnd, Dial::PortRange), Reason::PortLetIn { site: beta() }),
+        ("nat", "nat", (Route::EndToEnd, Dial::Punch), Reason::PortsKnown),
+        ("nat raw", "firewall raw", (Route::EndToEnd, Dial::Traverse), Reason::MayAnswer { site: beta() }),
+        ("nat", "nat", (Route::EndToEnd, Dial::Relay), Reason::BothLetOut),
+        ("nat", "nat gate", (Route::OneGateway, Dial::Direct), Reason::GatewayLetIn { site: beta() }),
+        (
+            "open",
+            "enclosed",
+            (Route::OneGateway, Dial::Reverse),
+            Reason::GatewayDials { initiator, acceptor },
+        ),
+        ("nat", "enclosed", (Route::OneGateway, Dial::Relay), Reason::GatewayForEnclosed),
+    ] {
+        let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &PAIR);
+        assert_eq!(*reason_over(&plan, route, dial), want, "{initiator} to {acceptor}: {dial} {route}");
     }
 }
 
@@ -380,11 +357,11 @@ fn what_is_forbidden_is_left_out() {
         let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
         assert_eq!(dials(&plan), want, "{initiator} to {acceptor}: {:?}", pair.forbidden);
     }
-    let (alpha, beta) = (end("alpha", "open nat"), end("beta", "nat"));
-    let never = plan(&alpha, &beta, &never("reverse"));
-    let why = "forbidden between sites alpha and beta by the broker's configuration";
-    assert_eq!(reason(&never, Dial::Reverse), why);
-    assert_eq!(reason(&never, Dial::Direct), "site beta lets nothing in", "it can't be had anyway");
+    let never = plan(&end("alpha", "open nat"), &end("beta", "nat"), &never("reverse"));
+    let forbidden = Reason::Forbidden { initiator: alpha(), acceptor: beta() };
+    assert_eq!(*reason(&never, Dial::Reverse), forbidden);
+    let nothing_in = Reason::LetsNothingIn { site: beta() };
+    assert_eq!(*reason(&never, Dial::Direct), nothing_in, "it can't be had anyway");
 }
 
 #[test]
@@ -404,17 +381,15 @@ fn what_is_not_let_out_comes_last() {
         assert_eq!(dials(&plan), want, "{initiator} to {acceptor}");
     }
     let plan = plan(&end("alpha", "nat web"), &end("beta", "open all"), &PAIR);
-    assert_eq!(
-        reason(&plan, Dial::Direct),
-        "site beta lets connections in, but site alpha seems to let nothing out to port 7730"
-    );
+    let why = Box::new(Reason::LetsIn { site: beta() });
+    assert_eq!(*reason(&plan, Dial::Direct), Reason::NotLetOut { why, site: alpha(), port: Some(7730) });
 }
 
 #[test]
 fn within_a_site_nothing_else_matters() {
     let plan = plan(&end("alpha", "nat"), &end("alpha", "symmetric away"), &PairFacts { relays: 0, ..PAIR });
     assert_eq!((dials(&plan).as_str(), plan.left_out.len(), plan.encrypted), ("direct", 0, false));
-    assert_eq!(reason(&plan, Dial::Direct), "both nodes are in site alpha");
+    assert_eq!(*reason(&plan, Dial::Direct), Reason::SameSite { site: alpha() });
 }
 
 #[test]
@@ -439,7 +414,8 @@ fn failed_steps_go_last() {
         let mut plan = plan(&end("alpha", "open"), &end("beta", "open"), &PAIR);
         plan.demote(&failures);
         assert_eq!(dials(&plan), want, "{name}");
-        let told = plan.steps.iter().filter(|step| step.reason.contains("failed before")).count();
+        let told =
+            plan.steps.iter().filter(|step| matches!(step.reason, Reason::FailedBefore { .. })).count();
         assert_eq!(told, failures.len(), "{name}");
     }
 }

@@ -1,6 +1,6 @@
 //! What dials, routes and ways are called in messages.
 
-use isthmus_plan::{Dial, LeftOut, Route};
+use isthmus_plan::{Dial, LeftOut, Reason, Route};
 use isthmus_wire::proto;
 
 /// A dial's name as docs and messages have it.
@@ -23,10 +23,10 @@ pub(super) fn way(route: Route, dial: Dial) -> String {
 
 /// What was left out, those of one reason together.
 pub(super) fn left_out(left_out: &[LeftOut]) -> Vec<String> {
-    let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut by_reason: Vec<(&Reason, Vec<String>)> = Vec::new();
     for LeftOut { route, dial, reason } in left_out {
         let way = way(*route, *dial);
-        match by_reason.iter_mut().find(|(known, _)| known == reason) {
+        match by_reason.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, ways)) => ways.push(way),
             None => by_reason.push((reason, vec![way])),
         }
@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn what_is_left_out_for_one_reason_is_said_once() {
-        let left = |route, dial, reason: &str| LeftOut { route, dial, reason: reason.to_owned() };
+        let left =
+            |route, dial, reason: &str| LeftOut { route, dial, reason: Reason::Received(reason.to_owned()) };
         let told = left_out(&[
             left(Route::EndToEnd, Dial::Direct, "nothing is let in"),
             left(Route::EndToEnd, Dial::Relay, "no relay"),

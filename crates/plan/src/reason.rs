@@ -1,0 +1,119 @@
+//! Why a way is in a plan, or why it is left out.
+
+use std::time::Duration;
+
+use crate::Reach;
+
+/// Why a way may work, or why it can't, each with its text for plans and
+/// messages. Sites are given by their names.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // The texts say it.
+pub enum Reason {
+    // Why a way may work.
+    #[error("both nodes are in site {site}")]
+    SameSite { site: String },
+    #[error("site {site} lets connections in")]
+    LetsIn { site: String },
+    #[error("site {site} lets connections in: {}", .found.told())]
+    LetsInMeasured { site: String, found: Reach },
+    #[error("site {site} lets connections from the other site in, as one has shown, though {}", .found.told())]
+    LetsInMet { site: String, found: Reach },
+    #[error("site {site} lets a port in for the node")]
+    PortLetIn { site: String },
+    #[error("both sites let connections out from ports that are known outside")]
+    PortsKnown,
+    #[error("the firewall of site {site} may let answers out that it has seen no question for")]
+    MayAnswer { site: String },
+    #[error("both sites let connections out")]
+    BothLetOut,
+    #[error("the gateway of site {site} can be reached from outside")]
+    GatewayLetIn { site: String },
+    #[error("site {initiator} lets connections in, and the gateway of site {acceptor} dials for its node")]
+    GatewayDials { initiator: String, acceptor: String },
+    #[error("a node without a way out uses its gateway's")]
+    GatewayForEnclosed,
+    #[error("gateways dial out, as the nodes are not to dial each other")]
+    GatewaysInstead,
+
+    // Why a way can't work.
+    #[error("site {site} lets nothing in")]
+    LetsNothingIn { site: String },
+    #[error("site {site} lets nothing in: {}", .found.told())]
+    NotReached { site: String, found: Reach },
+    #[error("site {site} is declared open, but {}", .found.told())]
+    DeclaredOpen { site: String, found: Reach },
+    #[error("whether site {site} lets connections in is not known: {}", .found.told())]
+    NotMeasured { site: String, found: Reach },
+    #[error("site {site} lets every port in")]
+    EveryPortLetIn { site: String },
+    #[error("no port of the node is let in by site {site}")]
+    NoPortLetIn { site: String },
+    #[error("a port is said to be let in for the node, but {}", .found.told())]
+    PortNotReached { found: Reach },
+    #[error("no relay is attached to the broker")]
+    NoRelay,
+    #[error("no relay is attached to the broker, to say how the nodes are seen from outside")]
+    NoRelayForBoth,
+    #[error("no relay is attached to the broker, to say how the initiator is seen from outside")]
+    NoRelayForInitiator,
+    #[error("how nodes of site {site} are seen from outside is not known")]
+    MappingUnknown { site: String },
+    #[error("the NAT of site {site} takes another port for each destination")]
+    PortPerDestination { site: String },
+    #[error(
+        "sites {initiator} and {acceptor} both drop whatever begins a connection: their firewalls keep no state"
+    )]
+    BothStateless { initiator: String, acceptor: String },
+    #[error("site {site} lets every connection in")]
+    EverythingLetIn { site: String },
+    #[error(
+        "the agent of the node of site {site} has no right to raw packets; where isthmus-raw is installed there, \
+         `setcap cap_net_raw=ep` on it as root gives it that"
+    )]
+    NoRawPackets { site: String },
+    #[error("the firewall of site {site} keeps state, and lets no answer out to what it dropped")]
+    KeepsState { site: String },
+    #[error("nodes of site {site} have no address outside of their own")]
+    NoOwnAddress { site: String },
+    #[error("the gateway of site {site} is not attached to the broker")]
+    Detached { site: String },
+    #[error("the node of site {site} has no way out but its gateway")]
+    NoWayOut { site: String },
+    #[error("the node of site {site} has a way out itself")]
+    HasWayOut { site: String },
+    #[error("the gateway of site {site} has no port outside")]
+    NoGatewayPort { site: String },
+    #[error("the gateway of site {site} is not reached at its port outside: {}", .found.told())]
+    GatewayNotReached { site: String, found: Reach },
+    #[error("site {site} lets connections in to the node itself")]
+    NodeLetIn { site: String },
+    #[error("forbidden between sites {initiator} and {acceptor} by the broker's configuration")]
+    Forbidden { initiator: String, acceptor: String },
+    #[error("there is no such way")]
+    NoSuchWay,
+
+    // What is added to another reason.
+    #[error(
+        "{why}; {:.1} ms there and back{} by measurement", .round_trip.as_secs_f64() * 1000.0,
+        if *.over_relay { " over the nearest relay" } else { "" }
+    )]
+    Measured { why: Box<Reason>, round_trip: Duration, over_relay: bool },
+    #[error(
+        "{why}, but site {site} seems to let nothing out to {}",
+        .port.map_or_else(|| "such ports".to_owned(), |port| format!("port {port}"))
+    )]
+    NotLetOut { why: Box<Reason>, site: String, port: Option<u16> },
+    #[error("{why}, but it failed before: {failure}")]
+    FailedBefore { why: Box<Reason>, failure: String },
+    /// Another process has given it, and only its text is known.
+    #[error("{0}")]
+    Received(String),
+}
+
+impl Reason {
+    /// Adds something to this reason, in its place.
+    pub(crate) fn add(&mut self, addition: impl FnOnce(Box<Self>) -> Self) {
+        let why = std::mem::replace(self, Self::NoSuchWay);
+        *self = addition(Box::new(why));
+    }
+}

@@ -1,0 +1,183 @@
+//! Who dials whom with what in hand, as a table.
+
+use super::*;
+use crate::parts::{End, Part, Party, Shown, Target, parts};
+use crate::policy::Choice;
+
+fn target(target: Target) -> &'static str {
+    match target {
+        Target::Agent(End::Initiator) => "initiator",
+        Target::Agent(End::Acceptor) => "acceptor",
+        Target::LetIn(End::Initiator) => "initiator's port",
+        Target::LetIn(End::Acceptor) => "acceptor's port",
+        Target::Seen(End::Initiator) => "initiator as seen",
+        Target::Seen(End::Acceptor) => "acceptor as seen",
+        Target::Gateway(End::Initiator) => "gateway i",
+        Target::Gateway(End::Acceptor) => "gateway a",
+        Target::Relay => "relay",
+    }
+}
+
+/// "dials TARGET SHOWN", "waits for PARTY", "takes in".
+fn words(part: Part) -> String {
+    let shown = |shown| match shown {
+        Shown::Nothing => "",
+        Shown::Ticket(End::Initiator) => ", ticket i",
+        Shown::Ticket(End::Acceptor) => ", ticket a",
+        Shown::Rendezvous => ", rendezvous",
+    };
+    match part {
+        Part::Waits(Party::Node(end)) => format!("waits for {}", target(Target::Agent(end))),
+        Part::Waits(Party::Gateway(end)) => format!("waits for {}", target(Target::Gateway(end))),
+        Part::Dials(to, first) => format!("dials {}{}", target(to), shown(first)),
+        Part::TakesIn => "takes in".to_owned(),
+    }
+}
+
+/// Initiator, its gateway, the acceptor's gateway, acceptor.
+fn row(initiator: &str, acceptor: &str, way: (Route, Dial), pair: &PairFacts) -> Result<[String; 4], Reason> {
+    let found = parts(way, &end("alpha", initiator), &end("beta", acceptor), pair)?;
+    let gateway = |part: Option<Part>| part.map(words).unwrap_or_default();
+    Ok([
+        words(found.initiator),
+        gateway(found.initiators_gateway),
+        gateway(found.acceptors_gateway),
+        words(found.acceptor),
+    ])
+}
+
+/// Every route with every dial, between ends that allow it if any do.
+#[test]
+fn every_way_gives_each_party_its_part() {
+    use Dial::{Direct, PortRange, Punch, Relay, Reverse, Traverse};
+    use Route::{EndToEnd, GatewayOut, OneGateway, TwoGateway};
+    const NEAR: &str = "dials gateway i, ticket i";
+    const FAR: &str = "dials gateway a, ticket a";
+    let mut seen = Vec::new();
+    for (route, dial, ends, want) in [
+        (EndToEnd, Direct, ["nat", "open"], Ok(["dials acceptor", "", "", "waits for initiator"])),
+        (EndToEnd, PortRange, ["nat", "port"], Ok(["dials acceptor's port", "", "", "waits for initiator"])),
+        (
+            EndToEnd,
+            Reverse,
+            ["open", "nat"],
+            Ok(["waits for acceptor", "", "", "dials initiator, rendezvous"]),
+        ),
+        (EndToEnd, Punch, ["nat", "nat"], Ok(["dials acceptor as seen", "", "", "dials initiator as seen"])),
+        (EndToEnd, Traverse, ["nat raw", "firewall raw"], Ok(["dials acceptor", "", "", "takes in"])),
+        (EndToEnd, Relay, ["nat", "nat"], Ok(["dials relay, ticket i", "", "", "dials relay, ticket a"])),
+        (
+            OneGateway,
+            Direct,
+            ["nat", "nat gate"],
+            Ok(["dials gateway a, ticket i", "", "waits for initiator", FAR]),
+        ),
+        (OneGateway, PortRange, ["nat", "port gate"], Err(Reason::NoSuchWay)),
+        (
+            OneGateway,
+            Reverse,
+            ["open", "enclosed"],
+            Ok(["waits for gateway a", "", "dials initiator, rendezvous", FAR]),
+        ),
+        (OneGateway, Punch, ["nat", "nat gate"], Err(Reason::NoSuchWay)),
+        (OneGateway, Traverse, ["nat raw", "firewall raw gate"], Err(Reason::NoSuchWay)),
+        (
+            OneGateway,
+            Relay,
+            ["nat", "enclosed"],
+            Ok(["dials relay, ticket i", "", "dials relay, ticket a", FAR]),
+        ),
+        (GatewayOut, Direct, ["enclosed", "open"], Ok([NEAR, "dials acceptor", "", "waits for gateway i"])),
+        (
+            GatewayOut,
+            PortRange,
+            ["enclosed", "port"],
+            Ok([NEAR, "dials acceptor's port", "", "waits for gateway i"]),
+        ),
+        (
+            GatewayOut,
+            Reverse,
+            ["nat gate", "nat"],
+            Ok([NEAR, "waits for acceptor", "", "dials gateway i, ticket a"]),
+        ),
+        (GatewayOut, Punch, ["enclosed", "nat"], Err(Reason::NoSuchWay)),
+        (GatewayOut, Traverse, ["enclosed raw", "firewall raw"], Err(Reason::NoSuchWay)),
+        (
+            GatewayOut,
+            Relay,
+            ["enclosed", "nat"],
+            Ok([NEAR, "dials relay, ticket i", "", "dials relay, ticket a"]),
+        ),
+        (
+            TwoGateway,
+            Direct,
+            ["enclosed", "enclosed gate"],
+            Ok([NEAR, "dials gateway a, ticket i", "waits for gateway i", FAR]),
+        ),
+        (TwoGateway, PortRange, ["enclosed", "enclosed port gate"], Err(Reason::NoSuchWay)),
+        (
+            TwoGateway,
+            Reverse,
+            ["enclosed gate", "enclosed"],
+            Ok([NEAR, "waits for gateway a", "dials gateway i, ticket a", FAR]),
+        ),
+        (TwoGateway, Punch, ["enclosed", "enclosed gate"], Err(Reason::NoSuchWay)),
+        (TwoGateway, Traverse, ["enclosed raw", "enclosed gate raw"], Err(Reason::NoSuchWay)),
+        (
+            TwoGateway,
+            Relay,
+            ["enclosed", "enclosed"],
+            Ok([NEAR, "dials relay, ticket i", "dials relay, ticket a", FAR]),
+        ),
+    ] {
+        let [initiator, acceptor] = ends;
+        let found = row(initiator, acceptor, (route, dial), &PAIR);
+        assert_eq!(found, want.map(|parts| parts.map(str::to_owned)), "{route} {dial}");
+        seen.push((route, dial));
+    }
+    let all: Vec<_> =
+        Route::ALL.iter().flat_map(|route| Dial::ALL.iter().map(|dial| (*route, *dial))).collect();
+    assert_eq!(seen, all);
+}
+
+#[test]
+fn what_a_way_lacks_is_the_reason_that_it_is_refused() {
+    use Route::{EndToEnd, GatewayOut, OneGateway, TwoGateway};
+    let no_relay = PairFacts { relays: 0, ..PAIR };
+    let never = |word: &str| PairFacts { forbidden: Forbidden::never(&[word.parse().unwrap()]), ..PAIR };
+    for (way, [initiator, acceptor], pair, want) in [
+        ((EndToEnd, Dial::Relay), ["nat", "nat"], no_relay, Reason::NoRelay),
+        ((EndToEnd, Dial::Reverse), ["nat", "nat"], PAIR, Reason::LetsNothingIn { site: alpha() }),
+        ((OneGateway, Dial::Direct), ["nat", "nat"], PAIR, Reason::NoGatewayPort { site: beta() }),
+        ((OneGateway, Dial::Direct), ["nat", "open gate"], PAIR, Reason::NodeLetIn { site: beta() }),
+        ((OneGateway, Dial::Reverse), ["nat", "enclosed"], PAIR, Reason::LetsNothingIn { site: alpha() }),
+        ((GatewayOut, Dial::Direct), ["nat", "open"], PAIR, Reason::HasWayOut { site: alpha() }),
+        ((GatewayOut, Dial::Direct), ["enclosed", "nat"], PAIR, Reason::LetsNothingIn { site: beta() }),
+        ((GatewayOut, Dial::Reverse), ["nat gate", "nat away"], PAIR, Reason::Detached { site: beta() }),
+        ((TwoGateway, Dial::Relay), ["enclosed", "enclosed"], no_relay, Reason::NoRelay),
+        (
+            (TwoGateway, Dial::Relay),
+            ["enclosed", "enclosed"],
+            never("two-gateway"),
+            Reason::Forbidden { initiator: alpha(), acceptor: beta() },
+        ),
+    ] {
+        assert_eq!(row(initiator, acceptor, way, &pair), Err(want), "{way:?}");
+    }
+}
+
+#[test]
+fn the_initiator_is_dialed_where_it_is_let_in() {
+    for (initiator, want) in [
+        ("open", "initiator"),
+        ("port", "initiator's port"),
+        ("open port", "initiator"),
+        ("open filtered port", "initiator's port"),
+        ("open filtered met", "initiator"),
+        // Measurement has not found the port, and there is no other.
+        ("port taken", "initiator's port"),
+    ] {
+        let [.., acceptor] = row(initiator, "nat", (Route::EndToEnd, Dial::Reverse), &PAIR).unwrap();
+        assert_eq!(acceptor, format!("dials {want}, rendezvous"), "{initiator}");
+    }
+}
