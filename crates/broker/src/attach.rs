@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
+use crate::records;
 use crate::registry::{Refused, SessionId};
-use crate::service::Broker;
+use crate::service::{Broker, store_status};
 use crate::sessions::Down;
 
 /// How long a newcomer may take to say who it is.
@@ -187,8 +188,8 @@ impl Attachment {
         };
         if let Some(assignment) = came.assignment {
             info!(node = %assignment.node, virtual_address = %assignment.address, "new node");
-            if let Err(status) = self.broker.with_store(move |store| store.keep_assignment(&assignment)).await
-            {
+            let kept = records::keep_assignment(&*self.broker.store, &assignment).await;
+            if let Err(status) = kept.map_err(store_status) {
                 return self.refuse_node(up.node, Refused(status.message().to_owned()));
             }
         }

@@ -12,8 +12,8 @@ use ring::digest::{SHA256, digest};
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
-use crate::service::{Broker, unix_seconds};
-use crate::store::TokenUse;
+use crate::records::{self, UsedToken};
+use crate::service::{Broker, store_status, unix_seconds};
 
 pub(crate) struct EnrolmentService(pub(crate) Arc<Broker>);
 
@@ -58,15 +58,12 @@ impl EnrolmentService {
         let identity = token.identity(name).map_err(token_status)?;
         // Made before the token is spent: a bad request must not cost it.
         let certificate = self.certificate(&identity, &request.signing_request)?;
-        let used = TokenUse {
-            id: token.id,
+        let used = UsedToken {
             expiry_unix_seconds: unix_seconds(token.expires),
             request_sha256: sha256(&request.signing_request),
-            identity: identity.clone(),
         };
-        let now = unix_seconds(now);
-        let good = self.0.with_store(move |store| store.use_token(&used, now)).await?;
-        if good {
+        let good = records::use_token(&*self.0.store, (token.id, used), &identity, unix_seconds(now)).await;
+        if good.map_err(store_status)? {
             Ok((identity, certificate))
         } else {
             Err(Status::permission_denied(
@@ -84,8 +81,7 @@ impl EnrolmentService {
         let own = gateway.role() == Role::Gateway
             && identity.role() == Role::Agent
             && identity.site() == gateway.site();
-        let member = identity.clone();
-        if own && self.0.with_store(move |store| store.is_member(&member)).await? {
+        if own && records::is_member(&*self.0.store, &identity).await.map_err(store_status)? {
             Ok(identity)
         } else {
             Err(Status::permission_denied(format!("{gateway} may not renew the certificate of {identity}")))

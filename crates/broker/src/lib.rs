@@ -8,7 +8,8 @@
 //! | [`config`] | the `[broker]` section |
 //! | [`addresses`] | which node has which virtual address (pure) |
 //! | [`registry`] | who is attached, and what is asked of them (pure) |
-//! | `store` | what must last |
+//! | `store` | records that brokers share: read, watch, transactions |
+//! | `records` | the keys and values of those that last |
 //! | `enrolment`, `attach`, `service` | the gRPC services, thin shells |
 #![forbid(unsafe_code)]
 
@@ -17,11 +18,13 @@ mod attach;
 pub mod config;
 mod enrolment;
 mod probes;
+mod records;
 pub mod registry;
 mod rendezvous;
 mod service;
 mod sessions;
 pub mod state;
+#[allow(dead_code, reason = "the registry reads what lasts; it will watch the rest")]
 mod store;
 mod waiting;
 

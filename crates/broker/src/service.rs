@@ -21,11 +21,12 @@ use crate::attach;
 use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrustedPairs};
 use crate::enrolment::EnrolmentService;
 use crate::probes::{self, Probes};
+use crate::records;
 use crate::registry::{LookupError, Policy, ProbeError, Registry, RendezvousError};
 use crate::rendezvous::{PendingRendezvous, acceptor_address};
 use crate::sessions::{Down, Sessions};
 use crate::state::{State, StateError};
-use crate::store::{Store, StoreError};
+use crate::store::{Embedded, Store, StoreError};
 
 /// How often the broker looks whether its own certificate is due.
 const RENEWAL_CHECK: Duration = Duration::from_secs(3600);
@@ -45,6 +46,9 @@ pub enum BrokerError {
     /// Its store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A record of its that can't be read.
+    #[error("the broker's store {0} holds an address that can't be read; it was not written by isthmus")]
+    Unreadable(String),
     /// Its configuration.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -59,7 +63,7 @@ pub enum BrokerError {
 /// What the services share.
 pub(crate) struct Broker {
     pub(crate) state: State,
-    pub(crate) store: Store,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) sessions: Sessions,
     pub(crate) rendezvous: PendingRendezvous,
     pub(crate) probes: Probes,
@@ -72,22 +76,12 @@ impl Broker {
     pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Uses the store from a blocking thread.
-    pub(crate) async fn with_store<T: Send + 'static>(
-        self: &Arc<Self>,
-        work: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, Status> {
-        let broker = self.clone();
-        match tokio::task::spawn_blocking(move || work(&broker.store)).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => {
-                warn!(%error, "cannot use the store");
-                Err(Status::internal("the broker cannot write its store; see its log"))
-            }
-            Err(_) => Err(Status::internal("the broker failed; see its log")),
-        }
-    }
+/// The status of a call that the store failed.
+pub(crate) fn store_status(error: StoreError) -> Status {
+    warn!(%error, "cannot use the store");
+    Status::internal("the broker cannot use its store; see its log")
 }
 
 /// Runs the broker of a state directory on a listener until `shutdown`; calls
@@ -103,7 +97,10 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), BrokerError> {
     let credentials = state.credentials(SystemTime::now())?;
-    let store = Store::open(&state.store_path())?;
+    let path = state.store_path();
+    let store = Arc::new(Embedded::open(&path)?);
+    let addresses = records::addresses(&*store).await?;
+    let addresses = addresses.ok_or_else(|| BrokerError::Unreadable(path.display().to_string()))?;
     let trusted = TrustedPairs::new(&config.trusted).map_err(|error| PolicyError::Site("trusted", error))?;
     let policy = Policy {
         trusted,
@@ -111,7 +108,7 @@ pub async fn run(
         relays: config.relays,
         measure: config.measure,
     };
-    let registry = Registry::new(&state.grid.name, policy, store.addresses()?);
+    let registry = Registry::new(&state.grid.name, policy, addresses);
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
     let broker = Arc::new(Broker {
         state,
