@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use isthmus_net::clock::micros;
+use isthmus_net::lock;
 use isthmus_wire::GridName;
 use isthmus_wire::proto;
 use tokio::sync::watch;
@@ -90,7 +92,7 @@ impl Account {
     /// Counts a connection; what it carries is added to the returned counters.
     pub fn connected(&self, joint: Joint, setup: Duration) -> Arc<Bytes> {
         let bytes = {
-            let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut totals = lock(&self.totals);
             let totals = totals.entry(joint).or_default();
             totals.connections += 1;
             totals.setup_total += setup;
@@ -108,7 +110,7 @@ impl Account {
 
     /// Everything so far.
     pub fn joined(&self) -> Vec<proto::Joined> {
-        let totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let totals = lock(&self.totals);
         let mut joined: Vec<_> = totals
             .iter()
             .map(|(joint, totals)| proto::Joined {
@@ -130,11 +132,6 @@ impl Account {
         joined.sort_by(|a, b| (&a.acceptor, a.route, a.dial).cmp(&(&b.acceptor, b.route, b.dial)));
         joined
     }
-}
-
-/// A time in microseconds, as the control plane has it.
-pub fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use isthmus_net::clock::since_1970;
+use isthmus_net::lock;
 use isthmus_net::seen::for_plans;
 use isthmus_net::{Credentials, grpc, mac};
 use isthmus_wire::VirtualAddress;
@@ -17,8 +19,6 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
-use crate::clock::since_1970;
-use crate::job::lock;
 use crate::upstream::{Attached, Contacts};
 
 /// How long the gateway may take to welcome an agent.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use isthmus_net::lock;
 use isthmus_wire::proto::{self, exec_down, exec_up, job_news};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
@@ -16,7 +17,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::Status;
 use tracing::info;
 
-use crate::job::{Job, lock};
+use crate::job::Job;
 use crate::job_directory::SHIM;
 use crate::node::Node;
 use crate::supervise::handle::{self, Launch, clean_environment};

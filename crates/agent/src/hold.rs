@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use isthmus_net::clock::micros;
 use isthmus_net::grpc;
+use isthmus_net::lock;
 use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::settings::Host;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Code, Status, Streaming};
 
-use crate::account::micros;
 use crate::heartbeat;
-use crate::job::{Job, lock};
+use crate::job::Job;
 use crate::node::{Faults, Node};
 use crate::peers;
 use crate::preflight;

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use isthmus_net::mac::Secret;
 use isthmus_net::{Role, grpc};
+use isthmus_reach::ControlPlane;
+use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
+use isthmus_reach::peer_identity;
 use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
 use isthmus_wire::rendezvous;
 use isthmus_wire::shim::End;
@@ -18,14 +21,12 @@ use tokio_rustls::rustls::ServerConfig;
 use tracing::{debug, warn};
 
 use crate::account::Bytes;
-use crate::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
 use crate::heartbeat;
 use crate::job::Job;
 use crate::knock::Incoming;
 use crate::names::Ends;
 use crate::node::Node;
 use crate::pump::{End as PumpEnd, pump};
-use crate::reach::peer_identity;
 use crate::tree;
 
 /// How long the first bytes of a connection may take.
@@ -86,7 +87,7 @@ impl Reception {
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let id = rendezvous::decode(&hello).map_err(io::Error::other)?;
-        if self.node.reacher().rendezvous.come(id, stream) {
+        if self.node.dialer().rendezvous.come(id, stream) {
             Ok(())
         } else {
             Err(io::Error::other("nobody here waits for this rendezvous any more"))
@@ -179,7 +180,7 @@ impl Reception {
             // other; this end's own plan says so, not the initiator.
             Carrier::Raw(_) if source.site == self.node.name().site => Ok(()),
             Carrier::Raw(_) => {
-                let found = self.node.reacher().upstream.lookup(preamble.source).await;
+                let found = self.node.upstream().lookup(preamble.source).await;
                 let encrypted = found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.encrypted));
                 if encrypted == Some(false) {
                     return Ok(());

@@ -3,8 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use isthmus_net::lock;
 use isthmus_net::mac::Secret;
 use isthmus_wire::proto::{CommandKilled, UncarriedProgram, job_news};
 use isthmus_wire::settings::Host;
@@ -157,8 +158,4 @@ impl Job {
         let sockets = lock(&self.handed_over);
         sockets.len() == HANDED_OVER_MAX || sockets.contains(&inode)
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

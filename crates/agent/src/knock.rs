@@ -12,13 +12,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use isthmus_net::lock;
 use isthmus_net::loopback;
 use isthmus_wire::preamble::Status;
 use isthmus_wire::shim::End;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-
-use crate::job::lock;
 
 /// How long a listener with a full queue is waited for.
 pub const DEADLINE: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
 //! The agent: one per node. It makes and accepts connections for the node's
 //! processes, hands them over as open sockets, and starts remote processes.
+//! Connections are opened by [`isthmus_reach`].
 //!
 //! | module | what |
 //! |---|---|
@@ -7,14 +8,9 @@
 //! | [`attachment`], [`gateways`] | the attachment to one of the site's gateways; which one |
 //! | [`node`], [`job`] | the node, its jobs, and what they hold |
 //! | [`shim_socket`] | what shims ask for |
-//! | [`reach`] | the initiator's side: plan, dial, TLS, preamble |
-//! | [`retry`] | whether what failed works by now |
-//! | [`incoming`], [`knock`], [`rendezvous`] | the acceptor's side; being dialed by the acceptor |
-//! | [`outside`] | how the node is seen from outside its site |
-//! | [`traverse`], [`raw`] | the dial of that name, both sides; its helper with the right to raw packets |
-//! | [`probing`] | what its site lets in and out |
+//! | [`incoming`], [`knock`] | the acceptor's side of a program's connection |
 //! | [`measure`] | how fast the way to another node is |
-//! | [`carrier`], [`mod@pump`] | an opened connection; carrying an encrypted one for a program |
+//! | [`mod@pump`] | carrying an encrypted connection for a program |
 //! | [`peers`], [`local`] | what other agents and the node's users ask for |
 //! | [`tree`], [`hold`] | which node of a job holds which; holding them |
 //! | [`exec`], [`supervise`], [`limits`] | starting processes and ending all of them |
@@ -27,8 +23,6 @@
 pub mod account;
 pub mod attachment;
 pub mod black_hole;
-pub mod carrier;
-pub mod clock;
 pub mod config;
 pub mod exec;
 pub mod gateways;
@@ -44,22 +38,15 @@ pub mod local;
 pub mod measure;
 pub mod names;
 pub mod node;
-pub mod outside;
 pub mod peers;
 pub mod port_range;
 pub mod preflight;
 pub mod preloadable;
-pub mod probing;
 pub mod programs;
 pub mod pump;
-pub mod raw;
-pub mod reach;
-pub mod rendezvous;
-pub mod retry;
 pub mod service;
 pub mod shim_socket;
 pub mod supervise;
-pub mod traverse;
 pub mod tree;
 pub mod upstream;
 

@@ -7,7 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isthmus_net::clock::micros;
+use isthmus_net::clock::unix_ms;
 use isthmus_net::mac::Secret;
+use isthmus_reach::ControlPlane;
 use isthmus_wire::proto::local_server::Local;
 use isthmus_wire::proto::{self, exec_down, job_news};
 use tokio::net::UnixListener;
@@ -17,8 +20,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::account::micros;
-use crate::clock::unix_ms;
 use crate::exec::program_of;
 use crate::hold::{self, Held, NewsSender};
 use crate::job::Job;
@@ -123,7 +124,7 @@ impl Local for LocalService {
 
     async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {
         authorise(&request)?;
-        let mut grid = self.node.reacher().upstream.grid().await?;
+        let mut grid = self.node.upstream().grid().await?;
         grid.own = self.node.name().to_string();
         Ok(Response::new(grid))
     }
@@ -135,9 +136,9 @@ impl Local for LocalService {
         authorise(&request)?;
         let request = request.into_inner();
         let own = request.from == self.node.name().to_string();
-        let mut reply = self.node.reacher().upstream.explain(request).await?;
+        let mut reply = self.node.upstream().explain(request).await?;
         if own {
-            self.node.reacher().demote(&mut reply);
+            self.node.dialer().demote(&mut reply);
         }
         Ok(Response::new(reply))
     }
@@ -147,7 +148,7 @@ impl Local for LocalService {
         request: Request<proto::MeasureRequest>,
     ) -> Result<Response<proto::MeasureReply>, Status> {
         authorise(&request)?;
-        self.node.reacher().upstream.measure(request.into_inner()).await.map(Response::new)
+        self.node.upstream().measure(request.into_inner()).await.map(Response::new)
     }
 }
 
@@ -201,7 +202,7 @@ impl Head {
         let mut changed = true;
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
         let report = |joined: &[proto::Joined], ended: bool| {
-            self.node.reacher().upstream.report(proto::JobReport {
+            self.node.upstream().report(proto::JobReport {
                 job: self.job.id.to_string(),
                 owner: self.node.facilities().owner.as_ref().map(ToString::to_string).unwrap_or_default(),
                 program: self.program.clone(),

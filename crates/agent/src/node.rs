@@ -7,8 +7,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use isthmus_net::Owner;
+use isthmus_net::lock;
 use isthmus_net::loopback::PairMaker;
 use isthmus_net::mac::Secret;
+use isthmus_reach::Dialer;
 use isthmus_wire::proto;
 use isthmus_wire::settings::{Host, Settings};
 use isthmus_wire::{GridName, JobId, VirtualAddress};
@@ -17,13 +19,13 @@ use tracing::info;
 use crate::black_hole::BlackHole;
 use crate::exec::Processes;
 use crate::heartbeat::Heartbeats;
-use crate::job::{Job, lock};
+use crate::job::Job;
 use crate::job_directory::JobDirectory;
 use crate::links;
 use crate::measure::Measuring;
 use crate::programs;
-use crate::reach::Reacher;
 use crate::shim_socket::{self, PortCounter};
+use crate::upstream::Upstream;
 
 /// Files and names that the node's jobs need.
 #[derive(Debug, Clone)]
@@ -46,7 +48,8 @@ pub struct Facilities {
 #[derive(Debug)]
 pub struct Node {
     facilities: Facilities,
-    reacher: Reacher,
+    upstream: Upstream,
+    dialer: Dialer,
     pairs: PairMaker,
     black_hole: BlackHole,
     ports: PortCounter,
@@ -90,13 +93,14 @@ impl Node {
     /// A node without jobs.
     pub fn new(
         facilities: Facilities,
-        reacher: Reacher,
+        upstream: Upstream,
+        dialer: Dialer,
         pairs: PairMaker,
         black_hole: BlackHole,
         heartbeats: Heartbeats,
     ) -> Self {
         let (ports, measuring, jobs) = (PortCounter::default(), Measuring::default(), Mutex::default());
-        Self { facilities, reacher, pairs, black_hole, ports, heartbeats, measuring, jobs }
+        Self { facilities, upstream, dialer, pairs, black_hole, ports, heartbeats, measuring, jobs }
     }
 
     /// Its grid name.
@@ -111,7 +115,7 @@ impl Node {
 
     /// Its virtual address, while the agent is attached or has been.
     pub fn own_address(&self) -> Option<VirtualAddress> {
-        self.reacher.upstream.own_address()
+        self.upstream.own_address()
     }
 
     /// The loopback address that stands for it.
@@ -119,9 +123,14 @@ impl Node {
         self.own_address().map_or(Ipv4Addr::LOCALHOST, VirtualAddress::twin)
     }
 
+    /// The way to the gateway.
+    pub fn upstream(&self) -> &Upstream {
+        &self.upstream
+    }
+
     /// Opens connections to other nodes' agents.
-    pub fn reacher(&self) -> &Reacher {
-        &self.reacher
+    pub fn dialer(&self) -> &Dialer {
+        &self.dialer
     }
 
     /// Makes loopback pairs.

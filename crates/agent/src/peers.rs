@@ -6,8 +6,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use isthmus_net::lock;
 use isthmus_net::mac::Secret;
 use isthmus_net::{Identity, Role, grpc};
+use isthmus_reach::Purpose;
+use isthmus_reach::carrier::Carrier;
 use isthmus_wire::proto::peer_client::PeerClient;
 use isthmus_wire::proto::peer_server::Peer;
 use isthmus_wire::proto::{self, exec_up, job_news};
@@ -19,12 +22,10 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::carrier::Carrier;
 use crate::exec;
 use crate::hold::{self, NewsSender};
-use crate::job::{Job, lock};
+use crate::job::Job;
 use crate::node::Node;
-use crate::reach::Purpose;
 use crate::tree;
 
 /// Shortest time between two reports of one node's connections.
@@ -46,7 +47,7 @@ pub struct PeerChannels(Mutex<HashMap<Ipv4Addr, PeerClient<Channel>>>);
 pub async fn connect(node: &Node, address: VirtualAddress) -> Result<PeerClient<Channel>, Status> {
     let unavailable = |reason: String| Status::unavailable(reason);
     let reached = node
-        .reacher()
+        .dialer()
         .reach(address.ip(), Purpose::Peer)
         .await
         .map_err(|error| unavailable(error.to_string()))?;

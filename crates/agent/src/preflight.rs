@@ -9,6 +9,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isthmus_net::clock::micros;
+use isthmus_net::clock::since_1970;
+use isthmus_reach::Purpose;
 use isthmus_wire::proto;
 use object::LittleEndian;
 use object::elf::FileHeader64;
@@ -17,12 +20,9 @@ use procfs::Current as _;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use crate::account::micros;
-use crate::clock::since_1970;
 use crate::job::Job;
 use crate::node::Node;
 use crate::programs;
-use crate::reach::Purpose;
 use crate::supervise::handle::clean_environment;
 use crate::tree;
 
@@ -184,7 +184,7 @@ async fn probes(node: &Arc<Node>, job: &Job) -> Vec<proto::Probe> {
         let node = node.clone();
         probing.spawn(async move {
             let started = Instant::now();
-            let reaching = node.reacher().reach(host.address.ip(), Purpose::Peer);
+            let reaching = node.dialer().reach(host.address.ip(), Purpose::Peer);
             let failure = match tokio::time::timeout(PROBE_DEADLINE, reaching).await {
                 Ok(Ok(_)) => String::new(),
                 Ok(Err(error)) => error.to_string(),

@@ -7,14 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use isthmus_net::callback;
-use isthmus_net::dial::{PunchPort, SocketOptions, introduced, resolve};
 use isthmus_net::loopback::PairMaker;
 use isthmus_net::{Credentials, Role, grpc};
+use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
+use isthmus_reach::outside::Outside;
+use isthmus_reach::probing::Probing;
+use isthmus_reach::raw;
+use isthmus_reach::retry;
+use isthmus_reach::traverse;
+use isthmus_reach::{ClientTls, ControlPlane, Dialer, accept, dial_name};
+use isthmus_wire::proto;
 use isthmus_wire::proto::local_server::LocalServer;
 use isthmus_wire::proto::peer_server::PeerServer;
-use isthmus_wire::proto::{self, attach_up};
-use isthmus_wire::{ConnectionId, rendezvous};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -23,7 +27,6 @@ use tracing::{info, warn};
 
 use crate::attachment::AttachError;
 use crate::black_hole::BlackHole;
-use crate::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
 use crate::gateways;
 use crate::heartbeat::Heartbeats;
@@ -33,13 +36,7 @@ use crate::limits;
 use crate::local::{self, LocalService};
 use crate::measure;
 use crate::node::{Facilities, Node, interface_of};
-use crate::outside::Outside;
 use crate::peers::PeerService;
-use crate::probing::Probing;
-use crate::raw;
-use crate::reach::{ClientTls, Reacher, dial_name};
-use crate::retry;
-use crate::traverse;
 use crate::upstream;
 
 /// Connections and requests to dial out that may wait.
@@ -48,8 +45,6 @@ const QUEUE: usize = 1024;
 const DIRECT_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the initiator may take to come to a rendezvous and speak.
 const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a dial may take that another node asked for.
-const DIAL_DEADLINE: Duration = Duration::from_secs(10);
 /// How long to try to find the way to the gateway at the start.
 const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -90,7 +85,7 @@ pub async fn run(
         local_socket: local_socket.clone(),
         interface: interface_of(own_ip),
     };
-    let raw = raw::start(&config, &facilities.isthmus, &listener).await;
+    let raw = raw::start(config.raw.as_deref(), &facilities.isthmus, &listener).await;
     let node_up = proto::NodeUp {
         node: facilities.name.node.to_string(),
         address: config.address.clone().unwrap_or_else(|| SocketAddr::new(own_ip, port).to_string()),
@@ -109,6 +104,7 @@ pub async fn run(
     let (measures_tx, measures_rx) = mpsc::channel(QUEUE);
     let (upstream, attachment) =
         upstream::upstream(credentials.clone(), gateways, node_up, dials_tx, measures_tx);
+    let control: Arc<dyn ControlPlane> = Arc::new(upstream.clone());
     let tls = ClientTls {
         stream: credentials.client_config(&[STREAM_PROTOCOL])?,
         grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
@@ -118,15 +114,15 @@ pub async fn run(
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
     let outside = Arc::new(Outside::default());
     let probing = Probing {
-        upstream: upstream.clone(),
+        control: control.clone(),
         rendezvous: Arc::default(),
         outside: outside.clone(),
         address: own_address,
         outside_address: let_in_at,
         port,
     };
-    let reacher = Reacher {
-        upstream: upstream.clone(),
+    let dialer = Dialer {
+        control: control.clone(),
         tls,
         rendezvous: probing.rendezvous.clone(),
         outside,
@@ -134,7 +130,7 @@ pub async fn run(
         failures: Arc::default(),
     };
     let heartbeats = Heartbeats::start().context("cannot start a thread")?;
-    let node = Arc::new(Node::new(facilities, reacher, pairs, black_hole, heartbeats));
+    let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, pairs, black_hole, heartbeats));
     let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
     let server_tls = credentials.server_config(&[STREAM_PROTOCOL, GRPC_PROTOCOL, MEASURE_PROTOCOL])?;
     let reception = Reception { node: node.clone(), tls: server_tls, grpc_tx };
@@ -145,17 +141,17 @@ pub async fn run(
         .add_service(LocalServer::new(LocalService { node: node.clone() }))
         .serve_with_incoming(UnixListenerStream::new(local_listener));
     let announce = async {
-        upstream.ready().await;
+        upstream.attached().await;
         ready();
         std::future::pending::<()>().await;
     };
     let ended = tokio::select! {
         ended = attachment.run() => ended.map_err(|error: AttachError| anyhow::anyhow!("{error}")),
-        () = accept(listener, reception.clone()) => Ok(()),
+        () = accept_all(listener, reception.clone()) => Ok(()),
         () = dial_out(dials_rx, reception, &probing.address) => Ok(()),
         () = probing.watch() => Ok(()),
         () = measure::carry_out(&node, measures_rx) => Ok(()),
-        () = retry::watch(node.reacher()) => Ok(()),
+        () = retry::watch(node.dialer()) => Ok(()),
         ended = grpc::serve_streams(grpc_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
         ended = local_server => ended.context("agent's Unix socket"),
         () = announce => Ok(()),
@@ -168,13 +164,6 @@ pub async fn run(
     // The file would say that an agent is here.
     let _ = std::fs::remove_file(&local_socket);
     ended
-}
-
-/// Where the initiator is to be dialed, if this agent may.
-async fn initiator(request: &proto::DialRequest) -> anyhow::Result<String> {
-    let address = resolve(&request.initiator_address).await?;
-    callback::check(address)?;
-    Ok(address.to_string())
 }
 
 /// Listens where the configuration says: at one port, or at the first free one
@@ -197,7 +186,7 @@ fn bind(config: &AgentConfig, own_ip: IpAddr) -> anyhow::Result<(TcpListener, So
     bail!("every port of [agent] port_range {range} is in use at {ip}; make it wider")
 }
 
-async fn accept(listener: TcpListener, reception: Reception) {
+async fn accept_all(listener: TcpListener, reception: Reception) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -219,12 +208,12 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: R
         if request.dial() == proto::Dial::Traverse {
             let own_address = own_address.to_owned();
             tokio::spawn(async move {
-                traverse::accept(&request, &own_address, reception.node.reacher()).await;
+                traverse::accept(&request, &own_address, reception.node.dialer()).await;
             });
             continue;
         }
         tokio::spawn(async move {
-            match dial(&request, reception.node.reacher()).await {
+            match accept::dial(&request, reception.node.dialer()).await {
                 Ok(stream) => reception.receive(stream, RENDEZVOUS_TIMEOUT).await,
                 Err(error) => {
                     let initiator = std::net::Ipv4Addr::from(request.initiator);
@@ -232,46 +221,6 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: R
                 }
             }
         });
-    }
-}
-
-/// The acceptor's part of a dial.
-async fn dial(request: &proto::DialRequest, reacher: &Reacher) -> anyhow::Result<TcpStream> {
-    let options = SocketOptions::default();
-    match request.dial() {
-        _ if request.via_gateway => {
-            Ok(introduced(&request.gateway_address, &request.ticket, options, DIAL_DEADLINE).await?)
-        }
-        // The initiator's gateway, where a ticket is shown as at a relay.
-        proto::Dial::Reverse if !request.ticket.is_empty() => {
-            let gateway = resolve(&request.relay_address).await?;
-            callback::check_service(gateway)?;
-            Ok(introduced(&gateway.to_string(), &request.ticket, options, DIAL_DEADLINE).await?)
-        }
-        proto::Dial::Relay => {
-            Ok(introduced(&request.relay_address, &request.ticket, options, DIAL_DEADLINE).await?)
-        }
-        proto::Dial::Reverse => {
-            let initiator = initiator(request).await?;
-            let hello = rendezvous::encode(ConnectionId::try_from(request.rendezvous.as_slice())?);
-            Ok(introduced(&initiator, &hello, options, DIAL_DEADLINE).await?)
-        }
-        proto::Dial::Punch => {
-            let initiator = initiator(request).await?;
-            let reflector = request.reflectors.first().map(String::as_str);
-            let port = reacher.outside.port(request.ask, reflector).await;
-            let told = port.as_ref().map(PunchPort::seen);
-            reacher
-                .upstream
-                .tell(attach_up::Kind::DialAnswer(proto::DialAnswer {
-                    rendezvous: request.rendezvous.clone(),
-                    address: told.as_ref().map(ToString::to_string).unwrap_or_default(),
-                    failure: told.err().cloned().unwrap_or_default(),
-                }))
-                .await;
-            Ok(port.map_err(anyhow::Error::msg)?.connect(&initiator, options, DIAL_DEADLINE).await?)
-        }
-        other => bail!("this agent does not know what to do for {}", dial_name(other)),
     }
 }
 

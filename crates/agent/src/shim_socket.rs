@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::{handover, mac};
+use isthmus_reach::carrier::Carrier;
+use isthmus_reach::{Purpose, ReachError};
 use isthmus_wire::preamble::{Preamble, Status};
 use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
@@ -21,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::account::Joint;
-use crate::carrier::Carrier;
 use crate::heartbeat;
 use crate::incoming::{cookie, inode};
 use crate::job::Job;
@@ -29,7 +30,6 @@ use crate::names::Ends;
 use crate::node::Node;
 use crate::programs::{self, Uncarried};
 use crate::pump::{End as PumpEnd, pump};
-use crate::reach::{Purpose, ReachError};
 
 /// How long a shim may take to say what it wants.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
@@ -215,8 +215,8 @@ async fn connect(
         destination_port: destination.port,
     };
     let _under_way = job.account.begin();
-    let purpose = Purpose::Program { job, preamble, options: wanted.options, given_up };
-    let reached = match node.reacher().reach(destination.address, purpose).await {
+    let purpose = Purpose::Program { token: &job.token, preamble, options: wanted.options, given_up };
+    let reached = match node.dialer().reach(destination.address, purpose).await {
         Ok(reached) => reached,
         Err(error) => {
             let errno = errno(&error);

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_net::Credentials;
+use isthmus_net::lock;
+use isthmus_reach::ControlPlane;
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_up};
@@ -14,7 +16,6 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::attachment::{Attachment, Opener};
-use crate::job::lock;
 
 /// How long a call to the gateway may take.
 const CALL_DEADLINE: Duration = Duration::from_secs(15);
@@ -72,7 +73,7 @@ pub fn upstream(
 }
 
 impl Upstream {
-    async fn attached(&self) -> Result<Attached, Status> {
+    async fn attachment(&self) -> Result<Attached, Status> {
         self.attached_but(None).await
     }
 
@@ -92,7 +93,7 @@ impl Upstream {
     where
         F: Future<Output = Result<tonic::Response<T>, Status>>,
     {
-        let attached = self.attached().await?;
+        let attached = self.attachment().await?;
         let number = attached.number;
         let mut watched = self.attached.clone();
         let is_lost = |now: &Option<Attached>| now.as_ref().is_none_or(|now| now.number != number);
@@ -114,80 +115,9 @@ impl Upstream {
         }
     }
 
-    /// This node's site.
-    pub fn site(&self) -> &str {
-        &self.site
-    }
-
     /// This node's virtual address, if the agent is attached or has been.
     pub fn own_address(&self) -> Option<VirtualAddress> {
         *lock(&self.own_address)
-    }
-
-    /// Waits until the agent is attached.
-    pub async fn ready(&self) -> Option<VirtualAddress> {
-        let mut attached = self.attached.clone();
-        let found = attached.wait_for(Option::is_some).await.ok()?;
-        found.as_ref().map(|attached| attached.address)
-    }
-
-    /// Where a node is and how to get there; asked once and then cached until
-    /// the gateway says that it changed.
-    ///
-    /// # Errors
-    /// The gateway's status; `UNAVAILABLE` if it can't be reached.
-    pub async fn lookup(&self, address: Ipv4Addr) -> Result<Arc<proto::LookupReply>, Status> {
-        if let Some(reply) = lock(&self.contacts).get(&address) {
-            return Ok(reply.clone());
-        }
-        let request = proto::LookupRequest { virtual_address: address.into(), name: String::new() };
-        let lookup = |mut attached: Attached| {
-            let request = request.clone();
-            async move { attached.client.lookup(request).await }
-        };
-        let reply = Arc::new(self.ask(lookup).await?);
-        lock(&self.contacts).insert(address, reply.clone());
-        Ok(reply)
-    }
-
-    /// Forgets a contact that turned out wrong.
-    pub fn forget(&self, address: Ipv4Addr) {
-        lock(&self.contacts).remove(&address);
-    }
-
-    /// Has the destination's agent dial out to meet this one, as `request` says;
-    /// its initiator is filled in, and the gateway's address in the answer.
-    ///
-    /// # Errors
-    /// The broker's status.
-    pub async fn rendezvous(
-        &self,
-        request: proto::RendezvousRequest,
-    ) -> Result<proto::RendezvousReply, Status> {
-        let rendezvous = |mut attached: Attached| {
-            let initiator = attached.address.ip().into();
-            let request = proto::RendezvousRequest { initiator, ..request.clone() };
-            async move {
-                let mut reply = attached.client.rendezvous(request).await?;
-                let reply_mut = reply.get_mut();
-                if reply_mut.via_gateway && reply_mut.gateway_address.is_empty() {
-                    reply_mut.gateway_address = attached.gateway.to_string();
-                }
-                Ok(reply)
-            }
-        };
-        // Asked twice, it makes two rendezvous, to one of which nobody comes.
-        self.ask(rendezvous).await
-    }
-
-    /// Has a relay dial this node, as `request` says; its initiator is filled in.
-    ///
-    /// # Errors
-    /// The broker's status.
-    pub async fn probe(&self, request: proto::ProbeRequest) -> Result<proto::ProbeReply, Status> {
-        let Attached { address, mut client, .. } = self.attached().await?;
-        let request = proto::ProbeRequest { initiator: address.ip().into(), ..request };
-        within_deadline(client.probe(request)).await
     }
 
     /// How one node would reach another.
@@ -214,23 +144,71 @@ impl Upstream {
         self.ask(measure).await
     }
 
-    /// Everything in the grid.
-    ///
-    /// # Errors
-    /// The gateway's status.
-    pub async fn grid(&self) -> Result<proto::GridReply, Status> {
-        self.ask(|mut attached: Attached| async move { attached.client.grid(proto::GridRequest {}).await })
-            .await
-    }
-
     /// Tells how a job is doing.
     pub fn report(&self, report: proto::JobReport) {
         // Reports are totals: the next one says what this one would have.
         let _ = self.up_tx.try_send(attach_up::Kind::Job(report));
     }
+}
 
-    /// Tells the gateway something, once it can be told.
-    pub async fn tell(&self, kind: attach_up::Kind) {
+#[tonic::async_trait]
+impl ControlPlane for Upstream {
+    fn site(&self) -> &str {
+        &self.site
+    }
+
+    async fn attached(&self) {
+        // It ends only with the agent.
+        let _ = self.attached.clone().wait_for(Option::is_some).await;
+    }
+
+    async fn lookup(&self, node: Ipv4Addr) -> Result<Arc<proto::LookupReply>, Status> {
+        if let Some(reply) = lock(&self.contacts).get(&node) {
+            return Ok(reply.clone());
+        }
+        let request = proto::LookupRequest { virtual_address: node.into(), name: String::new() };
+        let lookup = |mut attached: Attached| {
+            let request = request.clone();
+            async move { attached.client.lookup(request).await }
+        };
+        let reply = Arc::new(self.ask(lookup).await?);
+        lock(&self.contacts).insert(node, reply.clone());
+        Ok(reply)
+    }
+
+    fn forget(&self, node: Ipv4Addr) {
+        lock(&self.contacts).remove(&node);
+    }
+
+    async fn rendezvous(&self, request: proto::RendezvousRequest) -> Result<proto::RendezvousReply, Status> {
+        let rendezvous = |mut attached: Attached| {
+            let initiator = attached.address.ip().into();
+            let request = proto::RendezvousRequest { initiator, ..request.clone() };
+            async move {
+                let mut reply = attached.client.rendezvous(request).await?;
+                let reply_mut = reply.get_mut();
+                if reply_mut.via_gateway && reply_mut.gateway_address.is_empty() {
+                    reply_mut.gateway_address = attached.gateway.to_string();
+                }
+                Ok(reply)
+            }
+        };
+        // Asked twice, it makes two rendezvous, to one of which nobody comes.
+        self.ask(rendezvous).await
+    }
+
+    async fn probe(&self, request: proto::ProbeRequest) -> Result<proto::ProbeReply, Status> {
+        let Attached { address, mut client, .. } = self.attachment().await?;
+        let request = proto::ProbeRequest { initiator: address.ip().into(), ..request };
+        within_deadline(client.probe(request)).await
+    }
+
+    async fn grid(&self) -> Result<proto::GridReply, Status> {
+        self.ask(|mut attached: Attached| async move { attached.client.grid(proto::GridRequest {}).await })
+            .await
+    }
+
+    async fn send(&self, kind: attach_up::Kind) {
         // It fails only when the agent ends.
         let _ = self.up_tx.send(kind).await;
     }

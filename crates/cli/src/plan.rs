@@ -6,8 +6,8 @@ use anyhow::Context as _;
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use isthmus_agent::reach::{dial_name, route_name};
 use isthmus_net::seen;
+use isthmus_reach::{dial_name, route_name};
 use isthmus_wire::proto::{self, ExplainReply, ExplainRequest};
 use serde::Serialize;
 

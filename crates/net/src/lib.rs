@@ -11,6 +11,7 @@
 //! | [`enrol`] | joining a grid with a token |
 //! | [`renewal`] | fresh certificates before the old ones end |
 //! | [`files`] | secrets on disk |
+//! | [`clock`], [`mod@lock`] | this machine's time; mutexes |
 //! | [`mac`] | message authentication, random values |
 //! | [`dial`] | how one socket between two parties is opened |
 //! | [`callback`] | where somebody else may have one dial to |
@@ -22,6 +23,7 @@
 
 pub mod authority;
 pub mod callback;
+pub mod clock;
 pub mod contact;
 pub mod credentials;
 pub mod dial;
@@ -31,6 +33,7 @@ pub mod grpc;
 pub mod handover;
 pub mod identity;
 pub mod listen;
+pub mod lock;
 pub mod loopback;
 pub mod mac;
 pub mod renewal;
@@ -41,3 +44,4 @@ pub use authority::Authority;
 pub use credentials::Credentials;
 pub use identity::{Identity, Owner, Role};
 pub use listen::listen;
+pub use lock::lock;

@@ -17,9 +17,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isthmus_net::lock;
 use isthmus_net::mac;
+use isthmus_reach::Purpose;
+use isthmus_reach::carrier::Carrier;
 use isthmus_wire::preamble::Preamble;
 use isthmus_wire::settings::Host;
+use silence::{INTERVAL, Silence};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -27,12 +31,9 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::carrier::Carrier;
 use crate::hold;
-use crate::job::{Job, lock};
+use crate::job::Job;
 use crate::node::Node;
-use crate::reach::Purpose;
-use silence::{INTERVAL, Silence};
 
 /// The port in a heartbeat connection's preamble; no program can listen there.
 pub const PORT: u16 = 0;
@@ -167,7 +168,8 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
         destination: host.address.ip(),
         destination_port: PORT,
     };
-    let reached = node.reacher().reach(host.address.ip(), Purpose::Heartbeat { job, preamble }).await;
+    let reached =
+        node.dialer().reach(host.address.ip(), Purpose::Heartbeat { token: &job.token, preamble }).await;
     match reached.map_err(|error| error.to_string())?.carrier {
         Carrier::Raw(stream) => Ok(stream),
         Carrier::Tls(_) => Err("it is encrypted".to_owned()),

@@ -12,20 +12,19 @@ use isthmus_net::callback;
 use isthmus_net::dial::{self, SocketOptions};
 use isthmus_net::seen::reach_to_wire;
 use isthmus_plan::{Reach, Reachability};
+use isthmus_reach::{Dialer, secure};
 use isthmus_wire::{GridName, proto};
-
-use crate::reach::{Reacher, secure};
 
 /// As `direct` in a plan.
 const DEADLINE: Duration = Duration::from_secs(4);
 
 /// Tries it; what answers must be that node.
-pub(super) async fn try_directly(reacher: &Reacher, destination: Ipv4Addr) -> proto::Reach {
-    let node = match reacher.upstream.lookup(destination).await {
+pub(super) async fn try_directly(dialer: &Dialer, destination: Ipv4Addr) -> proto::Reach {
+    let node = match dialer.control.lookup(destination).await {
         Ok(found) => found.node.clone().unwrap_or_default(),
         Err(_) => proto::Node::default(),
     };
-    let result = match attempt(reacher, &node).await {
+    let result = match attempt(dialer, &node).await {
         Some(true) => Reachability::Reachable,
         Some(false) => Reachability::Filtered,
         None => Reachability::Unknown,
@@ -34,7 +33,7 @@ pub(super) async fn try_directly(reacher: &Reacher, destination: Ipv4Addr) -> pr
 }
 
 /// Whether it was reached; none if it isn't to be tried.
-async fn attempt(reacher: &Reacher, node: &proto::Node) -> Option<bool> {
+async fn attempt(dialer: &Dialer, node: &proto::Node) -> Option<bool> {
     let name: GridName = node.name.parse().ok()?;
     let address = dial::resolve(&node.address).await.ok()?;
     callback::check(address).ok()?;
@@ -43,7 +42,7 @@ async fn attempt(reacher: &Reacher, node: &proto::Node) -> Option<bool> {
     }
     let reached = async {
         let stream = dial::direct(&address.to_string(), SocketOptions::default(), DEADLINE).await.ok()?;
-        secure(stream, &name, &reacher.tls.measure).await.ok()
+        secure(stream, &name, &dialer.tls.measure).await.ok()
     };
     let reached = reached.await.is_some();
     tracing::debug!(node = %name, %address, reached, "tried directly, because a relay did not get there");

@@ -13,9 +13,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use isthmus_net::clock::micros;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-
-use crate::account::micros;
 
 /// Bytes of one frame.
 const FRAME: usize = 64 * 1024;

@@ -17,21 +17,21 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use allowance::Allowance;
+use exchange::{Measured, Transfers, measure, serve};
 use isthmus_net::Role;
+use isthmus_net::clock::micros;
+use isthmus_net::clock::unix_ms;
+use isthmus_net::lock;
+use isthmus_reach::ControlPlane;
+use isthmus_reach::carrier::Carrier;
+use isthmus_reach::{Purpose, peer_identity};
 use isthmus_wire::proto::{self, attach_up};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_rustls::TlsStream;
 
-use crate::account::micros;
-use crate::carrier::Carrier;
-use crate::clock::unix_ms;
-use crate::job::lock;
 use crate::node::Node;
-use crate::reach::{Purpose, peer_identity};
-
-use allowance::Allowance;
-use exchange::{Measured, Transfers, measure, serve};
 
 /// How long all of it may take once the connection stands; the other side ends
 /// then, too.
@@ -87,7 +87,7 @@ pub async fn carry_out(node: &Arc<Node>, mut orders: mpsc::Receiver<proto::Measu
             }
         };
         if let Some(report) = report {
-            node.reacher().upstream.tell(attach_up::Kind::Measured(report)).await;
+            node.upstream().send(attach_up::Kind::Measured(report)).await;
             next = orders.recv().await;
         }
     }
@@ -96,7 +96,7 @@ pub async fn carry_out(node: &Arc<Node>, mut orders: mpsc::Receiver<proto::Measu
 
 async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
     let destination = Ipv4Addr::from(order.destination);
-    let name = node.reacher().upstream.lookup(destination).await;
+    let name = node.upstream().lookup(destination).await;
     let to = name.ok().and_then(|found| found.node.as_ref().map(|node| node.name.clone()));
     let mut report = proto::PathReport {
         from: node.name().to_string(),
@@ -105,7 +105,7 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
         background: order.background,
         ..proto::PathReport::default()
     };
-    let reaching = node.reacher().reach(destination, Purpose::Measure);
+    let reaching = node.dialer().reach(destination, Purpose::Measure);
     match tokio::time::timeout(REACH_DEADLINE, reaching).await {
         Ok(Ok(reached)) => {
             report.route = reached.route.into();
@@ -137,7 +137,7 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
     }
     report.measured_unix_ms = unix_ms();
     if order.try_direct {
-        report.direct = Some(doubt::try_directly(node.reacher(), destination).await);
+        report.direct = Some(doubt::try_directly(node.dialer(), destination).await);
     }
     report
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use isthmus_agent::reach::dial_name;
+use isthmus_reach::dial_name;
 use isthmus_wire::proto::{self, ExplainRequest, GridReply, MeasureRequest};
 use serde::Serialize;
 

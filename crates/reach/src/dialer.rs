@@ -1,12 +1,6 @@
 //! The initiator's side: opens a connection to another node's agent along the
 //! plan, the first step that works wins.
 
-mod attempt;
-mod dials;
-mod far_end;
-mod over_gateways;
-mod words;
-
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -15,6 +9,8 @@ use std::time::{Duration, Instant};
 use isthmus_net::contact::{dial_to_wire, plan_from_wire, plan_to_wire, route_to_wire};
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::grpc;
+use isthmus_net::lock;
+use isthmus_net::mac::Secret;
 use isthmus_plan::failures::Due;
 use isthmus_plan::{Dial, Failure, Failures, Plan, Route};
 use isthmus_wire::preamble::{Preamble, Status};
@@ -22,17 +18,13 @@ use isthmus_wire::{GridName, proto};
 use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
-use self::attempt::{Attempt, StepError};
-pub use self::far_end::peer_identity;
-pub(crate) use self::far_end::secure;
-pub use self::words::{dial_name, route_name};
-use self::words::{left_out, way};
+use crate::attempt::{Attempt, StepError};
 use crate::carrier::Carrier;
-use crate::job::{Job, lock};
+use crate::control_plane::ControlPlane;
 use crate::outside::Outside;
 use crate::raw::RawHelper;
 use crate::rendezvous::PendingRendezvous;
-use crate::upstream::Upstream;
+use crate::words::{left_out, way};
 
 /// Relays and gateways tried per connection; the broker names others each time.
 const ATTEMPTS: usize = 3;
@@ -53,8 +45,8 @@ pub struct ClientTls {
 pub enum Purpose<'a> {
     /// A program's connection.
     Program {
-        /// The job it belongs to.
-        job: &'a Job,
+        /// The secret of the job that it belongs to.
+        token: &'a Secret,
         /// Its ends; the nonce is this one's alone.
         preamble: Preamble,
         /// What the program wants of its socket.
@@ -68,8 +60,8 @@ pub enum Purpose<'a> {
     Measure,
     /// The heartbeat of a job's agents.
     Heartbeat {
-        /// The job.
-        job: &'a Job,
+        /// The job's secret.
+        token: &'a Secret,
         /// Its ends.
         preamble: Preamble,
     },
@@ -131,9 +123,9 @@ impl fmt::Display for ReachError {
 
 /// Opens connections to other agents.
 #[derive(Debug, Clone)]
-pub struct Reacher {
+pub struct Dialer {
     /// Contacts and plans.
-    pub upstream: Upstream,
+    pub control: Arc<dyn ControlPlane>,
     /// TLS.
     pub tls: ClientTls,
     /// Others who were asked to dial this node.
@@ -147,12 +139,12 @@ pub struct Reacher {
 }
 
 /// Where a node is and how to get there.
-struct Found {
+pub(crate) struct Found {
     /// Its virtual address.
-    destination: Ipv4Addr,
-    node: proto::Node,
-    name: GridName,
-    plan: Plan,
+    pub(crate) destination: Ipv4Addr,
+    pub(crate) node: proto::Node,
+    pub(crate) name: GridName,
+    pub(crate) plan: Plan,
 }
 
 impl Found {
@@ -161,12 +153,12 @@ impl Found {
         (self.destination, self.name.site.as_str())
     }
 
-    fn attempt<'a>(&'a self, reacher: &'a Reacher, purpose: &'a Purpose<'a>) -> Attempt<'a> {
-        Attempt { reacher, found: self, purpose, named: Vec::new() }
+    fn attempt<'a>(&'a self, dialer: &'a Dialer, purpose: &'a Purpose<'a>) -> Attempt<'a> {
+        Attempt { dialer, found: self, purpose, named: Vec::new() }
     }
 }
 
-impl Reacher {
+impl Dialer {
     /// Opens a connection to the agent of the node with this virtual address.
     ///
     /// # Errors
@@ -219,13 +211,13 @@ impl Reacher {
             }
         }
         // The node may have moved since the contact was cached.
-        self.upstream.forget(destination);
+        self.control.forget(destination);
         reasons.extend(left_out(&found.plan.left_out));
         Err(ReachError::NoWay(reasons))
     }
 
     async fn find(&self, destination: Ipv4Addr) -> Result<Found, ReachError> {
-        let reply = self.upstream.lookup(destination).await.map_err(|status| {
+        let reply = self.control.lookup(destination).await.map_err(|status| {
             ReachError::Unknown(format!("cannot find {destination} in the grid: {}", grpc::reason(&status)))
         })?;
         let (Some(node), Some(plan)) = (&reply.node, &reply.plan) else {

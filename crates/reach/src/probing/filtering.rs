@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use isthmus_net::dial::{self, PunchPort};
+use isthmus_net::lock;
 use isthmus_net::mac;
 use isthmus_plan::filtering::{Observed, Simultaneous};
 use isthmus_plan::{Filtering, Mapping, Unsolicited};
@@ -18,7 +19,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
 use super::Probing;
-use crate::job::lock;
 use crate::outside::{REFLECTION_DEADLINE, Relay};
 
 /// How much later than the relay's word that it is connected its connection may
@@ -187,7 +187,7 @@ async fn dial(
         nonce: nonce.0.to_vec(),
         ..ProbeRequest::default()
     };
-    probing.upstream.probe(request).await.unwrap_or_else(|status| {
+    probing.control.probe(request).await.unwrap_or_else(|status| {
         tracing::debug!(relay, %status, "a relay does not probe this node");
         ProbeReply::default()
     })

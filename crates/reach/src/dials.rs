@@ -6,15 +6,14 @@ use isthmus_net::{dial, mac};
 use isthmus_wire::proto;
 use tokio::net::TcpStream;
 
-use super::StepError;
-use super::attempt::{Attempt, Opened};
+use crate::attempt::{Attempt, Opened, StepError};
 
 /// How long `punch` may take by what is foreseen of the two NATs, before both
 /// sides ask: a lost SYN is repeated after 1 s.
 const FORESEEN: Duration = Duration::from_millis(2500);
 
 impl Attempt<'_> {
-    pub(super) async fn relay(&mut self, deadline: Duration) -> Opened<TcpStream> {
+    pub(crate) async fn relay(&mut self, deadline: Duration) -> Opened<TcpStream> {
         let request = proto::RendezvousRequest {
             dial: proto::Dial::Relay.into(),
             avoid: self.named.clone(),
@@ -28,8 +27,8 @@ impl Attempt<'_> {
         Ok((stream, rendezvous.relay))
     }
 
-    pub(super) async fn reverse(&mut self, deadline: Duration) -> Result<TcpStream, StepError> {
-        let mut rendezvous = self.reacher.rendezvous.begin();
+    pub(crate) async fn reverse(&mut self, deadline: Duration) -> Result<TcpStream, StepError> {
+        let mut rendezvous = self.dialer.rendezvous.begin();
         let id = rendezvous.id();
         let dialed = async {
             let request = proto::RendezvousRequest {
@@ -46,8 +45,8 @@ impl Attempt<'_> {
         Ok(stream)
     }
 
-    pub(super) async fn punch(&mut self, deadline: Duration) -> Result<TcpStream, StepError> {
-        let outside = &self.reacher.outside;
+    pub(crate) async fn punch(&mut self, deadline: Duration) -> Result<TcpStream, StepError> {
+        let outside = &self.dialer.outside;
         let until = Instant::now() + deadline;
         if outside.foresees() {
             let foreseen = self.punch_once(false, FORESEEN.min(deadline)).await;
@@ -65,7 +64,7 @@ impl Attempt<'_> {
     /// `ask`: both ask how they are seen, rather than go by what they foresee.
     async fn punch_once(&mut self, ask: bool, deadline: Duration) -> Result<TcpStream, StepError> {
         let punched = async {
-            let port = self.reacher.outside.port(ask, None).await.map_err(StepError::Next)?;
+            let port = self.dialer.outside.port(ask, None).await.map_err(StepError::Next)?;
             let request = proto::RendezvousRequest {
                 dial: proto::Dial::Punch.into(),
                 rendezvous: mac::new_connection().0.to_vec(),

@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use isthmus_net::lock;
 use tokio::task::JoinSet;
 
-use crate::job::lock;
-use crate::reach::Reacher;
+use crate::dialer::Dialer;
 
 /// How often it is looked whether anything is due.
 const LOOK: Duration = Duration::from_secs(5);
@@ -14,14 +14,14 @@ const LOOK: Duration = Duration::from_secs(5);
 const TOGETHER: usize = 16;
 
 /// Keeps trying; never returns.
-pub async fn watch(reacher: &Reacher) {
+pub async fn watch(dialer: &Dialer) {
     loop {
         tokio::time::sleep(LOOK).await;
-        let due = lock(&reacher.failures).due(Instant::now());
+        let due = lock(&dialer.failures).due(Instant::now());
         let mut trying = JoinSet::new();
         for due in due.into_iter().take(TOGETHER) {
-            let reacher = reacher.clone();
-            trying.spawn(async move { reacher.try_again(&due).await });
+            let dialer = dialer.clone();
+            trying.spawn(async move { dialer.try_again(&due).await });
         }
         trying.join_all().await;
     }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use isthmus_net::lock;
 use isthmus_raw::message::{self, MAX_LEN, Reply, Request};
 use isthmus_raw::{HELPER, Syn};
 use nix::sys::socket::{
@@ -23,9 +24,6 @@ use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
-
-use crate::config::AgentConfig;
-use crate::job::lock;
 
 /// How long the helper may take for anything.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -45,8 +43,12 @@ type Waiting = Option<HashMap<u64, oneshot::Sender<Reply>>>;
 
 /// Starts the helper that belongs to this agent, if there is one and it has the
 /// right; says in the log why not.
-pub async fn start(config: &AgentConfig, isthmus: &Path, listener: &TcpListener) -> Option<Arc<RawHelper>> {
-    let Some(path) = find(config, isthmus) else {
+pub async fn start(
+    configured: Option<&Path>,
+    isthmus: &Path,
+    listener: &TcpListener,
+) -> Option<Arc<RawHelper>> {
+    let Some(path) = find(configured, isthmus) else {
         info!("{HELPER} is not installed: this node can't be joined by `traverse`");
         return None;
     };
@@ -60,9 +62,9 @@ pub async fn start(config: &AgentConfig, isthmus: &Path, listener: &TcpListener)
 }
 
 /// Where the helper is.
-fn find(config: &AgentConfig, isthmus: &Path) -> Option<PathBuf> {
-    if let Some(raw) = &config.raw {
-        return Some(raw.clone());
+fn find(configured: Option<&Path>, isthmus: &Path) -> Option<PathBuf> {
+    if let Some(configured) = configured {
+        return Some(configured.to_owned());
     }
     let beside = isthmus.parent()?.to_owned();
     let places = ["", "../lib/isthmus", "../libexec"].map(|place| beside.join(place).join(HELPER));
@@ -203,17 +205,17 @@ mod tests {
     #[test]
     fn the_helper_is_beside_the_command_or_among_the_libraries() {
         let prefix = tempfile::tempdir().unwrap();
-        let (command, config) = (prefix.path().join("bin/isthmus"), AgentConfig::default());
-        assert_eq!(find(&config, &command), None);
+        let command = prefix.path().join("bin/isthmus");
+        assert_eq!(find(None, &command), None);
         for place in ["libexec", "lib/isthmus", "bin"] {
             let directory = prefix.path().join(place);
             std::fs::create_dir_all(&directory).unwrap();
             std::fs::create_dir_all(prefix.path().join("bin")).unwrap();
             std::fs::write(directory.join(HELPER), "").unwrap();
-            let found = find(&config, &command).unwrap().canonicalize().unwrap();
+            let found = find(None, &command).unwrap().canonicalize().unwrap();
             assert_eq!(found, directory.join(HELPER).canonicalize().unwrap());
         }
-        let given = AgentConfig { raw: Some("/elsewhere/raw".into()), ..AgentConfig::default() };
-        assert_eq!(find(&given, &command), Some("/elsewhere/raw".into()));
+        let given = Path::new("/elsewhere/raw");
+        assert_eq!(find(Some(given), &command), Some(given.to_owned()));
     }
 }

@@ -7,15 +7,18 @@ use isthmus_wire::preamble::Status;
 use isthmus_wire::proto;
 use tokio::net::TcpStream;
 
-use super::far_end::{introduce, secure};
-use super::{Found, Purpose, Reacher};
 use crate::carrier::Carrier;
+use crate::dialer::{Dialer, Found, Purpose};
+use crate::far_end::{introduce, secure};
 use crate::traverse;
 
 /// What one step met: go on with the next, or nothing else can help.
-pub(crate) enum StepError {
+pub enum StepError {
+    /// The next step may help; why this one failed.
     Next(String),
+    /// The other agent refused the connection.
     Final(Status),
+    /// The initiator gave the connection up.
     GivenUp,
 }
 
@@ -26,11 +29,11 @@ impl From<DialError> for StepError {
 }
 
 /// An opened connection, and the relay that it goes over, empty for none.
-pub(super) type Opened<T> = Result<(T, String), StepError>;
+pub(crate) type Opened<T> = Result<(T, String), StepError>;
 
 /// To get to one node.
-pub(super) struct Attempt<'a> {
-    pub reacher: &'a Reacher,
+pub(crate) struct Attempt<'a> {
+    pub dialer: &'a Dialer,
     pub found: &'a Found,
     pub purpose: &'a Purpose<'a>,
     /// Relays and gateways that the broker has named so far; if it is asked
@@ -44,15 +47,15 @@ impl Attempt<'_> {
     pub async fn step(&mut self, step: &Step) -> Opened<Carrier> {
         let purpose = self.purpose;
         let opening = self.open(step);
-        let (job, preamble, (carrier, relay)) = match purpose {
+        let (token, preamble, (carrier, relay)) = match purpose {
             Purpose::Peer | Purpose::Measure => return opening.await,
-            Purpose::Heartbeat { job, preamble } => (job, preamble, opening.await?),
-            Purpose::Program { job, preamble, given_up, .. } => tokio::select! {
-                opened = opening => (job, preamble, opened?),
+            Purpose::Heartbeat { token, preamble } => (token, preamble, opening.await?),
+            Purpose::Program { token, preamble, given_up, .. } => tokio::select! {
+                opened = opening => (token, preamble, opened?),
                 () = given_up.cancelled() => return Err(StepError::GivenUp),
             },
         };
-        Ok((introduce(carrier, job, preamble).await?, relay))
+        Ok((introduce(carrier, token, preamble).await?, relay))
     }
 
     /// Opens a connection to the other agent, who knows nothing of its purpose
@@ -63,7 +66,7 @@ impl Attempt<'_> {
             Route::OneGateway | Route::GatewayOut | Route::TwoGateway => self.over_gateways(step).await?,
         };
         let Found { name, plan, .. } = self.found;
-        let tls = &self.reacher.tls;
+        let tls = &self.dialer.tls;
         let carrier = match self.purpose {
             Purpose::Peer => secure(stream, name, &tls.grpc).await?,
             Purpose::Measure => secure(stream, name, &tls.measure).await?,
@@ -74,14 +77,14 @@ impl Attempt<'_> {
     }
 
     async fn dial(&mut self, step: &Step) -> Opened<TcpStream> {
-        let Self { reacher, found: Found { destination, node, .. }, .. } = *self;
+        let Self { dialer, found: Found { destination, node, .. }, .. } = *self;
         let (options, deadline) = (self.options(), step.deadline);
         let stream = match step.dial {
             Dial::Direct => dial::direct(&node.address, options, deadline).await?,
             Dial::PortRange => dial::direct(&node.outside_address, options, deadline).await?,
             Dial::Reverse => self.reverse(deadline).await?,
             Dial::Punch => self.punch(deadline).await?,
-            Dial::Traverse => traverse::dial(reacher, *destination, &node.address, options, deadline)
+            Dial::Traverse => traverse::dial(dialer, *destination, &node.address, options, deadline)
                 .await
                 .map_err(StepError::Next)?,
             Dial::Relay => return self.relay(deadline).await,
@@ -105,7 +108,7 @@ impl Attempt<'_> {
         request: proto::RendezvousRequest,
     ) -> Result<proto::RendezvousReply, StepError> {
         let request = proto::RendezvousRequest { destination: self.found.destination.into(), ..request };
-        let arranging = self.reacher.upstream.rendezvous(request).await;
+        let arranging = self.dialer.control.rendezvous(request).await;
         let reply = arranging.map_err(|status| {
             StepError::Next(format!("no rendezvous arranged: {}", grpc::reason(&status)))
         })?;

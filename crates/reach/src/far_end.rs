@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_net::mac::Secret;
 use isthmus_net::{Identity, Role};
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
@@ -12,9 +13,9 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use super::{ReachError, StepError};
+use crate::attempt::StepError;
 use crate::carrier::{Carrier, keep_alive};
-use crate::job::Job;
+use crate::dialer::ReachError;
 
 /// How long a TLS handshake between agents may take.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
@@ -23,7 +24,10 @@ const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(15);
 
 /// Makes sure by TLS that the other end is the agent of this node.
-pub(crate) async fn secure(
+///
+/// # Errors
+/// If the handshake fails, or it is another agent.
+pub async fn secure(
     stream: TcpStream,
     name: &GridName,
     config: &Arc<ClientConfig>,
@@ -53,14 +57,14 @@ pub fn peer_identity(stream: &TlsStream<TcpStream>) -> Option<Identity> {
 }
 
 /// Says whose connection this is and waits for the answer.
-pub(super) async fn introduce(
+pub(crate) async fn introduce(
     mut carrier: Carrier,
-    job: &Job,
+    token: &Secret,
     preamble: &Preamble,
 ) -> Result<Carrier, StepError> {
     let ends = carrier.ends();
     let exchange = async {
-        carrier.send(&job.token.seal_preamble(preamble)).await?;
+        carrier.send(&token.seal_preamble(preamble)).await?;
         carrier.receive::<{ ANSWER_LEN }>().await
     };
     let failed = |error: io::Error| {
@@ -82,7 +86,7 @@ pub(super) async fn introduce(
         Status::UnknownJob | Status::Denied | Status::WrongNode => {
             Err(StepError::Next(format!("{ends}: {}", ReachError::Answered(answer.status))))
         }
-        _ if !job.token.verify(&answer.signed_bytes(&preamble.nonce), &mac) => {
+        _ if !token.verify(&answer.signed_bytes(&preamble.nonce), &mac) => {
             Err(StepError::Next(format!("{ends}: the answer is not from an agent of this job")))
         }
         Status::Connected => Ok(carrier),

@@ -12,8 +12,7 @@ use isthmus_plan::{Dial, Route, Step};
 use isthmus_wire::proto;
 use tokio::net::TcpStream;
 
-use super::StepError;
-use super::attempt::{Attempt, Opened};
+use crate::attempt::{Attempt, Opened, StepError};
 
 /// As between agents: two lost SYN are repeated by then.
 const CONNECT: Duration = Duration::from_secs(4);
@@ -21,7 +20,7 @@ const CONNECT: Duration = Duration::from_secs(4);
 impl Attempt<'_> {
     /// Opens a connection to the destination's agent, or to whoever will join it
     /// with that one's; gives the relay's name, where there is one.
-    pub(super) async fn over_gateways(&mut self, step: &Step) -> Opened<TcpStream> {
+    pub(crate) async fn over_gateways(&mut self, step: &Step) -> Opened<TcpStream> {
         let deadline = step.deadline;
         let late = || StepError::Next(format!("no connection within {deadline:?}"));
         tokio::time::timeout(deadline, self.open_over_gateways(step)).await.map_err(|_| late())?
@@ -36,7 +35,7 @@ impl Attempt<'_> {
             ..proto::RendezvousRequest::default()
         };
         if (step.route, step.dial) == (Route::OneGateway, Dial::Reverse) {
-            let mut rendezvous = self.reacher.rendezvous.begin();
+            let mut rendezvous = self.dialer.rendezvous.begin();
             let request = proto::RendezvousRequest { rendezvous: rendezvous.id().0.to_vec(), ..request };
             self.meet(request).await?;
             let stream = rendezvous.stream().await;

@@ -11,3 +11,8 @@ pub fn since_1970() -> Duration {
 pub fn unix_ms() -> u64 {
     u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
 }
+
+/// A duration in microseconds, as the control plane has it.
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

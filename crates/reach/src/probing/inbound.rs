@@ -24,7 +24,7 @@ pub(super) async fn reach(probing: &Probing, relay: &str, address: &str) -> Reac
         nonce: rendezvous.id().0.to_vec(),
         ..ProbeRequest::default()
     };
-    let probe = probing.upstream.probe(request);
+    let probe = probing.control.probe(request);
     tokio::pin!(probe);
     let (came, reply) = tokio::select! {
         stream = rendezvous.stream() => (stream.is_some(), None),

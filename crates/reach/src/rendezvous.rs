@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use isthmus_net::lock;
 use isthmus_net::mac;
 use isthmus_wire::ConnectionId;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-
-use crate::job::lock;
 
 /// All of them.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, TraverseSocket, resolve};
 use isthmus_net::{grpc, mac};
 use isthmus_plan::Mapping;
@@ -15,16 +16,15 @@ use isthmus_wire::proto::{self, attach_up};
 use tokio::net::TcpStream;
 use tracing::{debug, warn};
 
+use crate::dialer::Dialer;
 use crate::outside::REFLECTION_DEADLINE;
-use crate::reach::Reacher;
-use isthmus_net::callback;
 
 /// Opens a connection to the agent at `address`.
 ///
 /// # Errors
 /// What went wrong, at the latest after `deadline`.
 pub async fn dial(
-    reacher: &Reacher,
+    dialer: &Dialer,
     destination: Ipv4Addr,
     address: &str,
     options: SocketOptions,
@@ -32,23 +32,23 @@ pub async fn dial(
 ) -> Result<TcpStream, String> {
     let late =
         || format!("the first segment was carried to {address}, but no answer came within {deadline:?}");
-    let dialed = tokio::time::timeout(deadline, begin(reacher, destination, address, options));
+    let dialed = tokio::time::timeout(deadline, begin(dialer, destination, address, options));
     dialed.await.map_err(|_| late())?
 }
 
 async fn begin(
-    reacher: &Reacher,
+    dialer: &Dialer,
     destination: Ipv4Addr,
     address: &str,
     options: SocketOptions,
 ) -> Result<TcpStream, String> {
-    let helper = reacher.raw.as_ref().ok_or("this agent has no right to raw packets")?;
+    let helper = dialer.raw.as_ref().ok_or("this agent has no right to raw packets")?;
     let SocketAddr::V4(to) = resolve(address).await.map_err(|error| error.to_string())? else {
         return Err(format!("{address} is no IPv4 address"));
     };
-    let reflector = match reacher.outside.mapping() {
+    let reflector = match dialer.outside.mapping() {
         Mapping::Untranslated => None,
-        _ => Some(reacher.outside.reflector().ok_or("no relay can be asked")?),
+        _ => Some(dialer.outside.reflector().ok_or("no relay can be asked")?),
     };
     let socket = TraverseSocket::open(reflector.as_deref(), options, REFLECTION_DEADLINE)
         .await
@@ -68,7 +68,7 @@ async fn begin(
         ..proto::RendezvousRequest::default()
     };
     let carried = async {
-        match reacher.upstream.rendezvous(request).await {
+        match dialer.control.rendezvous(request).await {
             Ok(_) => std::future::pending().await,
             Err(status) => format!("the first segment could not be carried: {}", grpc::reason(&status)),
         }
@@ -82,8 +82,8 @@ async fn begin(
 
 /// The acceptor's part: takes in the segment that an initiator had carried here,
 /// and answers whether it did.
-pub async fn accept(request: &proto::DialRequest, own_address: &str, reacher: &Reacher) {
-    let taken = take_in(request, own_address, reacher).await;
+pub async fn accept(request: &proto::DialRequest, own_address: &str, dialer: &Dialer) {
+    let taken = take_in(request, own_address, dialer).await;
     if let Err(error) = &taken {
         let initiator = Ipv4Addr::from(request.initiator);
         warn!(%initiator, address = request.initiator_address, error, "no connection of another node taken in");
@@ -93,11 +93,11 @@ pub async fn accept(request: &proto::DialRequest, own_address: &str, reacher: &R
         address: String::new(),
         failure: taken.err().unwrap_or_default(),
     };
-    reacher.upstream.tell(attach_up::Kind::DialAnswer(answer)).await;
+    dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;
 }
 
-async fn take_in(request: &proto::DialRequest, own_address: &str, reacher: &Reacher) -> Result<(), String> {
-    let helper = reacher.raw.as_ref().ok_or("the agent has no right to raw packets")?;
+async fn take_in(request: &proto::DialRequest, own_address: &str, dialer: &Dialer) -> Result<(), String> {
+    let helper = dialer.raw.as_ref().ok_or("the agent has no right to raw packets")?;
     let own = resolve(own_address).await.map_err(|error| error.to_string())?;
     let syn = check(request, own)?;
     debug!(source = %syn.source, "a connection is taken in");

@@ -14,7 +14,7 @@ pub fn route_name(route: proto::Route) -> String {
 }
 
 /// A way in words: the dial, and the route unless nobody stands between.
-pub(super) fn way(route: Route, dial: Dial) -> String {
+pub(crate) fn way(route: Route, dial: Dial) -> String {
     match route {
         Route::EndToEnd => dial.to_string(),
         Route::OneGateway | Route::GatewayOut | Route::TwoGateway => format!("{dial} {route}"),
@@ -22,7 +22,7 @@ pub(super) fn way(route: Route, dial: Dial) -> String {
 }
 
 /// What was left out, those of one reason together.
-pub(super) fn left_out(left_out: &[LeftOut]) -> Vec<String> {
+pub(crate) fn left_out(left_out: &[LeftOut]) -> Vec<String> {
     let mut by_reason: Vec<(&Reason, Vec<String>)> = Vec::new();
     for LeftOut { route, dial, reason } in left_out {
         let way = way(*route, *dial);

@@ -15,6 +15,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isthmus_net::clock::micros;
+use isthmus_net::clock::unix_ms;
 use isthmus_net::contact::{mapping_to_wire, way_out_to_wire};
 use isthmus_net::mac;
 use isthmus_net::seen::{answers_to_wire, filtering_to_wire, for_plans, reach_to_wire, unsolicited_to_wire};
@@ -22,11 +24,9 @@ use isthmus_plan::{Mapping, Reach, WayOut};
 use isthmus_wire::proto::{self, attach_up};
 use tokio::task::JoinSet;
 
-use crate::account::micros;
-use crate::clock::unix_ms;
+use crate::control_plane::ControlPlane;
 use crate::outside::{Look, Outside, Relay, look};
 use crate::rendezvous::PendingRendezvous;
-use crate::upstream::Upstream;
 
 /// How often relays are asked how this node is seen. It costs two connections.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ const GATEWAYS: usize = 16;
 #[derive(Debug, Clone)]
 pub struct Probing {
     /// The way to the broker and its relays.
-    pub upstream: Upstream,
+    pub control: Arc<dyn ControlPlane>,
     /// Where relays come to.
     pub rendezvous: Arc<PendingRendezvous>,
     /// Relays that tell how this node is seen.
@@ -66,8 +66,8 @@ impl Probing {
         let mut due = Instant::now();
         let mut unanswered = 0;
         loop {
-            self.upstream.ready().await;
-            let look = look(&self.upstream).await;
+            self.control.attached().await;
+            let look = look(&*self.control).await;
             unanswered = look.unanswered(unanswered);
             let way_out = look.way_out(unanswered);
             let known = way_out == WayOut::Yes;
@@ -81,7 +81,7 @@ impl Probing {
                     mapping = %look.mapping, address = look.address, %way_out,
                     "how this node is seen from outside"
                 );
-                self.upstream.tell(attach_up::Kind::Seen(told.clone())).await;
+                self.control.send(attach_up::Kind::Seen(told.clone())).await;
             }
             if known && (moved || Instant::now() >= due) {
                 let seen = self.find_out(look).await;
@@ -95,7 +95,7 @@ impl Probing {
                     );
                 }
                 told = seen;
-                self.upstream.tell(attach_up::Kind::Seen(told.clone())).await;
+                self.control.send(attach_up::Kind::Seen(told.clone())).await;
                 due = Instant::now() + jittered(INTERVAL);
             }
             tokio::time::sleep(if known { jittered(LOOK_INTERVAL) } else { pause }).await;

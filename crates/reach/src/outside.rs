@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use isthmus_net::contact::gateways_outside;
 use isthmus_net::dial::PunchPort;
+use isthmus_net::lock;
 use isthmus_plan::mapping::{Sighting, preserved};
 use isthmus_plan::{Mapping, WayOut};
 use tokio::task::JoinSet;
 
-use crate::job::lock;
-use crate::upstream::Upstream;
+use crate::control_plane::ControlPlane;
 
 /// How long a relay may take to tell.
 pub const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
@@ -203,9 +203,9 @@ impl Look {
 }
 
 /// Asks two, or one twice; relays first.
-pub async fn look(upstream: &Upstream) -> Look {
-    let grid = upstream.grid().await.unwrap_or_default();
-    let gateways = gateways_outside(&grid, upstream.site());
+pub async fn look(control: &dyn ControlPlane) -> Look {
+    let grid = control.grid().await.unwrap_or_default();
+    let gateways = gateways_outside(&grid, control.site());
     let mut gateways: Vec<Relay> =
         gateways.take(MOST_RELAYS).map(|(name, address)| Relay::new(name, address)).collect();
     let up = grid.relays.into_iter().filter(|relay| relay.up).take(MOST_RELAYS);

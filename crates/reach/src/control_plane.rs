@@ -1,0 +1,49 @@
+//! What dialing asks of the control plane.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use isthmus_wire::proto::{self, attach_up};
+use tonic::Status;
+
+/// The way to the broker, as a party that dials has it.
+#[tonic::async_trait]
+pub trait ControlPlane: fmt::Debug + Send + Sync {
+    /// The site of this party.
+    fn site(&self) -> &str;
+
+    /// Waits until there is a way to the broker.
+    async fn attached(&self);
+
+    /// Where a node is and how to get there; may come from a cache.
+    ///
+    /// # Errors
+    /// The broker's status; `UNAVAILABLE` if it can't be reached.
+    async fn lookup(&self, node: Ipv4Addr) -> Result<Arc<proto::LookupReply>, Status>;
+
+    /// Drops a node's contact from the cache: it turned out wrong.
+    fn forget(&self, node: Ipv4Addr);
+
+    /// Has the destination's agent dial out, as `request` says; the initiator is
+    /// filled in.
+    ///
+    /// # Errors
+    /// The broker's status.
+    async fn rendezvous(&self, request: proto::RendezvousRequest) -> Result<proto::RendezvousReply, Status>;
+
+    /// Has a relay dial this party, as `request` says; the initiator is filled in.
+    ///
+    /// # Errors
+    /// The broker's status.
+    async fn probe(&self, request: proto::ProbeRequest) -> Result<proto::ProbeReply, Status>;
+
+    /// Sends a message to the broker, once there is a way to it.
+    async fn send(&self, kind: attach_up::Kind);
+
+    /// Everything in the grid.
+    ///
+    /// # Errors
+    /// The broker's status.
+    async fn grid(&self) -> Result<proto::GridReply, Status>;
+}
