@@ -79,7 +79,7 @@ lint: setup-lint ## check formatting, clippy, shell scripts, dependencies, docs
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	shellcheck --external-sources $$(grep -rIlE '^#!.*[/ ](ba)?sh$$|^# shellcheck shell=' scripts .ci bench tests)
 	scripts/check-dependencies
-	scripts/check-links
+	scripts/check-docs
 	scripts/map --check
 	if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check; fi
 

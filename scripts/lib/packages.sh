@@ -38,7 +38,7 @@ openssl          | bench                      | openssl                         
 openssh-client   | bench                      | ssh                             | encrypted tunnel to compare with
 openssh-server   | bench                      | sshd                            | encrypted tunnel to compare with
 shellcheck       | lint                       | shellcheck                      | check the shell scripts
-python3          | lint                       | python3                         | check the picture of the crates
+python3          | lint                       | python3                         | check the docs and the picture of the crates
 '
 
 # Services that a package would start and enable by itself. Nothing here needs
