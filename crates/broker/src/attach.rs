@@ -14,7 +14,7 @@ use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
 use crate::records;
-use crate::registry::{Refused, SessionId};
+use crate::registry::{Party, Refused, SessionId};
 use crate::service::{Broker, store_status};
 use crate::sessions::Down;
 
@@ -33,16 +33,17 @@ pub(crate) async fn attach(
     let first = timeout(HELLO_DEADLINE, inbound.message())
         .await
         .map_err(|_| Status::deadline_exceeded(format!("no first message within {HELLO_DEADLINE:?}")))??;
-    let session = match (caller.role(), caller.site(), first.and_then(|message| message.kind)) {
+    let (party, session) = match (caller.role(), caller.site(), first.and_then(|message| message.kind)) {
         (Role::Gateway, Some(site), Some(attach_up::Kind::GatewayUp(up))) => {
             let attached = broker.registry().attach_gateway(site, caller.name(), &up, Secret::random());
             if let Some(disagreement) = broker.registry().disagreement(site) {
                 warn!(%site, disagreement);
             }
-            attached
+            (Party::gateway(site, caller.name()), attached)
         }
         (Role::Relay, _, Some(attach_up::Kind::RelayUp(up))) => {
-            broker.registry().attach_relay(caller.name(), &up, Secret::random())
+            let attached = broker.registry().attach_relay(caller.name(), &up, Secret::random());
+            (Party::Relay(caller.name().clone()), attached)
         }
         (Role::Agent, Some(site), _) => {
             return Err(Status::permission_denied(format!(
@@ -63,7 +64,7 @@ pub(crate) async fn attach(
             return Ok(refusal(refused.0));
         }
     };
-    let opened = broker.sessions.open(session);
+    let opened = broker.sessions.open(party, session);
     broker.sessions.carry_out(effects);
     info!(%caller, "attached");
     let task = Attachment {

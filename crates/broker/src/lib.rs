@@ -6,20 +6,20 @@
 //! |---|---|
 //! | [`state`] | the state directory, `isthmus grid init` |
 //! | [`config`] | the `[broker]` section |
-//! | [`addresses`] | which node has which virtual address (pure) |
-//! | [`registry`] | who is attached, and what is asked of them (pure) |
+//! | `addresses` | which node has which virtual address (pure) |
+//! | `registry` | who is attached, and what is asked of them (pure) |
 //! | `store` | records that brokers share: read, watch, transactions |
 //! | `records` | the keys and values of those that last |
 //! | `enrolment`, `attach`, `service` | the gRPC services, thin shells |
 #![forbid(unsafe_code)]
 
-pub mod addresses;
+mod addresses;
 mod attach;
 pub mod config;
 mod enrolment;
 mod probes;
 mod records;
-pub mod registry;
+mod registry;
 mod rendezvous;
 mod service;
 mod sessions;

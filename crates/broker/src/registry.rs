@@ -21,6 +21,7 @@ mod answers;
 mod gateways;
 mod job;
 mod measuring;
+mod party;
 mod paths;
 mod probing;
 mod relays;
@@ -40,6 +41,7 @@ use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
 pub use answers::{LookupError, RendezvousError};
+pub(crate) use party::Party;
 pub use probing::ProbeError;
 
 use crate::addresses::{AddressBook, Assignment};
@@ -61,7 +63,7 @@ pub enum Effect {
     /// Send a message to an attached gateway or relay.
     Send {
         /// To whom.
-        to: SessionId,
+        to: Party,
         /// What.
         message: attach_down::Kind,
     },
@@ -192,7 +194,7 @@ impl Registry {
             return Err(Refused(format!("this gateway's certificate is for site {site}, not {:?}", up.site)));
         }
         check_texts(&[&up.address, &up.version, &up.outside_address])?;
-        let session = self.new_session();
+        let (session, party) = (self.new_session(), Party::gateway(site, name));
         let before = self.says(site);
         let entry = self.sites.entry(site.clone()).or_default();
         let former = entry.gateways.remove(name);
@@ -220,7 +222,7 @@ impl Registry {
             measure_off: up.measure_off,
         };
         entry.gateways.insert(name.clone(), gateway);
-        let mut effects = vec![Effect::Send { to: session, message }];
+        let mut effects = vec![Effect::Send { to: party, message }];
         if let Some(old) = old {
             let reason = format!(
                 "another gateway of site {site} has attached with the name {name}; where there are several, each \
@@ -232,7 +234,7 @@ impl Registry {
         if before.is_some() && before != self.says(site) {
             effects.extend(self.everything_changed());
         }
-        effects.extend(self.siblings_of(site, name, session));
+        effects.extend(self.siblings_of(site, name));
         effects.extend(self.notices(site));
         Ok((session, effects))
     }
@@ -266,7 +268,7 @@ impl Registry {
         }
         let key = former.map_or(new_key, |former| former.key);
         let message = attach_down::Kind::RelayKey(proto::RelayKey { key: key.expose().to_vec() });
-        effects.push(Effect::Send { to: session, message });
+        effects.push(Effect::Send { to: Party::Relay(name.clone()), message });
         let entry = RelayEntry {
             session: Some(session),
             address: up.address.clone(),
@@ -306,6 +308,7 @@ impl Registry {
     /// If the name isn't allowed or no address is left; the gateway goes on.
     pub fn node_up(&mut self, session: SessionId, up: &proto::NodeUp) -> Result<NodeCame, Refused> {
         let (site, gateway) = self.attached_gateway(session)?;
+        let party = Party::gateway(&site, &gateway);
         let node: Label = up.node.parse().map_err(|error| Refused(format!("{error}")))?;
         check_texts(&[&up.address, &up.host_name, &up.owner, &up.version, &up.architecture])?;
         check_texts(&[&up.outside_address, &up.from, &up.gateway_address])?;
@@ -334,12 +337,12 @@ impl Registry {
         let same = former.is_some_and(|former| {
             former.presence != Presence::Down && contact_for_plans(&former.contact) == contact_for_plans(up)
         });
-        let mut effects = if same { Vec::new() } else { self.contact_changed(address, Some(session)) };
+        let mut effects = if same { Vec::new() } else { self.contact_changed(address, Some(&party)) };
         if moved || !same {
             effects.extend(self.tell_siblings(address));
         }
         let welcome = proto::Welcome { node: name.node.to_string(), virtual_address: address.ip().into() };
-        effects.insert(0, Effect::Send { to: session, message: attach_down::Kind::Welcome(welcome) });
+        effects.insert(0, Effect::Send { to: party, message: attach_down::Kind::Welcome(welcome) });
         Ok(NodeCame { address, assignment, effects })
     }
 
@@ -348,9 +351,10 @@ impl Registry {
     pub fn node_down(&mut self, session: SessionId, down: &proto::NodeDown) -> Vec<Effect> {
         let Some((site, gateway)) = self.gateway_of(session) else { return Vec::new() };
         let Ok(node) = down.node.parse() else { return Vec::new() };
+        let party = Party::gateway(&site, &gateway);
         let address = self.addresses.address(&GridName { node, site });
         match address.filter(|address| self.nodes.get(address).is_some_and(|node| node.gateway == gateway)) {
-            Some(address) => self.put_down(address, Some(session)),
+            Some(address) => self.put_down(address, Some(&party)),
             None => Vec::new(),
         }
     }
@@ -359,7 +363,7 @@ impl Registry {
     /// are down. To be called once, some time after it attached.
     pub fn settle(&mut self, session: SessionId) -> Vec<Effect> {
         let Some((site, gateway)) = self.gateway_of(session) else { return Vec::new() };
-        self.put_down_lost(&site, &gateway, Some(session))
+        self.put_down_lost(&site, &gateway, true)
     }
 
     /// The nodes of a gateway that went away have had their time to attach to
@@ -368,8 +372,8 @@ impl Registry {
     pub fn settle_without(&mut self, site: &Label, gateway: &Label) -> Vec<Effect> {
         match self.sites.get(site) {
             // Where it is attached again, it has time of its own.
-            Some(entry) if entry.is_attached() && entry.session(gateway).is_none() => {
-                self.put_down_lost(site, gateway, None)
+            Some(entry) if entry.is_attached() && !entry.has(gateway) => {
+                self.put_down_lost(site, gateway, false)
             }
             Some(_) | None => Vec::new(),
         }
@@ -420,7 +424,7 @@ impl Registry {
         Ok(if before == site.says() { Vec::new() } else { self.everything_changed() })
     }
 
-    fn put_down(&mut self, address: VirtualAddress, by: Option<SessionId>) -> Vec<Effect> {
+    fn put_down(&mut self, address: VirtualAddress, by: Option<&Party>) -> Vec<Effect> {
         match self.nodes.get_mut(&address) {
             Some(entry) if entry.presence != Presence::Down => {
                 entry.presence = Presence::Down;
@@ -432,7 +436,9 @@ impl Registry {
         }
     }
 
-    fn put_down_lost(&mut self, site: &Label, gateway: &Label, by: Option<SessionId>) -> Vec<Effect> {
+    fn put_down_lost(&mut self, site: &Label, gateway: &Label, it_said_so: bool) -> Vec<Effect> {
+        let party = Party::gateway(site, gateway);
+        let by = it_said_so.then_some(&party);
         let lost = |entry: &NodeEntry| {
             entry.name.site == *site && entry.gateway == *gateway && entry.presence == Presence::Lost
         };
@@ -450,7 +456,7 @@ impl Registry {
     }
 
     /// Tells every gateway but the one that said so itself.
-    fn contact_changed(&self, address: VirtualAddress, but: Option<SessionId>) -> Vec<Effect> {
+    fn contact_changed(&self, address: VirtualAddress, but: Option<&Party>) -> Vec<Effect> {
         self.tell_gateways(address.ip().into(), but)
     }
 
@@ -458,11 +464,10 @@ impl Registry {
         self.tell_gateways(0, None)
     }
 
-    fn tell_gateways(&self, virtual_address: u32, but: Option<SessionId>) -> Vec<Effect> {
-        let gateways = self.sites.values().flat_map(SiteEntry::attached);
-        let gateways = gateways.filter_map(|(_, gateway)| gateway.session);
+    fn tell_gateways(&self, virtual_address: u32, but: Option<&Party>) -> Vec<Effect> {
+        let gateways = self.sites.iter().flat_map(|(site, entry)| entry.parties(site));
         gateways
-            .filter(|session| Some(*session) != but)
+            .filter(|party| Some(party) != but)
             .map(|to| {
                 let changed = proto::ContactChanged { virtual_address };
                 Effect::Send { to, message: attach_down::Kind::ContactChanged(changed) }

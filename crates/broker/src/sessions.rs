@@ -1,4 +1,4 @@
-//! The ways to those who are attached.
+//! The ways to the parties that are attached to this broker.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tracing::warn;
 
-use crate::registry::{Effect, SessionId};
+use crate::registry::{Effect, Party, SessionId};
 
 /// Messages that may wait for one gateway or relay. A gateway whose nodes all
 /// come up at once gets one each, so this is what a site of 4,000 nodes needs.
-/// When it is full the attachment is ended: whoever doesn't read has lost
+/// When it is full the attachment is ended: a party that doesn't read has lost
 /// track, and attaching again makes it forget what it held.
 const QUEUE: usize = 4096;
 
@@ -21,13 +21,22 @@ const QUEUE: usize = 4096;
 pub(crate) type Down = Result<proto::AttachDown, Status>;
 
 struct Session {
+    party: Party,
     down_tx: mpsc::Sender<Down>,
     closed: CancellationToken,
 }
 
 /// All attachments.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<HashMap<SessionId, Session>>);
+pub(crate) struct Sessions(Mutex<Attached>);
+
+#[derive(Default)]
+struct Attached {
+    sessions: HashMap<SessionId, Session>,
+    /// The present attachment of each party. A former one ends when the registry
+    /// says so.
+    parties: HashMap<Party, SessionId>,
+}
 
 /// The two ends of one attachment that its own task holds.
 pub(crate) struct Opened {
@@ -38,53 +47,73 @@ pub(crate) struct Opened {
 }
 
 impl Sessions {
-    pub(crate) fn open(&self, session: SessionId) -> Opened {
+    pub(crate) fn open(&self, party: Party, session: SessionId) -> Opened {
         let (down_tx, down_rx) = mpsc::channel(QUEUE);
         let closed = CancellationToken::new();
-        self.lock().insert(session, Session { down_tx, closed: closed.clone() });
+        let mut attached = self.lock();
+        attached.parties.insert(party.clone(), session);
+        attached.sessions.insert(session, Session { party, down_tx, closed: closed.clone() });
         Opened { down_rx, closed }
     }
 
     pub(crate) fn remove(&self, session: SessionId) {
-        if let Some(session) = self.lock().remove(&session) {
-            session.closed.cancel();
-        }
+        self.lock().remove(session);
     }
 
     /// Ends every attachment.
     pub(crate) fn remove_all(&self) {
-        for (_, session) in self.lock().drain() {
+        let mut attached = self.lock();
+        attached.parties.clear();
+        for (_, session) in attached.sessions.drain() {
             session.closed.cancel();
         }
     }
 
-    /// Does what the registry asks for. Never waits.
+    /// Does what the registry asks for, as far as it is for parties that are
+    /// attached here. Never waits.
     pub(crate) fn carry_out(&self, effects: Vec<Effect>) {
+        let mut attached = self.lock();
         for effect in effects {
             match effect {
-                Effect::Send { to, message } => self.send(to, message),
+                Effect::Send { to, message } => {
+                    if let Some(session) = attached.parties.get(&to).copied() {
+                        attached.send(session, message);
+                    }
+                }
                 Effect::Close { session, reason } => {
                     let refusal = proto::Refusal { reason, node: String::new() };
-                    self.send(session, attach_down::Kind::Refusal(refusal));
-                    self.remove(session);
+                    attached.send(session, attach_down::Kind::Refusal(refusal));
+                    attached.remove(session);
                 }
             }
         }
     }
 
-    pub(crate) fn send(&self, to: SessionId, message: attach_down::Kind) {
+    /// Sends over one attachment, the present one of its party or not.
+    pub(crate) fn send(&self, session: SessionId, message: attach_down::Kind) {
+        self.lock().send(session, message);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Attached> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Attached {
+    fn send(&mut self, session: SessionId, message: attach_down::Kind) {
+        let Some(to) = self.sessions.get(&session) else { return };
         let message = Ok(proto::AttachDown { kind: Some(message) });
-        let full = match self.lock().get(&to) {
-            Some(session) => session.down_tx.try_send(message).is_err(),
-            None => false,
-        };
-        if full {
-            warn!(session = ?to, "an attached service doesn't read what it is sent; detaching it");
-            self.remove(to);
+        if to.down_tx.try_send(message).is_err() {
+            warn!(party = %to.party, "an attached service doesn't read what it is sent; detaching it");
+            self.remove(session);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn remove(&mut self, session: SessionId) {
+        let Some(ended) = self.sessions.remove(&session) else { return };
+        ended.closed.cancel();
+        if self.parties.get(&ended.party) == Some(&session) {
+            self.parties.remove(&ended.party);
+        }
     }
 }

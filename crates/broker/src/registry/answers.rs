@@ -12,7 +12,7 @@ use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::ticket::{Side, Ticket};
 use isthmus_wire::{ConnectionId, GridName, Label, VirtualAddress};
 
-use super::{Effect, NodeEntry, Presence, Registry, SessionId, SiteEntry};
+use super::{Effect, NodeEntry, Party, Presence, Registry, SiteEntry};
 
 /// How long a ticket is good: a dial's deadline and what clocks may differ.
 const TICKET_SECONDS: u64 = 60;
@@ -158,7 +158,7 @@ impl Registry {
             return Err(RendezvousError::Unavailable(reason));
         }
         let destination = entry.name.clone();
-        let gateway = self.home_session(&destination)?;
+        let gateway = self.home(&destination)?;
         if !matches!(request.route(), proto::Route::Unknown | proto::Route::EndToEnd) {
             let expiry = now_unix_seconds + TICKET_SECONDS;
             return self.meet_over_gateways(request, (initiator, address), gateway, (connection, expiry));
@@ -214,12 +214,13 @@ impl Registry {
         Ok((reply, vec![Effect::Send { to: gateway, message: attach_down::Kind::Dial(dial) }]))
     }
 
-    /// The attachment of the gateway that a node is attached to.
-    pub(super) fn home_session(&self, node: &GridName) -> Result<SessionId, RendezvousError> {
+    /// The gateway that a node is attached to.
+    pub(super) fn home(&self, node: &GridName) -> Result<Party, RendezvousError> {
         let address = self.addresses.address(node);
         let home = address.and_then(|address| self.nodes.get(&address)).map(|node| &node.gateway);
         let site = self.sites.get(&node.site);
-        site.zip(home).and_then(|(site, home)| site.session(home)).ok_or_else(|| {
+        let attached = home.filter(|home| site.is_some_and(|site| site.has(home)));
+        attached.map(|home| Party::gateway(&node.site, home)).ok_or_else(|| {
             let reason = format!("the gateway of site {} is not attached to the broker", node.site);
             RendezvousError::Unavailable(reason)
         })

@@ -19,7 +19,7 @@ use isthmus_wire::ticket::{Side, Ticket};
 use isthmus_wire::{ConnectionId, Label, VirtualAddress, rendezvous};
 
 use super::site::{Avoid, GatewayEntry, grid_name};
-use super::{Effect, NodeEntry, Registry, RendezvousError, SessionId};
+use super::{Effect, NodeEntry, Party, Registry, RendezvousError};
 
 /// What one side dials between the sites.
 struct Outward {
@@ -39,7 +39,7 @@ impl Registry {
         &mut self,
         request: &proto::RendezvousRequest,
         nodes: (VirtualAddress, VirtualAddress),
-        gateway: SessionId,
+        gateway: Party,
         ticket: (ConnectionId, u64),
     ) -> Result<(proto::RendezvousReply, Vec<Effect>), RendezvousError> {
         let (from, _) = self.present(nodes.0).map_err(RendezvousError::Lookup)?;
@@ -206,7 +206,10 @@ impl Chosen<'_> {
         leg: Option<proto::Leg>,
         effects: &mut Vec<Effect>,
     ) -> (Option<proto::Leg>, String) {
-        let Some(to) = self.entry.session.filter(|_| !self.is_home) else { return (leg, String::new()) };
+        if self.is_home {
+            return (leg, String::new());
+        }
+        let to = Party::gateway(self.site, self.name);
         let expect = proto::ExpectOrder { ticket: ticket.to_vec(), from: address_of(node), leg };
         effects.push(Effect::Send { to, message: attach_down::Kind::Expect(expect) });
         (None, self.entry.inside_address.clone())

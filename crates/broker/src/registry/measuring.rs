@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::seen;
-use isthmus_plan::measuring::{self, Party, Task};
+use isthmus_plan::measuring::{self, Task};
 use isthmus_plan::{Dial, Inbound, Route};
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
 use super::site_paths::{initiator, site_pair};
-use super::{Effect, NodeEntry, Presence, Registry, SessionId};
+use super::{Effect, NodeEntry, Party, Presence, Registry};
 use crate::config::Measure;
 
 /// Sites that take part at most; their pairs are looked through again and again.
@@ -27,7 +27,7 @@ const DOUBT: Duration = Duration::from_secs(3600);
 struct Delegate<'a> {
     address: VirtualAddress,
     entry: &'a NodeEntry,
-    gateway: SessionId,
+    gateway: Party,
     doubt: Doubt,
 }
 
@@ -88,7 +88,7 @@ impl Registry {
         b: &Delegate<'_>,
         task: Task,
         now: u64,
-    ) -> Option<((GridName, GridName), (SessionId, proto::MeasureOrder))> {
+    ) -> Option<((GridName, GridName), (Party, proto::MeasureOrder))> {
         let (a_site, b_site) = (&a.entry.name.site, &b.entry.name.site);
         let usual = initiator(a_site, b_site) == a_site;
         // Whoever may be open is connected to.
@@ -112,7 +112,7 @@ impl Registry {
             transfer: task.transfer,
             try_direct,
         };
-        Some(((from.entry.name.clone(), to.entry.name.clone()), (from.gateway, order)))
+        Some(((from.entry.name.clone(), to.entry.name.clone()), (from.gateway.clone(), order)))
     }
 
     /// Whether it wasn't seen not long ago if one reaches the other directly.
@@ -122,19 +122,19 @@ impl Registry {
 
     /// Plans between two sites may have changed.
     pub(super) fn between_changed(&self, a: &Label, b: &Label) -> Vec<Effect> {
-        let sites = [a, b].into_iter().filter_map(|site| self.sites.get(site));
-        let gateways = sites.flat_map(|site| site.attached().filter_map(|(_, gateway)| gateway.session));
+        let sites = [a, b].into_iter().filter_map(|site| self.sites.get_key_value(site));
+        let gateways = sites.flat_map(|(site, entry)| entry.parties(site));
         let changed = || attach_down::Kind::ContactChanged(proto::ContactChanged { virtual_address: 0 });
         gateways.map(|to| Effect::Send { to, message: changed() }).collect()
     }
 
-    fn parties(&self, delegates: &[Delegate<'_>], now: u64) -> Vec<Party> {
+    fn parties(&self, delegates: &[Delegate<'_>], now: u64) -> Vec<measuring::Party> {
         let busy: BTreeSet<&str> = self.at_work().filter_map(|node| Some(node.split_once('.')?.1)).collect();
         let asked = self.paths.running(now).flat_map(|(from, to)| [&from.site, &to.site]);
         let measuring: BTreeSet<&Label> = self.site_paths.measuring(now).chain(asked).collect();
         let party = |delegate: &Delegate<'_>| {
             let site = &delegate.entry.name.site;
-            Party {
+            measuring::Party {
                 busy: busy.contains(site.as_str()),
                 last: self.site_paths.begun(site, now),
                 measuring: measuring.contains(site),
@@ -153,7 +153,10 @@ impl Registry {
         for (address, entry) in &self.nodes {
             let site = &entry.name.site;
             let Some(taking_part) = self.sites.get(site).filter(|site| !site.measure_off()) else { continue };
-            let Some(gateway) = taking_part.session(&entry.gateway) else { continue };
+            if !taking_part.has(&entry.gateway) {
+                continue;
+            }
+            let gateway = Party::gateway(site, &entry.gateway);
             let found_out = entry
                 .contact
                 .seen

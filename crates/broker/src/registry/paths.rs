@@ -87,7 +87,7 @@ impl Registry {
         let pair = (from.clone(), to);
         let mut effect = None;
         if request.start {
-            let gateway = self.home_session(&from)?;
+            let gateway = self.home(&from)?;
             if self.paths.begin(pair.clone(), now_unix_seconds) {
                 let order = proto::MeasureOrder {
                     node: from.node.to_string(),

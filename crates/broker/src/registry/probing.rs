@@ -10,7 +10,7 @@ use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{ConnectionId, Label, VirtualAddress};
 
 use super::site::SiteEntry;
-use super::{Effect, MAX_TEXT, Registry};
+use super::{Effect, MAX_TEXT, Party, Registry};
 
 /// Probes of one node within [`WINDOW_SECONDS`]: twice what one round of finding
 /// out takes, which comes again after minutes.
@@ -96,9 +96,9 @@ impl Registry {
             }
             Requester::Node(node)
         };
-        let relay = request.relay.parse::<Label>().ok().and_then(|name| self.relays.get(&name));
-        let session = relay.and_then(|relay| relay.session);
-        let to = session.ok_or_else(|| ProbeError::NoRelay(request.relay.clone()))?;
+        let attached = |name: &Label| self.relays.get(name).is_some_and(|relay| relay.session.is_some());
+        let relay = request.relay.parse().ok().filter(attached);
+        let to = Party::Relay(relay.ok_or_else(|| ProbeError::NoRelay(request.relay.clone()))?);
         if !self.probed.allow(requester, now_unix_seconds) {
             return Err(ProbeError::TooOften);
         }

@@ -4,24 +4,26 @@
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
-use super::{Effect, NodeEntry, Presence, Refused, Registry, SessionId};
+use super::{Effect, NodeEntry, Party, Presence, Refused, Registry};
 
 impl Registry {
     /// A gateway has just come: the nodes that are attached to others of its
     /// site.
-    pub(super) fn siblings_of(&self, site: &Label, gateway: &Label, to: SessionId) -> Vec<Effect> {
+    pub(super) fn siblings_of(&self, site: &Label, gateway: &Label) -> Vec<Effect> {
         let elsewhere = self.nodes.iter().filter(|(_, node)| {
             node.name.site == *site && node.gateway != *gateway && node.presence != Presence::Down
         });
-        elsewhere.map(|(address, node)| tell(to, *address, node)).collect()
+        let to = Party::gateway(site, gateway);
+        elsewhere.map(|(address, node)| tell(to.clone(), *address, node)).collect()
     }
 
     /// A node has changed: the gateways of its site that it isn't attached to.
     pub(super) fn tell_siblings(&self, address: VirtualAddress) -> Vec<Effect> {
         let Some(node) = self.nodes.get(&address) else { return Vec::new() };
         let Some(site) = self.sites.get(&node.name.site) else { return Vec::new() };
-        let others = site.attached().filter(|(name, _)| **name != node.gateway);
-        others.filter_map(|(_, other)| other.session).map(|to| tell(to, address, node)).collect()
+        let own = Party::gateway(&node.name.site, &node.gateway);
+        let others = site.parties(&node.name.site).filter(|party| *party != own);
+        others.map(|to| tell(to, address, node)).collect()
     }
 
     /// Which gateway of a site says what, if they don't agree.
@@ -33,12 +35,11 @@ impl Registry {
     pub(super) fn notices(&self, site: &Label) -> Vec<Effect> {
         let Some(entry) = self.sites.get(site) else { return Vec::new() };
         let Some(text) = entry.disagreement() else { return Vec::new() };
-        let sessions = entry.attached().filter_map(|(_, gateway)| gateway.session);
         let notice = |to| Effect::Send {
             to,
             message: attach_down::Kind::Notice(proto::Notice { text: format!("site {site}: {text}") }),
         };
-        sessions.map(notice).collect()
+        entry.parties(site).map(notice).collect()
     }
 
     /// Two agents of one name are refused, whichever gateways they come to; one
@@ -97,7 +98,7 @@ impl Registry {
     }
 }
 
-fn tell(to: SessionId, address: VirtualAddress, node: &NodeEntry) -> Effect {
+fn tell(to: Party, address: VirtualAddress, node: &NodeEntry) -> Effect {
     let gone = node.presence == Presence::Down;
     let contact = match gone {
         true => proto::NodeUp { node: node.name.node.to_string(), ..proto::NodeUp::default() },

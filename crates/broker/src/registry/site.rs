@@ -10,7 +10,7 @@ use isthmus_net::seen;
 use isthmus_plan::Inbound;
 use isthmus_wire::{Label, proto};
 
-use super::SessionId;
+use super::{Party, SessionId};
 
 /// A site.
 #[derive(Debug, Default)]
@@ -63,14 +63,19 @@ impl SiteEntry {
         self.gateways.iter().filter(|(_, gateway)| gateway.session.is_some())
     }
 
+    /// The same, as `site` has them.
+    pub(super) fn parties(&self, site: &Label) -> impl Iterator<Item = Party> {
+        self.attached().map(move |(name, _)| Party::gateway(site, name))
+    }
+
     /// Whether one is.
     pub(super) fn is_attached(&self) -> bool {
         self.attached().next().is_some()
     }
 
-    /// The attachment of one of them.
-    pub(super) fn session(&self, gateway: &Label) -> Option<SessionId> {
-        self.gateways.get(gateway).and_then(|gateway| gateway.session)
+    /// Whether this one is.
+    pub(super) fn has(&self, gateway: &Label) -> bool {
+        self.gateways.get(gateway).is_some_and(|gateway| gateway.session.is_some())
     }
 
     /// Those whose word counts: the attached ones; where there is none, what was

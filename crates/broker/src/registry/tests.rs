@@ -87,18 +87,28 @@ impl Registry {
 
 use isthmus_wire::ConnectionId;
 
+/// A relay's name, a gateway's site, or `NAME.SITE` for a gateway with a name of
+/// its own.
+fn who(party: &Party) -> String {
+    match party {
+        Party::Relay(name) => name.to_string(),
+        Party::Gateway { site, name } if name.as_str() == "gateway" => site.to_string(),
+        Party::Gateway { site, name } => format!("{name}.{site}"),
+    }
+}
+
 /// Effects on one line each.
 fn told(effects: &[Effect]) -> Vec<String> {
     let line = |effect: &Effect| match effect {
         Effect::Close { session, reason } => format!("close {}: {reason}", session.0),
         Effect::Send { to, message: attach_down::Kind::Welcome(welcome) } => {
-            format!("{} welcome {}", to.0, std::net::Ipv4Addr::from(welcome.virtual_address))
+            format!("{} welcome {}", who(to), std::net::Ipv4Addr::from(welcome.virtual_address))
         }
         Effect::Send { to, message: attach_down::Kind::ContactChanged(changed) } => {
-            format!("{} changed {}", to.0, std::net::Ipv4Addr::from(changed.virtual_address))
+            format!("{} changed {}", who(to), std::net::Ipv4Addr::from(changed.virtual_address))
         }
-        Effect::Send { to, message: attach_down::Kind::RelayKey(_) } => format!("{} key", to.0),
-        Effect::Send { to, message } => format!("{} {message:?}", to.0),
+        Effect::Send { to, message: attach_down::Kind::RelayKey(_) } => format!("{} key", who(to)),
+        Effect::Send { to, message } => format!("{} {message:?}", who(to)),
     };
     effects.iter().map(line).collect()
 }
@@ -109,18 +119,26 @@ fn others_are_told_when_a_contact_changes_and_only_then() {
     let alpha = registry.gateway("alpha");
     registry.gateway("beta");
     for (name, up, want) in [
-        ("a new node", node_up("n1", "10.0.0.1:7730"), vec!["1 welcome 240.64.1.1", "2 changed 240.64.1.1"]),
-        ("the same again", node_up("n1", "10.0.0.1:7730"), vec!["1 welcome 240.64.1.1"]),
-        ("moved", node_up("n1", "10.0.0.9:7730"), vec!["1 welcome 240.64.1.1", "2 changed 240.64.1.1"]),
+        (
+            "a new node",
+            node_up("n1", "10.0.0.1:7730"),
+            vec!["alpha welcome 240.64.1.1", "beta changed 240.64.1.1"],
+        ),
+        ("the same again", node_up("n1", "10.0.0.1:7730"), vec!["alpha welcome 240.64.1.1"]),
+        (
+            "moved",
+            node_up("n1", "10.0.0.9:7730"),
+            vec!["alpha welcome 240.64.1.1", "beta changed 240.64.1.1"],
+        ),
     ] {
         assert_eq!(told(&registry.node_up(alpha, &up).unwrap().effects), want, "{name}");
     }
     let down = proto::NodeDown { node: "n1".to_owned() };
-    assert_eq!(told(&registry.node_down(alpha, &down)), ["2 changed 240.64.1.1"]);
+    assert_eq!(told(&registry.node_down(alpha, &down)), ["beta changed 240.64.1.1"]);
     assert_eq!(told(&registry.node_down(alpha, &down)), [""; 0], "it was down already");
     let up = node_up("n1", "10.0.0.9:7730");
     let effects = registry.node_up(alpha, &up).unwrap().effects;
-    assert_eq!(told(&effects), ["1 welcome 240.64.1.1", "2 changed 240.64.1.1"], "up again");
+    assert_eq!(told(&effects), ["alpha welcome 240.64.1.1", "beta changed 240.64.1.1"], "up again");
 }
 
 #[test]
@@ -138,8 +156,8 @@ fn a_gateway_that_comes_back_disturbs_nobody() {
     let again = registry.gateway("alpha");
     assert!(matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))));
     let effects = registry.node_up(again, &node_up("n1", "10.0.0.1:7730")).unwrap().effects;
-    assert_eq!(told(&effects), ["3 welcome 240.64.1.1"]);
-    assert_eq!(told(&registry.settle(again)), ["2 changed 240.64.1.2"], "n2 didn't come back");
+    assert_eq!(told(&effects), ["alpha welcome 240.64.1.1"]);
+    assert_eq!(told(&registry.settle(again)), ["beta changed 240.64.1.2"], "n2 didn't come back");
     assert_eq!(registry.detach(alpha), [], "the former session has nothing to say");
     assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
 }
@@ -152,11 +170,11 @@ fn a_second_gateway_of_a_site_takes_its_place() {
     let up = gateway_up("alpha", proto::Inbound::Open);
     let (_, effects) = registry.come("alpha", "gateway", &up).unwrap();
     let want = [
-        "3 key",
+        "alpha key",
         "close 1: another gateway of site alpha has attached with the name gateway; where there are several, each \
          needs one of its own (isthmus join --name)",
-        "3 changed 0.0.0.0",
-        "2 changed 0.0.0.0",
+        "alpha changed 0.0.0.0",
+        "beta changed 0.0.0.0",
     ];
     assert_eq!(told(&effects), want);
     let foreign = registry.come("beta", "gateway", &up).unwrap_err();
@@ -327,15 +345,15 @@ fn rendezvous_take_relays_in_turn() {
     assert_eq!(refused(&mut registry), "no relay is attached to the broker");
 
     let (r1, effects) = registry.relay("r1");
-    assert_eq!(told(&effects), ["3 key", "1 changed 0.0.0.0", "2 changed 0.0.0.0"]);
-    assert_eq!(told(&registry.relay("r22").1), ["4 key"]);
+    assert_eq!(told(&effects), ["r1 key", "alpha changed 0.0.0.0", "beta changed 0.0.0.0"]);
+    assert_eq!(told(&registry.relay("r22").1), ["r22 key"]);
     let mut relays = Vec::new();
     for _ in 0..3 {
         let (reply, effects) = registry.meet("alpha", "n1.alpha", "n1.beta").unwrap();
         let [Effect::Send { to, message: attach_down::Kind::Dial(dial) }] = effects.as_slice() else {
             panic!("{effects:?}")
         };
-        assert_eq!((*to, dial.node.as_str()), (beta, "n1"));
+        assert_eq!((who(to).as_str(), dial.node.as_str()), ("beta", "n1"));
         assert_eq!((&dial.relay, &dial.relay_address), (&reply.relay, &reply.relay_address));
         for (bytes, side) in [
             (&reply.ticket, isthmus_wire::ticket::Side::Initiator),
@@ -474,7 +492,7 @@ fn round_trips_alone_change_no_contact() {
     registry.gateway("beta");
     registry.node_up(alpha, &seeing("n1", &[("r1", 1000)])).unwrap();
     let effects = registry.node_up(alpha, &seeing("n1", &[("r1", 2000)])).unwrap().effects;
-    assert_eq!(told(&effects), ["1 welcome 240.64.1.1"]);
+    assert_eq!(told(&effects), ["alpha welcome 240.64.1.1"]);
 }
 
 #[test]
@@ -482,7 +500,7 @@ fn a_node_has_itself_probed_and_nobody_else() {
     let mut registry = registry(&[]);
     let alpha = registry.gateway("alpha");
     registry.node_up(alpha, &node_up("n1", "192.0.2.1:7730")).unwrap();
-    let (relay, _) = registry.relay("r1");
+    registry.relay("r1");
     let request = |change: &dyn Fn(&mut proto::ProbeRequest)| {
         let mut request = proto::ProbeRequest {
             initiator: std::net::Ipv4Addr::from([240, 64, 1, 1]).into(),
@@ -500,7 +518,7 @@ fn a_node_has_itself_probed_and_nobody_else() {
     };
     match probe("alpha", &request(&|_| {}), 0) {
         Ok(Effect::Send { to, message: attach_down::Kind::Probe(order) }) => {
-            assert_eq!((to, order.id, order.nonce), (relay, vec![7; 16], vec![5; 16]));
+            assert_eq!((who(&to).as_str(), order.id, order.nonce), ("r1", vec![7; 16], vec![5; 16]));
             assert_eq!(order.address, "192.0.2.1:7730");
         }
         other => panic!("{other:?}"),

@@ -102,7 +102,7 @@ fn meet(registry: &mut Registry, route: proto::Route, dial: proto::Dial) -> Resu
     let acceptor = match effects.as_slice() {
         [] => "nothing".to_owned(),
         [Effect::Send { to, message: attach_down::Kind::Dial(dial) }] => {
-            assert_eq!((to.0, dial.node.as_str()), (2, "n1"));
+            assert_eq!((who(to).as_str(), dial.node.as_str()), ("beta", "n1"));
             let at = if dial.via_gateway { "gateway" } else { dial.relay_address.as_str() };
             format!("{at} {}{}", ticket(&dial.ticket), leg(dial.leg.as_ref()))
         }

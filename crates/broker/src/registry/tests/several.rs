@@ -10,7 +10,7 @@ fn up(name: &str, inbound: proto::Inbound) -> proto::GatewayUp {
     }
 }
 
-/// Site alpha with gateways a and b, sessions 1 and 2, and beta with session 3.
+/// Site alpha with gateways a and b, and site beta with one.
 fn two() -> (Registry, [SessionId; 2]) {
     let mut registry = registry(&[]);
     let [a, b] =
@@ -24,10 +24,10 @@ fn lines(effects: &[Effect]) -> Vec<String> {
     let line = |effect: &Effect| match effect {
         Effect::Send { to, message: attach_down::Kind::SiteNode(node) } => {
             let name = &node.contact.as_ref().unwrap().node;
-            format!("{} {name} {}", to.0, if node.gone { "gone" } else { "elsewhere" })
+            format!("{} {name} {}", who(to), if node.gone { "gone" } else { "elsewhere" })
         }
         Effect::Send { to, message: attach_down::Kind::Notice(notice) } => {
-            format!("{} {}", to.0, notice.text)
+            format!("{} {}", who(to), notice.text)
         }
         other => told(std::slice::from_ref(other)).remove(0),
     };
@@ -43,12 +43,17 @@ fn a_second_gateway_with_a_name_of_its_own_disturbs_nobody() {
     let (mut registry, [a, b]) = two();
     assert_eq!(
         come(&mut registry, a, "n1"),
-        ["1 welcome 240.64.1.1", "2 changed 240.64.1.1", "3 changed 240.64.1.1", "2 n1 elsewhere"]
+        [
+            "a.alpha welcome 240.64.1.1",
+            "b.alpha changed 240.64.1.1",
+            "beta changed 240.64.1.1",
+            "b.alpha n1 elsewhere"
+        ]
     );
-    assert_eq!(come(&mut registry, a, "n1"), ["1 welcome 240.64.1.1"], "the same again");
+    assert_eq!(come(&mut registry, a, "n1"), ["a.alpha welcome 240.64.1.1"], "the same again");
     registry.node_up(b, &node_up("n2", "10.0.0.2:7730")).unwrap();
     let (c, effects) = registry.come("alpha", "c", &up("c", proto::Inbound::Closed)).unwrap();
-    assert_eq!(lines(&effects), ["4 key", "4 n1 elsewhere", "4 n2 elsewhere"]);
+    assert_eq!(lines(&effects), ["c.alpha key", "c.alpha n1 elsewhere", "c.alpha n2 elsewhere"]);
     let gateways = registry.grid().sites[0].gateways.clone();
     let told: Vec<_> = gateways.iter().map(|one| format!("{} {} {}", one.name, one.up, one.nodes)).collect();
     assert_eq!(told, ["a true 1", "b true 1", "c true 0"]);
@@ -68,12 +73,12 @@ fn nodes_of_a_lost_gateway_come_to_another_and_keep_their_addresses() {
     assert!(registry.find("beta", "n3.alpha").unwrap().node.unwrap().up);
     let site = &registry.grid().sites[0];
     assert!(site.up && !site.gateways[0].up && site.gateways[1].up);
-    assert_eq!(come(&mut registry, b, "n1"), ["2 welcome 240.64.1.1"], "and nobody else notices");
+    assert_eq!(come(&mut registry, b, "n1"), ["b.alpha welcome 240.64.1.1"], "and nobody else notices");
     assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
     let effects = registry.settle_without(&label("alpha"), &label("a"));
     assert_eq!(
         lines(&effects),
-        ["2 changed 240.64.1.2", "3 changed 240.64.1.2", "2 n2 gone"],
+        ["b.alpha changed 240.64.1.2", "beta changed 240.64.1.2", "b.alpha n2 gone"],
         "n2 didn't come"
     );
     // The last one's nodes are lost, not down.
@@ -87,7 +92,7 @@ fn nodes_of_a_lost_gateway_come_to_another_and_keep_their_addresses() {
 fn a_node_that_has_gone_to_another_gateway_is_not_down() {
     let (mut registry, [a, b]) = two();
     come(&mut registry, a, "n1");
-    assert_eq!(come(&mut registry, b, "n1"), ["2 welcome 240.64.1.1", "1 n1 elsewhere"]);
+    assert_eq!(come(&mut registry, b, "n1"), ["b.alpha welcome 240.64.1.1", "a.alpha n1 elsewhere"]);
     let report = proto::JobReport {
         job: "0123456789abcdef0123456789abcdef".to_owned(),
         nodes: vec!["n1.alpha".to_owned()],
@@ -102,7 +107,7 @@ fn a_node_that_has_gone_to_another_gateway_is_not_down() {
     assert_eq!(registry.detach(a), []);
     assert_eq!(registry.grid().jobs.len(), 1);
     assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
-    assert_eq!(lines(&registry.node_down(b, &down)), ["3 changed 240.64.1.1"]);
+    assert_eq!(lines(&registry.node_down(b, &down)), ["beta changed 240.64.1.1"]);
 
     // Nor does it count what a gateway says that hasn't noticed at all.
     let attached = |attachment| proto::NodeUp { attachment, ..node_up("n1", "10.0.0.1:7730") };
@@ -132,11 +137,12 @@ fn what_the_site_says_changes_with_its_gateways_and_disagreement_is_told() {
     let (b, effects) = registry.come("alpha", "b", &up("b", proto::Inbound::Closed)).unwrap();
     let want = "site alpha: the gateways do not agree on `inbound`: a says \"auto\", b says \"closed\"; \
                 the strictest, \"closed\", holds. Set the same in section [gateway] at each";
-    let notices: Vec<_> = [1, 3].map(|to| format!("{to} {want}")).into();
-    let changed = ["1 changed 0.0.0.0", "3 changed 0.0.0.0", "2 changed 0.0.0.0"].map(str::to_owned);
-    let mut all = vec!["3 key".to_owned()];
+    let notices: Vec<_> = ["a.alpha", "b.alpha"].map(|to| format!("{to} {want}")).into();
+    let changed =
+        ["a.alpha changed 0.0.0.0", "b.alpha changed 0.0.0.0", "beta changed 0.0.0.0"].map(str::to_owned);
+    let mut all = vec!["b.alpha key".to_owned()];
     all.extend(changed);
-    all.push("3 n1 elsewhere".to_owned());
+    all.push("b.alpha n1 elsewhere".to_owned());
     all.extend(notices);
     assert_eq!(lines(&effects), all);
     let facts = registry.find("beta", "n1.alpha").unwrap().facts.unwrap();
@@ -144,7 +150,7 @@ fn what_the_site_says_changes_with_its_gateways_and_disagreement_is_told() {
     assert_eq!((end.inbound(), end.gateway_outside.as_str()), (proto::Inbound::Closed, "a:7740, b:7740"));
     let own = registry.find("alpha", "n1.alpha").unwrap().facts.unwrap().initiator_site.unwrap();
     assert_eq!((own.inbound(), own.gateway_outside.as_str()), (proto::Inbound::Closed, "a:7740, b:7740"));
-    assert_eq!(lines(&registry.detach(b)), ["1 changed 0.0.0.0", "2 changed 0.0.0.0"]);
+    assert_eq!(lines(&registry.detach(b)), ["a.alpha changed 0.0.0.0", "beta changed 0.0.0.0"]);
     let end = registry.find("beta", "n1.alpha").unwrap().facts.unwrap().acceptor.unwrap();
     assert_eq!((end.inbound(), end.gateway_outside.as_str()), (proto::Inbound::Auto, "a:7740"));
 }
@@ -168,11 +174,11 @@ fn dialed(registry: &mut Registry, avoid: &[&str]) -> Result<(String, Vec<String
     let line = |effect: &Effect| match effect {
         Effect::Send { to, message: attach_down::Kind::Expect(order) } => {
             assert!(order.leg.is_none() && !order.ticket.is_empty());
-            format!("{} expect {}", to.0, order.from)
+            format!("{} expect {}", who(to), order.from)
         }
         Effect::Send { to, message: attach_down::Kind::Dial(dial) } => {
             assert!(dial.via_gateway);
-            format!("{} dial {}", to.0, dial.gateway_address)
+            format!("{} dial {}", who(to), dial.gateway_address)
         }
         other => panic!("{other:?}"),
     };
@@ -189,8 +195,10 @@ fn connections_from_outside_go_to_each_gateway_in_turn() {
         proto::NodeUp { seen: Some(seen), from: "10.0.0.7".to_owned(), ..node_up("n1", "10.0.0.1:7730") };
     registry.node_up(a, &node).unwrap();
     let over = |gateway: &str| format!("{gateway}.alpha {gateway}:7740");
-    let own = || Ok((over("a"), vec!["1 dial ".to_owned()]));
-    let other = || Ok((over("b"), vec!["2 expect 10.0.0.7".to_owned(), "1 dial b.inside:7710".to_owned()]));
+    let own = || Ok((over("a"), vec!["a.alpha dial ".to_owned()]));
+    let other = || {
+        Ok((over("b"), vec!["b.alpha expect 10.0.0.7".to_owned(), "a.alpha dial b.inside:7710".to_owned()]))
+    };
     assert_eq!(dialed(&mut registry, &[]), own());
     assert_eq!(dialed(&mut registry, &[]), other());
     assert_eq!(dialed(&mut registry, &["b.alpha"]), own());
