@@ -21,8 +21,7 @@ use crate::local;
 /// broker.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Who is asked.
-pub enum Grid {
+pub(crate) enum Grid {
     /// The broker or a gateway, by this name.
     Registry(Box<RegistryClient<Channel>>, String),
     /// This node's agent.
@@ -34,7 +33,7 @@ impl Grid {
     ///
     /// # Errors
     /// If there is nobody, or they can't be reached.
-    pub async fn find(state: &StateArgs) -> anyhow::Result<Self> {
+    pub(crate) async fn find(state: &StateArgs) -> anyhow::Result<Self> {
         within(async {
             let directory = state.directory();
             if has_identity(&directory) || state.is_given() {
@@ -57,7 +56,7 @@ impl Grid {
     ///
     /// # Errors
     /// What the one who is asked says, or that they don't answer.
-    pub async fn grid(self) -> anyhow::Result<GridReply> {
+    pub(crate) async fn grid(self) -> anyhow::Result<GridReply> {
         let request = GridRequest {};
         within(async {
             let reply = match self {
@@ -75,7 +74,7 @@ impl Grid {
     ///
     /// # Errors
     /// As [`Grid::grid`].
-    pub async fn explain(self, request: ExplainRequest) -> anyhow::Result<ExplainReply> {
+    pub(crate) async fn explain(self, request: ExplainRequest) -> anyhow::Result<ExplainReply> {
         within(async {
             let reply = match self {
                 Self::Registry(mut client, name) => {
@@ -94,7 +93,7 @@ impl Grid {
     ///
     /// # Errors
     /// As [`Grid::grid`].
-    pub async fn measure(self, request: MeasureRequest) -> anyhow::Result<MeasureReply> {
+    pub(crate) async fn measure(self, request: MeasureRequest) -> anyhow::Result<MeasureReply> {
         within(async {
             let reply = match self {
                 Self::Registry(mut client, name) => {

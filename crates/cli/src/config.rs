@@ -15,7 +15,7 @@ const CONFIG_FILE: &str = "isthmus.toml";
 /// The configuration file. Each service reads its own section.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub(crate) struct Config {
     /// `isthmus broker`
     pub broker: BrokerConfig,
     /// `isthmus gateway`
@@ -32,7 +32,7 @@ impl Config {
     ///
     /// # Errors
     /// If it can't be read; the message names the line.
-    pub fn load(file: Option<&Path>, state: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn load(file: Option<&Path>, state: &Path) -> anyhow::Result<Self> {
         let in_state = state.join(CONFIG_FILE);
         let path = match file {
             Some(path) => path,
@@ -46,7 +46,7 @@ impl Config {
 }
 
 /// Where a service keeps its state unless told otherwise.
-pub fn default_state() -> PathBuf {
+pub(crate) fn default_state() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return "/var/lib/isthmus".into();
     }
@@ -59,7 +59,7 @@ pub fn default_state() -> PathBuf {
 
 /// The `--state` option.
 #[derive(Debug, Clone, clap::Args)]
-pub struct StateArgs {
+pub(crate) struct StateArgs {
     /// Directory of identity, keys and what must last; by default
     /// /var/lib/isthmus for root, ~/.local/state/isthmus for others.
     #[arg(long, env = "ISTHMUS_STATE", value_name = "DIR")]
@@ -68,12 +68,12 @@ pub struct StateArgs {
 
 impl StateArgs {
     /// The state directory.
-    pub fn directory(&self) -> PathBuf {
+    pub(crate) fn directory(&self) -> PathBuf {
         self.state.clone().unwrap_or_else(default_state)
     }
 
     /// Whether it was named.
-    pub fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.state.is_some()
     }
 }

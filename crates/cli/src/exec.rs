@@ -15,7 +15,7 @@ use crate::{local, remote};
 /// directory, where the node has it, with the environment of that node's agent.
 /// Exit status: the command's own, or 255 if it could not be run.
 #[derive(Debug, Args)]
-pub struct ExecArgs {
+pub(crate) struct ExecArgs {
     /// The node, NODE.SITE.
     node: String,
     /// Set a variable for the command; without a value, to what it is here.
@@ -33,7 +33,7 @@ pub struct ExecArgs {
 }
 
 /// Runs `isthmus exec`.
-pub fn main(args: ExecArgs) -> ExitCode {
+pub(crate) fn main(args: ExecArgs) -> ExitCode {
     let Some(job) = args.job else {
         eprintln!(
             "isthmus exec: there is no job here: call it from a command of `isthmus run`, or give --job"
@@ -54,7 +54,7 @@ pub fn main(args: ExecArgs) -> ExitCode {
 }
 
 /// What a command on another node is to find in its environment.
-pub fn variables(job: &str, wanted: &[String]) -> Vec<isthmus_wire::proto::Variable> {
+pub(crate) fn variables(job: &str, wanted: &[String]) -> Vec<isthmus_wire::proto::Variable> {
     let own = ("ISTHMUS_JOB".to_owned(), job.to_owned());
     let given = wanted.iter().filter_map(|text| match text.split_once('=') {
         Some((name, value)) => Some((name.to_owned(), value.to_owned())),
@@ -64,6 +64,6 @@ pub fn variables(job: &str, wanted: &[String]) -> Vec<isthmus_wire::proto::Varia
 }
 
 /// One variable.
-pub fn variable(name: &str, value: &str) -> isthmus_wire::proto::Variable {
+pub(crate) fn variable(name: &str, value: &str) -> isthmus_wire::proto::Variable {
     isthmus_wire::proto::Variable { name: name.into(), value: value.into() }
 }

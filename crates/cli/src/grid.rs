@@ -16,14 +16,14 @@ use crate::config::StateArgs;
 
 /// Make a grid, and invite others into it.
 #[derive(Debug, Subcommand)]
-pub enum GridCommand {
+pub(crate) enum GridCommand {
     Init(InitArgs),
     Invite(InviteArgs),
 }
 
 /// Make a new grid: its certificate authority, broker and administrator.
 #[derive(Debug, Args)]
-pub struct InitArgs {
+pub(crate) struct InitArgs {
     #[command(flatten)]
     state: StateArgs,
     /// What to call the grid.
@@ -39,7 +39,7 @@ pub struct InitArgs {
 /// A token is for one service, good once, and a secret until then. Works
 /// without the broker running, where the grid was made.
 #[derive(Debug, Args)]
-pub struct InviteArgs {
+pub(crate) struct InviteArgs {
     #[command(flatten)]
     state: StateArgs,
     /// What to invite.
@@ -65,7 +65,7 @@ pub struct InviteArgs {
 
 /// Roles that join; the broker and the administrator are made with the grid.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum InvitedRole {
+pub(crate) enum InvitedRole {
     /// The service on a site's front-end.
     Gateway,
     /// The service on a node.
@@ -88,7 +88,7 @@ impl From<InvitedRole> for Role {
 ///
 /// # Errors
 /// What went wrong, for people.
-pub fn run(command: GridCommand) -> anyhow::Result<()> {
+pub(crate) fn run(command: GridCommand) -> anyhow::Result<()> {
     match command {
         GridCommand::Init(args) => init(&args),
         GridCommand::Invite(args) => invite(args),

@@ -21,7 +21,7 @@ const MAX_TOKEN: u64 = 64 * 1024;
 /// The token is read from a file or from stdin, never from the command line,
 /// where others could see it.
 #[derive(Debug, Args)]
-pub struct JoinArgs {
+pub(crate) struct JoinArgs {
     #[command(flatten)]
     state: StateArgs,
     /// File with the token, - for stdin.
@@ -45,7 +45,7 @@ pub struct JoinArgs {
 ///
 /// # Errors
 /// What went wrong, for people.
-pub async fn run(args: JoinArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     let text = read_token(&args.token)?;
     let token = JoinToken::read(&text)?;
     let name = match (&args.name, &token.name, token.role) {

@@ -15,14 +15,14 @@ use crate::local;
 use crate::remote::{Hand, Remote, Stream};
 
 /// Exit status of ssh where the connection failed (ssh(1)).
-pub const CONNECTION_FAILED: u8 = 255;
+pub(crate) const CONNECTION_FAILED: u8 = 255;
 /// Options of ssh that take a value.
 const WITH_VALUE: &[&str] =
     &["-l", "-p", "-o", "-i", "-F", "-c", "-m", "-b", "-e", "-J", "-L", "-R", "-D", "-w", "-W", "-S"];
 
 /// What the launch script of a job calls.
 #[derive(Debug, Args)]
-pub struct LaunchArgs {
+pub(crate) struct LaunchArgs {
     /// The agent's Unix socket.
     #[arg(long)]
     socket: PathBuf,
@@ -35,7 +35,7 @@ pub struct LaunchArgs {
 }
 
 /// Runs `isthmus launch`.
-pub fn main(args: LaunchArgs) -> ExitCode {
+pub(crate) fn main(args: LaunchArgs) -> ExitCode {
     block_on(async {
         let wanted = parse(&args.words).context("expected HOST COMMAND...")?;
         let command = Command {
@@ -50,7 +50,7 @@ pub fn main(args: LaunchArgs) -> ExitCode {
 }
 
 /// Runs a remote command to its end, and gives its status.
-pub fn block_on(command: impl Future<Output = anyhow::Result<i32>>) -> ExitCode {
+pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<i32>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.context("cannot start").and_then(|runtime| {
         let result = runtime.block_on(command);
@@ -68,7 +68,7 @@ pub fn block_on(command: impl Future<Output = anyhow::Result<i32>>) -> ExitCode 
 }
 
 /// Where a command on another node is to start, if it has that.
-pub fn working_directory() -> String {
+pub(crate) fn working_directory() -> String {
     std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned()
 }
 
@@ -102,7 +102,7 @@ fn parse(words: &[String]) -> Option<Wanted> {
 ///
 /// # Errors
 /// If it can't be run, or the connection ends before it.
-pub async fn run(socket: PathBuf, command: Command, no_input: bool) -> anyhow::Result<i32> {
+pub(crate) async fn run(socket: PathBuf, command: Command, no_input: bool) -> anyhow::Result<i32> {
     let mut agent = local::connect(&socket).await?;
     let remote = Remote::new(command);
     tokio::spawn(input(no_input, remote.hand()));

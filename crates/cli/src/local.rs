@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The agent's socket unless configured otherwise.
-pub fn socket() -> PathBuf {
+pub(crate) fn socket() -> PathBuf {
     default_runtime_directory().join(LOCAL_SOCKET)
 }
 
@@ -23,7 +23,7 @@ pub fn socket() -> PathBuf {
 ///
 /// # Errors
 /// If there is none; the message says what to do.
-pub async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel>> {
+pub(crate) async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel>> {
     let stream = tokio::time::timeout(DEADLINE, UnixStream::connect(socket))
         .await
         .map_err(|_| anyhow::anyhow!("it does not answer"))
@@ -35,6 +35,6 @@ pub async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel>> {
 }
 
 /// An agent's answer as an error.
-pub fn failure(status: Status) -> anyhow::Error {
+pub(crate) fn failure(status: Status) -> anyhow::Error {
     anyhow::anyhow!("{}", grpc::reason(&status))
 }

@@ -10,7 +10,7 @@ use crate::run::account;
 
 /// A way that was measured.
 #[derive(Debug, Serialize)]
-pub struct Path {
+pub(crate) struct Path {
     from: String,
     to: String,
     route: String,
@@ -32,7 +32,7 @@ pub struct Path {
 
 impl Path {
     /// Makes it of what the broker tells.
-    pub fn new(report: &proto::PathReport) -> Self {
+    pub(crate) fn new(report: &proto::PathReport) -> Self {
         let transferred = report.transferred_unix_ms > 0;
         Self {
             from: report.from.clone(),
@@ -51,7 +51,7 @@ impl Path {
     }
 
     /// In one line.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Self { from, to, failure, .. } = self;
         if !failure.is_empty() {
             return format!("{from} to {to}: no way, {}: {failure}", ago(self.measured_unix_ms));
@@ -80,7 +80,7 @@ impl Path {
     }
 
     /// Cells of a table: the two sites, by what, round trip, bandwidths, when.
-    pub fn row(&self) -> Vec<String> {
+    pub(crate) fn row(&self) -> Vec<String> {
         let rate =
             |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), |rate| account::bytes(rate) + "/s");
         let ends = format!("{} – {}", account::site(&self.from), account::site(&self.to));

@@ -20,7 +20,7 @@ use crate::config::StateArgs;
 /// Asked at the node that connects, it also has what failed for that node not
 /// long ago, which it tries last; other nodes keep that to themselves.
 #[derive(Debug, Args)]
-pub struct PlanArgs {
+pub(crate) struct PlanArgs {
     /// The node that connects, NODE.SITE.
     from: String,
     /// The node that is connected to, NODE.SITE.
@@ -94,7 +94,7 @@ struct End {
 ///
 /// # Errors
 /// What went wrong, for people.
-pub async fn run(args: PlanArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<()> {
     let request = ExplainRequest { from: args.from, to: args.to };
     let reply = Grid::find(&args.state).await?.explain(request).await?;
     let view = View::new(&reply);

@@ -13,8 +13,7 @@ const NICE: i32 = -10;
 
 /// What the threads and processes that a thread starts have of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Children {
-    /// The same.
+pub(crate) enum Children {
     Likewise,
     /// What is usual: they may be programs.
     AsUsual,
@@ -25,7 +24,7 @@ pub enum Children {
 /// the share no larger but give it sooner (`sched_setattr(2)`, since Linux 6.12;
 /// an older kernel takes no notice), and a low nice value, which takes privilege
 /// or `RLIMIT_NICE`. A nice value that the process was started with stays.
-pub fn run_soon_after_waking(children: Children) {
+pub(crate) fn run_soon_after_waking(children: Children) {
     match attributes() {
         Ok(mut attributes) if attributes.sched_policy == libc::SCHED_OTHER.unsigned_abs() => {
             attributes.sched_flags = match children {
@@ -53,7 +52,7 @@ pub fn run_soon_after_waking(children: Children) {
 /// Asks the same for the process's session, by which the kernel shares processors
 /// out before it looks at threads (sched(7), autogroup). Only if nobody else is in
 /// it: jobs have sessions of their own, a shell that started the service hasn't.
-pub fn raise_own_session() {
+pub(crate) fn raise_own_session() {
     if nix::unistd::getsid(None) != Ok(nix::unistd::getpid()) {
         return;
     }

@@ -19,16 +19,14 @@ const QUEUE: usize = 16;
 
 /// Which of a command's outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    /// Standard output.
+pub(crate) enum Stream {
     Output,
-    /// Standard error.
     Error,
 }
 
 /// A command to be run on another node.
 #[derive(Debug)]
-pub struct Remote {
+pub(crate) struct Remote {
     command: Command,
     up_tx: mpsc::Sender<ExecUp>,
     up_rx: mpsc::Receiver<ExecUp>,
@@ -36,17 +34,17 @@ pub struct Remote {
 
 /// What a running command is given.
 #[derive(Debug, Clone)]
-pub struct Hand(mpsc::Sender<ExecUp>);
+pub(crate) struct Hand(mpsc::Sender<ExecUp>);
 
 impl Remote {
     /// A command that has not started yet.
-    pub fn new(command: Command) -> Self {
+    pub(crate) fn new(command: Command) -> Self {
         let (up_tx, up_rx) = mpsc::channel(QUEUE);
         Self { command, up_tx, up_rx }
     }
 
     /// Gives it input and signals.
-    pub fn hand(&self) -> Hand {
+    pub(crate) fn hand(&self) -> Hand {
         Hand(self.up_tx.clone())
     }
 
@@ -55,7 +53,7 @@ impl Remote {
     ///
     /// # Errors
     /// If it can't be run, `sink` fails, or the connection ends before it.
-    pub async fn run(
+    pub(crate) async fn run(
         self,
         agent: &mut LocalClient<Channel>,
         mut sink: impl FnMut(Stream, &[u8]) -> std::io::Result<()>,
@@ -92,17 +90,16 @@ impl Remote {
 
 impl Hand {
     /// Gives it input; `false` if it takes none any more.
-    pub async fn input(&self, bytes: &[u8]) -> bool {
+    pub(crate) async fn input(&self, bytes: &[u8]) -> bool {
         self.give(Up::Stdin(bytes.to_vec())).await
     }
 
     /// There is no more input.
-    pub async fn end_input(&self) -> bool {
+    pub(crate) async fn end_input(&self) -> bool {
         self.give(Up::StdinEnd(true)).await
     }
 
-    /// Sends it a signal.
-    pub async fn signal(&self, number: i32) -> bool {
+    pub(crate) async fn signal(&self, number: i32) -> bool {
         self.give(Up::Signal(number)).await
     }
 
@@ -112,7 +109,7 @@ impl Hand {
 }
 
 /// Words as one command of the shell, which is replaced by it.
-pub fn shell_command(words: &[String]) -> String {
+pub(crate) fn shell_command(words: &[String]) -> String {
     let quoted = words.iter().map(|word| format!(" '{}'", word.replace('\'', r"'\''")));
     std::iter::once("exec".to_owned()).chain(quoted).collect()
 }

@@ -22,7 +22,7 @@ const LOG_VARIABLE: &str = "ISTHMUS_LOG";
 
 /// What every service takes.
 #[derive(Debug, Args)]
-pub struct ServiceArgs {
+pub(crate) struct ServiceArgs {
     #[command(flatten)]
     state: StateArgs,
     /// Configuration file; by default isthmus.toml in the state directory, if
@@ -33,7 +33,7 @@ pub struct ServiceArgs {
 
 /// Which service to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Service {
+pub(crate) enum Service {
     /// The rendezvous of the grid.
     Broker,
     /// A site's front-end.
@@ -46,7 +46,7 @@ pub enum Service {
 
 impl Service {
     /// Name of its command and of its section in the configuration.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         self.role().as_str()
     }
 
@@ -64,7 +64,7 @@ impl Service {
 ///
 /// # Errors
 /// What went wrong, for people.
-pub async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<()> {
     start_logging()?;
     let directory = args.state.directory();
     let config = Config::load(args.config.as_deref(), &directory)?;

@@ -17,7 +17,7 @@ use view::View;
 /// Asks the broker or gateway with the identity of the state directory; where
 /// there is none, this node's agent.
 #[derive(Debug, Args)]
-pub struct StatusArgs {
+pub(crate) struct StatusArgs {
     #[command(flatten)]
     state: StateArgs,
     /// For programs to read.
@@ -32,7 +32,7 @@ pub struct StatusArgs {
 ///
 /// # Errors
 /// What went wrong, for people.
-pub async fn run(args: StatusArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     let reply = Grid::find(&args.state).await?.grid().await?;
     let view = View::new(&reply);
     let text = if args.json {

@@ -58,16 +58,15 @@ pub enum CaptureError {
 
 /// When a capture ends: when the first of these has come.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Until {
+pub(crate) struct Until {
     /// So many packets were written.
     pub count: Option<u64>,
     /// So much time has passed.
     pub time: Option<Duration>,
 }
 
-/// How much was captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Captured {
+pub(crate) struct Captured {
     /// Packets written.
     pub packets: u64,
     /// Packets that the kernel dropped as they weren't fetched in time.
@@ -111,7 +110,7 @@ impl Capture {
 
     /// Writes packets, as soon as they come, until enough have come or `stop`
     /// can be read. A reader that has left ends it, too.
-    pub fn write_to(
+    pub(crate) fn write_to(
         &self,
         out: impl Write,
         until: Until,

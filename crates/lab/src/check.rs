@@ -8,7 +8,7 @@ use crate::rootless;
 
 /// Results of the check.
 #[derive(Debug, Clone, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// Whether labs run with root's rights, or else in a user namespace.
     pub as_root: bool,
     /// Why there are no labs at all; none if there are.
@@ -19,13 +19,13 @@ pub struct Report {
 
 impl Report {
     /// Whether everything works.
-    pub fn all_works(&self) -> bool {
+    pub(crate) fn all_works(&self) -> bool {
         self.labs.is_none() && self.emulated_links.is_none()
     }
 }
 
 /// Brings up a lab with what every lab has, and one with an emulated link.
-pub fn check() -> Report {
+pub(crate) fn check() -> Report {
     let as_root = rootless::has_root_rights();
     let labs = attempt("").err().map(|error| error.to_string());
     let emulated_links = match &labs {

@@ -17,14 +17,14 @@ use crate::rootless;
 /// Why a child isn't there.
 #[derive(Debug, thiserror::Error)]
 #[error("{name}: {message}")]
-pub struct ChildError {
+pub(crate) struct ChildError {
     name: String,
     message: String,
 }
 
 /// A child that is being set up.
 #[derive(Debug)]
-pub struct Starting {
+pub(crate) struct Starting {
     name: String,
     pid: Pid,
     report: File,
@@ -42,7 +42,7 @@ const READY: &str = "ready";
 /// `keep`. It runs `set_up`, reports, and runs `live` until killed.
 ///
 /// The caller must have one thread only.
-pub fn start<T, E: Display>(
+pub(crate) fn start<T, E: Display>(
     name: &str,
     flags: CloneFlags,
     keep: &[RawFd],
@@ -90,12 +90,12 @@ fn isolate(name: &str, report: &File, keep: &[RawFd]) -> Result<(), String> {
 
 impl Starting {
     /// The child's process id.
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
 
     /// Waits until the child is set up.
-    pub fn wait(mut self) -> Result<ProcessId, ChildError> {
+    pub(crate) fn wait(mut self) -> Result<ProcessId, ChildError> {
         let failed = |message: String| ChildError { name: self.name.clone(), message };
         let mut message = String::new();
         self.report.read_to_string(&mut message).map_err(|error| failed(error.to_string()))?;

@@ -17,5 +17,6 @@ mod punctual;
 mod run;
 pub mod statistics;
 
-pub use device::{Device, DeviceError, DeviceKind, router_mac};
+pub(crate) use device::router_mac;
+pub use device::{Device, DeviceError, DeviceKind};
 pub use run::{Emulator, EmulatorError};

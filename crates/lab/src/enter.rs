@@ -22,9 +22,8 @@ use crate::process::die_with_parent;
 use crate::rootless;
 use crate::state::MachineRecord;
 
-/// A command to run.
 #[derive(Debug)]
-pub struct Job {
+pub(crate) struct Job {
     /// Program and arguments.
     pub command: Vec<String>,
     /// Variables set on top of the caller's environment.
@@ -47,7 +46,7 @@ const NOT_FOUND: i32 = 127;
 /// killed. Signals sent to this process are passed on.
 ///
 /// The caller must have one thread only.
-pub fn run(machine: &MachineRecord, job: &Job) -> anyhow::Result<u8> {
+pub(crate) fn run(machine: &MachineRecord, job: &Job) -> anyhow::Result<u8> {
     let gone = || format!("machine {} is gone", machine.name);
     let init = machine.init.open().with_context(gone)?;
     // Only children are in the new PID namespace, so this process itself

@@ -14,7 +14,10 @@ use crate::state::MachineRecord;
 /// Runs a function with the network of a machine. Only the network: files,
 /// processes and host name stay those of the caller. The function must start
 /// no threads.
-pub fn in_network<T: Send>(machine: &MachineRecord, function: impl FnOnce() -> T + Send) -> io::Result<T> {
+pub(crate) fn in_network<T: Send>(
+    machine: &MachineRecord,
+    function: impl FnOnce() -> T + Send,
+) -> io::Result<T> {
     let init = machine.init.open()?;
     let user = rootless::entry_flag(machine.init.pid)?;
     let run = || {

@@ -11,7 +11,7 @@ use crate::grid::{Grid, Host, Link, LinkShape, Node, Share, Site, SiteKind};
 use layout::{Card, CardLink, Row};
 
 /// The picture of a grid; what `faults` say is cut or frozen is marked.
-pub fn svg(grid: &Grid, faults: &FaultRecord) -> String {
+pub(crate) fn svg(grid: &Grid, faults: &FaultRecord) -> String {
     let hosts = grid.hosts.iter().map(|host| host_card(host, faults));
     let sites = grid.sites.iter().map(|site| site_card(site, faults));
     let internet = format!("internet · {}", grid.wan.subnet);
@@ -70,7 +70,6 @@ fn card_link(rail: Option<&str>, name: &str, link: &Link, faults: &FaultRecord) 
     CardLink { labels: labels(rail, link), cut: faults.cut.contains(name) }
 }
 
-/// Appearance of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tint {
     Host,
@@ -147,7 +146,6 @@ enum Labels {
     Each {
         /// From the site or host.
         up: Vec<String>,
-        /// To it.
         down: Vec<String>,
     },
 }

@@ -28,7 +28,8 @@ use std::path::Path;
 use isthmus_wire::Label;
 
 pub use build::{GridBuilder, HostBuilder, LinkBuilder, NodeBuilder, RailBuilder, SiteBuilder};
-pub use change::{ChangeError, LINK_KEYS};
+pub use change::ChangeError;
+pub(crate) use change::LINK_KEYS;
 pub use error::GridError;
 pub use model::{
     Forward, Grid, Host, Link, LinkShape, Loss, Node, Rail, Role, Site, SiteKind, Unsolicited, Uplink, Wan,
@@ -47,7 +48,7 @@ impl Grid {
     }
 
     /// Reads and checks a grid file for a lab of another name.
-    pub fn load_as(path: &Path, name: &Label) -> Result<Self, GridError> {
+    pub(crate) fn load_as(path: &Path, name: &Label) -> Result<Self, GridError> {
         let grid = Self::parse(&Self::read(path)?, &path.display().to_string(), name.as_str())?;
         Ok(Self { name: name.to_string(), ..grid })
     }

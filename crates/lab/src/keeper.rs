@@ -31,7 +31,7 @@ use crate::state::{LabDirectory, Record, StateError};
 /// belongs to the process at the other end of it and ends with it, unless
 /// anything more is said once the lab stands: then it stays.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Start {
+pub(crate) struct Start {
     /// The grid to build.
     pub grid: Grid,
     /// Start isthmus's own services where machines have roles.
@@ -43,7 +43,7 @@ pub struct Start {
 /// The keeper's output, each as one line of JSON on its standard output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Tell {
+pub(crate) enum Tell {
     /// The lab stands.
     Ready,
     /// It doesn't, and nothing of it is left.
@@ -51,7 +51,7 @@ pub enum Tell {
 }
 
 /// The keeper's life: ends with the lab.
-pub fn run() -> anyhow::Result<()> {
+pub(crate) fn run() -> anyhow::Result<()> {
     match keep() {
         Ok(()) => Ok(()),
         Err(error) => {

@@ -26,18 +26,18 @@
 //! kernel kills when it ends. Nothing has a name in the file system but the
 //! lab's state directory: no lab outlives its keeper.
 
-pub mod capture;
-pub mod check;
+mod capture;
+mod check;
 pub mod command;
 pub mod emulator;
 pub mod faults;
-pub mod graph;
+mod graph;
 pub mod grid;
 pub mod lab;
-pub mod presets;
+mod presets;
 pub mod probe;
 pub mod process;
-pub mod services;
+mod services;
 pub mod state;
 pub mod topology;
 

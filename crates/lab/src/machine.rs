@@ -14,7 +14,7 @@ use crate::mounts::{self, MountError, Names};
 use crate::topology::Machine;
 
 /// The namespaces of its own that a machine has.
-pub const NAMESPACES: CloneFlags = CloneFlags::CLONE_NEWNET
+pub(crate) const NAMESPACES: CloneFlags = CloneFlags::CLONE_NEWNET
     .union(CloneFlags::CLONE_NEWNS)
     .union(CloneFlags::CLONE_NEWUTS)
     .union(CloneFlags::CLONE_NEWIPC)
@@ -22,7 +22,11 @@ pub const NAMESPACES: CloneFlags = CloneFlags::CLONE_NEWNET
 
 /// Starts a machine's first process as a child of the caller, which must have
 /// one thread only. It holds `lock` open as long as it lives.
-pub fn start(machine: &Machine, share: &[PathBuf], lock: BorrowedFd<'_>) -> Result<Starting, ChildError> {
+pub(crate) fn start(
+    machine: &Machine,
+    share: &[PathBuf],
+    lock: BorrowedFd<'_>,
+) -> Result<Starting, ChildError> {
     let set_up = || set_up(machine, share);
     child::start(&machine.name, NAMESPACES, &[lock.as_raw_fd()], set_up, |()| reap())
 }

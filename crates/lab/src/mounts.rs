@@ -12,7 +12,7 @@ use nix::mount::{MsFlags, mount};
 
 /// Directories each machine has for itself, with their modes: empty at
 /// first, gone with the lab.
-pub const PRIVATE_DIRECTORIES: [(&str, u32); 5] = [
+pub(crate) const PRIVATE_DIRECTORIES: [(&str, u32); 5] = [
     ("/dev/shm", 0o1777),
     ("/tmp", 0o1777),
     ("/run", 0o755),
@@ -21,11 +21,11 @@ pub const PRIVATE_DIRECTORIES: [(&str, u32); 5] = [
 ];
 
 /// Where a machine keeps the lab's own files.
-pub const MACHINE_DIRECTORY: &str = "/run/isthmus-machine";
+pub(crate) const MACHINE_DIRECTORY: &str = "/run/isthmus-machine";
 
 /// Why a machine's file system can't be made.
 #[derive(Debug, thiserror::Error)]
-pub enum MountError {
+pub(crate) enum MountError {
     /// A mount was refused.
     #[error("cannot mount {what} on {target}: {cause}", target = .target.display())]
     Mount {
@@ -120,7 +120,7 @@ fn information(kind: &'static str, target: &Path) -> Result<(), MountError> {
 /// file system isn't touched: where a directory is missing, its nearest
 /// existing parent is replaced by a tmpfs with everything that is in the
 /// parent bound into it, which leaves room for one more.
-pub fn prepare() -> Result<(), MountError> {
+pub(crate) fn prepare() -> Result<(), MountError> {
     attach("nothing", None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
     PRIVATE_DIRECTORIES.iter().try_for_each(|(path, _)| ensure_directory(Path::new(path)))
 }
@@ -173,7 +173,7 @@ fn open_path(path: &Path) -> io::Result<OwnedFd> {
 
 /// The names of a machine.
 #[derive(Debug)]
-pub struct Names<'a> {
+pub(crate) struct Names<'a> {
     /// Its name in the lab, for the prompt of a shell.
     pub lab_name: &'a str,
     /// What `hostname` says.
@@ -184,7 +184,7 @@ pub struct Names<'a> {
 
 /// Gives the calling process, the first of its mount, PID and network
 /// namespaces, the file system of a machine.
-pub fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountError> {
+pub(crate) fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountError> {
     let shared = share
         .iter()
         .filter(|path| is_private(path))
@@ -224,13 +224,13 @@ pub fn enter(names: &Names<'_>, share: &[PathBuf]) -> Result<(), MountError> {
 
 /// A machine's own `$XDG_RUNTIME_DIR`, as a login there would make it; root
 /// has none.
-pub fn runtime_directory() -> Option<PathBuf> {
+pub(crate) fn runtime_directory() -> Option<PathBuf> {
     let user = nix::unistd::geteuid();
     (!user.is_root()).then(|| PathBuf::from(format!("/run/user/{user}")))
 }
 
 /// Whether a path of the real machine is hidden by a private directory.
-pub fn is_private(path: &Path) -> bool {
+pub(crate) fn is_private(path: &Path) -> bool {
     PRIVATE_DIRECTORIES.iter().any(|(private, _)| path.starts_with(private))
 }
 

@@ -71,7 +71,7 @@ const FIRST_INDEX: u32 = 1000;
 
 /// A search path with the directories of the system's own programs at its
 /// end, where ordinary users' often lack them.
-pub fn with_system_directories(path: Option<OsString>) -> OsString {
+pub(crate) fn with_system_directories(path: Option<OsString>) -> OsString {
     let path = path.unwrap_or_default();
     let given = env::split_paths(&path).filter(|directory| !directory.as_os_str().is_empty());
     let all = given.chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from));
@@ -162,7 +162,7 @@ impl<'a> Running<'a> {
 
 /// Runs a program on the network of a machine of a running lab, with `input`;
 /// what it printed.
-pub fn run_in(
+pub(crate) fn run_in(
     machine: &MachineRecord,
     program: &'static str,
     arguments: &[&str],
@@ -177,7 +177,7 @@ pub fn run_in(
 
 /// Lays the wires between machines, whose first processes are `pids`. The
 /// caller's own network namespace gets nothing.
-pub fn wire(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
+pub(crate) fn wire(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
     let mut input = String::new();
     // Each end has a number of its own in the whole lab: where both ends of a
     // veth pair happen to have the same, the kernel takes them for no pair
@@ -197,14 +197,14 @@ pub fn wire(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
 
 /// The emulator's end of one end of a link, by the link's number and 0 for the
 /// near or 1 for the far end.
-pub fn emulator_interface(link: usize, side: usize) -> String {
+pub(crate) fn emulator_interface(link: usize, side: usize) -> String {
     format!("link{link}-{side}")
 }
 
 /// Lays the wires between machines and the emulator, for links that end at
 /// packet sockets. The emulator's ends are in the caller's own network
 /// namespace, which has nothing else.
-pub fn wire_emulator(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
+pub(crate) fn wire_emulator(topology: &Topology, pids: &[i32]) -> Result<(), NetworkError> {
     let address = router_mac();
     let mut input = String::new();
     for (number, link) in topology.links.iter().enumerate() {
@@ -221,7 +221,7 @@ pub fn wire_emulator(topology: &Topology, pids: &[i32]) -> Result<(), NetworkErr
 }
 
 /// Configures every machine; `namespaces` are their network namespaces.
-pub fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), NetworkError> {
+pub(crate) fn configure(topology: &Topology, namespaces: &[OwnedFd]) -> Result<(), NetworkError> {
     let mut running = Vec::new();
     for (machine, namespace) in topology.machines.iter().zip(namespaces) {
         let input = machine.ip_commands.join("\n") + "\n";

@@ -13,13 +13,13 @@ const QUEUE: usize = 32 * 1024 * 1024;
 
 /// A socket that never waits. It gets nothing before it is bound: until then
 /// its options can be set.
-pub fn create() -> nix::Result<OwnedFd> {
+pub(crate) fn create() -> nix::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     socket(AddressFamily::Packet, SockType::Raw, flags, None::<SockProtocol>)
 }
 
 /// Makes room for what nobody has fetched yet: as much as is allowed.
-pub fn make_room(socket: &OwnedFd) -> nix::Result<()> {
+pub(crate) fn make_room(socket: &OwnedFd) -> nix::Result<()> {
     if setsockopt(socket, RcvBufForce, &QUEUE).is_err() {
         setsockopt(socket, RcvBuf, &QUEUE)?;
     }
@@ -28,7 +28,7 @@ pub fn make_room(socket: &OwnedFd) -> nix::Result<()> {
 
 /// Has the socket get all packets at the interface of an index in the calling
 /// thread's network.
-pub fn bind(socket: &OwnedFd, interface: libc::c_uint) -> nix::Result<()> {
+pub(crate) fn bind(socket: &OwnedFd, interface: libc::c_uint) -> nix::Result<()> {
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
         sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
@@ -46,7 +46,7 @@ pub fn bind(socket: &OwnedFd, interface: libc::c_uint) -> nix::Result<()> {
 
 /// How many packets found no room since this was last asked: the kernel sets
 /// its count to zero as it is read.
-pub fn take_dropped(socket: &OwnedFd) -> nix::Result<u64> {
+pub(crate) fn take_dropped(socket: &OwnedFd) -> nix::Result<u64> {
     let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
     // SAFETY: the pointer and length are those of a value that lives until the

@@ -4,7 +4,7 @@ use crate::grid::{Grid, GridError};
 
 /// A ready-made grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Preset {
+pub(crate) struct Preset {
     /// Its name, and its lab's.
     pub name: &'static str,
     /// The grid file's text.
@@ -14,7 +14,7 @@ pub struct Preset {
 /// There is no preset of this name.
 #[derive(Debug, thiserror::Error)]
 #[error("no preset {name:?}; there are: {known}", known = PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", "))]
-pub struct UnknownPreset {
+pub(crate) struct UnknownPreset {
     /// The requested name.
     pub name: String,
 }
@@ -26,7 +26,7 @@ macro_rules! presets {
 }
 
 /// All of them, the simplest first.
-pub const PRESETS: &[Preset] = presets! {
+pub(crate) const PRESETS: &[Preset] = presets! {
     "two-nats"
     "symmetric-nats"
     "carrier-nat"
@@ -41,7 +41,7 @@ pub const PRESETS: &[Preset] = presets! {
 
 impl Preset {
     /// The preset of a name.
-    pub fn find(name: &str) -> Result<&'static Self, UnknownPreset> {
+    pub(crate) fn find(name: &str) -> Result<&'static Self, UnknownPreset> {
         PRESETS
             .iter()
             .find(|preset| preset.name == name)
@@ -49,12 +49,12 @@ impl Preset {
     }
 
     /// What it is for, in one sentence: the first line of its file.
-    pub fn summary(&self) -> &'static str {
+    pub(crate) fn summary(&self) -> &'static str {
         self.text.lines().next().unwrap_or_default().trim_start_matches(['#', ' '])
     }
 
     /// The grid, for a lab that is called like the preset.
-    pub fn grid(&self) -> Result<Grid, GridError> {
+    pub(crate) fn grid(&self) -> Result<Grid, GridError> {
         Grid::parse(self.text, &format!("preset {}", self.name), self.name)
     }
 }

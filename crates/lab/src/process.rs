@@ -52,7 +52,7 @@ impl ProcessId {
     }
 
     /// Waits until the process has ended; whether it has in time.
-    pub fn wait_ended(self, patience: Duration) -> io::Result<bool> {
+    pub(crate) fn wait_ended(self, patience: Duration) -> io::Result<bool> {
         let Ok(descriptor) = self.open() else { return Ok(true) };
         let deadline = Instant::now() + patience;
         loop {

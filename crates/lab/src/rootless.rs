@@ -15,11 +15,11 @@ use caps::{CapSet, Capability, CapsHashSet};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 
-pub use obstacles::Obstacles;
+pub(crate) use obstacles::Obstacles;
 
 /// Why an ordinary user can't have a lab.
 #[derive(Debug, thiserror::Error)]
-pub enum RootlessError {
+pub(crate) enum RootlessError {
     /// No user namespace.
     #[error(
         "without root's rights, a lab needs a user namespace, which the system refuses ({step}: {cause}); {hint}"
@@ -39,7 +39,7 @@ pub enum RootlessError {
 
 /// Whether the calling process may build labs without a user namespace: root
 /// in a container often may not.
-pub fn has_root_rights() -> bool {
+pub(crate) fn has_root_rights() -> bool {
     let effective = caps::read(None, CapSet::Effective).unwrap_or_default();
     geteuid().is_root()
         && [Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN]
@@ -49,14 +49,14 @@ pub fn has_root_rights() -> bool {
 
 /// What may be in the way when the system answers `cause`, as the end of a
 /// message; empty for errors of another kind.
-pub fn hint(cause: nix::Error) -> String {
+pub(crate) fn hint(cause: nix::Error) -> String {
     Obstacles::read().hint(cause).map(|hint| format!("; {hint}")).unwrap_or_default()
 }
 
 /// Moves the calling process, which must have one thread only, into a user
 /// namespace of its own, if it needs one to build a lab. Programs that it
 /// runs afterwards have all rights over namespaces made in there as well.
-pub fn enter_user_namespace() -> Result<(), RootlessError> {
+pub(crate) fn enter_user_namespace() -> Result<(), RootlessError> {
     if has_root_rights() {
         return Ok(());
     }
@@ -79,7 +79,7 @@ pub fn enter_user_namespace() -> Result<(), RootlessError> {
 }
 
 /// The rights of a privileged command: over its machine's network.
-pub fn network_rights() -> CapsHashSet {
+pub(crate) fn network_rights() -> CapsHashSet {
     [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE]
         .into_iter()
         .collect()
@@ -87,7 +87,7 @@ pub fn network_rights() -> CapsHashSet {
 
 /// Gives up all rights but `kept`, also for programs run from here on. As
 /// root nothing changes: root's programs have root's rights.
-pub fn keep_only(kept: &CapsHashSet) -> Result<(), RootlessError> {
+pub(crate) fn keep_only(kept: &CapsHashSet) -> Result<(), RootlessError> {
     if geteuid().is_root() {
         return Ok(());
     }
@@ -100,7 +100,7 @@ pub fn keep_only(kept: &CapsHashSet) -> Result<(), RootlessError> {
 
 /// The flag for entering another process's user namespace; none if it is the
 /// calling process's own.
-pub fn entry_flag(pid: i32) -> io::Result<CloneFlags> {
+pub(crate) fn entry_flag(pid: i32) -> io::Result<CloneFlags> {
     let namespace = |process: &str| fs::metadata(format!("/proc/{process}/ns/user"));
     let (own, other) = (namespace("self")?, namespace(&pid.to_string())?);
     let same = (own.dev(), own.ino()) == (other.dev(), other.ino());

@@ -2,7 +2,7 @@
 //! grid made on the broker's machine, every service invited and joined with a
 //! token of its own, then started. Here is decided what; [`run`] does it.
 
-pub mod run;
+pub(crate) mod run;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::grid::{Grid, Node, PortRange, Role, Site, SiteKind};
 
-/// A service to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Service {
+pub(crate) struct Service {
     /// What it is.
     pub role: Role,
     /// Where it runs.
@@ -25,17 +24,12 @@ pub struct Service {
 
 /// How a service gets its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Membership {
+pub(crate) enum Membership {
     /// It makes the grid: arguments of `isthmus grid init` after `--state`.
     Found(Vec<String>),
     /// It is invited: arguments of `isthmus grid invite`, and of
     /// `isthmus join`, after `--state` each.
-    Join {
-        /// For the inviting end.
-        invite: Vec<String>,
-        /// For the joining end.
-        join: Vec<String>,
-    },
+    Join { invite: Vec<String>, join: Vec<String> },
 }
 
 /// A service that was started.
@@ -51,12 +45,12 @@ pub struct ServiceRecord {
 }
 
 /// Directory of a service's identity and keys in its machine.
-pub fn state_directory(role: Role) -> String {
+pub(crate) fn state_directory(role: Role) -> String {
     format!("/var/lib/isthmus/{}", role.command())
 }
 
 /// Which services to start, in stages: those of a stage need the ones before.
-pub fn stages(grid: &Grid) -> Vec<Vec<Service>> {
+pub(crate) fn stages(grid: &Grid) -> Vec<Vec<Service>> {
     let places = places(grid);
     let Some(broker) = places.iter().find(|place| place.role == Role::Broker) else { return Vec::new() };
     let broker = SocketAddrV4::new(broker.address, broker.port);

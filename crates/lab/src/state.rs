@@ -128,7 +128,7 @@ pub struct LabDirectory {
 const BUSY: Duration = Duration::from_secs(30);
 
 /// How long to wait for the last processes of a lab to end.
-pub const ENDING: Duration = Duration::from_secs(10);
+pub(crate) const ENDING: Duration = Duration::from_secs(10);
 
 impl LabDirectory {
     /// The directory for the lab `name`, which may not exist.
@@ -172,12 +172,12 @@ impl LabDirectory {
     }
 
     /// Directory of the logs of services.
-    pub fn service_logs(&self) -> PathBuf {
+    pub(crate) fn service_logs(&self) -> PathBuf {
         self.path.join("services")
     }
 
     /// Log of the service `role` in a machine.
-    pub fn service_log(&self, role: &str, machine: &str) -> PathBuf {
+    pub(crate) fn service_log(&self, role: &str, machine: &str) -> PathBuf {
         self.service_logs().join(format!("{machine}.{role}.log"))
     }
 
@@ -197,7 +197,7 @@ impl LabDirectory {
 
     /// Makes the directory and takes the lab's lock, after whatever a killed
     /// lab of the same name left behind is gone.
-    pub fn claim(&self) -> Result<Flock<File>, StateError> {
+    pub(crate) fn claim(&self) -> Result<Flock<File>, StateError> {
         let deadline = Instant::now() + ENDING;
         loop {
             self.create()?;
@@ -242,13 +242,12 @@ impl LabDirectory {
         Ok(())
     }
 
-    /// What the lock is on.
-    pub fn lock_file(&self) -> PathBuf {
+    pub(crate) fn lock_file(&self) -> PathBuf {
         self.path.join("lock")
     }
 
     /// Whether a lock that was taken is still this directory's.
-    pub fn is_locked_by(&self, lock: &File) -> bool {
+    pub(crate) fn is_locked_by(&self, lock: &File) -> bool {
         let same = |held: fs::Metadata, now: fs::Metadata| (held.dev(), held.ino()) == (now.dev(), now.ino());
         let metadata = lock.metadata().and_then(|held| Ok((held, fs::metadata(self.lock_file())?)));
         metadata.is_ok_and(|(held, now)| same(held, now))
@@ -289,7 +288,7 @@ impl LabDirectory {
     }
 
     /// Waits until nothing of the lab lives and removes what it left.
-    pub fn wait_gone(&self) -> Result<(), StateError> {
+    pub(crate) fn wait_gone(&self) -> Result<(), StateError> {
         let deadline = Instant::now() + ENDING;
         while self.path.exists() {
             // Otherwise it was removed meanwhile, or is still held.
@@ -306,7 +305,7 @@ impl LabDirectory {
 
     /// Removes what the lab of `keeper`, which is ending, left, as soon as
     /// nothing of it lives; unless another one of the same name has begun.
-    pub fn remove_remains(&self, keeper: ProcessId) -> Result<(), StateError> {
+    pub(crate) fn remove_remains(&self, keeper: ProcessId) -> Result<(), StateError> {
         let deadline = Instant::now() + ENDING;
         while self.exists() && Instant::now() < deadline {
             if let Ok(Some(_lock)) = self.try_lock() {
@@ -331,7 +330,7 @@ impl LabDirectory {
 
     /// Changes the record, as the only one who does: what else belongs to the
     /// change is done in `change`, whose error leaves the record as it was.
-    pub fn update<T, E: From<StateError>>(
+    pub(crate) fn update<T, E: From<StateError>>(
         &self,
         change: impl FnOnce(&mut Record) -> Result<T, E>,
     ) -> Result<T, E> {

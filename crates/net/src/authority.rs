@@ -20,17 +20,17 @@ use crate::files::{self, FileError};
 use crate::identity::{Identity, Role};
 
 /// How long the authority's own certificate is good: ten years.
-pub const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * DAY);
+pub(crate) const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * DAY);
 /// How long certificates of services are good: long enough for a site to be
 /// down over the holidays, short enough that a stolen key dies.
 pub const SERVICE_VALIDITY: Duration = Duration::from_secs(30 * DAY);
 /// How long an administrator's certificate is good.
-pub const ADMIN_VALIDITY: Duration = Duration::from_secs(365 * DAY);
+pub(crate) const ADMIN_VALIDITY: Duration = Duration::from_secs(365 * DAY);
 
 /// Name of the authority's certificate in a state directory.
-pub const CERTIFICATE_FILE: &str = "ca.pem";
+pub(crate) const CERTIFICATE_FILE: &str = "ca.pem";
 /// Name of the authority's key in the broker's state directory.
-pub const KEY_FILE: &str = "ca-key.pem";
+pub(crate) const KEY_FILE: &str = "ca-key.pem";
 
 const DAY: u64 = 24 * 3600;
 /// Certificates are good from a little before they are made, for clocks that
@@ -186,7 +186,7 @@ impl Authority {
     ///
     /// # Errors
     /// If the system has no randomness.
-    pub fn sign_text(&self, purpose: &str, text: &str) -> Result<Vec<u8>, AuthorityError> {
+    pub(crate) fn sign_text(&self, purpose: &str, text: &str) -> Result<Vec<u8>, AuthorityError> {
         Ok(self.issuer.key().sign(&signed_text(purpose, text))?)
     }
 }
@@ -196,7 +196,7 @@ impl Authority {
 ///
 /// # Errors
 /// If the certificate can't be read. `Ok(false)` if the signature is wrong.
-pub fn verify_text(
+pub(crate) fn verify_text(
     certificate: &CertificateDer<'_>,
     purpose: &str,
     text: &str,

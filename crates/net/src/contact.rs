@@ -178,7 +178,7 @@ pub fn route_to_wire(route: Route) -> proto::Route {
 }
 
 /// A route as it was received; none if it is of a newer version.
-pub fn route_from_wire(route: proto::Route) -> Option<Route> {
+pub(crate) fn route_from_wire(route: proto::Route) -> Option<Route> {
     match route {
         proto::Route::Unknown => None,
         proto::Route::EndToEnd => Some(Route::EndToEnd),
@@ -201,7 +201,7 @@ pub fn dial_to_wire(dial: Dial) -> proto::Dial {
 }
 
 /// A dial as it was received; none if it is of a newer version.
-pub fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
+pub(crate) fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
     match dial {
         proto::Dial::Unknown => None,
         proto::Dial::Direct => Some(Dial::Direct),

@@ -369,7 +369,7 @@ impl Credentials {
 ///
 /// # Errors
 /// If the authority's certificate is of no use.
-pub fn anonymous_client_config(
+pub(crate) fn anonymous_client_config(
     authority: CertificateDer<'static>,
     alpn: &[&[u8]],
 ) -> Result<Arc<ClientConfig>, CredentialsError> {

@@ -14,17 +14,17 @@ use std::time::Duration;
 use tonic::Status;
 
 pub use client::{ConnectError, Stage, channel_over, channel_within, connect, connect_unidentified};
-pub use server::{Peer, SHUTDOWN_GRACE, accept, caller, peer, serve, serve_streams};
+pub use server::{Peer, accept, caller, peer, serve, serve_streams};
 
 /// Longest wait for name resolution and TCP connect together.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for a TLS handshake.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a connection is probed. A NAT that has moved or begun anew is found
 /// by the first probe after it.
-pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a probe may stay unanswered.
-pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a failed call has to say, with the causes below it: "transport error"
 /// alone helps nobody.

@@ -9,7 +9,7 @@ use std::fmt;
 /// stands for all others, above those that kernels use by themselves.
 pub const TRIED: [u16; 5] = [80, 443, 7730, 7740, OTHERS];
 /// Stands for all that aren't tried.
-pub const OTHERS: u16 = 61_001;
+pub(crate) const OTHERS: u16 = 61_001;
 
 /// What a node met at the host of one relay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -14,7 +14,7 @@ pub const RETRY: (Duration, Duration) = (Duration::from_secs(15), Duration::from
 pub const REMEMBERED: Duration = Duration::from_secs(300);
 /// How long it is tried again in the background without anybody having asked
 /// for the way.
-pub const WANTED: Duration = Duration::from_secs(3600);
+pub(crate) const WANTED: Duration = Duration::from_secs(3600);
 /// Failures remembered at most; beyond it all are forgotten.
 const MAX: usize = 4096;
 

@@ -47,7 +47,6 @@ pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &Pa
     .map(|(route, dial, judged)| (route, dial, DEADLINE, judged))
 }
 
-/// Those by a relay.
 pub(crate) fn by_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 3] {
     let (i, a) = (initiator, acceptor);
     let stands_in = |end| stands_in(end, pair);

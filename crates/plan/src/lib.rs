@@ -25,16 +25,16 @@
 pub mod egress;
 pub mod failures;
 pub mod filtering;
-pub mod gateways;
+mod gateways;
 pub mod mapping;
 pub mod measuring;
 pub mod parts;
 pub mod plan;
 pub mod policy;
-pub mod reachability;
+pub(crate) mod reachability;
 mod reason;
 pub mod relays;
-pub mod round_trips;
+mod round_trips;
 #[cfg(test)]
 mod tests;
 

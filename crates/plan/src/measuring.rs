@@ -9,13 +9,13 @@ use std::time::Duration;
 
 /// How often the round trip of a pair is measured, and by how much later at
 /// most: pairs that began together are not to go on so.
-pub const ROUND_TRIP: Duration = Duration::from_secs(300);
+pub(crate) const ROUND_TRIP: Duration = Duration::from_secs(300);
 /// See [`ROUND_TRIP`].
-pub const SPREAD: Duration = Duration::from_secs(300);
+pub(crate) const SPREAD: Duration = Duration::from_secs(300);
 /// How often the bandwidth of a pair is.
 pub const TRANSFER: Duration = Duration::from_secs(24 * 3600);
 /// Pause between two measurements of one site.
-pub const SITE_PAUSE: Duration = Duration::from_secs(10);
+pub(crate) const SITE_PAUSE: Duration = Duration::from_secs(10);
 /// Pause until a pair of which something is still wanted is measured again.
 pub const AGAIN: Duration = Duration::from_secs(60);
 /// How long a measurement may take before it counts as lost: every step of a
@@ -23,7 +23,7 @@ pub const AGAIN: Duration = Duration::from_secs(60);
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Transfers that are begun at once at most: over one relay they would measure
 /// each other.
-pub const TRANSFERS_AT_ONCE: usize = 2;
+pub(crate) const TRANSFERS_AT_ONCE: usize = 2;
 
 /// A site that takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -27,12 +27,12 @@ const TIME_TO_LIVE: u8 = 64;
 
 /// Kinds of options (IANA's registry of TCP parameters).
 mod kind {
-    pub const END: u8 = 0;
-    pub const NO_OPERATION: u8 = 1;
-    pub const MAXIMUM_SEGMENT_SIZE: u8 = 2;
-    pub const WINDOW_SCALE: u8 = 3;
-    pub const SACK_PERMITTED: u8 = 4;
-    pub const TIMESTAMPS: u8 = 8;
+    pub(super) const END: u8 = 0;
+    pub(crate) const NO_OPERATION: u8 = 1;
+    pub(crate) const MAXIMUM_SEGMENT_SIZE: u8 = 2;
+    pub(crate) const WINDOW_SCALE: u8 = 3;
+    pub(crate) const SACK_PERMITTED: u8 = 4;
+    pub(crate) const TIMESTAMPS: u8 = 8;
 }
 
 /// A SYN.

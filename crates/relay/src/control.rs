@@ -175,7 +175,6 @@ impl Attachment {
     }
 }
 
-/// A standing attachment.
 struct Session {
     /// relay --AttachUp--> broker
     up_tx: mpsc::Sender<AttachUp>,

@@ -13,9 +13,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod config;
+mod config;
 mod control;
-pub mod prober;
+mod prober;
 mod service;
 
 pub use config::RelayConfig;

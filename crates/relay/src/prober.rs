@@ -121,7 +121,6 @@ fn not_done(reason: &str) -> ProbeReply {
     ProbeReply { outcome: ProbeOutcome::NotDone.into(), detail: reason.to_owned(), ..ProbeReply::default() }
 }
 
-/// What a dial met.
 fn outcome(dialed: Result<(), DialError>) -> ProbeReply {
     use std::io::ErrorKind::{
         ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut,

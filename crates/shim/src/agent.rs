@@ -185,7 +185,6 @@ impl Kept {
         sys::identity(self.raw()) == Ok(self.identity)
     }
 
-    /// The number.
     pub(crate) fn raw(&self) -> Fd {
         self.fd.as_ref().map_or(-1, OwnedFd::raw)
     }

@@ -24,9 +24,7 @@ use crate::sys::{self, Errno, Fd, Result};
 enum Destination {
     /// An address that isthmus doesn't handle.
     Elsewhere,
-    /// The node itself.
     Own(Inet),
-    /// Another node.
     Remote(Inet),
     /// `AF_UNSPEC`: dissolve the connection.
     Nowhere,
@@ -71,7 +69,6 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Nat
 
 /// The rest of a connect call.
 pub(crate) enum Native {
-    /// Nothing.
     Done,
     /// The kernel's own connect, to this address.
     Address(Storage),

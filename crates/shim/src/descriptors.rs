@@ -32,7 +32,6 @@ impl<T: Copy> Few<T> {
         }
     }
 
-    /// The items.
     pub(crate) fn as_slice(&self) -> &[T] {
         self.items.get(..self.len).unwrap_or_default()
     }
@@ -42,7 +41,6 @@ impl<T: Copy> Few<T> {
 pub(crate) struct Holders {
     /// Descriptors that stand for it.
     pub(crate) sockets: Few<Fd>,
-    /// All epoll instances.
     epolls: Few<Fd>,
 }
 
@@ -71,7 +69,6 @@ impl Holders {
         out
     }
 
-    /// The registrations of the socket.
     pub(crate) fn registrations(&self, socket: Identity) -> Few<Registration> {
         let mut out = Few::new(Registration { epoll: -1, fd: -1, events: 0, data: 0 });
         for epoll in self.epolls.as_slice() {

@@ -20,20 +20,15 @@ use crate::sys::{self, Fd};
 /// The two ends of a handed-over socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ends {
-    /// The other end.
     pub(crate) peer: End,
-    /// This end.
     pub(crate) local: End,
     /// How the program's own socket wrote addresses.
     pub(crate) family: Family,
 }
 
-/// One of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// getpeername.
     Peer,
-    /// getsockname.
     Local,
 }
 

@@ -47,7 +47,6 @@ pub(crate) fn own_environment() -> List {
 /// How an exec call identifies the program.
 #[derive(Clone, Copy)]
 pub(crate) enum Named<'a> {
-    /// By its path.
     Path(&'a CStr),
     /// By a name that is looked for in `PATH`.
     Name(&'a CStr),
@@ -117,7 +116,6 @@ fn report(job: &Job, program: &Executable) {
 
 /// The parts of an environment that the shim uses.
 struct Given<'a> {
-    /// Number of variables.
     count: usize,
     /// Which of them is `LD_PRELOAD`, and its value.
     preload: Option<(usize, &'a [u8])>,

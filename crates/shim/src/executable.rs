@@ -20,16 +20,13 @@ const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
 
-/// An open program.
 pub(crate) enum Executable {
-    /// Opened here.
     Own(OwnedFd),
     /// The program's own descriptor.
     Given(Fd),
 }
 
 impl Executable {
-    /// The descriptor.
     pub(crate) fn raw(&self) -> Fd {
         match self {
             Self::Own(fd) => fd.raw(),
@@ -133,7 +130,6 @@ fn interpreter(start: &mut [u8], len: usize) -> Option<&CStr> {
     CStr::from_bytes_until_nul(start.get(from..)?).ok().filter(|path| !path.is_empty())
 }
 
-/// What loads a program.
 #[derive(Debug, PartialEq, Eq)]
 enum Loader {
     Gnu,

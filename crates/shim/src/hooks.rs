@@ -26,7 +26,7 @@ macro_rules! hooks {
             /// # Safety
             /// As the C library's function of this name demands.
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C-unwind" fn $name($($arg: $type),*) $(-> $result)? {
+            pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) $(-> $result)? {
                 // SAFETY: every promise that the callees demand is the one
                 // that the caller of this C function gives.
                 unsafe { $body }

@@ -8,9 +8,7 @@ use isthmus_wire::settings;
 
 use crate::job::host_name;
 
-/// One node.
 pub(crate) struct Host {
-    /// Its grid name.
     pub(crate) name: CString,
     /// Its virtual address in decimal notation.
     pub(crate) numeric: CString,

@@ -48,7 +48,6 @@ pub(crate) struct Pending {
 pub(crate) enum Ask {
     /// To be sent, not before this time.
     Later(Request, Instant),
-    /// Sent.
     Sent(Exchange),
     /// Answered; the helper is about to exchange the socket.
     Answered,
@@ -111,9 +110,7 @@ pub(crate) fn with<R>(action: impl FnOnce(&mut List) -> R) -> R {
     })
 }
 
-/// How to begin.
 pub(crate) enum Start {
-    /// With this request.
     Ask(Request),
     /// The request is sent already.
     Asked(Exchange),

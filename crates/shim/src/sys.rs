@@ -54,7 +54,6 @@ impl OwnedFd {
         Self(fd)
     }
 
-    /// The number.
     pub(crate) fn raw(&self) -> Fd {
         self.0
     }
@@ -220,9 +219,7 @@ pub(crate) fn dup3(from: Fd, to: Fd, flags: c_int) -> Result<c_int> {
 /// Which open file a descriptor stands for, and of what type it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Device number.
     pub(crate) device: u64,
-    /// Inode number.
     pub(crate) inode: u64,
     /// The type bits of the mode.
     pub(crate) kind: u32,
@@ -364,7 +361,6 @@ impl Pages {
         if start == libc::MAP_FAILED { Err(Errno(errno())) } else { Ok(Self { start, len }) }
     }
 
-    /// Where they are.
     pub(crate) fn pointer(&self) -> *mut c_void {
         self.start
     }

@@ -19,8 +19,8 @@ mod flow;
 pub mod matcher;
 mod pipe;
 pub mod plane;
-pub mod reach_tests;
-pub mod recent_clients;
+mod reach_tests;
+mod recent_clients;
 mod worker;
 
 pub use reach_tests::ReachTests;

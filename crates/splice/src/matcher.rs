@@ -222,7 +222,7 @@ impl<T> Matcher<T> {
     }
 
     /// When [`expire`](Self::expire) has something to do, at the earliest.
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.front().map(|(deadline, _)| *deadline)
     }
 

@@ -47,7 +47,6 @@ pub(crate) struct PipePool {
 }
 
 impl PipePool {
-    /// An empty pipe.
     pub(crate) fn take(&mut self) -> io::Result<Pipe> {
         self.idle.pop().map_or_else(Pipe::new, Ok)
     }

@@ -84,7 +84,6 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// A worker and its mailbox.
     pub(crate) fn new() -> io::Result<(Self, Arc<Mailbox>)> {
         let mailbox = Arc::new(Mailbox::new()?);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;

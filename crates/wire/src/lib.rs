@@ -13,7 +13,7 @@
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
 
 pub mod address;
-pub mod id;
+mod id;
 mod name;
 pub mod preamble;
 pub mod reach_test;

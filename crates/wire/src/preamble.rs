@@ -30,7 +30,7 @@ use std::net::Ipv4Addr;
 use crate::{DecodeError, JobId, Nonce, array};
 
 /// Version of these layouts.
-pub const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 /// Length of an encoded [`Preamble`].
 pub const PREAMBLE_LEN: usize = 88;
 /// Length of an encoded [`Answer`].

@@ -14,7 +14,7 @@ use crate::ticket::TICKET_LEN;
 use crate::{ConnectionId, DecodeError, array};
 
 /// Version of this layout.
-pub const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 /// Length of a reach test: that of a ticket, because it comes in its place.
 pub const REACH_TEST_LEN: usize = TICKET_LEN;
 

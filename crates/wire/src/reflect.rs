@@ -20,7 +20,7 @@ use crate::ticket::TICKET_LEN;
 use crate::{DecodeError, array};
 
 /// Version of these layouts.
-pub const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 /// Length of a question: that of a ticket, because it comes in its place.
 pub const QUESTION_LEN: usize = TICKET_LEN;
 /// Length of an answer.

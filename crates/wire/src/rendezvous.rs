@@ -14,7 +14,7 @@
 use crate::{ConnectionId, DecodeError, array};
 
 /// Version of this layout.
-pub const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 /// Length of an encoded hello.
 pub const HELLO_LEN: usize = 24;
 /// First byte of every hello; neither a preamble nor a TLS record can start

@@ -25,7 +25,7 @@ use std::net::Ipv4Addr;
 use crate::{DecodeError, array};
 
 /// Version of these layouts; an agent and the shim it hands out always match.
-pub const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 /// Length of an encoded [`Request`].
 pub const REQUEST_LEN: usize = 40;
 /// Length of an encoded [`Reply`].

@@ -23,7 +23,7 @@ use crate::preamble::Mac;
 use crate::{ConnectionId, DecodeError, array};
 
 /// Version of this layout.
-pub const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 /// Length of an encoded [`Ticket`].
 pub const TICKET_LEN: usize = 64;
 /// First byte of every ticket; a TLS record can't start with it (RFC 8446

@@ -9,9 +9,8 @@ use isthmus_plan::{Filtering, Mapping, Reachability};
 use isthmus_wire::proto::{self, Inbound};
 use serde::Serialize;
 
-/// Something to know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// Whether something is wrong, rather than could be better.
     pub problem: bool,
     /// What it is, and what to do.
@@ -27,7 +26,7 @@ fn hint(text: String) -> Finding {
 }
 
 /// What is to be said of a site, its nodes that are up, and the grid's relays.
-pub fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[proto::Relay]) -> Vec<Finding> {
+pub(crate) fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[proto::Relay]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !site.up {
         findings.push(problem(format!(
@@ -64,7 +63,7 @@ pub fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[proto::Rela
 }
 
 /// What is to be said of the ports that a node is let out to.
-pub fn of_egress(node: &str, egress: &Egress) -> Option<Finding> {
+pub(crate) fn of_egress(node: &str, egress: &Egress) -> Option<Finding> {
     let dropped = egress.dropped.contains(&AGENTS);
     dropped.then(|| {
         hint(format!(

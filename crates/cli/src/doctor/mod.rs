@@ -24,7 +24,7 @@ use serde::Serialize;
 /// Ends with status 0 if all is well, 1 if something is wrong or the grid
 /// can't be asked, 2 if the command line names nothing in the grid.
 #[derive(Debug, Subcommand)]
-pub enum DoctorCommand {
+pub(crate) enum DoctorCommand {
     Site(site::SiteArgs),
     Pair(pair::PairArgs),
 }
@@ -41,7 +41,7 @@ enum Outcome {
 ///
 /// # Errors
 /// What went wrong, for people.
-pub async fn run(command: DoctorCommand) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(command: DoctorCommand) -> anyhow::Result<ExitCode> {
     let outcome = match command {
         DoctorCommand::Site(args) => site::run(args).await?,
         DoctorCommand::Pair(args) => pair::run(args).await?,

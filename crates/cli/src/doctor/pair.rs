@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// The transfer takes at most 8 MB or 1 s each way, so that over long ways it
 /// doesn't reach the full rate.
 #[derive(Debug, Args)]
-pub struct PairArgs {
+pub(crate) struct PairArgs {
     /// A site, or a node as NODE.SITE; of a site, its first node.
     a: String,
     /// Another one.

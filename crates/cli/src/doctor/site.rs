@@ -19,7 +19,7 @@ use crate::run::account;
 
 /// Show what a site lets in and out, as its nodes found out by measurement.
 #[derive(Debug, Args)]
-pub struct SiteArgs {
+pub(crate) struct SiteArgs {
     /// The site; all of them without one.
     site: Option<String>,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub struct SiteArgs {
 
 /// What `--json` gives, one for each site.
 #[derive(Debug, Serialize)]
-pub struct View {
+pub(crate) struct View {
     site: String,
     /// Whether its gateway is attached.
     up: bool,

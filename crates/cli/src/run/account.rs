@@ -12,9 +12,8 @@ use serde::Serialize;
 use super::bypass::Bypass;
 use super::timing::Timing;
 
-/// How a job went.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Account {
+pub(crate) struct Account {
     /// Its id.
     pub job: String,
     /// The command's exit status.
@@ -47,7 +46,7 @@ pub struct Account {
 
 /// How two sites, or two nodes, were joined, one way of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// Their names, in alphabetical order.
     pub ends: [String; 2],
     /// The dial's name.
@@ -73,7 +72,7 @@ pub struct Pair {
 
 /// What the account is made of, but for the connections.
 #[derive(Debug, Clone)]
-pub struct Outcome<'a> {
+pub(crate) struct Outcome<'a> {
     /// The job's id.
     pub job: String,
     /// The command's exit status.
@@ -95,8 +94,7 @@ pub struct Outcome<'a> {
 }
 
 impl Account {
-    /// Adds up.
-    pub fn new(outcome: &Outcome<'_>, joined: &[Joined], timing: Timing) -> Self {
+    pub(crate) fn new(outcome: &Outcome<'_>, joined: &[Joined], timing: Timing) -> Self {
         let working: Vec<_> = outcome.nodes.iter().filter(|node| node.slots > 0).collect();
         let sites: BTreeSet<_> = working.iter().map(|node| site(&node.name).to_owned()).collect();
         let (within, between): (Vec<_>, Vec<_>) =
@@ -120,7 +118,7 @@ impl Account {
     }
 
     /// The account for people; `verbose` with every pair of nodes.
-    pub fn text(&self, verbose: bool) -> String {
+    pub(crate) fn text(&self, verbose: bool) -> String {
         let ranks = self.ranks.map_or_else(String::new, |ranks| format!("{} on ", count(ranks, "rank")));
         let wired = match self.wire_up_seconds {
             Some(seconds) => format!(", wired up in {seconds:.1} s"),
@@ -158,7 +156,7 @@ impl Account {
 
 impl Pair {
     /// How they were joined, in words.
-    pub fn way(&self) -> String {
+    pub(crate) fn way(&self) -> String {
         let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));
         let secrecy = if self.encrypted { "encrypted" } else { "raw, trusted" };
         let gateways = match self.gateways.as_slice() {
@@ -170,7 +168,7 @@ impl Pair {
 }
 
 /// Adds up by what `name` makes of the ends' grid names.
-pub fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
+pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
     let mut totals: BTreeMap<_, Totals> = BTreeMap::new();
     for entry in joined {
         let (from, to) = (name(&entry.initiator), name(&entry.acceptor));
@@ -214,7 +212,7 @@ fn gateways(joined: &Joined) -> Vec<String> {
 }
 
 /// A table of pairs, indented; nothing without any.
-pub fn table(what: &str, pairs: &[Pair]) -> String {
+pub(crate) fn table(what: &str, pairs: &[Pair]) -> String {
     if pairs.is_empty() {
         return String::new();
     }
@@ -250,13 +248,12 @@ struct Totals {
     unknown: bool,
 }
 
-/// The site of a grid name.
-pub fn site(grid_name: &str) -> &str {
+pub(crate) fn site(grid_name: &str) -> &str {
     grid_name.split_once('.').map_or(grid_name, |(_, site)| site)
 }
 
 /// "1 node", "2 nodes".
-pub fn count(number: u64, what: &str) -> String {
+pub(crate) fn count(number: u64, what: &str) -> String {
     let plural = match what {
         _ if number == 1 => "",
         "process" => "es",
@@ -270,7 +267,7 @@ fn millis(micros: u64) -> String {
 }
 
 /// Bytes in the largest unit that fits, powers of 1000.
-pub fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let mut value = count as f64;
     let mut unit = 0;

@@ -10,7 +10,7 @@ use super::account::site;
 
 /// Two nodes, or one and something unknown, joined past isthmus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Bypass {
+pub(crate) struct Bypass {
     /// The nodes' grid names; one where the other can't be told.
     pub nodes: Vec<String>,
     /// By what: "TCP", "RDMA", "shared memory".
@@ -23,7 +23,7 @@ pub struct Bypass {
 
 /// Joints past isthmus, one of each kind per pair of nodes. Connections to
 /// anywhere else, such as a licence server, are the program's own matter.
-pub fn bypasses(links: &[Links], nodes: &[Node]) -> Vec<Bypass> {
+pub(super) fn bypasses(links: &[Links], nodes: &[Node]) -> Vec<Bypass> {
     let mut found: Vec<Bypass> = Vec::new();
     let mut add = |mut nodes: Vec<String>, means, seen: String, process: &str| {
         nodes.sort();
@@ -73,8 +73,7 @@ fn at(remote: &str, own: &str, nodes: &[Node]) -> Option<String> {
 }
 
 impl Bypass {
-    /// A warning.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Self { means, seen, process, .. } = self;
         let joined = match &self.nodes[..] {
             [one, other] => format!("{one} and {other} were joined past isthmus by {means}"),

@@ -19,7 +19,7 @@ use super::programs::Wanted;
 ///
 /// # Errors
 /// If it looks like one and isn't there, or isn't supported.
-pub fn is_launcher(command: &[String]) -> anyhow::Result<bool> {
+pub(crate) fn is_launcher(command: &[String]) -> anyhow::Result<bool> {
     let program = command.first().context("no command given")?;
     if !mpi::looks_like_launcher(program) {
         return Ok(false);
@@ -42,7 +42,7 @@ pub fn is_launcher(command: &[String]) -> anyhow::Result<bool> {
 ///
 /// # Errors
 /// If the supervisor can't be started.
-pub fn start(
+pub(super) fn start(
     command: &[String],
     (job, socket): (&str, &Path),
     job_directory: &Path,
@@ -67,7 +67,7 @@ pub fn start(
 }
 
 /// What the nodes are to look for.
-pub fn program_check(wanted: &[Wanted]) -> ProgramCheck {
+pub(crate) fn program_check(wanted: &[Wanted]) -> ProgramCheck {
     ProgramCheck {
         programs: wanted.iter().map(|wanted| wanted.program.clone()).collect(),
         working_directory: std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned(),
@@ -76,7 +76,7 @@ pub fn program_check(wanted: &[Wanted]) -> ProgramCheck {
 }
 
 /// Whether the command itself, on this node, can't be carried.
-pub fn uncarried(command: &[String], node: &str) -> Vec<UncarriedProgram> {
+pub(super) fn uncarried(command: &[String], node: &str) -> Vec<UncarriedProgram> {
     let check =
         ProgramCheck { programs: command.first().cloned().into_iter().collect(), ..program_check(&[]) };
     let told = |found: programs::Uncarried| UncarriedProgram {

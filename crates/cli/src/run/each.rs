@@ -19,16 +19,15 @@ const LINE_MAX: usize = 64 * 1024;
 
 /// The command as it runs on every node.
 #[derive(Debug)]
-pub struct Each {
+pub(super) struct Each {
     hands: Vec<Hand>,
     outcome: watch::Receiver<Outcome>,
     /// Dropped to end all.
     tasks: Option<tokio::task::JoinHandle<()>>,
 }
 
-/// What to run.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     /// The job's id.
     pub job: &'a str,
     /// Its nodes; those without slots run nothing.
@@ -43,7 +42,7 @@ pub struct Wanted<'a> {
 
 impl Each {
     /// Starts the command everywhere.
-    pub fn start(agent: &LocalClient<Channel>, wanted: &Wanted<'_>) -> Self {
+    pub(super) fn start(agent: &LocalClient<Channel>, wanted: &Wanted<'_>) -> Self {
         let nodes: Vec<&str> =
             wanted.nodes.iter().filter(|node| node.slots > 0).map(|node| node.name.as_str()).collect();
         let mut hands = Vec::new();
@@ -83,19 +82,18 @@ impl Each {
 
     /// Follows how it is doing: its status is that of the first that failed,
     /// or 0 once all have ended.
-    pub fn outcome(&self) -> watch::Receiver<Outcome> {
+    pub(super) fn outcome(&self) -> watch::Receiver<Outcome> {
         self.outcome.clone()
     }
 
     /// Passes a signal to all.
-    pub async fn signal(&self, number: i32) {
+    pub(super) async fn signal(&self, number: i32) {
         for hand in &self.hands {
             hand.signal(number).await;
         }
     }
 
-    /// Ends all.
-    pub fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         if let Some(tasks) = self.tasks.take() {
             tasks.abort();
         }

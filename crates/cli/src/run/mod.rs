@@ -1,6 +1,6 @@
 //! `isthmus run`: prepares the environment and runs the user's own command.
 
-pub mod account;
+pub(crate) mod account;
 mod bypass;
 mod command;
 mod each;
@@ -39,7 +39,7 @@ use uncarried::Part;
 use watch::{Ended, Watch};
 use work::Work;
 
-pub use watch::WireUp;
+pub(crate) use watch::WireUp;
 
 /// How long the grid may take to say what there is.
 const GRID_DEADLINE: Duration = Duration::from_secs(20);
@@ -60,7 +60,7 @@ const OWN_FAILURE: u8 = 125;
 /// command's own; 125 if isthmus itself failed; 126 or 127 if the command
 /// could not be started or found.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Nodes (NODE.SITE) or whole sites to use; all that are up by default.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     nodes: Vec<String>,
@@ -112,7 +112,7 @@ pub struct RunArgs {
 }
 
 /// Runs `isthmus run`.
-pub fn main(args: RunArgs) -> ExitCode {
+pub(crate) fn main(args: RunArgs) -> ExitCode {
     // Before any thread exists, so that all of them leave signals to us.
     let signals = match Signals::block() {
         Ok(signals) => signals,

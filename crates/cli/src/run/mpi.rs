@@ -8,7 +8,7 @@ use isthmus_wire::proto::JobNode;
 
 /// Why a launcher can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LauncherError {
+pub(crate) enum LauncherError {
     /// One that is known and doesn't work yet.
     #[error("{0} is not supported yet: use the mpirun or mpiexec of Open MPI 4.1 or 5, or of MPICH 4 or 5")]
     Unsupported(String),
@@ -17,7 +17,6 @@ pub enum LauncherError {
         "cannot tell which MPI {program} belongs to: `{program} --version` says {said:?}; Open MPI 4.1 and 5, and MPICH 4 and 5 are supported"
     )]
     Unknown {
-        /// The command.
         program: String,
         /// The first line of what it said.
         said: String,
@@ -25,7 +24,7 @@ pub enum LauncherError {
 }
 
 /// Whether a command is an MPI's launcher, by its name.
-pub fn looks_like_launcher(program: &str) -> bool {
+pub(crate) fn looks_like_launcher(program: &str) -> bool {
     let name = Path::new(program).file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name.unwrap_or_default();
     let stem = name.split('.').next().unwrap_or_default();
@@ -36,7 +35,7 @@ pub fn looks_like_launcher(program: &str) -> bool {
 ///
 /// # Errors
 /// If it is none that works.
-pub fn identify(program: &str, version: &str) -> Result<(), LauncherError> {
+pub(crate) fn identify(program: &str, version: &str) -> Result<(), LauncherError> {
     let first = version.lines().next().unwrap_or_default().trim();
     if version.contains("HYDRA") {
         return Ok(());
@@ -60,7 +59,7 @@ pub fn identify(program: &str, version: &str) -> Result<(), LauncherError> {
 /// Variables for every launcher at once: which one a script calls, and of which
 /// MPI, isthmus doesn't know. Those the user has set stay as they are, but for
 /// the ones without which ranks couldn't start at all.
-pub fn environment(job_directory: &Path) -> Vec<Variable> {
+pub(super) fn environment(job_directory: &Path) -> Vec<Variable> {
     let file = |name: &str| job_directory.join(name).to_string_lossy().into_owned();
     vec![
         // Open MPI 4: ORTE.
@@ -94,18 +93,17 @@ pub fn environment(job_directory: &Path) -> Vec<Variable> {
 }
 
 /// The list of nodes as Open MPI reads it.
-pub fn hosts(nodes: &[JobNode]) -> String {
+pub(super) fn hosts(nodes: &[JobNode]) -> String {
     nodes.iter().map(|node| format!("{} slots={}\n", node.name, node.slots)).collect()
 }
 
 /// The list of nodes as Hydra reads it.
-pub fn hydra_hosts(nodes: &[JobNode]) -> String {
+pub(crate) fn hydra_hosts(nodes: &[JobNode]) -> String {
     nodes.iter().map(|node| format!("{}:{}\n", node.name, node.slots)).collect()
 }
 
-/// One environment variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Variable {
+pub(crate) struct Variable {
     /// Its name.
     pub name: &'static str,
     /// Its value.
@@ -126,7 +124,7 @@ impl Variable {
 
 /// The number of ranks a command line asks for, summed over its contexts
 /// (`-n 2 a : -n 4 b`); none if it doesn't say.
-pub fn ranks(arguments: &[String]) -> Option<u64> {
+pub(super) fn ranks(arguments: &[String]) -> Option<u64> {
     let mut total = None;
     let mut words = arguments.iter();
     while let Some(word) = words.next() {

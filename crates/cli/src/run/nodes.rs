@@ -4,23 +4,13 @@ use isthmus_wire::proto::{GridReply, JobNode, Node};
 
 /// Why no job can take place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ChoiceError {
+pub(crate) enum ChoiceError {
     /// A name on the command line that is neither.
     #[error("{name:?} is neither a node nor a site of this grid; there are: {known}")]
-    NoSuch {
-        /// The name.
-        name: String,
-        /// What there is.
-        known: String,
-    },
+    NoSuch { name: String, known: String },
     /// A node that was asked for can't take part.
     #[error("{node} cannot take part: {reason}")]
-    Unfit {
-        /// The node.
-        node: String,
-        /// Why.
-        reason: String,
-    },
+    Unfit { node: String, reason: String },
     /// The agent's own node isn't in the grid's list.
     #[error("this node's own agent is not among the grid's nodes; is it attached? (`isthmus status`)")]
     NotAttached,
@@ -33,7 +23,7 @@ pub enum ChoiceError {
 ///
 /// # Errors
 /// [`ChoiceError`].
-pub fn choose(grid: &GridReply, wanted: &[String]) -> Result<Vec<JobNode>, ChoiceError> {
+pub(super) fn choose(grid: &GridReply, wanted: &[String]) -> Result<Vec<JobNode>, ChoiceError> {
     let head =
         grid.nodes.iter().find(|node| node.name == grid.own && node.up).ok_or(ChoiceError::NotAttached)?;
     let mut chosen: Vec<JobNode> = Vec::new();

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 /// A file that can be written, and stays as it was until it is: a run that ends
 /// before leaves none behind, nor takes an older one away.
-pub struct OutputFile<'a> {
+pub(crate) struct OutputFile<'a> {
     path: &'a Path,
     file: File,
     /// It was not there before, and nothing is in it yet.
@@ -20,7 +20,7 @@ impl<'a> OutputFile<'a> {
     ///
     /// # Errors
     /// If it can't be written.
-    pub fn create(path: &'a Path) -> anyhow::Result<Self> {
+    pub(super) fn create(path: &'a Path) -> anyhow::Result<Self> {
         let opened = match OpenOptions::new().write(true).create_new(true).open(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 OpenOptions::new().write(true).open(path).map(|file| (file, false))
@@ -35,7 +35,7 @@ impl<'a> OutputFile<'a> {
     ///
     /// # Errors
     /// If it can't be written after all.
-    pub fn write(mut self, text: &str) -> anyhow::Result<()> {
+    pub(super) fn write(mut self, text: &str) -> anyhow::Result<()> {
         self.fresh = false;
         // A pipe or a terminal has no length.
         let cut = if self.file.metadata().is_ok_and(|known| known.is_file()) {

@@ -13,9 +13,8 @@ use super::programs::{self, Wanted};
 /// minute they were issued, and logs of two nodes can't be read side by side.
 const SKEW_MAX: Duration = Duration::from_secs(30);
 
-/// What the job needs.
 #[derive(Debug, Clone, Copy)]
-pub struct Needs<'a> {
+pub(crate) struct Needs<'a> {
     /// The launcher, as on the command line; none for any other command.
     pub launcher: Option<&'a str>,
     /// Its programs.
@@ -30,7 +29,7 @@ pub struct Needs<'a> {
 
 /// Something that isn't as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// The node at fault; empty where it is no single one's.
     pub node: String,
     /// What is wrong.
@@ -42,7 +41,11 @@ pub struct Finding {
 }
 
 /// Everything that isn't as it should be, in the nodes' order.
-pub fn findings(needs: &Needs<'_>, missing: &[MissingProgram], reports: &[NodeReport]) -> Vec<Finding> {
+pub(super) fn findings(
+    needs: &Needs<'_>,
+    missing: &[MissingProgram],
+    reports: &[NodeReport],
+) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut add = |node: &str, fatal, what: String, remedy| {
         let finding = Finding { node: node.to_owned(), what, remedy, fatal };
@@ -116,7 +119,7 @@ pub fn findings(needs: &Needs<'_>, missing: &[MissingProgram], reports: &[NodeRe
 }
 
 /// The findings for people: every node once, with all that is wrong there.
-pub fn text(findings: &[Finding]) -> String {
+pub(super) fn text(findings: &[Finding]) -> String {
     let mut order: Vec<&str> = Vec::new();
     let mut by_node: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for finding in findings {
@@ -134,7 +137,7 @@ pub fn text(findings: &[Finding]) -> String {
 
 /// The times of the test connections, slowest pair of sites first; for
 /// `--verbose`.
-pub fn probes(reports: &[NodeReport]) -> String {
+pub(super) fn probes(reports: &[NodeReport]) -> String {
     let mut took: Vec<_> = reports
         .iter()
         .flat_map(|report| report.probes.iter().map(move |probe| (report, probe)))

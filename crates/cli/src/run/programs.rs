@@ -56,7 +56,7 @@ const PLACED: &[&str] = &["hostfile", "machinefile", "machine", "f", "rankfile",
 
 /// One program and the nodes it is meant for; none means all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub(super) struct Wanted {
     /// As it stands on the command line.
     pub program: String,
     /// Names of nodes, where the command line has them.
@@ -65,12 +65,12 @@ pub struct Wanted {
 
 /// The programs of a launcher's command line, one per context
 /// (`-n 2 a : -n 4 b`); empty where it can't be told.
-pub fn wanted(arguments: &[String]) -> Vec<Wanted> {
+pub(super) fn wanted(arguments: &[String]) -> Vec<Wanted> {
     arguments.split(|word| word == ":").map_while(context).collect()
 }
 
 /// A command that every node runs.
-pub fn everywhere(command: &[String]) -> Vec<Wanted> {
+pub(super) fn everywhere(command: &[String]) -> Vec<Wanted> {
     command.first().map(|program| Wanted { program: program.clone(), nodes: None }).into_iter().collect()
 }
 
@@ -100,7 +100,7 @@ fn context(words: &[String]) -> Option<Wanted> {
 /// Programs that some of their nodes have and others lack, with the latter. One
 /// that nobody has is the launcher's to complain about: it may be no program at
 /// all.
-pub fn lacking(
+pub(super) fn lacking(
     wanted: &[Wanted],
     nodes: &[JobNode],
     missing: &[MissingProgram],

@@ -10,25 +10,25 @@ use super::WireUp;
 
 /// Says something on standard error. The terminal may be gone: that must not
 /// keep the job from its orderly end, as a panic would.
-pub fn say(text: &str) {
+pub(super) fn say(text: &str) {
     write(&format!("isthmus: {text}\n"));
 }
 
 /// Writes to standard error whatever becomes of it.
-pub fn write(text: &str) {
+pub(super) fn write(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// A line on standard error where that is a terminal, plain lines for what
 /// matters where it isn't.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
     /// A line without text.
-    pub fn new(quiet: bool) -> Self {
+    pub(super) fn new(quiet: bool) -> Self {
         let visible = !quiet && std::io::stderr().is_terminal();
         let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(None, target);
@@ -39,19 +39,18 @@ impl Progress {
     }
 
     /// The nodes are asked to take part.
-    pub fn preparing(&self, nodes: &[JobNode]) {
+    pub(super) fn preparing(&self, nodes: &[JobNode]) {
         self.bar.set_message(format!("asking {} nodes to take part", nodes.len()));
         self.bar.enable_steady_tick(Duration::from_millis(120));
     }
 
-    /// All take part.
-    pub fn ready(&self, nodes: &[JobNode]) {
+    pub(super) fn ready(&self, nodes: &[JobNode]) {
         self.bar.set_message(format!("{} nodes ready, wiring up", nodes.len()));
     }
 
     /// From time to time: shows how far the wiring is. The line goes once the
     /// program has the terminal to itself.
-    pub fn tick(&self, wire_up: &WireUp) {
+    pub(super) fn tick(&self, wire_up: &WireUp) {
         if wire_up.is_done() {
             self.clear();
         } else if wire_up.connections() > 0 {
@@ -60,13 +59,13 @@ impl Progress {
     }
 
     /// Says something that must not be missed.
-    pub fn say(&self, text: &str) {
+    pub(super) fn say(&self, text: &str) {
         self.clear();
         say(text);
     }
 
     /// Takes the line away.
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         if !self.bar.is_finished() {
             self.bar.finish_and_clear();
         }

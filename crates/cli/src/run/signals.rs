@@ -12,14 +12,13 @@ const SI_KERNEL: i32 = 0x80;
 
 /// The blocked signals, to be read one by one.
 #[derive(Debug)]
-pub struct Signals {
+pub(super) struct Signals {
     set: SigSet,
     source: Option<AsyncFd<SignalFd>>,
 }
 
-/// One signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Received {
+pub(crate) struct Received {
     /// Its number.
     pub number: i32,
     /// Whether the terminal sent it to the whole process group.
@@ -27,14 +26,13 @@ pub struct Received {
 }
 
 impl Received {
-    /// Its name.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         Signal::try_from(self.number).map_or("a signal", Signal::as_str)
     }
 
     /// Whether a command that stays must be ended: Ctrl-C is the command's own
     /// matter.
-    pub fn is_final(self) -> bool {
+    pub(crate) fn is_final(self) -> bool {
         self.number != Signal::SIGINT as i32
     }
 }
@@ -44,7 +42,7 @@ impl Signals {
     ///
     /// # Errors
     /// As `pthread_sigmask(3)`.
-    pub fn block() -> io::Result<Self> {
+    pub(super) fn block() -> io::Result<Self> {
         let set: SigSet =
             [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT].into_iter().collect();
         set.thread_block()?;
@@ -52,7 +50,7 @@ impl Signals {
     }
 
     /// The next one. For ever pending if signals can't be read.
-    pub async fn next(&mut self) -> Received {
+    pub(super) async fn next(&mut self) -> Received {
         loop {
             if self.source.is_none() {
                 let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;

@@ -5,7 +5,7 @@ use isthmus_wire::proto::{Hindrance, UncarriedProgram};
 
 /// What a program is to the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub(super) enum Part {
     /// An MPI's launcher: it must reach the other nodes itself.
     Launcher,
     /// What a launcher is to start as ranks.
@@ -16,7 +16,7 @@ pub enum Part {
 
 /// What is wrong with programs of one part, one line for each program; `None`
 /// if nothing is.
-pub fn describe(programs: &[UncarriedProgram]) -> Option<String> {
+pub(super) fn describe(programs: &[UncarriedProgram]) -> Option<String> {
     let mut lines: Vec<String> = Vec::new();
     for (index, program) in programs.iter().enumerate() {
         let same = |other: &UncarriedProgram| reason(other) == reason(program);
@@ -31,7 +31,10 @@ pub fn describe(programs: &[UncarriedProgram]) -> Option<String> {
 }
 
 /// Those that make the job pointless, and those that are only to be told of.
-pub fn sort(part: Part, programs: Vec<UncarriedProgram>) -> (Vec<UncarriedProgram>, Vec<UncarriedProgram>) {
+pub(super) fn sort(
+    part: Part,
+    programs: Vec<UncarriedProgram>,
+) -> (Vec<UncarriedProgram>, Vec<UncarriedProgram>) {
     programs.into_iter().partition(|program| is_fatal(part, program))
 }
 

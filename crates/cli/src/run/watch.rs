@@ -32,7 +32,7 @@ const DAEMON_GRACE: Duration = Duration::from_secs(3);
 
 /// How the command came to its end.
 #[derive(Debug, Clone, Copy)]
-pub enum Ended {
+pub(super) enum Ended {
     /// By itself, or by a signal.
     Command(i32),
     /// Because a node or the agent was lost.
@@ -40,10 +40,10 @@ pub enum Ended {
 }
 
 /// The job's end at its agents.
-pub type Ending = JoinHandle<Result<proto::EndReply, Status>>;
+pub(super) type Ending = JoinHandle<Result<proto::EndReply, Status>>;
 
 /// What is watched while the command runs.
-pub struct Watch {
+pub(crate) struct Watch {
     /// The command.
     pub work: Work,
     /// Nothing but errors is told.
@@ -82,7 +82,7 @@ pub struct Watch {
 
 impl Watch {
     /// Returns once the command has ended.
-    pub async fn until_end(&mut self, news: &mut Streaming<proto::JobNews>) -> Ended {
+    pub(crate) async fn until_end(&mut self, news: &mut Streaming<proto::JobNews>) -> Ended {
         let mut outcome = self.work.outcome();
         let (mut lost, mut news_end) = (false, false);
         let mut deadline: Option<tokio::time::Instant> = None;
@@ -146,7 +146,7 @@ impl Watch {
     }
 
     /// Has the agents end the job, unless they were told already.
-    pub fn end(&mut self) -> &mut Ending {
+    pub(super) fn end(&mut self) -> &mut Ending {
         self.ending.get_or_insert_with(|| {
             let (mut agent, job) = (self.agent.clone(), self.job.clone());
             tokio::spawn(async move {
@@ -165,13 +165,13 @@ impl Watch {
     }
 
     /// A node or the agent is lost, and with it the job.
-    pub fn lose(&mut self, reason: String) {
+    pub(super) fn lose(&mut self, reason: String) {
         self.progress.say(&format!("{reason}; the job ends"));
         self.cause.get_or_insert(reason);
     }
 
     /// Tells of programs that aren't carried, once of each.
-    pub fn warn(&mut self, mut programs: Vec<UncarriedProgram>) {
+    pub(super) fn warn(&mut self, mut programs: Vec<UncarriedProgram>) {
         let key = |program: &UncarriedProgram| (program.node.clone(), program.file.clone());
         programs.retain(|program| !self.warned.contains(&key(program)));
         self.warned.extend(programs.iter().map(key));
@@ -181,7 +181,7 @@ impl Watch {
     }
 
     /// Takes in a piece of news; says why if a node is lost.
-    pub fn hear(&mut self, kind: Option<Kind>) -> Option<String> {
+    pub(super) fn hear(&mut self, kind: Option<Kind>) -> Option<String> {
         match kind {
             Some(Kind::Joined(joined)) => self.wire_up.joined(joined, Instant::now()),
             Some(Kind::ConnectFailed(failed)) => {
@@ -245,7 +245,7 @@ fn way_failed(failed: &WayFailed) -> String {
 /// When the connections of the start stood: at the first second in which no
 /// new one came, or more if only daemons were joined to their launcher by then.
 #[derive(Debug)]
-pub struct WireUp {
+pub(crate) struct WireUp {
     started: Instant,
     first: Option<Instant>,
     latest: Option<Instant>,
@@ -260,13 +260,12 @@ impl WireUp {
     /// have yet to start the ranks.
     const RANKS: Duration = Duration::from_secs(10);
 
-    /// Nothing yet.
-    pub fn new(started: Instant) -> Self {
+    pub(crate) fn new(started: Instant) -> Self {
         Self { started, first: None, latest: None, done: false, pairs: Vec::new() }
     }
 
     /// A pair of nodes has so many connections.
-    pub fn joined(&mut self, joined: Joined, now: Instant) {
+    pub(crate) fn joined(&mut self, joined: Joined, now: Instant) {
         let same = |old: &Joined| {
             (&old.initiator, &old.acceptor, (old.route, old.dial), &old.relay)
                 == (&joined.initiator, &joined.acceptor, (joined.route, joined.dial), &joined.relay)
@@ -285,29 +284,29 @@ impl WireUp {
     }
 
     /// From time to time; `commands` have been started on nodes so far.
-    pub fn tick(&mut self, now: Instant, commands: usize) {
+    pub(crate) fn tick(&mut self, now: Instant, commands: usize) {
         let ranks_joined = self.connections() > commands as u64;
         let quiet = if ranks_joined { Self::QUIET } else { Self::RANKS };
         self.done |= self.latest.is_some_and(|latest| now.duration_since(latest) >= quiet);
     }
 
     /// Connections so far.
-    pub fn connections(&self) -> u64 {
+    pub(crate) fn connections(&self) -> u64 {
         self.pairs.iter().map(|joined| joined.connections).sum()
     }
 
     /// Whether the start is over.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.done
     }
 
     /// When the first and the last connection of the start came.
-    pub fn span(&self) -> Option<(Instant, Instant)> {
+    pub(crate) fn span(&self) -> Option<(Instant, Instant)> {
         self.first.zip(self.latest)
     }
 
     /// Time from the start to the last connection of it.
-    pub fn result(&self) -> Option<Duration> {
+    pub(crate) fn result(&self) -> Option<Duration> {
         self.latest.map(|latest| latest.duration_since(self.started))
     }
 }

@@ -5,18 +5,15 @@ use tokio::sync::watch;
 
 use super::each::Each;
 
-/// The running command.
 #[derive(Debug)]
-pub enum Work {
-    /// On this node alone.
+pub(crate) enum Work {
     Here(Supervised),
-    /// On every node.
     Each(Each),
 }
 
 impl Work {
     /// Follows how it is doing.
-    pub fn outcome(&self) -> watch::Receiver<Outcome> {
+    pub(super) fn outcome(&self) -> watch::Receiver<Outcome> {
         match self {
             Self::Here(supervised) => supervised.outcome(),
             Self::Each(each) => each.outcome(),
@@ -24,7 +21,7 @@ impl Work {
     }
 
     /// Passes a signal on, unless the terminal has sent it to the command.
-    pub async fn signal(&mut self, number: i32, from_terminal: bool) {
+    pub(super) async fn signal(&mut self, number: i32, from_terminal: bool) {
         match self {
             Self::Here(_) if from_terminal => {}
             Self::Here(supervised) => supervised.signal(number).await,
@@ -33,7 +30,7 @@ impl Work {
     }
 
     /// Ends it with all that it started.
-    pub async fn end(&mut self) {
+    pub(super) async fn end(&mut self) {
         match self {
             Self::Here(supervised) => supervised.end().await,
             Self::Each(each) => each.end(),

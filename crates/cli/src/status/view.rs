@@ -14,8 +14,7 @@ use crate::run::account::{self, Pair};
 
 /// Everything; this is the JSON of `isthmus status --json`.
 #[derive(Debug, Serialize)]
-pub struct View {
-    /// Name of the grid.
+pub(crate) struct View {
     grid: String,
     sites: Vec<Site>,
     nodes: Vec<Node>,
@@ -118,7 +117,7 @@ fn word(inbound: Inbound) -> &'static str {
 
 impl View {
     /// Makes it of the broker's answer.
-    pub fn new(reply: &GridReply) -> Self {
+    pub(super) fn new(reply: &GridReply) -> Self {
         let mut nodes_up: BTreeMap<&str, usize> = BTreeMap::new();
         for node in reply.nodes.iter().filter(|node| node.up) {
             *nodes_up.entry(account::site(&node.name)).or_default() += 1;
@@ -171,7 +170,7 @@ impl View {
     }
 
     /// For people; `verbose` with nodes that are down and each pair of nodes.
-    pub fn text(&self, reply: &GridReply, verbose: bool) -> String {
+    pub(super) fn text(&self, reply: &GridReply, verbose: bool) -> String {
         let down = self.nodes.iter().filter(|node| !node.up).count();
         let mut text = format!(
             "grid {}: {}, {} up{}, {}, {}\n",

@@ -15,18 +15,17 @@ use pcap_file::DataLink;
 use crate::{interface, packet_socket};
 
 /// Largest packet that is written whole, as tcpdump has it.
-pub const LARGEST_PACKET: usize = 262_144;
+pub(crate) const LARGEST_PACKET: usize = 262_144;
 
 /// A socket that gets a copy of every packet at one interface.
 #[derive(Debug)]
-pub struct PacketSocket {
+pub(super) struct PacketSocket {
     socket: OwnedFd,
     data_link: DataLink,
 }
 
-/// A packet that passed.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen {
+pub(super) struct Seen {
     /// When, since 1970.
     pub time: Duration,
     /// How many bytes of it are in the buffer.
@@ -37,7 +36,7 @@ pub struct Seen {
 
 impl PacketSocket {
     /// Begins to see what passes an interface of the calling thread's network.
-    pub fn open(interface: &str) -> io::Result<Self> {
+    pub(super) fn open(interface: &str) -> io::Result<Self> {
         let index = if_nametoindex(interface)?;
         let data_link = data_link(interface)?;
         let socket = packet_socket::create()?;
@@ -48,12 +47,12 @@ impl PacketSocket {
     }
 
     /// What a packet begins with.
-    pub fn data_link(&self) -> DataLink {
+    pub(crate) fn data_link(&self) -> DataLink {
         self.data_link
     }
 
     /// The next packet, if one has come.
-    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Seen>> {
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Seen>> {
         let mut control = nix::cmsg_space!(TimeSpec);
         let mut parts = [IoSliceMut::new(buffer)];
         // The length of the packet, however much of it there is room for.
@@ -76,7 +75,7 @@ impl PacketSocket {
     }
 
     /// How many packets found no room since this was last asked.
-    pub fn dropped(&self) -> u64 {
+    pub(super) fn dropped(&self) -> u64 {
         packet_socket::take_dropped(&self.socket).unwrap_or(0)
     }
 }

@@ -13,7 +13,6 @@ fn candidates<T: Into<String>>(names: impl IntoIterator<Item = T>) -> Vec<Comple
     names.into_iter().map(|name| CompletionCandidate::new(name.into())).collect()
 }
 
-/// Running labs.
 pub(super) fn labs() -> Vec<CompletionCandidate> {
     candidates(state::running().unwrap_or_default().iter().map(|(directory, _)| directory.lab().to_owned()))
 }
@@ -26,7 +25,6 @@ pub(super) fn presets() -> Vec<CompletionCandidate> {
         .collect()
 }
 
-/// Services.
 pub(super) fn roles() -> Vec<CompletionCandidate> {
     candidates(Role::ALL.map(Role::command))
 }
@@ -49,12 +47,10 @@ pub(super) fn targets() -> Vec<CompletionCandidate> {
     from_record(|record| record.lines.iter().map(|line| line.name.clone()).collect())
 }
 
-/// All that is cut.
 pub(super) fn cut() -> Vec<CompletionCandidate> {
     from_record(|record| record.faults.cut.iter().cloned().collect())
 }
 
-/// Sites.
 pub(super) fn sites() -> Vec<CompletionCandidate> {
     from_record(|record| record.grid.sites.iter().map(|site| site.name.clone()).collect())
 }

@@ -44,7 +44,7 @@ pub(super) fn start(tidy: impl FnOnce()) -> nix::Result<Guardian> {
 
 impl Guardian {
     /// There is nothing left to tidy up.
-    pub fn dismiss(self) {
+    pub(crate) fn dismiss(self) {
         // A killed child needs no message.
         let _ = write(&self.pipe, &[1]);
         let _ = waitpid(self.child, None);

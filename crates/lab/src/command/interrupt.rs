@@ -18,14 +18,14 @@ pub(super) struct Interrupt {
 
 impl Interrupt {
     /// From here on, signals don't end the process.
-    pub fn prepare() -> nix::Result<Self> {
+    pub(super) fn prepare() -> nix::Result<Self> {
         let set: SigSet = ENDING.into_iter().collect();
         set.thread_block()?;
         Ok(Self { signals: SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)? })
     }
 
     /// Waits for a time or a signal: whether a signal came.
-    pub fn wait(&self, time: Duration) -> bool {
+    pub(super) fn wait(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

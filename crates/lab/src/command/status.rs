@@ -12,7 +12,6 @@ use crate::faults::FaultRecord;
 use crate::grid::{Grid, Role};
 use crate::state::{LabDirectory, Record};
 
-/// The output of `--json`.
 #[derive(Serialize)]
 struct Status<'a> {
     lab: &'a str,

@@ -52,7 +52,6 @@ pub enum Reply {
 /// Longest message: a report of several hundred links.
 const LONGEST_MESSAGE: usize = 192 * 1024;
 
-/// Longest request.
 const LONGEST_REQUEST: usize = 16 * 1024;
 
 /// An emulator that doesn't answer within this time hangs or is stopped.

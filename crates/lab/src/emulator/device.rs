@@ -15,7 +15,7 @@ use tun::Tun;
 
 /// The Ethernet address of a router's interface that a packet socket is at the
 /// other end of, as ip(8) wants it.
-pub fn router_mac() -> String {
+pub(crate) fn router_mac() -> String {
     socket::MAC.map(|byte| format!("{byte:02x}")).join(":")
 }
 
@@ -32,7 +32,7 @@ pub enum DeviceKind {
 
 impl DeviceKind {
     /// The best that this process may use.
-    pub fn available() -> Self {
+    pub(crate) fn available() -> Self {
         if tun::open().is_ok() { Self::Tun } else { Self::PacketSocket }
     }
 }
@@ -88,7 +88,7 @@ impl Device {
 
     /// Takes `name`, an interface in the calling thread's network namespace,
     /// whose peer is the one to carry packets for.
-    pub fn packet_socket(name: &str) -> Result<Self, DeviceError> {
+    pub(crate) fn packet_socket(name: &str) -> Result<Self, DeviceError> {
         Ok(Self { kind: Kind::Socket(PacketSocket::open(name)?) })
     }
 
@@ -104,7 +104,7 @@ impl Device {
 
     /// How many packets the kernel has dropped since the last call, because
     /// they weren't read in time.
-    pub fn take_unread(&mut self) -> io::Result<u64> {
+    pub(crate) fn take_unread(&mut self) -> io::Result<u64> {
         match &mut self.kind {
             Kind::Tun(tun) => tun.take_unread(),
             Kind::Socket(socket) => socket.take_unread(),
@@ -121,7 +121,7 @@ impl Device {
 }
 
 /// The most that [`Device::receive`] writes into its buffer.
-pub const LARGEST_READ: usize = packet::LARGEST_FRAME + socket::ETHERNET;
+pub(crate) const LARGEST_READ: usize = packet::LARGEST_FRAME + socket::ETHERNET;
 
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {

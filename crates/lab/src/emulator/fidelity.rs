@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 /// The loop wakes at least this often, so that it finds out when it didn't.
-pub const HEARTBEAT: Duration = Duration::from_millis(10);
+pub(crate) const HEARTBEAT: Duration = Duration::from_millis(10);
 
 /// The loop may wake this much later than asked for: an emulator that had no
 /// processor for longer than this and [`HEARTBEAT`] is always found out.
-pub const LONGEST_PAUSE: Duration = Duration::from_millis(40);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(40);
 
 /// Over [`WINDOW`], 99 of 100 frames must not leave later than this ...
-pub const LATEST: Duration = Duration::from_millis(1);
+pub(crate) const LATEST: Duration = Duration::from_millis(1);
 
 /// ... or than this part of the link's delay, if that is more.
-pub const LATEST_OF_DELAY: f64 = 0.03;
+pub(crate) const LATEST_OF_DELAY: f64 = 0.03;
 
 /// How often lateness and lost packets are looked at.
 pub const WINDOW: Duration = Duration::from_secs(1);
 
 /// Fewer frames say nothing about the 99th of a hundred: a window lasts until
 /// there are so many.
-pub const FEWEST_FRAMES: u64 = 100;
+pub(crate) const FEWEST_FRAMES: u64 = 100;
 
 /// How many lapses are remembered; all are counted.
 const REMEMBERED: usize = 32;

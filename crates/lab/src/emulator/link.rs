@@ -33,11 +33,11 @@ use loss::Losses;
 /// Rate of the network card before the bottleneck. Without it a 64 KiB burst
 /// would arrive at the queue at once, and small queues would drop more than
 /// those of a real access link.
-pub const ACCESS_RATE: BitRate = BitRate(10_000_000_000);
+pub(crate) const ACCESS_RATE: BitRate = BitRate(10_000_000_000);
 
 /// How long a group of segments may take at the bottleneck: the price of
 /// carrying them together is that the first of them arrives this much late.
-pub const QUANTUM: Duration = Duration::from_micros(250);
+pub(crate) const QUANTUM: Duration = Duration::from_micros(250);
 
 /// One direction of a link.
 ///
@@ -104,7 +104,7 @@ impl Direction {
     /// Changes what happens to packets that come from here on. Those that
     /// have passed the queue keep their time, also where that makes later
     /// ones wait; a queue that became shorter keeps what it holds.
-    pub fn set_shape(&mut self, shape: &LinkShape) {
+    pub(crate) fn set_shape(&mut self, shape: &LinkShape) {
         self.shape = *shape;
         self.delay = shape.delay.duration();
         self.jitter = shape.jitter.duration();
@@ -123,12 +123,12 @@ impl Direction {
     }
 
     /// When the next frame is due.
-    pub fn next_due(&self) -> Option<Instant> {
+    pub(crate) fn next_due(&self) -> Option<Instant> {
         self.in_flight.front().map(|transmit| transmit.due)
     }
 
     /// Takes a frame (virtio-net header and packet) that was sent at `now`.
-    pub fn handle_frame(&mut self, frame: &[u8], now: Instant) {
+    pub(crate) fn handle_frame(&mut self, frame: &[u8], now: Instant) {
         match packet::shape(frame) {
             Shape::Single(length) => {
                 if let Some(departure) = self.admit(length, now) {
@@ -145,7 +145,7 @@ impl Direction {
     }
 
     /// The next frame that is due at `now`.
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+    pub(crate) fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         if self.next_due()? > now { None } else { self.in_flight.pop_front() }
     }
 

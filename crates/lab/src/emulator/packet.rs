@@ -8,7 +8,7 @@ use std::ops::Range;
 pub const HEADER: usize = 10;
 
 /// The largest frame: header and a full super-packet.
-pub const LARGEST_FRAME: usize = HEADER + 65_535;
+pub(crate) const LARGEST_FRAME: usize = HEADER + 65_535;
 
 const GSO_NONE: u8 = 0;
 const GSO_TCP4: u8 = 1;
@@ -61,7 +61,7 @@ pub fn shape(frame: &[u8]) -> Shape {
 
 /// Moves what the virtio-net header says about places in the packet, where
 /// something in front of the packet came or went.
-pub fn shift_offsets(frame: &mut [u8], by: i16) {
+pub(crate) fn shift_offsets(frame: &mut [u8], by: i16) {
     // flags, gso_type, hdr_len, gso_size, csum_start, csum_offset
     for at in [2, 6] {
         let Some(field) = frame.get_mut(at..at + 2) else { return };

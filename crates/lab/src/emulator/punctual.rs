@@ -19,7 +19,7 @@ const MOST_SAVED: Duration = Duration::from_millis(2);
 
 /// Decides how long to sleep before a packet is due.
 #[derive(Debug)]
-pub struct Punctual {
+pub(super) struct Punctual {
     saved: Duration,
     last: Instant,
     spinning: bool,
@@ -27,13 +27,13 @@ pub struct Punctual {
 
 impl Punctual {
     /// Nothing spent yet.
-    pub fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self { saved: MOST_SAVED, last: now, spinning: false }
     }
 
     /// How long to sleep at `now` if the next packet is due at `due`. To be
     /// asked before every sleep, also those of no time.
-    pub fn sleep(&mut self, due: Instant, now: Instant) -> Duration {
+    pub(super) fn sleep(&mut self, due: Instant, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.last);
         self.last = now;
         self.saved = (self.saved + passed / SHARE).min(MOST_SAVED);
@@ -51,7 +51,7 @@ impl Punctual {
     }
 
     /// To be told instead when nothing is due.
-    pub fn rest(&mut self) {
+    pub(super) fn rest(&mut self) {
         self.spinning = false;
     }
 }

@@ -99,7 +99,7 @@ impl Emulator {
 
     /// Adds a link between two devices, that of a host or site and that of
     /// the internet.
-    pub fn add_link(
+    pub(crate) fn add_link(
         &mut self,
         name: String,
         shapes: &LinkShapes,

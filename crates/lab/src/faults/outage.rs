@@ -9,13 +9,12 @@ use crate::state::MachineRecord;
 
 /// Has a router drop all that comes in for a while, and from then on every
 /// segment of a TCP connection whose start it hasn't seen.
-pub fn begin(router: &MachineRecord, length: Duration) -> Result<(), FaultError> {
+pub(super) fn begin(router: &MachineRecord, length: Duration) -> Result<(), FaultError> {
     network::run_in(router, "nft", &["-f", "-"], script(length))?;
     Ok(())
 }
 
-/// Ends the outage.
-pub fn end(router: &MachineRecord) -> Result<(), FaultError> {
+pub(super) fn end(router: &MachineRecord) -> Result<(), FaultError> {
     network::run_in(router, "nft", &["-f", "-"], "add table ip lab_off\ndelete table ip lab_off\n".into())?;
     Ok(())
 }

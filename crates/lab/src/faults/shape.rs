@@ -14,11 +14,6 @@ impl Running {
         self.reshape(name, |link| Ok(link.changed(changes)?))
     }
 
-    /// Gives a link both shapes whole.
-    pub fn replace_link(&self, name: &str, link: Link) -> Result<(), FaultError> {
-        self.reshape(name, |_| Ok(link)).map(drop)
-    }
-
     fn reshape(
         &self,
         name: &str,

@@ -5,38 +5,37 @@ use super::text::width;
 use super::{Labels, Tint};
 
 /// Font sizes in pixels.
-pub const TITLE: f64 = 15.0;
-pub const TEXT: f64 = 12.0;
-pub const SMALL: f64 = 11.0;
+pub(crate) const TITLE: f64 = 15.0;
+pub(crate) const TEXT: f64 = 12.0;
+pub(crate) const SMALL: f64 = 11.0;
 
 /// Height of a line of text in a card.
-pub const LINE: f64 = 17.0;
+pub(super) const LINE: f64 = 17.0;
 /// Height of a card's head.
-pub const HEAD: f64 = 28.0;
+pub(crate) const HEAD: f64 = 28.0;
 /// Room around a card's text.
-pub const PADDING: f64 = 10.0;
+pub(crate) const PADDING: f64 = 10.0;
 /// Room between two columns of a card.
 const GUTTER: f64 = 14.0;
 /// Room between two cards.
 const GAP: f64 = 26.0;
 /// Room around the whole picture.
-pub const MARGIN: f64 = 24.0;
+pub(crate) const MARGIN: f64 = 24.0;
 /// Height of the picture's title.
 const CAPTION: f64 = 34.0;
 /// Height of the band that is the internet.
 const BAND: f64 = 44.0;
-/// Shortest link.
 const SHORTEST_LINK: f64 = 48.0;
 /// Height of a line beside a link.
-pub const LABEL_LINE: f64 = 14.0;
+pub(crate) const LABEL_LINE: f64 = 14.0;
 /// From a link to its labels.
-pub const LABEL_OFFSET: f64 = 9.0;
+pub(crate) const LABEL_OFFSET: f64 = 9.0;
 /// The most cards side by side.
 const MOST_IN_A_ROW: usize = 5;
 
 /// A host or site.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Card {
+pub(super) struct Card {
     pub title: String,
     pub kind: String,
     pub tint: Tint,
@@ -49,14 +48,14 @@ pub struct Card {
 
 /// A link of a host or site.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CardLink {
+pub(super) struct CardLink {
     pub labels: Labels,
     pub cut: bool,
 }
 
 /// A node, or several that are alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub(super) struct Row {
     pub name: String,
     pub address: String,
     pub roles: String,
@@ -64,21 +63,20 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn new(name: &str, address: String, roles: String) -> Self {
+    pub(super) fn new(name: &str, address: String, roles: String) -> Self {
         Self { name: name.to_owned(), address, roles, mark: None }
     }
 
     /// The last column: what is wrong, and the services.
-    pub fn remarks(&self) -> String {
+    pub(crate) fn remarks(&self) -> String {
         let mark = self.mark.map(|mark| format!("✕ {mark}"));
         let roles = Some(self.roles.clone()).filter(|roles| !roles.is_empty());
         [mark, roles].into_iter().flatten().collect::<Vec<_>>().join(" · ")
     }
 }
 
-/// A rectangle.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Area {
+pub(super) struct Area {
     pub x: f64,
     pub y: f64,
     pub width: f64,
@@ -87,7 +85,7 @@ pub struct Area {
 
 /// A card in its place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Placed {
+pub(super) struct Placed {
     pub card: Card,
     pub area: Area,
     /// Left edges of the columns of names, addresses and remarks.
@@ -97,17 +95,15 @@ pub struct Placed {
     pub above: bool,
 }
 
-/// An upright line.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Line {
+pub(super) struct Line {
     pub x: f64,
     pub card_y: f64,
     pub band_y: f64,
 }
 
-/// The whole picture.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Layout {
+pub(super) struct Layout {
     pub width: f64,
     pub height: f64,
     pub band: Area,
@@ -115,7 +111,7 @@ pub struct Layout {
 }
 
 /// Puts every card in its place.
-pub fn arrange(hosts: Vec<Card>, sites: Vec<Card>) -> Layout {
+pub(super) fn arrange(hosts: Vec<Card>, sites: Vec<Card>) -> Layout {
     let (above, below) = split(hosts, sites);
     let row_width = |cards: &[Card]| {
         cards.iter().map(outer_width).sum::<f64>() + GAP * cards.len().saturating_sub(1) as f64

@@ -25,8 +25,7 @@ const INK: &str = "#1a1a1a";
 const FAINT: &str = "#555555";
 const ALARM: &str = "#c04a00";
 
-/// The picture as text.
-pub fn draw(name: &str, internet: &str, layout: &Layout) -> String {
+pub(super) fn draw(name: &str, internet: &str, layout: &Layout) -> String {
     let (width, height) = (layout.width.ceil(), layout.height.ceil());
     let style = "text { font-family: 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif; }";
     let mut document = Document::new()

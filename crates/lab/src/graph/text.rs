@@ -2,7 +2,7 @@
 //! of those that stand for "sans-serif". Narrower ones leave some room.
 
 /// Width of a text in pixels at a font size.
-pub fn width(text: &str, size: f64) -> f64 {
+pub(super) fn width(text: &str, size: f64) -> f64 {
     text.chars().map(advance).sum::<f64>() * size
 }
 

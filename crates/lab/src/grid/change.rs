@@ -9,7 +9,7 @@ use super::links::{default_queue, link};
 use super::{ByteSize, Link, LinkShape};
 
 /// Keys of a link's table.
-pub const LINK_KEYS: [&str; 6] = ["delay", "jitter", "rate", "queue", "loss", "burst"];
+pub(crate) const LINK_KEYS: [&str; 6] = ["delay", "jitter", "rate", "queue", "loss", "burst"];
 
 /// Why changes make no link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -12,7 +12,6 @@ use super::model::{Role, SiteKind, Unsolicited};
 use super::ports::PortRange;
 use super::quantity::{BitRate, ByteSize, Delay, Share};
 
-/// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GridFile {
@@ -44,7 +43,6 @@ pub(super) struct PairTable {
     pub never: Vec<String>,
 }
 
-/// `[wan]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WanTable {
@@ -74,7 +72,6 @@ pub(super) struct HostTable {
     pub port: Option<Spanned<u16>>,
 }
 
-/// `[[site]]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SiteTable {

@@ -277,13 +277,13 @@ impl Grid {
 
 impl Site {
     /// Name of a rail's own link: `SITE/RAIL`.
-    pub fn rail_link_name(&self, rail: &Rail) -> String {
+    pub(crate) fn rail_link_name(&self, rail: &Rail) -> String {
         format!("{}/{}", self.name, rail.name)
     }
 
     /// A node's address on a rail: the same host number as in the site's
     /// subnet.
-    pub fn address_on(&self, rail: &Rail, node: &Node) -> Ipv4Addr {
+    pub(crate) fn address_on(&self, rail: &Rail, node: &Node) -> Ipv4Addr {
         let host_number = node.address.to_bits() & self.subnet.hostmask().to_bits();
         Ipv4Addr::from_bits(rail.subnet.network().to_bits() | host_number)
     }
@@ -348,14 +348,14 @@ impl Loss {
 
 impl Link {
     /// Whether the link does nothing to packets, so that it needs no emulator.
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.up.is_plain() && self.down.is_plain()
     }
 }
 
 impl LinkShape {
     /// Whether this direction does nothing to packets.
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.delay == Delay(0)
             && self.jitter == Delay(0)
             && self.rate.is_none()

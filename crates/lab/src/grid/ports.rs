@@ -41,7 +41,7 @@ impl PortRange {
     }
 
     /// Whether the two have a port in common.
-    pub fn overlaps(self, other: Self) -> bool {
+    pub(crate) fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 }

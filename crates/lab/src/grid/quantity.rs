@@ -153,13 +153,13 @@ impl Share {
 
 impl BitRate {
     /// How long `bytes` take at this rate.
-    pub fn time_for(self, bytes: u64) -> Duration {
+    pub(crate) fn time_for(self, bytes: u64) -> Duration {
         const NANOSECONDS_PER_BYTE_AT_1_BIT_PER_SECOND: u64 = 8_000_000_000;
         Duration::from_nanos(multiply_divide(bytes, NANOSECONDS_PER_BYTE_AT_1_BIT_PER_SECOND, self.0.max(1)))
     }
 
     /// How many bytes pass in `time` at this rate.
-    pub fn bytes_in(self, time: Duration) -> u64 {
+    pub(crate) fn bytes_in(self, time: Duration) -> u64 {
         multiply_divide(self.0, time.as_nanos().min(u128::from(u64::MAX)) as u64, 8_000_000_000)
     }
 }

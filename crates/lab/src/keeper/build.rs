@@ -22,7 +22,7 @@ use crate::{machine, mounts, network};
 
 /// Builds the lab. Every process it starts is added to `children`, which are
 /// the caller's to end, also when something fails.
-pub fn build(
+pub(super) fn build(
     start: &Start,
     directory: &LabDirectory,
     lock: BorrowedFd<'_>,

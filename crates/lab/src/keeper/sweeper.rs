@@ -15,7 +15,7 @@ use crate::state::LabDirectory;
 /// Starts the sweeper, as a child that outlives the caller. It acts once the
 /// returned descriptor, which no other process may keep, is closed: so end it
 /// first when there is nothing to sweep. The caller must have one thread only.
-pub fn start(directory: &LabDirectory) -> nix::Result<(Pid, OwnedFd)> {
+pub(super) fn start(directory: &LabDirectory) -> nix::Result<(Pid, OwnedFd)> {
     let keeper = ProcessId::of(Pid::this()).map_err(|_| nix::Error::ESRCH)?;
     let (reader, alive) = pipe2(OFlag::O_CLOEXEC)?;
     // SAFETY: there is one thread only.

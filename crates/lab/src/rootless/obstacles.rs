@@ -5,7 +5,7 @@ use std::fs;
 
 /// What is known about the system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Obstacles {
+pub(crate) struct Obstacles {
     /// `user.max_user_namespaces`.
     pub most_user_namespaces: Option<u64>,
     /// `kernel.unprivileged_userns_clone`, which some of Debian's kernels have.
@@ -20,7 +20,7 @@ pub struct Obstacles {
 
 impl Obstacles {
     /// Looks at the running system, and at the calling process.
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let number = |name: &str| fs::read_to_string(format!("/proc/sys/{name}")).ok()?.trim().parse().ok();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let filtered = |line: &str| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2");
@@ -35,7 +35,7 @@ impl Obstacles {
 
     /// What to do when the system refuses a namespace, a mount or a right
     /// with `cause`; none if the cause is of another kind.
-    pub fn hint(&self, cause: nix::Error) -> Option<String> {
+    pub(crate) fn hint(&self, cause: nix::Error) -> Option<String> {
         let refused = matches!(cause, nix::Error::EPERM | nix::Error::EACCES);
         let full = matches!(cause, nix::Error::ENOSPC | nix::Error::EUSERS);
         let absent = matches!(cause, nix::Error::EINVAL | nix::Error::ENOSYS);

@@ -30,7 +30,7 @@ const LOG_LINES: usize = 15;
 
 /// Starts all services of a lab whose record is written already; the caller,
 /// whose children they are, ends them, also those of an attempt that failed.
-pub fn start(
+pub(crate) fn start(
     record: &Record,
     directory: &LabDirectory,
     signals: &SignalFd,

@@ -16,7 +16,6 @@ const CARRIER_PREFIX: u8 = 30;
 struct Network<'a> {
     /// The router's bridge.
     bridge: &'a str,
-    /// The nodes' interfaces.
     interface: &'a str,
     prefix: u8,
     rate: Option<BitRate>,

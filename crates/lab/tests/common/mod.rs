@@ -16,13 +16,13 @@ use isthmus_lab::grid::{Host, SiteBuilder};
 use isthmus_lab::{Grid, Lab, Machine, Options};
 
 /// The program under test.
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_isthmus-lab");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_isthmus-lab");
 
 /// How long anything may take that should happen at once.
-pub const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// Whether this user can run labs; says why not.
-pub fn labs_run_here() -> bool {
+pub(crate) fn labs_run_here() -> bool {
     static REPORT: OnceLock<serde_json::Value> = OnceLock::new();
     let report = REPORT.get_or_init(|| {
         let output = program(&["check", "--json"]).output().unwrap();
@@ -35,14 +35,14 @@ pub fn labs_run_here() -> bool {
 }
 
 /// The program under test, where the user running the tests can read it.
-pub fn program_path() -> PathBuf {
+pub(crate) fn program_path() -> PathBuf {
     std::env::var_os(PROGRAM_VARIABLE).map_or_else(|| PROGRAM.into(), PathBuf::from)
 }
 
 const PROGRAM_VARIABLE: &str = "ISTHMUS_LAB_TEST_PROGRAM";
 
 /// A user id that no account has.
-pub fn ordinary_user() -> u32 {
+pub(crate) fn ordinary_user() -> u32 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     3_000_000 + std::process::id() * 8 + COUNT.fetch_add(1, Ordering::Relaxed) % 8
 }
@@ -50,14 +50,14 @@ pub fn ordinary_user() -> u32 {
 /// Copies a program so that it can be run at once: by a process of its own,
 /// because whatever other tests start while this one had the copy open for
 /// writing would have it open, too (`ETXTBSY`, execve(2)).
-pub fn copy_executable(from: &Path, to: &Path) {
+pub(crate) fn copy_executable(from: &Path, to: &Path) {
     let status = Command::new("cp").args([from, to]).status().unwrap();
     assert!(status.success(), "{from:?} to {to:?}");
 }
 
 /// Runs the other tests of this file once more, as an ordinary user, if root
 /// runs them.
-pub fn rerun_as_an_ordinary_user(skip: &[&str]) {
+pub(crate) fn rerun_as_an_ordinary_user(skip: &[&str]) {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
@@ -90,24 +90,24 @@ pub fn rerun_as_an_ordinary_user(skip: &[&str]) {
 }
 
 /// How the tests bring labs up.
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { program: program_path(), services: false, ..Options::default() }
 }
 
 /// A lab's name that no other test has.
-pub fn unique_name() -> String {
+pub(crate) fn unique_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Brings up a grid under a name of its own.
-pub fn lab(text: &str) -> Lab {
+pub(crate) fn lab(text: &str) -> Lab {
     let grid = Grid::parse(text, "test", &unique_name()).unwrap_or_else(|error| panic!("{error}"));
     Lab::up_with(&grid, &options()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Brings up a grid of sites and two public hosts, `hub` and `pub`.
-pub fn lab_of(sites: impl IntoIterator<Item = SiteBuilder>) -> Lab {
+pub(crate) fn lab_of(sites: impl IntoIterator<Item = SiteBuilder>) -> Lab {
     let grid = Grid::build(&unique_name()).host(Host::build("hub")).host(Host::build("pub"));
     let grid = sites.into_iter().fold(grid, |grid, site| grid.site(site));
     let grid = grid.grid().unwrap_or_else(|error| panic!("{error}"));
@@ -115,19 +115,19 @@ pub fn lab_of(sites: impl IntoIterator<Item = SiteBuilder>) -> Lab {
 }
 
 /// `isthmus-lab lab …`
-pub fn program(arguments: &[&str]) -> Command {
+pub(crate) fn program(arguments: &[&str]) -> Command {
     let mut command = Command::new(program_path());
     command.arg("lab").args(arguments);
     command
 }
 
 /// What a shell line prints in a machine.
-pub fn shell(machine: Machine<'_>, line: &str) -> String {
+pub(crate) fn shell(machine: Machine<'_>, line: &str) -> String {
     printed(machine.command("sh"), line)
 }
 
 /// The same with the rights to configure the machine's network.
-pub fn privileged_shell(machine: Machine<'_>, line: &str) -> String {
+pub(crate) fn privileged_shell(machine: Machine<'_>, line: &str) -> String {
     printed(machine.privileged_command("sh"), line)
 }
 
@@ -139,7 +139,7 @@ fn printed(mut shell: Command, line: &str) -> String {
 }
 
 /// Waits until a condition holds.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + SOON;
     while !condition() {
         assert!(Instant::now() < deadline, "still not after {SOON:?}: {what}");
@@ -148,14 +148,14 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// A TCP listener of a machine.
-pub fn listen(machine: Machine<'_>) -> (TcpListener, u16) {
+pub(crate) fn listen(machine: Machine<'_>) -> (TcpListener, u16) {
     let listener = machine.in_network(|| TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
     let port = listener.local_addr().unwrap().port();
     (listener, port)
 }
 
 /// Connects from a machine.
-pub fn connect(
+pub(crate) fn connect(
     machine: Machine<'_>,
     to: Ipv4Addr,
     port: u16,
@@ -166,7 +166,7 @@ pub fn connect(
 
 /// Connects two machines and sends a byte each way; the address that the
 /// acceptor saw.
-pub fn exchange(from: Machine<'_>, listener: &TcpListener, to: Ipv4Addr) -> SocketAddr {
+pub(crate) fn exchange(from: Machine<'_>, listener: &TcpListener, to: Ipv4Addr) -> SocketAddr {
     let port = listener.local_addr().unwrap().port();
     let mut near = connect(from, to, port, SOON).unwrap();
     let (mut far, seen) = listener.accept().unwrap();
@@ -181,7 +181,7 @@ pub fn exchange(from: Machine<'_>, listener: &TcpListener, to: Ipv4Addr) -> Sock
 
 /// Round-trip times of UDP packets between two machines, smallest first; a
 /// packet that the link loses is sent again.
-pub fn round_trips(from: Machine<'_>, to: Machine<'_>, count: usize) -> Vec<Duration> {
+pub(crate) fn round_trips(from: Machine<'_>, to: Machine<'_>, count: usize) -> Vec<Duration> {
     /// Longer than any round trip of these tests.
     const LOST: Duration = Duration::from_secs(1);
     let bind = || UdpSocket::bind("0.0.0.0:0").unwrap();
@@ -223,7 +223,7 @@ pub fn round_trips(from: Machine<'_>, to: Machine<'_>, count: usize) -> Vec<Dura
 }
 
 /// The namespaces of a process, as the kernel names them.
-pub fn namespaces(pid: i32) -> BTreeSet<String> {
+pub(crate) fn namespaces(pid: i32) -> BTreeSet<String> {
     ["net", "mnt", "uts", "ipc", "pid"]
         .iter()
         .filter_map(|kind| std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok())
@@ -232,7 +232,7 @@ pub fn namespaces(pid: i32) -> BTreeSet<String> {
 }
 
 /// Processes of the machine in any of these namespaces.
-pub fn processes_in(wanted: &BTreeSet<String>) -> Vec<i32> {
+pub(crate) fn processes_in(wanted: &BTreeSet<String>) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").unwrap();
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(|pid| !namespaces(*pid).is_disjoint(wanted)).collect()

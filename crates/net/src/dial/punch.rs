@@ -34,9 +34,12 @@ pub struct PunchPort {
 enum Holder {
     /// The connection on which a relay told how it is seen; its mapping in a NAT
     /// lasts as long.
-    Reflection { _stream: TcpStream },
-    /// The port alone.
-    Port { _socket: TcpSocket },
+    Reflection {
+        _stream: TcpStream,
+    },
+    Port {
+        _socket: TcpSocket,
+    },
 }
 
 impl PunchPort {

@@ -29,7 +29,7 @@ use crate::Identity;
 
 /// How long calls in progress may go on after shutdown was asked for, before
 /// their connections are cut.
-pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// Handshakes in progress at once; further connections wait in the listen
 /// queue. 256 × a P-256 handshake of about 1 ms is a quarter second of work.
@@ -178,7 +178,6 @@ async fn accept_all(
     }
 }
 
-/// One served connection.
 struct Io {
     stream: TlsStream<TcpStream>,
     peer: Peer,

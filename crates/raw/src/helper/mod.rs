@@ -36,7 +36,7 @@ const MAX_WAITING: usize = 4096;
 ///
 /// # Errors
 /// If that isn't an agent of the same version.
-pub fn run(agent: impl AsFd) -> io::Result<()> {
+pub(crate) fn run(agent: impl AsFd) -> io::Result<()> {
     if getsockopt(&agent, SockTypeOption) != Ok(SockType::SeqPacket) {
         return Err(io::Error::other(
             "it is started by `isthmus agent`, not by hand; see isthmus-raw --help",

@@ -6,7 +6,7 @@ use caps::{CapSet, Capability, CapsHashSet};
 
 /// Gives up all rights but the one to raw packets, for good; says what to do
 /// where it hasn't that one.
-pub fn keep_only_raw() -> Result<(), String> {
+pub(super) fn keep_only_raw() -> Result<(), String> {
     let failed = |error| format!("cannot give up rights: {error}");
     let raw = Capability::CAP_NET_RAW;
     let may = caps::has_cap(None, CapSet::Permitted, raw).map_err(failed)?;
@@ -34,7 +34,7 @@ pub fn keep_only_raw() -> Result<(), String> {
 }
 
 /// Takes a descriptor that the kernel has just handed over.
-pub fn owned(raw: RawFd) -> OwnedFd {
+pub(super) fn owned(raw: RawFd) -> OwnedFd {
     // SAFETY: SCM_RIGHTS makes a new descriptor, owned by the receiver alone.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }

@@ -11,12 +11,11 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType
 /// Longer than any header is: what is longer has data in it.
 const LONGEST: usize = 2 * syn::MAX_LEN;
 
-/// The socket.
-pub struct Tap(OwnedFd);
+pub(super) struct Tap(OwnedFd);
 
 impl Tap {
     /// Opens it, at all interfaces.
-    pub fn open() -> io::Result<Self> {
+    pub(super) fn open() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         // It gets nothing before it is bound, and the filter is there by then.
         let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None::<SockProtocol>)?;
@@ -26,7 +25,7 @@ impl Tap {
     }
 
     /// The next packet, from its IP header on.
-    pub fn next(&self) -> Option<Vec<u8>> {
+    pub(super) fn next(&self) -> Option<Vec<u8>> {
         let mut packet = vec![0; LONGEST];
         loop {
             match recv(self.0.as_raw_fd(), &mut packet, MsgFlags::empty()) {

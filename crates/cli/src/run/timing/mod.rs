@@ -12,11 +12,11 @@ use serde::Serialize;
 
 use super::account::count;
 
-pub use picture::draw;
+pub(super) use picture::draw;
 
 /// When what happened, in seconds since `isthmus run` was called.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Timing {
+pub(crate) struct Timing {
     /// One after the other, but for connections, which begin while commands
     /// are still being started.
     pub phases: Vec<Phase>,
@@ -26,7 +26,7 @@ pub struct Timing {
 
 /// What was done for a while.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Phase {
+pub(crate) struct Phase {
     /// In one word, for scripts.
     pub name: &'static str,
     /// In a few words, for people.
@@ -39,7 +39,7 @@ pub struct Phase {
 
 /// How one node came to take part.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct NodeTimes {
+pub(crate) struct NodeTimes {
     /// Its grid name.
     pub node: String,
     /// The connection to its agent: from when it was wanted to when it stood.
@@ -50,9 +50,8 @@ pub struct NodeTimes {
     pub commands: Vec<CommandTimes>,
 }
 
-/// One of them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct CommandTimes {
+pub(crate) struct CommandTimes {
     /// Its name.
     pub command: String,
     /// From when the launcher asked for it to when it ran.
@@ -61,26 +60,22 @@ pub struct CommandTimes {
 
 /// Takes the times as a job goes on.
 #[derive(Debug, Clone)]
-pub struct Stopwatch {
+pub(crate) struct Stopwatch {
     origin: Instant,
     /// The nodes were asked to take part.
     asked: Option<Instant>,
     held: Vec<HeldNode>,
-    /// All were ready.
     ready: Option<Instant>,
-    /// The command was started.
     command: Option<Instant>,
     /// Commands on nodes, with when each ran.
     commands: Vec<(CommandStarted, Instant)>,
     /// First and last connection of the start.
     connections: Option<(Instant, Instant)>,
-    /// The command ended.
     ended: Option<Instant>,
 }
 
 impl Stopwatch {
-    /// Starts it.
-    pub fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self {
             origin: Instant::now(),
             asked: None,
@@ -94,39 +89,35 @@ impl Stopwatch {
     }
 
     /// The nodes are asked to take part.
-    pub fn asked(&mut self) {
+    pub(super) fn asked(&mut self) {
         self.asked = Some(Instant::now());
     }
 
-    /// All nodes are ready.
-    pub fn ready(&mut self, held: &[HeldNode]) {
+    pub(super) fn ready(&mut self, held: &[HeldNode]) {
         self.ready = Some(Instant::now());
         self.held = held.to_vec();
     }
 
-    /// The command is started.
-    pub fn command(&mut self, now: Instant) {
+    pub(super) fn command(&mut self, now: Instant) {
         self.command = Some(now);
     }
 
     /// A command runs on a node.
-    pub fn command_started(&mut self, started: CommandStarted) {
+    pub(crate) fn command_started(&mut self, started: CommandStarted) {
         self.commands.push((started, Instant::now()));
     }
 
-    /// How many have started.
-    pub fn commands(&self) -> usize {
+    pub(super) fn commands(&self) -> usize {
         self.commands.len()
     }
 
-    /// The command has ended.
-    pub fn ended(&mut self, connections: Option<(Instant, Instant)>) {
+    pub(super) fn ended(&mut self, connections: Option<(Instant, Instant)>) {
         self.ended = Some(Instant::now());
         self.connections = connections;
     }
 
     /// What it has shown, `now` that all is over.
-    pub fn times(&self, now: Instant) -> Timing {
+    pub(super) fn times(&self, now: Instant) -> Timing {
         let at = |time: Instant| time.saturating_duration_since(self.origin).as_secs_f64();
         let mut phases = Vec::new();
         let mut phase = |name, what: String, from: Option<f64>, to: Option<f64>| {
@@ -176,13 +167,12 @@ impl Stopwatch {
 
 impl Timing {
     /// When the start was over: what comes then is the program's own.
-    pub fn start_seconds(&self) -> f64 {
+    pub(crate) fn start_seconds(&self) -> f64 {
         let own = |phase: &&Phase| !matches!(phase.name, "program" | "end");
         self.phases.iter().filter(own).map(|phase| phase.to_seconds).fold(0.0, f64::max)
     }
 
-    /// A table for people.
-    pub fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut table = Table::new();
         table.load_preset(NOTHING);
         table.set_header(["", "at", "took"]);

@@ -30,8 +30,7 @@ struct Row {
     bars: Vec<(&'static str, [f64; 2], String)>,
 }
 
-/// The picture as text.
-pub fn draw(timing: &Timing, title: &str) -> String {
+pub(crate) fn draw(timing: &Timing, title: &str) -> String {
     let rows = rows(timing);
     let end = timing.start_seconds().max(f64::EPSILON);
     let height = TOP + ROW * (rows.len() as f64 + 1.0);

@@ -15,10 +15,10 @@ use crate::packet_socket;
 
 /// The address of every router's end of such a pair; each pair is a network of
 /// its own.
-pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
+pub(crate) const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 
 /// Length of an Ethernet header.
-pub const ETHERNET: usize = 14;
+pub(super) const ETHERNET: usize = 14;
 
 // linux/if_packet.h, linux/if_ether.h
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -26,13 +26,13 @@ const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 
 #[derive(Debug)]
-pub struct PacketSocket {
+pub(super) struct PacketSocket {
     socket: OwnedFd,
 }
 
 impl PacketSocket {
     /// Takes what arrives at an interface of the caller's network namespace.
-    pub fn open(name: &str) -> Result<Self, DeviceError> {
+    pub(super) fn open(name: &str) -> Result<Self, DeviceError> {
         let failed = |step| move |cause| DeviceError::Create { name: name.to_owned(), step, cause };
         let index = nix::net::if_::if_nametoindex(name).map_err(failed("finding it"))?;
         let socket = packet_socket::create().map_err(failed("packet socket"))?;
@@ -44,7 +44,7 @@ impl PacketSocket {
     }
 
     /// See [`super::Device::receive`].
-    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+    pub(super) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         let length = match nix::unistd::read(&self.socket, buffer) {
             Ok(length) => length,
             Err(nix::Error::EAGAIN) => return Ok(None),
@@ -63,12 +63,12 @@ impl PacketSocket {
     }
 
     /// See [`super::Device::take_unread`].
-    pub fn take_unread(&self) -> io::Result<u64> {
+    pub(crate) fn take_unread(&self) -> io::Result<u64> {
         Ok(packet_socket::take_dropped(&self.socket)?)
     }
 
     /// See [`super::Device::send`].
-    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+    pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
         let Some((header, packet)) = frame.split_at_checked(packet::HEADER) else { return Ok(()) };
         let mut start = [0; packet::HEADER + ETHERNET];
         start[..packet::HEADER].copy_from_slice(header);

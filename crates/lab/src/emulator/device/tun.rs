@@ -12,7 +12,7 @@ use crate::interface;
 
 /// A TUN device; its interface exists as long as this value.
 #[derive(Debug)]
-pub struct Tun {
+pub(super) struct Tun {
     file: File,
     name: String,
     /// /proc/net/dev of its namespace.
@@ -36,7 +36,7 @@ nix::ioctl_write_int_bad!(tun_set_offload, nix::request_code_write!(b'T', 208, s
 
 impl Tun {
     /// See [`super::Device::tun`].
-    pub fn create(namespace: BorrowedFd<'_>, name: &str) -> Result<Self, DeviceError> {
+    pub(super) fn create(namespace: BorrowedFd<'_>, name: &str) -> Result<Self, DeviceError> {
         let mut request = interface::request(name).ok_or_else(|| DeviceError::Name(name.to_owned()))?;
         request.ifr_ifru.ifru_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
         setns(namespace, CloneFlags::CLONE_NEWNET)
@@ -56,7 +56,7 @@ impl Tun {
     }
 
     /// See [`super::Device::take_unread`].
-    pub fn take_unread(&mut self) -> io::Result<u64> {
+    pub(crate) fn take_unread(&mut self) -> io::Result<u64> {
         self.counters.rewind()?;
         let text = io::read_to_string(&self.counters)?;
         let dropped = transmit_drops(&text, &self.name).unwrap_or(self.dropped);
@@ -66,7 +66,7 @@ impl Tun {
     }
 
     /// See [`super::Device::receive`].
-    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+    pub(super) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match io::Read::read(&mut &self.file, buffer) {
             Ok(length) => Ok(Some(&buffer[..length])),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -75,7 +75,7 @@ impl Tun {
     }
 
     /// See [`super::Device::send`].
-    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+    pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
         io::Write::write(&mut &self.file, frame).map(drop)
     }
 }
@@ -87,7 +87,7 @@ impl AsFd for Tun {
 }
 
 /// The kernel's TUN driver, if this process may use it.
-pub fn open() -> io::Result<File> {
+pub(super) fn open() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")
 }
 

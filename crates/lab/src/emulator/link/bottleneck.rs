@@ -37,17 +37,17 @@ pub(super) enum Passage {
 
 impl Bottleneck {
     /// An idle one; without a rate nothing waits.
-    pub fn new(rate: Option<BitRate>, queue: ByteSize) -> Self {
+    pub(super) fn new(rate: Option<BitRate>, queue: ByteSize) -> Self {
         Self { rate, queue, card_free: None, busy: VecDeque::new() }
     }
 
     /// Changes rate and queue. What waits leaves when it would have.
-    pub fn set(&mut self, rate: Option<BitRate>, queue: ByteSize) {
+    pub(super) fn set(&mut self, rate: Option<BitRate>, queue: ByteSize) {
         (self.rate, self.queue) = (rate, queue);
     }
 
     /// Takes a packet of `length` bytes that was sent at `now`.
-    pub fn admit(&mut self, length: u64, now: Instant) -> Passage {
+    pub(super) fn admit(&mut self, length: u64, now: Instant) -> Passage {
         let Some(rate) = self.rate else {
             let departure = self.busy.back().map_or(now, |last| last.until.max(now));
             return Passage::Through { departure, waiting: 0 };

@@ -20,19 +20,19 @@ pub(super) struct Losses {
 impl Losses {
     /// A chain that has been running for long: the first packet is as likely
     /// to be lost as any other.
-    pub fn new(loss: Loss, random: &mut Rng) -> Self {
+    pub(super) fn new(loss: Loss, random: &mut Rng) -> Self {
         Self { loss, bad: random.f64() < loss.share.probability() }
     }
 
     /// Changes what is lost; the same loss as before goes on as it was.
-    pub fn set(&mut self, loss: Loss, random: &mut Rng) {
+    pub(super) fn set(&mut self, loss: Loss, random: &mut Rng) {
         if loss != self.loss {
             *self = Self::new(loss, random);
         }
     }
 
     /// Whether the next packet is lost.
-    pub fn loses(&mut self, random: &mut Rng) -> bool {
+    pub(super) fn loses(&mut self, random: &mut Rng) -> bool {
         let Loss { share, burst } = self.loss;
         if share == Share(0) {
             return false;
