@@ -61,6 +61,12 @@ test-matrix: setup-test ## every kind of site against every other (needs root, l
 
 .PHONY: bench
 bench: $(patsubst %,bench-%,$(filter-out patterns,$(BENCHES))) ## run all benchmarks; results in bench/results
+	-$(TARGET)/release/isthmus-bench check
+
+.PHONY: bench-check
+bench-check: setup-build ## list benchmark results that are missing or stale
+	$(CARGO) build --quiet --locked --release --package isthmus-bench
+	$(TARGET)/release/isthmus-bench check
 
 bench-connect: ALSO := patterns
 

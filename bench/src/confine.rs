@@ -5,16 +5,21 @@
 //! the network namespaces, held by processes only, go with them.
 
 use std::ffi::OsStr;
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 use procfs::net::TcpState;
 use procfs::process::Process;
 
-/// Set in the environment of the confined process.
-const CONFINED: &str = "ISTHMUS_BENCH_CONFINED";
+/// Set in the environment of the confined process: the id of the process outside.
+const OUTSIDE: &str = "ISTHMUS_BENCH_OUTSIDE";
+/// A file descriptor of the /proc outside, which has the processes of everyone.
+const OUTSIDE_PROC: &str = "ISTHMUS_BENCH_OUTSIDE_PROC";
 /// Longest wait for a namespace to be there.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -24,10 +29,12 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// # Errors
 /// If that isn't allowed: it takes root.
 pub fn enter() -> anyhow::Result<()> {
-    if std::env::var_os(CONFINED).is_some() {
+    if std::env::var_os(OUTSIDE).is_some() {
         return Ok(());
     }
     ensure!(nix::unistd::geteuid().is_root(), "this benchmark makes network namespaces: run it as root");
+    // Left open for the confined process.
+    let proc = nix::fcntl::open("/proc", OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())?;
     // Killed when this process dies, and with it its child, the namespace's
     // first process.
     let status = Command::new("setpriv")
@@ -38,10 +45,21 @@ pub fn enter() -> anyhow::Result<()> {
         .args(["sh", "-c", "\"$@\"; exit $?", "sh"])
         .arg(std::env::current_exe().context("cannot find this program")?)
         .args(std::env::args_os().skip(1))
-        .env(CONFINED, "1")
+        .env(OUTSIDE, std::process::id().to_string())
+        .env(OUTSIDE_PROC, proc.as_raw_fd().to_string())
         .status()
         .context("cannot run setpriv and unshare (package util-linux)")?;
     std::process::exit(status.code().unwrap_or(2));
+}
+
+/// The /proc with the processes of everyone, and in it the id of the first process of
+/// this benchmark.
+pub fn outside() -> (PathBuf, i32) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<i32>().ok());
+    match (number(OUTSIDE_PROC), number(OUTSIDE)) {
+        (Some(proc), Some(first)) => (format!("/proc/self/fd/{proc}").into(), first),
+        _ => ("/proc".into(), std::process::id().cast_signed()),
+    }
 }
 
 /// A network namespace: a host with nothing but a loopback interface.

@@ -1,32 +1,35 @@
 //! Every way between sites against plain MPI on an open network: what a
-//! connection is like once it stands, and how long it takes to set up.
+//! connection is like once it is set up, and how long that takes.
 //!
 //! The sites trust each other, so that nothing is encrypted: then a way is the
 //! kernel's own socket, or the relay's two.
 
 use std::panic::resume_unwind;
-use std::path::PathBuf;
 use std::thread;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use serde_json::Value;
 
 use crate::grid::{Bench, Node, json, root, words};
 use crate::mpi::Mpi;
 use crate::papers;
-use crate::report::{Bar, Conditions, Report, Row};
+use crate::report::Comparison;
+use crate::rounds::{self, Case, Experiment, Run, in_turns};
+use crate::verdict::Bar;
 
 /// Both ends hold the same kernel socket as ever.
 const BAR: Bar = Bar::AtMost(1.02);
 
 /// Where it is measured.
-const GRIDS: [(&str, &str); 2] =
+pub const GRIDS: [(&str, &str); 2] =
     [("connect-near", "no delay between sites"), ("connect-far", "sites 10 ms apart")];
 
-/// A way, as "DIAL" or "ROUTE DIAL", and nodes that it leads from and to. The rank
-/// that connects first is the one that sends first.
-const WAYS: [(&str, [&str; 2]); 8] = [
+/// A way, as "DIAL" or "ROUTE DIAL", and the nodes that it leads from and to.
+pub type Way = (&'static str, [&'static str; 2]);
+
+/// All ways. The rank that connects first is the one that sends first.
+pub const WAYS: [Way; 8] = [
     ("direct", ["n1.nat-a", "n1.open-b"]),
     ("port-range", ["n1.nat-a", "n1.port-b"]),
     ("reverse", ["n1.open-a", "n1.nat-b"]),
@@ -54,42 +57,76 @@ const KNOWN_TRIES: usize = 300;
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Rounds; each measures every way once, and the reference beside each.
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    #[command(flatten)]
+    rounds: rounds::Options,
     /// Seconds per way, message size and round, and as many for the reference.
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// The MPIs.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Mpich])]
     mpis: Vec<Mpi>,
-    /// Where the results go.
-    #[arg(long, default_value = "bench/results")]
-    results: PathBuf,
+}
+
+/// What is measured, each of one way.
+enum Figure {
+    PingPong { way: Way, mpi: Mpi, size: &'static str },
+    SetUp { way: Way },
 }
 
 /// Measures, writes the results, and says whether every bar holds.
 pub fn run(options: &Options) -> anyhow::Result<bool> {
-    ensure!(options.rounds > 0, "--rounds must be at least 1");
-    let mut rows = Vec::new();
-    for (grid, place) in GRIDS {
-        let bench = Bench::up(grid)?;
-        for (way, ends) in WAYS {
-            until_known(&bench, way, ends)?;
-        }
-        for mpi in &options.mpis {
-            for size in SIZES {
-                rows.extend(ping_pong(&bench, *mpi, size, options, place)?);
-            }
-        }
-        rows.extend(set_up(&bench, options.rounds, place)?);
-    }
     let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
-    let tools: Vec<_> = tools.iter().map(|(tool, argument)| (tool.as_str(), *argument)).collect();
-    let report = Report { name: "connect".to_owned(), rows, conditions: Conditions::here(&tools) };
-    report.publish(&options.results)?;
-    papers::refresh(&options.results)?;
-    Ok(report.holds())
+    let mut run = Run::begin("connect", &options.rounds, &tools)?;
+    for (parts_left, (grid, place)) in [2, 1].into_iter().zip(GRIDS) {
+        let far = grid == GRIDS[1].0;
+        let make = || {
+            let bench = Bench::up(grid)?;
+            let unknown = WAYS
+                .into_iter()
+                .filter_map(|way| until_known(&bench, way.0, way.1).err().map(|error| (way, error)));
+            let unknown = unknown.map(|(way, error)| (way, error.to_string())).collect();
+            Ok(Place { bench, far, seconds: options.seconds, unknown })
+        };
+        run.part(parts_left, cases(options, place, far), make)?;
+    }
+    let holds = run.finish()?;
+    papers::refresh(&options.rounds.results)?;
+    Ok(holds)
+}
+
+/// All ways with each MPI and message size, and their set-up.
+fn cases(options: &Options, place: &str, far: bool) -> Vec<Case<Figure>> {
+    let mut cases = Vec::new();
+    for mpi in options.mpis.iter().copied() {
+        for size in SIZES {
+            cases.extend(WAYS.map(|way| {
+                let what = format!("{}, {}, ping-pong {size} B, {place}", way.0, mpi.title());
+                let kernels_own = way.0 != "relay" && !way.0.contains("gateway");
+                let row = Comparison::new(what, "µs", "plain").bar(kernels_own.then_some(BAR));
+                Case::new(Figure::PingPong { way, mpi, size }, vec![row])
+            }));
+        }
+    }
+    cases.extend(WAYS.map(|way| {
+        let rows = allowed(way.0, far).into_iter().flat_map(|(what, allowed)| {
+            let what = format!("{}, {what} connection, {place}", way.0);
+            let bounded = allowed.map(|against| Comparison::new(&what, "ms", against).bar(Bar::AtMost(1.0)));
+            std::iter::once(Comparison::new(&what, "ms", PLAIN_TCP)).chain(bounded)
+        });
+        Case::new(Figure::SetUp { way }, rows.collect())
+    }));
+    cases
+}
+
+/// The first connection of a job and the next ones, with what each may take over a
+/// wide area.
+fn allowed(way: &str, far: bool) -> [(&'static str, Option<&'static str>); 2] {
+    let by_broker = far && ["punch", "traverse"].contains(&way);
+    let as_direct = far && way != "direct";
+    [
+        ("first", by_broker.then_some("3 broker round trips and 2 RTT")),
+        ("next", as_direct.then_some("direct and 2 RTT")),
+    ]
 }
 
 /// Waits until the way is the first of the plan.
@@ -105,7 +142,7 @@ pub fn until_known(bench: &Bench, way: &str, [from, to]: [&str; 2]) -> anyhow::R
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    anyhow::bail!("{way} does not become the first way from {from} to {to}")
+    bail!("{way} does not become the first way from {from} to {to}")
 }
 
 fn nodes(bench: &Bench, names: [&str; 2]) -> anyhow::Result<Vec<Node>> {
@@ -113,104 +150,123 @@ fn nodes(bench: &Bench, names: [&str; 2]) -> anyhow::Result<Vec<Node>> {
     names.iter().map(|name| find(name).with_context(|| format!("no node {name}"))).collect()
 }
 
-/// Each way and the reference run at once and take turns of half a second, so that
-/// whatever else the machine does falls on both.
-fn ping_pong(
-    bench: &Bench,
-    mpi: Mpi,
-    size: &str,
-    options: &Options,
-    place: &str,
-) -> anyhow::Result<Vec<Row>> {
-    let program = mpi.program("pingpong")?;
-    let account = bench.scratch().join("account.json").display().to_string();
-    let arguments = |turn: usize| {
-        let mut arguments = words("-n 2");
-        arguments.extend(mpi.on_shared_cores());
-        let seconds = options.seconds;
-        arguments.extend(words(&format!("{program} --seconds {seconds} --turn {turn}/2 {size}")));
-        arguments
-    };
-    let half_rtt = |node: &str, command: &[String]| -> anyhow::Result<f64> {
-        let found = json(&bench.output(node, command)?)?;
-        found["median_half_rtt_us"].as_f64().context("no latency")
-    };
-    let reference = nodes(bench, PLAIN)?;
-    let mut figures = vec![[Vec::new(), Vec::new()]; WAYS.len()];
-    for round in 0..options.rounds {
-        eprintln!("{place}, {}, {size} B: round {} of {}", mpi.title(), round + 1, options.rounds);
-        for ((way, ends), [ours, plain]) in WAYS.iter().zip(&mut figures) {
-            let turns = [round % 2, (round + 1) % 2].map(arguments);
-            let command = bench.ours(mpi, &["--report", &account], &nodes(bench, *ends)?, &turns[0]);
-            let beside = bench.plain(mpi, &reference, 1, &turns[1]);
-            let found = thread::scope(|scope| {
-                let beside = scope.spawn(|| half_rtt(PLAIN[0], &beside));
-                [half_rtt(ends[0], &command), beside.join().unwrap_or_else(|panic| resume_unwind(panic))]
-            });
-            for (values, value) in [ours, plain].into_iter().zip(found) {
-                values.push(value?);
-            }
-            let report: Value = serde_json::from_str(&std::fs::read_to_string(&account)?)?;
-            let (route, dial) = way.split_once(' ').unwrap_or(("end-to-end", way));
-            let mut pairs = report["pairs"].as_array().into_iter().flatten();
-            let joined = pairs.any(|pair| pair["dial"] == dial && pair["route"] == route);
-            ensure!(joined, "not joined by {way}: {report}");
-        }
-    }
-    let rows = WAYS.iter().zip(&figures).map(|((way, _), [ours, plain])| {
-        let what = format!("{way}, {}, ping-pong {size} B, {place}", mpi.title());
-        let kernels_own = *way != "relay" && !way.contains("gateway");
-        let bar = kernels_own.then_some(BAR);
-        Row::compare(&what, "µs", ours, ("plain", plain), bar)
-    });
-    Ok(rows.collect())
+/// One of the grids.
+struct Place {
+    bench: Bench,
+    far: bool,
+    seconds: f64,
+    /// Ways that no plan begins with, and why.
+    unknown: Vec<(Way, String)>,
 }
 
-/// The first connection of a job and the next ones, against plain TCP and, over a
-/// wide area, against what its round trips allow.
-fn set_up(bench: &Bench, rounds: usize, place: &str) -> anyhow::Result<Vec<Row>> {
-    let program = root().join("bench/programs/connect.py").display().to_string();
-    let isthmus = bench.isthmus().display().to_string();
-    let acceptor = nodes(bench, PLAIN)?.pop().context("no node")?.address.to_string();
-    let milliseconds = |node: &str, command: &[String], names: &[&str]| -> anyhow::Result<Vec<f64>> {
-        let found = json(&bench.output(node, command)?)?;
-        names.iter().map(|name| found[*name].as_f64().with_context(|| format!("no {name}"))).collect()
-    };
-    let (mut rtt, mut broker_rtt) = (Vec::new(), Vec::new());
-    let mut figures = vec![[Vec::new(), Vec::new()]; WAYS.len()];
-    for round in 0..rounds {
-        eprintln!("{place}, set-up: round {} of {rounds}", round + 1);
-        for (values, [host, port]) in [(&mut rtt, [acceptor.as_str(), SSH_PORT]), (&mut broker_rtt, BROKER)] {
-            let plain = words(&format!("python3 {program} {host} {port}"));
-            values.extend(milliseconds(PLAIN[0], &plain, &["plain_ms"])?);
+impl Experiment for Place {
+    type Case = Figure;
+
+    fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let (Figure::PingPong { way, .. } | Figure::SetUp { way }) = figure;
+        if let Some((_, reason)) = self.unknown.iter().find(|(unknown, _)| unknown == way) {
+            bail!("{reason}");
         }
-        for ((_, ends), values) in WAYS.iter().zip(&mut figures) {
-            let names = ends.join(",");
-            let options = format!("--quiet --nodes {names} --each --no-prefix");
-            let job = words(&format!("{isthmus} run {options} -- python3 {program}"));
-            let found = milliseconds(ends[0], &job, &["first_ms", "next_ms"])?;
-            values.iter_mut().zip(found).for_each(|(values, found)| values.push(found));
+        match figure {
+            Figure::PingPong { way, mpi, size } => Ok(vec![self.ping_pong(*way, *mpi, size, round)?]),
+            Figure::SetUp { way } => self.set_up(*way, round),
         }
     }
-    let far = place == GRIDS[1].1;
-    let plus_two = |values: &[f64]| values.iter().zip(&rtt).map(|(value, rtt)| value + 2.0 * rtt).collect();
-    let by_broker: Vec<f64> = broker_rtt.iter().map(|rtt| 3.0 * rtt).collect();
-    let allowed: [(&str, Vec<f64>); 2] = [
-        ("3 broker round trips and 2 RTT", plus_two(&by_broker)),
-        ("direct and 2 RTT", plus_two(&figures[0][1])),
-    ];
-    let mut rows = Vec::new();
-    for ((way, _), measured) in WAYS.iter().zip(&figures) {
-        let bars = [["punch", "traverse"].contains(way), *way != "direct"];
-        for (index, what) in ["first connection", "next connection"].into_iter().enumerate() {
-            let what = format!("{way}, {what}, {place}");
-            rows.push(Row::compare(&what, "ms", &measured[index], (PLAIN_TCP, &rtt), None));
-            if far && bars[index] {
-                let (against, reference) = &allowed[index];
-                let bar = Some(Bar::AtMost(1.0));
-                rows.push(Row::compare(&what, "ms", &measured[index], (against, reference), bar));
-            }
+}
+
+impl Place {
+    /// The way and the reference run at once and take turns of half a second, so that
+    /// other load falls on both.
+    fn ping_pong(&self, (way, ends): Way, mpi: Mpi, size: &str, round: usize) -> anyhow::Result<[f64; 2]> {
+        let program = mpi.program("pingpong")?;
+        let account = self.bench.scratch().join("account.json").display().to_string();
+        let arguments = |turn: usize| {
+            let mut arguments = words("-n 2");
+            arguments.extend(mpi.on_shared_cores());
+            let seconds = self.seconds;
+            arguments.extend(words(&format!("{program} --seconds {seconds} --turn {turn}/2 {size}")));
+            arguments
+        };
+        let half_rtt = |node: &str, command: &[String]| -> anyhow::Result<f64> {
+            let found = json(&self.bench.output(node, command)?)?;
+            found["median_half_rtt_us"].as_f64().context("no latency")
+        };
+        let turns = [round % 2, (round + 1) % 2].map(arguments);
+        let command = self.bench.ours(mpi, &["--report", &account], &nodes(&self.bench, ends)?, &turns[0]);
+        let beside = self.bench.plain(mpi, &nodes(&self.bench, PLAIN)?, 1, &turns[1]);
+        let [ours, plain] = thread::scope(|scope| {
+            let beside = scope.spawn(|| half_rtt(PLAIN[0], &beside));
+            [half_rtt(ends[0], &command), beside.join().unwrap_or_else(|panic| resume_unwind(panic))]
+        });
+        let pair = [ours?, plain?];
+        let report: Value = serde_json::from_str(&std::fs::read_to_string(&account)?)?;
+        let (route, dial) = way.split_once(' ').unwrap_or(("end-to-end", way));
+        let mut pairs = report["pairs"].as_array().into_iter().flatten();
+        let joined = pairs.any(|pair| pair["dial"] == dial && pair["route"] == route);
+        ensure!(joined, "not joined by {way}: {}", report["pairs"]);
+        Ok(pair)
+    }
+
+    /// The first connection of a job and the next ones, against plain TCP and against
+    /// what the round trips of this round allow.
+    fn set_up(&self, (way, ends): Way, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let acceptor = nodes(&self.bench, PLAIN)?.pop().context("no node")?.address.to_string();
+        let rtt = self.plain_tcp([&acceptor, SSH_PORT])?;
+        let limits = allowed(way, self.far);
+        let mut limit_ms = [0.0; 2];
+        if limits[0].1.is_some() {
+            limit_ms[0] = 3.0 * self.plain_tcp(BROKER)? + 2.0 * rtt;
+        }
+        let ours = if limits[1].1.is_some() {
+            let [ours, direct] = in_turns(round, |side| connect(&self.bench, [ends, WAYS[0].1][side]))?;
+            limit_ms[1] = direct[1] + 2.0 * rtt;
+            ours
+        } else {
+            connect(&self.bench, ends)?
+        };
+        let rows = (0..2).flat_map(|which| {
+            let limit = limits[which].1.map(|_| [ours[which], limit_ms[which]]);
+            std::iter::once([ours[which], rtt]).chain(limit)
+        });
+        Ok(rows.collect())
+    }
+
+    /// Milliseconds of a connect outside of any job.
+    fn plain_tcp(&self, [host, port]: [&str; 2]) -> anyhow::Result<f64> {
+        let plain = words(&format!("python3 {} {host} {port}", program()));
+        let found = json(&self.bench.output(PLAIN[0], &plain)?)?;
+        found["plain_ms"].as_f64().context("no plain_ms")
+    }
+}
+
+fn program() -> String {
+    root().join("bench/programs/connect.py").display().to_string()
+}
+
+/// Milliseconds of a job's first connection between two nodes and of the next ones.
+pub fn connect(bench: &Bench, ends: [&str; 2]) -> anyhow::Result<[f64; 2]> {
+    let options = format!("--quiet --nodes {} --each --no-prefix", ends.join(","));
+    let job = words(&format!("{} run {options} -- python3 {}", bench.isthmus().display(), program()));
+    let found = json(&bench.output(ends[0], &job)?)?;
+    let of = |name: &str| found[name].as_f64().with_context(|| format!("no {name}"));
+    Ok([of("first_ms")?, of("next_ms")?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits() {
+        // way, far, whether the first and the next connection have a limit
+        for (way, far, want) in [
+            ("direct", true, [false, false]),
+            ("punch", true, [true, true]),
+            ("traverse", true, [true, true]),
+            ("relay", true, [false, true]),
+            ("punch", false, [false, false]),
+        ] {
+            assert_eq!(allowed(way, far).map(|(_, limit)| limit.is_some()), want, "{way}, {far}");
         }
     }
-    Ok(rows)
 }

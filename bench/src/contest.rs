@@ -1,19 +1,22 @@
 //! Tools that carry the same traffic, measured in turns: latency, bandwidth and
-//! what it costs.
+//! processor time.
+
+use std::time::Duration;
 
 use clap::Args;
 
-use crate::report::{Bar, Row};
+use crate::report::Comparison;
+use crate::rounds::{self, Case, Experiment};
+use crate::verdict::Bar;
 
-/// Streams at once.
-const STREAMS: [usize; 2] = [1, 8];
+/// Tools in a contest; the first is ours.
+const TOOLS: usize = 3;
 
 /// How to measure.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Args)]
 pub struct Options {
-    /// Rounds; each measures every tool once.
-    #[arg(long, default_value_t = 7)]
-    pub rounds: usize,
+    #[command(flatten)]
+    pub rounds: rounds::Options,
     /// How long each tool is measured per figure and round.
     #[arg(long, default_value = "2s")]
     pub duration: humantime::Duration,
@@ -39,63 +42,78 @@ impl Streaming {
     }
 }
 
-/// Tools that stand ready; the first is ours.
+/// Tools that are set up.
 pub trait Contest {
-    /// What the rows call each.
-    fn names(&self) -> [&'static str; 3];
+    /// Their names in the rows; the first is ours.
+    const NAMES: [&'static str; TOOLS];
     /// Half a round trip of 64 bytes through one of them, seconds.
-    fn latency(&mut self, tool: usize, duration: humantime::Duration) -> anyhow::Result<f64>;
+    fn latency(&mut self, tool: usize, duration: Duration) -> anyhow::Result<f64>;
     /// Streams through one of them.
-    fn streaming(
-        &mut self,
-        tool: usize,
-        streams: usize,
-        duration: humantime::Duration,
-    ) -> anyhow::Result<Streaming>;
+    fn streaming(&mut self, tool: usize, streams: usize, duration: Duration) -> anyhow::Result<Streaming>;
+    /// Ends them, and checks that ours was what was to be measured.
+    fn finish(self) -> anyhow::Result<()>;
 }
 
-/// Measures all of them in turns; `prefix` begins what each row measures.
-///
-/// # Errors
-/// If a measurement fails.
-pub fn measure(contest: &mut impl Contest, prefix: &str, options: Options) -> anyhow::Result<Vec<Row>> {
-    let Options { rounds, duration } = options;
-    let names = contest.names();
-    let mut latency = Figures::default();
-    let mut bandwidth = [Figures::default(), Figures::default()];
-    let mut cost = [Figures::default(), Figures::default()];
-    for round in 0..rounds {
-        eprintln!("{prefix}round {} of {rounds}", round + 1);
-        for turn in 0..names.len() {
-            // Nobody always goes first.
-            let tool = (round + turn) % names.len();
-            latency.0[tool].push(contest.latency(tool, duration)? * 1e6);
-            for (figure, streams) in STREAMS.into_iter().enumerate() {
-                let found = contest.streaming(tool, streams, duration)?;
-                bandwidth[figure].0[tool].push(found.gigabits_per_second);
-                cost[figure].0[tool].push(found.cpu_seconds_per_gigabyte);
-            }
+/// What is measured of each tool.
+#[derive(Debug, Clone, Copy)]
+pub enum Figure {
+    /// Half round trips.
+    Latency,
+    /// So many streams at once.
+    Streams(usize),
+}
+
+/// All figures of a contest; `prefix` begins each row.
+pub fn cases<C: Contest>(prefix: &str) -> Vec<Case<Figure>> {
+    let against_each = |what: &str, unit: &'static str, bar: Bar| {
+        let what = format!("{prefix}{what}");
+        C::NAMES[1..].iter().map(move |name| Comparison::new(&what, unit, name).bar(bar)).collect::<Vec<_>>()
+    };
+    let latency = against_each("half round trip, 64 B", "µs", Bar::AtMost(1.0));
+    let streams = [(1, "1 stream"), (8, "8 streams")].map(|(count, name)| {
+        let mut rows = against_each(&format!("bandwidth, {name}"), "Gb/s", Bar::AtLeast(1.0));
+        rows.extend(against_each(&format!("processor time, {name}"), "s/GB", Bar::AtMost(1.0)));
+        Case::new(Figure::Streams(count), rows)
+    });
+    std::iter::once(Case::new(Figure::Latency, latency)).chain(streams).collect()
+}
+
+/// A contest in rounds.
+pub struct InTurns<C> {
+    /// The tools.
+    pub contest: C,
+    /// How long each is measured.
+    pub duration: Duration,
+}
+
+impl<C: Contest> Experiment for InTurns<C> {
+    type Case = Figure;
+
+    fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        // One or two figures of each tool.
+        let mut found = [[0.0; 2]; TOOLS];
+        for turn in 0..TOOLS {
+            // No tool always goes first.
+            let tool = (round + turn) % TOOLS;
+            found[tool] = match *figure {
+                Figure::Latency => [self.contest.latency(tool, self.duration)? * 1e6, 0.0],
+                Figure::Streams(count) => {
+                    let found = self.contest.streaming(tool, count, self.duration)?;
+                    [found.gigabits_per_second, found.cpu_seconds_per_gigabyte]
+                }
+            };
         }
+        let [ours, references @ ..] = found;
+        let figures = if matches!(figure, Figure::Latency) { 0..1 } else { 0..2 };
+        Ok(figures.flat_map(|at| references.map(|reference| [ours[at], reference[at]])).collect())
     }
-    let mut rows = latency.rows(&format!("{prefix}half round trip, 64 B"), "µs", names, Bar::AtMost(1.0));
-    for (figure, streams) in STREAMS.into_iter().enumerate() {
-        let streams = if streams == 1 { "1 stream".to_owned() } else { format!("{streams} streams") };
-        let what = format!("{prefix}bandwidth, {streams}");
-        rows.extend(bandwidth[figure].rows(&what, "Gb/s", names, Bar::AtLeast(1.0)));
-        let what = format!("{prefix}processor time, {streams}");
-        rows.extend(cost[figure].rows(&what, "s/GB", names, Bar::AtMost(1.0)));
+
+    /// Client and server may disagree about which measurement is next.
+    fn survives_failure(&self) -> bool {
+        false
     }
-    Ok(rows)
-}
 
-/// One figure of every tool, round by round.
-#[derive(Debug, Default)]
-struct Figures([Vec<f64>; 3]);
-
-impl Figures {
-    fn rows(&self, what: &str, unit: &str, names: [&str; 3], bar: Bar) -> Vec<Row> {
-        let [ours, first, second] = &self.0;
-        let references = [(names[1], &first[..]), (names[2], &second[..])];
-        Row::compare_with_best(what, unit, ours, &references, bar)
+    fn finish(self) -> anyhow::Result<()> {
+        self.contest.finish()
     }
 }

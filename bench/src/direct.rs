@@ -1,14 +1,14 @@
 //! Handed-over sockets against plain MPI, between the same two nodes of one
-//! site: what interposing on set-up costs afterwards, which should be nothing.
+//! site: the cost of interposing on set-up afterwards, which should be none.
 
-use std::path::PathBuf;
-
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::Args;
 
 use crate::grid::{Bench, json, words};
 use crate::mpi::Mpi;
-use crate::report::{Bar, Conditions, Report, Row};
+use crate::report::Comparison;
+use crate::rounds::{self, Case, Experiment, Run, in_turns};
+use crate::verdict::Bar;
 
 /// A handed-over socket is the kernel's own; the rest is the machine's noise.
 const BAR: Bar = Bar::AtMost(1.02);
@@ -19,54 +19,46 @@ const SIZES: [&str; 2] = ["1", "10000000"];
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Rounds; each measures both once.
-    #[arg(long, default_value_t = 11)]
-    rounds: usize,
+    #[command(flatten)]
+    rounds: rounds::Options,
     /// Seconds per message size and round.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Where the results go.
-    #[arg(long, default_value = "bench/results")]
-    results: PathBuf,
 }
 
 /// Measures, writes the results, and says whether every bar holds.
 pub fn run(options: &Options) -> anyhow::Result<bool> {
-    ensure!(options.rounds > 0, "--rounds must be at least 1");
-    let bench = Bench::up("lan")?;
-    let nodes = &bench.nodes()[..2];
-    let program = Mpi::Openmpi.program("pingpong")?;
-    let mut figures: [[Vec<f64>; 2]; 2] = Default::default();
-    for round in 0..options.rounds {
-        eprintln!("round {} of {}", round + 1, options.rounds);
-        for (size, values) in SIZES.iter().zip(&mut figures) {
-            let arguments =
-                words(&format!("-n 2 --map-by node {program} --seconds {} {size}", options.seconds));
-            for turn in 0..2 {
-                // Nobody always goes first.
-                let side = (round + turn) % 2;
-                let command = match side {
-                    0 => bench.ours(Mpi::Openmpi, &[], nodes, &arguments),
-                    _ => bench.plain(Mpi::Openmpi, nodes, 8, &arguments),
-                };
-                let found = json(&bench.output(&nodes[0].name, &command)?)?;
-                values[side].push(found["median_half_rtt_us"].as_f64().context("no latency")?);
-            }
-        }
+    let tools = [(Mpi::Openmpi.launcher(), "--version")];
+    let mut run = Run::begin("direct", &options.rounds, &tools)?;
+    let cases = SIZES.map(|size| {
+        let what = format!("ping-pong {size} B, half round trip");
+        Case::new(size, vec![Comparison::new(what, "µs", "plain Open MPI").bar(BAR)])
+    });
+    run.part(1, cases.into(), || Ok(Lan { bench: Bench::up("lan")?, seconds: options.seconds }))?;
+    run.finish()
+}
+
+/// Nodes of one site.
+struct Lan {
+    bench: Bench,
+    seconds: f64,
+}
+
+impl Experiment for Lan {
+    type Case = &'static str;
+
+    fn measure(&mut self, size: &&'static str, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let nodes = self.bench.nodes().get(..2).context("lan has fewer than two nodes")?;
+        let program = Mpi::Openmpi.program("pingpong")?;
+        let arguments = words(&format!("-n 2 --map-by node {program} --seconds {} {size}", self.seconds));
+        let pair = in_turns(round, |side| {
+            let command = match side {
+                0 => self.bench.ours(Mpi::Openmpi, &[], nodes, &arguments),
+                _ => self.bench.plain(Mpi::Openmpi, nodes, 8, &arguments),
+            };
+            let found = json(&self.bench.output(&nodes[0].name, &command)?)?;
+            found["median_half_rtt_us"].as_f64().context("no latency")
+        })?;
+        Ok(vec![pair])
     }
-    let rows = SIZES
-        .iter()
-        .zip(&figures)
-        .map(|(size, [ours, plain])| {
-            let what = format!("ping-pong {size} B, half round trip");
-            Row::compare(&what, "µs", ours, ("plain Open MPI", plain), Some(BAR))
-        })
-        .collect();
-    let report = Report {
-        name: "direct".to_owned(),
-        rows,
-        conditions: Conditions::here(&[("mpirun.openmpi", "--version")]),
-    };
-    report.publish(&options.results)?;
-    Ok(report.holds())
 }

@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::account;
 use crate::confine::wait_for;
 use crate::mpi::Mpi;
 
-/// A run that takes longer is ended, and the benchmark with it.
+/// A run that takes longer is ended.
 const DEADLINE: Duration = Duration::from_secs(180);
 /// How long one may take to end after it told its figure.
 const END: Duration = Duration::from_secs(20);
@@ -65,12 +66,19 @@ impl Bench {
 
     /// The same for measurements that need no launcher.
     pub fn without_sshd(name: &str) -> anyhow::Result<Self> {
-        let isthmus = target().join("release/isthmus");
+        Self::with(name, target().join("release/isthmus"))
+    }
+
+    /// The same with another isthmus command.
+    pub fn with(name: &str, isthmus: PathBuf) -> anyhow::Result<Self> {
+        static LABS: AtomicUsize = AtomicUsize::new(0);
         ensure!(isthmus.is_file(), "{} is not there: run `make build`", isthmus.display());
         let mut grid = Grid::load(&root().join(format!("bench/grids/{name}.toml")))?;
-        grid.name = format!("bench-{name}-{}", std::process::id());
+        let lab = LABS.fetch_add(1, Ordering::Relaxed);
+        grid.name = format!("bench-{name}-{}-{lab}", std::process::id());
         // Wherever the repository lies, nodes must see what is in it.
-        grid.share.extend([root(), target()]);
+        let directory = isthmus.parent().context("no directory")?.to_owned();
+        grid.share.extend([root(), target(), directory]);
         let nodes = grid
             .sites
             .iter()

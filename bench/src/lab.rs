@@ -21,7 +21,7 @@ use isthmus_lab::emulator::statistics::Report;
 use isthmus_lab::lab::Options as LabOptions;
 use isthmus_lab::{Grid, Lab, Machine};
 
-use figure::Results;
+use figure::{Figure, Results};
 
 /// How often a void measurement is made again.
 const TRIES: usize = 4;
@@ -58,10 +58,15 @@ fn benchmark(options: &Options) -> anyhow::Result<bool> {
             continue;
         }
         eprintln!("{name}");
-        measure(&mut results).with_context(|| format!("measuring {name}"))?;
+        if let Err(error) = measure(&mut results) {
+            results.add(Figure::missing(name, format!("{error:#}")));
+        }
+        results.write(&options.results)?;
     }
     ensure!(!results.is_empty(), "nothing has that in its name");
-    results.publish(&options.results)?;
+    results.complete = options.only.is_none();
+    results.write(&options.results)?;
+    results.print();
     Ok(results.hold())
 }
 

@@ -1,4 +1,4 @@
-//! A client that stands somewhere, in a job or beside it, and is told what to
+//! A client in a job or beside it that reads from its standard input what to
 //! measure: `isthmus-bench traffic obey`.
 
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ pub struct LineClient {
     /// None where something else started it.
     running: Option<Running>,
     input: Box<dyn Write + Send>,
-    /// client → here: each line it says
+    /// client → here: each line it prints
     lines_rx: Receiver<String>,
 }
 
@@ -40,7 +40,7 @@ impl LineClient {
         Ok(Self { running: Some(Running(child)), input, lines_rx: listen(|| Ok(stdout)) })
     }
 
-    /// Makes two named pipes for a client that somebody else will start with them
+    /// Makes two named pipes for a client that a job starts with them
     /// as its standard input and output.
     pub fn at_pipes([input, output]: [PathBuf; 2]) -> anyhow::Result<Self> {
         for pipe in [&input, &output] {
@@ -53,29 +53,25 @@ impl LineClient {
     }
 
     /// Has it measure for this long, and gives what it found.
-    pub fn ask<T: DeserializeOwned>(
-        &mut self,
-        line: &str,
-        duration: humantime::Duration,
-    ) -> anyhow::Result<T> {
-        self.tell(&format!("{line} --duration {duration}"))?;
-        self.hear(*duration).with_context(|| format!("no answer to `{line}`"))
+    pub fn ask<T: DeserializeOwned>(&mut self, line: &str, duration: Duration) -> anyhow::Result<T> {
+        self.send(&format!("{line} --duration {}", milliseconds(duration)))?;
+        self.receive(duration).with_context(|| format!("no answer to `{line}`"))
     }
 
-    /// Gives it a line.
-    pub fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+    /// Sends it a line.
+    pub fn send(&mut self, line: &str) -> anyhow::Result<()> {
         writeln!(self.input, "{line}").context("the client has ended")
     }
 
-    /// The next thing it says, within this time and a margin.
-    pub fn hear<T: DeserializeOwned>(&mut self, within: Duration) -> anyhow::Result<T> {
-        let answer = self.lines_rx.recv_timeout(within + PATIENCE).context("the client says nothing")?;
-        serde_json::from_str(&answer).with_context(|| format!("the client said {answer:?}"))
+    /// Receives its next answer, within this time and a margin.
+    pub fn receive<T: DeserializeOwned>(&mut self, within: Duration) -> anyhow::Result<T> {
+        let answer = self.lines_rx.recv_timeout(within + PATIENCE).context("the client did not answer")?;
+        serde_json::from_str(&answer).with_context(|| format!("the client answered {answer:?}"))
     }
 
     /// Has it do one last thing and waits for its end.
     pub fn finish(mut self, line: &str) -> anyhow::Result<()> {
-        self.tell(line)?;
+        self.send(line)?;
         drop(self.input);
         let Some(mut running) = self.running else { return Ok(()) };
         let mut ended = None;
@@ -89,7 +85,7 @@ impl LineClient {
 }
 
 /// The lines of what `open` opens, in a thread of its own, since it may have to
-/// wait for somebody at the other end.
+/// wait for the other end.
 fn listen<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> Receiver<String> {
     let (lines_tx, lines_rx) = mpsc::channel();
     thread::spawn(move || {
@@ -101,4 +97,24 @@ fn listen<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> Rec
         }
     });
     lines_rx
+}
+
+/// A duration as one word of a command line.
+pub fn milliseconds(duration: Duration) -> String {
+    format!("{}ms", duration.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_one_word() {
+        for (duration, want) in [(100, "100ms"), (1500, "1500ms"), (61_000, "61000ms")] {
+            let duration = Duration::from_millis(duration);
+            let text = milliseconds(duration);
+            assert_eq!(text, want);
+            assert_eq!(*text.parse::<humantime::Duration>().unwrap(), duration);
+        }
+    }
 }

@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod before;
+mod conditions;
 mod confine;
 mod connect;
 mod contest;
@@ -12,16 +14,20 @@ mod encrypted;
 mod grid;
 mod lab;
 mod line_client;
+mod load;
 mod mpi;
 mod papers;
 mod patterns;
 mod relay;
 mod report;
+mod rounds;
 mod shim;
+mod sources;
 mod start;
 mod tickets;
 mod traffic;
 mod tunnel;
+mod verdict;
 
 use std::process::ExitCode;
 
@@ -29,9 +35,10 @@ use clap::{Parser, Subcommand};
 
 /// Measure isthmus against the tools people use today.
 ///
-/// Each benchmark writes bench/results/NAME.json and prints a table. The exit
-/// status is 0 if every bar holds, 1 if one is missed, 2 if nothing could be
-/// measured.
+/// Each benchmark writes bench/results/NAME.json after every round and prints a table
+/// at its end. Rounds go on until each row is decided or the budget ends. The exit
+/// status is 0 if every row was measured and every bar holds, 1 if not, 2 if the
+/// benchmark could not run.
 #[derive(Debug, Parser)]
 #[command(name = "isthmus-bench", version)]
 struct Arguments {
@@ -52,7 +59,7 @@ enum Bench {
     Start(start::Options),
     /// The relay against HAProxy (TCP mode, splicing) and socat; a connection
     /// that the agents encrypt against ssh -L and a pair of HAProxy with TLS.
-    Relay(relay::Options),
+    Relay(contest::Options),
     /// The emulated links themselves: what was asked for against what programs at
     /// their ends see.
     #[command(args_conflicts_with_subcommands = true)]
@@ -62,6 +69,10 @@ enum Bench {
     Shim(shim::Options),
     /// Write docs/papers.md anew: the papers' figures beside those in bench/results.
     Papers(papers::Options),
+    /// List results that are missing, or older than what they measure.
+    Check(sources::Options),
+    /// Another isthmus command against the one of this tree: connections and starts.
+    Before(before::Options),
     #[command(hide = true, subcommand)]
     Traffic(traffic::Command),
     #[command(hide = true)]
@@ -78,6 +89,8 @@ fn main() -> ExitCode {
         Bench::Shim(options) => shim::run(&options).map(held),
         Bench::Lab(options) => lab::run(options),
         Bench::Papers(options) => papers::run(&options).map(|()| ExitCode::SUCCESS),
+        Bench::Check(options) => sources::check(&options),
+        Bench::Before(options) => before::run(&options).map(held),
         Bench::Traffic(command) => traffic::run(command).map(|()| ExitCode::SUCCESS),
         Bench::RelayUnderTest(options) => relay::run_under_test(&options).map(|()| ExitCode::SUCCESS),
     };

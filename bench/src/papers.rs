@@ -11,7 +11,8 @@ use clap::Args;
 
 use crate::grid::root;
 use crate::patterns::Traffic;
-use crate::report::Report;
+use crate::report::{Report, read_json};
+use crate::sources::is_same_directory;
 
 /// The page, in the repository.
 const PAGE: &str = "docs/papers.md";
@@ -46,17 +47,15 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 /// # Errors
 /// As [`run`].
 pub fn refresh(results: &Path) -> anyhow::Result<()> {
-    if fs::canonicalize(results)? == fs::canonicalize(root().join(RESULTS))? {
+    if is_same_directory(results, &root().join(RESULTS)) {
         run(&Options { print: false })?;
     }
     Ok(())
 }
 
 fn results(name: &str) -> anyhow::Result<Report> {
-    let path = root().join(RESULTS).join(format!("{name}.json"));
-    let text = fs::read_to_string(&path)
-        .with_context(|| format!("cannot read {}: run `make bench-{name}`", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("cannot read {}", path.display()))
+    read_json(&root().join(RESULTS).join(format!("{name}.json")))
+        .with_context(|| format!("run `make bench-{name}`"))
 }
 
 /// The page with its tables made anew.
@@ -97,7 +96,7 @@ mod tests {
         let connect = results("connect").unwrap();
         let whole = results("patterns").unwrap();
         let mut patterns = whole.clone();
-        patterns.rows.retain(|row| !row.what.starts_with("half round trip, one-gateway"));
+        patterns.rows.retain(|row| !row.comparison.what.starts_with("half round trip, one-gateway"));
         let committed = fs::read_to_string(root().join(PAGE)).unwrap();
         let error = page(&committed, &connect, &patterns).unwrap_err().to_string();
         assert!(error.contains("patterns.json has no `half round trip, one-gateway, 128 B`"), "{error}");

@@ -7,19 +7,21 @@
 //! a pair of sites that trust each other. What encryption from end to end adds is
 //! a row of its own.
 
-mod field;
+mod clusters;
 mod references;
 
-use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
 
 use crate::papers;
-use crate::report::{Bar, Conditions, Report, Row, median};
-use field::{Field, Way};
+use crate::report::Comparison;
+use crate::rounds::{self, Case, Experiment, Run};
+use crate::verdict::{Bar, median};
+use clusters::{Clusters, Way};
 
-pub use field::Traffic;
+pub use clusters::Traffic;
 
 /// Senders and receivers, each on a node of its own; the i-th sender has the i-th
 /// receiver, or all have the only one.
@@ -30,7 +32,7 @@ const PINGS: [u32; 2] = [1, 128];
 const PINGS_PER_ROUND: usize = 3;
 
 /// One relay adds this share of what two add to plain routing, at most. The paper
-/// tells 1,923 and 2,756 µs with plain routing in both, which it doesn't tell.
+/// has 1,923 and 2,756 µs, which include plain routing.
 const ADDED: Bar = Bar::AtMost(0.6);
 /// The rate of two user-level relays, times this.
 const RATE: Bar = Bar::AtLeast(1.2);
@@ -38,109 +40,134 @@ const RATE: Bar = Bar::AtLeast(1.2);
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Rounds; each measures everything once.
-    #[arg(long, default_value_t = 12)]
-    rounds: usize,
+    #[command(flatten)]
+    rounds: rounds::Options,
     /// How long each way is measured per figure and round.
     #[arg(long, default_value = "100ms")]
     duration: humantime::Duration,
     /// Message sizes in bytes.
     #[arg(long, value_delimiter = ',', default_values_t = [1 << 10, 8 << 10, 64 << 10, 1 << 20])]
     sizes: Vec<usize>,
-    /// Where the results go.
-    #[arg(long, default_value = "bench/results")]
-    results: PathBuf,
 }
 
-/// One figure of each way, round by round.
-type Figures = [Vec<f64>; Way::ALL.len()];
+/// What is measured.
+#[derive(Debug, Clone, Copy)]
+enum Figure {
+    /// Half round trips of messages of this size.
+    Latency(u32),
+    /// The rate of senders to receivers with messages of this size.
+    Rate(Traffic, (usize, usize), usize),
+}
 
 /// Measures, writes the results, and says whether every bar holds.
 ///
 /// # Errors
-/// If something can't be started or a measurement fails.
+/// If the results can't be written.
 pub fn run(options: &Options) -> anyhow::Result<bool> {
-    ensure!(options.rounds > 0, "--rounds must be at least 1");
     ensure!(options.sizes.iter().all(|size| *size > 0), "a message has at least 1 byte");
-    let mut field = Field::up()?;
-    let mut pings = vec![Figures::default(); PINGS.len()];
-    let mut cells = Vec::new();
+    let mut run = Run::begin("patterns", &options.rounds, &[("haproxy".to_owned(), "-v")])?;
+    let mut cases: Vec<_> = PINGS.map(|size| Case::new(Figure::Latency(size), latency_rows(size))).into();
     for traffic in Traffic::ALL {
-        for pattern in PATTERNS {
-            let of = |size: &usize| (traffic, pattern, *size, Figures::default());
-            cells.extend(options.sizes.iter().map(of));
+        for pattern @ (senders, receivers) in PATTERNS {
+            cases.extend(options.sizes.iter().map(|size| {
+                let what = format!("{}, {senders}:{receivers}, messages of {size} B", traffic.name());
+                Case::new(Figure::Rate(traffic, pattern, *size), rate_rows(&what))
+            }));
         }
     }
-    for round in 0..options.rounds {
-        eprintln!("round {} of {}", round + 1, options.rounds);
-        // Nobody always goes first.
-        let turns = |turn| (round + turn) % Way::ALL.len();
-        for (size, figures) in PINGS.into_iter().zip(&mut pings) {
-            let mut found = Figures::default();
-            for way in (0..Way::ALL.len() * PINGS_PER_ROUND).map(turns) {
-                found[way].push(field.half_rtt(Way::ALL[way], size, options.duration)? * 1e6);
-            }
-            for (figures, found) in figures.iter_mut().zip(found) {
-                figures.push(median(&found));
-            }
-        }
-        for (traffic, pattern, size, figures) in &mut cells {
-            for way in (0..Way::ALL.len()).map(turns) {
-                let rate =
-                    field.bytes_per_second(Way::ALL[way], *traffic, *pattern, *size, options.duration)?;
-                figures[way].push(rate * 1e-6);
-            }
-        }
-    }
-    field.finish()?;
-    let mut rows: Vec<Row> =
-        PINGS.iter().zip(&pings).flat_map(|(size, of)| latency_rows(*size, of)).collect();
-    for (traffic, (senders, receivers), size, figures) in &cells {
-        let what = format!("{}, {senders}:{receivers}, messages of {size} B", traffic.name());
-        rows.extend(rate_rows(&what, figures));
-    }
-    let conditions = Conditions::here(&[("haproxy", "-v")]);
-    let report = Report { name: "patterns".into(), rows, conditions };
-    report.publish(&options.results)?;
-    papers::refresh(&options.results)?;
-    Ok(report.holds())
+    let duration = *options.duration;
+    run.part(1, cases, || Ok(Patterns { clusters: Clusters::up()?, duration }))?;
+    let holds = run.finish()?;
+    papers::refresh(&options.rounds.results)?;
+    Ok(holds)
 }
 
-/// Half round trips, and what each way adds to plain routing.
-fn latency_rows(size: u32, figures: &Figures) -> Vec<Row> {
-    let of = |way: Way| figures[way as usize].as_slice();
-    let added = |way: Way| -> Vec<f64> {
-        of(way).iter().zip(of(Way::Plain)).map(|(this, plain)| this - plain).collect()
-    };
-    let what = |what: &str| format!("{what}, {size} B");
-    let proxies = added(Way::TwoProxies);
-    let against = (Way::TwoProxies.name(), proxies.as_slice());
-    let mut rows: Vec<_> = [Way::TwoProxies, Way::Gateway, Way::Sealed]
-        .map(|way| {
-            let what = what(&format!("half round trip, {}", way.name()));
-            Row::compare(&what, "µs", of(way), (Way::Plain.name(), of(Way::Plain)), None)
-        })
-        .into();
-    for (way, bar) in [(Way::Gateway, Some(ADDED)), (Way::Sealed, None)] {
-        let what = what(&format!("added to plain routing, {}", way.name()));
-        rows.push(Row::compare(&what, "µs", &added(way), against, bar));
+/// The clusters, measured in rounds.
+struct Patterns {
+    clusters: Clusters,
+    duration: Duration,
+}
+
+impl Experiment for Patterns {
+    type Case = Figure;
+
+    fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        // No way always goes first.
+        let turns = |turn| (round + turn) % Way::ALL.len();
+        match *figure {
+            Figure::Latency(size) => {
+                let mut found: [Vec<f64>; Way::ALL.len()] = Default::default();
+                for way in (0..Way::ALL.len() * PINGS_PER_ROUND).map(turns) {
+                    found[way].push(self.clusters.half_rtt(Way::ALL[way], size, self.duration)? * 1e6);
+                }
+                Ok(latencies(found.map(|times| median(&times))))
+            }
+            Figure::Rate(traffic, pattern, size) => {
+                let mut found = [0.0; Way::ALL.len()];
+                for way in (0..Way::ALL.len()).map(turns) {
+                    let rate = self.clusters.bytes_per_second(
+                        Way::ALL[way],
+                        traffic,
+                        pattern,
+                        size,
+                        self.duration,
+                    )?;
+                    found[way] = rate * 1e-6;
+                }
+                Ok(RATES.map(|(way, against, _)| [found[way as usize], found[against as usize]]).into())
+            }
+        }
     }
-    rows
+
+    /// A client that failed may still answer the last line.
+    fn survives_failure(&self) -> bool {
+        false
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        self.clusters.finish()
+    }
+}
+
+/// Ways whose half round trips are compared with plain routing.
+const RELAYED: [Way; 3] = [Way::TwoProxies, Way::Gateway, Way::Sealed];
+/// Ways whose addition to plain routing is compared with that of two relays.
+const ADDING: [(Way, Option<Bar>); 2] = [(Way::Gateway, Some(ADDED)), (Way::Sealed, None)];
+/// Ways whose rates are compared, with the reference.
+const RATES: [(Way, Way, Option<Bar>); 3] = [
+    (Way::Gateway, Way::TwoProxies, Some(RATE)),
+    (Way::Sealed, Way::TwoProxies, None),
+    (Way::Gateway, Way::Plain, None),
+];
+
+/// Half round trips, and what each way adds to plain routing.
+fn latency_rows(size: u32) -> Vec<Comparison> {
+    let half = RELAYED.map(|way| {
+        let what = format!("half round trip, {}, {size} B", way.name());
+        Comparison::new(what, "µs", Way::Plain.name())
+    });
+    let added = ADDING.map(|(way, bar)| {
+        let what = format!("added to plain routing, {}, {size} B", way.name());
+        Comparison::new(what, "µs", Way::TwoProxies.name()).bar(bar)
+    });
+    half.into_iter().chain(added).collect()
+}
+
+/// The figures of [`latency_rows`] from half round trips of each way.
+fn latencies(found: [f64; Way::ALL.len()]) -> Vec<[f64; 2]> {
+    let plain = found[Way::Plain as usize];
+    let added = |way: Way| found[way as usize] - plain;
+    let half = RELAYED.map(|way| [found[way as usize], plain]);
+    half.into_iter().chain(ADDING.map(|(way, _)| [added(way), added(Way::TwoProxies)])).collect()
 }
 
 /// Rates of one pattern and message size.
-fn rate_rows(what: &str, figures: &Figures) -> Vec<Row> {
-    let of = |way: Way| figures[way as usize].as_slice();
-    [
-        (Way::Gateway, Way::TwoProxies, Some(RATE)),
-        (Way::Sealed, Way::TwoProxies, None),
-        (Way::Gateway, Way::Plain, None),
-    ]
-    .map(|(way, against, bar)| {
-        let what = format!("{what}, {}", way.name());
-        Row::compare(&what, "MB/s", of(way), (against.name(), of(against)), bar)
-    })
-    .into()
+fn rate_rows(what: &str) -> Vec<Comparison> {
+    RATES
+        .map(|(way, against, bar)| {
+            Comparison::new(format!("{what}, {}", way.name()), "MB/s", against.name()).bar(bar)
+        })
+        .into()
 }
 
 #[cfg(test)]
@@ -148,28 +175,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_added_is_compared_round_by_round() {
-        // Plain routing takes 20 and 40; the proxies add 50 and 100, the gateway
-        // 25 and 70, the sealed one 75 and 100.
-        let figures = [vec![20.0, 40.0], vec![70.0, 140.0], vec![45.0, 110.0], vec![95.0, 140.0]];
-        let rows = latency_rows(1, &figures);
-        let added: Vec<_> = rows.iter().filter(|row| row.what.starts_with("added")).collect();
-        assert_eq!(added.len(), 2);
-        assert_eq!(
-            (added[0].ours, added[0].reference, added[0].ratio, added[0].holds),
-            (47.5, 75.0, 0.6, Some(true)),
-            "{added:?}"
-        );
-        assert_eq!((added[1].ratio, added[1].holds), (1.25, None), "{added:?}");
+    fn what_is_added_is_compared() {
+        // Plain routing takes 20; the proxies add 50, the gateway 25, the encrypted way 75.
+        let found = latencies([20.0, 70.0, 45.0, 95.0]);
+        assert_eq!(found, [[70.0, 20.0], [45.0, 20.0], [95.0, 20.0], [25.0, 50.0], [75.0, 50.0]]);
+        assert_eq!(latency_rows(1).len(), found.len());
     }
 
     #[test]
     fn only_like_has_a_bar() {
-        let rows = rate_rows("x", &[vec![100.0], vec![50.0], vec![60.0], vec![10.0]]);
-        let found: Vec<_> = rows.iter().map(|row| (row.against.as_str(), row.ratio, row.holds)).collect();
-        assert_eq!(
-            found,
-            [("two HAProxy", 1.2, Some(true)), ("two HAProxy", 0.2, None), ("plain routing", 0.6, None)]
-        );
+        let bars = |rows: Vec<Comparison>| rows.iter().map(|row| row.bar).collect::<Vec<_>>();
+        assert_eq!(bars(rate_rows("x")), [Some(RATE), None, None]);
+        assert_eq!(bars(latency_rows(1)), [None, None, None, Some(ADDED), None]);
     }
 }

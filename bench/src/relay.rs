@@ -8,9 +8,9 @@
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -22,10 +22,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::account::cpu_time;
-use crate::confine::{self, Host, Running};
-use crate::contest::{self, Contest, Streaming};
-use crate::encrypted;
-use crate::report::{Conditions, Report};
+use crate::confine::{Host, Running};
+use crate::contest::{self, Contest, InTurns, Options, Streaming};
+use crate::encrypted::Encrypted;
+use crate::line_client::milliseconds;
+use crate::rounds::Run;
 use crate::tickets;
 use crate::traffic::{Latency, Throughput};
 
@@ -58,16 +59,6 @@ const SOCAT_BUFFER: &str = "1048576";
 /// The references, with the argument that makes each print its version.
 const REFERENCES: [(&str, &str); 3] = [("haproxy", "-v"), ("socat", "-V"), ("ssh", "-V")];
 
-/// How to measure.
-#[derive(Debug, Args)]
-pub struct Options {
-    #[command(flatten)]
-    measuring: contest::Options,
-    /// Where the results go.
-    #[arg(long, default_value = "bench/results")]
-    results: PathBuf,
-}
-
 /// The relay's data plane with a key from the standard input.
 #[derive(Debug, Args)]
 pub struct UnderTest {
@@ -85,7 +76,7 @@ enum Tool {
 impl Tool {
     const ALL: [Self; 3] = [Self::Ours, Self::HaProxy, Self::Socat];
 
-    fn name(self) -> &'static str {
+    const fn name(self) -> &'static str {
         match self {
             Self::Ours => "isthmus",
             Self::HaProxy => "HAProxy",
@@ -116,22 +107,22 @@ struct Setup {
 /// Measures, writes the results, and says whether every bar holds.
 ///
 /// # Errors
-/// If something can't be started or a measurement fails.
+/// If a reference is not installed or the results can't be written.
 pub fn run(options: &Options) -> anyhow::Result<bool> {
-    ensure!(options.measuring.rounds > 0, "--rounds must be at least 1");
     for (tool, argument) in REFERENCES {
         Command::new(tool)
             .arg(argument)
             .output()
             .with_context(|| format!("cannot run {tool}; is it installed?"))?;
     }
-    confine::enter()?;
-    let mut rows = contest::measure(&mut Setup::new()?, "", options.measuring)?;
-    rows.extend(encrypted::measure(options.measuring)?);
-    let conditions = Conditions::here(&REFERENCES);
-    let report = Report { name: "relay".into(), rows, conditions };
-    report.publish(&options.results)?;
-    Ok(report.holds())
+    let tools = REFERENCES.map(|(tool, argument)| (tool.to_owned(), argument));
+    let mut run = Run::begin("relay", &options.rounds, &tools)?;
+    let duration = *options.duration;
+    run.part(2, contest::cases::<Setup>(""), || Ok(InTurns { contest: Setup::new()?, duration }))?;
+    run.part(1, contest::cases::<Encrypted>("encrypted, "), || {
+        Ok(InTurns { contest: Encrypted::up()?, duration })
+    })?;
+    run.finish()
 }
 
 impl Setup {
@@ -180,12 +171,12 @@ impl Setup {
         what: &str,
         tool: Tool,
         connections: usize,
-        duration: humantime::Duration,
+        duration: Duration,
         arguments: &[&str],
     ) -> anyhow::Result<T> {
         let mut command = itself(&self.client)?;
         command.args(["traffic", what, &format!("{RELAY_FROM_CLIENT}:{}", tool.port())]);
-        command.args(["--duration", &duration.to_string()]).args(arguments).stdout(Stdio::piped());
+        command.args(["--duration", &milliseconds(duration)]).args(arguments).stdout(Stdio::piped());
         if tool == Tool::Ours {
             command.arg("--tickets");
         }
@@ -197,31 +188,24 @@ impl Setup {
                 self.server_stdin.write_all(&acceptor)?;
             }
         }
-        let mut said = String::new();
+        let mut printed = String::new();
         let mut stdout = running.0.stdout.take().context("no output")?;
-        stdout.read_to_string(&mut said)?;
+        stdout.read_to_string(&mut printed)?;
         let status = running.0.wait()?;
         ensure!(status.success(), "measuring {} failed: {status}", tool.name());
-        serde_json::from_str(&said).with_context(|| format!("measuring {} gave {said:?}", tool.name()))
+        serde_json::from_str(&printed).with_context(|| format!("measuring {} gave {printed:?}", tool.name()))
     }
 }
 
 impl Contest for Setup {
-    fn names(&self) -> [&'static str; 3] {
-        Tool::ALL.map(Tool::name)
-    }
+    const NAMES: [&'static str; 3] = [Tool::Ours.name(), Tool::HaProxy.name(), Tool::Socat.name()];
 
-    fn latency(&mut self, tool: usize, duration: humantime::Duration) -> anyhow::Result<f64> {
+    fn latency(&mut self, tool: usize, duration: Duration) -> anyhow::Result<f64> {
         let latency: Latency = self.client("ping", Tool::ALL[tool], 1, duration, &[])?;
         Ok(latency.half_rtt_seconds)
     }
 
-    fn streaming(
-        &mut self,
-        tool: usize,
-        streams: usize,
-        duration: humantime::Duration,
-    ) -> anyhow::Result<Streaming> {
+    fn streaming(&mut self, tool: usize, streams: usize, duration: Duration) -> anyhow::Result<Streaming> {
         let tool = Tool::ALL[tool];
         let pid = self
             .tools
@@ -236,6 +220,10 @@ impl Contest for Setup {
         let spent = cpu_time(pid)?.saturating_sub(before).as_secs_f64();
         ensure!(spent > 0.0, "{} carried {bytes} bytes in no processor time at all", tool.name());
         Ok(Streaming::new(bytes, seconds, spent))
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        Ok(())
     }
 }
 

@@ -3,7 +3,6 @@
 //! connection, and the start of a process.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
@@ -11,7 +10,9 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::grid::{Bench, json, root};
-use crate::report::{Bar, Conditions, Report, Row, median};
+use crate::report::Comparison;
+use crate::rounds::{self, Case, Experiment, Run, in_turns};
+use crate::verdict::Bar;
 
 /// Connects that one thread starts at once.
 const CONNECTS: usize = 128;
@@ -24,19 +25,48 @@ const HELD_UP_MS: f64 = 1.0;
 /// that many connections on few cores.
 const ROUND_TRIPS: f64 = 9.0;
 
+/// Places of connections: their name, the node connected to, how many in a round.
+const PLACES: [(&str, &str, &str); 3] = [
+    ("within a node", "n1.alpha", "200"),
+    ("within a site", "n2.alpha", "200"),
+    ("between sites, 100 ms", "n1.beta", "5"),
+];
+/// Calls that bench/programs/shim.c measures.
+const CALLS: [&str; 13] = [
+    "getsockname",
+    "getpeername",
+    "getsockopt",
+    "setsockopt",
+    "dup and close",
+    "dup2",
+    "fcntl",
+    "epoll_ctl",
+    "ioctl",
+    "gethostname",
+    "uname",
+    "getaddrinfo of an address",
+    "socket, bind, listen, close",
+];
+const WITHOUT: &str = "without the library";
+
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Rounds; each measures with the library and without.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Where the results go.
-    #[arg(long, default_value = "bench/results")]
-    results: PathBuf,
+    #[command(flatten)]
+    rounds: rounds::Options,
 }
 
-/// Figures of both sides, round by round.
-type Pair = [Vec<f64>; 2];
+/// What is measured.
+enum Figure {
+    /// Many connects in an event loop, over the long path.
+    Storm,
+    /// One connection after the other to this node, so many.
+    Connections([&'static str; 2]),
+    /// Each call in front of which the library stands.
+    Calls,
+    /// Starts of a process.
+    Starts,
+}
 
 struct Measurement {
     bench: Bench,
@@ -45,157 +75,103 @@ struct Measurement {
 
 /// Measures, writes the results, and says whether every bar holds.
 pub fn run(options: &Options) -> anyhow::Result<bool> {
-    ensure!(options.rounds > 0, "--rounds must be at least 1");
-    let bench = Bench::up("two-far")?;
-    let program = bench.scratch().join("shim");
-    let compiled = Command::new("cc")
-        .args(["-O2", "-o"])
-        .arg(&program)
-        .arg(root().join("bench/programs/shim.c"))
-        .status()
-        .context("cannot run cc")?;
-    ensure!(compiled.success(), "bench/programs/shim.c does not compile");
-    let measurement = Measurement { bench, program: program.display().to_string() };
-    let mut rows = measurement.storm(options.rounds)?;
-    rows.extend(measurement.connections(options.rounds)?);
-    rows.extend(measurement.calls(options.rounds)?);
-    rows.extend(measurement.starts(options.rounds)?);
-    let report =
-        Report { name: "shim".to_owned(), rows, conditions: Conditions::here(&[("cc", "--version")]) };
-    report.publish(&options.results)?;
-    Ok(report.holds())
+    let mut run = Run::begin("shim", &options.rounds, &[("cc".to_owned(), "--version")])?;
+    let mut cases = vec![Case::new(Figure::Storm, storm_rows())];
+    cases.extend(PLACES.map(|(place, node, count)| {
+        let row = Comparison::new(format!("a connection {place}"), "µs", "plain TCP");
+        Case::new(Figure::Connections([node, count]), vec![row])
+    }));
+    cases.push(Case::new(Figure::Calls, CALLS.map(|name| Comparison::new(name, "ns", WITHOUT)).into()));
+    cases.push(Case::new(Figure::Starts, vec![Comparison::new("start and end of /bin/true", "µs", WITHOUT)]));
+    run.part(1, cases, Measurement::up)?;
+    run.finish()
+}
+
+fn storm_rows() -> Vec<Comparison> {
+    let row = |what: &str, unit: &str, against: &str| {
+        Comparison::new(format!("{CONNECTS} non-blocking connects, 100 ms RTT: {what}"), unit, against)
+    };
+    vec![
+        row("longest call, without what the machine took", "ms", "1 ms").bar(Bar::AtMost(1.0)),
+        row("longest call", "ms", "1 ms"),
+        row("longest call", "ms", "longest read of the clock"),
+        row("longest call", "ms", WITHOUT),
+        row("99th percentile", "µs", WITHOUT),
+        row("median call", "µs", WITHOUT),
+        row("connect, median", "µs", WITHOUT),
+        row("connect, 99th percentile", "µs", WITHOUT),
+        row("all started", "ms", WITHOUT),
+        row("all up", "RTT", "9 RTT").bar(Bar::AtMost(1.0)),
+        row("all up", "RTT", WITHOUT),
+    ]
+}
+
+impl Experiment for Measurement {
+    type Case = Figure;
+
+    fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let with_library = |side| side == 0;
+        match *figure {
+            Figure::Storm => {
+                let count = CONNECTS;
+                let found =
+                    in_turns(round, |side| self.beside("n1.beta", count, with_library(side), "storm", &[]))?;
+                storm(&found)
+            }
+            Figure::Connections([node, count]) => Ok(vec![in_turns(round, |side| {
+                let found = self.beside(node, 1, with_library(side), "connects", &[count])?;
+                number(&found, "/connect/median_us")
+            })?]),
+            Figure::Calls => {
+                let found = in_turns(round, |side| self.here(with_library(side), &["calls"]))?;
+                let of = |side: usize, name: &str| found[side][name].as_f64().context("no time of a call");
+                CALLS.iter().map(|name| Ok([of(0, name)?, of(1, name)?])).collect()
+            }
+            Figure::Starts => Ok(vec![in_turns(round, |side| {
+                number(&self.here(with_library(side), &["starts", "/bin/true", "1000"])?, "/start_us")
+            })?]),
+        }
+    }
+}
+
+/// The figures of [`storm_rows`] from what the program printed, with the library and
+/// without.
+fn storm(found: &[Value; 2]) -> anyhow::Result<Vec<[f64; 2]>> {
+    let both = |path: &str| Ok::<_, anyhow::Error>([number(&found[0], path)?, number(&found[1], path)?]);
+    let scaled = |pair: [f64; 2], factor: f64| pair.map(|value| value * factor);
+    let longest = scaled(both("/calls/max_us")?, 1e-3);
+    let up = scaled(both("/all_s")?, 1.0 / RTT_SECONDS);
+    Ok(vec![
+        [number(&found[0], "/own/max_us")? * 1e-3, HELD_UP_MS],
+        [longest[0], HELD_UP_MS],
+        [longest[0], number(&found[0], "/clock/max_us")? * 1e-3],
+        longest,
+        both("/calls/p99_us")?,
+        both("/calls/median_us")?,
+        both("/connect/median_us")?,
+        both("/connect/p99_us")?,
+        scaled(both("/issued_s")?, 1e3),
+        [up[0], ROUND_TRIPS],
+        up,
+    ])
+}
+
+fn number(found: &Value, path: &str) -> anyhow::Result<f64> {
+    found.pointer(path).and_then(Value::as_f64).with_context(|| format!("no {path} in {found}"))
 }
 
 impl Measurement {
-    /// The event loop, over the long path.
-    fn storm(&self, rounds: usize) -> anyhow::Result<Vec<Row>> {
-        let (mut longest, mut own, mut clock, mut p99): (Pair, Pair, Pair, Pair) = Default::default();
-        let (mut connect, mut connect_p99): (Pair, Pair) = Default::default();
-        let (mut middle, mut trips, mut issued): (Pair, Pair, Pair) = Default::default();
-        let (mut over, mut clock_over, mut calls) = (0.0, 0.0, 0.0);
-        for round in 0..rounds {
-            eprintln!("{CONNECTS} connects: round {} of {rounds}", round + 1);
-            for turn in 0..2 {
-                let side = (round + turn) % 2;
-                let found = self.beside("n1.beta", CONNECTS, side == 0, "storm", &[])?;
-                let of = |group: &str, name: &str| {
-                    found[group][name].as_f64().with_context(|| format!("no {name} in {found}"))
-                };
-                let all_s = found["all_s"].as_f64().context("no time")?;
-                longest[side].push(of("calls", "max_us")? / 1e3);
-                connect[side].push(of("connect", "median_us")?);
-                connect_p99[side].push(of("connect", "p99_us")?);
-                own[side].push(of("own", "max_us")? / 1e3);
-                clock[side].push(of("clock", "max_us")? / 1e3);
-                p99[side].push(of("calls", "p99_us")?);
-                middle[side].push(of("calls", "median_us")?);
-                issued[side].push(found["issued_s"].as_f64().context("no time")? * 1e3);
-                trips[side].push(all_s / RTT_SECONDS);
-                if side == 0 {
-                    over += of("calls", "over_1ms")?;
-                    clock_over += of("clock", "over_1ms")?;
-                    calls += of("calls", "count")?;
-                }
-            }
-        }
-        eprintln!(
-            "longer than 1 ms: {over} of {calls} calls; of the same time spent reading the clock: {clock_over} reads"
-        );
-        let what = |text: &str| format!("{CONNECTS} non-blocking connects, 100 ms RTT: {text}");
-        let plain = "without the library";
-        let limit = vec![HELD_UP_MS; rounds];
-        let allowed = vec![ROUND_TRIPS; rounds];
-        Ok(vec![
-            Row::compare(
-                &what("longest call, without what the machine took"),
-                "ms",
-                &own[0],
-                ("1 ms", &limit),
-                Some(Bar::AtMost(1.0)),
-            ),
-            Row::compare(&what("longest call"), "ms", &longest[0], ("1 ms", &limit), None),
-            Row::compare(
-                &what("longest call"),
-                "ms",
-                &longest[0],
-                ("longest read of the clock", &clock[0]),
-                None,
-            ),
-            Row::compare(&what("longest call"), "ms", &longest[0], (plain, &longest[1]), None),
-            Row::compare(&what("99th percentile"), "µs", &p99[0], (plain, &p99[1]), None),
-            Row::compare(&what("median call"), "µs", &middle[0], (plain, &middle[1]), None),
-            Row::compare(&what("connect, median"), "µs", &connect[0], (plain, &connect[1]), None),
-            Row::compare(
-                &what("connect, 99th percentile"),
-                "µs",
-                &connect_p99[0],
-                (plain, &connect_p99[1]),
-                None,
-            ),
-            Row::compare(&what("all started"), "ms", &issued[0], (plain, &issued[1]), None),
-            Row::compare(&what("all up"), "RTT", &trips[0], ("9 RTT", &allowed), Some(Bar::AtMost(1.0))),
-            Row::compare(&what("all up"), "RTT", &trips[0], (plain, &trips[1]), None),
-        ])
-    }
-
-    /// One connection after the other.
-    fn connections(&self, rounds: usize) -> anyhow::Result<Vec<Row>> {
-        let mut rows = Vec::new();
-        for (place, node, count) in [
-            ("within a node", "n1.alpha", 200),
-            ("within a site", "n2.alpha", 200),
-            ("between sites, 100 ms", "n1.beta", 5),
-        ] {
-            let mut figures = Pair::default();
-            for round in 0..rounds {
-                eprintln!("connections {place}: round {} of {rounds}", round + 1);
-                for turn in 0..2 {
-                    let side = (round + turn) % 2;
-                    let found = self.beside(node, 1, side == 0, "connects", &[&count.to_string()])?;
-                    figures[side].push(found["connect"]["median_us"].as_f64().context("no time")?);
-                }
-            }
-            let [ours, plain] = &figures;
-            rows.push(Row::compare(&format!("a connection {place}"), "µs", ours, ("plain TCP", plain), None));
-        }
-        Ok(rows)
-    }
-
-    fn calls(&self, rounds: usize) -> anyhow::Result<Vec<Row>> {
-        let mut figures: Vec<(String, Pair)> = Vec::new();
-        for round in 0..rounds {
-            eprintln!("calls: round {} of {rounds}", round + 1);
-            for turn in 0..2 {
-                let side = (round + turn) % 2;
-                let found = self.here(side == 0, &["calls"])?;
-                for (name, value) in found.as_object().context("no figures")? {
-                    let index = figures.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-                        figures.push((name.clone(), Pair::default()));
-                        figures.len() - 1
-                    });
-                    figures[index].1[side].push(value.as_f64().context("no time")?);
-                }
-            }
-        }
-        let rows = figures.iter().map(|(name, [ours, plain])| {
-            Row::compare(name, "ns", ours, ("without the library", plain), None)
-        });
-        Ok(rows.collect())
-    }
-
-    fn starts(&self, rounds: usize) -> anyhow::Result<Vec<Row>> {
-        let mut figures = Pair::default();
-        for round in 0..rounds {
-            eprintln!("starts: round {} of {rounds}", round + 1);
-            for turn in 0..2 {
-                let side = (round + turn) % 2;
-                let found = self.here(side == 0, &["starts", "/bin/true", "1000"])?;
-                figures[side].push(found["start_us"].as_f64().context("no time")?);
-            }
-        }
-        let [ours, plain] = &figures;
-        eprintln!("having the library loaded: {:.0} µs per process", median(ours) - median(plain));
-        Ok(vec![Row::compare("start and end of /bin/true", "µs", ours, ("without the library", plain), None)])
+    fn up() -> anyhow::Result<Self> {
+        let bench = Bench::up("two-far")?;
+        let program = bench.scratch().join("shim");
+        let compiled = Command::new("cc")
+            .args(["-O2", "-o"])
+            .arg(&program)
+            .arg(root().join("bench/programs/shim.c"))
+            .status()
+            .context("cannot run cc")?;
+        ensure!(compiled.success(), "bench/programs/shim.c does not compile");
+        Ok(Self { bench, program: program.display().to_string() })
     }
 
     /// Runs the program on this node alone.

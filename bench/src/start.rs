@@ -3,17 +3,20 @@
 
 mod phases;
 
-use std::path::PathBuf;
+use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use serde_json::Value;
 
+use crate::conditions::cores;
 use crate::grid::{Bench, json, words};
 use crate::mpi::Mpi;
-use crate::report::{Bar, Conditions, Report, Row};
-use phases::Case;
+use crate::report::Comparison;
+use crate::rounds::{self, Case, Experiment, Run, in_turns};
+use crate::verdict::Bar;
+use phases::Phases;
 
 /// What a start may take of the reference's.
 const BAR: Bar = Bar::AtMost(1.2);
@@ -28,124 +31,151 @@ const ROUND_TRIPS: f64 = 8.0;
 const GRIDS: [(&str, &str, f64); 2] =
     [("lan", "one site", 0.0), ("two-open", "two sites 10 ms apart", 0.010)];
 
-/// How long a run may take, and how much longer for each rank. Some MPIs don't
-/// always come out of their end, whatever starts them: what they told before
-/// counts, and they are ended a while later.
+/// How long a run may take, and how much longer for each rank. Some MPIs
+/// sometimes hang in their end, with isthmus and without: the figure that they
+/// printed before counts, and they are ended a while later.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(1));
 
-/// Numbers of ranks from which on a run takes long.
-const MANY: usize = 64;
+/// Ranks per core above which a row has no bar. Ranks that poll then slow one another
+/// by chance, with isthmus and without, and means of two runs differ by factors.
+const MOST_PER_CORE: usize = 8;
 
 /// How to measure.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Rounds; each measures both once. From 64 ranks on, where one takes minutes,
-    /// there are a third of them.
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    #[command(flatten)]
+    rounds: rounds::Options,
     /// The MPIs.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Openmpi5, Mpi::Mpich4, Mpi::Mpich])]
     mpis: Vec<Mpi>,
-    /// Numbers of ranks. Where there are few cores, 64 and more poll one
-    /// another to a crawl, with isthmus and without.
+    /// Numbers of ranks. Rows with more than 8 per core have no bar; one round of
+    /// them suffices.
     #[arg(long, value_delimiter = ',', default_values_t = [4, 16, 64, 128])]
     ranks: Vec<usize>,
-    /// Where the results go.
-    #[arg(long, default_value = "bench/results")]
-    results: PathBuf,
 }
 
 /// Measures, writes the results, and says whether every bar holds.
 pub fn run(options: &Options) -> anyhow::Result<bool> {
-    ensure!(options.rounds > 0, "--rounds must be at least 1");
     for mpi in &options.mpis {
         mpi.program("init")?;
     }
     let mut tools = vec![("ssh".to_owned(), "-V")];
     tools.extend(options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")));
-    let tools: Vec<_> = tools.iter().map(|(tool, argument)| (tool.as_str(), *argument)).collect();
-    let mut report =
-        Report { name: "start".to_owned(), rows: Vec::new(), conditions: Conditions::here(&tools) };
-    let mut cases = Vec::new();
-    for ranks in &options.ranks {
-        let rounds = if *ranks < MANY { options.rounds } else { options.rounds.div_ceil(3) };
-        for (grid, place, rtt_seconds) in GRIDS {
-            let bench = Bench::up(grid)?;
-            for mpi in &options.mpis {
-                let what = format!("{}, {ranks} ranks, {place}", mpi.title());
-                let case = measure(&bench, *mpi, *ranks, rounds, &what)?;
-                if let [ours, plain] = &case.seconds
-                    && !ours.is_empty()
-                {
-                    let allowance = ROUND_TRIPS * rtt_seconds;
-                    let ours: Vec<f64> = ours.iter().map(|seconds| seconds - allowance).collect();
-                    let less = if allowance > 0.0 {
-                        format!(", less {ROUND_TRIPS} round trips")
-                    } else {
-                        String::new()
-                    };
-                    report.rows.push(Row::compare(
-                        &(what + &less),
-                        "s",
-                        &ours,
-                        ("over ssh", plain),
-                        Some(BAR),
-                    ));
-                }
-                cases.push(case);
+    let mut run = Run::begin("start", &options.rounds, &tools)?;
+    let phases = RefCell::new(Phases::new(&options.rounds.results));
+    for (parts_left, (grid, place, rtt_seconds)) in [2, 1].into_iter().zip(GRIDS) {
+        let allowance = ROUND_TRIPS * rtt_seconds;
+        let less = if allowance > 0.0 { format!(", less {ROUND_TRIPS} round trips") } else { String::new() };
+        let mut cases = Vec::new();
+        for ranks in options.ranks.iter().copied() {
+            for mpi in options.mpis.iter().copied() {
+                let name = format!("{}, {ranks} ranks, {place}", mpi.title());
+                let row = Comparison::new(format!("{name}{less}"), "s", "over ssh").bar(bar(ranks, cores()));
+                cases.push(Case::new(Start { mpi, ranks, name }, vec![row]).enough(1));
             }
         }
-        // All of it takes the better part of an hour: what is there stays if it is
-        // ended.
-        report.publish(&options.results)?;
-        phases::publish(&cases, &options.results)?;
+        run.part(parts_left, cases, || Ok(Place { bench: Bench::up(grid)?, allowance, phases: &phases }))?;
     }
-    Ok(report.holds())
+    phases.borrow().print();
+    run.finish()
 }
 
-fn measure(bench: &Bench, mpi: Mpi, ranks: usize, rounds: usize, what: &str) -> anyhow::Result<Case> {
-    let nodes = bench.nodes();
-    let program = mpi.program("init")?;
-    let account = bench.scratch().join("account.json");
-    let deadline = DEADLINE.0 + DEADLINE.1 * u32::try_from(ranks)?;
-    let mut case = Case::new(what);
-    for round in 0..rounds {
-        eprintln!("{what}: round {} of {rounds}", round + 1);
-        let mut found = [None, None];
-        for turn in 0..2 {
-            let side = (round + turn) % 2;
-            let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
-            let mut arguments = words(&format!("-n {ranks}"));
-            arguments.extend(mpi.on_shared_cores());
-            arguments.extend([program.clone(), format!("{now:.6}")]);
-            let report = account.display().to_string();
-            let command = match side {
-                0 => bench.ours(mpi, &["--report", &report], nodes, &arguments),
-                _ => bench.plain(mpi, nodes, 16, &arguments),
-            };
-            let output = bench.attempt(&nodes[0].name, &command, deadline)?;
-            let said = String::from_utf8_lossy(&output.stdout);
-            let seconds = json(&said).ok().and_then(|found| found["last_init_s"].as_f64());
-            if !output.status.success() {
-                case.hung[side] += 1;
-                eprintln!(
-                    "  {} did not end by itself ({}): {}",
-                    ["isthmus", "ssh"][side],
-                    if seconds.is_some() { "after its figure" } else { "no figure" },
-                    String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default()
-                );
+fn bar(ranks: usize, cores: usize) -> Option<Bar> {
+    (ranks <= MOST_PER_CORE * cores).then_some(BAR)
+}
+
+/// What is started.
+struct Start {
+    mpi: Mpi,
+    ranks: usize,
+    name: String,
+}
+
+/// One of the grids.
+struct Place<'a> {
+    bench: Bench,
+    /// Seconds that our start may take on top.
+    allowance: f64,
+    phases: &'a RefCell<Phases>,
+}
+
+impl Experiment for Place<'_> {
+    type Case = Start;
+
+    fn measure(&mut self, case: &Start, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let account = self.bench.scratch().join("account.json");
+        let report = account.display().to_string();
+        let nodes = self.bench.nodes();
+        let found = in_turns(round, |side| {
+            let started = start(&self.bench, case.mpi, case.ranks, |arguments| match side {
+                0 => self.bench.ours(case.mpi, &["--report", &report], nodes, arguments),
+                _ => self.bench.plain(case.mpi, nodes, 16, arguments),
+            })?;
+            let mut phases = self.phases.borrow_mut();
+            let seen = phases.of(&case.name);
+            seen.seconds[side].extend(started.seconds);
+            if started.hung {
+                seen.hung[side] += 1;
+            } else if side == 0 {
+                let text = std::fs::read_to_string(&account).context("no report of the job")?;
+                seen.add_phases(&serde_json::from_str::<Value>(&text)?["timing"]["phases"]);
             }
-            if side == 0 && output.status.success() {
-                let text = std::fs::read_to_string(&account).context("no account")?;
-                case.add_phases(&serde_json::from_str::<Value>(&text)?["timing"]["phases"]);
-            }
-            found[side] = seconds;
-        }
+            phases.write()?;
+            Ok(started)
+        })?;
+        let [ours, plain] = found.map(|started| started.seconds.ok_or(started.errors));
         // A ratio needs both.
-        if let [Some(ours), Some(plain)] = found {
-            case.seconds[0].push(ours);
-            case.seconds[1].push(plain);
+        let ours = ours.map_err(|errors| anyhow!("no figure with isthmus: {errors}"))?;
+        let plain = plain.map_err(|errors| anyhow!("no figure over ssh: {errors}"))?;
+        Ok(vec![[ours - self.allowance, plain]])
+    }
+}
+
+/// What came of a start.
+pub struct Started {
+    /// Seconds to the last return from `MPI_Init`.
+    pub seconds: Option<f64>,
+    /// Whether it did not end by itself.
+    pub hung: bool,
+    /// The last line of its errors.
+    pub errors: String,
+}
+
+/// Starts ranks once, with the command that `command` makes of a launcher's arguments.
+pub fn start(
+    bench: &Bench,
+    mpi: Mpi,
+    ranks: usize,
+    command: impl FnOnce(&[String]) -> Vec<String>,
+) -> anyhow::Result<Started> {
+    let deadline = DEADLINE.0 + DEADLINE.1 * u32::try_from(ranks)?;
+    let mut arguments = words(&format!("-n {ranks}"));
+    arguments.extend(mpi.on_shared_cores());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+    arguments.extend([mpi.program("init")?, format!("{now:.6}")]);
+    let output = bench.attempt(&bench.nodes()[0].name, &command(&arguments), deadline)?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let seconds = json(&printed).ok().and_then(|found| found["last_init_s"].as_f64());
+    let errors = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default().to_owned();
+    let hung = !output.status.success();
+    if hung {
+        let figure = if seconds.is_some() { "after its figure" } else { "no figure" };
+        eprintln!("  {}, {ranks} ranks, did not end by itself ({figure}): {errors}", mpi.title());
+    }
+    Ok(Started { seconds, hung, errors })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_by_ranks_per_core() {
+        // ranks, cores, whether there is a bar
+        for (ranks, cores, want) in
+            [(4, 2, true), (16, 2, true), (17, 2, false), (64, 4, false), (64, 8, true)]
+        {
+            assert_eq!(bar(ranks, cores).is_some(), want, "{ranks} ranks on {cores} cores");
         }
     }
-    Ok(case)
 }

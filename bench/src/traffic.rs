@@ -225,7 +225,7 @@ fn ping(mut stream: &TcpStream, size: u32, duration: Duration) -> anyhow::Result
         }
     }
     Ok(Latency {
-        half_rtt_seconds: crate::report::median(&round_trips) / 2.0,
+        half_rtt_seconds: crate::verdict::median(&round_trips) / 2.0,
         round_trips: round_trips.len(),
     })
 }

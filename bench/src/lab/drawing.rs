@@ -5,6 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::figure::Figure;
+use crate::verdict::Verdict;
 
 const WIDTH: u32 = 900;
 /// Height of a line, and of what is above and below all of them.
@@ -41,7 +42,7 @@ pub fn draw(figures: &[Figure]) -> anyhow::Result<String> {
             let off = |value: f64| ((value / asked - 1.0) * 100.0).clamp(-REACH, REACH);
             let range = [(off(allowed.0), y - 0.3), (off(allowed.1), y + 0.3)];
             chart.draw_series([Rectangle::new(range, RGBColor(205, 225, 205).filled())])?;
-            let color = if figure.holds == Some(true) { RGBColor(20, 90, 40) } else { RED };
+            let color = if figure.verdict == Some(Verdict::Yes) { RGBColor(20, 90, 40) } else { RED };
             let reached = off(figure.reached);
             if let Some(error) = figure.standard_error {
                 let ends = [(off(figure.reached - error), y), (off(figure.reached + error), y)];
@@ -54,4 +55,15 @@ pub fn draw(figures: &[Figure]) -> anyhow::Result<String> {
         area.present()?;
     }
     Ok(svg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_measured_is_drawn() {
+        assert!(draw(&[]).unwrap().contains("<svg"));
+        assert!(draw(&[Figure::missing("rates", "no lab".into())]).unwrap().contains("<svg"));
+    }
 }

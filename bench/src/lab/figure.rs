@@ -9,7 +9,10 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::drawing;
-use crate::report::{Conditions, figures};
+use crate::conditions::Conditions;
+use crate::report::{SCHEMA, figures, write_json};
+use crate::sources::Sources;
+use crate::verdict::Verdict;
 
 /// One line of the results.
 #[derive(Debug, Clone, Serialize)]
@@ -24,8 +27,8 @@ pub struct Figure {
     pub reached: f64,
     /// Lowest and highest value allowed.
     pub allowed: Option<(f64, f64)>,
-    /// Whether it is, and the emulator was faithful.
-    pub holds: Option<bool>,
+    /// Whether it is; undecided if the emulator was not faithful.
+    pub verdict: Option<Verdict>,
     /// What chance alone makes it differ by, once in three measurements.
     pub standard_error: Option<f64>,
     /// Whether the emulator was faithful meanwhile.
@@ -46,11 +49,15 @@ impl Figure {
         reached: &Outcome<f64>,
     ) -> Self {
         let value = reached.value;
-        let within = value >= allowed.0 && value <= allowed.1;
+        let verdict = match value >= allowed.0 && value <= allowed.1 {
+            _ if !reached.faithful => Verdict::Undecided,
+            true => Verdict::Yes,
+            false => Verdict::No,
+        };
         Self {
             asked: Some(asked),
             allowed: Some(allowed),
-            holds: Some(within && reached.faithful),
+            verdict: Some(verdict),
             ..Self::fact(what, unit, reached)
         }
     }
@@ -63,11 +70,27 @@ impl Figure {
             asked: None,
             reached: reached.value,
             allowed: None,
-            holds: None,
+            verdict: None,
             standard_error: None,
             faithful: reached.faithful,
             void: reached.void,
             note: String::new(),
+        }
+    }
+
+    /// What could not be measured, and why.
+    pub fn missing(what: &str, reason: String) -> Self {
+        Self {
+            what: what.to_owned(),
+            unit: String::new(),
+            asked: None,
+            reached: f64::NAN,
+            allowed: None,
+            verdict: Some(Verdict::NotMeasured),
+            standard_error: None,
+            faithful: false,
+            void: 0,
+            note: reason,
         }
     }
 
@@ -84,35 +107,39 @@ impl Figure {
     }
 }
 
-/// All of them.
-#[derive(Debug)]
+/// All of them, as `lab.json` has them.
+#[derive(Debug, Serialize)]
 pub struct Results {
+    schema: u32,
+    name: &'static str,
+    /// Whether the run came to its end with everything measured.
+    pub complete: bool,
+    sources: Option<Sources>,
     rows: Vec<Figure>,
-}
-
-/// What `lab.json` has.
-#[derive(Serialize)]
-struct File<'a> {
-    name: &'a str,
-    rows: &'a [Figure],
-    conditions: &'a Conditions,
+    conditions: Conditions,
 }
 
 impl Results {
     /// None yet.
     pub fn new() -> Self {
-        Self { rows: Vec::new() }
+        Self {
+            schema: SCHEMA,
+            name: "lab",
+            complete: false,
+            sources: Sources::here("lab").ok(),
+            rows: Vec::new(),
+            conditions: Conditions::here(&[]),
+        }
     }
 
     /// One more.
     pub fn add(&mut self, figure: Figure) {
-        let Figure { what, unit, reached, holds, .. } = &figure;
-        let verdict = match holds {
-            Some(true) => "held",
-            Some(false) => "MISSED",
-            None => "",
-        };
-        eprintln!("  {what}: {} {unit} {verdict}", figures(*reached));
+        let Figure { what, unit, reached, verdict, note, .. } = &figure;
+        match verdict {
+            Some(Verdict::NotMeasured) => eprintln!("  {what}: not measured: {note}"),
+            Some(verdict) => eprintln!("  {what}: {} {unit}, holds: {verdict}", figures(*reached)),
+            None => eprintln!("  {what}: {} {unit}", figures(*reached)),
+        }
         self.rows.push(figure);
     }
 
@@ -121,31 +148,40 @@ impl Results {
         self.rows.is_empty()
     }
 
-    /// Whether no bar is missed.
+    /// Whether everything was measured and every bar holds.
     pub fn hold(&self) -> bool {
-        self.rows.iter().all(|row| row.holds != Some(false))
+        self.rows.iter().all(|row| row.verdict.is_none_or(|verdict| verdict == Verdict::Yes))
     }
 
-    /// Writes `lab.json` and `lab.svg`, and prints the table.
-    pub fn publish(&self, directory: &Path) -> anyhow::Result<()> {
-        let conditions = Conditions::here(&[]);
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        let json =
-            serde_json::to_string_pretty(&File { name: "lab", rows: &self.rows, conditions: &conditions })?
-                + "\n";
-        for (name, text) in [("lab.json", json), ("lab.svg", drawing::draw(&self.rows)?)] {
-            let path = directory.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        let Conditions { cores, cpu, kernel, date, load_average, .. } = conditions;
+    /// Writes `lab.json` and `lab.svg`.
+    pub fn write(&mut self, directory: &Path) -> anyhow::Result<()> {
+        self.conditions.stamp();
+        write_json(&directory.join("lab.json"), self)?;
+        let path = directory.join("lab.svg");
+        fs::write(&path, drawing::draw(&self.rows)?)
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Prints the table.
+    pub fn print(&self) {
+        let Conditions { cores, cpu, kernel, date, load_average, .. } = &self.conditions;
         println!("lab: {cores} cores, {cpu}, Linux {kernel}, load {load_average}, {date}\n{}", self.table());
-        Ok(())
     }
 
     fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-        table.set_header(["what", "unit", "asked", "reached", "± chance", "allowed", "bar", "void", "note"]);
+        table.set_header([
+            "what",
+            "unit",
+            "asked",
+            "reached",
+            "± chance",
+            "allowed",
+            "holds",
+            "void",
+            "note",
+        ]);
         for row in &self.rows {
             let number = |value: Option<f64>| {
                 Cell::new(value.map_or_else(String::new, figures)).set_alignment(CellAlignment::Right)
@@ -153,12 +189,10 @@ impl Results {
             let allowed = row
                 .allowed
                 .map_or_else(String::new, |(low, high)| format!("{}–{}", figures(low), figures(high)));
-            let verdict = match (row.holds, row.faithful) {
-                (Some(true), _) => "held",
-                (Some(false), true) => "MISSED",
-                (Some(false), false) => "VOID",
-                (None, true) => "",
-                (None, false) => "not faithful",
+            let verdict = match (row.verdict, row.faithful) {
+                (Some(verdict), _) => verdict.to_string(),
+                (None, true) => String::new(),
+                (None, false) => "not faithful".to_owned(),
             };
             table.add_row([
                 Cell::new(&row.what),

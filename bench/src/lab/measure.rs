@@ -9,7 +9,7 @@ use isthmus_lab::emulator::DeviceKind;
 use super::figure::{Figure, Results};
 use super::traffic::{self, Arrivals};
 use super::{Bed, Outcome};
-use crate::report::median;
+use crate::verdict::median;
 
 type Measure = fn(&mut Results) -> anyhow::Result<()>;
 

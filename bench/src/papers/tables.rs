@@ -6,7 +6,8 @@ use anyhow::{Context as _, ensure};
 
 use crate::connect::PLAIN_TCP;
 use crate::patterns::{PATTERNS, Traffic};
-use crate::report::{Conditions, Report, Row, figures};
+use crate::report::{Figures, Report, Row, figures};
+use crate::verdict::{Bar, Verdict};
 
 /// The MPIs as the rows call them.
 const MPIS: [&str; 2] = ["Open MPI 4", "MPICH 5"];
@@ -43,13 +44,22 @@ const PAPER_PROXIES_US: f64 = 2756.0;
 const PAPER_NAT_AND_PROXY_US: f64 = 1923.0;
 
 fn row<'a>(report: &'a Report, what: &str, against: &str) -> anyhow::Result<&'a Row> {
-    let found = report.rows.iter().find(|row| row.what == what && row.against == against);
+    let found =
+        report.rows.iter().find(|row| row.comparison.what == what && row.comparison.against == against);
     found.with_context(|| format!("{}.json has no `{what}` against {against}", report.name))
 }
 
-/// A figure and its ratio to a reference.
+/// A figure of the paper and its ratio to a reference.
 fn with_ratio(value: f64, unit: &str, ratio: f64) -> String {
     format!("{} {unit} ({ratio:.2})", figures(value))
+}
+
+/// A figure of a row, as `value` makes it of the row's.
+fn figure(row: &Row, unit: &str, value: impl Fn(&Figures) -> f64) -> String {
+    match &row.figures {
+        Some(found) => format!("{} {unit}", figures(value(found))),
+        None => Verdict::NotMeasured.to_string(),
+    }
 }
 
 pub fn latency(connect: &Report) -> anyhow::Result<String> {
@@ -63,7 +73,7 @@ pub fn latency(connect: &Report) -> anyhow::Result<String> {
         }));
         for mpi in MPIS {
             let row = row(connect, &format!("{way}, {mpi}, ping-pong 1 B, sites 10 ms apart"), "plain")?;
-            cells.push(with_ratio(row.ours * 1e-3, "ms", row.ratio));
+            cells.push(format!("{} · {}", figure(row, "ms", |found| found.ours * 1e-3), judged(row)));
         }
         line(&mut table, &cells);
     }
@@ -83,7 +93,11 @@ pub fn bandwidth(connect: &Report) -> anyhow::Result<String> {
         for mpi in MPIS {
             let row =
                 row(connect, &format!("{way}, {mpi}, ping-pong 10000000 B, sites 10 ms apart"), "plain")?;
-            cells.push(with_ratio(BITS / row.ours, "Mb/s", 1.0 / row.ratio));
+            cells.push(format!(
+                "{} · {}",
+                figure(row, "Mb/s", |found| BITS / found.ours),
+                judged(&of_rates(row))
+            ));
         }
         line(&mut table, &cells);
     }
@@ -97,7 +111,7 @@ pub fn set_up(connect: &Report) -> anyhow::Result<String> {
         for place in ["no delay between sites", "sites 10 ms apart"] {
             for which in ["first", "next"] {
                 let row = row(connect, &format!("{way}, {which} connection, {place}"), PLAIN_TCP)?;
-                cells.push(format!("{} ms", figures(row.ours)));
+                cells.push(figure(row, "ms", |found| found.ours));
             }
         }
         line(&mut table, &cells);
@@ -109,7 +123,7 @@ pub fn relays(patterns: &Report) -> anyhow::Result<String> {
     let mut table = heading(&["", "paper, 128 B", "ours, 128 B", "ours, 1 B"]);
     let half =
         |way: &str, size: u32| row(patterns, &format!("half round trip, {way}, {size} B"), "plain routing");
-    let plain = |size| half("two HAProxy", size).map(|row| format!("{} µs", figures(row.reference)));
+    let plain = |size| half("two HAProxy", size).map(|row| figure(row, "µs", |found| found.reference));
     line(&mut table, &["plain routing".into(), "not told".into(), plain(128)?, plain(1)?]);
     for (what, way, paper) in [
         ("two user-level relays", "two HAProxy", Some(PAPER_PROXIES_US)),
@@ -119,7 +133,7 @@ pub fn relays(patterns: &Report) -> anyhow::Result<String> {
         let paper = paper.map_or_else(|| "–".to_owned(), |value| format!("{} µs", figures(value)));
         let mut cells = vec![format!("{what} ({way})"), paper];
         for size in [128, 1] {
-            cells.push(format!("{} µs", figures(half(way, size)?.ours)));
+            cells.push(figure(half(way, size)?, "µs", |found| found.ours));
         }
         line(&mut table, &cells);
     }
@@ -148,8 +162,9 @@ pub fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<String> {
     for (senders, receivers) in PATTERNS {
         let pattern = format!("{}, {senders}:{receivers}, ", traffic.name());
         let end = ", one-gateway";
-        for ours in patterns.rows.iter().filter(|row| row.against == "two HAProxy") {
-            let Some(what) = ours.what.strip_suffix(end).filter(|what| what.starts_with(&pattern)) else {
+        for ours in patterns.rows.iter().filter(|row| row.comparison.against == "two HAProxy") {
+            let Some(what) = ours.comparison.what.strip_suffix(end).filter(|what| what.starts_with(&pattern))
+            else {
                 continue;
             };
             any = true;
@@ -159,11 +174,11 @@ pub fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<String> {
                 &mut table,
                 &[
                     what.replace("messages of ", "").replace(&format!("{}, ", traffic.name()), ""),
-                    format!("{} MB/s", figures(plain.reference)),
-                    format!("{} MB/s", figures(ours.reference)),
-                    format!("{} MB/s", figures(ours.ours)),
+                    figure(plain, "MB/s", |found| found.reference),
+                    figure(ours, "MB/s", |found| found.reference),
+                    figure(ours, "MB/s", |found| found.ours),
                     judged(ours),
-                    format!("{} MB/s", figures(sealed.ours)),
+                    figure(sealed, "MB/s", |found| found.ours),
                     judged(sealed),
                 ],
             );
@@ -173,17 +188,32 @@ pub fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<String> {
     Ok(table)
 }
 
-/// A ratio with its spread, and whether it is what it must be, in the median and
-/// in every round.
+/// A comparison of times as one of rates.
+fn of_rates(row: &Row) -> Row {
+    let mut row = row.clone();
+    if let Some(found) = &mut row.figures {
+        found.ratio = 1.0 / found.ratio;
+        found.interval = found.interval.map(|(low, high)| (1.0 / high, 1.0 / low));
+    }
+    if let Some(Bar::AtMost(most)) = row.comparison.bar {
+        row.comparison.bar = Some(Bar::AtLeast((100.0 / most).round() / 100.0));
+    }
+    row
+}
+
+/// A ratio with its interval and, if it has a bar that does not hold, the verdict.
 fn judged(row: &Row) -> String {
-    let said = match (row.holds, row.bar) {
-        (Some(false), Some(bar)) => format!(", **misses {bar}**"),
-        (Some(true), Some(bar)) if ![row.spread.0, row.spread.1].iter().all(|ratio| bar.holds(*ratio)) => {
-            ", not in all rounds".to_owned()
+    let verdict = match (row.verdict, row.comparison.bar) {
+        // A result of schema 1, which has no verdict.
+        (None, Some(bar)) if row.figures.as_ref().is_some_and(|found| !bar.holds(found.ratio)) => {
+            format!(", **misses {bar}**")
         }
+        (Some(Verdict::No), Some(bar)) => format!(", **misses {bar}**"),
+        (Some(Verdict::Undecided), Some(bar)) => format!(", undecided whether {bar}"),
+        (Some(Verdict::Yes), Some(bar)) => format!(", {bar}"),
         _ => String::new(),
     };
-    format!("{:.2} ({:.2}–{:.2}){said}", row.ratio, row.spread.0, row.spread.1)
+    row.ratio() + &verdict
 }
 
 pub fn conditions(connect: &Report, patterns: &Report) -> String {
@@ -192,28 +222,26 @@ pub fn conditions(connect: &Report, patterns: &Report) -> String {
         let found = &report.conditions;
         let versions: Vec<_> =
             found.versions.iter().map(|(tool, version)| format!("{tool} {version}")).collect();
-        let rounds = report.rows.iter().map(|row| row.runs).max().unwrap_or(0);
+        let runs = || report.rows.iter().map(|row| row.runs);
+        let (fewest, most) = (runs().min().unwrap_or(0), runs().max().unwrap_or(0));
+        let rounds = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
+        let commit = match &report.sources {
+            Some(sources) if sources.dirty => format!("at {} with uncommitted changes", sources.commit),
+            Some(sources) => format!("at {}", sources.commit),
+            None => "**before results had intervals and verdicts**".into(),
+        };
         let _ = writeln!(
             text,
-            "- `make bench-{}`, {}: {rounds} rounds on {} cores ({}), Linux {}, load {} over 1, 5 and 15 minutes{}; {}.",
+            "- `make bench-{}`, {}, {commit}: {rounds} rounds on {} cores ({}), Linux {}; {}.",
             report.name,
             found.date,
             found.cores,
             found.cpu,
             found.kernel,
-            found.load_average,
-            if is_busy(found) { ", **most of it something else's, which blurs the figures**" } else { "" },
             versions.join(", ")
         );
     }
     text
-}
-
-/// Whether the machine had much more to do than a benchmark has for it, which is
-/// about one and a half processes per core.
-fn is_busy(conditions: &Conditions) -> bool {
-    let load = conditions.load_average.split(' ').filter_map(|load| load.parse::<f64>().ok());
-    load.fold(0.0, f64::max) > 3.0 * conditions.cores as f64
 }
 
 fn heading(columns: &[&str]) -> String {
@@ -227,30 +255,25 @@ fn line(table: &mut String, cells: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Bar;
+    use crate::report::Comparison;
 
     #[test]
-    fn a_missed_bar_is_said() {
-        let row = |ours: &[f64]| {
-            let hundred = vec![100.0; ours.len()];
-            Row::compare("x", "MB/s", ours, ("two HAProxy", &hundred), Some(Bar::AtLeast(1.2)))
+    fn verdicts_in_words() {
+        let row = |bar: Option<Bar>, ours: &[f64]| {
+            let rounds: Vec<_> = ours.iter().map(|ours| [*ours, 100.0]).collect();
+            Row::new(Comparison::new("x", "MB/s", "two HAProxy").bar(bar), &rounds)
         };
-        for (ours, want) in [
-            (&[125.0][..], "1.25 (1.25–1.25)"),
-            (&[110.0][..], "1.10 (1.10–1.10), **misses ≥ 1.2**"),
-            (&[110.0, 130.0, 140.0][..], "1.30 (1.10–1.40), not in all rounds"),
+        let bar = Some(Bar::AtLeast(1.2));
+        for (bar, ours, want) in [
+            (bar, &[125.0; 5][..], "1.25 (1.25–1.25), ≥ 1.2"),
+            (bar, &[110.0; 5], "1.10 (1.10–1.10), **misses ≥ 1.2**"),
+            (bar, &[110.0, 130.0, 140.0, 110.0, 140.0], "1.30 (1.10–1.40), undecided whether ≥ 1.2"),
+            (bar, &[], "not measured"),
+            (None, &[125.0], "1.25 (1.25–1.25)"),
         ] {
-            assert_eq!(judged(&row(ours)), want);
+            assert_eq!(judged(&row(bar, ours)), want);
         }
-    }
-
-    #[test]
-    fn a_busy_machine_is_said() {
-        let mut conditions = Conditions::here(&[]);
-        conditions.cores = 2;
-        for (load, busy) in [("1.20 0.80 0.30", false), ("2.50 3.00 5.90", false), ("2.00 3.00 6.10", true)] {
-            conditions.load_average = load.to_owned();
-            assert_eq!(is_busy(&conditions), busy, "{load}");
-        }
+        let times = row(Some(Bar::AtMost(1.02)), &[50.0, 100.0, 50.0, 50.0, 40.0]);
+        assert_eq!(judged(&of_rates(&times)), "2.00 (1.00–2.50), ≥ 0.98");
     }
 }

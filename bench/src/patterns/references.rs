@@ -1,4 +1,4 @@
-//! What isthmus is compared with: receivers that know nothing of it, and a HAProxy
+//! What isthmus is compared with: receivers without it, and a HAProxy
 //! on each front-end.
 
 use std::fs;
@@ -6,13 +6,13 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context as _;
 
-use super::field::{FRONTS, HAPROXY_PORT, NODES, PLAIN_PORT, node};
+use super::clusters::{FRONTS, HAPROXY_PORT, NODES, PLAIN_PORT, node};
 use crate::confine::Running;
 use crate::grid::Bench;
 use crate::relay::HAPROXY;
 use crate::tunnel::{itself, start, wait_for_listener};
 
-/// The receivers that know nothing of isthmus.
+/// The receivers without isthmus.
 pub fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {
     let mut receivers = Vec::new();
     for site in ["plain-b", "into"] {

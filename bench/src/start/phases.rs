@@ -1,13 +1,13 @@
 //! Where the time of our starts goes, as `isthmus run --timing` has it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::report::{figures, median};
+use crate::report::{figures, write_json};
+use crate::verdict::median;
 
 /// The phases that a start has; those of the program and of the end, no.
 const PHASES: [&str; 5] = ["look", "nodes", "launcher", "commands", "connections"];
@@ -25,12 +25,11 @@ pub struct Case {
 }
 
 impl Case {
-    /// Nothing yet.
-    pub fn new(what: &str) -> Self {
+    fn new(what: &str) -> Self {
         Self { what: what.to_owned(), seconds: Default::default(), hung: [0; 2], phases: Default::default() }
     }
 
-    /// Takes in what an account says of the phases.
+    /// Adds the phases of a job's report.
     pub fn add_phases(&mut self, phases: &Value) {
         for (name, values) in PHASES.iter().zip(&mut self.phases) {
             let phase = phases.as_array().and_then(|all| all.iter().find(|phase| phase["name"] == *name));
@@ -42,27 +41,50 @@ impl Case {
     }
 }
 
-/// Writes `start-phases.json` and prints the medians as a table.
-pub fn publish(cases: &[Case], directory: &Path) -> anyhow::Result<()> {
-    let path = directory.join("start-phases.json");
-    let text = serde_json::to_string_pretty(cases)? + "\n";
-    std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    let mut header = vec!["our phases, s"];
-    header.extend(PHASES);
-    header.extend(["hung", "hung over ssh"]);
-    table.set_header(header);
-    for case in cases {
-        let number = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
-        let mut row = vec![Cell::new(&case.what)];
-        row.extend(case.phases.iter().map(|values| match values.as_slice() {
-            [] => Cell::new(""),
-            values => number(figures(median(values))),
-        }));
-        row.extend(case.hung.map(|count| number(count.to_string())));
-        table.add_row(row);
+/// What was seen of all of them.
+pub struct Phases {
+    path: PathBuf,
+    cases: Vec<Case>,
+}
+
+impl Phases {
+    /// Nothing yet; `start-phases.json` goes into the directory.
+    pub fn new(directory: &Path) -> Self {
+        Self { path: directory.join("start-phases.json"), cases: Vec::new() }
     }
-    println!("{table}");
-    Ok(())
+
+    /// The case of this name.
+    pub fn of(&mut self, what: &str) -> &mut Case {
+        let at = self.cases.iter().position(|case| case.what == what).unwrap_or_else(|| {
+            self.cases.push(Case::new(what));
+            self.cases.len() - 1
+        });
+        &mut self.cases[at]
+    }
+
+    /// Writes the file.
+    pub fn write(&self) -> anyhow::Result<()> {
+        write_json(&self.path, &self.cases)
+    }
+
+    /// Prints the medians as a table.
+    pub fn print(&self) {
+        let mut table = Table::new();
+        table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+        let mut header = vec!["our phases, s"];
+        header.extend(PHASES);
+        header.extend(["hung", "hung over ssh"]);
+        table.set_header(header);
+        for case in &self.cases {
+            let number = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+            let mut row = vec![Cell::new(&case.what)];
+            row.extend(case.phases.iter().map(|values| match values.as_slice() {
+                [] => Cell::new(""),
+                values => number(figures(median(values))),
+            }));
+            row.extend(case.hung.map(|count| number(count.to_string())));
+            table.add_row(row);
+        }
+        println!("{table}");
+    }
 }

@@ -1,8 +1,9 @@
-//! What stands while patterns are measured: private clusters, a pair of HAProxy,
+//! What patterns are measured with: private clusters, a pair of HAProxy,
 //! and a job of isthmus with a sender or receiver on each node.
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
@@ -11,7 +12,7 @@ use super::references;
 use crate::confine::Running;
 use crate::connect::until_known;
 use crate::grid::{Bench, Node, root};
-use crate::line_client::LineClient;
+use crate::line_client::{LineClient, milliseconds};
 use crate::traffic::{Latency, Throughput};
 use crate::tunnel::{itself, start};
 
@@ -86,7 +87,7 @@ impl Traffic {
     }
 }
 
-/// What `isthmus run` tells of the job, as far as it matters here.
+/// The part of the report of `isthmus run` that matters here.
 #[derive(Debug, Deserialize)]
 struct Account {
     pairs: Vec<Pair>,
@@ -100,8 +101,8 @@ struct Pair {
     encrypted: bool,
 }
 
-/// All of it.
-pub struct Field {
+/// The clusters with all that runs on them.
+pub struct Clusters {
     senders: Vec<(Way, Vec<LineClient>)>,
     /// Where the receivers of plain routing and of HAProxy are reached.
     plain: Ipv4Addr,
@@ -111,7 +112,7 @@ pub struct Field {
     bench: Bench,
 }
 
-impl Field {
+impl Clusters {
     /// Brings it up, and waits until every way is there.
     pub fn up() -> anyhow::Result<Self> {
         let bench = Bench::without_sshd("patterns")?;
@@ -158,7 +159,7 @@ impl Field {
     }
 
     /// Half a round trip between the first nodes, seconds.
-    pub fn half_rtt(&mut self, way: Way, size: u32, duration: humantime::Duration) -> anyhow::Result<f64> {
+    pub fn half_rtt(&mut self, way: Way, size: u32, duration: Duration) -> anyhow::Result<f64> {
         let line = format!("ping {} --size {size}", self.target(way, 0));
         let (_, senders) = &mut self.senders[way as usize];
         let found: Latency = senders[0].ask(&line, duration).with_context(|| way.name())?;
@@ -174,7 +175,7 @@ impl Field {
         traffic: Traffic,
         (senders, receivers): (usize, usize),
         message: usize,
-        duration: humantime::Duration,
+        duration: Duration,
     ) -> anyhow::Result<f64> {
         let targets: Vec<_> = (0..senders).map(|sender| self.target(way, sender % receivers)).collect();
         let (_, clients) = &mut self.senders[way as usize];
@@ -184,20 +185,20 @@ impl Field {
                 Traffic::Streams => format!("stream {target} --message {message}"),
                 Traffic::Answered => format!("ping {target} --size {message}"),
             };
-            client.tell(&format!("{what} --wait --duration {duration}"))?;
+            client.send(&format!("{what} --wait --duration {}", milliseconds(duration)))?;
         }
         for client in &mut *clients {
-            let _connected: serde_json::Value = client.hear(*duration).with_context(|| way.name())?;
+            let _connected: serde_json::Value = client.receive(duration).with_context(|| way.name())?;
         }
         for client in &mut *clients {
-            client.tell("")?;
+            client.send("")?;
         }
         let clients = clients.iter_mut();
         match traffic {
             Traffic::Streams => {
                 let mut all = Throughput { bytes: 0, seconds: 0.0 };
                 for client in clients {
-                    let one: Throughput = client.hear(*duration).with_context(|| way.name())?;
+                    let one: Throughput = client.receive(duration).with_context(|| way.name())?;
                     all = Throughput { bytes: all.bytes + one.bytes, seconds: all.seconds.max(one.seconds) };
                 }
                 Ok(all.bytes as f64 / all.seconds)
@@ -205,7 +206,7 @@ impl Field {
             Traffic::Answered => {
                 let mut all = 0.0;
                 for client in clients {
-                    let one: Latency = client.hear(*duration).with_context(|| way.name())?;
+                    let one: Latency = client.receive(duration).with_context(|| way.name())?;
                     all += message as f64 / one.half_rtt_seconds;
                 }
                 Ok(all)
@@ -218,15 +219,15 @@ impl Field {
         let targets: Vec<_> = (0..NODES).map(|receiver| self.target(Way::Gateway, receiver)).collect();
         let (_, clients) = &mut self.senders[Way::Gateway as usize];
         for target in targets {
-            clients[0].tell(&format!("stop {target}"))?;
+            clients[0].send(&format!("stop {target}"))?;
         }
         // The end of their input ends the senders.
         self.senders.clear();
         let status = self.job.0.wait()?;
         ensure!(status.success(), "the job ended badly: {status}");
-        let said =
-            fs::read_to_string(self.bench.scratch().join(ACCOUNT)).context("the job left no account")?;
-        let Account { pairs } = serde_json::from_str(&said)?;
+        let text =
+            fs::read_to_string(self.bench.scratch().join(ACCOUNT)).context("the job left no report")?;
+        let Account { pairs } = serde_json::from_str(&text)?;
         for (site, encrypted) in [("from", false), ("sealed", true)] {
             let mut count = 0;
             for pair in &pairs {
@@ -239,7 +240,7 @@ impl Field {
                     "not joined as was to be measured: {pair:?}"
                 );
             }
-            ensure!(count > 0, "no connection from {site} is in the job's account: {said}");
+            ensure!(count > 0, "no connection from {site} is in the job's report: {text}");
         }
         Ok(())
     }
@@ -255,7 +256,7 @@ impl Field {
     }
 }
 
-/// The job's account, among the benchmark's files.
+/// The job's report, among the benchmark's files.
 const ACCOUNT: &str = "account.json";
 
 /// The job: a sender at each pair of pipes, and a receiver on each other node.

@@ -1,0 +1,123 @@
+//! Another isthmus command, such as one of before a change, against the one of this
+//! tree: connections and starts, each in a grid of its own, in turns.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, ValueEnum};
+
+use crate::connect::{self, GRIDS, WAYS, Way, until_known};
+use crate::grid::{Bench, target};
+use crate::mpi::Mpi;
+use crate::report::Comparison;
+use crate::rounds::{self, Case, Experiment, Run, in_turns};
+use crate::start;
+use crate::verdict::Bar;
+
+/// What to compare.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// What to measure.
+    what: What,
+    /// The other isthmus command; its library lies beside it.
+    #[arg(long)]
+    binary: PathBuf,
+    /// Upper limit of the ratios, this tree's to the other command's.
+    #[arg(long, default_value_t = 1.1)]
+    bar: f64,
+    /// Whether the sites of connections are 10 ms apart.
+    #[arg(long)]
+    far: bool,
+    /// The MPIs of starts.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Mpich])]
+    mpis: Vec<Mpi>,
+    /// Numbers of ranks of starts.
+    #[arg(long, value_delimiter = ',', default_values_t = [4, 16])]
+    ranks: Vec<usize>,
+    #[command(flatten)]
+    rounds: rounds::Options,
+}
+
+/// What to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// A job's first connection and the next ones, by each way.
+    Connect,
+    /// Starts of a job on one site.
+    Start,
+}
+
+/// What is measured of both.
+enum Figure {
+    Connect(Way),
+    Start(Mpi, usize),
+}
+
+/// Both commands' grids, this tree's first.
+struct Both([Bench; 2]);
+
+/// Measures, writes the results, and says whether every bar holds.
+///
+/// # Errors
+/// If the command is not there or the results can't be written.
+pub fn run(options: &Options) -> anyhow::Result<bool> {
+    let binary = options.binary.canonicalize();
+    let binary = binary.with_context(|| format!("cannot find {}", options.binary.display()))?;
+    let row = |what: String, unit: &str| Comparison::new(what, unit, "before").bar(Bar::AtMost(options.bar));
+    let (grid, place) = GRIDS[usize::from(options.far)];
+    let (grid, name, cases) = match options.what {
+        What::Connect => {
+            let rows = |way: Way| {
+                ["first", "next"].map(|which| row(format!("{}, {which} connection, {place}", way.0), "ms"))
+            };
+            (grid, "before-connect", WAYS.map(|way| Case::new(Figure::Connect(way), rows(way).into())).into())
+        }
+        What::Start => {
+            let of = |mpi: Mpi, ranks: usize| {
+                let what = format!("{}, {ranks} ranks, one site", mpi.title());
+                Case::new(Figure::Start(mpi, ranks), vec![row(what, "s")])
+            };
+            let ranks = options.ranks.iter().copied();
+            let cases = ranks.flat_map(|ranks| options.mpis.iter().map(move |mpi| of(*mpi, ranks)));
+            ("lan", "before-start", cases.collect())
+        }
+    };
+    let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
+    let mut run = Run::begin(name, &options.rounds, &tools)?;
+    run.part(1, cases, || Both::up(grid, &binary))?;
+    run.finish()
+}
+
+impl Both {
+    fn up(grid: &str, binary: &Path) -> anyhow::Result<Self> {
+        let both =
+            [Bench::with(grid, target().join("release/isthmus"))?, Bench::with(grid, binary.to_owned())?];
+        if grid == GRIDS[0].0 || grid == GRIDS[1].0 {
+            for bench in &both {
+                for (way, ends) in WAYS {
+                    until_known(bench, way, ends)?;
+                }
+            }
+        }
+        Ok(Self(both))
+    }
+}
+
+impl Experiment for Both {
+    type Case = Figure;
+
+    fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let [ours, before] = in_turns(round, |side| match figure {
+            Figure::Connect((_, ends)) => Ok(connect::connect(&self.0[side], *ends)?.to_vec()),
+            Figure::Start(mpi, ranks) => {
+                let bench = &self.0[side];
+                let started = start::start(bench, *mpi, *ranks, |arguments| {
+                    bench.ours(*mpi, &[], bench.nodes(), arguments)
+                })?;
+                ensure!(started.seconds.is_some(), "no figure: {}", started.errors);
+                Ok(Vec::from_iter(started.seconds))
+            }
+        })?;
+        Ok(rounds::pair_up(&ours, &before))
+    }
+}

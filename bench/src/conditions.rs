@@ -1,0 +1,80 @@
+//! Where, when and with what it was measured.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine and the tools.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Conditions {
+    /// Cores of the machine.
+    pub cores: usize,
+    /// The processor.
+    pub cpu: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// TCP congestion control that connections use by default.
+    pub congestion_control: String,
+    /// When, UTC.
+    pub date: String,
+    /// Load over 1, 5 and 15 minutes at the end (proc(5), /proc/loadavg), the
+    /// benchmark's own included.
+    pub load_average: String,
+    /// Versions of what was measured.
+    pub versions: BTreeMap<String, String>,
+}
+
+impl Conditions {
+    /// Those of this machine at this moment; `tools` with the argument that
+    /// makes each print its version, listed without their directories.
+    pub fn here(tools: &[(String, &str)]) -> Self {
+        let cpu = read("/proc/cpuinfo").lines().find_map(|line| {
+            line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name.to_owned())
+        });
+        let versions = std::iter::once(("isthmus".to_owned(), env!("CARGO_PKG_VERSION").to_owned()))
+            .chain(tools.iter().map(|(tool, argument)| {
+                let name = tool.rsplit_once('/').map_or(tool.as_str(), |(_, name)| name);
+                (name.to_owned(), version(tool, argument))
+            }))
+            .collect();
+        let mut conditions = Self {
+            cores: cores(),
+            cpu: cpu.unwrap_or_default(),
+            kernel: read("/proc/sys/kernel/osrelease"),
+            congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control"),
+            date: String::new(),
+            load_average: String::new(),
+            versions,
+        };
+        conditions.stamp();
+        conditions
+    }
+
+    /// Sets date and load to this moment's.
+    pub fn stamp(&mut self) {
+        self.date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        self.load_average = read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ");
+    }
+}
+
+/// Cores of this machine.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// The first word with a digit in front that the tool prints.
+fn version(tool: &str, argument: &str) -> String {
+    let Ok(output) = Command::new(tool).arg(argument).output() else { return "unknown".into() };
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    text.split_whitespace()
+        .find(|word| word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.'))
+        .unwrap_or("unknown")
+        .to_owned()
+}

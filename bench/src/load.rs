@@ -1,0 +1,191 @@
+//! How much of the machine others use while something is measured: processor time of
+//! processes that are not the benchmark's, and time that the hypervisor took.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use procfs::process::{Stat, StatFlags};
+use procfs::{CurrentSI as _, KernelStats};
+
+use crate::conditions::cores;
+use crate::confine;
+
+/// How long to look whether the machine is quiet before a round.
+const LOOK: Duration = Duration::from_millis(300);
+/// Longest wait for a quiet machine before a round.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// Share of all cores that others may use while something is measured.
+#[derive(Debug, Clone)]
+pub struct Limit {
+    share: f64,
+    proc: PathBuf,
+    own: i32,
+}
+
+/// What others used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Others {
+    /// Share of all cores.
+    pub share: f64,
+}
+
+impl Limit {
+    /// The benchmark's processes are the first one outside of its namespaces and its
+    /// descendants.
+    pub fn new(share: f64) -> Self {
+        let (proc, own) = confine::outside();
+        Self { share, proc, own }
+    }
+
+    /// Waits until the machine is quiet. Gives what others use if that takes too long.
+    ///
+    /// # Errors
+    /// If /proc can't be read.
+    pub fn quiet(&self) -> anyhow::Result<Option<Others>> {
+        let start = Instant::now();
+        loop {
+            let (_, busy) = self.during(|| std::thread::sleep(LOOK))?;
+            if busy.is_none() || start.elapsed() > WAIT {
+                return Ok(busy);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Does something. Gives what others used meanwhile if it was above the limit.
+    ///
+    /// # Errors
+    /// If /proc can't be read.
+    pub fn during<T>(&self, what: impl FnOnce() -> T) -> anyhow::Result<(T, Option<Others>)> {
+        let (before, start) = (Snapshot::take(&self.proc)?, Instant::now());
+        let value = what();
+        let (seconds, after) = (start.elapsed().as_secs_f64(), Snapshot::take(&self.proc)?);
+        let ticks = others(&before, &after, self.own) as f64;
+        let share = ticks / procfs::ticks_per_second() as f64 / seconds / cores() as f64;
+        Ok((value, (share > self.share).then_some(Others { share })))
+    }
+}
+
+/// One process, with processor time in ticks.
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    parent: i32,
+    /// Since boot; tells a process from a later one with the same id.
+    start: u64,
+    /// User and system, with that of its children that have been waited for.
+    ticks: u64,
+}
+
+/// All processes but the kernel's own threads: those work for others and for us.
+#[derive(Debug, Default)]
+struct Snapshot {
+    processes: HashMap<i32, Process>,
+    /// Time that the hypervisor gave to others.
+    stolen: u64,
+}
+
+impl Snapshot {
+    fn take(proc: &std::path::Path) -> anyhow::Result<Self> {
+        let all = procfs::process::all_processes_with_root(proc)?;
+        let stats = all.flatten().filter_map(|process| process.stat().ok());
+        let users = stats.filter(|stat| stat.flags & StatFlags::PF_KTHREAD.bits() == 0);
+        Ok(Self {
+            processes: users.map(|stat| (stat.pid, Process::from(&stat))).collect(),
+            stolen: KernelStats::current()?.total.steal.unwrap_or(0),
+        })
+    }
+
+    /// The process and its descendants.
+    fn family(&self, first: i32) -> HashSet<i32> {
+        let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+        for (pid, process) in &self.processes {
+            children.entry(process.parent).or_default().push(*pid);
+        }
+        let (mut found, mut open) = (HashSet::new(), vec![first]);
+        while let Some(next) = open.pop() {
+            if found.insert(next) {
+                open.extend(children.remove(&next).unwrap_or_default());
+            }
+        }
+        found
+    }
+}
+
+impl From<&Stat> for Process {
+    fn from(stat: &Stat) -> Self {
+        // The first process waits for orphans of everyone.
+        let children = if stat.pid == 1 { 0 } else { u64::try_from(stat.cutime + stat.cstime).unwrap_or(0) };
+        Self { parent: stat.ppid, start: stat.starttime, ticks: stat.utime + stat.stime + children }
+    }
+}
+
+/// Ticks between two snapshots of processes outside the family of `own`, and stolen
+/// ones.
+fn others(before: &Snapshot, after: &Snapshot, own: i32) -> u64 {
+    let (family_before, family_after) = (before.family(own), after.family(own));
+    let same = |pid: &i32, process: &Process| {
+        after.processes.get(pid).filter(|later| later.start == process.start).is_some()
+    };
+    let now: u64 = after
+        .processes
+        .iter()
+        .filter(|(pid, _)| !family_after.contains(pid))
+        .map(|(_, process)| process.ticks)
+        .sum();
+    let then: u64 = before
+        .processes
+        .iter()
+        .filter(|(pid, _)| !family_before.contains(pid))
+        // A process that has ended counts with its parent, if that was not the first.
+        .filter(|(pid, process)| {
+            same(pid, process)
+                || (process.parent > 1
+                    && before.processes.get(&process.parent).is_some_and(|up| same(&process.parent, up)))
+        })
+        .map(|(_, process)| process.ticks)
+        .sum();
+    now.saturating_sub(then) + after.stolen.saturating_sub(before.stolen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(stolen: u64, processes: &[(i32, i32, u64)]) -> Snapshot {
+        let processes = processes
+            .iter()
+            .map(|(pid, parent, ticks)| (*pid, Process { parent: *parent, start: 7, ticks: *ticks }));
+        Snapshot { processes: processes.collect(), stolen }
+    }
+
+    #[test]
+    fn only_others_count() {
+        // id, parent, ticks; the benchmark is 10.
+        let before = [(1, 0, 50), (10, 1, 5), (11, 10, 5), (20, 1, 100), (21, 20, 30)];
+        for (name, stolen, after, want) in [
+            ("nothing", 0, &before[..], 0),
+            ("ours", 0, &[(1, 0, 50), (10, 1, 95), (11, 10, 85), (20, 1, 100), (21, 20, 30)], 0),
+            ("ours and new", 0, &[(1, 0, 50), (10, 1, 5), (12, 10, 80), (20, 1, 100), (21, 20, 30)], 0),
+            ("others", 0, &[(1, 0, 51), (10, 1, 5), (11, 10, 5), (20, 1, 102), (21, 20, 33)], 6),
+            ("others, new", 0, &[(1, 0, 50), (10, 1, 5), (20, 1, 100), (21, 20, 30), (22, 20, 9)], 9),
+            ("others, ended and waited for", 0, &[(1, 0, 50), (10, 1, 5), (20, 1, 140)], 10),
+            ("others, ended with their parent", 0, &[(1, 0, 50), (10, 1, 5)], 0),
+            ("stolen", 4, &before, 4),
+        ] {
+            assert_eq!(others(&snapshot(0, &before), &snapshot(stolen, after), 10), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_not_another() {
+        let limit = Limit::new(f64::INFINITY);
+        let (value, busy) = limit.during(|| 5).unwrap();
+        assert_eq!((value, busy), (5, None));
+        let snapshot = Snapshot::take(&limit.proc).unwrap();
+        assert!(snapshot.family(limit.own).contains(&limit.own));
+        let (_, busy) = Limit { share: -1.0, ..limit }.during(|| ()).unwrap();
+        assert!(busy.is_some_and(|others| others.share >= 0.0));
+    }
+}
