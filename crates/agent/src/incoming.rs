@@ -10,8 +10,8 @@ use isthmus_net::{Role, grpc};
 use isthmus_reach::ControlPlane;
 use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
 use isthmus_reach::peer_identity;
+use isthmus_wire::hello;
 use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
-use isthmus_wire::rendezvous;
 use isthmus_wire::shim::End;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
@@ -62,7 +62,7 @@ impl Reception {
         match peeked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ if first[0] == FIRST_BYTE => self.program(Carrier::Raw(stream)).await,
-            _ if first[0] == rendezvous::FIRST_BYTE => self.rendezvous(stream).await,
+            _ if first[0] == hello::RENDEZVOUS.first_byte() => self.rendezvous(stream).await,
             _ => {
                 keep_alive(&stream);
                 let stream = grpc::accept(stream, self.tls.clone()).await?;
@@ -82,11 +82,11 @@ impl Reception {
 
     /// Somebody who was asked to dial this node.
     async fn rendezvous(self, mut stream: TcpStream) -> io::Result<()> {
-        let mut hello = [0; rendezvous::HELLO_LEN];
+        let mut hello = [0; hello::RENDEZVOUS_LEN];
         tokio::time::timeout(PREAMBLE_DEADLINE, stream.read_exact(&mut hello))
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        let id = rendezvous::decode(&hello).map_err(io::Error::other)?;
+        let id = hello::RENDEZVOUS.decode(&hello).map_err(io::Error::other)?;
         if self.node.dialer().rendezvous.come(id, stream) {
             Ok(())
         } else {

@@ -22,6 +22,7 @@ use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
 use crate::authority::{self, Authority, AuthorityError};
+use crate::clock::unix_seconds;
 use crate::identity::{Identity, IdentityError, Owner, Role};
 
 /// How long a token is good where nobody says otherwise.
@@ -244,10 +245,6 @@ impl JoinToken {
 
 fn base64url(text: &str) -> Result<Vec<u8>, TokenError> {
     URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::Malformed("it is not base64url"))
-}
-
-fn unix_seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A duration as people say it, in its largest unit.

@@ -4,7 +4,7 @@
 use isthmus_net::callback;
 use isthmus_net::dial::{PunchPort, SocketOptions, introduced, resolve};
 use isthmus_wire::proto::{self, attach_up};
-use isthmus_wire::{ConnectionId, rendezvous};
+use isthmus_wire::{ConnectionId, hello};
 use tokio::net::TcpStream;
 
 use crate::dialer::Dialer;
@@ -36,7 +36,7 @@ pub async fn dial(request: &proto::DialRequest, dialer: &Dialer) -> Result<TcpSt
         proto::Dial::Reverse => {
             let initiator = initiator(request).await?;
             let id = ConnectionId::try_from(request.rendezvous.as_slice());
-            let hello = rendezvous::encode(id.map_err(|error| error.to_string())?);
+            let hello = hello::RENDEZVOUS.encode(id.map_err(|error| error.to_string())?);
             introduced(&initiator, &hello, options, DIAL_DEADLINE).await
         }
         proto::Dial::Punch => {

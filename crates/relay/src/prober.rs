@@ -8,14 +8,15 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use isthmus_net::callback::{FIRST_PORT, HTTPS};
 use isthmus_net::dial::{self, DialError, SilentPort, SocketOptions};
+use isthmus_net::lock;
 use isthmus_splice::RecentClients;
 use isthmus_wire::proto::{ProbeKind, ProbeOrder, ProbeOutcome, ProbeReply, ProbeReport};
-use isthmus_wire::{ConnectionId, reach_test, rendezvous};
+use isthmus_wire::{ConnectionId, hello};
 use tokio::sync::{Semaphore, mpsc};
 
 /// How long a node may take to answer: a SYN and two that the kernel repeats.
@@ -64,7 +65,7 @@ impl Prober {
                     Ok(address) => address,
                     Err(reason) => return not_done(&reason),
                 };
-                let hello = rendezvous::encode(nonce);
+                let hello = hello::RENDEZVOUS.encode(nonce);
                 let dial = async |first: &[u8]| {
                     dial::introduced(&address.to_string(), first, SocketOptions::default(), DEADLINE).await
                 };
@@ -76,7 +77,7 @@ impl Prober {
                         };
                         port.introduced(address, &hello, DEADLINE).await
                     }
-                    ProbeKind::ProbeDialGateway => dial(&reach_test::encode(nonce)).await,
+                    ProbeKind::ProbeDialGateway => dial(&hello::REACH_TEST.encode(nonce)).await,
                     _ => dial(&hello).await,
                 };
                 outcome(dialed.map(drop))
@@ -143,10 +144,6 @@ fn outcome(dialed: Result<(), DialError>) -> ProbeReply {
     ProbeReply { outcome: outcome.into(), detail, ..ProbeReply::default() }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,9 +185,9 @@ mod tests {
         }
         let known = prober.carry_out(&order(ProbeKind::ProbeDial, &address)).await;
         assert_eq!(known.outcome(), ProbeOutcome::Connected);
-        let mut hello = [0; rendezvous::HELLO_LEN];
+        let mut hello = [0; hello::RENDEZVOUS_LEN];
         listener.accept().await.unwrap().0.read_exact(&mut hello).await.unwrap();
-        assert_eq!(rendezvous::decode(&hello), Ok(NONCE));
+        assert_eq!(hello::RENDEZVOUS.decode(&hello), Ok(NONCE));
         drop(listener);
         let gone = prober.carry_out(&order(ProbeKind::ProbeDial, &address)).await;
         assert_eq!(
@@ -206,9 +203,9 @@ mod tests {
         let prober = prober(&["127.0.0.1"]);
         let reply = prober.carry_out(&order(ProbeKind::ProbeDialGateway, &address)).await;
         assert_eq!(reply.outcome(), ProbeOutcome::Connected);
-        let mut shown = [0; reach_test::REACH_TEST_LEN];
+        let mut shown = [0; hello::REACH_TEST_LEN];
         listener.accept().await.unwrap().0.read_exact(&mut shown).await.unwrap();
-        assert_eq!(reach_test::decode(&shown), Ok(NONCE));
+        assert_eq!(hello::REACH_TEST.decode(&shown), Ok(NONCE));
         let system = prober.carry_out(&order(ProbeKind::ProbeDialGateway, "127.0.0.1:22")).await;
         assert_eq!(system.outcome(), ProbeOutcome::NotDone);
         let https = prober.carry_out(&order(ProbeKind::ProbeDialGateway, "127.0.0.1:443")).await;

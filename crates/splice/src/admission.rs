@@ -7,11 +7,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
+use isthmus_net::clock::unix_seconds;
 use isthmus_net::mac::Secret;
 use isthmus_wire::ticket::TICKET_LEN;
-use isthmus_wire::{reach_test, reflect};
+use isthmus_wire::{hello, reflect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -210,7 +211,7 @@ async fn handshake(
             tracing::debug!(peer = %candidate.peer, ok = matches!(answered, Ok(Ok(()))), "asked how it is seen");
             None
         }
-        Ok(Ok(_)) => match reach_test::decode(&ticket) {
+        Ok(Ok(_)) => match hello::REACH_TEST.decode(&ticket) {
             Ok(number) => {
                 let expected = reach_tests.come(number);
                 tracing::debug!(peer = %candidate.peer, expected, "a reach test");
@@ -279,8 +280,5 @@ async fn sleep_until(deadline: Option<Instant>) {
 
 /// Both clocks. The monotonic one is tokio's, so that tests can move it.
 fn now() -> Now {
-    Now {
-        instant: tokio::time::Instant::now().into_std(),
-        unix_seconds: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
-    }
+    Now { instant: tokio::time::Instant::now().into_std(), unix_seconds: unix_seconds(SystemTime::now()) }
 }

@@ -1,8 +1,9 @@
 //! Who is expected to come to the port outside, to show that it is reached.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
+use isthmus_net::lock;
 use isthmus_wire::ConnectionId;
 use tokio::sync::oneshot;
 
@@ -22,17 +23,13 @@ impl ReachTests {
     /// Begins to expect somebody who knows this number.
     pub fn expect(&self, number: ConnectionId) -> ReachTest<'_> {
         let (came_tx, came_rx) = oneshot::channel();
-        self.lock().insert(number, came_tx);
+        lock(&self.0).insert(number, came_tx);
         ReachTest { reach_tests: self, number, came_rx }
     }
 
     /// Somebody came; `false` if nobody was expected with this number.
     pub fn come(&self, number: ConnectionId) -> bool {
-        self.lock().remove(&number).is_some_and(|came_tx| came_tx.send(()).is_ok())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ConnectionId, oneshot::Sender<()>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).remove(&number).is_some_and(|came_tx| came_tx.send(()).is_ok())
     }
 }
 
@@ -47,7 +44,7 @@ impl ReachTest<'_> {
 
 impl Drop for ReachTest<'_> {
     fn drop(&mut self) {
-        self.reach_tests.lock().remove(&self.number);
+        lock(&self.reach_tests.0).remove(&self.number);
     }
 }
 

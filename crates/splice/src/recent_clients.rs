@@ -3,8 +3,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use isthmus_net::lock;
 
 /// How long it counts that somebody asked, and of how many that is remembered;
 /// beyond it all are forgotten, and asked again by those who are concerned.
@@ -16,13 +18,9 @@ const MAX_RECENT: usize = 64 * 1024;
 pub struct RecentClients(Mutex<HashMap<IpAddr, Instant>>);
 
 impl RecentClients {
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Somebody asked from this address.
     pub fn note(&self, ip: IpAddr, now: Instant) {
-        let mut recent_clients = self.lock();
+        let mut recent_clients = lock(&self.0);
         if recent_clients.len() >= MAX_RECENT {
             recent_clients.retain(|_, at| now.saturating_duration_since(*at) < ASKED_FOR);
         }
@@ -34,7 +32,7 @@ impl RecentClients {
 
     /// Whether somebody did not long ago.
     pub fn know(&self, ip: IpAddr, now: Instant) -> bool {
-        let at = self.lock().get(&ip.to_canonical()).copied();
+        let at = lock(&self.0).get(&ip.to_canonical()).copied();
         at.is_some_and(|at| now.saturating_duration_since(at) < ASKED_FOR)
     }
 }

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use isthmus_net::lock;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -51,7 +52,7 @@ impl Mailbox {
     /// Hands over a pair; both must be non-blocking.
     pub(crate) fn send(&self, ends: Ends) -> io::Result<()> {
         self.pairs.fetch_add(1, Relaxed);
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).push(ends);
+        lock(&self.arrivals).push(ends);
         self.wake.write(1)?;
         Ok(())
     }
@@ -134,8 +135,7 @@ impl Worker {
     fn on_mail(&mut self) -> bool {
         // It may only have been read by nobody else, and its value says nothing.
         let _ = self.mailbox.wake.read();
-        let arrivals =
-            std::mem::take(&mut *self.mailbox.arrivals.lock().unwrap_or_else(PoisonError::into_inner));
+        let arrivals = std::mem::take(&mut *lock(&self.mailbox.arrivals));
         let stop = self.mailbox.stop.load(Relaxed);
         for ends in arrivals {
             let key = self.pairs.insert(Pair { ends, flows: [Flow::new(), Flow::new()], queued: false });

@@ -14,7 +14,7 @@ use isthmus_splice::admission::{self, Intake, Limits};
 use isthmus_splice::matcher::Bounds;
 use isthmus_splice::plane::{Plane, Totals};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
-use isthmus_wire::{ConnectionId, reach_test, reflect};
+use isthmus_wire::{ConnectionId, hello, reflect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
@@ -232,7 +232,7 @@ async fn an_expected_reach_test_is_noticed_without_an_answer() {
     let (expected, other) = (new_connection(), new_connection());
     let mut reach_test = relay.reach_tests.expect(expected);
     for number in [other, expected] {
-        let mut stream = relay.send(&reach_test::encode(number)).await;
+        let mut stream = relay.send(&hello::REACH_TEST.encode(number)).await;
         let mut answer = Vec::new();
         assert_eq!(stream.read_to_end(&mut answer).await.unwrap(), 0, "closed without a word");
     }

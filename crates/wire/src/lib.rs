@@ -5,20 +5,20 @@
 //! |---|---|---|
 //! | [`shim`] | shim and its agent | Unix socket, fixed-size messages |
 //! | [`settings`] | agent and shim | a small text file in the job's directory |
+//! | [`opening`] | the table of what a connection may begin with | |
 //! | [`preamble`] | two agents, once per connection | the connection itself |
 //! | [`ticket`] | agent and relay, once per connection | the connection itself |
-//! | [`rendezvous`] | two agents, where the acceptor dials | the connection itself |
+//! | [`hello`] | two agents, where the acceptor dials; relay and gateway, now and then | the connection itself |
 //! | [`reflect`] | agent and relay, now and then | a connection of its own |
-//! | [`reach_test`] | relay and gateway, now and then | a connection of its own |
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
 
 pub mod address;
+pub mod hello;
 mod id;
 mod name;
+pub mod opening;
 pub mod preamble;
-pub mod reach_test;
 pub mod reflect;
-pub mod rendezvous;
 pub mod settings;
 pub mod shim;
 pub mod ticket;

@@ -27,20 +27,16 @@
 
 use std::net::Ipv4Addr;
 
-use crate::{DecodeError, JobId, Nonce, array};
+use crate::{DecodeError, JobId, Nonce, array, opening};
 
-/// Version of these layouts.
-pub(crate) const VERSION: u8 = 1;
 /// Length of an encoded [`Preamble`].
 pub const PREAMBLE_LEN: usize = 88;
 /// Length of an encoded [`Answer`].
 pub const ANSWER_LEN: usize = 40;
 /// First byte of every preamble; a TLS record can't start with it (RFC 8446
 /// section 5.1), so both may come to one port.
-pub const FIRST_BYTE: u8 = MAGIC[0];
+pub const FIRST_BYTE: u8 = opening::PREAMBLE[0];
 
-const MAGIC: [u8; 4] = *b"ISTH";
-const ANSWER_MAGIC: [u8; 4] = *b"ISTA";
 const PREAMBLE_SIGNED: usize = PREAMBLE_LEN - 32;
 const ANSWER_SIGNED: usize = ANSWER_LEN - 32;
 
@@ -67,9 +63,7 @@ pub struct Preamble {
 impl Preamble {
     /// The bytes that the HMAC covers.
     pub fn signed_bytes(&self) -> [u8; PREAMBLE_SIGNED] {
-        let mut out = [0; PREAMBLE_SIGNED];
-        out[0..4].copy_from_slice(&MAGIC);
-        out[4] = VERSION;
+        let mut out: [u8; PREAMBLE_SIGNED] = opening::begin(opening::PREAMBLE);
         out[8..24].copy_from_slice(&self.job.0);
         out[24..40].copy_from_slice(&self.nonce.0);
         out[40..44].copy_from_slice(&self.source.octets());
@@ -92,7 +86,7 @@ impl Preamble {
     /// # Errors
     /// If it doesn't start as a preamble of this version does.
     pub fn decode(bytes: &[u8; PREAMBLE_LEN]) -> Result<(Self, Mac), DecodeError> {
-        header("preamble", bytes, MAGIC)?;
+        opening::check("preamble", bytes, opening::PREAMBLE)?;
         let preamble = Self {
             job: JobId(array(bytes, 8)),
             nonce: Nonce(array(bytes, 24)),
@@ -101,21 +95,9 @@ impl Preamble {
             source_port: u16::from_be_bytes(array(bytes, 48)),
             destination_port: u16::from_be_bytes(array(bytes, 50)),
         };
-        if preamble.signed_bytes() != bytes[..PREAMBLE_SIGNED] {
-            return Err(DecodeError::new("preamble", "reserved bytes are not zero"));
-        }
+        opening::same("preamble", &preamble.signed_bytes(), &bytes[..PREAMBLE_SIGNED])?;
         Ok((preamble, array(bytes, PREAMBLE_SIGNED)))
     }
-}
-
-fn header(message: &'static str, bytes: &[u8], magic: [u8; 4]) -> Result<(), DecodeError> {
-    if array::<4>(bytes, 0) != magic {
-        return Err(DecodeError::new(message, format!("starts with {:02x?}", array::<4>(bytes, 0))));
-    }
-    if bytes[4] != VERSION {
-        return Err(DecodeError::new(message, format!("version {}, this end speaks {VERSION}", bytes[4])));
-    }
-    Ok(())
 }
 
 /// What the acceptor found.
@@ -147,9 +129,7 @@ pub struct Answer {
 
 impl Answer {
     fn head(self) -> [u8; ANSWER_SIGNED] {
-        let mut out = [0; ANSWER_SIGNED];
-        out[0..4].copy_from_slice(&ANSWER_MAGIC);
-        out[4] = VERSION;
+        let mut out: [u8; ANSWER_SIGNED] = opening::begin(opening::PREAMBLE_ANSWER);
         out[5] = self.status as u8;
         out
     }
@@ -179,7 +159,7 @@ impl Answer {
     /// If it doesn't start as an answer of this version does or the status is
     /// unknown.
     pub fn decode(bytes: &[u8; ANSWER_LEN]) -> Result<(Self, Mac), DecodeError> {
-        header("answer", bytes, ANSWER_MAGIC)?;
+        opening::check("answer", bytes, opening::PREAMBLE_ANSWER)?;
         let status = match bytes[5] {
             0 => Status::Connected,
             1 => Status::Refused,

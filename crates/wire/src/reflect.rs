@@ -17,24 +17,16 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::ticket::TICKET_LEN;
-use crate::{DecodeError, array};
+use crate::{DecodeError, array, opening};
 
-/// Version of these layouts.
-pub(crate) const VERSION: u8 = 1;
 /// Length of a question: that of a ticket, because it comes in its place.
 pub const QUESTION_LEN: usize = TICKET_LEN;
 /// Length of an answer.
 pub const ANSWER_LEN: usize = 24;
 
-const QUESTION_MAGIC: [u8; 4] = *b"ISRQ";
-const ANSWER_MAGIC: [u8; 4] = *b"ISRA";
-
 /// The question.
 pub fn question() -> [u8; QUESTION_LEN] {
-    let mut out = [0; QUESTION_LEN];
-    out[..4].copy_from_slice(&QUESTION_MAGIC);
-    out[4] = VERSION;
-    out
+    opening::begin(opening::REFLECT)
 }
 
 /// Whether something is the question.
@@ -44,9 +36,7 @@ pub fn is_question(bytes: &[u8; QUESTION_LEN]) -> bool {
 
 /// The answer to somebody who came from this address.
 pub fn encode_answer(seen: SocketAddr) -> [u8; ANSWER_LEN] {
-    let mut out = [0; ANSWER_LEN];
-    out[..4].copy_from_slice(&ANSWER_MAGIC);
-    out[4] = VERSION;
+    let mut out: [u8; ANSWER_LEN] = opening::begin(opening::REFLECT_ANSWER);
     out[6..8].copy_from_slice(&seen.port().to_be_bytes());
     match seen.ip().to_canonical() {
         IpAddr::V4(ip) => {
@@ -67,12 +57,7 @@ pub fn encode_answer(seen: SocketAddr) -> [u8; ANSWER_LEN] {
 /// If it isn't one of this version.
 pub fn decode_answer(bytes: &[u8; ANSWER_LEN]) -> Result<SocketAddr, DecodeError> {
     let wrong = |what: String| DecodeError::new("reflection", what);
-    if array::<4>(bytes, 0) != ANSWER_MAGIC {
-        return Err(wrong(format!("starts with {:02x?}", array::<4>(bytes, 0))));
-    }
-    if bytes[4] != VERSION {
-        return Err(wrong(format!("version {}, this agent speaks {VERSION}", bytes[4])));
-    }
+    opening::check("reflection", bytes, opening::REFLECT_ANSWER)?;
     let ip: IpAddr = match bytes[5] {
         4 => array::<4>(bytes, 8).into(),
         6 => Ipv6Addr::from(array::<16>(bytes, 8)).into(),

@@ -20,17 +20,14 @@
 //! ```
 
 use crate::preamble::Mac;
-use crate::{ConnectionId, DecodeError, array};
+use crate::{ConnectionId, DecodeError, array, opening};
 
-/// Version of this layout.
-pub(crate) const VERSION: u8 = 1;
 /// Length of an encoded [`Ticket`].
 pub const TICKET_LEN: usize = 64;
 /// First byte of every ticket; a TLS record can't start with it (RFC 8446
 /// section 5.1), so both may come to one port.
-pub const FIRST_BYTE: u8 = MAGIC[0];
+pub const FIRST_BYTE: u8 = opening::TICKET[0];
 
-const MAGIC: [u8; 4] = *b"ISTR";
 const SIGNED: usize = TICKET_LEN - 32;
 
 /// Which of the two sides of a connection.
@@ -67,9 +64,7 @@ pub struct Ticket {
 impl Ticket {
     /// The bytes that the HMAC covers.
     pub fn signed_bytes(&self) -> [u8; SIGNED] {
-        let mut out = [0; SIGNED];
-        out[0..4].copy_from_slice(&MAGIC);
-        out[4] = VERSION;
+        let mut out: [u8; SIGNED] = opening::begin(opening::TICKET);
         out[5] = self.side as u8;
         out[8..24].copy_from_slice(&self.connection.0);
         out[24..32].copy_from_slice(&self.expiry_unix_seconds.to_be_bytes());
@@ -89,28 +84,18 @@ impl Ticket {
     /// # Errors
     /// If it isn't a ticket of this version.
     pub fn decode(bytes: &[u8; TICKET_LEN]) -> Result<(Self, Mac), DecodeError> {
-        let side = match (array::<4>(bytes, 0), bytes[4], bytes[5]) {
-            (MAGIC, VERSION, 0) => Side::Initiator,
-            (MAGIC, VERSION, 1) => Side::Acceptor,
-            (MAGIC, VERSION, other) => {
-                return Err(DecodeError::new("ticket", format!("unknown side {other}")));
-            }
-            (MAGIC, other, _) => {
-                return Err(DecodeError::new(
-                    "ticket",
-                    format!("version {other}, this end speaks {VERSION}"),
-                ));
-            }
-            (other, _, _) => return Err(DecodeError::new("ticket", format!("starts with {other:02x?}"))),
+        opening::check("ticket", bytes, opening::TICKET)?;
+        let side = match bytes[5] {
+            0 => Side::Initiator,
+            1 => Side::Acceptor,
+            other => return Err(DecodeError::new("ticket", format!("unknown side {other}"))),
         };
         let ticket = Self {
             connection: ConnectionId(array(bytes, 8)),
             side,
             expiry_unix_seconds: u64::from_be_bytes(array(bytes, 24)),
         };
-        if ticket.signed_bytes() != bytes[..SIGNED] {
-            return Err(DecodeError::new("ticket", "reserved bytes are not zero"));
-        }
+        opening::same("ticket", &ticket.signed_bytes(), &bytes[..SIGNED])?;
         Ok((ticket, array(bytes, SIGNED)))
     }
 }
@@ -119,11 +104,6 @@ impl Ticket {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn no_tls_record_starts_like_a_ticket() {
-        assert!(!(20..=24).contains(&FIRST_BYTE), "content types of TLS (RFC 8446, appendix B.1)");
-    }
 
     #[test]
     fn round_trip() {

@@ -16,7 +16,7 @@ use isthmus_net::contact::plan_from_facts;
 use isthmus_net::mac::Secret;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::ticket::{Side, Ticket};
-use isthmus_wire::{ConnectionId, Label, VirtualAddress, rendezvous};
+use isthmus_wire::{ConnectionId, Label, VirtualAddress, hello};
 
 use super::site::{Avoid, GatewayEntry, grid_name};
 use super::{Effect, NodeEntry, Party, Registry, RendezvousError};
@@ -63,7 +63,8 @@ impl Registry {
                 (None, Some(outward(&near.entry.outside_address, seal(&near.entry.key, Side::Acceptor))))
             }
             (proto::Dial::Reverse, None, _) => {
-                let hello = ConnectionId::try_from(request.rendezvous.as_slice()).map(rendezvous::encode);
+                let hello = ConnectionId::try_from(request.rendezvous.as_slice())
+                    .map(|id| hello::RENDEZVOUS.encode(id));
                 let hello = hello.map_err(|error| RendezvousError::Unavailable(error.to_string()))?;
                 (None, Some(outward(&self.address_from_outside(nodes.0, &to.name.site)?, hello.to_vec())))
             }

@@ -13,7 +13,7 @@ use isthmus_net::mac;
 use isthmus_plan::filtering::{Observed, Simultaneous};
 use isthmus_plan::{Filtering, Mapping, Unsolicited};
 use isthmus_wire::proto::{ProbeKind, ProbeOutcome, ProbeReply, ProbeRequest};
-use isthmus_wire::{ConnectionId, rendezvous};
+use isthmus_wire::{ConnectionId, hello};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -168,9 +168,9 @@ impl Come {
 
 /// What somebody says first.
 async fn said(mut stream: TcpStream) -> Option<ConnectionId> {
-    let mut hello = [0; rendezvous::HELLO_LEN];
+    let mut hello = [0; hello::RENDEZVOUS_LEN];
     timeout(LAG, stream.read_exact(&mut hello)).await.ok()?.ok()?;
-    rendezvous::decode(&hello).ok()
+    hello::RENDEZVOUS.decode(&hello).ok()
 }
 
 async fn dial(
