@@ -9,19 +9,21 @@ use std::net::Ipv4Addr;
 
 use isthmus_wire::{GridName, Label, VirtualAddress, VirtualRange};
 
+use crate::store::Revision;
+
 /// Number of a /24 block within the virtual range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block(pub u16);
 
-/// What must be written down before an address is given to anybody.
+/// An address for a node that has none yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// The node.
     pub node: GridName,
-    /// Its address.
     pub address: VirtualAddress,
-    /// The block it lies in, if that is new.
-    pub new_block: Option<Block>,
+    /// The block it lies in.
+    pub block: Block,
+    /// What wrote the block's record last; 0: the block is new.
+    pub block_revision: Revision,
 }
 
 /// All 16,383 blocks or all addresses are taken.
@@ -32,21 +34,24 @@ pub struct Exhausted;
 /// The addresses given so far.
 #[derive(Debug, Clone, Default)]
 pub struct AddressBook {
-    blocks: BTreeMap<Block, Label>,
+    /// Each with what wrote its record last. An assignment writes the record of its
+    /// block anew, so that no two brokers give the same address.
+    blocks: BTreeMap<Block, (Label, Revision)>,
     by_name: BTreeMap<GridName, VirtualAddress>,
     /// The same, keyed by address.
     by_address: BTreeMap<VirtualAddress, GridName>,
 }
 
 impl AddressBook {
-    /// Takes up what was written down.
-    pub fn restore(
-        blocks: impl IntoIterator<Item = (Block, Label)>,
-        nodes: impl IntoIterator<Item = (GridName, VirtualAddress)>,
-    ) -> Self {
-        let by_name: BTreeMap<_, _> = nodes.into_iter().collect();
-        let by_address = by_name.iter().map(|(name, address)| (*address, name.clone())).collect();
-        Self { blocks: blocks.into_iter().collect(), by_name, by_address }
+    /// A block was given to a site, or an address of it to a node.
+    pub fn fold_block(&mut self, block: Block, site: Label, revision: Revision) {
+        self.blocks.insert(block, (site, revision));
+    }
+
+    /// An address was given to a node.
+    pub fn fold_address(&mut self, node: GridName, address: VirtualAddress) {
+        self.by_name.insert(node.clone(), address);
+        self.by_address.insert(address, node);
     }
 
     /// A node's address.
@@ -59,29 +64,24 @@ impl AddressBook {
         self.by_address.get(&address)
     }
 
-    /// The address of a node, which gets one if it has none yet: then the
-    /// assignment comes back as well, to be written down.
+    /// An address that is free for a node that has none.
     ///
     /// # Errors
     /// If none is left.
-    pub fn assign(&mut self, node: &GridName) -> Result<(VirtualAddress, Option<Assignment>), Exhausted> {
-        if let Some(address) = self.address(node) {
-            return Ok((address, None));
-        }
-        let own = self.blocks.iter().filter(|(_, site)| **site == node.site).map(|(block, _)| *block);
-        let free = own.flat_map(hosts).find(|address| !self.by_address.contains_key(address));
-        let (address, new_block) = match free {
-            Some(address) => (address, None),
+    pub fn propose(&self, node: &GridName) -> Result<Assignment, Exhausted> {
+        let own = self.blocks.iter().filter(|(_, (site, _))| *site == node.site);
+        let mut own =
+            own.flat_map(|(block, (_, revision))| hosts(*block).map(|address| (address, *block, *revision)));
+        let free = own.find(|(address, ..)| !self.by_address.contains_key(address));
+        let (address, block, block_revision) = match free {
+            Some(free) => free,
             None => {
                 let block = (1..BLOCKS).map(Block).find(|block| !self.blocks.contains_key(block));
                 let block = block.ok_or(Exhausted)?;
-                self.blocks.insert(block, node.site.clone());
-                (hosts(block).next().ok_or(Exhausted)?, Some(block))
+                (hosts(block).next().ok_or(Exhausted)?, block, 0)
             }
         };
-        self.by_name.insert(node.clone(), address);
-        self.by_address.insert(address, node.clone());
-        Ok((address, Some(Assignment { node: node.clone(), address, new_block })))
+        Ok(Assignment { node: node.clone(), address, block, block_revision })
     }
 }
 
@@ -98,9 +98,28 @@ fn hosts(block: Block) -> impl Iterator<Item = VirtualAddress> {
 mod tests {
     use super::*;
 
+    impl AddressBook {
+        /// The address of a node, which gets one if it has none: then the assignment
+        /// comes back as well.
+        pub(crate) fn assign(
+            &mut self,
+            node: &GridName,
+        ) -> Result<(VirtualAddress, Option<Assignment>), Exhausted> {
+            if let Some(address) = self.address(node) {
+                return Ok((address, None));
+            }
+            let assignment = self.propose(node)?;
+            self.fold_block(assignment.block, node.site.clone(), assignment.block_revision + 1);
+            self.fold_address(node.clone(), assignment.address);
+            Ok((assignment.address, Some(assignment)))
+        }
+    }
+
+    /// The address that a node gets, and its block if that is new.
     fn assign(book: &mut AddressBook, name: &str) -> (String, Option<u16>) {
         let (address, assignment) = book.assign(&name.parse().unwrap()).unwrap();
-        (address.to_string(), assignment.and_then(|assignment| assignment.new_block).map(|block| block.0))
+        let new = assignment.filter(|assignment| assignment.block_revision == 0);
+        (address.to_string(), new.map(|assignment| assignment.block.0))
     }
 
     #[test]
@@ -131,25 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_down_is_kept() {
-        let mut book = AddressBook::default();
-        let mut written = Vec::new();
-        for name in ["n1.alpha", "n1.beta", "n2.beta"] {
-            written.extend(book.assign(&name.parse().unwrap()).unwrap().1);
-        }
-        let blocks = written.iter().filter_map(|a| Some((a.new_block?, a.node.site.clone())));
-        let mut restored = AddressBook::restore(blocks, written.iter().map(|a| (a.node.clone(), a.address)));
-        assert_eq!(assign(&mut restored, "n2.beta"), ("240.64.2.2".to_owned(), None));
-        assert_eq!(assign(&mut restored, "n3.beta"), ("240.64.2.3".to_owned(), None));
-        assert_eq!(assign(&mut restored, "n1.gamma"), ("240.64.3.1".to_owned(), Some(3)));
-    }
-
-    #[test]
     fn the_last_address_and_no_further() {
-        let mut book = AddressBook::restore(
-            (1..BLOCKS).map(|block| (Block(block), format!("s{block}").parse().unwrap())),
-            [],
-        );
+        let mut book = AddressBook::default();
+        for block in 1..BLOCKS {
+            book.fold_block(Block(block), format!("s{block}").parse().unwrap(), 1);
+        }
         assert_eq!(assign(&mut book, "n1.s16383"), ("240.127.255.1".to_owned(), None));
         assert_eq!(book.assign(&"n1.another".parse().unwrap()), Err(Exhausted));
     }

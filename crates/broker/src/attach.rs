@@ -6,23 +6,34 @@ use std::time::Duration;
 use isthmus_net::mac::Secret;
 use isthmus_net::{Identity, Role, grpc};
 use isthmus_wire::proto::{self, attach_down, attach_up};
+use isthmus_wire::{GridName, Label};
+use prost::Message as _;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
-use crate::records;
-use crate::registry::{Party, Refused, SessionId};
+use crate::fold::NotWritten;
+use crate::records::{self, GatewayRecord, NodeRecord};
+use crate::registry::{Party, Refused, Registry, SessionId};
 use crate::service::{Broker, store_status};
 use crate::sessions::Down;
+use crate::store::{Record, StoreError, Transaction};
 
 /// How long a newcomer may take to say who it is.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a gateway that attached may take to announce its nodes. Its agents
-/// may have to find it again first, and try every 5 s at the latest.
-const SETTLE: Duration = Duration::from_secs(15);
+/// How long the records of an attachment last without it: longer than it takes to
+/// see that its connection is dead.
+const LEASE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// What attaches.
+enum Newcomer {
+    Gateway(Label, proto::GatewayUp),
+    Relay(proto::RelayUp),
+}
 
 /// Takes up an attachment; a task of its own then drives it to its end.
 pub(crate) async fn attach(
@@ -33,18 +44,11 @@ pub(crate) async fn attach(
     let first = timeout(HELLO_DEADLINE, inbound.message())
         .await
         .map_err(|_| Status::deadline_exceeded(format!("no first message within {HELLO_DEADLINE:?}")))??;
-    let (party, session) = match (caller.role(), caller.site(), first.and_then(|message| message.kind)) {
+    let newcomer = match (caller.role(), caller.site(), first.and_then(|message| message.kind)) {
         (Role::Gateway, Some(site), Some(attach_up::Kind::GatewayUp(up))) => {
-            let attached = broker.registry().attach_gateway(site, caller.name(), &up, Secret::random());
-            if let Some(disagreement) = broker.registry().disagreement(site) {
-                warn!(%site, disagreement);
-            }
-            (Party::gateway(site, caller.name()), attached)
+            Newcomer::Gateway(site.clone(), up)
         }
-        (Role::Relay, _, Some(attach_up::Kind::RelayUp(up))) => {
-            let attached = broker.registry().attach_relay(caller.name(), &up, Secret::random());
-            (Party::Relay(caller.name().clone()), attached)
-        }
+        (Role::Relay, _, Some(attach_up::Kind::RelayUp(up))) => Newcomer::Relay(up),
         (Role::Agent, Some(site), _) => {
             return Err(Status::permission_denied(format!(
                 "{caller} must attach to the gateway of site {site}, not to the broker; \
@@ -57,26 +61,67 @@ pub(crate) async fn attach(
             )));
         }
     };
-    let (session, effects) = match session {
-        Ok(attached) => attached,
-        Err(refused) => {
-            warn!(%caller, %refused, "attachment refused");
-            return Ok(refusal(refused.0));
+    // A caller that stops waiting must leave nothing half done.
+    let begun = tokio::spawn(begin(broker.clone(), caller.clone(), newcomer, inbound)).await;
+    begun.unwrap_or_else(|_| Err(Status::internal("the broker failed; see its log")))
+}
+
+async fn begin(
+    broker: Arc<Broker>,
+    caller: Identity,
+    newcomer: Newcomer,
+    inbound: Streaming<proto::AttachUp>,
+) -> Result<ReceiverStream<Down>, Status> {
+    let (name, new_key) = (caller.name(), Secret::random());
+    let session = broker.store.grant(LEASE).await.map_err(store_status)?;
+    let party = match &newcomer {
+        Newcomer::Gateway(site, _) => Party::gateway(site, name),
+        Newcomer::Relay(_) => Party::Relay(name.clone()),
+    };
+    let opened = broker.sessions.open(party.clone(), session);
+    let written = match &newcomer {
+        Newcomer::Gateway(site, up) => {
+            let make = |registry: &Registry, _: Option<&Record>| {
+                let record = registry.gateway_record(site, name, up, &new_key)?;
+                Ok(Some(record.encode_to_vec()))
+            };
+            broker.write((&records::gateway_key(site, name), session), |write| write, make).await
+        }
+        Newcomer::Relay(up) => {
+            let make = |registry: &Registry, _: Option<&Record>| {
+                Ok(Some(registry.relay_record(name, up, &new_key)?.encode_to_vec()))
+            };
+            broker.write((&records::relay_key(name), session), |write| write, make).await
         }
     };
-    let opened = broker.sessions.open(party, session);
-    broker.sessions.carry_out(effects);
+    if let Err(not_written) = written {
+        end(&broker, session).await;
+        return match not_written {
+            NotWritten::Refused(refused) => {
+                warn!(%caller, %refused, "attachment refused");
+                Ok(refusal(refused.0))
+            }
+            NotWritten::Failed(status) => Err(status),
+        };
+    }
     info!(%caller, "attached");
-    let task = Attachment {
-        broker: broker.clone(),
-        caller: caller.to_string(),
-        is_gateway: caller.role() == Role::Gateway,
-        session,
-        inbound,
-        closed: opened.closed,
-    };
-    tokio::spawn(task.drive());
+    if let Party::Gateway { site, .. } = &party
+        && let Some(disagreement) = broker.registry().disagreement(site)
+    {
+        warn!(%site, disagreement);
+    }
+    let caller = caller.to_string();
+    let attachment = Attachment { broker, caller, party, session, inbound, closed: opened.closed };
+    tokio::spawn(attachment.drive());
     Ok(ReceiverStream::new(opened.down_rx))
+}
+
+/// Ends an attachment and the records that last as long as it.
+async fn end(broker: &Broker, session: SessionId) {
+    broker.sessions.remove(session);
+    if let Err(error) = broker.store.revoke(session).await {
+        warn!(%error, "cannot delete the records of an attachment that has ended; they expire");
+    }
 }
 
 /// A stream that says no and ends.
@@ -91,7 +136,7 @@ fn refusal(reason: String) -> ReceiverStream<Down> {
 struct Attachment {
     broker: Arc<Broker>,
     caller: String,
-    is_gateway: bool,
+    party: Party,
     session: SessionId,
     inbound: Streaming<proto::AttachUp>,
     closed: CancellationToken,
@@ -99,10 +144,9 @@ struct Attachment {
 
 impl Attachment {
     async fn drive(mut self) {
-        let settle = sleep(SETTLE);
-        tokio::pin!(settle);
-        let mut settled = !self.is_gateway;
-        let end = loop {
+        let mut keep_alive = interval(KEEP_ALIVE);
+        keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let end_reason = loop {
             tokio::select! {
                 message = self.inbound.message() => match message {
                     Ok(Some(proto::AttachUp { kind: Some(kind) })) => self.handle(kind).await,
@@ -111,28 +155,19 @@ impl Attachment {
                     Err(status) => break grpc::reason(&status),
                 },
                 () = self.closed.cancelled() => break "the broker ended it".to_owned(),
-                () = &mut settle, if !settled => {
-                    settled = true;
-                    let effects = self.broker.registry().settle(self.session);
-                    self.broker.sessions.carry_out(effects);
-                }
+                _ = keep_alive.tick() => match self.broker.store.keep_alive(self.session).await {
+                    Ok(()) => {}
+                    Err(StoreError::NoLease(_)) => break format!("its records were not kept for {LEASE:?}"),
+                    Err(error) => warn!(caller = self.caller, %error, "cannot keep its records"),
+                },
             }
         };
-        info!(caller = self.caller, reason = end, "detached");
-        let gateway = self.broker.registry().gateway_of(self.session);
-        let effects = self.broker.registry().detach(self.session);
-        self.broker.sessions.remove(self.session);
-        self.broker.sessions.carry_out(effects);
-        if let Some((site, gateway)) = gateway {
-            // A broker that ends meanwhile doesn't wait for it.
-            let broker = Arc::downgrade(&self.broker);
-            drop(self);
-            sleep(SETTLE).await;
-            if let Some(broker) = broker.upgrade() {
-                let effects = broker.registry().settle_without(&site, &gateway);
-                broker.sessions.carry_out(effects);
-            }
-        }
+        info!(caller = self.caller, reason = end_reason, "detached");
+        end(&self.broker, self.session).await;
+    }
+
+    fn is_gateway(&self) -> bool {
+        matches!(self.party, Party::Gateway { .. })
     }
 
     async fn handle(&self, kind: attach_up::Kind) {
@@ -140,8 +175,12 @@ impl Attachment {
             attach_up::Kind::NodeUp(up) => self.node_up(up).await,
             attach_up::Kind::NodeDown(down) => {
                 info!(caller = self.caller, node = down.node, "node down");
-                let effects = self.broker.registry().node_down(self.session, &down);
-                self.broker.sessions.carry_out(effects);
+                let found = self.broker.registry().node_down_record(self.session, &down);
+                let Some((name, _)) = found else { return };
+                let make = |registry: &Registry| Ok(registry.node_down_record(self.session, &down));
+                if let Err(error) = self.write_node(&name, make).await {
+                    warn!(caller = self.caller, node = down.node, %error, "cannot write down that it is down");
+                }
             }
             attach_up::Kind::Job(report) => {
                 if let Err(refused) = self.broker.registry().job_report(self.session, report) {
@@ -151,7 +190,7 @@ impl Attachment {
             attach_up::Kind::RelayReport(report) => {
                 self.broker.registry().relay_report(self.session, report);
             }
-            attach_up::Kind::DialAnswer(answer) if self.is_gateway => {
+            attach_up::Kind::DialAnswer(answer) if self.is_gateway() => {
                 let rendezvous = answer.rendezvous.clone();
                 self.broker.rendezvous.answer(&rendezvous, answer);
             }
@@ -163,13 +202,11 @@ impl Attachment {
                 }
             }
             attach_up::Kind::GatewayReach(reach) => {
-                let told = self.broker.registry().gateway_reach(self.session, reach);
-                match told {
-                    Ok(effects) => self.broker.sessions.carry_out(effects),
-                    Err(refused) => warn!(caller = self.caller, %refused, "passed over"),
+                if let Err(error) = self.gateway_reach(&reach).await {
+                    warn!(caller = self.caller, %error, "passed over");
                 }
             }
-            attach_up::Kind::Probed(report) if !self.is_gateway => {
+            attach_up::Kind::Probed(report) if !self.is_gateway() => {
                 self.broker.probes.answer(&report.id, report.reply.unwrap_or_default());
             }
             attach_up::Kind::Probed(_) | attach_up::Kind::DialAnswer(_) | attach_up::Kind::Seen(_) => {
@@ -182,26 +219,56 @@ impl Attachment {
     }
 
     async fn node_up(&self, up: proto::NodeUp) {
-        let came = self.broker.registry().node_up(self.session, &up);
-        let came = match came {
-            Ok(came) => came,
-            Err(refused) => return self.refuse_node(up.node, refused),
-        };
-        if let Some(assignment) = came.assignment {
-            info!(node = %assignment.node, virtual_address = %assignment.address, "new node");
-            let kept = records::keep_assignment(&*self.broker.store, &assignment).await;
-            if let Err(status) = kept.map_err(store_status) {
-                return self.refuse_node(up.node, Refused(status.message().to_owned()));
-            }
+        if let Err(error) = self.announce(&up).await {
+            self.refuse_node(up.node, &error);
         }
-        info!(caller = self.caller, node = up.node, virtual_address = %came.address, "node up");
-        self.broker.sessions.carry_out(came.effects);
-        self.broker.came.send_replace(());
     }
 
-    fn refuse_node(&self, node: String, refused: Refused) {
-        warn!(caller = self.caller, node, %refused, "node refused");
-        let refusal = proto::Refusal { reason: refused.to_string(), node };
+    async fn announce(&self, up: &proto::NodeUp) -> Result<(), NotWritten> {
+        let found = self.broker.registry().node_record(self.session, up)?;
+        let Some((name, _)) = found else { return Ok(()) };
+        let address = self.broker.address_for(&name).await?;
+        self.write_node(&name, |registry| registry.node_record(self.session, up)).await?;
+        info!(caller = self.caller, node = up.node, virtual_address = %address, "node up");
+        Ok(())
+    }
+
+    async fn write_node(
+        &self,
+        name: &GridName,
+        make: impl Fn(&Registry) -> Result<Option<(GridName, NodeRecord)>, Refused>,
+    ) -> Result<(), NotWritten> {
+        let make = |registry: &Registry, _: Option<&Record>| {
+            Ok(make(registry)?.map(|(_, record)| record.encode_to_vec()))
+        };
+        self.broker.write((&records::node_key(name), self.session), self.attached(), make).await
+    }
+
+    async fn gateway_reach(&self, reach: &proto::Reach) -> Result<(), NotWritten> {
+        let Party::Gateway { site, name } = &self.party else { return Ok(()) };
+        let make = |registry: &Registry, former: Option<&Record>| {
+            let former = former.and_then(|former| GatewayRecord::decode(&*former.value).ok());
+            let former = former.ok_or_else(|| Refused("this gateway is not attached".to_owned()))?;
+            Ok(Some(registry.reach_record(self.session, former, reach)?.encode_to_vec()))
+        };
+        let key = records::gateway_key(site, name);
+        self.broker.write((&key, self.session), self.attached(), make).await
+    }
+
+    /// What must hold for a record that this attachment writes: it is the present
+    /// one of its party.
+    fn attached(&self) -> impl Fn(Transaction) -> Transaction {
+        let key = match &self.party {
+            Party::Gateway { site, name } => records::gateway_key(site, name),
+            Party::Relay(name) => records::relay_key(name),
+        };
+        let session = self.session;
+        move |transaction| transaction.held(&key, session)
+    }
+
+    fn refuse_node(&self, node: String, reason: &NotWritten) {
+        warn!(caller = self.caller, node, %reason, "node refused");
+        let refusal = proto::Refusal { reason: reason.to_string(), node };
         self.broker.sessions.send(self.session, attach_down::Kind::Refusal(refusal));
     }
 }

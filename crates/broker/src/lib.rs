@@ -9,7 +9,8 @@
 //! | `addresses` | which node has which virtual address (pure) |
 //! | `registry` | who is attached, and what is asked of them (pure) |
 //! | `store` | records that brokers share: read, watch, transactions |
-//! | `records` | the keys and values of those that last |
+//! | `records` | their keys and values |
+//! | `fold` | keeps the registry to the records |
 //! | `enrolment`, `attach`, `service` | the gRPC services, thin shells |
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ mod addresses;
 mod attach;
 pub mod config;
 mod enrolment;
+mod fold;
 mod probes;
 mod records;
 mod registry;
@@ -24,7 +26,6 @@ mod rendezvous;
 mod service;
 mod sessions;
 pub mod state;
-#[allow(dead_code, reason = "the registry reads what lasts; it will watch the rest")]
 mod store;
 mod waiting;
 

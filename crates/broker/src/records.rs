@@ -1,23 +1,152 @@
 //! The broker's records in the [store](crate::store): their keys and values.
 //!
-//! | key | value | lasts |
+//! | key | value | kept |
 //! |---|---|---|
 //! | `addresses/NODE.SITE` | virtual address | on disk |
 //! | `blocks/NUMBER` | the site that the /24 block is given to | on disk |
 //! | `tokens/ID` | a used join token: [`UsedToken`] | on disk |
 //! | `members/NAME` | identity URI of what joined last under a TLS name | on disk |
+//! | `gateways/SITE/NAME` | [`GatewayRecord`] | with the gateway's attachment |
+//! | `relays/NAME` | [`RelayRecord`] | with the relay's attachment |
+//! | `nodes/SITE/NODE` | [`NodeRecord`] | with the attachment of the gateway that announced it |
 
 use isthmus_net::{Identity, Role};
-use isthmus_wire::{GridName, Label, VirtualAddress};
+use isthmus_wire::{GridName, Label, VirtualAddress, proto};
+use prost::Message;
 
-use crate::addresses::{AddressBook, Assignment, Block};
-use crate::store::{Store, StoreError, Transaction};
+use crate::addresses::Block;
+use crate::store::{Lease, Revision, Store, StoreError, Transaction};
 
 const ADDRESSES: &str = "addresses/";
 const BLOCKS: &str = "blocks/";
 const TOKENS: &str = "tokens/";
+const GATEWAYS: &str = "gateways/";
+const RELAYS: &str = "relays/";
+const NODES: &str = "nodes/";
 /// Expired tokens that one use of another token deletes.
 const FORGET_AT_ONCE: usize = 64;
+
+/// An attached gateway.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct GatewayRecord {
+    #[prost(message, required, tag = "1")]
+    pub(crate) up: proto::GatewayUp,
+    /// 32 bytes that sign tickets for it.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) key: Vec<u8>,
+    /// Whether it is reached at its port outside.
+    #[prost(message, optional, tag = "3")]
+    pub(crate) outside_reach: Option<proto::Reach>,
+}
+
+/// An attached relay.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct RelayRecord {
+    #[prost(message, required, tag = "1")]
+    pub(crate) up: proto::RelayUp,
+    /// As of gateways.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) key: Vec<u8>,
+}
+
+/// A node as its gateway announced it.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct NodeRecord {
+    #[prost(message, required, tag = "1")]
+    pub(crate) contact: proto::NodeUp,
+    /// Name of the gateway that announced it last.
+    #[prost(string, tag = "2")]
+    pub(crate) gateway: String,
+    /// That gateway said that the node's agent has gone.
+    #[prost(bool, tag = "3")]
+    pub(crate) down: bool,
+}
+
+/// A record that the registry goes by, as it was read. None for one that was
+/// deleted.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "each is taken in as soon as it is read")]
+pub(crate) enum Fact {
+    Address { node: GridName, address: VirtualAddress },
+    Block { block: Block, site: Label, revision: Revision },
+    Gateway { site: Label, name: Label, record: Option<(Lease, GatewayRecord)> },
+    Relay { name: Label, record: Option<(Lease, RelayRecord)> },
+    Node { node: GridName, record: Option<NodeRecord> },
+}
+
+/// A record that isn't what its key says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the broker's store holds a record {0:?} that can't be read; it was not written by isthmus")]
+pub struct Unreadable(String);
+
+/// What a record says; none if the registry doesn't go by it.
+pub(crate) fn read(
+    key: &str,
+    value: Option<&[u8]>,
+    lease: Option<Lease>,
+    revision: Revision,
+) -> Result<Option<Fact>, Unreadable> {
+    let Some((kind, _)) = key.split_once('/') else { return Ok(None) };
+    let fact = match (format!("{kind}/").as_str(), value) {
+        (ADDRESSES, Some(value)) => read_address(key, value),
+        (BLOCKS, Some(value)) => read_block(key, value, revision),
+        (GATEWAYS, value) => read_gateway(key, value, lease),
+        (RELAYS, value) => read_relay(key, value, lease),
+        (NODES, value) => read_node(key, value),
+        _ => return Ok(None),
+    };
+    fact.map(Some).ok_or_else(|| Unreadable(key.to_owned()))
+}
+
+fn read_address(key: &str, value: &[u8]) -> Option<Fact> {
+    let node = key.strip_prefix(ADDRESSES)?.parse().ok()?;
+    let address = VirtualAddress::new(std::str::from_utf8(value).ok()?.parse().ok()?)?;
+    Some(Fact::Address { node, address })
+}
+
+fn read_block(key: &str, value: &[u8], revision: Revision) -> Option<Fact> {
+    let block = Block(key.strip_prefix(BLOCKS)?.parse().ok()?);
+    Some(Fact::Block { block, site: std::str::from_utf8(value).ok()?.parse().ok()?, revision })
+}
+
+fn read_gateway(key: &str, value: Option<&[u8]>, lease: Option<Lease>) -> Option<Fact> {
+    let (site, name) = key.strip_prefix(GATEWAYS)?.split_once('/')?;
+    let record = match value {
+        Some(value) => Some((lease?, GatewayRecord::decode(value).ok()?)),
+        None => None,
+    };
+    Some(Fact::Gateway { site: site.parse().ok()?, name: name.parse().ok()?, record })
+}
+
+fn read_relay(key: &str, value: Option<&[u8]>, lease: Option<Lease>) -> Option<Fact> {
+    let record = match value {
+        Some(value) => Some((lease?, RelayRecord::decode(value).ok()?)),
+        None => None,
+    };
+    Some(Fact::Relay { name: key.strip_prefix(RELAYS)?.parse().ok()?, record })
+}
+
+fn read_node(key: &str, value: Option<&[u8]>) -> Option<Fact> {
+    let (site, node) = key.strip_prefix(NODES)?.split_once('/')?;
+    let node = GridName { node: node.parse().ok()?, site: site.parse().ok()? };
+    let record = match value {
+        Some(value) => Some(NodeRecord::decode(value).ok()?),
+        None => None,
+    };
+    Some(Fact::Node { node, record })
+}
+
+pub(crate) fn gateway_key(site: &Label, name: &Label) -> String {
+    format!("{GATEWAYS}{site}/{name}")
+}
+
+pub(crate) fn relay_key(name: &Label) -> String {
+    format!("{RELAYS}{name}")
+}
+
+pub(crate) fn node_key(node: &GridName) -> String {
+    format!("{NODES}{}/{}", node.site, node.node)
+}
 
 pub(crate) fn address_key(node: &str) -> String {
     format!("{ADDRESSES}{node}")
@@ -109,33 +238,6 @@ fn member(identity: &Identity) -> String {
     }
 }
 
-/// All virtual addresses given so far; none if a record can't be read.
-pub(crate) async fn addresses(store: &dyn Store) -> Result<Option<AddressBook>, StoreError> {
-    let (blocks, nodes) = (store.range(BLOCKS).await?.records, store.range(ADDRESSES).await?.records);
-    let text = |value: &[u8]| String::from_utf8(value.to_vec()).ok();
-    let blocks = blocks.iter().map(|(key, record)| {
-        let block = Block(key.strip_prefix(BLOCKS)?.parse().ok()?);
-        Some((block, text(&record.value)?.parse::<Label>().ok()?))
-    });
-    let nodes = nodes.iter().map(|(key, record)| {
-        let node = key.strip_prefix(ADDRESSES)?.parse::<GridName>().ok()?;
-        Some((node, VirtualAddress::new(text(&record.value)?.parse().ok()?)?))
-    });
-    let (blocks, nodes): (Option<Vec<_>>, Option<Vec<_>>) = (blocks.collect(), nodes.collect());
-    Ok(blocks.zip(nodes).map(|(blocks, nodes)| AddressBook::restore(blocks, nodes)))
-}
-
-/// Writes an address down.
-pub(crate) async fn keep_assignment(store: &dyn Store, assignment: &Assignment) -> Result<(), StoreError> {
-    let node = &assignment.node;
-    let address = assignment.address.to_string();
-    let mut transaction = Transaction::default().put(address_key(&node.to_string()), address, None);
-    if let Some(block) = assignment.new_block {
-        transaction = transaction.put(block_key(block.0), node.site.to_string(), None);
-    }
-    store.transact(transaction).await.map(drop)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -165,18 +267,25 @@ mod tests {
         assert!(!is_member(&store, &other_owner).await.unwrap());
     }
 
-    #[tokio::test]
-    async fn addresses_are_read_as_they_were_written() {
-        let store = Memory::new(Arc::new(Instant::now));
-        let mut book = AddressBook::default();
-        for name in ["n1.alpha", "n1.beta"] {
-            let assignment = book.assign(&name.parse().unwrap()).unwrap().1.unwrap();
-            keep_assignment(&store, &assignment).await.unwrap();
+    #[test]
+    fn records_are_read_or_named() {
+        let node = NodeRecord { gateway: "a".to_owned(), ..NodeRecord::default() }.encode_to_vec();
+        for (key, value, want) in [
+            ("addresses/n1.alpha", &b"240.64.1.1"[..], Ok(true)),
+            ("blocks/7", b"alpha", Ok(true)),
+            ("nodes/alpha/n1", &node, Ok(true)),
+            ("tokens/07", b"x", Ok(false)),
+            ("of a later version", b"x", Ok(false)),
+            ("addresses/n1", b"240.64.1.1", Err(())),
+            ("addresses/n1.alpha", b"10.0.0.1", Err(())),
+            ("blocks/x", b"alpha", Err(())),
+            ("nodes/alpha/n1", b"\xff", Err(())),
+            ("relays/r1", b"", Err(())),
+        ] {
+            let read = read(key, Some(value), None, 1).map(|fact| fact.is_some()).map_err(drop);
+            assert_eq!(read, want, "{key}");
         }
-        let mut book = addresses(&store).await.unwrap().unwrap();
-        assert_eq!(book.address(&"n1.beta".parse().unwrap()).unwrap().to_string(), "240.64.2.1");
-        assert_eq!(book.assign(&"n2.alpha".parse().unwrap()).unwrap().0.to_string(), "240.64.1.2");
-        store.transact(Transaction::default().put("blocks/x", "alpha", None)).await.unwrap();
-        assert!(addresses(&store).await.unwrap().is_none());
+        let gone = read("nodes/alpha/n1", None, None, 1);
+        assert!(matches!(gone, Ok(Some(Fact::Node { record: None, .. }))), "{gone:?}");
     }
 }

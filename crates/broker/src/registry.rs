@@ -1,8 +1,14 @@
 //! Who is attached, and what is asked of them: plain data, no I/O, no clock.
 //!
-//! Methods that take in what happened (`attach_*`, `node_*`, `settle`,
-//! `detach`, …) return [`Effect`]s, which the caller must carry out in their
-//! order. The others only answer. See [`answers`] for those.
+//! What several brokers must have in common is records in the [store](crate::store):
+//! addresses, gateways, relays and nodes. The registry is a fold over them:
+//! [`Registry::fold`] takes in each one as it was written, and returns [`Effect`]s,
+//! which the caller must carry out in their order. What a gateway or relay sends
+//! becomes a record first (`*_record`).
+//!
+//! Held here alone, and so unknown to other brokers: jobs, what relays carried, what
+//! was measured between nodes and sites and who is measuring, how often probes were
+//! ordered, whose turn it is, and which nodes are [lost](Presence::Lost).
 //!
 //! A node is in one of three states:
 //!
@@ -44,17 +50,17 @@ pub use answers::{LookupError, RendezvousError};
 pub(crate) use party::Party;
 pub use probing::ProbeError;
 
-use crate::addresses::{AddressBook, Assignment};
+use crate::addresses::{AddressBook, Assignment, Exhausted};
 use crate::config::{ForbiddenPairs, Measure, RelayChoice, TrustedPairs};
+use crate::records::{Fact, GatewayRecord, NodeRecord, RelayRecord};
 use job::Jobs;
 use paths::Paths;
 use probing::Probed;
 use site::{GatewayEntry, Says, SiteEntry, specific};
 use site_paths::SitePaths;
 
-/// One attachment of a gateway or relay; never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(u64);
+/// One attachment of a gateway or relay: the lease of its records.
+pub(crate) use crate::store::Lease as SessionId;
 
 /// What the caller must do.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,17 +92,6 @@ impl fmt::Display for Refused {
     }
 }
 
-/// A node that came up.
-#[derive(Debug, PartialEq)]
-pub struct NodeCame {
-    /// Its address.
-    pub address: VirtualAddress,
-    /// What must be written down before the effects are carried out.
-    pub assignment: Option<Assignment>,
-    /// What to do.
-    pub effects: Vec<Effect>,
-}
-
 /// What the configuration says of pairs of sites.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
@@ -123,9 +118,10 @@ pub struct Registry {
     probed: Probed,
     paths: Paths,
     site_paths: SitePaths,
-    last_session: u64,
     /// The relay that was chosen last.
     last_relay: Option<Label>,
+    #[cfg(test)]
+    last_session: u64,
 }
 
 #[derive(Debug)]
@@ -160,11 +156,11 @@ const MAX_RELAYS_SEEN: usize = 64;
 
 impl Registry {
     /// A registry that nobody is attached to yet.
-    pub fn new(grid: &str, policy: Policy, addresses: AddressBook) -> Self {
+    pub fn new(grid: &str, policy: Policy) -> Self {
         Self {
             grid: grid.to_owned(),
             policy,
-            addresses,
+            addresses: AddressBook::default(),
             sites: BTreeMap::new(),
             nodes: BTreeMap::new(),
             relays: BTreeMap::new(),
@@ -172,58 +168,114 @@ impl Registry {
             probed: Probed::default(),
             paths: Paths::default(),
             site_paths: SitePaths::default(),
-            last_session: 0,
             last_relay: None,
+            #[cfg(test)]
+            last_session: 0,
         }
     }
 
-    /// The gateway of this name came to `site`. It takes the place of a former
-    /// one of that name, and keeps that one's key, so that tickets under way stay
-    /// good. `new_key` is for one that wasn't there before.
+    /// Takes in a record as it was written, or deleted.
+    pub(crate) fn fold(&mut self, fact: Fact) -> Vec<Effect> {
+        match fact {
+            Fact::Block { block, site, revision } => {
+                self.addresses.fold_block(block, site, revision);
+                Vec::new()
+            }
+            Fact::Address { node, address } => {
+                self.addresses.fold_address(node, address);
+                Vec::new()
+            }
+            Fact::Gateway { site, name, record: Some((session, record)) } => {
+                self.fold_gateway(&site, &name, session, record)
+            }
+            Fact::Gateway { site, name, record: None } => self.fold_gateway_gone(&site, &name),
+            Fact::Relay { name, record: Some((session, record)) } => self.fold_relay(&name, session, record),
+            Fact::Relay { name, record: None } => self.fold_relay_gone(&name),
+            Fact::Node { node, record: Some(record) } if record.down => self.fold_node_down(&node, &record),
+            Fact::Node { node, record: Some(record) } => self.fold_node(node, record),
+            Fact::Node { node, record: None } => {
+                self.fold_node_gone(&node);
+                Vec::new()
+            }
+        }
+    }
+
+    /// The address of a node, or else one to be written down for it.
+    ///
+    /// # Errors
+    /// If none is left.
+    pub(crate) fn address_of(
+        &self,
+        node: &GridName,
+    ) -> Result<Result<VirtualAddress, Assignment>, Exhausted> {
+        match self.addresses.address(node) {
+            Some(address) => Ok(Ok(address)),
+            None => self.addresses.propose(node).map(Err),
+        }
+    }
+
+    /// The record of the gateway of this name that comes to `site`. It takes the
+    /// place of a former one of that name, and keeps that one's key, so that
+    /// tickets under way stay good. `new_key` is for one that wasn't there before.
     ///
     /// # Errors
     /// If it says that it is of another site.
-    pub fn attach_gateway(
-        &mut self,
+    pub(crate) fn gateway_record(
+        &self,
         site: &Label,
         name: &Label,
         up: &proto::GatewayUp,
-        new_key: Secret,
-    ) -> Result<(SessionId, Vec<Effect>), Refused> {
+        new_key: &Secret,
+    ) -> Result<GatewayRecord, Refused> {
         if up.site != site.as_str() {
             return Err(Refused(format!("this gateway's certificate is for site {site}, not {:?}", up.site)));
         }
         check_texts(&[&up.address, &up.version, &up.outside_address])?;
-        let (session, party) = (self.new_session(), Party::gateway(site, name));
+        let former = self.sites.get(site).and_then(|site| site.gateways.get(name));
+        let key = former.map_or(new_key, |former| &former.key).expose().to_vec();
+        // It tells again what it found; until then that holds.
+        let same = former.filter(|former| former.outside_address == up.outside_address);
+        let outside_reach = same.and_then(|former| former.outside_reach.clone());
+        Ok(GatewayRecord { up: up.clone(), key, outside_reach })
+    }
+
+    fn fold_gateway(
+        &mut self,
+        site: &Label,
+        name: &Label,
+        session: SessionId,
+        record: GatewayRecord,
+    ) -> Vec<Effect> {
+        let Some(key) = Secret::from_slice(&record.key) else { return Vec::new() };
+        let (up, party) = (record.up, Party::gateway(site, name));
         let before = self.says(site);
         let entry = self.sites.entry(site.clone()).or_default();
         let former = entry.gateways.remove(name);
-        let mut inside_address = specific(&up.address).to_owned();
-        let (mut old, mut key, mut outside_reach) = (None, new_key, None);
+        let (mut inside_address, mut old) = (specific(&up.address).to_owned(), None);
         if let Some(former) = former {
-            // It tells again what it found; until then that holds.
-            if former.outside_address == up.outside_address {
-                outside_reach = former.outside_reach;
-            }
             if inside_address.is_empty() {
                 inside_address = former.inside_address;
             }
-            (old, key) = (former.session, former.key);
+            old = former.session;
         }
-        let message = attach_down::Kind::RelayKey(proto::RelayKey { key: key.expose().to_vec() });
         let gateway = GatewayEntry {
-            outside_reach,
+            outside_reach: record.outside_reach,
             session: Some(session),
             inbound: inbound_from_wire(up.inbound()),
-            version: up.version.clone(),
-            outside_address: up.outside_address.clone(),
+            version: up.version,
+            outside_address: up.outside_address,
             inside_address,
             key,
             measure_off: up.measure_off,
         };
         entry.gateways.insert(name.clone(), gateway);
-        let mut effects = vec![Effect::Send { to: party, message }];
-        if let Some(old) = old {
+        let mut effects = Vec::new();
+        let is_new = old != Some(session);
+        if is_new {
+            let message = attach_down::Kind::RelayKey(proto::RelayKey { key: record.key });
+            effects.push(Effect::Send { to: party, message });
+        }
+        if let Some(old) = old.filter(|_| is_new) {
             let reason = format!(
                 "another gateway of site {site} has attached with the name {name}; where there are several, each \
                  needs one of its own (isthmus join --name)"
@@ -234,23 +286,25 @@ impl Registry {
         if before.is_some() && before != self.says(site) {
             effects.extend(self.everything_changed());
         }
-        effects.extend(self.siblings_of(site, name));
-        effects.extend(self.notices(site));
-        Ok((session, effects))
+        if is_new {
+            effects.extend(self.siblings_of(site, name));
+            effects.extend(self.notices(site));
+        }
+        effects
     }
 
-    /// A relay came. It takes the place of a former one of its name, and keeps
-    /// that one's key, so that tickets under way stay good. `new_key` is for a
-    /// relay that wasn't there before.
+    /// The record of a relay that comes. It takes the place of a former one of its
+    /// name, and keeps that one's key, so that tickets under way stay good.
+    /// `new_key` is for a relay that wasn't there before.
     ///
     /// # Errors
     /// If it says that it is another one.
-    pub fn attach_relay(
-        &mut self,
+    pub(crate) fn relay_record(
+        &self,
         name: &Label,
         up: &proto::RelayUp,
-        new_key: Secret,
-    ) -> Result<(SessionId, Vec<Effect>), Refused> {
+        new_key: &Secret,
+    ) -> Result<RelayRecord, Refused> {
         if up.name != name.as_str() {
             return Err(Refused(format!("this relay's certificate is for {name}, not {:?}", up.name)));
         }
@@ -258,21 +312,25 @@ impl Registry {
         if up.address.is_empty() {
             return Err(Refused("a relay must say at what address agents reach it".to_owned()));
         }
-        let session = self.new_session();
+        let key = self.relays.get(name).map_or(new_key, |former| &former.key).expose().to_vec();
+        Ok(RelayRecord { up: up.clone(), key })
+    }
+
+    fn fold_relay(&mut self, name: &Label, session: SessionId, record: RelayRecord) -> Vec<Effect> {
+        let Some(key) = Secret::from_slice(&record.key) else { return Vec::new() };
         let relays_before = self.relays_up();
         let former = self.relays.remove(name);
         let mut effects = Vec::new();
-        if let Some(old) = former.as_ref().and_then(|former| former.session) {
+        if let Some(old) = former.and_then(|former| former.session).filter(|old| *old != session) {
             let reason = format!("another relay of the name {name} has attached");
             effects.push(Effect::Close { session: old, reason });
         }
-        let key = former.map_or(new_key, |former| former.key);
-        let message = attach_down::Kind::RelayKey(proto::RelayKey { key: key.expose().to_vec() });
+        let message = attach_down::Kind::RelayKey(proto::RelayKey { key: record.key });
         effects.push(Effect::Send { to: Party::Relay(name.clone()), message });
         let entry = RelayEntry {
             session: Some(session),
-            address: up.address.clone(),
-            version: up.version.clone(),
+            address: record.up.address,
+            version: record.up.version,
             key,
             report: proto::RelayReport::default(),
         };
@@ -280,82 +338,109 @@ impl Registry {
         if relays_before == 0 {
             effects.extend(self.everything_changed());
         }
-        Ok((session, effects))
+        effects
     }
 
-    /// A gateway or relay went away. Its site's nodes are lost, not down: the
-    /// nodes themselves may be well.
-    pub fn detach(&mut self, session: SessionId) -> Vec<Effect> {
-        if let Some((site, name)) = self.gateway_of(session) {
-            let before = self.says(&site);
-            if let Some(gateway) = self.sites.get_mut(&site).and_then(|site| site.gateways.get_mut(&name)) {
-                gateway.session = None;
-            }
-            self.lose_nodes(&site, &name);
-            self.forget_jobs(&site, &name);
-            return if before == self.says(&site) { Vec::new() } else { self.everything_changed() };
+    /// A gateway went away. Its nodes are lost, not down: the nodes themselves may
+    /// be well.
+    fn fold_gateway_gone(&mut self, site: &Label, name: &Label) -> Vec<Effect> {
+        let before = self.says(site);
+        if let Some(gateway) = self.gateway_mut(site, name) {
+            gateway.session = None;
         }
+        self.lose_nodes(site, name);
+        self.forget_jobs(site, name);
+        if before == self.says(site) { Vec::new() } else { self.everything_changed() }
+    }
+
+    fn fold_relay_gone(&mut self, name: &Label) -> Vec<Effect> {
         let relays_before = self.relays_up();
-        for relay in self.relays.values_mut().filter(|relay| relay.session == Some(session)) {
+        if let Some(relay) = self.relays.get_mut(name) {
             relay.session = None;
         }
         if relays_before > 0 && self.relays_up() == 0 { self.everything_changed() } else { Vec::new() }
     }
 
-    /// A gateway announced one of its nodes.
+    /// The record of a node that a gateway announces; none if the node has gone to
+    /// another gateway since.
     ///
     /// # Errors
-    /// If the name isn't allowed or no address is left; the gateway goes on.
-    pub fn node_up(&mut self, session: SessionId, up: &proto::NodeUp) -> Result<NodeCame, Refused> {
+    /// If the name isn't allowed, or another agent has it; the gateway goes on.
+    pub(crate) fn node_record(
+        &self,
+        session: SessionId,
+        up: &proto::NodeUp,
+    ) -> Result<Option<(GridName, NodeRecord)>, Refused> {
         let (site, gateway) = self.attached_gateway(session)?;
-        let party = Party::gateway(&site, &gateway);
         let node: Label = up.node.parse().map_err(|error| Refused(format!("{error}")))?;
         check_texts(&[&up.address, &up.host_name, &up.owner, &up.version, &up.architecture])?;
         check_texts(&[&up.outside_address, &up.from, &up.gateway_address])?;
         check_seen(up.seen.as_ref())?;
         let name = GridName { node, site };
         self.check_not_twice(&name, &gateway, up)?;
-        let (address, assignment) =
-            self.addresses.assign(&name).map_err(|error| Refused(error.to_string()))?;
-        if self.is_outdated(address, &gateway, up) {
-            return Ok(NodeCame { address, assignment, effects: Vec::new() });
+        if self.is_outdated(&name, &gateway, up) {
+            return Ok(None);
         }
+        let record = NodeRecord { contact: up.clone(), gateway: gateway.to_string(), down: false };
+        Ok(Some((name, record)))
+    }
+
+    fn fold_node(&mut self, name: GridName, record: NodeRecord) -> Vec<Effect> {
+        let (Some(address), Ok(gateway)) = (self.addresses.address(&name), record.gateway.parse::<Label>())
+        else {
+            return Vec::new();
+        };
+        let (up, party) = (record.contact, Party::gateway(&name.site, &gateway));
         let came_to = specific(&up.gateway_address);
         if let Some(entry) = self.gateway_mut(&name.site, &gateway)
             && entry.inside_address.is_empty()
         {
             entry.inside_address = came_to.to_owned();
         }
-        let entry = NodeEntry {
-            name: name.clone(),
-            gateway: gateway.clone(),
-            presence: Presence::Up,
-            contact: up.clone(),
-        };
+        let welcome = proto::Welcome { node: name.node.to_string(), virtual_address: address.ip().into() };
+        let for_plans = contact_for_plans(&up);
+        let entry = NodeEntry { name, gateway: gateway.clone(), presence: Presence::Up, contact: up };
         let former = self.nodes.insert(address, entry);
         let moved = former.as_ref().is_none_or(|former| former.gateway != gateway);
         let same = former.is_some_and(|former| {
-            former.presence != Presence::Down && contact_for_plans(&former.contact) == contact_for_plans(up)
+            former.presence != Presence::Down && contact_for_plans(&former.contact) == for_plans
         });
         let mut effects = if same { Vec::new() } else { self.contact_changed(address, Some(&party)) };
         if moved || !same {
             effects.extend(self.tell_siblings(address));
         }
-        let welcome = proto::Welcome { node: name.node.to_string(), virtual_address: address.ip().into() };
         effects.insert(0, Effect::Send { to: party, message: attach_down::Kind::Welcome(welcome) });
-        Ok(NodeCame { address, assignment, effects })
+        effects
     }
 
-    /// A gateway said that one of its agents is gone; one that has gone to
-    /// another gateway is not.
-    pub fn node_down(&mut self, session: SessionId, down: &proto::NodeDown) -> Vec<Effect> {
-        let Some((site, gateway)) = self.gateway_of(session) else { return Vec::new() };
-        let Ok(node) = down.node.parse() else { return Vec::new() };
-        let party = Party::gateway(&site, &gateway);
-        let address = self.addresses.address(&GridName { node, site });
-        match address.filter(|address| self.nodes.get(address).is_some_and(|node| node.gateway == gateway)) {
-            Some(address) => self.put_down(address, Some(&party)),
-            None => Vec::new(),
+    /// The record of a node of which its gateway said that its agent is gone; none
+    /// if it has gone to another gateway.
+    pub(crate) fn node_down_record(
+        &self,
+        session: SessionId,
+        down: &proto::NodeDown,
+    ) -> Option<(GridName, NodeRecord)> {
+        let (site, gateway) = self.gateway_of(session)?;
+        let name = GridName { node: down.node.parse().ok()?, site };
+        let entry = self.nodes.get(&self.addresses.address(&name)?)?;
+        let record =
+            NodeRecord { contact: entry.contact.clone(), gateway: entry.gateway.to_string(), down: true };
+        (entry.gateway == gateway).then_some((name, record))
+    }
+
+    fn fold_node_down(&mut self, name: &GridName, record: &NodeRecord) -> Vec<Effect> {
+        let (Some(address), Ok(gateway)) = (self.addresses.address(name), record.gateway.parse()) else {
+            return Vec::new();
+        };
+        self.put_down(address, Some(&Party::gateway(&name.site, &gateway)))
+    }
+
+    /// The attachment ended by which a node was announced.
+    fn fold_node_gone(&mut self, name: &GridName) {
+        let address = self.addresses.address(name);
+        let entry = address.and_then(|address| self.nodes.get_mut(&address));
+        if let Some(entry) = entry.filter(|entry| entry.presence == Presence::Up) {
+            entry.presence = Presence::Lost;
         }
     }
 
@@ -408,20 +493,19 @@ impl Registry {
         }
     }
 
-    /// A gateway told whether it is reached at its port outside.
+    /// The record of a gateway that told whether it is reached at its port outside.
     ///
     /// # Errors
     /// If it isn't attached, or tells too much.
-    pub fn gateway_reach(&mut self, session: SessionId, reach: proto::Reach) -> Result<Vec<Effect>, Refused> {
+    pub(crate) fn reach_record(
+        &self,
+        session: SessionId,
+        former: GatewayRecord,
+        reach: &proto::Reach,
+    ) -> Result<GatewayRecord, Refused> {
         check_texts(&[&reach.address, &reach.relay, &reach.detail])?;
-        let not_attached = || Refused("this gateway is not attached".to_owned());
-        let mut sites = self.sites.values_mut();
-        let site = sites.find(|site| site.has_session(session)).ok_or_else(not_attached)?;
-        let before = site.says();
-        let mut gateways = site.gateways.values_mut();
-        let gateway = gateways.find(|gateway| gateway.session == Some(session)).ok_or_else(not_attached)?;
-        gateway.outside_reach = Some(reach);
-        Ok(if before == site.says() { Vec::new() } else { self.everything_changed() })
+        self.attached_gateway(session)?;
+        Ok(GatewayRecord { outside_reach: Some(reach.clone()), ..former })
     }
 
     fn put_down(&mut self, address: VirtualAddress, by: Option<&Party>) -> Vec<Effect> {
@@ -489,11 +573,6 @@ impl Registry {
 
     fn relays_up(&self) -> usize {
         self.relays.values().filter(|relay| relay.session.is_some()).count()
-    }
-
-    fn new_session(&mut self) -> SessionId {
-        self.last_session += 1;
-        SessionId(self.last_session)
     }
 }
 

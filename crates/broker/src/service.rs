@@ -20,17 +20,20 @@ use tracing::{info, warn};
 use crate::attach;
 use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrustedPairs};
 use crate::enrolment::EnrolmentService;
+use crate::fold::{Fold, FoldError};
 use crate::probes::{self, Probes};
-use crate::records;
+use crate::records::Unreadable;
 use crate::registry::{LookupError, Policy, ProbeError, Registry, RendezvousError};
 use crate::rendezvous::{PendingRendezvous, acceptor_address};
 use crate::sessions::{Down, Sessions};
 use crate::state::{State, StateError};
-use crate::store::{Embedded, Store, StoreError};
+use crate::store::{Embedded, Revision, Store, StoreError};
 
 /// How often the broker looks whether its own certificate is due.
 const RENEWAL_CHECK: Duration = Duration::from_secs(3600);
 
+/// How often it is looked whether leases have ended.
+const LEASE_CHECK: Duration = Duration::from_secs(1);
 /// How often it is looked whether ways between sites are to be measured.
 const MEASURE_CHECK: Duration = Duration::from_secs(5);
 /// How long a rendezvous waits for a node whose gateway went away, to come to
@@ -47,8 +50,8 @@ pub enum BrokerError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A record of its that can't be read.
-    #[error("the broker's store {0} holds an address that can't be read; it was not written by isthmus")]
-    Unreadable(String),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
     /// Its configuration.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -69,6 +72,8 @@ pub(crate) struct Broker {
     pub(crate) probes: Probes,
     /// Sent whenever a node came up.
     pub(crate) came: watch::Sender<()>,
+    /// The revision of the store that the registry has taken in.
+    pub(crate) applied: watch::Sender<Revision>,
     registry: Mutex<Registry>,
 }
 
@@ -97,10 +102,7 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), BrokerError> {
     let credentials = state.credentials(SystemTime::now())?;
-    let path = state.store_path();
-    let store = Arc::new(Embedded::open(&path)?);
-    let addresses = records::addresses(&*store).await?;
-    let addresses = addresses.ok_or_else(|| BrokerError::Unreadable(path.display().to_string()))?;
+    let store = Arc::new(Embedded::open(&state.store_path())?);
     let trusted = TrustedPairs::new(&config.trusted).map_err(|error| PolicyError::Site("trusted", error))?;
     let policy = Policy {
         trusted,
@@ -108,7 +110,7 @@ pub async fn run(
         relays: config.relays,
         measure: config.measure,
     };
-    let registry = Registry::new(&state.grid.name, policy, addresses);
+    let registry = Registry::new(&state.grid.name, policy);
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
     let broker = Arc::new(Broker {
         state,
@@ -117,8 +119,13 @@ pub async fn run(
         rendezvous: PendingRendezvous::default(),
         probes: Probes::default(),
         came: watch::Sender::new(()),
+        applied: watch::Sender::new(0),
         registry: Mutex::new(registry),
     });
+    let fold = Fold::begin(&broker).await.map_err(|error| match error {
+        FoldError::Store(error) => BrokerError::Store(error),
+        FoldError::Unreadable(error) => BrokerError::Unreadable(error),
+    })?;
     let routes = Routes::new(RegistryServer::new(Service(broker.clone())))
         .add_service(EnrolmentServer::new(EnrolmentService(broker.clone())));
     ready();
@@ -130,6 +137,8 @@ pub async fn run(
         result = serving => Ok(result?),
         () = keep_renewed(&broker, &credentials) => Ok(()),
         () = keep_measured(&broker) => Ok(()),
+        () = keep_leases(&broker) => Ok(()),
+        () = fold.keep(&broker) => Ok(()),
     }
 }
 
@@ -141,6 +150,16 @@ async fn keep_renewed(broker: &Broker, credentials: &Credentials) {
             Ok(true) => info!("the broker's certificate is renewed"),
             Ok(false) => {}
             Err(error) => warn!(%error, "cannot renew the broker's certificate"),
+        }
+    }
+}
+
+/// Has leases end in time; never returns.
+async fn keep_leases(broker: &Broker) {
+    loop {
+        tokio::time::sleep(LEASE_CHECK).await;
+        if let Err(error) = broker.store.expire().await {
+            warn!(%error, "cannot end leases");
         }
     }
 }

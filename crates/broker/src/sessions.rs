@@ -114,6 +114,11 @@ impl Attached {
         ended.closed.cancel();
         if self.parties.get(&ended.party) == Some(&session) {
             self.parties.remove(&ended.party);
+            // One that came and was refused has taken no place.
+            let others = self.sessions.iter().filter(|(_, other)| other.party == ended.party);
+            if let Some(former) = others.map(|(session, _)| *session).max() {
+                self.parties.insert(ended.party, former);
+            }
         }
     }
 }

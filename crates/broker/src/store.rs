@@ -66,6 +66,7 @@ pub(crate) struct Change {
     pub(crate) key: Arc<str>,
     pub(crate) value: Option<Arc<[u8]>>,
     pub(crate) revision: Revision,
+    pub(crate) lease: Option<Lease>,
 }
 
 /// One write of a transaction.
@@ -86,11 +87,19 @@ impl Write {
     }
 }
 
+/// A comparison of a transaction.
+#[derive(Debug, Clone)]
+pub(crate) enum Compare {
+    /// The record was written last by this revision; 0: there is no such record.
+    Revision(String, Revision),
+    /// The record has this lease.
+    Lease(String, Lease),
+}
+
 /// Writes that are done all together if every comparison holds, else not at all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Transaction {
-    /// Keys and the revisions that wrote them last; 0: there is no such record.
-    pub(crate) compares: Vec<(String, Revision)>,
+    pub(crate) compares: Vec<Compare>,
     /// At most one of each key.
     pub(crate) writes: Vec<Write>,
 }
@@ -98,7 +107,13 @@ pub(crate) struct Transaction {
 impl Transaction {
     /// A record of this key was last written by this revision; 0: there is none.
     pub(crate) fn when(mut self, key: impl Into<String>, revision: Revision) -> Self {
-        self.compares.push((key.into(), revision));
+        self.compares.push(Compare::Revision(key.into(), revision));
+        self
+    }
+
+    /// The record of this key has this lease.
+    pub(crate) fn held(mut self, key: impl Into<String>, lease: Lease) -> Self {
+        self.compares.push(Compare::Lease(key.into(), lease));
         self
     }
 

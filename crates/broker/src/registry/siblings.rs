@@ -69,8 +69,9 @@ impl Registry {
 
     /// Whether a gateway tells of an agent that has gone to another one since, and
     /// hasn't noticed.
-    pub(super) fn is_outdated(&self, address: VirtualAddress, gateway: &Label, up: &proto::NodeUp) -> bool {
-        self.nodes.get(&address).is_some_and(|known| {
+    pub(super) fn is_outdated(&self, name: &GridName, gateway: &Label, up: &proto::NodeUp) -> bool {
+        let known = self.addresses.address(name).and_then(|address| self.nodes.get(&address));
+        known.is_some_and(|known| {
             known.presence == Presence::Up
                 && known.gateway != *gateway
                 && known.contact.attachment > up.attachment

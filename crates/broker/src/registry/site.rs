@@ -102,11 +102,6 @@ impl SiteEntry {
         }
     }
 
-    /// Whether this attachment is one of its gateways'.
-    pub(super) fn has_session(&self, session: SessionId) -> bool {
-        self.gateways.values().any(|gateway| gateway.session == Some(session))
-    }
-
     /// Whether a gateway is reached at its port outside: one that is counts, and
     /// one of which it isn't known, before one that isn't.
     pub(super) fn outside_reach(&self) -> Option<proto::Reach> {
@@ -252,6 +247,7 @@ fn word(inbound: Inbound) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::SessionId;
 
     /// Gateways in a few words each: "name open attached outside shut inside".
     fn site(gateways: &[&str]) -> SiteEntry {

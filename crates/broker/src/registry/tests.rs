@@ -16,7 +16,7 @@ fn label(text: &str) -> Label {
 fn registry(trusted: &[[&str; 2]]) -> Registry {
     let trusted: Vec<_> = trusted.iter().map(|pair| pair.map(str::to_owned)).collect();
     let policy = Policy { trusted: TrustedPairs::new(&trusted).unwrap(), ..Policy::default() };
-    Registry::new("demo", policy, AddressBook::default())
+    Registry::new("demo", policy)
 }
 
 fn gateway_up(site: &str, inbound: proto::Inbound) -> proto::GatewayUp {
@@ -35,6 +35,89 @@ fn node_up(node: &str, address: &str) -> proto::NodeUp {
         address: address.to_owned(),
         seen: Some(seen),
         ..proto::NodeUp::default()
+    }
+}
+
+/// Attachments of one test, numbered as they come.
+fn next_session(registry: &mut Registry) -> SessionId {
+    registry.last_session += 1;
+    crate::store::Lease(registry.last_session)
+}
+
+/// What came of an announcement.
+#[derive(Debug)]
+struct Came {
+    effects: Vec<Effect>,
+}
+
+/// Writes records and folds them at once, as the broker does over its store.
+impl Registry {
+    fn attach_gateway(
+        &mut self,
+        site: &Label,
+        name: &Label,
+        up: &proto::GatewayUp,
+        new_key: Secret,
+    ) -> Result<(SessionId, Vec<Effect>), Refused> {
+        let record = self.gateway_record(site, name, up, &new_key)?;
+        let session = next_session(self);
+        let (site, name) = (site.clone(), name.clone());
+        Ok((session, self.fold(Fact::Gateway { site, name, record: Some((session, record)) })))
+    }
+
+    fn attach_relay(
+        &mut self,
+        name: &Label,
+        up: &proto::RelayUp,
+        new_key: Secret,
+    ) -> Result<(SessionId, Vec<Effect>), Refused> {
+        let record = self.relay_record(name, up, &new_key)?;
+        let session = next_session(self);
+        Ok((session, self.fold(Fact::Relay { name: name.clone(), record: Some((session, record)) })))
+    }
+
+    /// Ends an attachment: deletes its records, if it still has them.
+    fn detach(&mut self, session: SessionId) -> Vec<Effect> {
+        if let Some((site, name)) = self.gateway_of(session) {
+            let own = |node: &&NodeEntry| node.name.site == site && node.gateway == name;
+            let nodes: Vec<_> = self.nodes.values().filter(own).map(|node| node.name.clone()).collect();
+            let effects = self.fold(Fact::Gateway { site, name, record: None });
+            for node in nodes {
+                assert_eq!(self.fold(Fact::Node { node, record: None }), []);
+            }
+            return effects;
+        }
+        let relay = self.relays.iter().find(|(_, relay)| relay.session == Some(session));
+        let relay = relay.map(|(name, _)| name.clone());
+        relay.map(|name| self.fold(Fact::Relay { name, record: None })).unwrap_or_default()
+    }
+
+    fn node_up(&mut self, session: SessionId, up: &proto::NodeUp) -> Result<Came, Refused> {
+        let Some((node, record)) = self.node_record(session, up)? else {
+            return Ok(Came { effects: Vec::new() });
+        };
+        self.addresses.assign(&node).unwrap();
+        Ok(Came { effects: self.fold(Fact::Node { node, record: Some(record) }) })
+    }
+
+    fn node_down(&mut self, session: SessionId, down: &proto::NodeDown) -> Vec<Effect> {
+        let record = self.node_down_record(session, down);
+        record.map(|(node, record)| self.fold(Fact::Node { node, record: Some(record) })).unwrap_or_default()
+    }
+
+    fn gateway_reach(&mut self, session: SessionId, reach: proto::Reach) -> Result<Vec<Effect>, Refused> {
+        let (site, name) = self.attached_gateway(session)?;
+        let entry = &self.sites[&site].gateways[&name];
+        let former = GatewayRecord {
+            up: proto::GatewayUp {
+                outside_address: entry.outside_address.clone(),
+                ..gateway_up(site.as_str(), proto::Inbound::Closed)
+            },
+            key: entry.key.expose().to_vec(),
+            outside_reach: None,
+        };
+        let record = self.reach_record(session, former, &reach)?;
+        Ok(self.fold(Fact::Gateway { site, name, record: Some((session, record)) }))
     }
 }
 
@@ -329,7 +412,7 @@ fn a_syn_is_carried_if_it_is_one_and_from_the_initiator() {
 fn after_a_restart_known_nodes_are_absent_not_unknown() {
     let mut addresses = AddressBook::default();
     addresses.assign(&"n1.alpha".parse().unwrap()).unwrap();
-    let registry = Registry::new("demo", Policy::default(), addresses);
+    let registry = Registry { addresses, ..Registry::new("demo", Policy::default()) };
     assert!(matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))));
     assert!(matches!(registry.find("beta", "n2.alpha"), Err(LookupError::Unknown(_))));
 }

@@ -162,6 +162,12 @@ async fn a_record_belongs_to_the_lease_of_its_last_write(store: &dyn Store, _: &
     put(store, "a", "2", Some(new)).await;
     put(store, "b", "1", Some(old)).await;
     put(store, "b", "2", None).await;
+    for (name, key, lease, done) in
+        [("its former one", "a", old, false), ("its own", "a", new, true), ("none", "b", old, false)]
+    {
+        let transaction = Transaction::default().held(key, lease).delete("c");
+        assert_eq!(store.transact(transaction).await.unwrap().is_some(), done, "{name}");
+    }
     store.revoke(old).await.unwrap();
     assert_eq!(keys(store, "").await, ["a", "b"]);
     store.revoke(new).await.unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::{Change, Lease, Record, Revision, Snapshot, StoreError, Transaction, Watch, Write};
+use super::{Change, Compare, Lease, Record, Revision, Snapshot, StoreError, Transaction, Watch, Write};
 
 /// Changes that are kept for watches from an earlier revision.
 const HISTORY: usize = 16 * 1024;
@@ -76,8 +76,15 @@ impl Table {
                 self.leases.get(lease).ok_or(StoreError::NoLease(*lease))?;
             }
         }
-        let revision = |key: &str| self.records.get(key).map_or(0, |record| record.revision);
-        Ok(transaction.compares.iter().all(|(key, wanted)| revision(key) == *wanted))
+        let holds = |compare: &Compare| match compare {
+            Compare::Revision(key, wanted) => {
+                self.records.get(key.as_str()).map_or(0, |record| record.revision) == *wanted
+            }
+            Compare::Lease(key, wanted) => {
+                self.records.get(key.as_str()).is_some_and(|record| record.lease == Some(*wanted))
+            }
+        };
+        Ok(transaction.compares.iter().all(holds))
     }
 
     /// Makes the changes of a transaction that was checked.
@@ -106,7 +113,7 @@ impl Table {
             if let Some(entry) = lease.and_then(|lease| self.leases.get_mut(&lease)) {
                 entry.keys.insert(key.clone());
             }
-            changes.push(Change { key, value, revision });
+            changes.push(Change { key, value, revision, lease });
         }
         if !changes.is_empty() {
             self.revision = revision;

@@ -14,7 +14,7 @@ fn ready(node: &str) -> proto::NodeUp {
 
 /// A registry with sites of one node each, and a relay.
 fn grid(sites: &[&str], policy: Policy) -> (Registry, Vec<SessionId>) {
-    let mut registry = Registry::new("demo", policy, AddressBook::default());
+    let mut registry = Registry::new("demo", policy);
     registry.relay("hub");
     let mut sessions = Vec::new();
     for site in sites {
@@ -171,7 +171,7 @@ fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
             never: Vec::new(),
         };
         let policy = Policy { forbidden: ForbiddenPairs::new(&[pair]).unwrap(), ..Policy::default() };
-        let mut registry = Registry::new("demo", policy, AddressBook::default());
+        let mut registry = Registry::new("demo", policy);
         registry.relay("hub");
         let alpha = registry.gateway("alpha");
         registry.node_up(alpha, &ready("n1")).unwrap();

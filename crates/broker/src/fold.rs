@@ -1,0 +1,239 @@
+//! Keeps the registry to the records in the store, and writes those of what is
+//! attached here.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_wire::{GridName, VirtualAddress};
+use tokio::time::{sleep, timeout};
+use tonic::Status;
+use tracing::{info, warn};
+
+use crate::records::{self, Fact, Unreadable};
+use crate::registry::{Effect, Refused, Registry, SessionId};
+use crate::service::{Broker, store_status};
+use crate::store::{Change, Record, Revision, StoreError, Transaction, Watch};
+
+/// How long a gateway that attached may take to announce its nodes. Its agents
+/// may have to find it again first, and try every 5 s at the latest.
+const SETTLE: Duration = Duration::from_secs(15);
+/// Pause after the store failed.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long a record that was written may take to come back.
+const COME_BACK: Duration = Duration::from_secs(5);
+/// Attempts at a transaction that others come before.
+const ATTEMPTS: usize = 16;
+
+/// The registry's way to the store.
+pub(crate) struct Fold {
+    /// What wrote each record that the registry has seen.
+    seen: BTreeMap<Arc<str>, Revision>,
+    watch: Watch,
+}
+
+impl Fold {
+    /// Takes in all records that are there.
+    ///
+    /// # Errors
+    /// If the store fails, or holds what the broker didn't write.
+    pub(crate) async fn begin(broker: &Arc<Broker>) -> Result<Self, FoldError> {
+        let watch = broker.store.watch("", broker.store.range("").await?.revision + 1).await?;
+        let mut fold = Self { seen: BTreeMap::new(), watch };
+        fold.catch_up(broker).await?;
+        Ok(fold)
+    }
+
+    /// Takes in every change; never returns.
+    pub(crate) async fn keep(mut self, broker: &Arc<Broker>) {
+        loop {
+            let taken = match self.watch.next().await {
+                Ok(changes) => self.take(broker, changes).map_err(FoldError::from),
+                Err(error) => {
+                    warn!(%error, "reading all records anew");
+                    self.catch_up(broker).await
+                }
+            };
+            match taken {
+                Ok(()) => {}
+                Err(FoldError::Unreadable(error)) => warn!(%error, "passed over"),
+                Err(FoldError::Store(error)) => {
+                    warn!(%error, retry_in = ?PAUSE, "cannot watch the store");
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// Takes in what has changed since the last change that was seen.
+    async fn catch_up(&mut self, broker: &Arc<Broker>) -> Result<(), FoldError> {
+        let snapshot = broker.store.range("").await?;
+        self.watch = broker.store.watch("", snapshot.revision + 1).await?;
+        let records: BTreeMap<_, _> = snapshot.records.into_iter().collect();
+        let gone = self.seen.keys().filter(|key| !records.contains_key(*key)).cloned();
+        let gone = gone.map(|key| Change { key, value: None, revision: snapshot.revision, lease: None });
+        let written = records.iter().filter(|(key, record)| self.seen.get(*key) != Some(&record.revision));
+        let written = written.map(|(key, record)| {
+            let Record { value, revision, lease } = record.clone();
+            Change { key: key.clone(), value: Some(value), revision, lease }
+        });
+        let changes: Vec<_> = gone.chain(written).collect();
+        self.take(broker, changes)?;
+        broker.applied.send_replace(snapshot.revision);
+        Ok(())
+    }
+
+    fn take(&mut self, broker: &Arc<Broker>, changes: Vec<Change>) -> Result<(), Unreadable> {
+        let mut result = Ok(());
+        let mut last = None;
+        for Change { key, value, revision, lease } in changes {
+            match records::read(&key, value.as_deref(), lease, revision) {
+                Ok(fact) => fact.map(|fact| apply(broker, fact)).unwrap_or_default(),
+                Err(error) => result = Err(error),
+            }
+            match value {
+                Some(_) => self.seen.insert(key, revision),
+                None => self.seen.remove(&key),
+            };
+            last = Some(revision);
+        }
+        if let Some(revision) = last {
+            broker.applied.send_replace(revision);
+        }
+        result
+    }
+}
+
+/// Why the registry can't follow the store.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FoldError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+}
+
+fn apply(broker: &Arc<Broker>, fact: Fact) {
+    let node = matches!(&fact, Fact::Node { .. });
+    // A gateway has its time after it has come, and its nodes have theirs after it
+    // has gone.
+    let (came, gone) = match &fact {
+        Fact::Gateway { record: Some((session, _)), .. } => (Some(*session), None),
+        Fact::Gateway { site, name, record: None } => (None, Some((site.clone(), name.clone()))),
+        Fact::Address { .. } | Fact::Block { .. } | Fact::Relay { .. } | Fact::Node { .. } => (None, None),
+    };
+    let mut registry = broker.registry();
+    let came = came.filter(|session| registry.gateway_of(*session).is_none());
+    let effects = registry.fold(fact);
+    drop(registry);
+    broker.sessions.carry_out(effects);
+    if node {
+        broker.came.send_replace(());
+    }
+    if let Some(session) = came {
+        after_settling(broker, move |registry| registry.settle(session));
+    }
+    if let Some((site, name)) = gone {
+        after_settling(broker, move |registry| registry.settle_without(&site, &name));
+    }
+}
+
+fn after_settling(broker: &Arc<Broker>, settle: impl FnOnce(&mut Registry) -> Vec<Effect> + Send + 'static) {
+    // A broker that ends meanwhile doesn't wait for it.
+    let broker = Arc::downgrade(broker);
+    tokio::spawn(async move {
+        sleep(SETTLE).await;
+        if let Some(broker) = broker.upgrade() {
+            let effects = settle(&mut broker.registry());
+            broker.sessions.carry_out(effects);
+        }
+    });
+}
+
+/// Why a record isn't written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotWritten {
+    #[error("{0}")]
+    Refused(Refused),
+    #[error("{}", .0.message())]
+    Failed(Status),
+}
+
+impl From<Refused> for NotWritten {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<StoreError> for NotWritten {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NoLease(_) => Self::Refused(Refused("this attachment has ended".to_owned())),
+            other => Self::Failed(store_status(other)),
+        }
+    }
+}
+
+impl Broker {
+    /// Waits until the registry has taken in this revision.
+    pub(crate) async fn reached(&self, revision: Revision) -> Result<(), NotWritten> {
+        let mut applied = self.applied.subscribe();
+        let reached = timeout(COME_BACK, applied.wait_for(|applied| *applied >= revision)).await;
+        match reached {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => {
+                let text = format!("the broker did not see what it wrote within {COME_BACK:?}");
+                Err(NotWritten::Failed(Status::unavailable(text)))
+            }
+        }
+    }
+
+    /// Writes a record of an attachment as `make` says, which gets the registry and
+    /// the record that is there. `guard` adds what else must hold. Returns once the
+    /// registry has taken the record in.
+    pub(crate) async fn write(
+        &self,
+        (key, session): (&str, SessionId),
+        guard: impl Fn(Transaction) -> Transaction,
+        make: impl Fn(&Registry, Option<&Record>) -> Result<Option<Vec<u8>>, Refused>,
+    ) -> Result<(), NotWritten> {
+        for _ in 0..ATTEMPTS {
+            let former = self.store.get(key).await?;
+            let revision = former.as_ref().map_or(0, |former| former.revision);
+            self.reached(revision).await?;
+            let Some(value) = make(&self.registry(), former.as_ref())? else { return Ok(()) };
+            let transaction = Transaction::default().when(key, revision).put(key, value, Some(session));
+            if let Some(revision) = self.store.transact(guard(transaction)).await? {
+                return self.reached(revision).await;
+            }
+        }
+        Err(Refused("this attachment has ended, or others wrote the same all the time".to_owned()).into())
+    }
+
+    /// The address of a node, which gets one if it has none.
+    pub(crate) async fn address_for(&self, node: &GridName) -> Result<VirtualAddress, NotWritten> {
+        for _ in 0..ATTEMPTS {
+            let address = self.registry().address_of(node).map_err(|error| Refused(error.to_string()))?;
+            let assignment = match address {
+                Ok(address) => return Ok(address),
+                Err(assignment) => assignment,
+            };
+            let (key, block) =
+                (records::address_key(&node.to_string()), records::block_key(assignment.block.0));
+            let transaction = Transaction::default()
+                .when(&key, 0)
+                .when(&block, assignment.block_revision)
+                .put(key, assignment.address.to_string(), None)
+                .put(&block, node.site.to_string(), None);
+            let revision = match self.store.transact(transaction).await? {
+                Some(revision) => {
+                    info!(%node, virtual_address = %assignment.address, "new node");
+                    revision
+                }
+                None => self.store.range(&block).await?.revision,
+            };
+            self.reached(revision).await?;
+        }
+        Err(Refused(format!("no address could be written down for {node}")).into())
+    }
+}
