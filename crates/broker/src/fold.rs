@@ -1,6 +1,9 @@
 //! Keeps the registry to the records in the store, and writes those of what is
 //! attached here.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -78,6 +78,19 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
+    pub(crate) fn new(state: State, store: Arc<dyn Store>, registry: Registry) -> Self {
+        Self {
+            state,
+            store,
+            sessions: Sessions::default(),
+            rendezvous: PendingRendezvous::default(),
+            probes: Probes::default(),
+            came: watch::Sender::new(()),
+            applied: watch::Sender::new(0),
+            registry: Mutex::new(registry),
+        }
+    }
+
     pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,16 +125,7 @@ pub async fn run(
     };
     let registry = Registry::new(&state.grid.name, policy);
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
-    let broker = Arc::new(Broker {
-        state,
-        store,
-        sessions: Sessions::default(),
-        rendezvous: PendingRendezvous::default(),
-        probes: Probes::default(),
-        came: watch::Sender::new(()),
-        applied: watch::Sender::new(0),
-        registry: Mutex::new(registry),
-    });
+    let broker = Arc::new(Broker::new(state, store, registry));
     let fold = Fold::begin(&broker).await.map_err(|error| match error {
         FoldError::Store(error) => BrokerError::Store(error),
         FoldError::Unreadable(error) => BrokerError::Unreadable(error),

@@ -1,0 +1,161 @@
+//! Two brokers over one store.
+
+use std::sync::Mutex;
+use std::time::{Instant, SystemTime};
+
+use isthmus_net::mac::Secret;
+use isthmus_wire::{Label, proto};
+use prost::Message as _;
+
+use super::*;
+use crate::registry::{LookupError, Policy};
+use crate::state::State;
+use crate::store::{Memory, Store};
+
+struct Brokers {
+    store: Arc<Memory>,
+    now: Arc<Mutex<Instant>>,
+    both: [Arc<Broker>; 2],
+    _directory: tempfile::TempDir,
+}
+
+impl Brokers {
+    /// Two brokers, each with its fold.
+    async fn start() -> Self {
+        let now = Arc::new(Mutex::new(Instant::now()));
+        let clock = now.clone();
+        let store = Arc::new(Memory::new(Arc::new(move || *clock.lock().unwrap())));
+        let directory = tempfile::tempdir().unwrap();
+        State::create(directory.path(), "demo", "127.0.0.1:7700", SystemTime::now()).unwrap();
+        let broker = || {
+            let state = State::load(directory.path()).unwrap();
+            Arc::new(Broker::new(state, store.clone(), Registry::new("demo", Policy::default())))
+        };
+        let both = [broker(), broker()];
+        for broker in &both {
+            let fold = Fold::begin(broker).await.unwrap();
+            let broker = broker.clone();
+            tokio::spawn(async move { fold.keep(&broker).await });
+        }
+        Self { store, now, both, _directory: directory }
+    }
+
+    /// Waits until both have taken in everything.
+    async fn settled(&self) {
+        let revision = self.store.range("").await.unwrap().revision;
+        for broker in &self.both {
+            broker.reached(revision).await.unwrap();
+        }
+    }
+}
+
+fn label(text: &str) -> Label {
+    text.parse().unwrap()
+}
+
+/// Attaches the gateway of a site at a broker.
+async fn attach(broker: &Broker, site: &str) -> SessionId {
+    let (site, name) = (label(site), label("gateway"));
+    let session = broker.store.grant(Duration::from_secs(30)).await.unwrap();
+    let up = proto::GatewayUp { site: site.to_string(), ..proto::GatewayUp::default() };
+    let make = |registry: &Registry, _: Option<&Record>| {
+        let record = registry.gateway_record(&site, &name, &up, &Secret::random())?;
+        Ok(Some(record.encode_to_vec()))
+    };
+    broker.write((&records::gateway_key(&site, &name), session), |write| write, make).await.unwrap();
+    session
+}
+
+/// Announces a node at a broker.
+async fn announce(broker: &Broker, session: SessionId, node: &str) -> Result<VirtualAddress, NotWritten> {
+    let up =
+        proto::NodeUp { node: node.to_owned(), address: "10.0.0.1:7730".to_owned(), ..Default::default() };
+    let found = broker.registry().node_record(session, &up)?;
+    let (name, record) = found.unwrap();
+    let address = broker.address_for(&name).await?;
+    let key = records::gateway_key(&name.site, &label("gateway"));
+    let make = |_: &Registry, _: Option<&Record>| Ok(Some(record.encode_to_vec()));
+    broker.write((&records::node_key(&name), session), |write| write.held(&key, session), make).await?;
+    Ok(address)
+}
+
+fn find(broker: &Broker, name: &str) -> Result<proto::Node, LookupError> {
+    let request = proto::LookupRequest { name: name.to_owned(), ..proto::LookupRequest::default() };
+    broker.registry().lookup(&label("beta"), &request).map(|reply| reply.node.unwrap())
+}
+
+#[tokio::test]
+async fn what_attaches_at_one_broker_is_found_at_the_other() {
+    let brokers = Brokers::start().await;
+    let [a, b] = &brokers.both;
+    let (alpha, beta) = (attach(a, "alpha").await, attach(b, "beta").await);
+    let (one, other) = tokio::join!(announce(a, alpha, "n1"), announce(b, beta, "n1"));
+    assert_ne!(one.unwrap(), other.unwrap(), "they are given at once");
+    brokers.settled().await;
+    for broker in &brokers.both {
+        assert!(find(broker, "n1.alpha").unwrap().up && find(broker, "n1.beta").unwrap().up);
+    }
+    let addresses = [a, b].map(|broker| find(broker, "n1.alpha").unwrap().virtual_address);
+    assert_eq!(addresses[0], addresses[1]);
+
+    // Alpha's gateway comes to the other broker: only its new attachment counts.
+    let again = attach(b, "alpha").await;
+    brokers.settled().await;
+    let late = announce(a, alpha, "n2").await.unwrap_err().to_string();
+    assert_eq!(late, "this gateway is not attached");
+    announce(b, again, "n1").await.unwrap();
+    brokers.store.revoke(alpha).await.unwrap();
+    brokers.settled().await;
+    for broker in &brokers.both {
+        assert!(find(broker, "n1.alpha").unwrap().up);
+    }
+
+    // The broker that held it is gone, and keeps nothing alive.
+    *brokers.now.lock().unwrap() += Duration::from_secs(31);
+    brokers.store.expire().await.unwrap();
+    brokers.settled().await;
+    for broker in &brokers.both {
+        assert!(!find(broker, "n1.alpha").unwrap().up, "its gateway is not attached");
+        assert_eq!(
+            find(broker, "n1.alpha").unwrap().address,
+            "10.0.0.1:7730",
+            "its contact may still be good"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_was_replaced_writes_nothing_more() {
+    let brokers = Brokers::start().await;
+    let [a, b] = &brokers.both;
+    let old = attach(a, "alpha").await;
+    attach(b, "alpha").await;
+    // It was still attached when this was checked.
+    let key = records::gateway_key(&label("alpha"), &label("gateway"));
+    let make = |_: &Registry, _: Option<&Record>| Ok(Some(records::NodeRecord::default().encode_to_vec()));
+    let written = a.write(("nodes/alpha/n1", old), |write| write.held(&key, old), make).await;
+    assert!(matches!(written, Err(NotWritten::Refused(_))), "{written:?}");
+    assert!(brokers.store.get("nodes/alpha/n1").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_fold_that_was_too_slow_reads_all_records_anew() {
+    let brokers = Brokers::start().await;
+    let [a, _] = &brokers.both;
+    let state = State::load(&a.state.directory).unwrap();
+    let slow = Arc::new(Broker::new(state, brokers.store.clone(), Registry::new("demo", Policy::default())));
+    let lost = attach(a, "beta").await;
+    announce(a, lost, "n1").await.unwrap();
+    let fold = Fold::begin(&slow).await.unwrap();
+    assert!(find(&slow, "n1.beta").unwrap().up);
+    brokers.store.revoke(lost).await.unwrap();
+    let alpha = attach(a, "alpha").await;
+    for _ in 0..2000 {
+        announce(a, alpha, "n1").await.unwrap();
+    }
+    let keeping = slow.clone();
+    tokio::spawn(async move { fold.keep(&keeping).await });
+    slow.reached(brokers.store.range("").await.unwrap().revision).await.unwrap();
+    assert!(find(&slow, "n1.alpha").unwrap().up);
+    assert!(!find(&slow, "n1.beta").unwrap().up);
+}
