@@ -35,7 +35,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_values_t = [4, 16])]
     ranks: Vec<usize>,
     #[command(flatten)]
-    rounds: rounds::Options,
+    rounds: rounds::RoundOptions,
 }
 
 /// What to measure.

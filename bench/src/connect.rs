@@ -58,7 +58,7 @@ const KNOWN_TRIES: usize = 300;
 #[derive(Debug, Args)]
 pub struct Options {
     #[command(flatten)]
-    rounds: rounds::Options,
+    rounds: rounds::RoundOptions,
     /// Seconds per way, message size and round, and as many for the reference.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,

@@ -16,7 +16,7 @@ const TOOLS: usize = 3;
 #[derive(Debug, Args)]
 pub struct Options {
     #[command(flatten)]
-    pub rounds: rounds::Options,
+    pub rounds: rounds::RoundOptions,
     /// How long each tool is measured per figure and round.
     #[arg(long, default_value = "2s")]
     pub duration: humantime::Duration,

@@ -20,7 +20,7 @@ const SIZES: [&str; 2] = ["1", "10000000"];
 #[derive(Debug, Args)]
 pub struct Options {
     #[command(flatten)]
-    rounds: rounds::Options,
+    rounds: rounds::RoundOptions,
     /// Seconds per message size and round.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,

@@ -104,3 +104,13 @@ fn main() -> ExitCode {
 fn held(bars: bool) -> ExitCode {
     if bars { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Arguments::command().debug_assert();
+    }
+}

@@ -41,7 +41,7 @@ const RATE: Bar = Bar::AtLeast(1.2);
 #[derive(Debug, Args)]
 pub struct Options {
     #[command(flatten)]
-    rounds: rounds::Options,
+    rounds: rounds::RoundOptions,
     /// How long each way is measured per figure and round.
     #[arg(long, default_value = "100ms")]
     duration: humantime::Duration,

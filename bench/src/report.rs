@@ -1,5 +1,6 @@
 //! Results: rows against their bars, the conditions, as JSON and as a table.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -181,9 +182,16 @@ impl fmt::Display for Report {
             ]);
         }
         write!(f, "{table}")?;
+        let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for row in &self.rows {
-            if let Some(reason) = &row.reason {
-                write!(f, "\n{}, against {}: {reason}", row.comparison.what, row.comparison.against)?;
+            let rows = row.reason.as_deref().map(|reason| reasons.entry(reason).or_default());
+            rows.into_iter().for_each(|rows| rows.push(&row.comparison.what));
+        }
+        for (reason, rows) in reasons {
+            let first = rows.first().copied().unwrap_or_default();
+            match rows.len() {
+                1 => write!(f, "\n{first}: {reason}")?,
+                count => write!(f, "\n{first} and {} more: {reason}", count - 1)?,
             }
         }
         Ok(())

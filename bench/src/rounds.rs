@@ -5,6 +5,8 @@
 //! that fails, or that was measured while others used the machine, does not end the
 //! run; the rest of the round goes on.
 
+mod case;
+
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -14,20 +16,14 @@ use clap::Args;
 use crate::conditions::Conditions;
 use crate::confine;
 use crate::load::Limit;
-use crate::report::{Comparison, Report, Row, SCHEMA, write_json};
+use crate::report::{Report, SCHEMA, write_json};
 use crate::sources::Sources;
-use crate::verdict::{LEAST_ROUNDS, Verdict};
 
-/// Rounds that a row without a bar needs.
-const ENOUGH_ROUNDS: usize = 3;
-/// Void rounds after which a case is given up.
-const MOST_VOID: usize = 10;
-/// Failed rounds after which a case is given up, unless more rounds count.
-const MOST_FAILED: usize = 3;
+pub use case::Case;
 
 /// How long to measure, and where results go.
 #[derive(Debug, Clone, Args)]
-pub struct Options {
+pub struct RoundOptions {
     /// Most rounds that count. Rounds end sooner if all rows are decided.
     #[arg(long, default_value_t = 30)]
     rounds: usize,
@@ -38,6 +34,9 @@ pub struct Options {
     /// measurement.
     #[arg(long, default_value_t = 0.1)]
     others: f64,
+    /// Measure only rows with this in their name; the results are not complete then.
+    #[arg(long)]
+    only: Option<String>,
     /// Directory of the results.
     #[arg(long, default_value = "bench/results")]
     pub results: PathBuf,
@@ -71,102 +70,9 @@ pub trait Experiment {
     }
 }
 
-/// A case with its rows and the rounds so far.
-pub struct Case<C> {
-    case: C,
-    /// Rounds that count before it may be decided.
-    least: usize,
-    rows: Vec<(Comparison, Vec<[f64; 2]>)>,
-    tally: Tally,
-    reason: Option<String>,
-}
-
-impl<C> Case<C> {
-    /// A case with these rows.
-    pub fn new(case: C, rows: Vec<Comparison>) -> Self {
-        let judged = rows.iter().any(|row| row.bar.is_some());
-        Self {
-            case,
-            least: if judged { LEAST_ROUNDS } else { ENOUGH_ROUNDS },
-            rows: rows.into_iter().map(|row| (row, Vec::new())).collect(),
-            tally: Tally::default(),
-            reason: None,
-        }
-    }
-
-    /// The same with another number of rounds that suffices, if no row has a bar.
-    pub fn enough(self, rounds: usize) -> Self {
-        let judged = self.rows.iter().any(|(row, _)| row.bar.is_some());
-        Self { least: if judged { self.least } else { rounds }, ..self }
-    }
-
-    fn rows(&self) -> impl Iterator<Item = Row> {
-        self.rows.iter().map(|(comparison, rounds)| {
-            let row = Row::new(comparison.clone(), rounds);
-            let undecided = matches!(row.verdict, Some(Verdict::Undecided | Verdict::NotMeasured));
-            let reason = if undecided { self.reason.clone() } else { None };
-            let reason = reason.or_else(|| self.tally.last_failure.clone());
-            Row { reason, void: self.tally.void, failed: self.tally.failed, ..row }
-        })
-    }
-
-    fn take(&mut self, figures: Vec<[f64; 2]>) -> anyhow::Result<()> {
-        ensure!(figures.len() == self.rows.len(), "{} figures for {} rows", figures.len(), self.rows.len());
-        for ([ours, reference], (row, _)) in figures.iter().zip(&self.rows) {
-            ensure!((ours / reference).is_finite(), "{}: {ours} to {reference} is no ratio", row.what);
-        }
-        self.rows.iter_mut().zip(figures).for_each(|((_, rounds), pair)| rounds.push(pair));
-        self.tally.counted += 1;
-        Ok(())
-    }
-
-    /// Whether it needs no further round, and why.
-    fn is_done(&mut self, most: usize) -> bool {
-        let undecided = || self.rows().any(|row| row.verdict == Some(Verdict::Undecided));
-        let next = self.tally.next(self.least, most, undecided);
-        if let Next::Stop(reason) = &next {
-            self.reason.get_or_insert_with(|| reason.clone());
-        }
-        self.reason.is_some() || next == Next::Decided
-    }
-}
-
-/// The rounds of a case so far.
-#[derive(Debug, Clone, Default)]
-struct Tally {
-    counted: usize,
-    void: usize,
-    failed: usize,
-    last_failure: Option<String>,
-}
-
-/// What becomes of a case after its rounds so far.
-#[derive(Debug, PartialEq, Eq)]
-enum Next {
-    Round,
-    Decided,
-    Stop(String),
-}
-
-impl Tally {
-    fn next(&self, least: usize, most: usize, undecided: impl Fn() -> bool) -> Next {
-        if self.counted >= least && !undecided() {
-            Next::Decided
-        } else if self.counted >= most {
-            Next::Stop(format!("not decided after {} rounds", self.counted))
-        } else if self.void >= MOST_VOID && self.void > self.counted {
-            Next::Stop(format!("other processes used the machine during {} rounds", self.void))
-        } else if self.failed >= MOST_FAILED && self.failed > self.counted {
-            Next::Stop(self.last_failure.clone().unwrap_or_default())
-        } else {
-            Next::Round
-        }
-    }
-}
-
 /// A run of one benchmark.
 pub struct Run {
-    options: Options,
+    options: RoundOptions,
     limit: Limit,
     started: Instant,
     report: Report,
@@ -177,7 +83,7 @@ impl Run {
     ///
     /// # Errors
     /// Without root.
-    pub fn begin(name: &str, options: &Options, tools: &[(String, &str)]) -> anyhow::Result<Self> {
+    pub fn begin(name: &str, options: &RoundOptions, tools: &[(String, &str)]) -> anyhow::Result<Self> {
         ensure!(options.rounds > 0, "--rounds must be at least 1");
         confine::enter()?;
         let sources =
@@ -209,6 +115,9 @@ impl Run {
         mut cases: Vec<Case<E::Case>>,
         mut make: impl FnMut() -> anyhow::Result<E>,
     ) -> anyhow::Result<()> {
+        if let Some(only) = &self.options.only {
+            cases.retain(|case| case.rows.iter().any(|(row, _)| row.what.contains(only.as_str())));
+        }
         let left = self.options.budget.saturating_sub(self.started.elapsed());
         let deadline = Instant::now() + left / parts_left;
         let mut experiment = None;
@@ -258,20 +167,18 @@ impl Run {
             }
         }
         let standing = experiment.as_mut().context("nothing to measure with")?;
-        let what = case.rows.first().map_or("", |(row, _)| row.what.as_str());
         if let Some(others) = self.limit.quiet()? {
-            eprintln!("  void: others use {:.0} % of the machine: {what}", others.share * 100.0);
+            eprintln!("  void: others use {:.0} % of the machine: {}", others.share * 100.0, case.what());
             case.tally.void += 1;
             return Ok(());
         }
         let (found, busy) = self.limit.during(|| standing.measure(&case.case, round))?;
         if let (Ok(_), Some(others)) = (&found, busy) {
-            eprintln!("  void: others used {:.0} % of the machine: {what}", others.share * 100.0);
+            eprintln!("  void: others used {:.0} % of the machine: {}", others.share * 100.0, case.what());
             case.tally.void += 1;
         } else if let Err(error) = found.and_then(|figures| case.take(figures)) {
-            eprintln!("  failed: {}: {error:#}", case.rows.first().map_or("", |(row, _)| row.what.as_str()));
-            case.tally.failed += 1;
-            case.tally.last_failure = Some(shortened(&format!("{error:#}")));
+            eprintln!("  failed: {}: {error:#}", case.what());
+            case.fail(&error);
             if !standing.survives_failure() {
                 *experiment = None;
             }
@@ -298,20 +205,10 @@ impl Run {
     /// # Errors
     /// If the results can't be written.
     pub fn finish(mut self) -> anyhow::Result<bool> {
-        self.report.complete = true;
+        self.report.complete = self.options.only.is_none();
         self.publish()?;
         println!("{}", self.report);
         Ok(self.report.holds())
-    }
-}
-
-/// The beginning of a reason: a failed program may print a lot.
-fn shortened(reason: &str) -> String {
-    const LONGEST: usize = 600;
-    let line = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(LONGEST) {
-        Some((at, _)) => format!("{} …", &line[..at]),
-        None => line,
     }
 }
 

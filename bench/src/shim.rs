@@ -53,7 +53,7 @@ const WITHOUT: &str = "without the library";
 #[derive(Debug, Args)]
 pub struct Options {
     #[command(flatten)]
-    rounds: rounds::Options,
+    rounds: rounds::RoundOptions,
 }
 
 /// What is measured.

@@ -44,7 +44,7 @@ const MOST_PER_CORE: usize = 8;
 #[derive(Debug, Args)]
 pub struct Options {
     #[command(flatten)]
-    rounds: rounds::Options,
+    rounds: rounds::RoundOptions,
     /// The MPIs.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mpi::Openmpi, Mpi::Openmpi5, Mpi::Mpich4, Mpi::Mpich])]
     mpis: Vec<Mpi>,

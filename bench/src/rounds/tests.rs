@@ -2,8 +2,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 
+use super::case::{MOST_VOID, Next, Tally};
 use super::*;
-use crate::verdict::Bar;
+use crate::report::Comparison;
+use crate::verdict::{Bar, Verdict};
 
 #[test]
 fn what_becomes_of_a_case() {
@@ -52,10 +54,11 @@ impl Experiment for Script {
 }
 
 fn run(directory: &std::path::Path) -> Run {
-    let options = Options {
+    let options = RoundOptions {
         rounds: 8,
         budget: Duration::from_secs(600).into(),
         others: f64::INFINITY,
+        only: None,
         results: directory.to_owned(),
     };
     let conditions = Conditions::here(&[]);
