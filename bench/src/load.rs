@@ -63,7 +63,7 @@ impl Limit {
         let value = what();
         let (seconds, after) = (start.elapsed().as_secs_f64(), Snapshot::take(&self.proc)?);
         let ticks = others(&before, &after, self.own) as f64;
-        let share = ticks / procfs::ticks_per_second() as f64 / seconds / cores() as f64;
+        let share = (ticks / procfs::ticks_per_second() as f64 / seconds / cores() as f64).min(1.0);
         Ok((value, (share > self.share).then_some(Others { share })))
     }
 }
@@ -138,11 +138,17 @@ fn others(before: &Snapshot, after: &Snapshot, own: i32) -> u64 {
         .processes
         .iter()
         .filter(|(pid, _)| !family_before.contains(pid))
-        // A process that has ended counts with its parent, if that was not the first.
+        // A process that has ended counts with the one that waited for it or for its
+        // parent, if that was not the first.
         .filter(|(pid, process)| {
-            same(pid, process)
-                || (process.parent > 1
-                    && before.processes.get(&process.parent).is_some_and(|up| same(&process.parent, up)))
+            let (mut pid, mut process) = (**pid, **process);
+            while !same(&pid, &process) {
+                match before.processes.get(&process.parent) {
+                    Some(parent) if process.parent > 1 => (pid, process) = (process.parent, *parent),
+                    _ => return false,
+                }
+            }
+            true
         })
         .map(|(_, process)| process.ticks)
         .sum();
@@ -163,7 +169,7 @@ mod tests {
     #[test]
     fn only_others_count() {
         // id, parent, ticks; the benchmark is 10.
-        let before = [(1, 0, 50), (10, 1, 5), (11, 10, 5), (20, 1, 100), (21, 20, 30)];
+        let before = [(1, 0, 50), (10, 1, 5), (11, 10, 5), (30, 1, 19), (20, 30, 100), (21, 20, 30)];
         for (name, stolen, after, want) in [
             ("nothing", 0, &before[..], 0),
             ("ours", 0, &[(1, 0, 50), (10, 1, 95), (11, 10, 85), (20, 1, 100), (21, 20, 30)], 0),
@@ -173,6 +179,7 @@ mod tests {
             ("others, ended and waited for", 0, &[(1, 0, 50), (10, 1, 5), (20, 1, 140)], 10),
             ("others, ended with their parent", 0, &[(1, 0, 50), (10, 1, 5)], 0),
             ("stolen", 4, &before, 4),
+            ("a parent and its child, waited for", 0, &[(1, 0, 50), (10, 1, 5), (30, 1, 161)], 12),
         ] {
             assert_eq!(others(&snapshot(0, &before), &snapshot(stolen, after), 10), want, "{name}");
         }
