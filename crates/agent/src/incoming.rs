@@ -23,7 +23,7 @@ use tracing::{debug, warn};
 use crate::account::Bytes;
 use crate::heartbeat;
 use crate::job::Job;
-use crate::knock::Incoming;
+use crate::knock::{Incoming, Knock};
 use crate::names::Ends;
 use crate::node::Node;
 use crate::pump::{End as PumpEnd, pump};
@@ -31,6 +31,11 @@ use crate::tree;
 
 /// How long the first bytes of a connection may take.
 const PREAMBLE_DEADLINE: Duration = Duration::from_secs(10);
+/// How long it may take to find the plan to an initiator's site.
+const PLAN: Duration = Duration::from_secs(10);
+/// After how long the initiator gets an interim answer: its deadline for reaching
+/// this agent may be shorter than a listener with a full backlog is waited for.
+const WAITING: Duration = Duration::from_secs(1);
 
 /// Takes care of incoming connections.
 #[derive(Clone)]
@@ -113,25 +118,41 @@ impl Reception {
                 }
                 return Ok(());
             }
-            Ok(()) => {
-                let under_way = job.account.begin();
-                let knock = tokio::select! {
-                    knock = job.knocks.knock(self.node.twin(), preamble.destination_port) => knock,
-                    () = job.ended.cancelled() => Err(Status::UnknownJob),
-                    // Nothing comes before the answer but the end: the
-                    // initiator gave up, and nobody is to be let in.
-                    _ = carrier.receive::<1>() => return Ok(()),
-                };
-                drop(under_way);
-                match knock {
-                    Ok(knock) => return connect(&job, &preamble, carrier, knock).await,
-                    Err(status) => status,
-                }
-            }
+            Ok(()) => match self.knock(&job, &preamble, &mut carrier).await? {
+                Some(Ok(knock)) => return connect(&job, &preamble, carrier, knock).await,
+                Some(Err(status)) => status,
+                None => return Ok(()),
+            },
             Err(status) => status,
         };
         debug!(?status, ends = carrier.ends(), port = preamble.destination_port, "connection not made");
         carrier.send(&sealed(&job.token, status, &preamble)).await
+    }
+
+    /// Knocks at the program's port; `None` if the initiator gave up meanwhile.
+    async fn knock(
+        &self,
+        job: &Job,
+        preamble: &Preamble,
+        carrier: &mut Carrier,
+    ) -> io::Result<Option<Result<Knock, Status>>> {
+        let _under_way = job.account.begin();
+        let knocking = job.knocks.knock(self.node.twin(), preamble.destination_port);
+        tokio::pin!(knocking);
+        let mut waits = false;
+        loop {
+            tokio::select! {
+                knock = &mut knocking => return Ok(Some(knock)),
+                () = job.ended.cancelled() => return Ok(Some(Err(Status::UnknownJob))),
+                // Before the final answer the initiator sends nothing: this is
+                // the end of the connection, so it gave up.
+                _ = carrier.receive::<1>() => return Ok(None),
+                () = tokio::time::sleep(WAITING), if !waits => {
+                    waits = true;
+                    carrier.send(&sealed(&job.token, Status::Waiting, preamble)).await?;
+                }
+            }
+        }
     }
 
     /// Whether this is what it says it is, and may come this way.
@@ -180,7 +201,7 @@ impl Reception {
             // other; this end's own plan says so, not the initiator.
             Carrier::Raw(_) if source.site == self.node.name().site => Ok(()),
             Carrier::Raw(_) => {
-                let found = self.node.upstream().lookup(preamble.source).await;
+                let found = self.node.upstream().lookup(preamble.source, PLAN.into()).await;
                 let encrypted = found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.encrypted));
                 if encrypted == Some(false) {
                     return Ok(());
@@ -197,12 +218,7 @@ fn sealed(token: &Secret, status: Status, preamble: &Preamble) -> [u8; isthmus_w
 }
 
 /// Answers "connected" and brings the connection to the program.
-async fn connect(
-    job: &Job,
-    preamble: &Preamble,
-    mut carrier: Carrier,
-    knock: crate::knock::Knock,
-) -> io::Result<()> {
+async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Knock) -> io::Result<()> {
     let ends = Ends {
         local: End { address: preamble.destination, port: preamble.destination_port },
         peer: End { address: preamble.source, port: preamble.source_port },

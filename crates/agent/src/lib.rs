@@ -8,6 +8,7 @@
 //! | [`attachment`], [`gateways`] | the attachment to one of the site's gateways; which one |
 //! | [`node`], [`job`] | the node, its jobs, and what they hold |
 //! | [`shim_socket`] | what shims ask for |
+//! | [`introduction`] | the initiator's side of a job's connection |
 //! | [`incoming`], [`knock`] | the acceptor's side of a program's connection |
 //! | [`measure`] | how fast the way to another node is |
 //! | [`mod@pump`] | carrying an encrypted connection for a program |
@@ -29,6 +30,7 @@ pub mod gateways;
 pub mod heartbeat;
 pub mod hold;
 pub mod incoming;
+pub mod introduction;
 pub mod job;
 pub mod job_directory;
 pub mod knock;

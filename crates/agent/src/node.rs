@@ -14,6 +14,7 @@ use isthmus_reach::Dialer;
 use isthmus_wire::proto;
 use isthmus_wire::settings::{Host, Settings};
 use isthmus_wire::{GridName, JobId, VirtualAddress};
+use tokio_rustls::rustls::ClientConfig;
 use tracing::info;
 
 use crate::black_hole::BlackHole;
@@ -26,6 +27,17 @@ use crate::measure::Measuring;
 use crate::programs;
 use crate::shim_socket::{self, PortCounter};
 use crate::upstream::Upstream;
+
+/// TLS for the connections between agents, by what they are for.
+#[derive(Debug, Clone)]
+pub struct ClientTls {
+    /// One program's connection.
+    pub stream: Arc<ClientConfig>,
+    /// gRPC.
+    pub grpc: Arc<ClientConfig>,
+    /// A measurement.
+    pub measure: Arc<ClientConfig>,
+}
 
 /// Files and names that the node's jobs need.
 #[derive(Debug, Clone)]
@@ -50,6 +62,7 @@ pub struct Node {
     facilities: Facilities,
     upstream: Upstream,
     dialer: Dialer,
+    tls: ClientTls,
     pairs: PairMaker,
     black_hole: BlackHole,
     ports: PortCounter,
@@ -95,12 +108,13 @@ impl Node {
         facilities: Facilities,
         upstream: Upstream,
         dialer: Dialer,
+        tls: ClientTls,
         pairs: PairMaker,
         black_hole: BlackHole,
         heartbeats: Heartbeats,
     ) -> Self {
         let (ports, measuring, jobs) = (PortCounter::default(), Measuring::default(), Mutex::default());
-        Self { facilities, upstream, dialer, pairs, black_hole, ports, heartbeats, measuring, jobs }
+        Self { facilities, upstream, dialer, tls, pairs, black_hole, ports, heartbeats, measuring, jobs }
     }
 
     /// Its grid name.
@@ -131,6 +145,11 @@ impl Node {
     /// Opens connections to other nodes' agents.
     pub fn dialer(&self) -> &Dialer {
         &self.dialer
+    }
+
+    /// TLS for connections to other nodes' agents.
+    pub fn tls(&self) -> &ClientTls {
+        &self.tls
     }
 
     /// Makes loopback pairs.

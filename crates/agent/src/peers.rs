@@ -48,7 +48,7 @@ pub async fn connect(node: &Node, address: VirtualAddress) -> Result<PeerClient<
     let unavailable = |reason: String| Status::unavailable(reason);
     let reached = node
         .dialer()
-        .reach(address.ip(), Purpose::Peer)
+        .reach(address.ip(), Purpose::tls(&node.tls().grpc))
         .await
         .map_err(|error| unavailable(error.to_string()))?;
     let Carrier::Tls(stream) = reached.carrier else {

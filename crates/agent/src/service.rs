@@ -14,8 +14,7 @@ use isthmus_reach::outside::Outside;
 use isthmus_reach::probing::Probing;
 use isthmus_reach::raw;
 use isthmus_reach::retry;
-use isthmus_reach::traverse;
-use isthmus_reach::{ClientTls, ControlPlane, Dialer, accept, dial_name};
+use isthmus_reach::{ControlPlane, Dialer, dial_name};
 use isthmus_wire::proto;
 use isthmus_wire::proto::local_server::LocalServer;
 use isthmus_wire::proto::peer_server::PeerServer;
@@ -35,6 +34,7 @@ use crate::job_directory::{self, SHIM};
 use crate::limits;
 use crate::local::{self, LocalService};
 use crate::measure;
+use crate::node::ClientTls;
 use crate::node::{Facilities, Node, interface_of};
 use crate::peers::PeerService;
 use crate::upstream;
@@ -123,14 +123,14 @@ pub async fn run(
     };
     let dialer = Dialer {
         control: control.clone(),
-        tls,
+        address: probing.address.clone(),
         rendezvous: probing.rendezvous.clone(),
         outside,
         raw,
         failures: Arc::default(),
     };
     let heartbeats = Heartbeats::start().context("cannot start a thread")?;
-    let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, pairs, black_hole, heartbeats));
+    let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, tls, pairs, black_hole, heartbeats));
     let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
     let server_tls = credentials.server_config(&[STREAM_PROTOCOL, GRPC_PROTOCOL, MEASURE_PROTOCOL])?;
     let reception = Reception { node: node.clone(), tls: server_tls, grpc_tx };
@@ -148,10 +148,10 @@ pub async fn run(
     let ended = tokio::select! {
         ended = attachment.run() => ended.map_err(|error: AttachError| anyhow::anyhow!("{error}")),
         () = accept_all(listener, reception.clone()) => Ok(()),
-        () = dial_out(dials_rx, reception, &probing.address) => Ok(()),
+        () = dial_out(dials_rx, reception) => Ok(()),
         () = probing.watch() => Ok(()),
         () = measure::carry_out(&node, measures_rx) => Ok(()),
-        () = retry::watch(node.dialer()) => Ok(()),
+        () = retry::watch(node.dialer(), &node.tls().grpc) => Ok(()),
         ended = grpc::serve_streams(grpc_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
         ended = local_server => ended.context("agent's Unix socket"),
         () = announce => Ok(()),
@@ -201,23 +201,17 @@ async fn accept_all(listener: TcpListener, reception: Reception) {
     }
 }
 
-/// Meets others, as asked by the broker.
-async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: Reception, own_address: &str) {
+/// Takes the acceptor's part of dials, as the broker asks.
+async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: Reception) {
     while let Some(request) = dials_rx.recv().await {
         let reception = reception.clone();
-        if request.dial() == proto::Dial::Traverse {
-            let own_address = own_address.to_owned();
-            tokio::spawn(async move {
-                traverse::accept(&request, &own_address, reception.node.dialer()).await;
-            });
-            continue;
-        }
         tokio::spawn(async move {
-            match accept::dial(&request, reception.node.dialer()).await {
-                Ok(stream) => reception.receive(stream, RENDEZVOUS_TIMEOUT).await,
+            match reception.node.dialer().accept(&request).await {
+                Ok(Some(stream)) => reception.receive(stream, RENDEZVOUS_TIMEOUT).await,
+                Ok(None) => {}
                 Err(error) => {
                     let initiator = std::net::Ipv4Addr::from(request.initiator);
-                    warn!(%initiator, dial = dial_name(request.dial()), %error, "cannot meet another node");
+                    warn!(%initiator, dial = dial_name(request.dial()), error, "cannot dial for another node");
                 }
             }
         });

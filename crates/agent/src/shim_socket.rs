@@ -10,7 +10,7 @@ use std::time::Duration;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::{handover, mac};
 use isthmus_reach::carrier::Carrier;
-use isthmus_reach::{Purpose, ReachError};
+use isthmus_reach::{Purpose, ReachError, Security};
 use isthmus_wire::preamble::{Preamble, Status};
 use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
@@ -25,6 +25,7 @@ use tracing::{debug, info, warn};
 use crate::account::Joint;
 use crate::heartbeat;
 use crate::incoming::{cookie, inode};
+use crate::introduction::JobIntroduction;
 use crate::job::Job;
 use crate::names::Ends;
 use crate::node::Node;
@@ -215,8 +216,20 @@ async fn connect(
         destination_port: destination.port,
     };
     let _under_way = job.account.begin();
-    let purpose = Purpose::Program { token: &job.token, preamble, options: wanted.options, given_up };
-    let reached = match node.dialer().reach(destination.address, purpose).await {
+    let mut introduction = JobIntroduction::new(&job.token, preamble);
+    let purpose = Purpose {
+        security: Security::AsPlanned(&node.tls().stream),
+        options: wanted.options,
+        introduction: Some(&mut introduction),
+        given_up: Some(given_up),
+    };
+    let mut reaching = node.dialer().reach(destination.address, purpose).await;
+    if let Ok(reached) = &mut reaching
+        && let Err(status) = introduction.settle(&mut reached.carrier).await
+    {
+        reaching = Err(ReachError::Answered(status));
+    }
+    let reached = match reaching {
         Ok(reached) => reached,
         Err(error) => {
             let errno = errno(&error);

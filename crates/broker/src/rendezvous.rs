@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use isthmus_net::Deadline;
 use isthmus_wire::proto;
 use tonic::Status;
 
@@ -18,13 +19,17 @@ pub(crate) type PendingRendezvous = Waiters<proto::DialAnswer>;
 ///
 /// # Errors
 /// `UNAVAILABLE` if it can't, or doesn't answer in time.
-pub(crate) async fn acceptor_address(waiting: Waiting<'_, proto::DialAnswer>) -> Result<String, Status> {
-    match waiting.answer(DEADLINE).await {
+pub(crate) async fn acceptor_address(
+    waiting: Waiting<'_, proto::DialAnswer>,
+    deadline: Deadline,
+) -> Result<String, Status> {
+    let deadline = deadline.part(DEADLINE);
+    match waiting.answer(deadline.left()).await {
         Ok(answer) if answer.failure.is_empty() => Ok(answer.address),
         Ok(answer) => Err(Status::unavailable(format!("the other side: {}", answer.failure))),
         Err(Unanswered::Replaced) => Err(Status::unavailable("somebody else used the same rendezvous")),
         Err(Unanswered::Late) => {
-            Err(Status::unavailable(format!("the other side did not answer within {DEADLINE:?}")))
+            Err(Status::unavailable(format!("the other side did not answer within {:?}", deadline.limit())))
         }
     }
 }

@@ -11,7 +11,7 @@ use isthmus_wire::proto::registry_server::{Registry as RegistryService, Registry
 use isthmus_wire::{ConnectionId, Label, proto};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
@@ -37,8 +37,10 @@ const LEASE_CHECK: Duration = Duration::from_secs(1);
 /// How often it is looked whether ways between sites are to be measured.
 const MEASURE_CHECK: Duration = Duration::from_secs(5);
 /// How long a rendezvous waits for a node whose gateway went away, to come to
-/// another one. Gateways wait 5 s for an answer.
+/// another one.
 const RETURN: Duration = Duration::from_secs(3);
+/// How long arranging a rendezvous may take whose caller gave no budget.
+const RENDEZVOUS: Duration = Duration::from_secs(10);
 
 /// Why a broker can't run.
 #[derive(Debug, thiserror::Error)]
@@ -217,10 +219,11 @@ impl RegistryService for Service {
     ) -> Result<Response<proto::RendezvousReply>, Status> {
         let caller = grpc::caller(&request)?;
         let site = site_of_gateway(&caller)?;
+        let deadline = grpc::budget(&request, RENDEZVOUS);
         let request = request.get_ref();
         let connection = mac::new_connection();
         let now = unix_seconds(SystemTime::now());
-        let (until, mut came) = (Instant::now() + RETURN, self.0.came.subscribe());
+        let (until, mut came) = (deadline.part(RETURN).at(), self.0.came.subscribe());
         let (mut reply, effects) = loop {
             let arranged = self.0.registry().rendezvous(site, request, connection, now);
             match arranged {
@@ -234,7 +237,7 @@ impl RegistryService for Service {
                 .map_err(|error| Status::invalid_argument(error.to_string()))?;
             let waiting = self.0.rendezvous.wait_for(rendezvous);
             self.0.sessions.carry_out(effects);
-            reply.acceptor_address = acceptor_address(waiting).await?;
+            reply.acceptor_address = acceptor_address(waiting, deadline).await?;
         } else {
             self.0.sessions.carry_out(effects);
         }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use isthmus_net::Role;
+use isthmus_net::grpc::{self, Repeat};
 use isthmus_net::token::JoinToken;
 use isthmus_wire::proto;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
@@ -12,7 +13,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use crate::service::Gateway;
-use crate::upstream::Patience;
+use crate::upstream::WAIT;
 
 pub(crate) struct EnrolmentService(pub(crate) Arc<Gateway>);
 
@@ -22,6 +23,7 @@ impl Enrolment for EnrolmentService {
         &self,
         request: Request<proto::JoinRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
+        let budget = grpc::budget(&request, WAIT);
         let request = request.into_inner();
         // The broker verifies the token; this spares it what can't be good.
         let token =
@@ -33,11 +35,12 @@ impl Enrolment for EnrolmentService {
                 self.0.site, token.role
             )));
         }
-        let join = |mut client: EnrolmentClient<Channel>| {
-            let request = request.clone();
-            async move { client.join(request).await }
-        };
-        self.0.upstream.enrolment("join", Patience::Answer, join).await.map(Response::new)
+        let join = |mut client: EnrolmentClient<Channel>, request| async move { client.join(request).await };
+        self.0
+            .upstream
+            .enrolment("join", (Repeat::IfUnavailable, budget), request, join)
+            .await
+            .map(Response::new)
     }
 
     async fn renew(
@@ -45,12 +48,15 @@ impl Enrolment for EnrolmentService {
         request: Request<proto::RenewRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
         let caller = self.0.own_agent(&request)?;
+        let budget = grpc::budget(&request, WAIT);
         let signing_request = request.into_inner().signing_request;
         let request = proto::RenewRequest { signing_request, identity: caller.uri() };
-        let renew = |mut client: EnrolmentClient<Channel>| {
-            let request = request.clone();
-            async move { client.renew(request).await }
-        };
-        self.0.upstream.enrolment("renew a certificate", Patience::Answer, renew).await.map(Response::new)
+        let renew =
+            |mut client: EnrolmentClient<Channel>, request| async move { client.renew(request).await };
+        self.0
+            .upstream
+            .enrolment("renew a certificate", (Repeat::IfUnavailable, budget), request, renew)
+            .await
+            .map(Response::new)
     }
 }

@@ -5,13 +5,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use isthmus_net::dial::PunchPort;
+use isthmus_net::grpc::Repeat;
 use isthmus_net::{grpc, mac, seen};
 use isthmus_plan::{Reach, Reachability};
 use isthmus_splice::ReachTests;
+use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, ProbeKind, ProbeOutcome, ProbeRequest, attach_up};
 
 use crate::service::Gateway;
-use crate::upstream::Patience;
+use crate::upstream::WAIT;
 
 /// How often it is found out anew, and how soon again where it isn't reached.
 const INTERVAL: Duration = Duration::from_secs(300);
@@ -76,10 +78,11 @@ pub(crate) async fn watch(gateway: &Gateway) {
 /// It is reached if one relay reaches it, and isn't if none of those does that
 /// could try.
 async fn find_out(gateway: &Gateway, address: &str) -> Reach {
-    let grid = |mut client: proto::registry_client::RegistryClient<_>| async move {
-        client.grid(proto::GridRequest {}).await
-    };
-    let grid = gateway.upstream.registry("list the grid", Patience::Connection, grid).await;
+    let grid = |mut client: RegistryClient<_>, request| async move { client.grid(request).await };
+    let grid = gateway
+        .upstream
+        .registry("list the grid", (Repeat::Never, WAIT.into()), proto::GridRequest {}, grid)
+        .await;
     let relays = grid.map(|grid| grid.relays).unwrap_or_default();
     let mut found = Reach::default();
     for relay in relays.iter().filter(|relay| relay.up).take(RELAYS) {
@@ -110,12 +113,9 @@ async fn try_from(gateway: &Gateway, address: &str, relay: &proto::Relay) -> Rea
         nonce: number.0.to_vec(),
         ..ProbeRequest::default()
     };
-    let probe = gateway.upstream.registry("have the port outside tried", Patience::Connection, {
-        move |mut client: proto::registry_client::RegistryClient<_>| {
-            let request = request.clone();
-            async move { client.probe(request).await }
-        }
-    });
+    let probe = |mut client: RegistryClient<_>, request| async move { client.probe(request).await };
+    let budget = (Repeat::Never, WAIT.into());
+    let probe = gateway.upstream.registry("have the port outside tried", budget, request, probe);
     let (came, reply) = tokio::select! {
         () = reach_test.came() => (true, None),
         reply = probe => {

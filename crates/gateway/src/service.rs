@@ -4,16 +4,19 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
+use isthmus_net::grpc::Repeat;
+use isthmus_net::lock;
 use isthmus_net::{Credentials, Identity, Role, grpc, seen};
 use isthmus_raw::syn;
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Pairs};
 use isthmus_splice::plane::{self, Plane};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
+use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::registry_server::{Registry, RegistryServer};
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, Label, VirtualAddress};
@@ -33,7 +36,7 @@ use crate::outside::{self, OutsidePort};
 use crate::roster::{Effect, Roster};
 use crate::sessions::{Down, Sessions};
 use crate::streams::{ARRIVALS, Streams};
-use crate::upstream::{self, Patience, Upstream};
+use crate::upstream::{self, Upstream, WAIT};
 use crate::way_out::Answered;
 
 /// Why a gateway can't run.
@@ -231,11 +234,10 @@ impl Gateway {
     }
 
     async fn ask_once(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
-        let lookup = |mut client: proto::registry_client::RegistryClient<_>| {
-            let request = request.clone();
-            async move { client.lookup(request).await }
-        };
-        self.upstream.registry("look a node up", Patience::Answer, lookup).await
+        let lookup = |mut client: RegistryClient<_>, request| async move { client.lookup(request).await };
+        self.upstream
+            .registry("look a node up", (Repeat::IfUnavailable, WAIT.into()), request.clone(), lookup)
+            .await
     }
 
     fn own_contact(&self, node: proto::Node) -> proto::LookupReply {
@@ -429,17 +431,15 @@ impl Registry for Service {
     ) -> Result<Response<proto::RendezvousReply>, Status> {
         let caller = self.0.own_agent(&request)?;
         let from = grpc::peer(&request).map(|peer| peer.address.ip());
+        let budget = (Repeat::Never, grpc::budget(&request, WAIT));
         let request = request.into_inner();
         self.0.check_initiator(&caller, request.initiator)?;
         if request.syn.len() > syn::MAX_LEN {
             return Err(Status::invalid_argument(format!("a SYN of {} bytes", request.syn.len())));
         }
-        let rendezvous = |mut client: proto::registry_client::RegistryClient<_>| {
-            let request = request.clone();
-            async move { client.rendezvous(request).await }
-        };
-        let mut reply =
-            self.0.upstream.registry("arrange a rendezvous", Patience::Connection, rendezvous).await?;
+        let rendezvous =
+            |mut client: RegistryClient<_>, request| async move { client.rendezvous(request).await };
+        let mut reply = self.0.upstream.registry("arrange a rendezvous", budget, request, rendezvous).await?;
         if let (true, Some(from)) = (reply.via_gateway && reply.gateway_address.is_empty(), from) {
             self.0.streams.expect(&reply.ticket, from);
         }
@@ -454,12 +454,10 @@ impl Registry for Service {
         request: Request<proto::ExplainRequest>,
     ) -> Result<Response<proto::ExplainReply>, Status> {
         grpc::caller(&request)?;
+        let budget = (Repeat::Never, grpc::budget(&request, WAIT));
         let request = request.into_inner();
-        let explain = |mut client: proto::registry_client::RegistryClient<_>| {
-            let request = request.clone();
-            async move { client.explain(request).await }
-        };
-        self.0.upstream.registry("explain a plan", Patience::Connection, explain).await.map(Response::new)
+        let explain = |mut client: RegistryClient<_>, request| async move { client.explain(request).await };
+        self.0.upstream.registry("explain a plan", budget, request, explain).await.map(Response::new)
     }
 
     async fn probe(
@@ -467,13 +465,11 @@ impl Registry for Service {
         request: Request<proto::ProbeRequest>,
     ) -> Result<Response<proto::ProbeReply>, Status> {
         let caller = self.0.own_agent(&request)?;
+        let budget = (Repeat::Never, grpc::budget(&request, WAIT));
         let request = request.into_inner();
         self.0.check_initiator(&caller, request.initiator)?;
-        let probe = |mut client: proto::registry_client::RegistryClient<_>| {
-            let request = request.clone();
-            async move { client.probe(request).await }
-        };
-        let reply = self.0.upstream.registry("have this node probed", Patience::Connection, probe).await?;
+        let probe = |mut client: RegistryClient<_>, request| async move { client.probe(request).await };
+        let reply = self.0.upstream.registry("have this node probed", budget, request, probe).await?;
         Ok(Response::new(reply))
     }
 
@@ -482,27 +478,20 @@ impl Registry for Service {
         request: Request<proto::MeasureRequest>,
     ) -> Result<Response<proto::MeasureReply>, Status> {
         grpc::caller(&request)?;
+        let budget = (Repeat::Never, grpc::budget(&request, WAIT));
         let request = request.into_inner();
-        let measure = |mut client: proto::registry_client::RegistryClient<_>| {
-            let request = request.clone();
-            async move { client.measure(request).await }
-        };
-        self.0
-            .upstream
-            .registry("have a way measured", Patience::Connection, measure)
-            .await
-            .map(Response::new)
+        let measure = |mut client: RegistryClient<_>, request| async move { client.measure(request).await };
+        self.0.upstream.registry("have a way measured", budget, request, measure).await.map(Response::new)
     }
 
     async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {
+        let budget = (Repeat::Never, grpc::budget(&request, WAIT));
         grpc::caller(&request)?;
-        let grid = |mut client: proto::registry_client::RegistryClient<_>| async move {
-            client.grid(proto::GridRequest {}).await
-        };
-        self.0.upstream.registry("list the grid", Patience::Connection, grid).await.map(Response::new)
+        let grid = |mut client: RegistryClient<_>, request| async move { client.grid(request).await };
+        self.0
+            .upstream
+            .registry("list the grid", budget, proto::GridRequest {}, grid)
+            .await
+            .map(Response::new)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

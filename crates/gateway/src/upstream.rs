@@ -7,41 +7,36 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_net::Deadline;
 use isthmus_net::grpc;
+use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
+use tonic::{Request, Response, Status};
 use tracing::{error, info, warn};
 
 use crate::service::Gateway;
 
-/// How long a call waits for the broker, in all.
+/// The budget of a call to the broker whose caller gave none.
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
 
-/// How long one call may take once it is sent.
+/// How long the broker may take to open the attachment, and to take a message.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
-/// Pause before a call is sent again that the broker couldn't answer yet.
+/// Pause before a call is sent again after the connection broke.
 const RETRY: Duration = Duration::from_millis(250);
+/// In messages.
+const BROKER: &str = "the broker";
 /// First and longest pause between attempts to attach.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 /// Messages waiting to be sent to the broker. When it is full the connection
 /// is made anew, and the broker told everything.
 const QUEUE: usize = 1024;
-
-/// What a call waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// The connection to the broker; what the broker then says is final.
-    Connection,
-    /// An answer other than "not now", which is asked for again and again.
-    Answer,
-}
 
 /// The way to the broker, as the rest of the gateway sees it.
 pub(crate) struct Upstream {
@@ -73,68 +68,65 @@ impl Upstream {
     }
 
     /// Calls the broker; waits for it if it is away. `what` completes "cannot …".
-    pub(crate) async fn registry<T, F>(
+    pub(crate) async fn registry<M: Clone, T, F>(
         &self,
         what: &str,
-        patience: Patience,
-        call: impl Fn(RegistryClient<Channel>) -> F,
+        (repeat, deadline): (Repeat, Deadline),
+        message: M,
+        call: impl Fn(RegistryClient<Channel>, Request<M>) -> F,
     ) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        self.call(what, patience, |channel| call(RegistryClient::new(channel))).await
+        let call = |channel, request| call(RegistryClient::new(channel), request);
+        Call { server: BROKER, deadline, repeat }
+            .send(&ToBroker { upstream: self, what }, message, call)
+            .await
     }
 
     /// Calls the broker's enrolment, as [`Upstream::registry`].
-    pub(crate) async fn enrolment<T, F>(
+    pub(crate) async fn enrolment<M: Clone, T, F>(
         &self,
         what: &str,
-        patience: Patience,
-        call: impl Fn(EnrolmentClient<Channel>) -> F,
+        (repeat, deadline): (Repeat, Deadline),
+        message: M,
+        call: impl Fn(EnrolmentClient<Channel>, Request<M>) -> F,
     ) -> Result<T, Status>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        self.call(what, patience, |channel| call(EnrolmentClient::new(channel))).await
+        let call = |channel, request| call(EnrolmentClient::new(channel), request);
+        Call { server: BROKER, deadline, repeat }
+            .send(&ToBroker { upstream: self, what }, message, call)
+            .await
     }
+}
 
-    async fn call<T, F>(
-        &self,
-        what: &str,
-        patience: Patience,
-        call: impl Fn(Channel) -> F,
-    ) -> Result<T, Status>
-    where
-        F: Future<Output = Result<Response<T>, Status>>,
-    {
-        let deadline = Instant::now() + WAIT;
-        let mut last = None;
-        while let Some(channel) = self.channel_until(deadline).await {
-            match timeout(CALL_DEADLINE, call(channel)).await {
-                Ok(Ok(reply)) => return Ok(reply.into_inner()),
-                Ok(Err(status)) if status.code() == Code::Unavailable => last = Some(status),
-                Ok(Err(status)) => return Err(status),
-                Err(_) => last = Some(Status::unavailable(format!("no answer within {CALL_DEADLINE:?}"))),
-            }
-            if patience == Patience::Connection || Instant::now() + RETRY >= deadline {
-                break;
-            }
+/// The connection to the broker, for a call that `what` describes.
+struct ToBroker<'a> {
+    upstream: &'a Upstream,
+    what: &'a str,
+}
+
+#[tonic::async_trait]
+impl Connections for ToBroker<'_> {
+    type Connection = Channel;
+
+    async fn get(&self, former: Option<&Channel>) -> Option<Channel> {
+        if former.is_some() {
+            // Until the attachment is found broken, the channel is the same one.
             sleep(RETRY).await;
         }
-        Err(match last {
-            Some(status) => status,
-            None => Status::unavailable(format!(
-                "cannot {what}: the gateway has no connection to the broker; waited {} s. \
-                 Contacts that were used before still work; see the gateway's log",
-                WAIT.as_secs()
-            )),
-        })
+        let mut channel = self.upstream.channel.subscribe();
+        channel.wait_for(Option::is_some).await.ok()?.clone()
     }
 
-    async fn channel_until(&self, deadline: Instant) -> Option<Channel> {
-        let mut channel = self.channel.subscribe();
-        let found = tokio::time::timeout_at(deadline, channel.wait_for(Option::is_some)).await.ok()?.ok()?;
-        found.clone()
+    fn absent(&self) -> Status {
+        Status::unavailable(format!(
+            "cannot {}: the gateway has no connection to the broker. \
+             Contacts that were used before still work; see the gateway's log",
+            self.what
+        ))
     }
 }
 

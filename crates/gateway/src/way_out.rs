@@ -5,12 +5,14 @@
 use std::time::Duration;
 
 use isthmus_net::dial::PunchPort;
+use isthmus_net::grpc::Repeat;
 use isthmus_wire::proto;
+use isthmus_wire::proto::registry_client::RegistryClient;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::service::Gateway;
-use crate::upstream::Patience;
+use crate::upstream::WAIT;
 
 /// How long somebody outside may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -50,10 +52,12 @@ async fn answered(gateway: &Gateway) -> bool {
     {
         return answered;
     }
-    let grid = |mut client: proto::registry_client::RegistryClient<_>| async move {
-        client.grid(proto::GridRequest {}).await
-    };
-    let Ok(grid) = gateway.upstream.registry("list the grid", Patience::Connection, grid).await else {
+    let grid = |mut client: RegistryClient<_>, request| async move { client.grid(request).await };
+    let Ok(grid) = gateway
+        .upstream
+        .registry("list the grid", (Repeat::Never, WAIT.into()), proto::GridRequest {}, grid)
+        .await
+    else {
         return false;
     };
     let mut asked = tokio::task::JoinSet::new();

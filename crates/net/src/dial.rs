@@ -13,6 +13,8 @@ use nix::sys::socket::sockopt::{RcvBuf, SndBuf};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
+use crate::{Deadline, Late};
+
 pub use probe::SilentPort;
 pub use punch::PunchPort;
 pub use traverse::TraverseSocket;
@@ -103,8 +105,9 @@ pub enum DialError {
 pub async fn direct(
     address: &str,
     options: SocketOptions,
-    deadline: Duration,
+    deadline: impl Into<Deadline>,
 ) -> Result<TcpStream, DialError> {
+    let deadline = deadline.into();
     let connecting = async {
         let to = resolve(address).await?;
         let failed = |source| DialError::Connect { from: source_towards(to), to, source };
@@ -118,9 +121,8 @@ pub async fn direct(
         stream.set_nodelay(true).map_err(failed)?;
         Ok(stream)
     };
-    tokio::time::timeout(deadline, connecting)
-        .await
-        .unwrap_or_else(|_| Err(DialError::TimedOut { to: address.to_owned(), waited: deadline }))
+    let late = |Late(waited)| DialError::TimedOut { to: address.to_owned(), waited };
+    deadline.bound(connecting).await.map_err(late)?
 }
 
 /// `relay`: connects to a relay and shows it the ticket. What the relay joins
@@ -134,15 +136,14 @@ pub async fn introduced(
     address: &str,
     first: &[u8],
     options: SocketOptions,
-    deadline: Duration,
+    deadline: impl Into<Deadline>,
 ) -> Result<TcpStream, DialError> {
+    let deadline = deadline.into();
     let mut stream = direct(address, options, deadline).await?;
     let to = stream.peer_addr().unwrap_or_else(|_| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0).into());
-    stream.write_all(first).await.map_err(|source| DialError::Connect {
-        from: source_towards(to),
-        to,
-        source,
-    })?;
+    let late = |Late(waited)| DialError::TimedOut { to: address.to_owned(), waited };
+    let sent = deadline.bound(stream.write_all(first)).await.map_err(late)?;
+    sent.map_err(|source| DialError::Connect { from: source_towards(to), to, source })?;
     Ok(stream)
 }
 

@@ -5,6 +5,7 @@
 //! HTTP/2 pings while idle: a peer that is gone without a word is noticed
 //! within [`KEEPALIVE_INTERVAL`] + [`KEEPALIVE_TIMEOUT`].
 
+pub mod call;
 mod client;
 mod server;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use tonic::Status;
 
+pub use call::{Call, Connections, Repeat, budget};
 pub use client::{ConnectError, Stage, channel_over, channel_within, connect, connect_unidentified};
 pub use server::{Peer, accept, caller, peer, serve, serve_streams};
 

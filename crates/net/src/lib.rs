@@ -13,6 +13,7 @@
 //! | [`files`] | secrets on disk |
 //! | [`clock`], [`mod@lock`] | this machine's time; mutexes |
 //! | [`mac`] | message authentication, random values |
+//! | [`deadline`] | one limit for work that has several parts |
 //! | [`dial`] | how one socket between two parties is opened |
 //! | [`callback`] | where somebody else may have one dial to |
 //! | [`mod@listen`] | listening for bursts of connections |
@@ -26,6 +27,7 @@ pub mod callback;
 pub mod clock;
 pub mod contact;
 pub mod credentials;
+pub mod deadline;
 pub mod dial;
 pub mod enrol;
 pub mod files;
@@ -42,6 +44,7 @@ pub mod token;
 
 pub use authority::Authority;
 pub use credentials::Credentials;
+pub use deadline::{Deadline, Late};
 pub use identity::{Identity, Owner, Role};
 pub use listen::listen;
 pub use lock::lock;

@@ -13,16 +13,8 @@
 //! | two-gateway | reverse | acceptor's gateway → initiator's gateway |
 //! | all three | relay | both to a relay: gateways for those that can't |
 
-use std::time::Duration;
-
 use crate::plan::{Judged, Way, lets_in, port_range, some_relay, told};
 use crate::{Dial, EndFacts, PairFacts, Reason, Route, WayOut};
-
-/// The gateways are told by the broker first, then dial, with the same patience
-/// as agents.
-const DEADLINE: Duration = Duration::from_secs(8);
-/// As the relay without gateways.
-const RELAY: Duration = Duration::from_secs(10);
 
 /// Those that need no relay, in their order.
 pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 7] {
@@ -44,7 +36,6 @@ pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &Pa
         (Route::TwoGateway, Dial::Direct, stands_in(i).and_then(|()| to_acceptors())),
         (Route::TwoGateway, Dial::Reverse, to_initiators().and_then(|why| dials_back(a, stands_in(a), why))),
     ]
-    .map(|(route, dial, judged)| (route, dial, DEADLINE, judged))
 }
 
 pub(crate) fn by_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 3] {
@@ -56,7 +47,7 @@ pub(crate) fn by_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFac
             true => Reason::GatewayForEnclosed,
             false => Reason::GatewaysInstead,
         };
-        (route, Dial::Relay, RELAY, judged.map(|()| reason))
+        (route, Dial::Relay, judged.map(|()| reason))
     };
     [
         relay(Route::OneGateway, leaves(i).and(stands_in(a))),

@@ -211,7 +211,8 @@ pub struct Step {
     pub route: Route,
     /// How.
     pub dial: Dial,
-    /// How long to wait for the connection before the next step.
+    /// How long all of it may take before the next step: arranging a rendezvous,
+    /// the dial, TLS, and the acceptor's answer.
     pub deadline: Duration,
     /// Why it may work.
     pub reason: Reason,

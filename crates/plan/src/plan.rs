@@ -8,40 +8,31 @@ use crate::{
     egress,
 };
 
-/// Inside a site there is nothing else to try, so patience costs nothing.
-const DIRECT_INSIDE: Duration = Duration::from_secs(10);
-/// Between sites: the kernel repeats a lost SYN after 1 and 3 s (RFC 6298), so
-/// this survives two losses before the next way is tried.
-const DIRECT_BETWEEN: Duration = Duration::from_secs(4);
-/// The other side has to be told first.
-const REVERSE: Duration = Duration::from_secs(6);
-/// Likewise, and both have to find out how they are seen from outside.
-const PUNCH: Duration = Duration::from_secs(6);
-/// The broker and the acceptor's agent have to be told; then the connection
-/// stands after one round trip, or nothing lets the answer through.
-const TRAVERSE: Duration = Duration::from_secs(4);
-/// The last resort.
-const RELAY: Duration = Duration::from_secs(10);
+/// Within a site there is one step: a long wait delays no other.
+const WITHIN_SITE: Duration = Duration::from_secs(20);
+/// Between sites: the dial, whose parts have shorter limits of their own, TLS and
+/// the introduction together.
+const BETWEEN_SITES: Duration = Duration::from_secs(10);
 
 /// Plans how a node reaches another one.
 pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan {
     if initiator.site == acceptor.site {
         let route = Route::EndToEnd;
         let reason = Reason::SameSite { site: acceptor.site.clone() };
-        let step = Step { route, dial: Dial::Direct, deadline: DIRECT_INSIDE, reason };
+        let step = Step { route, dial: Dial::Direct, deadline: WITHIN_SITE, reason };
         return Plan { steps: vec![step], left_out: Vec::new(), encrypted: false };
     }
     let mut plan = Plan { steps: Vec::new(), left_out: Vec::new(), encrypted: !pair.trusted };
     let end_to_end = [
-        (Dial::Direct, DIRECT_BETWEEN, leaves(initiator).and_then(|()| lets_in(acceptor))),
-        (Dial::PortRange, DIRECT_BETWEEN, leaves(initiator).and_then(|()| port_range(acceptor))),
-        (Dial::Reverse, REVERSE, reverse(initiator, acceptor)),
-        (Dial::Punch, PUNCH, punch(initiator, acceptor, pair)),
-        (Dial::Traverse, TRAVERSE, traverse(initiator, acceptor, pair)),
-        (Dial::Relay, RELAY, leaves(initiator).and_then(|()| relay(acceptor, pair))),
+        (Dial::Direct, leaves(initiator).and_then(|()| lets_in(acceptor))),
+        (Dial::PortRange, leaves(initiator).and_then(|()| port_range(acceptor))),
+        (Dial::Reverse, reverse(initiator, acceptor)),
+        (Dial::Punch, punch(initiator, acceptor, pair)),
+        (Dial::Traverse, traverse(initiator, acceptor, pair)),
+        (Dial::Relay, leaves(initiator).and_then(|()| relay(acceptor, pair))),
     ];
     let [direct, port_range, reverse, punch, traverse, relay] =
-        end_to_end.map(|(dial, deadline, judged)| (Route::EndToEnd, dial, deadline, judged));
+        end_to_end.map(|(dial, judged)| (Route::EndToEnd, dial, judged));
     // A gateway at either site is on the way anyhow, a relay may be a detour
     // and is shared by all.
     let ways = [direct, port_range, reverse, punch, traverse]
@@ -49,7 +40,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         .chain(gateways::without_relay(initiator, acceptor, pair))
         .chain([relay])
         .chain(gateways::by_relay(initiator, acceptor, pair));
-    for (route, dial, deadline, judged) in ways {
+    for (route, dial, judged) in ways {
         let judged = judged.and_then(|reason| {
             if pair.forbidden.contains(route, dial) {
                 let (initiator, acceptor) = (initiator.site.clone(), acceptor.site.clone());
@@ -58,7 +49,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
             Ok(reason)
         });
         match judged {
-            Ok(reason) => plan.steps.push(Step { route, dial, deadline, reason }),
+            Ok(reason) => plan.steps.push(Step { route, dial, deadline: BETWEEN_SITES, reason }),
             Err(reason) => plan.left_out.push(LeftOut { route, dial, reason }),
         }
     }
@@ -97,7 +88,7 @@ fn dropped(step: &Step, initiator: &EndFacts, acceptor: &EndFacts) -> Option<(St
 /// Why something may work, or why it can't.
 pub(crate) type Judged = Result<Reason, Reason>;
 /// One way, how long it may take, and whether it works.
-pub(crate) type Way = (Route, Dial, Duration, Judged);
+pub(crate) type Way = (Route, Dial, Judged);
 
 /// Whether a node's agent can just be connected to, by what its site declares
 /// and what measurement has shown; with the reason either way.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use isthmus_net::Deadline;
 use isthmus_wire::proto::{self, attach_up};
 use tonic::Status;
 
@@ -19,8 +20,8 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// Where a node is and how to get there; may come from a cache.
     ///
     /// # Errors
-    /// The broker's status; `UNAVAILABLE` if it can't be reached.
-    async fn lookup(&self, node: Ipv4Addr) -> Result<Arc<proto::LookupReply>, Status>;
+    /// The broker's status; `UNAVAILABLE` if it can't be reached by the deadline.
+    async fn lookup(&self, node: Ipv4Addr, deadline: Deadline) -> Result<Arc<proto::LookupReply>, Status>;
 
     /// Drops a node's contact from the cache: it turned out wrong.
     fn forget(&self, node: Ipv4Addr);
@@ -30,7 +31,11 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The broker's status.
-    async fn rendezvous(&self, request: proto::RendezvousRequest) -> Result<proto::RendezvousReply, Status>;
+    async fn rendezvous(
+        &self,
+        request: proto::RendezvousRequest,
+        deadline: Deadline,
+    ) -> Result<proto::RendezvousReply, Status>;
 
     /// Has a relay dial this party, as `request` says; the initiator is filled in.
     ///

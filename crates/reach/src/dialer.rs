@@ -6,68 +6,32 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use isthmus_net::Deadline;
 use isthmus_net::contact::{dial_to_wire, plan_from_wire, plan_to_wire, route_to_wire};
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::grpc;
 use isthmus_net::lock;
-use isthmus_net::mac::Secret;
 use isthmus_plan::failures::Due;
 use isthmus_plan::{Dial, Failure, Failures, Plan, Route};
-use isthmus_wire::preamble::{Preamble, Status};
+use isthmus_wire::preamble::Status;
 use isthmus_wire::{GridName, proto};
 use tokio_rustls::rustls::ClientConfig;
-use tokio_util::sync::CancellationToken;
 
 use crate::attempt::{Attempt, StepError};
 use crate::carrier::Carrier;
 use crate::control_plane::ControlPlane;
 use crate::outside::Outside;
+use crate::purpose::{Purpose, Security};
 use crate::raw::RawHelper;
 use crate::rendezvous::PendingRendezvous;
 use crate::words::{left_out, way};
 
 /// Relays and gateways tried per connection; the broker names others each time.
 const ATTEMPTS: usize = 3;
+/// How long it may take to find where a node is.
+const LOOKUP: Duration = Duration::from_secs(15);
 
-/// TLS for the two things that agents say to each other.
-#[derive(Debug, Clone)]
-pub struct ClientTls {
-    /// One program's connection.
-    pub stream: Arc<ClientConfig>,
-    /// gRPC.
-    pub grpc: Arc<ClientConfig>,
-    /// A measurement.
-    pub measure: Arc<ClientConfig>,
-}
-
-/// What a connection is for.
-#[derive(Debug, Clone, Copy)]
-pub enum Purpose<'a> {
-    /// A program's connection.
-    Program {
-        /// The secret of the job that it belongs to.
-        token: &'a Secret,
-        /// Its ends; the nonce is this one's alone.
-        preamble: Preamble,
-        /// What the program wants of its socket.
-        options: SocketOptions,
-        /// The program wants the connection no more.
-        given_up: &'a CancellationToken,
-    },
-    /// The agents' own calls.
-    Peer,
-    /// To measure how fast the way is.
-    Measure,
-    /// The heartbeat of a job's agents.
-    Heartbeat {
-        /// The job's secret.
-        token: &'a Secret,
-        /// Its ends.
-        preamble: Preamble,
-    },
-}
-
-/// A connection to another node's agent.
+/// A connection to another party.
 #[derive(Debug)]
 pub struct Reached {
     /// The connection.
@@ -89,34 +53,24 @@ pub struct Reached {
 /// Why there is no connection.
 #[derive(Debug)]
 pub enum ReachError {
-    /// The other agent was reached and says why not.
+    /// The other party was reached and refused.
     Answered(Status),
     /// The grid doesn't know the node, or it can't be asked.
     Unknown(String),
     /// No step of the plan worked; each with its reason.
     NoWay(Vec<String>),
-    /// The program wanted it no more before the other agent was told of it.
+    /// It was given up before the other party was told what it is for.
     GivenUp,
 }
 
 impl fmt::Display for ReachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Answered(status) => f.write_str(match status {
-                Status::Connected => "connected",
-                Status::Refused => "nobody listens there",
-                Status::TimedOut => "the listener does not accept: its backlog stayed full",
-                Status::UnknownJob => "the node does not take part in this job (did its agent restart?)",
-                Status::Denied => "the node denied it: the job's token does not match",
-                Status::WrongNode => {
-                    "another node answered: does the contact's address belong to somebody else?"
-                }
-                Status::Failed => "the node's agent failed; see its log",
-            }),
+            Self::Answered(status) => status.fmt(f),
             Self::Unknown(reason) => f.write_str(reason),
             Self::NoWay(reasons) if reasons.is_empty() => f.write_str("the plan has no step"),
             Self::NoWay(reasons) => f.write_str(&reasons.join("; ")),
-            Self::GivenUp => f.write_str("the program gave up"),
+            Self::GivenUp => f.write_str("it was given up"),
         }
     }
 }
@@ -126,8 +80,8 @@ impl fmt::Display for ReachError {
 pub struct Dialer {
     /// Contacts and plans.
     pub control: Arc<dyn ControlPlane>,
-    /// TLS.
-    pub tls: ClientTls,
+    /// Where this party listens, `HOST:PORT`.
+    pub address: String,
     /// Others who were asked to dial this node.
     pub rendezvous: Arc<PendingRendezvous>,
     /// How this node is seen from outside.
@@ -153,8 +107,9 @@ impl Found {
         (self.destination, self.name.site.as_str())
     }
 
-    fn attempt<'a>(&'a self, dialer: &'a Dialer, purpose: &'a Purpose<'a>) -> Attempt<'a> {
-        Attempt { dialer, found: self, purpose, named: Vec::new() }
+    fn attempt<'a>(&'a self, dialer: &'a Dialer, options: SocketOptions) -> Attempt<'a> {
+        let deadline = Deadline::within(Duration::ZERO);
+        Attempt { dialer, found: self, options, named: Vec::new(), deadline }
     }
 }
 
@@ -164,16 +119,20 @@ impl Dialer {
     /// # Errors
     /// [`ReachError`]; every step has its deadline.
     ///
-    /// Once the other agent may have been told of a program's connection,
-    /// `given_up` ends nothing any more: that connection is to be ended as one
-    /// that stands, because its program may have accepted it already.
-    pub async fn reach(&self, destination: Ipv4Addr, purpose: Purpose<'_>) -> Result<Reached, ReachError> {
+    /// Once the other party may have been told what the connection is for,
+    /// `given_up` ends nothing any more: the connection is to be ended as one
+    /// that stands, because a program may have accepted it already.
+    pub async fn reach(
+        &self,
+        destination: Ipv4Addr,
+        mut purpose: Purpose<'_>,
+    ) -> Result<Reached, ReachError> {
         let started = Instant::now();
         let mut found = self.find(destination).await?;
         found.plan.demote(&lock(&self.failures).towards(found.towards(), started));
         let towards = found.towards();
         let mut reasons: Vec<String> = Vec::new();
-        let mut attempt = found.attempt(self, &purpose);
+        let mut attempt = found.attempt(self, purpose.options);
         for step in &found.plan.steps {
             // Grid names, with a dot: a gateway that failed by one dial may do by another.
             attempt.named.retain(|name| !name.contains('.'));
@@ -181,7 +140,7 @@ impl Dialer {
             let times = if others { ATTEMPTS } else { 1 };
             for time in 0..times {
                 let named = attempt.named.len();
-                match attempt.step(step).await {
+                match attempt.step(step, &mut purpose).await {
                     Ok((carrier, relay)) => {
                         lock(&self.failures).clear(towards, step.route, step.dial);
                         return Ok(Reached {
@@ -217,7 +176,7 @@ impl Dialer {
     }
 
     async fn find(&self, destination: Ipv4Addr) -> Result<Found, ReachError> {
-        let reply = self.control.lookup(destination).await.map_err(|status| {
+        let reply = self.control.lookup(destination, Deadline::within(LOOKUP)).await.map_err(|status| {
             ReachError::Unknown(format!("cannot find {destination} in the grid: {}", grpc::reason(&status)))
         })?;
         let (Some(node), Some(plan)) = (&reply.node, &reply.plan) else {
@@ -243,7 +202,7 @@ impl Dialer {
     }
 
     /// Sees whether something that failed works by now.
-    pub async fn try_again(&self, due: &Due) {
+    pub async fn try_again(&self, due: &Due, tls: &Arc<ClientConfig>) {
         // One that can't be asked for says nothing of the way.
         let Ok(found) = self.find(due.node).await else { return };
         let name = &found.name;
@@ -252,7 +211,8 @@ impl Dialer {
         let Some(step) = step else {
             return lock(&self.failures).clear(towards, due.route, due.dial);
         };
-        match found.attempt(self, &Purpose::Peer).open(step).await {
+        let mut attempt = found.attempt(self, SocketOptions::default());
+        match attempt.open(step, Security::Tls(tls)).await {
             Ok(_) => {
                 tracing::info!(node = %name, dial = %due.dial, "works again");
                 lock(&self.failures).clear(towards, due.route, due.dial);

@@ -8,17 +8,17 @@
 //! | module | what |
 //! |---|---|
 //! | [`dialer`] | the steps of a plan, one after another, until one works |
-//! | `attempt`, `dials`, `over_gateways` | the initiator's part of one step |
-//! | [`accept`] | the acceptor's part of each dial |
+//! | `attempt` | one step: a dial, TLS, the introduction |
+//! | `dials` | each dial, the initiator's part and the acceptor's |
+//! | `purpose` | what a connection is for |
 //! | `far_end`, [`carrier`] | who is at the other end; an opened connection |
 //! | [`rendezvous`] | connections that this party waits for |
 //! | [`retry`] | whether a dial that failed works by now |
 //! | [`outside`] | how this party is seen from outside its site |
-//! | [`traverse`], [`raw`] | the dial of that name, both parts; its helper with the right to raw packets |
+//! | [`raw`] | the helper with the right to raw packets, for `traverse` |
 //! | [`probing`] | what the site lets in and out |
 //! | [`control_plane`] | what is asked of the control plane |
 
-pub mod accept;
 mod attempt;
 pub mod carrier;
 pub mod control_plane;
@@ -26,16 +26,15 @@ pub mod dialer;
 mod dials;
 mod far_end;
 pub mod outside;
-mod over_gateways;
 pub mod probing;
+mod purpose;
 pub mod raw;
 pub mod rendezvous;
 pub mod retry;
-pub mod traverse;
 mod words;
 
-pub use attempt::StepError;
 pub use control_plane::ControlPlane;
-pub use dialer::{ClientTls, Dialer, Purpose, ReachError, Reached};
-pub use far_end::{peer_identity, secure};
+pub use dialer::{Dialer, ReachError, Reached};
+pub use far_end::{Expected, peer_identity, secure};
+pub use purpose::{Introduction, Purpose, Security, Unaccepted};
 pub use words::{dial_name, route_name};

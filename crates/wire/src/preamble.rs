@@ -22,9 +22,12 @@
 //! The token never travels. The destination is under the HMAC and the acceptor
 //! remembers the nonces of a running job, so a recorded preamble opens nothing
 //! a second time; the answer's HMAC proves the acceptor to the initiator.
+//! While a listener's backlog is full there are two answers: [`Status::Waiting`]
+//! and later the final one.
 //! The HMAC (RFC 2104, FIPS 180-4) is computed by the caller over
 //! [`Preamble::signed_bytes`] and [`Answer::signed_bytes`].
 
+use std::fmt;
 use std::net::Ipv4Addr;
 
 use crate::{DecodeError, JobId, Nonce, array, opening};
@@ -118,6 +121,24 @@ pub enum Status {
     WrongNode = 5,
     /// The acceptor failed in another way; its log says how.
     Failed = 6,
+    /// The preamble is right, and the listener's backlog is full; the final
+    /// answer follows.
+    Waiting = 7,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connected => "connected",
+            Self::Refused => "nobody listens there",
+            Self::TimedOut => "the listener does not accept: its backlog stayed full",
+            Self::UnknownJob => "the node does not take part in this job (did its agent restart?)",
+            Self::Denied => "the node denied it: the job's token does not match",
+            Self::WrongNode => "another node answered: does the contact's address belong to somebody else?",
+            Self::Failed => "the node's agent failed; see its log",
+            Self::Waiting => "the listener's backlog is full",
+        })
+    }
 }
 
 /// What the acceptor answers.
@@ -168,6 +189,7 @@ impl Answer {
             4 => Status::Denied,
             5 => Status::WrongNode,
             6 => Status::Failed,
+            7 => Status::Waiting,
             other => return Err(DecodeError::new("answer", format!("unknown status {other}"))),
         };
         Ok((Self { status }, array(bytes, ANSWER_SIGNED)))
@@ -208,6 +230,7 @@ mod tests {
             Status::Denied,
             Status::WrongNode,
             Status::Failed,
+            Status::Waiting,
         ] {
             let answer = Answer { status };
             assert_eq!(Answer::decode(&answer.encode(&[3; 32])), Ok((answer, [3; 32])));

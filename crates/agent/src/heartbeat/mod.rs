@@ -17,10 +17,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isthmus_net::dial::SocketOptions;
 use isthmus_net::lock;
 use isthmus_net::mac;
-use isthmus_reach::Purpose;
 use isthmus_reach::carrier::Carrier;
+use isthmus_reach::{Purpose, Security};
 use isthmus_wire::preamble::Preamble;
 use isthmus_wire::settings::Host;
 use silence::{INTERVAL, Silence};
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::hold;
+use crate::introduction::JobIntroduction;
 use crate::job::Job;
 use crate::node::Node;
 
@@ -168,8 +170,14 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
         destination: host.address.ip(),
         destination_port: PORT,
     };
-    let reached =
-        node.dialer().reach(host.address.ip(), Purpose::Heartbeat { token: &job.token, preamble }).await;
+    let mut introduction = JobIntroduction::new(&job.token, preamble);
+    let purpose = Purpose {
+        security: Security::Raw,
+        options: SocketOptions::default(),
+        introduction: Some(&mut introduction),
+        given_up: None,
+    };
+    let reached = node.dialer().reach(host.address.ip(), purpose).await;
     match reached.map_err(|error| error.to_string())?.carrier {
         Carrier::Raw(stream) => Ok(stream),
         Carrier::Tls(_) => Err("it is encrypted".to_owned()),

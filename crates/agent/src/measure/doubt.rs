@@ -8,23 +8,28 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use isthmus_net::Deadline;
 use isthmus_net::callback;
 use isthmus_net::dial::{self, SocketOptions};
 use isthmus_net::seen::reach_to_wire;
 use isthmus_plan::{Reach, Reachability};
-use isthmus_reach::{Dialer, secure};
+use isthmus_reach::{ControlPlane as _, Expected, secure};
 use isthmus_wire::{GridName, proto};
 
-/// As `direct` in a plan.
-const DEADLINE: Duration = Duration::from_secs(4);
+use crate::node::Node;
+
+/// As `direct` in a plan, and its connect.
+const DEADLINE: Duration = Duration::from_secs(10);
+const CONNECT: Duration = Duration::from_secs(4);
 
 /// Tries it; what answers must be that node.
-pub(super) async fn try_directly(dialer: &Dialer, destination: Ipv4Addr) -> proto::Reach {
-    let node = match dialer.control.lookup(destination).await {
+pub(super) async fn try_directly(node: &Node, destination: Ipv4Addr) -> proto::Reach {
+    let own = node;
+    let node = match own.upstream().lookup(destination, DEADLINE.into()).await {
         Ok(found) => found.node.clone().unwrap_or_default(),
         Err(_) => proto::Node::default(),
     };
-    let result = match attempt(dialer, &node).await {
+    let result = match attempt(own, &node).await {
         Some(true) => Reachability::Reachable,
         Some(false) => Reachability::Filtered,
         None => Reachability::Unknown,
@@ -33,7 +38,7 @@ pub(super) async fn try_directly(dialer: &Dialer, destination: Ipv4Addr) -> prot
 }
 
 /// Whether it was reached; none if it isn't to be tried.
-async fn attempt(dialer: &Dialer, node: &proto::Node) -> Option<bool> {
+async fn attempt(own: &Node, node: &proto::Node) -> Option<bool> {
     let name: GridName = node.name.parse().ok()?;
     let address = dial::resolve(&node.address).await.ok()?;
     callback::check(address).ok()?;
@@ -41,8 +46,11 @@ async fn attempt(dialer: &Dialer, node: &proto::Node) -> Option<bool> {
         return None;
     }
     let reached = async {
-        let stream = dial::direct(&address.to_string(), SocketOptions::default(), DEADLINE).await.ok()?;
-        secure(stream, &name, &dialer.tls.measure).await.ok()
+        let deadline = Deadline::within(DEADLINE);
+        let stream = dial::direct(&address.to_string(), SocketOptions::default(), deadline.part(CONNECT))
+            .await
+            .ok()?;
+        secure(stream, &Expected::agent(&name), &own.tls().measure, deadline).await.ok()
     };
     let reached = reached.await.is_some();
     tracing::debug!(node = %name, %address, reached, "tried directly, because a relay did not get there");

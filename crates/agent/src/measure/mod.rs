@@ -96,7 +96,7 @@ pub async fn carry_out(node: &Arc<Node>, mut orders: mpsc::Receiver<proto::Measu
 
 async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
     let destination = Ipv4Addr::from(order.destination);
-    let name = node.upstream().lookup(destination).await;
+    let name = node.upstream().lookup(destination, REACH_DEADLINE.into()).await;
     let to = name.ok().and_then(|found| found.node.as_ref().map(|node| node.name.clone()));
     let mut report = proto::PathReport {
         from: node.name().to_string(),
@@ -105,7 +105,7 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
         background: order.background,
         ..proto::PathReport::default()
     };
-    let reaching = node.dialer().reach(destination, Purpose::Measure);
+    let reaching = node.dialer().reach(destination, Purpose::tls(&node.tls().measure));
     match tokio::time::timeout(REACH_DEADLINE, reaching).await {
         Ok(Ok(reached)) => {
             report.route = reached.route.into();
@@ -137,7 +137,7 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
     }
     report.measured_unix_ms = unix_ms();
     if order.try_direct {
-        report.direct = Some(doubt::try_directly(node.dialer(), destination).await);
+        report.direct = Some(doubt::try_directly(node, destination).await);
     }
     report
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use isthmus_net::credentials::SigningRequest;
 use isthmus_net::{Authority, Credentials, Identity, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -10,7 +11,6 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream, client, server};
 
 use super::*;
-use isthmus_net::credentials::SigningRequest;
 
 fn credentials(authority: &Authority, name: &str) -> Credentials {
     let site = Some("alpha".parse().unwrap());

@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::{DialError, SocketOptions, resolve};
+use crate::{Deadline, Late};
 
 /// Pause before a connect is tried again that was refused: the other side's
 /// router may answer with a reset what comes before its own side has dialed.
@@ -122,9 +123,9 @@ impl PunchPort {
         self,
         to: &str,
         options: SocketOptions,
-        deadline: Duration,
+        deadline: impl Into<Deadline>,
     ) -> Result<TcpStream, DialError> {
-        let until = tokio::time::Instant::now() + deadline;
+        let deadline = deadline.into();
         let to: SocketAddr = resolve(to).await?;
         let failed = |source| DialError::Connect { from: self.local.to_string(), to, source };
         let joined = async {
@@ -133,10 +134,8 @@ impl PunchPort {
                 stream = connect(self.local, to, options) => stream,
             }
         };
-        let stream = tokio::time::timeout_at(until, joined)
-            .await
-            .map_err(|_| DialError::TimedOut { to: to.to_string(), waited: deadline })?
-            .map_err(failed)?;
+        let late = |Late(waited)| DialError::TimedOut { to: to.to_string(), waited };
+        let stream = deadline.bound(joined).await.map_err(late)?.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         Ok(stream)
     }

@@ -9,31 +9,31 @@ use std::time::Duration;
 
 use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, TraverseSocket, resolve};
+use isthmus_net::{Deadline, Late};
 use isthmus_net::{grpc, mac};
 use isthmus_plan::Mapping;
 use isthmus_raw::Syn;
 use isthmus_wire::proto::{self, attach_up};
 use tokio::net::TcpStream;
-use tracing::{debug, warn};
+use tracing::debug;
 
+use crate::attempt::{Attempt, StepError};
 use crate::dialer::Dialer;
 use crate::outside::REFLECTION_DEADLINE;
 
-/// Opens a connection to the agent at `address`.
-///
-/// # Errors
-/// What went wrong, at the latest after `deadline`.
-pub async fn dial(
-    dialer: &Dialer,
-    destination: Ipv4Addr,
-    address: &str,
-    options: SocketOptions,
-    deadline: Duration,
-) -> Result<TcpStream, String> {
-    let late =
-        || format!("the first segment was carried to {address}, but no answer came within {deadline:?}");
-    let dialed = tokio::time::timeout(deadline, begin(dialer, destination, address, options));
-    dialed.await.map_err(|_| late())?
+/// How long the connection may take to stand: two lost SYNs are repeated by then.
+const CONNECT: Duration = Duration::from_secs(4);
+
+impl Attempt<'_> {
+    pub(super) async fn traverse(&self) -> Result<TcpStream, StepError> {
+        let address = &self.found.node.address;
+        let deadline = self.deadline.part(CONNECT);
+        let late = |Late(limit)| {
+            format!("the first segment was carried to {address}, but no answer came within {limit:?}")
+        };
+        let begun = begin(self.dialer, self.found.destination, address, self.options, deadline);
+        deadline.bound(begun).await.unwrap_or_else(|limit| Err(late(limit))).map_err(StepError::Next)
+    }
 }
 
 async fn begin(
@@ -41,6 +41,7 @@ async fn begin(
     destination: Ipv4Addr,
     address: &str,
     options: SocketOptions,
+    deadline: Deadline,
 ) -> Result<TcpStream, String> {
     let helper = dialer.raw.as_ref().ok_or("this agent has no right to raw packets")?;
     let SocketAddr::V4(to) = resolve(address).await.map_err(|error| error.to_string())? else {
@@ -68,7 +69,7 @@ async fn begin(
         ..proto::RendezvousRequest::default()
     };
     let carried = async {
-        match dialer.control.rendezvous(request).await {
+        match dialer.control.rendezvous(request, deadline).await {
             Ok(_) => std::future::pending().await,
             Err(status) => format!("the first segment could not be carried: {}", grpc::reason(&status)),
         }
@@ -80,25 +81,22 @@ async fn begin(
     }
 }
 
-/// The acceptor's part: takes in the segment that an initiator had carried here,
-/// and answers whether it did.
-pub async fn accept(request: &proto::DialRequest, own_address: &str, dialer: &Dialer) {
-    let taken = take_in(request, own_address, dialer).await;
-    if let Err(error) = &taken {
-        let initiator = Ipv4Addr::from(request.initiator);
-        warn!(%initiator, address = request.initiator_address, error, "no connection of another node taken in");
-    }
+/// Takes in the segment that an initiator had carried here, and answers whether
+/// it did.
+pub(super) async fn accept(request: &proto::DialRequest, dialer: &Dialer) -> Result<(), String> {
+    let taken = take_in(request, dialer).await;
     let answer = proto::DialAnswer {
         rendezvous: request.rendezvous.clone(),
         address: String::new(),
-        failure: taken.err().unwrap_or_default(),
+        failure: taken.as_ref().err().cloned().unwrap_or_default(),
     };
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;
+    taken
 }
 
-async fn take_in(request: &proto::DialRequest, own_address: &str, dialer: &Dialer) -> Result<(), String> {
+async fn take_in(request: &proto::DialRequest, dialer: &Dialer) -> Result<(), String> {
     let helper = dialer.raw.as_ref().ok_or("the agent has no right to raw packets")?;
-    let own = resolve(own_address).await.map_err(|error| error.to_string())?;
+    let own = resolve(&dialer.address).await.map_err(|error| error.to_string())?;
     let syn = check(request, own)?;
     debug!(source = %syn.source, "a connection is taken in");
     helper.inject(&syn).await

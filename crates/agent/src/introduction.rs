@@ -1,0 +1,89 @@
+//! How a connection of a job is introduced to another node's agent: by a preamble
+//! under the job's token.
+
+use std::io;
+use std::time::Duration;
+
+use isthmus_net::mac::{self, Secret};
+use isthmus_reach::carrier::Carrier;
+use isthmus_reach::{Introduction, Unaccepted};
+use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
+
+/// How long an acceptor may take with its final answer: its own deadline for
+/// knocking and a margin for the way.
+const FINAL_DEADLINE: Duration = Duration::from_secs(15);
+
+/// The introduction of one connection.
+#[derive(Debug)]
+pub struct JobIntroduction<'a> {
+    token: &'a Secret,
+    preamble: Preamble,
+    waits: bool,
+}
+
+impl<'a> JobIntroduction<'a> {
+    /// For a connection with these ends; each attempt has a nonce of its own.
+    pub fn new(token: &'a Secret, preamble: Preamble) -> Self {
+        Self { token, preamble, waits: false }
+    }
+
+    /// Waits for the final answer, if the first one was [`Status::Waiting`].
+    ///
+    /// # Errors
+    /// The final status, unless it is [`Status::Connected`].
+    pub async fn settle(&self, carrier: &mut Carrier) -> Result<(), Status> {
+        if !self.waits {
+            return Ok(());
+        }
+        let answered = tokio::time::timeout(FINAL_DEADLINE, self.answer(carrier)).await;
+        match answered.map_err(|_| Status::TimedOut)? {
+            Ok(Status::Connected) => Ok(()),
+            Ok(status) => Err(status),
+            Err(error) => {
+                tracing::debug!(ends = carrier.ends(), ?error, "no final answer");
+                Err(Status::Failed)
+            }
+        }
+    }
+
+    async fn answer(&self, carrier: &mut Carrier) -> Result<Status, Unaccepted> {
+        let failed = |ends: &str, reason: String| Unaccepted::Next(format!("{ends}: {reason}"));
+        let ends = carrier.ends();
+        let bytes =
+            carrier.receive::<{ ANSWER_LEN }>().await.map_err(|error| failed(&ends, broken(&error)))?;
+        let (answer, mac) = Answer::decode(&bytes).map_err(|error| failed(&ends, error.to_string()))?;
+        match answer.status {
+            // Any party can send these without the token: they don't end the dialing.
+            Status::UnknownJob | Status::Denied | Status::WrongNode => {
+                Err(failed(&ends, answer.status.to_string()))
+            }
+            _ if !self.token.verify(&answer.signed_bytes(&self.preamble.nonce), &mac) => {
+                Err(failed(&ends, "the answer is not from an agent of this job".to_owned()))
+            }
+            status => Ok(status),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Introduction for JobIntroduction<'_> {
+    async fn introduce(&mut self, carrier: &mut Carrier) -> Result<(), Unaccepted> {
+        // An acceptor takes each nonce once.
+        self.preamble.nonce = mac::new_nonce();
+        let sent = carrier.send(&self.token.seal_preamble(&self.preamble)).await;
+        sent.map_err(|error| Unaccepted::Next(format!("{}: {}", carrier.ends(), broken(&error))))?;
+        let status = self.answer(carrier).await?;
+        self.waits = status == Status::Waiting;
+        match status {
+            Status::Connected | Status::Waiting => Ok(()),
+            refused => Err(Unaccepted::Final(refused)),
+        }
+    }
+}
+
+fn broken(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the other side closed the connection unanswered".to_owned(),
+        _ => error.to_string(),
+    }
+}

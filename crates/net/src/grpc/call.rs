@@ -1,0 +1,298 @@
+//! Calls with one budget each: the time for finding a connection, for every try,
+//! and for what the servers down the line ask on behalf of the caller. They get
+//! what is left of it as the gRPC deadline (`grpc-timeout`).
+
+use std::time::Duration;
+
+use tonic::{Code, Request, Response, Status};
+
+use crate::{Deadline, Late};
+
+/// Pause before a call is sent again that the server can't answer yet.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How long one try of a call may take that may be sent again.
+const TRY: Duration = Duration::from_secs(5);
+/// How much of its caller's budget a server keeps for its own answer, at most.
+const OWN: Duration = Duration::from_millis(250);
+
+/// When a call may be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// Never: it does harm twice.
+    Never,
+    /// If the connection broke before the answer.
+    IfBroken,
+    /// Also if the server answers that it can't answer now (`UNAVAILABLE`).
+    IfUnavailable,
+}
+
+/// What came of one try, other than an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// The connection broke, or was silent for too long.
+    Broken,
+    /// The server's answer.
+    Code(Code),
+}
+
+/// What a caller does after a try that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It returns the failure.
+    GiveUp,
+    /// It sends the call again, on another connection.
+    Elsewhere,
+    /// It sends the call again after this pause.
+    After(Duration),
+}
+
+/// Decides about a try that failed; `left` is what is left of the budget.
+pub fn next(failure: Failure, repeat: Repeat, left: Duration) -> Next {
+    match (failure, repeat) {
+        _ if left.is_zero() => Next::GiveUp,
+        (_, Repeat::Never) => Next::GiveUp,
+        (Failure::Broken, Repeat::IfBroken | Repeat::IfUnavailable) => Next::Elsewhere,
+        (Failure::Code(Code::Unavailable), Repeat::IfUnavailable) if left > PAUSE => Next::After(PAUSE),
+        (Failure::Code(_), _) => Next::GiveUp,
+    }
+}
+
+/// Where calls are sent.
+#[tonic::async_trait]
+pub trait Connections: Sync {
+    /// One connection.
+    type Connection: Clone + Send + Sync;
+
+    /// Waits for a connection that stands; another one than `former`, which
+    /// broke, if there can be another.
+    async fn get(&self, former: Option<&Self::Connection>) -> Option<Self::Connection>;
+
+    /// Waits until this connection is given up for another.
+    async fn lost(&self, _connection: &Self::Connection) {
+        std::future::pending().await
+    }
+
+    /// Whether this connection has been given up for another.
+    fn is_lost(&self, _connection: &Self::Connection) -> bool {
+        false
+    }
+
+    /// What the caller gets if there is no connection within the budget.
+    fn absent(&self) -> Status;
+}
+
+/// One call.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// Who is called, for messages: "the gateway".
+    pub server: &'a str,
+    /// Its budget.
+    pub deadline: Deadline,
+    /// When it may be sent again.
+    pub repeat: Repeat,
+}
+
+impl Call<'_> {
+    /// Sends the call until there is an answer or the budget is spent.
+    ///
+    /// # Errors
+    /// The last answer of a server; `DEADLINE_EXCEEDED` if there is none, or what
+    /// [`Connections::absent`] gives.
+    pub async fn send<C, M, T, F>(
+        &self,
+        connections: &C,
+        message: M,
+        call: impl Fn(C::Connection, Request<M>) -> F,
+    ) -> Result<T, Status>
+    where
+        C: Connections,
+        M: Clone,
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let mut former = None;
+        let mut last = None;
+        loop {
+            let found = self.deadline.bound(connections.get(former.as_ref())).await;
+            let Some(connection) = found.ok().flatten() else {
+                return Err(last.unwrap_or_else(|| connections.absent()));
+            };
+            let limit = match self.repeat {
+                Repeat::IfUnavailable => self.deadline.part(TRY),
+                Repeat::Never | Repeat::IfBroken => self.deadline,
+            };
+            let mut request = Request::new(message.clone());
+            request.set_timeout(limit.left());
+            let answer = tokio::select! {
+                answer = limit.bound(call(connection.clone(), request)) => answer,
+                () = connections.lost(&connection) => Ok(Err(Status::unavailable(format!("{} went away", self.server)))),
+            };
+            let (failure, status) = match answer {
+                Ok(Ok(answer)) => return Ok(answer.into_inner()),
+                Ok(Err(status)) if is_late(&status) && limit.left().is_zero() => {
+                    (Failure::Broken, self.late(limit))
+                }
+                Ok(Err(status)) if broke(&status) || connections.is_lost(&connection) => {
+                    (Failure::Broken, status)
+                }
+                Ok(Err(status)) => (Failure::Code(status.code()), status),
+                Err(Late(_)) => (Failure::Broken, self.late(limit)),
+            };
+            match next(failure, self.repeat, self.deadline.left()) {
+                Next::GiveUp => return Err(status),
+                Next::Elsewhere => former = Some(connection),
+                Next::After(pause) => tokio::time::sleep(pause).await,
+            }
+            last = Some(status);
+        }
+    }
+
+    fn late(&self, deadline: Deadline) -> Status {
+        Status::deadline_exceeded(format!("{} did not answer within {:?}", self.server, deadline.limit()))
+    }
+}
+
+/// The budget of a call that a server answers: what its caller gives, less a
+/// little, so that the answer is there in time; `most` at most.
+pub fn budget<T>(request: &Request<T>, most: Duration) -> Deadline {
+    let given = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
+    let own = |given: Duration| given - (given / 10).min(OWN);
+    Deadline::within(given.and_then(timeout).map_or(most, own).min(most))
+}
+
+/// Reads a `grpc-timeout` (gRPC over HTTP/2, "Timeout"): at most 8 digits and a
+/// unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let value: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(value * 3600),
+        "M" => Duration::from_secs(value * 60),
+        "S" => Duration::from_secs(value),
+        "m" => Duration::from_millis(value),
+        "u" => Duration::from_micros(value),
+        "n" => Duration::from_nanos(value),
+        _ => return None,
+    })
+}
+
+/// Whether the connection broke, rather than that a server answered.
+fn broke(status: &Status) -> bool {
+    std::error::Error::source(status).is_some()
+}
+
+/// Whether the call was given up for its `grpc-timeout`, here or at the server.
+fn is_late(status: &Status) -> bool {
+    matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::lock;
+
+    const LEFT: Duration = Duration::from_secs(3);
+
+    #[test]
+    fn what_is_sent_again() {
+        use Failure::{Broken, Code as Said};
+        use Repeat::{IfBroken, IfUnavailable, Never};
+        for (failure, repeat, left, want) in [
+            (Broken, Never, LEFT, Next::GiveUp),
+            (Broken, IfBroken, LEFT, Next::Elsewhere),
+            (Broken, IfUnavailable, LEFT, Next::Elsewhere),
+            (Broken, IfUnavailable, Duration::ZERO, Next::GiveUp),
+            (Said(Code::Unavailable), Never, LEFT, Next::GiveUp),
+            (Said(Code::Unavailable), IfBroken, LEFT, Next::GiveUp),
+            (Said(Code::Unavailable), IfUnavailable, LEFT, Next::After(PAUSE)),
+            (Said(Code::Unavailable), IfUnavailable, PAUSE, Next::GiveUp),
+            (Said(Code::NotFound), IfUnavailable, LEFT, Next::GiveUp),
+            (Said(Code::PermissionDenied), IfUnavailable, LEFT, Next::GiveUp),
+            (Said(Code::Internal), IfBroken, LEFT, Next::GiveUp),
+        ] {
+            assert_eq!(next(failure, repeat, left), want, "{failure:?} {repeat:?} {left:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_takes_less_than_its_caller_has() {
+        let most = Duration::from_secs(10);
+        for (text, want_ms) in [
+            ("4S", 3750),
+            ("1000m", 900),
+            ("1M", 10_000),
+            ("99999999H", 10_000),
+            ("0n", 0),
+            ("", 10_000),
+            ("S", 10_000),
+            ("+4S", 10_000),
+            ("100000000n", 10_000),
+            ("4", 10_000),
+            ("4\u{e9}", 10_000),
+        ] {
+            let mut request = Request::new(());
+            if let Ok(value) = text.parse() {
+                request.metadata_mut().insert("grpc-timeout", value);
+            }
+            assert_eq!(budget(&request, most).limit(), Duration::from_millis(want_ms), "{text:?}");
+        }
+    }
+
+    /// Connections are numbers; each try of a call meets what a script says.
+    struct Script(Mutex<Vec<Result<u32, Code>>>);
+
+    #[tonic::async_trait]
+    impl Connections for Script {
+        type Connection = u32;
+
+        async fn get(&self, former: Option<&u32>) -> Option<u32> {
+            Some(former.map_or(1, |former| former + 1))
+        }
+
+        fn absent(&self) -> Status {
+            Status::unavailable("nothing")
+        }
+    }
+
+    #[tokio::test]
+    async fn one_budget_for_all_tries() {
+        for (name, script, repeat, limit_ms, want) in [
+            ("at once", vec![Ok(7)], Repeat::Never, 100, Ok(7)),
+            ("not now", vec![Err(Code::Unavailable), Ok(7)], Repeat::IfUnavailable, 2000, Ok(7)),
+            (
+                "no room",
+                vec![Err(Code::Unavailable), Ok(7)],
+                Repeat::IfUnavailable,
+                100,
+                Err(Code::Unavailable),
+            ),
+            ("final", vec![Err(Code::NotFound), Ok(7)], Repeat::IfUnavailable, 2000, Err(Code::NotFound)),
+            ("silent", vec![], Repeat::IfBroken, 100, Err(Code::DeadlineExceeded)),
+        ] {
+            let script = Script(Mutex::new(script));
+            let began = std::time::Instant::now();
+            let deadline = Deadline::within(Duration::from_millis(limit_ms));
+            let call = Call { server: "the server", deadline, repeat };
+            let answer = call
+                .send(&script, (), |_, request: Request<()>| {
+                    let given = budget(&request, LEFT).limit();
+                    let mut script = lock(&script.0);
+                    let said = (!script.is_empty()).then(|| script.remove(0));
+                    async move {
+                        assert!(given < Duration::from_millis(limit_ms), "{given:?}");
+                        match said {
+                            Some(said) => said.map(Response::new).map_err(|code| Status::new(code, "")),
+                            None => std::future::pending().await,
+                        }
+                    }
+                })
+                .await;
+            assert_eq!(answer.map_err(|status| status.code()), want, "{name}");
+            assert!(began.elapsed() < Duration::from_millis(limit_ms + 200), "{name}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! `direct` and `port-range`: the initiator connects.
+
+use std::time::Duration;
+
+use isthmus_net::dial;
+use tokio::net::TcpStream;
+
+use crate::attempt::{Attempt, StepError};
+
+/// How long a connect to another site may take before the next step is taken: the
+/// kernel repeats a lost SYN after 1 and 3 s (RFC 6298), so it survives two
+/// losses. A node of this site has no other step.
+pub(super) const CONNECT: Duration = Duration::from_secs(4);
+
+impl Attempt<'_> {
+    pub(super) async fn direct(&self, address: &str) -> Result<TcpStream, StepError> {
+        let inside = self.found.name.site.as_str() == self.dialer.control.site();
+        let deadline = if inside { self.deadline } else { self.deadline.part(CONNECT) };
+        Ok(dial::direct(address, self.options, deadline).await?)
+    }
+}

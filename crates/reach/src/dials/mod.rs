@@ -1,0 +1,83 @@
+//! The dials and the routes over gateways, each in a file with the initiator's
+//! part and the acceptor's side by side.
+//!
+//! The acceptor's part begins when the broker sends a request to dial: this
+//! party dials the initiator, or whoever stands between.
+
+mod direct;
+mod gateways;
+mod punch;
+mod relay;
+mod reverse;
+mod traverse;
+
+use std::time::Duration;
+
+use isthmus_net::dial::{DialError, resolve};
+use isthmus_net::{Deadline, callback};
+use isthmus_plan::{Dial, Route, Step};
+use isthmus_wire::proto;
+use tokio::net::TcpStream;
+
+use crate::attempt::{Attempt, Opened};
+use crate::dialer::Dialer;
+use crate::words::dial_name;
+
+/// How long a dial may take that the broker asked for.
+const ACCEPTOR_DEADLINE: Duration = Duration::from_secs(10);
+
+impl Attempt<'_> {
+    /// The initiator's part of a step: opens a connection to the other party, or
+    /// to what splices it with that party's; gives the relay's name, if a relay
+    /// stands between.
+    pub(crate) async fn dial(&mut self, step: &Step) -> Opened<TcpStream> {
+        let stream = match (step.route, step.dial) {
+            (Route::OneGateway | Route::GatewayOut | Route::TwoGateway, _) => {
+                return self.over_gateways(step).await;
+            }
+            (Route::EndToEnd, Dial::Relay) => return self.relay().await,
+            (Route::EndToEnd, Dial::Direct) => self.direct(&self.found.node.address).await?,
+            (Route::EndToEnd, Dial::PortRange) => self.direct(&self.found.node.outside_address).await?,
+            (Route::EndToEnd, Dial::Reverse) => self.reverse().await?,
+            (Route::EndToEnd, Dial::Punch) => self.punch().await?,
+            (Route::EndToEnd, Dial::Traverse) => self.traverse().await?,
+        };
+        Ok((stream, String::new()))
+    }
+}
+
+impl Dialer {
+    /// The acceptor's part of a dial; `None` if the connection will arrive at
+    /// this party's listener.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn accept(&self, request: &proto::DialRequest) -> Result<Option<TcpStream>, String> {
+        let deadline = Deadline::within(ACCEPTOR_DEADLINE);
+        let dialed = match request.dial() {
+            _ if request.via_gateway => gateways::accept_from_inside(request, deadline).await,
+            proto::Dial::Reverse if !request.ticket.is_empty() => {
+                gateways::accept_from_outside(request, deadline).await
+            }
+            proto::Dial::Relay => relay::accept(request, deadline).await,
+            proto::Dial::Reverse => reverse::accept(request, deadline).await,
+            proto::Dial::Punch => punch::accept(request, self, deadline).await,
+            proto::Dial::Traverse => return traverse::accept(request, self).await.map(|()| None),
+            other @ (proto::Dial::Unknown | proto::Dial::Direct | proto::Dial::PortRange) => {
+                Err(format!("no part of {} is the acceptor's", dial_name(other)))
+            }
+        };
+        dialed.map(Some)
+    }
+}
+
+/// Where the initiator is to be dialed, if this party may dial there.
+async fn initiator(request: &proto::DialRequest) -> Result<String, String> {
+    let address = resolve(&request.initiator_address).await.map_err(|error| error.to_string())?;
+    callback::check(address).map_err(|error| error.to_string())?;
+    Ok(address.to_string())
+}
+
+fn text(error: DialError) -> String {
+    error.to_string()
+}

@@ -1,0 +1,167 @@
+//! The deadline of a step bounds all of it: the call that arranges the
+//! rendezvous, the dial, TLS and the introduction.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use isthmus_net::credentials::SigningRequest;
+use isthmus_net::dial::SocketOptions;
+use isthmus_net::{Authority, Credentials, Deadline, Identity, Role};
+use isthmus_reach::carrier::Carrier;
+use isthmus_reach::{ControlPlane, Dialer, Introduction, Purpose, ReachError, Security, Unaccepted};
+use isthmus_wire::proto::{self, attach_up};
+use tokio::net::TcpListener;
+use tonic::Status;
+
+/// The deadline of each step, and what a test may take beyond it.
+const STEP: Duration = Duration::from_millis(300);
+const MARGIN: Duration = Duration::from_millis(700);
+
+/// A broker whose plan for every node is one step.
+#[derive(Debug)]
+struct Broker {
+    dial: proto::Dial,
+    /// Where the node and the relay are.
+    address: String,
+    /// After how long it arranges a rendezvous.
+    pause: Duration,
+}
+
+#[tonic::async_trait]
+impl ControlPlane for Broker {
+    fn site(&self) -> &str {
+        "alpha"
+    }
+
+    async fn attached(&self) {}
+
+    async fn lookup(&self, _: Ipv4Addr, _: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
+        let step = proto::PlanStep {
+            dial: self.dial.into(),
+            route: proto::Route::EndToEnd.into(),
+            deadline_ms: u32::try_from(STEP.as_millis()).unwrap(),
+            ..proto::PlanStep::default()
+        };
+        let node = proto::Node {
+            name: "n1.beta".to_owned(),
+            address: self.address.clone(),
+            ..proto::Node::default()
+        };
+        let plan = proto::Plan { steps: vec![step], ..proto::Plan::default() };
+        Ok(Arc::new(proto::LookupReply { node: Some(node), plan: Some(plan), facts: None }))
+    }
+
+    fn forget(&self, _: Ipv4Addr) {}
+
+    async fn rendezvous(
+        &self,
+        _: proto::RendezvousRequest,
+        deadline: Deadline,
+    ) -> Result<proto::RendezvousReply, Status> {
+        assert!(deadline.left() <= STEP);
+        tokio::time::sleep(self.pause).await;
+        Ok(proto::RendezvousReply {
+            relay: "r".to_owned(),
+            relay_address: self.address.clone(),
+            ticket: vec![0; 8],
+            ..proto::RendezvousReply::default()
+        })
+    }
+
+    async fn probe(&self, _: proto::ProbeRequest) -> Result<proto::ProbeReply, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn send(&self, _: attach_up::Kind) {}
+
+    async fn grid(&self) -> Result<proto::GridReply, Status> {
+        Ok(proto::GridReply::default())
+    }
+}
+
+/// One that reads an answer of one byte.
+#[derive(Debug)]
+struct Asks;
+
+#[tonic::async_trait]
+impl Introduction for Asks {
+    async fn introduce(&mut self, carrier: &mut Carrier) -> Result<(), Unaccepted> {
+        let answer = carrier.receive::<1>().await;
+        answer.map(drop).map_err(|error| Unaccepted::Next(error.to_string()))
+    }
+}
+
+/// A listener that accepts and never answers.
+async fn silent() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok(accepted) = listener.accept().await {
+            kept.push(accepted);
+        }
+    });
+    address
+}
+
+fn dialer(broker: Broker) -> Dialer {
+    Dialer {
+        control: Arc::new(broker),
+        address: String::new(),
+        rendezvous: Arc::default(),
+        outside: Arc::default(),
+        raw: None,
+        failures: Arc::default(),
+    }
+}
+
+#[tokio::test]
+async fn a_step_ends_at_its_deadline() {
+    let address = silent().await;
+    let far = Duration::from_secs(60);
+    for (name, dial, pause, times, want) in [
+        ("a peer that never answers", proto::Dial::Direct, Duration::ZERO, 1, "no answer within 300ms"),
+        // The broker names the same relay again, so the step is taken twice.
+        ("a relay that is silent", proto::Dial::Relay, Duration::ZERO, 3, "no answer within 300ms"),
+        ("a broker that answers late", proto::Dial::Relay, far, 2, "no connection within 300ms"),
+        ("an acceptor that never comes", proto::Dial::Reverse, Duration::ZERO, 1, "did not dial this node"),
+    ] {
+        let dialer = dialer(Broker { dial, address: address.clone(), pause });
+        let mut introduction = Asks;
+        let purpose = Purpose {
+            security: Security::Raw,
+            options: SocketOptions::default(),
+            introduction: Some(&mut introduction),
+            given_up: None,
+        };
+        let began = Instant::now();
+        let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), purpose).await;
+        let took = began.elapsed();
+        let Err(ReachError::NoWay(reasons)) = reached else { panic!("{name}: {reached:?}") };
+        assert!(reasons.iter().any(|reason| reason.contains(want)), "{name}: {reasons:?}");
+        assert!(took < times * STEP + MARGIN, "{name}: {took:?}");
+    }
+}
+
+fn credentials() -> Credentials {
+    let authority = Authority::create("test", SystemTime::now()).unwrap();
+    let site = Some("alpha".parse().unwrap());
+    let identity = Identity::new(Role::Agent, site, Some("n1".parse().unwrap()), None).unwrap();
+    let request = SigningRequest::new().unwrap();
+    let certificate = authority.sign(&identity, request.public_key(), SystemTime::now()).unwrap();
+    Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1").unwrap()
+}
+
+#[tokio::test]
+async fn a_handshake_ends_at_the_step_s_deadline() {
+    let credentials = credentials();
+    let tls = credentials.client_config(&[b"h2"]).unwrap();
+    let dialer = dialer(Broker { dial: proto::Dial::Direct, address: silent().await, pause: Duration::ZERO });
+    let began = Instant::now();
+    let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), Purpose::tls(&tls)).await;
+    let Err(ReachError::NoWay(reasons)) = reached else { panic!("{reached:?}") };
+    assert!(reasons[0].contains("TLS with n1.beta") && reasons[0].contains("within 300ms"), "{reasons:?}");
+    assert!(began.elapsed() < STEP + MARGIN);
+}
