@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::gateways::Gateways;
 use crate::port_range::PortRange;
+use crate::uplink::gateways::Gateways;
 
 /// Port of agents by default.
 pub const DEFAULT_PORT: u16 = 7730;

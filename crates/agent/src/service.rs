@@ -24,20 +24,20 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::service::Routes;
 use tracing::{info, warn};
 
-use crate::attachment::AttachError;
-use crate::black_hole::BlackHole;
+use crate::accepting::incoming::Reception;
+use crate::carrying::black_hole::BlackHole;
 use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
-use crate::gateways;
-use crate::heartbeat::Heartbeats;
-use crate::incoming::Reception;
-use crate::job_directory::{self, SHIM};
-use crate::limits;
-use crate::local::{self, LocalService};
-use crate::measure;
-use crate::node::ClientTls;
-use crate::node::{Facilities, Node, interface_of};
-use crate::peers::PeerService;
-use crate::upstream;
+use crate::jobs::job_directory::{self, SHIM};
+use crate::jobs::local::{self, LocalService};
+use crate::jobs::node::ClientTls;
+use crate::jobs::node::{Facilities, Node, interface_of};
+use crate::jobs::peers::PeerService;
+use crate::observing::heartbeat::Heartbeats;
+use crate::observing::measure;
+use crate::starting::limits;
+use crate::uplink::attachment::AttachError;
+use crate::uplink::gateways;
+use crate::uplink::upstream;
 
 /// Connections and requests to dial out that may wait.
 const QUEUE: usize = 1024;

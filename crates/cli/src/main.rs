@@ -166,7 +166,7 @@ fn finish(what: &str, result: anyhow::Result<()>) -> ExitCode {
 }
 
 fn supervise(args: SuperviseArgs) -> ExitCode {
-    use isthmus_agent::supervise::child;
+    use isthmus_agent::starting::supervise::child;
     let SuperviseArgs { control, session, command } = args;
     child::run(child::Options { control, session, command }).unwrap_or_else(|error| {
         eprintln!("isthmus: cannot supervise a command: {error}");

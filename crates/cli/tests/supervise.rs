@@ -6,8 +6,8 @@ use std::io::BufRead as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use isthmus_agent::supervise::Supervised;
-use isthmus_agent::supervise::handle::{self, Launch};
+use isthmus_agent::starting::supervise::Supervised;
+use isthmus_agent::starting::supervise::handle::{self, Launch};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 fn start(script: &str) -> Supervised {

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use isthmus_agent::job_directory::{HOSTS, HYDRA_HOSTS, SHIM};
-use isthmus_agent::programs;
-use isthmus_agent::supervise::Supervised;
-use isthmus_agent::supervise::handle::Launch;
+use isthmus_agent::jobs::job_directory::{HOSTS, HYDRA_HOSTS, SHIM};
+use isthmus_agent::starting::programs;
+use isthmus_agent::starting::supervise::Supervised;
+use isthmus_agent::starting::supervise::handle::Launch;
 use isthmus_wire::proto::{JobNode, ProgramCheck, UncarriedProgram};
 
 use super::mpi;

@@ -4,7 +4,7 @@
 use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use isthmus_agent::supervise::Outcome;
+use isthmus_agent::starting::supervise::Outcome;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::{Command, JobNode};
 use tokio::sync::watch;

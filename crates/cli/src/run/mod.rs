@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use isthmus_agent::supervise::handle;
+use isthmus_agent::starting::supervise::handle;
 use isthmus_lab::grid::ByteSize;
 use isthmus_net::{grpc, mac};
 use isthmus_wire::proto::job_news::Kind;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use isthmus_agent::job_directory::{HOSTS, HYDRA_HOSTS, LAUNCHER};
+use isthmus_agent::jobs::job_directory::{HOSTS, HYDRA_HOSTS, LAUNCHER};
 use isthmus_wire::proto::JobNode;
 
 /// Why a launcher can't be used.

@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use isthmus_agent::exec::DAEMONS;
-use isthmus_agent::supervise::handle;
+use isthmus_agent::starting::exec::DAEMONS;
+use isthmus_agent::starting::supervise::handle;
 use isthmus_reach::dial_name;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;

@@ -1,6 +1,6 @@
 //! What a job does: a command here, or one on every node.
 
-use isthmus_agent::supervise::{Outcome, Supervised};
+use isthmus_agent::starting::supervise::{Outcome, Supervised};
 use tokio::sync::watch;
 
 use super::each::Each;

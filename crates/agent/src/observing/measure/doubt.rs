@@ -16,7 +16,7 @@ use isthmus_plan::{Reach, Reachability};
 use isthmus_reach::{ControlPlane as _, Expected, secure};
 use isthmus_wire::{GridName, proto};
 
-use crate::node::Node;
+use crate::jobs::node::Node;
 
 /// As `direct` in a plan, and its connect.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -17,11 +17,11 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::Status;
 use tracing::info;
 
-use crate::job::Job;
-use crate::job_directory::SHIM;
-use crate::node::Node;
-use crate::supervise::handle::{self, Launch, clean_environment};
-use crate::supervise::{GRACE, Outcome, Supervised};
+use crate::jobs::job::Job;
+use crate::jobs::job_directory::SHIM;
+use crate::jobs::node::Node;
+use crate::starting::supervise::handle::{self, Launch, clean_environment};
+use crate::starting::supervise::{GRACE, Outcome, Supervised};
 
 /// Output that may wait for the launcher to take it, in chunks.
 const OUTPUT_QUEUE: usize = 16;

@@ -32,10 +32,10 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::hold;
-use crate::introduction::JobIntroduction;
-use crate::job::Job;
-use crate::node::Node;
+use crate::carrying::introduction::JobIntroduction;
+use crate::jobs::hold;
+use crate::jobs::job::Job;
+use crate::jobs::node::Node;
 
 /// The port in a heartbeat connection's preamble; no program can listen there.
 pub const PORT: u16 = 0;

@@ -22,15 +22,15 @@ use tokio::io::{AsyncReadExt as _, Interest};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::account::Joint;
-use crate::heartbeat;
-use crate::incoming::{cookie, inode};
-use crate::introduction::JobIntroduction;
-use crate::job::Job;
-use crate::names::Ends;
-use crate::node::Node;
-use crate::programs::{self, Uncarried};
-use crate::pump::{End as PumpEnd, pump};
+use crate::accepting::incoming::{cookie, inode};
+use crate::carrying::introduction::JobIntroduction;
+use crate::carrying::names::Ends;
+use crate::carrying::pump::{End as PumpEnd, pump};
+use crate::jobs::job::Job;
+use crate::jobs::node::Node;
+use crate::observing::account::Joint;
+use crate::observing::heartbeat;
+use crate::starting::programs::{self, Uncarried};
 
 /// How long a shim may take to say what it wants.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
@@ -277,7 +277,7 @@ async fn hand_over(
     carrier: Carrier,
     options: SocketOptions,
     ends: Ends,
-    bytes: Arc<crate::account::Bytes>,
+    bytes: Arc<crate::observing::account::Bytes>,
 ) -> io::Result<Connected> {
     let socket = match carrier {
         Carrier::Raw(stream) => stream.into_std()?,

@@ -22,11 +22,11 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::exec;
-use crate::hold::{self, NewsSender};
-use crate::job::Job;
-use crate::node::Node;
-use crate::tree;
+use crate::jobs::hold::{self, NewsSender};
+use crate::jobs::job::Job;
+use crate::jobs::node::Node;
+use crate::jobs::tree;
+use crate::starting::exec;
 
 /// Shortest time between two reports of one node's connections.
 pub const NEWS_INTERVAL: Duration = Duration::from_millis(100);

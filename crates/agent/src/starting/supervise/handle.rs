@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
 use super::{END, GONE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
-use crate::limits;
+use crate::starting::limits;
 
 /// The name that a command has in what is told of killed processes.
 const COMMAND: [u8; NAME_LEN] = [0; NAME_LEN];

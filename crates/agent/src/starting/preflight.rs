@@ -20,11 +20,11 @@ use procfs::Current as _;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use crate::job::Job;
-use crate::node::Node;
-use crate::programs;
-use crate::supervise::handle::clean_environment;
-use crate::tree;
+use crate::jobs::job::Job;
+use crate::jobs::node::Node;
+use crate::jobs::tree;
+use crate::starting::programs;
+use crate::starting::supervise::handle::clean_environment;
 
 /// How long a launcher may take to tell its version, and the loader to list
 /// libraries.

@@ -12,7 +12,7 @@ use isthmus_wire::proto::ProgramCheck;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use object::ReadCache;
 
-use crate::preloadable::{self, Hindrance, Rights, SCRIPT_LINE_MAX};
+use crate::starting::preloadable::{self, Hindrance, Rights, SCRIPT_LINE_MAX};
 
 /// How many interpreters of interpreters are followed; Linux stops at four.
 const SCRIPTS_MAX: usize = 5;

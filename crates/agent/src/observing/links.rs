@@ -12,8 +12,8 @@ use procfs::Current as _;
 use procfs::net::TcpState;
 use procfs::process::{FDTarget, MMPermissions, MMapPath, Process};
 
-use crate::job::Job;
-use crate::node::Node;
+use crate::jobs::job::Job;
+use crate::jobs::node::Node;
 
 /// How long no connection must have been set up here before a look, which
 /// would hold up a job that is just being wired up; and the first pause between
@@ -158,8 +158,10 @@ fn processes_of(job: &Job, began: u64) -> Vec<Process> {
     let mut members: HashSet<i32> =
         young.iter().filter(|(process, _)| preloaded(process)).map(|(process, _)| process.pid).collect();
     let parents: Vec<(i32, i32)> = young.iter().map(|(process, parent)| (process.pid, *parent)).collect();
-    let descendants: Vec<i32> =
-        members.iter().flat_map(|root| crate::supervise::tree::descendants(*root, &parents)).collect();
+    let descendants: Vec<i32> = members
+        .iter()
+        .flat_map(|root| crate::starting::supervise::tree::descendants(*root, &parents))
+        .collect();
     members.extend(descendants);
     young.into_iter().map(|(process, _)| process).filter(|process| members.contains(&process.pid)).collect()
 }

@@ -13,12 +13,12 @@ use isthmus_wire::{GridName, JobId, Nonce, VirtualAddress};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::account::Account;
-use crate::exec::Processes;
-use crate::job_directory::JobDirectory;
-use crate::knock::Knocks;
-use crate::names::Names;
-use crate::peers::PeerChannels;
+use crate::accepting::knock::Knocks;
+use crate::carrying::names::Names;
+use crate::jobs::job_directory::JobDirectory;
+use crate::jobs::peers::PeerChannels;
+use crate::observing::account::Account;
+use crate::starting::exec::Processes;
 
 /// Preambles a job may see at one node before it must end: a bound on memory,
 /// 16 bytes each, far beyond any job's number of connections.

@@ -31,7 +31,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_rustls::TlsStream;
 
-use crate::node::Node;
+use crate::jobs::node::Node;
 
 /// How long all of it may take once the connection stands; the other side ends
 /// then, too.

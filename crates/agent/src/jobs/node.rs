@@ -17,16 +17,16 @@ use isthmus_wire::{GridName, JobId, VirtualAddress};
 use tokio_rustls::rustls::ClientConfig;
 use tracing::info;
 
-use crate::black_hole::BlackHole;
-use crate::exec::Processes;
-use crate::heartbeat::Heartbeats;
-use crate::job::Job;
-use crate::job_directory::JobDirectory;
-use crate::links;
-use crate::measure::Measuring;
-use crate::programs;
-use crate::shim_socket::{self, PortCounter};
-use crate::upstream::Upstream;
+use crate::carrying::black_hole::BlackHole;
+use crate::carrying::shim_socket::{self, PortCounter};
+use crate::jobs::job::Job;
+use crate::jobs::job_directory::JobDirectory;
+use crate::observing::heartbeat::Heartbeats;
+use crate::observing::links;
+use crate::observing::measure::Measuring;
+use crate::starting::exec::Processes;
+use crate::starting::programs;
+use crate::uplink::upstream::Upstream;
 
 /// TLS for the connections between agents, by what they are for.
 #[derive(Debug, Clone)]

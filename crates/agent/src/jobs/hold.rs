@@ -14,12 +14,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Code, Status, Streaming};
 
-use crate::heartbeat;
-use crate::job::Job;
-use crate::node::{Faults, Node};
-use crate::peers;
-use crate::preflight;
-use crate::tree;
+use crate::jobs::job::Job;
+use crate::jobs::node::{Faults, Node};
+use crate::jobs::peers;
+use crate::jobs::tree;
+use crate::observing::heartbeat;
+use crate::starting::preflight;
 
 /// How long a node may take to take part in a job, with those that it holds,
 /// as the head waits for it; whoever stands for a site waits a little less, to

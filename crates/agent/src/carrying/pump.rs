@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::Connection;
 
-use crate::account::Bytes;
+use crate::observing::account::Bytes;
 
 /// What is read at once, from either side: four TLS records.
 const BUFFER: usize = 64 * 1024;

@@ -20,14 +20,14 @@ use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::ServerConfig;
 use tracing::{debug, warn};
 
-use crate::account::Bytes;
-use crate::heartbeat;
-use crate::job::Job;
-use crate::knock::{Incoming, Knock};
-use crate::names::Ends;
-use crate::node::Node;
-use crate::pump::{End as PumpEnd, pump};
-use crate::tree;
+use crate::accepting::knock::{Incoming, Knock};
+use crate::carrying::names::Ends;
+use crate::carrying::pump::{End as PumpEnd, pump};
+use crate::jobs::job::Job;
+use crate::jobs::node::Node;
+use crate::jobs::tree;
+use crate::observing::account::Bytes;
+use crate::observing::heartbeat;
 
 /// How long the first bytes of a connection may take.
 const PREAMBLE_DEADLINE: Duration = Duration::from_secs(10);

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-use crate::attachment::{Attachment, Opener};
+use crate::uplink::attachment::{Attachment, Opener};
 
 /// The budget of a call to the gateway that has no deadline of its own.
 const CALL: Duration = Duration::from_secs(15);

@@ -20,11 +20,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::exec::program_of;
-use crate::hold::{self, Held, NewsSender};
-use crate::job::Job;
-use crate::node::Node;
-use crate::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
+use crate::jobs::hold::{self, Held, NewsSender};
+use crate::jobs::job::Job;
+use crate::jobs::node::Node;
+use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
+use crate::starting::exec::program_of;
 
 /// Shortest time between two reports of a job to the broker.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);

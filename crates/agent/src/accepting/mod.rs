@@ -1,0 +1,9 @@
+//! The acceptor's side of connections.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`incoming`] | what arrives at the agent's port, or over a relay |
+//! | [`knock`] | how a connection gets into a program's queue |
+
+pub mod incoming;
+pub mod knock;
