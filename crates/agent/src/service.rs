@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use isthmus_net::loopback::PairMaker;
+use isthmus_net::rendezvous::Order;
 use isthmus_net::{Credentials, Role, grpc};
 use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use isthmus_reach::outside::Outside;
 use isthmus_reach::probing::Probing;
 use isthmus_reach::raw;
 use isthmus_reach::retry;
-use isthmus_reach::{ControlPlane, Dialer, dial_name};
+use isthmus_reach::{ControlPlane, Dialer};
 use isthmus_wire::proto;
 use isthmus_wire::proto::local_server::LocalServer;
 use isthmus_wire::proto::peer_server::PeerServer;
@@ -202,16 +203,15 @@ async fn accept_all(listener: TcpListener, reception: Reception) {
 }
 
 /// Takes the acceptor's part of dials, as the broker asks.
-async fn dial_out(mut dials_rx: mpsc::Receiver<proto::DialRequest>, reception: Reception) {
-    while let Some(request) = dials_rx.recv().await {
+async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
+    while let Some(order) = dials_rx.recv().await {
         let reception = reception.clone();
         tokio::spawn(async move {
-            match reception.node.dialer().accept(&request).await {
+            match reception.node.dialer().accept(&order).await {
                 Ok(Some(stream)) => reception.receive(stream, RENDEZVOUS_TIMEOUT).await,
                 Ok(None) => {}
                 Err(error) => {
-                    let initiator = std::net::Ipv4Addr::from(request.initiator);
-                    warn!(%initiator, dial = dial_name(request.dial()), error, "cannot dial for another node");
+                    warn!(initiator = %order.initiator, way = %order.way, error, "cannot dial for another node");
                 }
             }
         });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::mac::Secret;
+use isthmus_net::rendezvous::read_answer;
 use isthmus_net::{Identity, Role, grpc};
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, Label};
@@ -190,10 +191,10 @@ impl Attachment {
             attach_up::Kind::RelayReport(report) => {
                 self.broker.registry().relay_report(self.session, report);
             }
-            attach_up::Kind::DialAnswer(answer) if self.is_gateway() => {
-                let rendezvous = answer.rendezvous.clone();
-                self.broker.rendezvous.answer(&rendezvous, answer);
-            }
+            attach_up::Kind::DialAnswer(answer) if self.is_gateway() => match read_answer(answer) {
+                Ok((rendezvous, answer)) => self.broker.rendezvous.answer(&rendezvous.0, answer),
+                Err(error) => warn!(caller = self.caller, %error, "passed over"),
+            },
             attach_up::Kind::Measured(report) => {
                 let measured = self.broker.registry().measured(self.session, report);
                 match measured {

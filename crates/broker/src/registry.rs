@@ -31,6 +31,7 @@ mod party;
 mod paths;
 mod probing;
 mod relays;
+mod rendezvous;
 mod siblings;
 mod site;
 mod site_paths;

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
+use isthmus_net::rendezvous::{self, Way};
 use isthmus_net::{Credentials, Identity, Role, grpc, mac};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::{Registry as RegistryService, RegistryServer};
-use isthmus_wire::{ConnectionId, Label, proto};
+use isthmus_wire::{Label, proto};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
@@ -24,7 +25,7 @@ use crate::fold::{Fold, FoldError};
 use crate::probes::{self, Probes};
 use crate::records::Unreadable;
 use crate::registry::{LookupError, Policy, ProbeError, Registry, RendezvousError};
-use crate::rendezvous::{PendingRendezvous, acceptor_address};
+use crate::rendezvous::{PendingRendezvous, acceptors_answer};
 use crate::sessions::{Down, Sessions};
 use crate::state::{State, StateError};
 use crate::store::{Embedded, Revision, Store, StoreError};
@@ -220,24 +221,23 @@ impl RegistryService for Service {
         let caller = grpc::caller(&request)?;
         let site = site_of_gateway(&caller)?;
         let deadline = grpc::budget(&request, RENDEZVOUS);
-        let request = request.get_ref();
+        let request = rendezvous::Request::try_from(request.get_ref());
+        let request = request.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let connection = mac::new_connection();
         let now = unix_seconds(SystemTime::now());
         let (until, mut came) = (deadline.part(RETURN).at(), self.0.came.subscribe());
         let (mut reply, effects) = loop {
-            let arranged = self.0.registry().rendezvous(site, request, connection, now);
+            let arranged = self.0.registry().rendezvous(site, &request, connection, now);
             match arranged {
                 Err(RendezvousError::Lookup(LookupError::Absent(_)))
                     if timeout_at(until, came.changed()).await.is_ok() => {}
                 arranged => break arranged.map_err(rendezvous_status)?,
             }
         };
-        if matches!(request.dial(), proto::Dial::Punch | proto::Dial::Traverse) {
-            let rendezvous = ConnectionId::try_from(request.rendezvous.as_slice())
-                .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if let Way::Punch { rendezvous, .. } | Way::Traverse { rendezvous, .. } = request.way {
             let waiting = self.0.rendezvous.wait_for(rendezvous);
             self.0.sessions.carry_out(effects);
-            reply.acceptor_address = acceptor_address(waiting, deadline).await?;
+            reply.way = Some(acceptors_answer(waiting, deadline).await?);
         } else {
             self.0.sessions.carry_out(effects);
         }
@@ -293,7 +293,6 @@ fn rendezvous_status(error: RendezvousError) -> Status {
         RendezvousError::Lookup(error) => lookup_status(error),
         RendezvousError::NotYours(_) => Status::permission_denied(error.to_string()),
         RendezvousError::Unavailable(_) => Status::unavailable(error.to_string()),
-        RendezvousError::Invalid(_) => Status::invalid_argument(error.to_string()),
     }
 }
 

@@ -10,15 +10,15 @@ use isthmus_net::contact::plan_from_facts;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::grpc::Repeat;
 use isthmus_net::lock;
+use isthmus_net::rendezvous::{self, Leg};
 use isthmus_net::{Credentials, Identity, Role, grpc, seen};
-use isthmus_raw::syn;
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Pairs};
 use isthmus_splice::plane::{self, Plane};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::registry_server::{Registry, RegistryServer};
-use isthmus_wire::proto::{self, attach_down, attach_up};
+use isthmus_wire::proto::{self, attach_down, attach_up, rendezvous_reply};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 use tokio::net::TcpListener;
 use tokio::sync::{OnceCell, mpsc, watch};
@@ -118,7 +118,7 @@ impl Gateway {
     }
 
     /// Opens a connection for one of the site's nodes.
-    pub(crate) async fn dial(&self, leg: &proto::Leg) -> Result<(), Status> {
+    pub(crate) async fn dial(&self, leg: &Leg) -> Result<(), Status> {
         let own = |ip| self.roster().is_own(ip);
         self.streams.dial(leg, own).await.map_err(|reason| {
             Status::unavailable(format!("the gateway of site {} dials for its node: {reason}", self.site))
@@ -432,19 +432,23 @@ impl Registry for Service {
         let caller = self.0.own_agent(&request)?;
         let from = grpc::peer(&request).map(|peer| peer.address.ip());
         let budget = (Repeat::Never, grpc::budget(&request, WAIT));
-        let request = request.into_inner();
-        self.0.check_initiator(&caller, request.initiator)?;
-        if request.syn.len() > syn::MAX_LEN {
-            return Err(Status::invalid_argument(format!("a SYN of {} bytes", request.syn.len())));
-        }
+        self.0.check_initiator(&caller, request.get_ref().initiator)?;
+        // What no broker needs to carry ends here.
+        let request = rendezvous::Request::try_from(request.get_ref());
+        let request = request.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let request = proto::RendezvousRequest::from(request);
         let rendezvous =
             |mut client: RegistryClient<_>, request| async move { client.rendezvous(request).await };
         let mut reply = self.0.upstream.registry("arrange a rendezvous", budget, request, rendezvous).await?;
-        if let (true, Some(from)) = (reply.via_gateway && reply.gateway_address.is_empty(), from) {
-            self.0.streams.expect(&reply.ticket, from);
-        }
-        if let Some(leg) = reply.leg.take() {
-            self.0.dial(&leg).await?;
+        if let Some(rendezvous_reply::Way::OwnGateway(at)) = &mut reply.way {
+            let (connection, leg) =
+                rendezvous::take_leg(at).map_err(|error| Status::internal(error.to_string()))?;
+            if let Some(from) = from {
+                self.0.streams.expect(connection, from);
+            }
+            if let Some(leg) = leg {
+                self.0.dial(&leg).await?;
+            }
         }
         Ok(Response::new(reply))
     }

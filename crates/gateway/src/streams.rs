@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, introduced, resolve};
 use isthmus_net::mac::Secret;
+use isthmus_net::rendezvous::Leg;
 use isthmus_splice::admission::{Candidate, Origin};
-use isthmus_wire::proto;
+use isthmus_wire::ConnectionId;
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -58,15 +59,9 @@ impl Streams {
     }
 
     /// A node at this address was given a ticket.
-    pub(crate) fn expect(&self, ticket: &[u8], node: IpAddr) {
-        let read = <&[u8; TICKET_LEN]>::try_from(ticket).ok().and_then(|ticket| Ticket::decode(ticket).ok());
-        match read {
-            Some((ticket, _)) => {
-                self.expected().add(ticket.connection, node, Instant::now());
-                self.further.send_replace(());
-            }
-            None => warn!("the broker sent something that is no ticket"),
-        }
+    pub(crate) fn expect(&self, connection: ConnectionId, node: IpAddr) {
+        self.expected().add(connection, node, Instant::now());
+        self.further.send_replace(());
     }
 
     /// Somebody came to the inside port and showed a ticket.
@@ -98,9 +93,7 @@ impl Streams {
     ///
     /// # Errors
     /// What failed, both addresses with it.
-    pub(crate) async fn dial(&self, leg: &proto::Leg, own: impl Fn(IpAddr) -> bool) -> Result<(), String> {
-        let ticket = <[u8; TICKET_LEN]>::try_from(leg.ticket.as_slice())
-            .map_err(|_| format!("the broker gave no ticket for the connection to {}", leg.address))?;
+    pub(crate) async fn dial(&self, leg: &Leg, own: impl Fn(IpAddr) -> bool) -> Result<(), String> {
         let dialing = async {
             let _slot = self.dials.acquire().await.map_err(|error| error.to_string())?;
             let address = resolve(&leg.address).await.map_err(|error| error.to_string())?;
@@ -109,12 +102,12 @@ impl Streams {
                 return Err(format!("{address} is in this site: only what is outside is dialed"));
             }
             let options = SocketOptions::default();
-            let dialed = introduced(&address.to_string(), &leg.first, options, DIAL).await;
+            let dialed = introduced(&address.to_string(), &leg.first.to_bytes(), options, DIAL).await;
             dialed.map(|stream| (stream, address)).map_err(|error| error.to_string())
         };
         let late = || format!("no connection to {} within {:?}", leg.address, DIAL + DIAL);
         let (stream, peer) = tokio::time::timeout(DIAL + DIAL, dialing).await.map_err(|_| late())??;
-        self.arrive(ticket, Candidate { stream, peer, origin: Origin::Outside }).await;
+        self.arrive(leg.ticket, Candidate { stream, peer, origin: Origin::Outside }).await;
         Ok(())
     }
 

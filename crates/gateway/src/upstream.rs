@@ -10,10 +10,11 @@ use std::time::Duration;
 use isthmus_net::Deadline;
 use isthmus_net::grpc;
 use isthmus_net::grpc::{Call, Connections, Repeat};
-use isthmus_wire::VirtualAddress;
+use isthmus_net::rendezvous::{Expected, Leg, take_leg};
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
-use isthmus_wire::proto::{self, attach_down, attach_up};
+use isthmus_wire::proto::{self, attach_down, attach_up, dial_request};
+use isthmus_wire::{ConnectionId, VirtualAddress};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -227,8 +228,11 @@ fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
             gateway.carry_out(effects);
         }
         attach_down::Kind::Dial(mut request) => {
-            if request.via_gateway && request.gateway_address.is_empty() {
-                over_this_gateway(gateway, &mut request);
+            if let Some(dial_request::Way::OwnGateway(at)) = &mut request.way {
+                match take_leg(at) {
+                    Ok((connection, leg)) => over_this_gateway(gateway, &request.node, connection, leg),
+                    Err(error) => return warn!(%error, "request to dial passed over"),
+                }
             }
             let dial = gateway.roster().dial(request);
             match dial {
@@ -256,14 +260,14 @@ fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
             let effects = gateway.roster().refuse(&refusal.node, &refusal.reason);
             gateway.carry_out(effects);
         }
-        attach_down::Kind::Expect(order) => match order.from.parse() {
-            Ok(from) => {
-                gateway.streams.expect(&order.ticket, from);
-                if let Some(leg) = order.leg {
-                    dial(gateway, leg, order.from);
+        attach_down::Kind::Expect(order) => match Expected::try_from(order) {
+            Ok(Expected { connection, from, leg }) => {
+                gateway.streams.expect(connection, from);
+                if let Some(leg) = leg {
+                    dial(gateway, leg, from.to_string());
                 }
             }
-            Err(_) => warn!(from = order.from, "the broker sends a node from no address"),
+            Err(error) => warn!(%error, "order to expect a node passed over"),
         },
         attach_down::Kind::SiteNode(node) => gateway.roster().elsewhere(node),
         attach_down::Kind::Notice(notice) => warn!("{}", notice.text),
@@ -275,18 +279,18 @@ fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
 
 /// A node is about to come for a stream: it may, and what is to be dialed for it
 /// is dialed meanwhile.
-fn over_this_gateway(gateway: &Arc<Gateway>, request: &mut proto::DialRequest) {
-    let from = gateway.roster().seen_from(&request.node);
+fn over_this_gateway(gateway: &Arc<Gateway>, node: &str, connection: ConnectionId, leg: Option<Leg>) {
+    let from = gateway.roster().seen_from(node);
     if let Some(from) = from {
-        gateway.streams.expect(&request.ticket, from);
+        gateway.streams.expect(connection, from);
     }
-    if let Some(leg) = request.leg.take() {
-        dial(gateway, leg, request.node.clone());
+    if let Some(leg) = leg {
+        dial(gateway, leg, node.to_owned());
     }
 }
 
 /// Dials for a node, which comes meanwhile.
-fn dial(gateway: &Arc<Gateway>, leg: proto::Leg, node: String) {
+fn dial(gateway: &Arc<Gateway>, leg: Leg, node: String) {
     let gateway = gateway.clone();
     tokio::spawn(async move {
         if let Err(status) = gateway.dial(&leg).await {

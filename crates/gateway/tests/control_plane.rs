@@ -11,7 +11,9 @@ use isthmus_net::token::{Invitation, JoinToken};
 use isthmus_net::{Authority, Credentials, Role, enrol, grpc, renewal};
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
-use isthmus_wire::proto::{self, Dial, attach_down, attach_up};
+use isthmus_wire::proto::{
+    self, Dial, attach_down, attach_up, dial_answer, dial_request, rendezvous_reply, rendezvous_request,
+};
 use isthmus_wire::ticket::{Side, Ticket};
 use tonic::Code;
 
@@ -151,11 +153,9 @@ async fn a_rendezvous_reaches_the_other_agent() {
     let (_near_attached, near_address) = near.up("10.0.0.1:7730").await;
     let far = grid.agent(&beta, "n1").await;
     let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
-    let request = proto::RendezvousRequest {
-        destination: far_address,
-        initiator: near_address,
-        ..proto::RendezvousRequest::default()
-    };
+    let way = rendezvous_request::Way::Relay(rendezvous_request::Relay::default());
+    let request =
+        proto::RendezvousRequest { destination: far_address, initiator: near_address, way: Some(way) };
     let refused = near.client.clone().rendezvous(request.clone()).await.unwrap_err();
     assert_eq!(
         (refused.code(), refused.message()),
@@ -166,13 +166,18 @@ async fn a_rendezvous_reaches_the_other_agent() {
     let reply = near.client.clone().rendezvous(request.clone()).await.unwrap().into_inner();
     let attach_down::Kind::Dial(dial) = far_attached.next().await else { panic!("not a request to dial") };
     assert_eq!((dial.node.as_str(), dial.initiator), ("n1", near_address));
-    assert_eq!((&dial.relay, &dial.relay_address), (&reply.relay, &reply.relay_address));
+    let (Some(rendezvous_reply::Way::Relay(near_at)), Some(dial_request::Way::Relay(far_at))) =
+        (reply.way, dial.way)
+    else {
+        panic!("not a relay")
+    };
+    assert_eq!((&near_at.name, &near_at.address), (&far_at.name, &far_at.address));
     let open = |bytes: &[u8]| {
         let (ticket, mac) = Ticket::decode(bytes.try_into().unwrap()).unwrap();
         assert!(Secret::from_slice(&key).unwrap().verify(&ticket.signed_bytes(), &mac));
         ticket
     };
-    let (ours, theirs) = (open(&reply.ticket), open(&dial.ticket));
+    let (ours, theirs) = (open(&near_at.ticket), open(&far_at.ticket));
     assert_eq!((ours.side, theirs.side), (Side::Initiator, Side::Acceptor));
     assert_eq!(ours.connection, theirs.connection);
 
@@ -224,34 +229,38 @@ async fn who_punches_is_told_where_to() {
     let far = grid.agent(&beta, "n1").await;
     let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
     let (_relay, _) = grid.relay("r1").await;
+    let punch = rendezvous_request::Punch {
+        rendezvous: vec![7; 16],
+        address: "192.0.2.1:4000".to_owned(),
+        ask: false,
+    };
     let request = proto::RendezvousRequest {
         destination: far_address,
         initiator: near_address,
-        dial: Dial::Punch.into(),
-        rendezvous: vec![7; 16],
-        initiator_address: "192.0.2.1:4000".to_owned(),
-        ..proto::RendezvousRequest::default()
+        way: Some(rendezvous_request::Way::Punch(punch)),
     };
-    for (address, failure, want) in [
-        ("192.0.2.2:4001", "", Ok("192.0.2.2:4001".to_owned())),
-        ("", "no relay can be asked", Err("the other side: no relay can be asked".to_owned())),
+    for (answer, want) in [
+        (dial_answer::Result::Address("192.0.2.2:4001".to_owned()), Ok("192.0.2.2:4001".to_owned())),
+        (
+            dial_answer::Result::Failure("no relay can be asked".to_owned()),
+            Err("the other side: no relay can be asked".to_owned()),
+        ),
     ] {
         let (mut client, request) = (near.client.clone(), request.clone());
         let asking = tokio::spawn(async move { client.rendezvous(request).await });
         let attach_down::Kind::Dial(dial) = far_attached.next().await else {
             panic!("not a request to dial")
         };
-        assert_eq!((dial.dial(), dial.initiator_address.as_str()), (Dial::Punch, "192.0.2.1:4000"));
-        assert_eq!((dial.rendezvous.clone(), dial.reflectors.len()), (vec![7; 16], 1));
-        far_attached
-            .say(attach_up::Kind::DialAnswer(proto::DialAnswer {
-                rendezvous: dial.rendezvous,
-                address: address.to_owned(),
-                failure: failure.to_owned(),
-            }))
-            .await;
+        let Some(dial_request::Way::Punch(punch)) = dial.way else { panic!("{dial:?}") };
+        assert_eq!(punch.address, "192.0.2.1:4000");
+        assert_eq!((punch.rendezvous.clone(), punch.reflectors.len()), (vec![7; 16], 1));
+        let answer = proto::DialAnswer { rendezvous: punch.rendezvous, result: Some(answer) };
+        far_attached.say(attach_up::Kind::DialAnswer(answer)).await;
         let found = soon("an answer", asking).await.unwrap();
-        let found = found.map(|reply| reply.into_inner().acceptor_address);
+        let found = found.map(|reply| match reply.into_inner().way {
+            Some(rendezvous_reply::Way::AcceptorAddress(address)) => address,
+            other => panic!("{other:?}"),
+        });
         assert_eq!(found.map_err(|status| status.message().to_owned()), want);
     }
 }
@@ -274,14 +283,11 @@ async fn a_syn_is_carried_and_nothing_else() {
     .to_bytes();
     let ask = |syn: Vec<u8>| {
         let mut client = near.client.clone();
+        let traverse = rendezvous_request::Traverse { rendezvous: vec![7; 16], syn };
         let request = proto::RendezvousRequest {
             destination: far_address,
             initiator: near_address,
-            dial: Dial::Traverse.into(),
-            rendezvous: vec![7; 16],
-            initiator_address: "192.0.2.1:4000".to_owned(),
-            syn,
-            ..proto::RendezvousRequest::default()
+            way: Some(rendezvous_request::Way::Traverse(traverse)),
         };
         tokio::spawn(async move { client.rendezvous(request).await.map(drop) })
     };
@@ -290,19 +296,22 @@ async fn a_syn_is_carried_and_nothing_else() {
         (syn[..39].to_vec(), "no SYN to carry: cut off after 39 bytes"),
     ] {
         let refused = soon("an answer", ask(bytes)).await.unwrap().unwrap_err();
-        assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, want));
+        let want = format!("malformed request for a rendezvous: {want}");
+        assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, want.as_str()));
     }
-    for (failure, want) in [("", Ok(())), ("no right", Err("the other side: no right".to_owned()))] {
+    let failed = dial_answer::Result::Failure("no right".to_owned());
+    for (answer, want) in [
+        (dial_answer::Result::TakenIn(proto::TakenIn {}), Ok(())),
+        (failed, Err("the other side: no right".to_owned())),
+    ] {
         let asking = ask(syn.clone());
         let attach_down::Kind::Dial(dial) = far_attached.next().await else {
             panic!("not a request to dial")
         };
-        assert_eq!((dial.dial(), &dial.syn, dial.initiator), (Dial::Traverse, &syn, near_address));
-        let answer = proto::DialAnswer {
-            rendezvous: dial.rendezvous,
-            address: String::new(),
-            failure: failure.to_owned(),
-        };
+        assert_eq!(dial.initiator, near_address);
+        let Some(dial_request::Way::Traverse(traverse)) = dial.way else { panic!("{dial:?}") };
+        assert_eq!(traverse.syn, syn);
+        let answer = proto::DialAnswer { rendezvous: traverse.rendezvous, result: Some(answer) };
         far_attached.say(attach_up::Kind::DialAnswer(answer)).await;
         let found = soon("an answer", asking).await.unwrap();
         assert_eq!(found.map_err(|status| status.message().to_owned()), want);

@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 
 use grid::{Agent, Attachment, Gateway, Grid, soon};
 use isthmus_gateway::GatewayConfig;
-use isthmus_wire::proto::{self, Dial, Route, attach_down};
+use isthmus_wire::proto::{
+    self, Dial, Route, attach_down, dial_request, rendezvous_reply, rendezvous_request,
+};
 use isthmus_wire::ticket::TICKET_LEN;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -61,12 +63,11 @@ impl Two {
         dial: Dial,
         destination: u32,
     ) -> Result<proto::RendezvousReply, tonic::Status> {
+        let over = rendezvous_request::OverGateways { route: route.into(), dial: dial.into(), avoid: vec![] };
         let request = proto::RendezvousRequest {
             destination,
             initiator: self.near_address,
-            route: route.into(),
-            dial: dial.into(),
-            ..proto::RendezvousRequest::default()
+            way: Some(rendezvous_request::Way::OverGateways(over)),
         };
         let mut client = self.near.client.clone();
         soon("an answer", client.rendezvous(request)).await.map(tonic::Response::into_inner)
@@ -74,12 +75,13 @@ impl Two {
 
     async fn tickets(&mut self) -> Tickets {
         let reply = self.ask(Route::OneGateway, Dial::Direct, self.far_address).await.unwrap();
-        assert!(!reply.via_gateway && reply.leg.is_none());
+        let Some(rendezvous_reply::Way::Gateway(near)) = reply.way else { panic!("{reply:?}") };
         let attach_down::Kind::Dial(dial) = self.far_attached.next().await else {
             panic!("not asked to dial")
         };
-        assert!(dial.via_gateway && dial.leg.is_none());
-        Tickets { outside: reply.relay_address, initiator: reply.ticket, acceptor: dial.ticket }
+        let Some(dial_request::Way::OwnGateway(far)) = dial.way else { panic!("{dial:?}") };
+        assert!(far.leg.is_none());
+        Tickets { outside: near.address, initiator: near.ticket, acceptor: far.ticket }
     }
 
     fn inside(&self) -> String {

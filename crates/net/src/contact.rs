@@ -129,6 +129,12 @@ fn port(address: &str) -> Option<u16> {
 
 /// The plan that follows from what is known of both ends.
 pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::Plan {
+    let (from, to, pair) = known(initiator, facts);
+    plan_to_wire(&isthmus_plan::plan(&from, &to, &pair))
+}
+
+/// What decisions go by: of the initiator, the acceptor, and both together.
+pub fn known(initiator: &proto::End, facts: &proto::Facts) -> (EndFacts, EndFacts, PairFacts) {
     let acceptor = facts.acceptor.clone().unwrap_or_default();
     let dials: Vec<Dial> = facts.forbidden().filter_map(dial_from_wire).collect();
     let routes: Vec<Route> = facts.forbidden_routes().filter_map(route_from_wire).collect();
@@ -140,7 +146,7 @@ pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::P
     };
     let from = EndFacts { met: facts.initiator_met, ..end_from_wire(initiator) };
     let to = EndFacts { met: facts.acceptor_met, ..end_from_wire(&acceptor) };
-    plan_to_wire(&isthmus_plan::plan(&from, &to, &pair))
+    (from, to, pair)
 }
 
 /// How long detours are, by what both nodes have measured of relays and of each

@@ -38,6 +38,7 @@ pub mod listen;
 pub mod lock;
 pub mod loopback;
 pub mod mac;
+pub mod rendezvous;
 pub mod renewal;
 pub mod seen;
 pub mod token;

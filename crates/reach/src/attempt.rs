@@ -1,10 +1,13 @@
 //! One destination, and the steps of its plan taken one after another.
 
-use isthmus_net::dial::{DialError, SocketOptions};
-use isthmus_net::{Deadline, Late, grpc};
+use std::net::SocketAddr;
+
+use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
+use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
+use isthmus_net::{Deadline, Late, callback, grpc};
 use isthmus_plan::Step;
 use isthmus_wire::preamble::Status;
-use isthmus_wire::proto;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::carrier::Carrier;
@@ -88,18 +91,34 @@ impl Attempt<'_> {
     /// Asks the broker for a rendezvous with the destination, and notes whom it
     /// names to stand between: if the step fails, the next one is to do without
     /// them.
-    pub async fn rendezvous(
-        &mut self,
-        request: proto::RendezvousRequest,
-    ) -> Result<proto::RendezvousReply, StepError> {
-        let request = proto::RendezvousRequest { destination: self.found.destination.into(), ..request };
-        let arranging = self.dialer.control.rendezvous(request, self.deadline).await;
-        let reply = arranging.map_err(|status| {
+    pub async fn rendezvous(&mut self, way: Way) -> Result<ReplyWay, StepError> {
+        let arranging = self.dialer.control.rendezvous(self.found.destination, way, self.deadline).await;
+        let Reply { way, gateways } = arranging.map_err(|status| {
             StepError::Next(format!("no rendezvous arranged: {}", grpc::reason(&status)))
         })?;
-        let relay = Some(&reply.relay).filter(|relay| !relay.is_empty());
-        self.named.extend(reply.gateways.iter().chain(relay).cloned());
-        Ok(reply)
+        let relay = match &way {
+            ReplyWay::Stop(stop) => stop.relay.clone(),
+            ReplyWay::Awaited | ReplyWay::Punch(_) | ReplyWay::TakenIn => None,
+        };
+        self.named.extend(gateways.into_iter().chain(relay));
+        Ok(way)
+    }
+
+    /// Connects to the relay or gateway that the broker has named; gives the
+    /// relay's name, where there is one.
+    pub async fn to_stop(&self, way: ReplyWay, deadline: Deadline) -> Opened<TcpStream> {
+        let ReplyWay::Stop(Stop { place, address, ticket, relay }) = way else { return Err(unexpected()) };
+        let (at, address) = match (place, &relay) {
+            (Place::OtherSite, _) => {
+                (place.to_string(), checked(&address).await.map_err(StepError::Next)?.to_string())
+            }
+            (Place::Relay, Some(relay)) => (format!("relay {relay}"), address),
+            (Place::Relay | Place::OwnSite, _) => (place.to_string(), address),
+        };
+        let stream = introduced(&address, &ticket, self.options, deadline).await;
+        stream
+            .map(|stream| (stream, relay.unwrap_or_default()))
+            .map_err(|error| StepError::Next(format!("{at} at {address}: {error}")))
     }
 }
 
@@ -108,4 +127,17 @@ async fn cancelled(given_up: Option<&CancellationToken>) {
         Some(given_up) => given_up.cancelled().await,
         None => std::future::pending().await,
     }
+}
+
+/// The broker has answered for another way than the one that was asked for.
+pub(crate) fn unexpected() -> StepError {
+    StepError::Next("the broker's answer is for another way than this".to_owned())
+}
+
+/// Another site's gateway names its own address: it must not be inside this
+/// site's machines' systems.
+pub(crate) async fn checked(address: &str) -> Result<SocketAddr, String> {
+    let address = resolve(address).await.map_err(|error| error.to_string())?;
+    callback::check_service(address).map_err(|error| error.to_string())?;
+    Ok(address)
 }

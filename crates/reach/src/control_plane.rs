@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use isthmus_net::Deadline;
+use isthmus_net::rendezvous::{Reply, Way};
 use isthmus_wire::proto::{self, attach_up};
 use tonic::Status;
 
@@ -26,16 +27,11 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// Drops a node's contact from the cache: it turned out wrong.
     fn forget(&self, node: Ipv4Addr);
 
-    /// Has the destination's agent dial out, as `request` says; the initiator is
-    /// filled in.
+    /// Has this party connected to a node, in the way that is asked for.
     ///
     /// # Errors
     /// The broker's status.
-    async fn rendezvous(
-        &self,
-        request: proto::RendezvousRequest,
-        deadline: Deadline,
-    ) -> Result<proto::RendezvousReply, Status>;
+    async fn rendezvous(&self, destination: Ipv4Addr, way: Way, deadline: Deadline) -> Result<Reply, Status>;
 
     /// Has a relay dial this party, as `request` says; the initiator is filled in.
     ///

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::dial::SocketOptions;
+use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
 use isthmus_net::{Authority, Credentials, Deadline, Identity, Role};
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{ControlPlane, Dialer, Introduction, Purpose, ReachError, Security, Unaccepted};
 use isthmus_wire::proto::{self, attach_up};
+use isthmus_wire::ticket::TICKET_LEN;
 use tokio::net::TcpListener;
 use tonic::Status;
 
@@ -55,19 +57,19 @@ impl ControlPlane for Broker {
 
     fn forget(&self, _: Ipv4Addr) {}
 
-    async fn rendezvous(
-        &self,
-        _: proto::RendezvousRequest,
-        deadline: Deadline,
-    ) -> Result<proto::RendezvousReply, Status> {
+    async fn rendezvous(&self, _: Ipv4Addr, way: Way, deadline: Deadline) -> Result<Reply, Status> {
         assert!(deadline.left() <= STEP);
         tokio::time::sleep(self.pause).await;
-        Ok(proto::RendezvousReply {
-            relay: "r".to_owned(),
-            relay_address: self.address.clone(),
-            ticket: vec![0; 8],
-            ..proto::RendezvousReply::default()
-        })
+        let way = match way {
+            Way::Relay { .. } => ReplyWay::Stop(Stop {
+                place: Place::Relay,
+                address: self.address.clone(),
+                ticket: [0; TICKET_LEN],
+                relay: Some("r".to_owned()),
+            }),
+            _ => ReplyWay::Awaited,
+        };
+        Ok(Reply { way, gateways: Vec::new() })
     }
 
     async fn probe(&self, _: proto::ProbeRequest) -> Result<proto::ProbeReply, Status> {

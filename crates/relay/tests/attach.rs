@@ -15,7 +15,7 @@ use isthmus_relay::RelayConfig;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
     AttachDown, AttachUp, DialRequest, GatewayUp, GridRequest, NodeUp, Relay, RendezvousRequest, attach_down,
-    attach_up,
+    attach_up, dial_request, rendezvous_reply, rendezvous_request,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -170,15 +170,20 @@ async fn meet(alpha: &mut Site, beta: &mut Site) -> (TcpStream, TcpStream) {
     let request = RendezvousRequest {
         destination: beta.virtual_address,
         initiator: alpha.virtual_address,
-        ..RendezvousRequest::default()
+        way: Some(rendezvous_request::Way::Relay(rendezvous_request::Relay::default())),
     };
     let reply = alpha.client.rendezvous(request).await.unwrap().into_inner();
     let dial = beta.dial_request().await;
-    assert_eq!((dial.node.as_str(), &dial.relay_address), ("n1", &reply.relay_address));
-    let mut initiator = TcpStream::connect(&reply.relay_address).await.unwrap();
-    initiator.write_all(&reply.ticket).await.unwrap();
-    let mut acceptor = TcpStream::connect(&dial.relay_address).await.unwrap();
-    acceptor.write_all(&dial.ticket).await.unwrap();
+    let (Some(rendezvous_reply::Way::Relay(near)), Some(dial_request::Way::Relay(far))) =
+        (reply.way, dial.way)
+    else {
+        panic!("not a relay")
+    };
+    assert_eq!((dial.node.as_str(), &far.address), ("n1", &near.address));
+    let mut initiator = TcpStream::connect(&near.address).await.unwrap();
+    initiator.write_all(&near.ticket).await.unwrap();
+    let mut acceptor = TcpStream::connect(&far.address).await.unwrap();
+    acceptor.write_all(&far.ticket).await.unwrap();
     (initiator, acceptor)
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use isthmus_net::clock::since_1970;
 use isthmus_net::lock;
+use isthmus_net::rendezvous::Order;
 use isthmus_net::seen::for_plans;
 use isthmus_net::{Credentials, grpc, mac};
 use isthmus_wire::VirtualAddress;
@@ -59,7 +60,7 @@ pub(crate) struct Opener {
     pub(crate) node_up: Arc<Mutex<proto::NodeUp>>,
     pub(crate) contacts: Contacts,
     /// gateway → agent: dial out to meet somebody.
-    pub(crate) dials_tx: mpsc::Sender<proto::DialRequest>,
+    pub(crate) dials_tx: mpsc::Sender<Order>,
     /// gateway → agent: measure the way to another node.
     pub(crate) measures_tx: mpsc::Sender<proto::MeasureOrder>,
 }
@@ -276,14 +277,14 @@ impl Opener {
                     AttachError::Broken("was given an address that is not virtual".to_owned())
                 });
             }
-            Some(attach_down::Kind::Dial(mut request)) => {
-                if request.via_gateway && request.gateway_address.is_empty() {
-                    request.gateway_address = gateway.to_string();
+            Some(attach_down::Kind::Dial(request)) => match Order::read(request, gateway) {
+                Ok(order) => {
+                    if self.dials_tx.try_send(order).is_err() {
+                        warn!("too many requests to dial out at once, one is dropped");
+                    }
                 }
-                if self.dials_tx.try_send(request).is_err() {
-                    warn!("too many requests to dial out at once, one is dropped");
-                }
-            }
+                Err(error) => warn!(%error, "request to dial passed over"),
+            },
             Some(attach_down::Kind::Measure(order)) => {
                 if self.measures_tx.try_send(order).is_err() {
                     warn!("too many requests to measure at once, one is dropped");

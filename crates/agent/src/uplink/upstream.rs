@@ -9,13 +9,14 @@ use isthmus_net::Credentials;
 use isthmus_net::Deadline;
 use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_net::lock;
+use isthmus_net::rendezvous::{self, Order, Reply, Way};
 use isthmus_reach::ControlPlane;
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_up};
 use tokio::sync::{mpsc, watch};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 use crate::uplink::attachment::{Attachment, Opener};
 
@@ -57,7 +58,7 @@ pub fn upstream(
     credentials: Credentials,
     gateways: Vec<String>,
     node_up: proto::NodeUp,
-    dials_tx: mpsc::Sender<proto::DialRequest>,
+    dials_tx: mpsc::Sender<Order>,
     measures_tx: mpsc::Sender<proto::MeasureOrder>,
 ) -> (Upstream, Attachment) {
     let (attached_tx, attached) = watch::channel(None);
@@ -167,19 +168,15 @@ impl ControlPlane for Upstream {
         lock(&self.contacts).remove(&node);
     }
 
-    async fn rendezvous(
-        &self,
-        request: proto::RendezvousRequest,
-        deadline: Deadline,
-    ) -> Result<proto::RendezvousReply, Status> {
+    async fn rendezvous(&self, destination: Ipv4Addr, way: Way, deadline: Deadline) -> Result<Reply, Status> {
+        // The initiator is filled in where the node is attached.
+        let request = rendezvous::Request { destination, initiator: Ipv4Addr::UNSPECIFIED, way };
+        let request = proto::RendezvousRequest::from(request);
         let rendezvous = |mut attached: Attached, mut request: Request<proto::RendezvousRequest>| async move {
             request.get_mut().initiator = attached.address.ip().into();
-            let mut reply = attached.client.rendezvous(request).await?;
-            let reply_mut = reply.get_mut();
-            if reply_mut.via_gateway && reply_mut.gateway_address.is_empty() {
-                reply_mut.gateway_address = attached.gateway.to_string();
-            }
-            Ok(reply)
+            let reply = attached.client.rendezvous(request).await?;
+            let reply = Reply::read(reply.into_inner(), &attached.gateway);
+            reply.map(Response::new).map_err(|error| Status::internal(error.to_string()))
         };
         // Sent twice, it makes two rendezvous, one of which is left alone.
         idempotent(deadline).send(self, request, rendezvous).await

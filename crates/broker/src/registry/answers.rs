@@ -4,18 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use isthmus_net::contact::{dial_to_wire, end_from_wire, inbound_to_wire, plan_from_facts, route_to_wire};
+use isthmus_net::contact::{dial_to_wire, inbound_to_wire, plan_from_facts, route_to_wire};
 use isthmus_net::seen;
-use isthmus_plan::{EndFacts, Inbound};
-use isthmus_raw::Syn;
-use isthmus_wire::proto::{self, attach_down};
-use isthmus_wire::ticket::{Side, Ticket};
-use isthmus_wire::{ConnectionId, GridName, Label, VirtualAddress};
+use isthmus_plan::Inbound;
+use isthmus_wire::{GridName, Label, VirtualAddress, proto};
 
-use super::{Effect, NodeEntry, Party, Presence, Registry, SiteEntry};
-
-/// How long a ticket is good: a dial's deadline and what clocks may differ.
-const TICKET_SECONDS: u64 = 60;
+use super::{NodeEntry, Party, Presence, Registry, SiteEntry};
 
 /// Why a lookup found nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,15 +42,13 @@ pub enum RendezvousError {
     NotYours(String),
     /// It can't be done at the moment.
     Unavailable(String),
-    /// The request makes no sense.
-    Invalid(String),
 }
 
 impl fmt::Display for RendezvousError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lookup(error) => error.fmt(f),
-            Self::NotYours(text) | Self::Unavailable(text) | Self::Invalid(text) => f.write_str(text),
+            Self::NotYours(text) | Self::Unavailable(text) => f.write_str(text),
         }
     }
 }
@@ -138,82 +130,6 @@ impl Registry {
         seen::let_in_at(&contact.outside_address, self.inbound(entry), contact.seen.as_ref())
     }
 
-    /// Has a node dial out to meet a node of `site`, as the request says.
-    ///
-    /// # Errors
-    /// If it can't be reached, or what the dial needs isn't there.
-    pub fn rendezvous(
-        &mut self,
-        site: &Label,
-        request: &proto::RendezvousRequest,
-        connection: ConnectionId,
-        now_unix_seconds: u64,
-    ) -> Result<(proto::RendezvousReply, Vec<Effect>), RendezvousError> {
-        let initiator = self.own_node(site, request.initiator)?;
-        let lookup = proto::LookupRequest { virtual_address: request.destination, name: String::new() };
-        let address = self.resolve(&lookup).map_err(RendezvousError::Lookup)?;
-        let (entry, _) = self.present(address).map_err(RendezvousError::Lookup)?;
-        if entry.presence == Presence::Down {
-            let reason = format!("the agent of node {} is not running", entry.name);
-            return Err(RendezvousError::Unavailable(reason));
-        }
-        let destination = entry.name.clone();
-        let gateway = self.home(&destination)?;
-        if !matches!(request.route(), proto::Route::Unknown | proto::Route::EndToEnd) {
-            let expiry = now_unix_seconds + TICKET_SECONDS;
-            return self.meet_over_gateways(request, (initiator, address), gateway, (connection, expiry));
-        }
-        let mut dial = proto::DialRequest {
-            node: destination.node.to_string(),
-            initiator: request.initiator,
-            dial: request.dial,
-            rendezvous: request.rendezvous.clone(),
-            ..proto::DialRequest::default()
-        };
-        let mut reply = proto::RendezvousReply::default();
-        match request.dial() {
-            proto::Dial::Reverse => {
-                dial.initiator_address = self.address_from_outside(initiator, &destination.site)?;
-            }
-            proto::Dial::Punch => {
-                dial.initiator_address = request.initiator_address.clone();
-                dial.reflectors = self.reflectors();
-                dial.ask = request.ask;
-            }
-            proto::Dial::Traverse => {
-                // The acceptor looks again; but what no gateway needs to carry
-                // ends here.
-                let syn = Syn::parse(&request.syn)
-                    .map_err(|error| RendezvousError::Invalid(format!("no SYN to carry: {error}")))?;
-                if syn.source.to_string() != request.initiator_address {
-                    return Err(RendezvousError::Invalid(format!(
-                        "the SYN is from {}, and the initiator says {}",
-                        syn.source, request.initiator_address
-                    )));
-                }
-                dial.initiator_address = request.initiator_address.clone();
-                dial.syn = syn.to_bytes();
-            }
-            proto::Dial::Unknown | proto::Dial::Direct | proto::Dial::PortRange | proto::Dial::Relay => {
-                let nodes = [initiator, address].map(|address| self.nodes.get(&address));
-                let (relay, entry) = self.next_relay(nodes, &request.avoid).ok_or_else(|| {
-                    RendezvousError::Unavailable("no relay is attached to the broker".to_owned())
-                })?;
-                let ticket = |side| {
-                    let expiry_unix_seconds = now_unix_seconds + TICKET_SECONDS;
-                    entry.key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds }).to_vec()
-                };
-                dial.dial = proto::Dial::Relay.into();
-                (dial.relay, dial.relay_address) = (relay.to_string(), entry.address.clone());
-                dial.ticket = ticket(Side::Acceptor);
-                (reply.relay, reply.relay_address) = (dial.relay.clone(), dial.relay_address.clone());
-                reply.ticket = ticket(Side::Initiator);
-                self.last_relay = Some(relay.clone());
-            }
-        }
-        Ok((reply, vec![Effect::Send { to: gateway, message: attach_down::Kind::Dial(dial) }]))
-    }
-
     /// The gateway that a node is attached to.
     pub(super) fn home(&self, node: &GridName) -> Result<Party, RendezvousError> {
         let address = self.addresses.address(node);
@@ -236,28 +152,9 @@ impl Registry {
             })
     }
 
-    /// Where another site's agents reach a node's.
-    pub(super) fn address_from_outside(
-        &self,
-        address: VirtualAddress,
-        from: &Label,
-    ) -> Result<String, RendezvousError> {
-        let (entry, _) = self.present(address).map_err(RendezvousError::Lookup)?;
-        let end = self.end(entry);
-        let facts = EndFacts { met: self.site_paths.met(from, &entry.name.site), ..end_from_wire(&end) };
-        match (isthmus_plan::plan::lets_in(&facts).is_ok(), end.outside_address.as_str()) {
-            (true, _) => Ok(entry.contact.address.clone()),
-            (false, "") => Err(RendezvousError::Unavailable(format!(
-                "site {} lets nothing in for {}",
-                entry.name.site, entry.name
-            ))),
-            (false, outside) => Ok(outside.to_owned()),
-        }
-    }
-
     /// Relays that tell nodes how they are seen from outside: two, because what
     /// one sees alone says less.
-    fn reflectors(&self) -> Vec<String> {
+    pub(super) fn reflectors(&self) -> Vec<String> {
         let up = self.relays.values().filter(|relay| relay.session.is_some());
         up.take(2).map(|relay| relay.address.clone()).collect()
     }

@@ -4,7 +4,11 @@ mod gateways;
 mod several;
 mod site_paths;
 
-use isthmus_raw::Syn;
+use std::net::Ipv4Addr;
+
+use isthmus_net::rendezvous::{Request, Way};
+use isthmus_wire::ConnectionId;
+use isthmus_wire::proto::{dial_request, rendezvous_reply};
 
 use super::*;
 use crate::config::RelayChoice;
@@ -156,19 +160,23 @@ impl Registry {
         to: &str,
     ) -> Result<(proto::RendezvousReply, Vec<Effect>), String> {
         let address = |name: &str| {
-            self.addresses.address(&name.parse().unwrap()).map_or(0, |address| address.ip().into())
+            let address = self.addresses.address(&name.parse().unwrap());
+            address.map_or(Ipv4Addr::UNSPECIFIED, VirtualAddress::ip)
         };
-        let request = proto::RendezvousRequest {
-            initiator: address(from),
-            destination: address(to),
-            ..proto::RendezvousRequest::default()
-        };
+        let way = Way::Relay { avoid: Vec::new() };
+        let request = Request { initiator: address(from), destination: address(to), way };
         self.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000)
             .map_err(|error| error.to_string())
     }
 }
 
-use isthmus_wire::ConnectionId;
+/// The relay that a reply names.
+fn at_relay(reply: proto::RendezvousReply) -> proto::AtRelay {
+    match reply.way {
+        Some(rendezvous_reply::Way::Relay(at)) => at,
+        other => panic!("{other:?}"),
+    }
+}
 
 /// A relay's name, a gateway's site, or `NAME.SITE` for a gateway with a name of
 /// its own.
@@ -322,19 +330,14 @@ fn who_is_asked_to_dial_is_told_where() {
         proto::NodeUp { outside_address: "192.0.2.9:7731".to_owned(), ..node_up("n2", "10.0.0.2:7731") };
     registry.node_up(closed, &let_in).unwrap();
     let mut reverse = |site: &str, from: [u8; 4], to: [u8; 4]| {
-        let request = proto::RendezvousRequest {
-            initiator: std::net::Ipv4Addr::from(from).into(),
-            destination: std::net::Ipv4Addr::from(to).into(),
-            dial: proto::Dial::Reverse.into(),
-            rendezvous: vec![1; 16],
-            initiator_address: "198.51.100.66:1".to_owned(),
-            ..proto::RendezvousRequest::default()
-        };
+        let way = Way::Reverse { rendezvous: ConnectionId([1; 16]) };
+        let request = Request { initiator: from.into(), destination: to.into(), way };
         match registry.rendezvous(&label(site), &request, ConnectionId([7; 16]), 1000) {
             Ok((_, effects)) => match effects.as_slice() {
                 [Effect::Send { message: attach_down::Kind::Dial(dial), .. }] => {
-                    assert_eq!(dial.rendezvous, [1; 16]);
-                    Ok(dial.initiator_address.clone())
+                    let Some(dial_request::Way::Reverse(reverse)) = &dial.way else { panic!("{dial:?}") };
+                    assert_eq!(reverse.rendezvous, [1; 16]);
+                    Ok(reverse.address.clone())
                 }
                 other => panic!("{other:?}"),
             },
@@ -344,68 +347,7 @@ fn who_is_asked_to_dial_is_told_where() {
     let (alpha, beta1, beta2) = ([240, 64, 1, 1], [240, 64, 2, 1], [240, 64, 2, 2]);
     assert_eq!(reverse("alpha", alpha, beta1), Ok("192.0.2.1:7730".to_owned()), "not what the node says");
     assert_eq!(reverse("beta", beta2, alpha), Ok("192.0.2.9:7731".to_owned()));
-    assert_eq!(reverse("beta", beta1, alpha), Err("site beta lets nothing in for n1.beta".to_owned()));
-}
-
-#[test]
-fn a_syn_is_carried_if_it_is_one_and_from_the_initiator() {
-    let mut registry = registry(&[]);
-    let (alpha, beta) = (registry.gateway("alpha"), registry.gateway("beta"));
-    registry.node_up(alpha, &node_up("n1", "192.0.2.1:7730")).unwrap();
-    registry.node_up(beta, &node_up("n1", "198.51.100.1:7730")).unwrap();
-    let syn = Syn {
-        source: "192.0.2.1:4000".parse().unwrap(),
-        destination: "198.51.100.1:7730".parse().unwrap(),
-        sequence: 1,
-        window: 1000,
-        options: isthmus_raw::syn::Options::default(),
-    }
-    .to_bytes();
-    let answer = [syn[..33].to_vec(), vec![0x12], syn[34..].to_vec()].concat();
-    let longer = [syn.clone(), vec![0]].concat();
-    for (name, syn, from, want) in [
-        ("good", syn.clone(), "192.0.2.1:4000", Ok(syn.clone())),
-        ("none", vec![], "192.0.2.1:4000", Err("no SYN to carry: cut off after 0 bytes")),
-        (
-            "an answer",
-            answer,
-            "192.0.2.1:4000",
-            Err("no SYN to carry: a segment with flags 0x12, not SYN alone"),
-        ),
-        ("more than it", longer, "192.0.2.1:4000", Err("no SYN to carry: 1 bytes more than its headers")),
-        (
-            "another's",
-            syn.clone(),
-            "192.0.2.2:4000",
-            Err("the SYN is from 192.0.2.1:4000, and the initiator says 192.0.2.2:4000"),
-        ),
-    ] {
-        let request = proto::RendezvousRequest {
-            initiator: std::net::Ipv4Addr::from([240, 64, 1, 1]).into(),
-            destination: std::net::Ipv4Addr::from([240, 64, 2, 1]).into(),
-            dial: proto::Dial::Traverse.into(),
-            rendezvous: vec![1; 16],
-            initiator_address: from.to_owned(),
-            syn,
-            ..proto::RendezvousRequest::default()
-        };
-        match registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000) {
-            Ok((_, effects)) => {
-                let [Effect::Send { message: attach_down::Kind::Dial(dial), .. }] = effects.as_slice() else {
-                    panic!("{effects:?}")
-                };
-                assert_eq!(
-                    (dial.initiator_address.as_str(), Ok(dial.syn.clone())),
-                    (from, want.map_err(drop)),
-                    "{name}"
-                );
-            }
-            Err(error) => {
-                assert!(matches!(error, RendezvousError::Invalid(_)));
-                assert_eq!(Err(error.to_string().as_str()), want, "{name}");
-            }
-        }
-    }
+    assert_eq!(reverse("beta", beta1, alpha), Err("site beta lets nothing in".to_owned()));
 }
 
 #[test]
@@ -437,7 +379,9 @@ fn rendezvous_take_relays_in_turn() {
             panic!("{effects:?}")
         };
         assert_eq!((who(to).as_str(), dial.node.as_str()), ("beta", "n1"));
-        assert_eq!((&dial.relay, &dial.relay_address), (&reply.relay, &reply.relay_address));
+        let reply = at_relay(reply);
+        let Some(dial_request::Way::Relay(dial)) = &dial.way else { panic!("{dial:?}") };
+        assert_eq!((&dial.name, &dial.address), (&reply.name, &reply.address));
         for (bytes, side) in [
             (&reply.ticket, isthmus_wire::ticket::Side::Initiator),
             (&dial.ticket, isthmus_wire::ticket::Side::Acceptor),
@@ -445,14 +389,14 @@ fn rendezvous_take_relays_in_turn() {
             let bytes = bytes.as_slice().try_into().unwrap();
             let (ticket, mac) = isthmus_wire::ticket::Ticket::decode(bytes).unwrap();
             assert_eq!((ticket.side, ticket.expiry_unix_seconds), (side, 1060));
-            assert!(Secret::new([reply.relay.len() as u8; 32]).verify(&ticket.signed_bytes(), &mac));
+            assert!(Secret::new([reply.name.len() as u8; 32]).verify(&ticket.signed_bytes(), &mac));
         }
-        relays.push(reply.relay);
+        relays.push(reply.name);
     }
     assert_eq!(relays, ["r1", "r22", "r1"]);
     assert_eq!(told(&registry.detach(r1)), [""; 0], "there is another one");
-    assert_eq!(registry.meet("alpha", "n1.alpha", "n1.beta").unwrap().0.relay, "r22");
-    assert_eq!(registry.meet("alpha", "n1.alpha", "n1.beta").unwrap().0.relay, "r22");
+    assert_eq!(at_relay(registry.meet("alpha", "n1.alpha", "n1.beta").unwrap().0).name, "r22");
+    assert_eq!(at_relay(registry.meet("alpha", "n1.alpha", "n1.beta").unwrap().0).name, "r22");
 
     for (what, from, to, want) in [
         ("of another site", "n1.beta", "n1.alpha", "240.64.2.1 is no node of site alpha"),
@@ -556,14 +500,15 @@ fn the_nearest_relay_for_both_joins_two_nodes() {
             registry.relay(relay);
         }
         registry.last_relay = Some(label("far"));
-        let request = proto::RendezvousRequest {
-            initiator: std::net::Ipv4Addr::from([240, 64, 1, 1]).into(),
-            destination: std::net::Ipv4Addr::from([240, 64, 2, 1]).into(),
-            avoid: avoid.iter().map(|name| (*name).to_owned()).collect(),
-            ..proto::RendezvousRequest::default()
+        let request = Request {
+            initiator: [240, 64, 1, 1].into(),
+            destination: [240, 64, 2, 1].into(),
+            way: Way::Relay { avoid: avoid.iter().map(|name| (*name).to_owned()).collect() },
         };
-        let mut meet =
-            || registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000).unwrap().0.relay;
+        let mut meet = || {
+            let met = registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000);
+            at_relay(met.unwrap().0).name
+        };
         assert_eq!([meet(), meet(), meet()].join(" "), want, "{choice:?}, not {avoid:?}");
     }
 }

@@ -13,15 +13,14 @@ mod traverse;
 
 use std::time::Duration;
 
-use isthmus_net::dial::{DialError, resolve};
-use isthmus_net::{Deadline, callback};
+use isthmus_net::Deadline;
+use isthmus_net::dial::DialError;
+use isthmus_net::rendezvous::{Order, OrderWay};
 use isthmus_plan::{Dial, Route, Step};
-use isthmus_wire::proto;
 use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, Opened};
 use crate::dialer::Dialer;
-use crate::words::dial_name;
 
 /// How long a dial may take that the broker asked for.
 const ACCEPTOR_DEADLINE: Duration = Duration::from_secs(10);
@@ -52,30 +51,22 @@ impl Dialer {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn accept(&self, request: &proto::DialRequest) -> Result<Option<TcpStream>, String> {
+    pub async fn accept(&self, order: &Order) -> Result<Option<TcpStream>, String> {
         let deadline = Deadline::within(ACCEPTOR_DEADLINE);
-        let dialed = match request.dial() {
-            _ if request.via_gateway => gateways::accept_from_inside(request, deadline).await,
-            proto::Dial::Reverse if !request.ticket.is_empty() => {
-                gateways::accept_from_outside(request, deadline).await
+        let dialed = match &order.way {
+            OrderWay::Stop(stop) => gateways::accept(stop, deadline).await,
+            OrderWay::Reverse { rendezvous, address } => {
+                reverse::accept(*rendezvous, address, deadline).await
             }
-            proto::Dial::Relay => relay::accept(request, deadline).await,
-            proto::Dial::Reverse => reverse::accept(request, deadline).await,
-            proto::Dial::Punch => punch::accept(request, self, deadline).await,
-            proto::Dial::Traverse => return traverse::accept(request, self).await.map(|()| None),
-            other @ (proto::Dial::Unknown | proto::Dial::Direct | proto::Dial::PortRange) => {
-                Err(format!("no part of {} is the acceptor's", dial_name(other)))
+            OrderWay::Punch { rendezvous, address, reflectors, ask } => {
+                punch::accept((*rendezvous, *address), (reflectors, *ask), self, deadline).await
+            }
+            OrderWay::Traverse { rendezvous, syn } => {
+                return traverse::accept(*rendezvous, syn, self).await.map(|()| None);
             }
         };
         dialed.map(Some)
     }
-}
-
-/// Where the initiator is to be dialed, if this party may dial there.
-async fn initiator(request: &proto::DialRequest) -> Result<String, String> {
-    let address = resolve(&request.initiator_address).await.map_err(|error| error.to_string())?;
-    callback::check(address).map_err(|error| error.to_string())?;
-    Ok(address.to_string())
 }
 
 fn text(error: DialError) -> String {

@@ -1,15 +1,17 @@
 //! `punch`: both connect to each other at once, each from a port whose outside
 //! address is foreseen, or a relay has told.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use isthmus_net::Deadline;
-use isthmus_net::dial::{PunchPort, SocketOptions};
-use isthmus_net::mac;
-use isthmus_wire::proto::{self, attach_up};
+use isthmus_net::dial::SocketOptions;
+use isthmus_net::rendezvous::{ReplyWay, Way, answer_to_wire};
+use isthmus_net::{Deadline, callback, mac};
+use isthmus_wire::ConnectionId;
+use isthmus_wire::proto::attach_up;
 use tokio::net::TcpStream;
 
-use crate::attempt::{Attempt, StepError};
+use crate::attempt::{Attempt, StepError, unexpected};
 use crate::dialer::Dialer;
 
 /// How long it may take until both sides are connected.
@@ -38,15 +40,9 @@ impl Attempt<'_> {
     async fn punch_once(&mut self, ask: bool, deadline: Deadline) -> Result<TcpStream, StepError> {
         let punched = async {
             let port = self.dialer.outside.port(ask, None).await.map_err(StepError::Next)?;
-            let request = proto::RendezvousRequest {
-                dial: proto::Dial::Punch.into(),
-                rendezvous: mac::new_connection().0.to_vec(),
-                initiator_address: port.seen().to_string(),
-                ask,
-                ..proto::RendezvousRequest::default()
-            };
-            let reply = self.rendezvous(request).await?;
-            Ok(port.connect(&reply.acceptor_address, self.options, deadline).await?)
+            let way = Way::Punch { rendezvous: mac::new_connection(), address: port.seen(), ask };
+            let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };
+            Ok(port.connect(&acceptor.to_string(), self.options, deadline).await?)
         };
         let late =
             |_| StepError::Next(format!("both sides dialed, and nothing came within {:?}", deadline.limit()));
@@ -56,19 +52,15 @@ impl Attempt<'_> {
 
 /// Sends the broker where this side will dial from, and dials.
 pub(super) async fn accept(
-    request: &proto::DialRequest,
+    (rendezvous, initiator): (ConnectionId, SocketAddr),
+    (reflectors, ask): (&[String], bool),
     dialer: &Dialer,
     deadline: Deadline,
 ) -> Result<TcpStream, String> {
-    let initiator = super::initiator(request).await?;
-    let reflector = request.reflectors.first().map(String::as_str);
-    let port = dialer.outside.port(request.ask, reflector).await;
-    let seen = port.as_ref().map(PunchPort::seen);
-    let answer = proto::DialAnswer {
-        rendezvous: request.rendezvous.clone(),
-        address: seen.as_ref().map(ToString::to_string).unwrap_or_default(),
-        failure: seen.err().cloned().unwrap_or_default(),
-    };
+    callback::check(initiator).map_err(|error| error.to_string())?;
+    let port = dialer.outside.port(ask, reflectors.first().map(String::as_str)).await;
+    let seen = port.as_ref().map(|port| Some(port.seen())).map_err(Clone::clone);
+    let answer = answer_to_wire(rendezvous, seen);
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;
-    port?.connect(&initiator, SocketOptions::default(), deadline).await.map_err(super::text)
+    port?.connect(&initiator.to_string(), SocketOptions::default(), deadline).await.map_err(super::text)
 }

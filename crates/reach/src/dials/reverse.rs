@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use isthmus_net::Deadline;
-use isthmus_net::dial::{SocketOptions, introduced};
-use isthmus_wire::{ConnectionId, hello, proto};
+use isthmus_net::dial::{SocketOptions, introduced, resolve};
+use isthmus_net::rendezvous::Way;
+use isthmus_net::{Deadline, callback};
+use isthmus_wire::{ConnectionId, hello};
 use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, StepError};
@@ -16,24 +17,20 @@ const COME: Duration = Duration::from_secs(6);
 
 impl Attempt<'_> {
     pub(super) async fn reverse(&mut self) -> Result<TcpStream, StepError> {
-        let request = proto::RendezvousRequest {
-            dial: proto::Dial::Reverse.into(),
-            ..proto::RendezvousRequest::default()
-        };
-        self.dialed_back(request, self.deadline.part(COME)).await
+        self.dialed_back(|rendezvous| Way::Reverse { rendezvous }, self.deadline.part(COME)).await
     }
 
     /// Waits for a connection that the other side, or its gateway, dials to here.
     pub(super) async fn dialed_back(
         &mut self,
-        request: proto::RendezvousRequest,
+        way: impl FnOnce(ConnectionId) -> Way,
         deadline: Deadline,
     ) -> Result<TcpStream, StepError> {
         let dialer = self.dialer;
         let mut rendezvous = dialer.rendezvous.begin();
-        let request = proto::RendezvousRequest { rendezvous: rendezvous.id().0.to_vec(), ..request };
+        let way = way(rendezvous.id());
         let dialed = async {
-            self.rendezvous(request).await?;
+            self.rendezvous(way).await?;
             rendezvous.stream().await.ok_or_else(|| StepError::Next("this node stops".to_owned()))
         };
         let late = |_| {
@@ -45,10 +42,13 @@ impl Attempt<'_> {
     }
 }
 
-pub(super) async fn accept(request: &proto::DialRequest, deadline: Deadline) -> Result<TcpStream, String> {
-    let initiator = super::initiator(request).await?;
-    let id = ConnectionId::try_from(request.rendezvous.as_slice()).map_err(|error| error.to_string())?;
-    introduced(&initiator, &hello::RENDEZVOUS.encode(id), SocketOptions::default(), deadline)
-        .await
-        .map_err(super::text)
+pub(super) async fn accept(
+    rendezvous: ConnectionId,
+    initiator: &str,
+    deadline: Deadline,
+) -> Result<TcpStream, String> {
+    let initiator = resolve(initiator).await.map_err(super::text)?;
+    callback::check(initiator).map_err(|error| error.to_string())?;
+    let hello = hello::RENDEZVOUS.encode(rendezvous);
+    introduced(&initiator.to_string(), &hello, SocketOptions::default(), deadline).await.map_err(super::text)
 }

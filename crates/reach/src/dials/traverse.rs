@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, TraverseSocket, resolve};
+use isthmus_net::rendezvous::{Way, answer_to_wire};
 use isthmus_net::{Deadline, Late};
 use isthmus_net::{grpc, mac};
 use isthmus_plan::Mapping;
 use isthmus_raw::Syn;
-use isthmus_wire::proto::{self, attach_up};
+use isthmus_wire::ConnectionId;
+use isthmus_wire::proto::attach_up;
 use tokio::net::TcpStream;
 use tracing::debug;
 
@@ -60,16 +62,9 @@ async fn begin(
         Some(SocketAddr::V6(seen)) => return Err(format!("this node is seen at {seen}, no IPv4 address")),
         None => syn,
     };
-    let request = proto::RendezvousRequest {
-        destination: destination.into(),
-        dial: proto::Dial::Traverse.into(),
-        rendezvous: mac::new_connection().0.to_vec(),
-        initiator_address: syn.source.to_string(),
-        syn: syn.to_bytes(),
-        ..proto::RendezvousRequest::default()
-    };
+    let way = Way::Traverse { rendezvous: mac::new_connection(), syn };
     let carried = async {
-        match dialer.control.rendezvous(request, deadline).await {
+        match dialer.control.rendezvous(destination, way, deadline).await {
             Ok(_) => std::future::pending().await,
             Err(status) => format!("the first segment could not be carried: {}", grpc::reason(&status)),
         }
@@ -83,38 +78,27 @@ async fn begin(
 
 /// Takes in the segment that an initiator had carried here, and answers whether
 /// it did.
-pub(super) async fn accept(request: &proto::DialRequest, dialer: &Dialer) -> Result<(), String> {
-    let taken = take_in(request, dialer).await;
-    let answer = proto::DialAnswer {
-        rendezvous: request.rendezvous.clone(),
-        address: String::new(),
-        failure: taken.as_ref().err().cloned().unwrap_or_default(),
-    };
+pub(super) async fn accept(rendezvous: ConnectionId, syn: &Syn, dialer: &Dialer) -> Result<(), String> {
+    let taken = take_in(syn, dialer).await;
+    let answer = answer_to_wire(rendezvous, taken.clone().map(|()| None));
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;
     taken
 }
 
-async fn take_in(request: &proto::DialRequest, dialer: &Dialer) -> Result<(), String> {
+async fn take_in(syn: &Syn, dialer: &Dialer) -> Result<(), String> {
     let helper = dialer.raw.as_ref().ok_or("the agent has no right to raw packets")?;
     let own = resolve(&dialer.address).await.map_err(|error| error.to_string())?;
-    let syn = check(request, own)?;
+    check(syn, own)?;
     debug!(source = %syn.source, "a connection is taken in");
-    helper.inject(&syn).await
+    helper.inject(syn).await
 }
 
-/// The segment of a request, if it is one that begins a connection from where
-/// the initiator says to this agent, and nothing else.
-fn check(request: &proto::DialRequest, own: SocketAddr) -> Result<Syn, String> {
-    let syn = Syn::parse(&request.syn).map_err(|error| format!("what came is no SYN: {error}"))?;
+/// Whether a segment begins a connection from another node to this agent.
+fn check(syn: &Syn, own: SocketAddr) -> Result<(), String> {
     if SocketAddr::from(syn.destination) != own {
         return Err(format!("the SYN is for {}, and this agent is at {own}", syn.destination));
     }
-    let source = SocketAddr::from(syn.source);
-    if source.to_string() != request.initiator_address {
-        return Err(format!("the SYN is from {source}, and the initiator at {}", request.initiator_address));
-    }
-    callback::check(source).map_err(|error| error.to_string())?;
-    Ok(syn)
+    callback::check(syn.source.into()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -122,53 +106,22 @@ mod tests {
     use super::*;
     use isthmus_raw::syn::Options;
 
-    fn syn() -> Syn {
-        Syn {
-            source: "198.51.100.1:40000".parse().unwrap(),
-            destination: "192.0.2.7:7730".parse().unwrap(),
-            sequence: 7,
-            window: 64_240,
-            options: Options { max_segment: Some(1460), ..Options::default() },
-        }
-    }
-
     #[test]
-    fn only_a_syn_from_the_initiator_to_this_agent_is_taken_in() {
+    fn only_a_syn_from_another_node_to_this_agent_is_taken_in() {
         let own = "192.0.2.7:7730";
-        let other = |source: &str, destination: &str| {
-            let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
-            Syn { source, destination, ..syn() }.to_bytes()
-        };
-        let with = |offset: usize, value: u8| {
-            let mut bytes = syn().to_bytes();
-            bytes[offset] = value;
-            bytes
-        };
         let from = "198.51.100.1:40000";
-        for (name, bytes, initiator, want) in [
-            ("good", syn().to_bytes(), from, ""),
-            ("nothing", vec![], from, "what came is no SYN"),
-            ("cut off", syn().to_bytes()[..39].to_vec(), from, "what came is no SYN"),
-            ("a reset", with(33, 4), from, "what came is no SYN"),
-            ("SYN and FIN", with(33, 3), from, "what came is no SYN"),
-            ("UDP", with(9, 17), from, "what came is no SYN"),
-            ("a fragment", with(7, 1), from, "what came is no SYN"),
-            ("another port here", other(from, "192.0.2.7:22"), from, "the SYN is for 192.0.2.7:22"),
-            ("another node here", other(from, "192.0.2.8:7730"), from, "the SYN is for 192.0.2.8:7730"),
-            ("loopback", other(from, "127.0.0.1:7730"), from, "the SYN is for 127.0.0.1:7730"),
-            ("somebody else's source", other("198.51.100.2:40000", own), from, "and the initiator at"),
-            ("another port there", syn().to_bytes(), "198.51.100.1:40001", "and the initiator at"),
-            ("from loopback", other("127.0.0.1:40000", own), "127.0.0.1:40000", "no address of another node"),
-            ("from a service", other("198.51.100.1:53", own), "198.51.100.1:53", "system's services"),
+        for (name, source, destination, want) in [
+            ("good", from, own, ""),
+            ("another port here", from, "192.0.2.7:22", "the SYN is for 192.0.2.7:22"),
+            ("another node here", from, "192.0.2.8:7730", "the SYN is for 192.0.2.8:7730"),
+            ("loopback", from, "127.0.0.1:7730", "the SYN is for 127.0.0.1:7730"),
+            ("from loopback", "127.0.0.1:40000", own, "no address of another node"),
+            ("from a service", "198.51.100.1:53", own, "system's services"),
         ] {
-            let request = proto::DialRequest {
-                syn: bytes,
-                initiator_address: initiator.to_owned(),
-                ..proto::DialRequest::default()
-            };
-            let found = check(&request, own.parse().unwrap());
-            match found {
-                Ok(found) => assert_eq!((want, found), ("", syn()), "{name}"),
+            let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+            let syn = Syn { source, destination, sequence: 7, window: 64_240, options: Options::default() };
+            match check(&syn, own.parse().unwrap()) {
+                Ok(()) => assert_eq!(want, "", "{name}"),
                 Err(error) => assert!(!want.is_empty() && error.contains(want), "{name}: {error}"),
             }
         }

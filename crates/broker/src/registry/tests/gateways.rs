@@ -1,5 +1,7 @@
 //! PendingRendezvous over gateways: what each of the four parties is told.
 
+use isthmus_plan::{Dial, Route};
+use isthmus_wire::proto::leg;
 use isthmus_wire::ticket::Ticket;
 
 use super::*;
@@ -70,8 +72,7 @@ fn site(registry: &mut Registry, name: &str, words: &str) {
 
 /// Whose key signed a ticket, and for which side it is.
 fn ticket(bytes: &[u8]) -> String {
-    let Ok(bytes) = bytes.try_into() else { return format!("{} bytes", bytes.len()) };
-    let (ticket, mac) = Ticket::decode(bytes).unwrap();
+    let (ticket, mac) = Ticket::decode(bytes.try_into().unwrap()).unwrap();
     assert_eq!((ticket.connection.0, ticket.expiry_unix_seconds), ([7; 16], 1060));
     let keys = [("a", key("alpha")), ("b", key("beta")), ("relay", Secret::new([2; 32]))];
     let signed = keys.into_iter().find(|(_, key)| key.verify(&ticket.signed_bytes(), &mac)).unwrap().0;
@@ -79,32 +80,49 @@ fn ticket(bytes: &[u8]) -> String {
 }
 
 fn leg(leg: Option<&proto::Leg>) -> String {
-    let told = |leg: &proto::Leg| {
-        format!(" dials {} {} for {}", leg.address, ticket(&leg.first), ticket(&leg.ticket))
+    let dials = |leg: &proto::Leg| {
+        let first = match &leg.first {
+            None => "nothing".to_owned(),
+            Some(leg::First::ShownTicket(bytes)) => ticket(bytes),
+            Some(leg::First::Rendezvous(id)) => format!("rendezvous {}", id[0]),
+        };
+        format!(" dials {} {first} for {}", leg.address, ticket(&leg.ticket))
     };
-    leg.map(told).unwrap_or_default()
+    leg.map(dials).unwrap_or_default()
 }
 
-fn meet(registry: &mut Registry, route: proto::Route, dial: proto::Dial) -> Result<[String; 2], String> {
-    let address = |name: &str| registry.addresses.address(&name.parse().unwrap()).unwrap().ip().into();
-    let request = proto::RendezvousRequest {
-        initiator: address("n1.alpha"),
-        destination: address("n1.beta"),
-        route: route.into(),
-        dial: dial.into(),
-        rendezvous: vec![9; 16],
-        ..proto::RendezvousRequest::default()
+fn own_gateway(at: &proto::AtOwnGateway) -> String {
+    format!("gateway {}{}", ticket(&at.ticket), leg(at.leg.as_ref()))
+}
+
+fn meet(registry: &mut Registry, route: Route, dial: Dial) -> Result<[String; 2], String> {
+    let address = |name: &str| registry.addresses.address(&name.parse().unwrap()).unwrap().ip();
+    let way = match (route, dial) {
+        (Route::OneGateway, Dial::Reverse) => {
+            Way::DialedByGateway { rendezvous: ConnectionId([9; 16]), avoid: Vec::new() }
+        }
+        _ => Way::OverGateways { route, dial, avoid: Vec::new() },
     };
+    let request = Request { initiator: address("n1.alpha"), destination: address("n1.beta"), way };
     let met = registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000);
     let (reply, effects) = met.map_err(|error| error.to_string())?;
-    let at = if reply.via_gateway { "gateway" } else { reply.relay_address.as_str() };
-    let initiator = format!("{at} {}{}", ticket(&reply.ticket), leg(reply.leg.as_ref()));
+    let initiator = match reply.way.unwrap() {
+        rendezvous_reply::Way::Relay(at) => format!("{} {}", at.address, ticket(&at.ticket)),
+        rendezvous_reply::Way::Gateway(at) => format!("{} {}", at.address, ticket(&at.ticket)),
+        rendezvous_reply::Way::OwnGateway(at) => own_gateway(&at),
+        rendezvous_reply::Way::Awaited(_) => "waits".to_owned(),
+        other => panic!("{other:?}"),
+    };
     let acceptor = match effects.as_slice() {
         [] => "nothing".to_owned(),
         [Effect::Send { to, message: attach_down::Kind::Dial(dial) }] => {
             assert_eq!((who(to).as_str(), dial.node.as_str()), ("beta", "n1"));
-            let at = if dial.via_gateway { "gateway" } else { dial.relay_address.as_str() };
-            format!("{at} {}{}", ticket(&dial.ticket), leg(dial.leg.as_ref()))
+            match dial.way.as_ref().unwrap() {
+                dial_request::Way::Relay(at) => format!("{} {}", at.address, ticket(&at.ticket)),
+                dial_request::Way::Gateway(at) => format!("{} {}", at.address, ticket(&at.ticket)),
+                dial_request::Way::OwnGateway(at) => own_gateway(at),
+                other => panic!("{other:?}"),
+            }
         }
         other => panic!("{other:?}"),
     };
@@ -113,8 +131,8 @@ fn meet(registry: &mut Registry, route: proto::Route, dial: proto::Dial) -> Resu
 
 #[test]
 fn each_party_is_told_its_part() {
-    use proto::Dial::{Direct, PortRange, Relay, Reverse};
-    use proto::Route::{GatewayOut, OneGateway, TwoGateway};
+    use Dial::{Direct, PortRange, Relay, Reverse};
+    use Route::{GatewayOut, OneGateway, TwoGateway};
     for (near, far, route, dial, initiator, acceptor) in [
         ("nat", "gate", OneGateway, Direct, "gate.beta:7740 b/Initiator", "gateway b/Acceptor"),
         (
@@ -122,8 +140,8 @@ fn each_party_is_told_its_part() {
             "enclosed",
             OneGateway,
             Reverse,
-            " 0 bytes",
-            "gateway b/Acceptor dials n1.alpha:7730 24 bytes for b/Initiator",
+            "waits",
+            "gateway b/Acceptor dials n1.alpha:7730 rendezvous 9 for b/Initiator",
         ),
         (
             "nat",
@@ -138,7 +156,7 @@ fn each_party_is_told_its_part() {
             "open",
             GatewayOut,
             Direct,
-            "gateway a/Initiator dials n1.beta:7730 0 bytes for a/Acceptor",
+            "gateway a/Initiator dials n1.beta:7730 nothing for a/Acceptor",
             "nothing",
         ),
         (
@@ -146,7 +164,7 @@ fn each_party_is_told_its_part() {
             "port",
             GatewayOut,
             PortRange,
-            "gateway a/Initiator dials beta:7731 0 bytes for a/Acceptor",
+            "gateway a/Initiator dials beta:7731 nothing for a/Acceptor",
             "nothing",
         ),
         ("gate", "nat", GatewayOut, Reverse, "gateway a/Initiator", "gate.alpha:7740 a/Acceptor"),
@@ -188,7 +206,6 @@ fn each_party_is_told_its_part() {
 /// nor for whoever heard of one that is no more.
 #[test]
 fn what_is_not_in_the_plan_is_refused() {
-    use proto::{Dial, Route};
     let mut registry = registry(&[]);
     site(&mut registry, "alpha", "nat");
     site(&mut registry, "beta", "gate");
@@ -196,7 +213,7 @@ fn what_is_not_in_the_plan_is_refused() {
         (Route::GatewayOut, Dial::Direct, "not in the plan: the node of site alpha has a way out itself"),
         (Route::TwoGateway, Dial::Relay, "not in the plan: no relay is attached to the broker"),
         (Route::OneGateway, Dial::Punch, "not in the plan: there is no such way"),
-        (Route::GatewayOut, Dial::Unknown, "not in the plan: there is no such way"),
+        (Route::GatewayOut, Dial::Traverse, "not in the plan: there is no such way"),
     ] {
         assert_eq!(meet(&mut registry, route, dial), Err(want.to_owned()), "{route:?} {dial:?}");
     }

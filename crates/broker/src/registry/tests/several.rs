@@ -1,5 +1,7 @@
 //! Sites with several gateways: whose nodes are whose, and who is told what.
 
+use isthmus_plan::{Dial, Route};
+
 use super::*;
 
 fn up(name: &str, inbound: proto::Inbound) -> proto::GatewayUp {
@@ -158,16 +160,15 @@ fn what_the_site_says_changes_with_its_gateways_and_disagreement_is_told() {
 /// Who is told what when an enclosed node of alpha is dialed from beta: the
 /// reply's address, and what goes to whom.
 fn dialed(registry: &mut Registry, avoid: &[&str]) -> Result<(String, Vec<String>), String> {
-    let address = |registry: &Registry, name: &str| {
-        registry.addresses.address(&name.parse().unwrap()).unwrap().ip().into()
-    };
-    let request = proto::RendezvousRequest {
-        initiator: address(registry, "n1.beta"),
-        destination: address(registry, "n1.alpha"),
-        route: proto::Route::OneGateway.into(),
-        dial: proto::Dial::Direct.into(),
-        avoid: avoid.iter().map(|name| (*name).to_owned()).collect(),
-        ..proto::RendezvousRequest::default()
+    let address = |name: &str| registry.addresses.address(&name.parse().unwrap()).unwrap().ip();
+    let request = Request {
+        initiator: address("n1.beta"),
+        destination: address("n1.alpha"),
+        way: Way::OverGateways {
+            route: Route::OneGateway,
+            dial: Dial::Direct,
+            avoid: avoid.iter().map(|name| (*name).to_owned()).collect(),
+        },
     };
     let met = registry.rendezvous(&label("beta"), &request, ConnectionId([7; 16]), 1000);
     let (reply, effects) = met.map_err(|error| error.to_string())?;
@@ -177,12 +178,17 @@ fn dialed(registry: &mut Registry, avoid: &[&str]) -> Result<(String, Vec<String
             format!("{} expect {}", who(to), order.from)
         }
         Effect::Send { to, message: attach_down::Kind::Dial(dial) } => {
-            assert!(dial.via_gateway);
-            format!("{} dial {}", who(to), dial.gateway_address)
+            let at = match &dial.way {
+                Some(dial_request::Way::OwnGateway(_)) => "",
+                Some(dial_request::Way::SiteGateway(at)) => &at.address,
+                other => panic!("{other:?}"),
+            };
+            format!("{} dial {at}", who(to))
         }
         other => panic!("{other:?}"),
     };
-    Ok((format!("{} {}", reply.gateways.join(" "), reply.relay_address), effects.iter().map(line).collect()))
+    let Some(rendezvous_reply::Way::Gateway(at)) = &reply.way else { panic!("{reply:?}") };
+    Ok((format!("{} {}", reply.gateways.join(" "), at.address), effects.iter().map(line).collect()))
 }
 
 #[test]

@@ -1,0 +1,281 @@
+//! Rendezvous: who dials whom is decided in `isthmus_plan::parts`. The registry
+//! chooses gateways and a relay, seals their tickets and fills in addresses.
+
+use isthmus_net::contact::known;
+use isthmus_net::mac::Secret;
+use isthmus_net::rendezvous::{Request, Way};
+use isthmus_plan::parts::{End, Part, Parts, Shown, Target, parts};
+use isthmus_plan::{Dial, Reason, Route};
+use isthmus_wire::proto::{self, attach_down, dial_request, leg, rendezvous_reply};
+use isthmus_wire::ticket::{Side, Ticket};
+use isthmus_wire::{ConnectionId, Label};
+
+use super::gateways::{Chosen, Stop};
+use super::{Effect, NodeEntry, Presence, Registry, RelayEntry, RendezvousError};
+
+/// How long a ticket is good: a dial's deadline and what clocks may differ.
+const TICKET_SECONDS: u64 = 60;
+
+/// A connection that is being arranged.
+struct Arranged<'a> {
+    registry: &'a Registry,
+    request: &'a Request,
+    from: &'a NodeEntry,
+    to: &'a NodeEntry,
+    near: Option<Chosen<'a>>,
+    far: Option<Chosen<'a>>,
+    relay: Option<(&'a Label, &'a RelayEntry)>,
+    connection: ConnectionId,
+    expiry_unix_seconds: u64,
+}
+
+impl Registry {
+    /// Connects a node of `site` to another one, as the request says. For `punch`
+    /// and `traverse` the reply's way is left open until the acceptor has answered.
+    ///
+    /// # Errors
+    /// If the destination can't be reached, or what the way needs isn't there.
+    pub fn rendezvous(
+        &mut self,
+        site: &Label,
+        request: &Request,
+        connection: ConnectionId,
+        now_unix_seconds: u64,
+    ) -> Result<(proto::RendezvousReply, Vec<Effect>), RendezvousError> {
+        let initiator = self.own_node(site, request.initiator.into())?;
+        let lookup =
+            proto::LookupRequest { virtual_address: request.destination.into(), name: String::new() };
+        let address = self.resolve(&lookup).map_err(RendezvousError::Lookup)?;
+        let (to, _) = self.present(address).map_err(RendezvousError::Lookup)?;
+        if to.presence == Presence::Down {
+            let reason = format!("the agent of node {} is not running", to.name);
+            return Err(RendezvousError::Unavailable(reason));
+        }
+        let gateway = self.home(&to.name)?;
+        let (from, _) = self.present(initiator).map_err(RendezvousError::Lookup)?;
+        let (near, far, pair) = known(&self.end(from), &self.facts(site, to));
+        let (way, avoid) = (request.way.way(), request.way.avoid());
+        let parts = parts(way, &near, &far, &pair).map_err(|reason| refused(way.0, &reason))?;
+        let stands_in = |node, part: Option<Part>| {
+            // One that waits is connected to from outside.
+            part.map(|part| self.gateway_for(node, matches!(part, Part::Waits(_)), avoid)).transpose()
+        };
+        let arranged = Arranged {
+            registry: self,
+            request,
+            from,
+            to,
+            near: stands_in(from, parts.initiators_gateway)?,
+            far: stands_in(to, parts.acceptors_gateway)?,
+            relay: match way.1 {
+                Dial::Relay => {
+                    let relay = self.next_relay([Some(from), Some(to)], avoid);
+                    Some(relay.ok_or_else(|| refused(way.0, &Reason::NoRelay))?)
+                }
+                _ => None,
+            },
+            connection,
+            expiry_unix_seconds: now_unix_seconds + TICKET_SECONDS,
+        };
+        arranged.check_avoided()?;
+        let mut effects = Vec::new();
+        let reply = arranged.reply(&parts, &mut effects)?;
+        if let Some(way) = arranged.order(&parts, &mut effects)? {
+            let (node, initiator) = (to.name.node.to_string(), request.initiator.into());
+            let dial = proto::DialRequest { node, initiator, way: Some(way) };
+            effects.push(Effect::Send { to: gateway, message: attach_down::Kind::Dial(dial) });
+        }
+        let turns = [&arranged.near, &arranged.far].map(|one| {
+            let one = one.as_ref().filter(|one| one.in_turn)?;
+            Some((one.site.clone(), one.name.clone()))
+        });
+        let relay = arranged.relay.map(|(name, _)| name.clone());
+        self.last_relay = relay.or(self.last_relay.take());
+        for (site, name) in turns.into_iter().flatten() {
+            if let Some(site) = self.sites.get_mut(&site) {
+                site.last = Some(name);
+            }
+        }
+        Ok((reply, effects))
+    }
+}
+
+fn refused(route: Route, reason: &Reason) -> RendezvousError {
+    RendezvousError::Unavailable(match route {
+        Route::EndToEnd => reason.to_string(),
+        _ => format!("not in the plan: {reason}"),
+    })
+}
+
+impl<'a> Arranged<'a> {
+    /// Whether something over gateways is left that has not just failed.
+    fn check_avoided(&self) -> Result<(), RendezvousError> {
+        let avoid = self.request.way.avoid();
+        let mut gateways = self.gateways().peekable();
+        if gateways.peek().is_none() {
+            return Ok(());
+        }
+        let mut parties = gateways.chain(self.relay.map(|(name, _)| name.to_string()));
+        if parties.all(|party| avoid.contains(&party)) {
+            let reason = format!("all that can stand between have failed: {}", avoid.join(", "));
+            return Err(RendezvousError::Unavailable(reason));
+        }
+        Ok(())
+    }
+
+    /// Grid names of the gateways between.
+    fn gateways(&self) -> impl Iterator<Item = String> {
+        [&self.near, &self.far].into_iter().flatten().map(Chosen::grid_name)
+    }
+
+    /// What the initiator is to do.
+    fn reply(
+        &self,
+        parts: &Parts,
+        effects: &mut Vec<Effect>,
+    ) -> Result<proto::RendezvousReply, RendezvousError> {
+        use rendezvous_reply::Way;
+        let way = match self.stop(End::Initiator, parts.initiator, parts.initiators_gateway, effects)? {
+            Some(Stop::Relay(at)) => Some(Way::Relay(at)),
+            Some(Stop::Gateway(at)) => Some(Way::Gateway(at)),
+            Some(Stop::OwnGateway(at)) => Some(Way::OwnGateway(at)),
+            Some(Stop::SiteGateway(at)) => Some(Way::SiteGateway(at)),
+            None if matches!(parts.initiator, Part::Waits(_)) => {
+                Some(Way::Awaited(rendezvous_reply::Awaited {}))
+            }
+            None => None,
+        };
+        Ok(proto::RendezvousReply { way, gateways: self.gateways().collect() })
+    }
+
+    /// What the acceptor's agent is to do, if anything.
+    fn order(
+        &self,
+        parts: &Parts,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<dial_request::Way>, RendezvousError> {
+        use dial_request::{self as wire, Way as Wire};
+        match self.stop(End::Acceptor, parts.acceptor, parts.acceptors_gateway, effects)? {
+            Some(Stop::Relay(at)) => return Ok(Some(Wire::Relay(at))),
+            Some(Stop::Gateway(at)) => return Ok(Some(Wire::Gateway(at))),
+            Some(Stop::OwnGateway(at)) => return Ok(Some(Wire::OwnGateway(at))),
+            Some(Stop::SiteGateway(at)) => return Ok(Some(Wire::SiteGateway(at))),
+            None => {}
+        }
+        let id = |id: &ConnectionId| id.0.to_vec();
+        Ok(match (&self.request.way, parts.acceptor) {
+            (Way::Reverse { rendezvous }, Part::Dials(target, _)) => Some(Wire::Reverse(wire::Reverse {
+                rendezvous: id(rendezvous),
+                address: self.address(target)?,
+            })),
+            (Way::Punch { rendezvous, address, ask }, _) => Some(Wire::Punch(wire::Punch {
+                rendezvous: id(rendezvous),
+                address: address.to_string(),
+                reflectors: self.registry.reflectors(),
+                ask: *ask,
+            })),
+            (Way::Traverse { rendezvous, syn }, _) => {
+                Some(Wire::Traverse(wire::Traverse { rendezvous: id(rendezvous), syn: syn.to_bytes() }))
+            }
+            // The initiator's gateway connects to its port.
+            (
+                Way::Relay { .. }
+                | Way::Reverse { .. }
+                | Way::OverGateways { .. }
+                | Way::DialedByGateway { .. },
+                _,
+            ) => None,
+        })
+    }
+
+    /// The relay or gateway that a node connects to, if it does.
+    fn stop(
+        &self,
+        end: End,
+        part: Part,
+        gateways_part: Option<Part>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<Stop>, RendezvousError> {
+        let Part::Dials(target, Shown::Ticket(_)) = part else { return Ok(None) };
+        let ticket = self.ticket(target, end)?;
+        let relay = self.relay.map(|(name, _)| name.to_string()).unwrap_or_default();
+        Ok(Some(match (target, gateways_part) {
+            (Target::Gateway(_), Some(outward)) => {
+                let (gateway, node) = (self.gateway(end)?, self.node(end));
+                let leg = self.leg(end, outward)?;
+                gateway.join(node, ticket, relay, leg, effects)
+            }
+            (Target::Relay, _) => {
+                Stop::Relay(proto::AtRelay { name: relay, address: self.address(target)?, ticket })
+            }
+            _ => Stop::Gateway(proto::AtGateway { address: self.address(target)?, ticket }),
+        }))
+    }
+
+    /// What an end's gateway dials between the sites, unless it is dialed.
+    fn leg(&self, end: End, outward: Part) -> Result<Option<proto::Leg>, RendezvousError> {
+        let Part::Dials(target, shown) = outward else { return Ok(None) };
+        let first = match (shown, self.request.way.rendezvous()) {
+            (Shown::Ticket(side), _) => Some(leg::First::ShownTicket(self.ticket(target, side)?)),
+            (Shown::Rendezvous, Some(id)) => Some(leg::First::Rendezvous(id.0.to_vec())),
+            (Shown::Rendezvous, None) => return Err(no_such_way()),
+            (Shown::Nothing, _) => None,
+        };
+        let across = match end {
+            End::Initiator => End::Acceptor,
+            End::Acceptor => End::Initiator,
+        };
+        let ticket = self.ticket(Target::Gateway(end), across)?;
+        Ok(Some(proto::Leg { address: self.address(target)?, ticket, first }))
+    }
+
+    /// A ticket of one end for a relay or gateway.
+    fn ticket(&self, target: Target, end: End) -> Result<Vec<u8>, RendezvousError> {
+        let key: &Secret = match target {
+            Target::Relay => &self.relay()?.key,
+            Target::Gateway(end) => &self.gateway(end)?.entry.key,
+            Target::Agent(_) | Target::LetIn(_) | Target::Seen(_) => return Err(no_such_way()),
+        };
+        let side = match end {
+            End::Initiator => Side::Initiator,
+            End::Acceptor => Side::Acceptor,
+        };
+        let (connection, expiry_unix_seconds) = (self.connection, self.expiry_unix_seconds);
+        Ok(key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds }).to_vec())
+    }
+
+    /// Where a party of the other site connects to, `HOST:PORT`.
+    fn address(&self, target: Target) -> Result<String, RendezvousError> {
+        Ok(match target {
+            Target::Agent(end) => self.node(end).contact.address.clone(),
+            Target::LetIn(end) => self.registry.outside_address(self.node(end)),
+            Target::Gateway(end) => self.gateway(end)?.entry.outside_address.clone(),
+            Target::Relay => self.relay()?.address.clone(),
+            // The two nodes find that out themselves.
+            Target::Seen(_) => return Err(no_such_way()),
+        })
+    }
+
+    fn node(&self, end: End) -> &'a NodeEntry {
+        match end {
+            End::Initiator => self.from,
+            End::Acceptor => self.to,
+        }
+    }
+
+    fn gateway(&self, end: End) -> Result<&Chosen<'a>, RendezvousError> {
+        let gateway = match end {
+            End::Initiator => &self.near,
+            End::Acceptor => &self.far,
+        };
+        gateway.as_ref().ok_or_else(no_such_way)
+    }
+
+    fn relay(&self) -> Result<&'a RelayEntry, RendezvousError> {
+        self.relay.map(|(_, relay)| relay).ok_or_else(no_such_way)
+    }
+}
+
+fn no_such_way() -> RendezvousError {
+    RendezvousError::Unavailable(Reason::NoSuchWay.to_string())
+}
