@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use isthmus_plan::policy::Set;
+use isthmus_plan::policy::{Choice as _, Set};
 use isthmus_plan::{
     Dial, EndFacts, Forbidden, Inbound, LeftOut, Mapping, PairFacts, Plan, Ports, Reason, RoundTrips, Route,
     Step, WayOut,
@@ -194,29 +194,15 @@ pub(crate) fn route_from_wire(route: proto::Route) -> Option<Route> {
     }
 }
 
-/// A dial as it is sent.
+/// A dial as it is sent: the two enums have the same names.
 pub fn dial_to_wire(dial: Dial) -> proto::Dial {
-    match dial {
-        Dial::Direct => proto::Dial::Direct,
-        Dial::PortRange => proto::Dial::PortRange,
-        Dial::Reverse => proto::Dial::Reverse,
-        Dial::Punch => proto::Dial::Punch,
-        Dial::Traverse => proto::Dial::Traverse,
-        Dial::Relay => proto::Dial::Relay,
-    }
+    let name = format!("DIAL_{dial}").to_uppercase().replace('-', "_");
+    proto::Dial::from_str_name(&name).unwrap_or(proto::Dial::Unknown)
 }
 
 /// A dial as it was received; none if it is of a newer version.
 pub(crate) fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
-    match dial {
-        proto::Dial::Unknown => None,
-        proto::Dial::Direct => Some(Dial::Direct),
-        proto::Dial::PortRange => Some(Dial::PortRange),
-        proto::Dial::Reverse => Some(Dial::Reverse),
-        proto::Dial::Punch => Some(Dial::Punch),
-        proto::Dial::Traverse => Some(Dial::Traverse),
-        proto::Dial::Relay => Some(Dial::Relay),
-    }
+    Dial::ALL.iter().copied().find(|known| dial_to_wire(*known) == dial)
 }
 
 /// Gateways of other sites than this one that can be reached from outside, each
@@ -261,6 +247,14 @@ mod tests {
             attached: true,
             ..proto::End::default()
         }
+    }
+
+    #[test]
+    fn every_dial_has_a_name_in_the_protocol() {
+        for dial in Dial::ALL {
+            assert_eq!(dial_from_wire(dial_to_wire(*dial)), Some(*dial));
+        }
+        assert_eq!(dial_from_wire(proto::Dial::Unknown), None);
     }
 
     #[test]

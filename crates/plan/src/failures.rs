@@ -111,11 +111,9 @@ impl Met {
 /// What depends on a node's own address says nothing of its neighbours; what
 /// depends on the two sites' NATs and firewalls does.
 fn towards(node: Ipv4Addr, site: &str, route: Route, dial: Dial) -> Towards {
-    match (route, dial) {
-        (Route::EndToEnd | Route::GatewayOut, Dial::Direct | Dial::PortRange) => Towards::Node(node),
-        (Route::OneGateway | Route::TwoGateway, Dial::Direct | Dial::PortRange)
-        | (_, Dial::Reverse | Dial::Punch | Dial::Traverse | Dial::Relay) => Towards::Site(site.to_owned()),
-    }
+    // Over the acceptor's gateway the dial depends on that one, as its whole site does.
+    let to_node = matches!(route, Route::EndToEnd | Route::GatewayOut);
+    if to_node && dial.depends_on_acceptor() { Towards::Node(node) } else { Towards::Site(site.to_owned()) }
 }
 
 #[cfg(test)]

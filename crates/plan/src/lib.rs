@@ -8,6 +8,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `dial` | the dials and their names |
 //! | [`mod@plan`] | the decision |
 //! | [`parts`] | who dials whom on a way, with which ticket |
 //! | [`gateways`] | which ways lead over gateways |
@@ -22,6 +23,7 @@
 //! | [`round_trips`] | which detour is shorter |
 #![forbid(unsafe_code)]
 
+mod dial;
 pub mod egress;
 pub mod failures;
 pub mod filtering;
@@ -41,6 +43,7 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
+pub use dial::Dial;
 pub use egress::Answers;
 pub use failures::Failures;
 pub use filtering::{Filtering, Unsolicited};
@@ -65,27 +68,6 @@ pub enum Route {
     TwoGateway,
 }
 
-/// How one socket between two parties is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Dial {
-    /// The initiator just connects.
-    Direct,
-    /// The initiator connects to an address and port that the acceptor's
-    /// firewall or NAT lets in for its node.
-    PortRange,
-    /// The acceptor connects to the initiator, told to do so by the broker.
-    Reverse,
-    /// Both connect to each other at once (TCP simultaneous open, RFC 9293
-    /// section 3.5), so that each side's NAT or firewall takes the other's
-    /// segments for an answer.
-    Punch,
-    /// The initiator connects, and the segment that begins the connection is
-    /// carried past the acceptor's firewall by the agents (Traversing TCP).
-    Traverse,
-    /// Both sides dial out to a relay, which joins the two connections.
-    Relay,
-}
-
 impl fmt::Display for WayOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -103,19 +85,6 @@ impl fmt::Display for Route {
             Self::OneGateway => "one-gateway",
             Self::GatewayOut => "gateway-out",
             Self::TwoGateway => "two-gateway",
-        })
-    }
-}
-
-impl fmt::Display for Dial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Direct => "direct",
-            Self::PortRange => "port-range",
-            Self::Reverse => "reverse",
-            Self::Punch => "punch",
-            Self::Traverse => "traverse",
-            Self::Relay => "relay",
         })
     }
 }

@@ -12,12 +12,6 @@ pub trait Choice: Copy + Eq + 'static {
     const ALL: &'static [Self];
 }
 
-impl Choice for Dial {
-    /// Cheapest first.
-    const ALL: &'static [Self] =
-        &[Self::Direct, Self::PortRange, Self::Reverse, Self::Punch, Self::Traverse, Self::Relay];
-}
-
 impl Choice for Route {
     /// Shortest first.
     const ALL: &'static [Self] = &[Self::EndToEnd, Self::OneGateway, Self::GatewayOut, Self::TwoGateway];

@@ -1,0 +1,58 @@
+//! The dials: their names, their order, and how far a failure of one reaches.
+
+use std::fmt;
+
+use crate::policy::Choice;
+
+/// How one socket between two parties is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Dial {
+    /// The initiator connects.
+    Direct,
+    /// The initiator connects to an address and port that the acceptor's
+    /// firewall or NAT lets in for its node.
+    PortRange,
+    /// The acceptor connects to the initiator, on the broker's order.
+    Reverse,
+    /// Both connect to each other at once (TCP simultaneous open, RFC 9293
+    /// section 3.5), so that each side's NAT or firewall takes the other's
+    /// segments for an answer.
+    Punch,
+    /// The initiator connects, and the segment that begins the connection is
+    /// carried past the acceptor's firewall by the agents (Traversing TCP).
+    Traverse,
+    /// Both sides dial out to a relay, which joins the two connections.
+    Relay,
+}
+
+impl Choice for Dial {
+    /// Cheapest first.
+    const ALL: &'static [Self] =
+        &[Self::Direct, Self::PortRange, Self::Reverse, Self::Punch, Self::Traverse, Self::Relay];
+}
+
+impl Dial {
+    /// Whether it depends on the acceptor's own address or port. Its failure then
+    /// holds for that party alone; that of another dial holds for the two sites.
+    pub(crate) fn depends_on_acceptor(self) -> bool {
+        match self {
+            Self::Direct | Self::PortRange => true,
+            Self::Reverse | Self::Punch | Self::Traverse | Self::Relay => false,
+        }
+    }
+}
+
+/// The name in plans, messages and policies. In the protocol it is the same in
+/// capitals, with `DIAL_` before it.
+impl fmt::Display for Dial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Direct => "direct",
+            Self::PortRange => "port-range",
+            Self::Reverse => "reverse",
+            Self::Punch => "punch",
+            Self::Traverse => "traverse",
+            Self::Relay => "relay",
+        })
+    }
+}
