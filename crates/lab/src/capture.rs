@@ -7,17 +7,14 @@
 //! network card. What arrives at the end of a cut line is seen, and then
 //! dropped.
 
+mod file;
 mod socket;
 
-use std::cell::RefCell;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
-use pcap_file::{PcapError, TsResolution};
 
 use crate::entrance;
 use crate::faults::{End, FaultError};
@@ -51,9 +48,6 @@ pub enum CaptureError {
     /// Packets can't be written.
     #[error("cannot write packets: {0}")]
     Write(io::Error),
-    /// The format can't have them.
-    #[error("cannot write packets: {0}")]
-    Format(PcapError),
 }
 
 /// When a capture ends: when the first of these has come.
@@ -118,7 +112,7 @@ impl Capture {
     ) -> Result<Captured, CaptureError> {
         let mut packets = 0;
         match self.write(out, until, stop, &mut packets) {
-            Err(CaptureError::Format(PcapError::IoError(error)) | CaptureError::Write(error)) => {
+            Err(CaptureError::Write(error)) => {
                 if error.kind() != io::ErrorKind::BrokenPipe {
                     return Err(CaptureError::Write(error));
                 }
@@ -136,14 +130,8 @@ impl Capture {
         packets: &mut u64,
     ) -> Result<(), CaptureError> {
         let deadline = until.time.map(|time| Instant::now() + time);
-        let header = PcapHeader {
-            ts_resolution: TsResolution::NanoSecond,
-            snaplen: LARGEST_PACKET as u32,
-            datalink: self.socket.data_link(),
-            ..PcapHeader::default()
-        };
-        let out = Shared::new(out);
-        let mut writer = PcapWriter::with_header(out.clone(), header).map_err(CaptureError::Format)?;
+        let mut out = io::BufWriter::with_capacity(1 << 18, out);
+        out.write_all(&file::header(self.socket.data_link())).map_err(CaptureError::Write)?;
         let mut buffer = vec![0; LARGEST_PACKET];
         let failed = |cause| CaptureError::Socket {
             machine: self.end.machine.clone(),
@@ -154,15 +142,15 @@ impl Capture {
             while until.count.is_none_or(|count| *packets < count) {
                 let Some(seen) = self.socket.receive(&mut buffer).map_err(failed)? else { break };
                 let data = &buffer[..seen.captured];
-                let packet = PcapPacket::new(seen.time, seen.length as u32, data);
-                writer.write_packet(&packet).map_err(CaptureError::Format)?;
+                let header = file::record(seen.time, seen.captured, seen.length);
+                out.write_all(&header).and_then(|()| out.write_all(data)).map_err(CaptureError::Write)?;
                 *packets += 1;
                 // A busy line never comes to the end of this loop.
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) || readable(stop) {
                     break;
                 }
             }
-            out.clone().flush().map_err(CaptureError::Write)?;
+            out.flush().map_err(CaptureError::Write)?;
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let enough = until.count.is_some_and(|count| *packets >= count);
             if enough || left == Some(Duration::ZERO) || readable(stop) {
@@ -191,29 +179,4 @@ fn readable(stop: Option<BorrowedFd<'_>>) -> bool {
     let Some(stop) = stop else { return false };
     let mut polled = [PollFd::new(stop, PollFlags::POLLIN)];
     poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
-}
-
-/// A buffered writer that can be flushed while a [`PcapWriter`] has it.
-struct Shared<W: Write>(Rc<RefCell<io::BufWriter<W>>>);
-
-impl<W: Write> Shared<W> {
-    fn new(out: W) -> Self {
-        Self(Rc::new(RefCell::new(io::BufWriter::with_capacity(1 << 18, out))))
-    }
-}
-
-impl<W: Write> Clone for Shared<W> {
-    fn clone(&self) -> Self {
-        Self(Rc::clone(&self.0))
-    }
-}
-
-impl<W: Write> Write for Shared<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.borrow_mut().flush()
-    }
 }

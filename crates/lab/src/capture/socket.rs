@@ -10,8 +10,8 @@ use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, setsockopt, socket,
 };
 use nix::sys::time::TimeSpec;
-use pcap_file::DataLink;
 
+use super::file::DataLink;
 use crate::{interface, packet_socket};
 
 /// Largest packet that is written whole, as tcpdump has it.
@@ -47,7 +47,7 @@ impl PacketSocket {
     }
 
     /// What a packet begins with.
-    pub(crate) fn data_link(&self) -> DataLink {
+    pub(super) fn data_link(&self) -> DataLink {
         self.data_link
     }
 
@@ -89,7 +89,7 @@ impl AsFd for PacketSocket {
 /// A TUN device has IP packets, everything else in the lab Ethernet frames.
 fn data_link(interface: &str) -> io::Result<DataLink> {
     let kind = hardware_type(interface)?;
-    if kind == libc::ARPHRD_ETHER { Ok(DataLink::ETHERNET) } else { Ok(DataLink::RAW) }
+    if kind == libc::ARPHRD_ETHER { Ok(DataLink::Ethernet) } else { Ok(DataLink::Ip) }
 }
 
 fn hardware_type(interface: &str) -> io::Result<u16> {
