@@ -15,10 +15,10 @@
 //! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
 //!
-//! A guest in somebody else's process: it prints nothing, ends nothing, keeps
-//! `errno`, never unwinds a panic into the program, holds no lock while it
-//! waits, and exports nothing but the functions it stands in front of. Without
-//! a settings file beside it, it hands every call on.
+//! In the program's process it prints nothing, ends nothing, keeps `errno`, holds no
+//! lock while it waits, and exports nothing but the functions it stands in front of.
+//! Only a panic of its own is printed and aborts the process. Without a settings file
+//! beside it, it hands every call on.
 //!
 //! Not covered: programs that are static or make system calls of their own;
 //! `sendto` with `MSG_FASTOPEN`; datagrams to other nodes. And while a
@@ -54,6 +54,38 @@ mod sockaddr;
 mod sys;
 mod table;
 
+/// Has a panic end the process before anything unwinds: frames of the program must
+/// not be unwound. Compiled with `panic = "abort"`, the hooks would end the program as
+/// well where the C library unwinds through them to cancel a thread.
+fn abort_on_panic() {
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("isthmus: fault in the preloaded library: {panic}");
+        std::process::abort();
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Command;
+
+    #[test]
+    #[ignore = "run by the test below, in a process of its own"]
+    fn panic_in_a_child() {
+        super::abort_on_panic();
+        let _ = std::panic::catch_unwind(|| panic!("on purpose"));
+    }
+
+    #[test]
+    fn a_panic_aborts_before_it_unwinds() {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "tests::panic_in_a_child", "--ignored", "--nocapture"]);
+        let output = child.output().unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("on purpose"), "{output:?}");
+    }
+}
+
 #[cfg(not(test))]
 mod load {
     use crate::{ends, exec, failed, job, limit, pending, table};
@@ -67,6 +99,7 @@ mod load {
         if job::job().is_none() {
             return;
         }
+        crate::abort_on_panic();
         exec::find_all();
         pending::settle();
         table::make_room();
