@@ -27,10 +27,13 @@ use tokio::runtime::{Builder, Runtime};
 use promptly::Children;
 use services::Service;
 
+/// The release and the sources that it was built from (see ../build.rs).
+const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (source ", env!("ISTHMUS_SOURCE_ID"), ")");
+
 /// Run an unmodified MPI program as one job across clusters, clouds and labs
 /// that sit behind NATs and firewalls.
 #[derive(Debug, Parser)]
-#[command(name = "isthmus", version, propagate_version = true)]
+#[command(name = "isthmus", version, long_version = LONG_VERSION, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
