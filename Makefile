@@ -8,6 +8,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 CARGO := scripts/cargo
+DENY := PATH=$(CURDIR)/target/tools/bin:$$PATH $(CARGO) deny
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -46,18 +47,26 @@ demo: setup-build setup-demo ## run LAMMPS as one job over three emulated sites
 	$(MAKE) release
 	if $(TARGET)/release/isthmus lab check >/dev/null; then scripts/demo; else $(AS_ROOT) scripts/demo; fi
 
-.PHONY: test
-test: setup-test ## run all tests (those in emulated grids need root: uses sudo)
-	$(MAKE) release
+# Each call names all packages, or all but one without features of its own, so that
+# cargo compiles nothing again with other features. The preloaded library is tested as
+# users get it. The programs under test are put apart from what later calls make.
+.PHONY: test-build
+test-build: setup-test ## compile the tests and what they run
+	$(CARGO) test --locked --workspace --no-run
+	$(CARGO) build --locked --release --package isthmus-shim
 	$(MAKE) -C apps
+	mkdir -p $(TARGET)/tested
+	cp -p --remove-destination $(TARGET)/release/libisthmus_shim.so $(TARGET)/debug/isthmus-raw \
+		$(TARGET)/debug/isthmus $(TARGET)/tested/
+
+.PHONY: test
+test: test-build ## run all tests (those in emulated grids need root: uses sudo)
 	$(CARGO) test --locked --workspace --exclude isthmus-e2e
-	$(RUNNER) $(CARGO) test --locked --package isthmus-e2e
+	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 3
 
 .PHONY: test-matrix
-test-matrix: setup-test ## every kind of site against every other (needs root, likewise)
-	$(MAKE) release
-	$(MAKE) -C apps openmpi
-	$(RUNNER) $(CARGO) test --locked --package isthmus-e2e --test ways -- --include-ignored
+test-matrix: test-build ## every kind of site against every other (needs root as well)
+	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 3 --include-ignored ways::
 
 .PHONY: bench
 bench: $(patsubst %,bench-%,$(filter-out patterns,$(BENCHES))) ## run all benchmarks; results in bench/results
@@ -87,7 +96,11 @@ lint: setup-lint ## check formatting, clippy, shell scripts, dependencies, docs
 	scripts/check-dependencies
 	scripts/check-docs
 	scripts/map --check
-	if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check; fi
+	$(DENY) --locked check bans licenses sources
+
+.PHONY: advisories
+advisories: setup-lint ## look dependencies up in the RustSec database (needs github.com)
+	$(DENY) --locked check advisories
 
 # As root through sudo nothing is compiled: that is for `make build` before it.
 .PHONY: install

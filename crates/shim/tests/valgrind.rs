@@ -1,5 +1,6 @@
 //! The library under valgrind's memcheck, in the probes that need no agent.
-//! Where valgrind isn't installed there is nothing to run.
+//! Where valgrind isn't installed nothing is run, but in continuous integration the
+//! test fails.
 
 mod common;
 
@@ -16,7 +17,8 @@ const CLOSED: &str = "1";
 fn probes_are_clean_under_memcheck() {
     let there = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     if !there.is_ok_and(|status| status.success()) {
-        eprintln!("valgrind is not installed: nothing is checked");
+        assert!(std::env::var_os("CI").is_none(), "valgrind must be installed in CI");
+        eprintln!("SKIPPED: valgrind is not installed");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

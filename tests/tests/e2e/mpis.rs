@@ -242,18 +242,16 @@ fn hosts_on_the_command_line() -> Result<()> {
 
 #[test]
 fn a_host_file_of_ones_own() -> Result<()> {
-    let directory = {
-        let world = GRID.take()?;
-        let hosts = world.directory.path().join("hosts");
-        std::fs::write(hosts.with_extension("openmpi"), "n1.beta slots=1\nn1.alpha slots=1\n")?;
-        std::fs::write(hosts.with_extension("hydra"), "n1.beta:1\nn1.alpha:1\n")?;
-        hosts
-    };
+    // The lab that runs it is known later; all see what is below target/.
+    let directory = tempfile::tempdir_in(isthmus_e2e::target().join("tmp"))?;
+    let hosts = directory.path().join("hosts");
+    std::fs::write(hosts.with_extension("openmpi"), "n1.beta slots=1\nn1.alpha slots=1\n")?;
+    std::fs::write(hosts.with_extension("hydra"), "n1.beta:1\nn1.alpha:1\n")?;
     prints(
         |mpi| {
             let kind = if mpi.is_open_mpi() { "openmpi" } else { "hydra" };
             let option = if mpi.is_open_mpi() { "--hostfile" } else { "-f" };
-            words(&format!("-n 2 {option} {} @ hostname", directory.with_extension(kind).display()))
+            words(&format!("-n 2 {option} {} @ hostname", hosts.with_extension(kind).display()))
         },
         &["n1.alpha", "n1.beta"],
     )
@@ -309,4 +307,42 @@ fn ranks_are_placed_and_bound_as_asked() -> Result<()> {
         }
     }
     world.expect_clean(Duration::from_secs(10))
+}
+
+/// The control of the runs that `World::run` repeats: prterun starts `hostname` on
+/// a second node of the same site, without isthmus and with it. If it hangs with
+/// isthmus alone, the hang is not prterun's.
+#[test]
+#[ignore = "takes minutes: run it by name when runs had to be repeated"]
+fn prterun_hangs_without_isthmus_as_well() -> Result<()> {
+    const RUNS: usize = 100;
+    let world = GRID.take_alone()?;
+    let rexec = root().join("tests/programs/rexec.py").display().to_string();
+    let mut server = world.command("n2.alpha", Duration::from_secs(1200), &["python3", &rexec, "serve"])?;
+    let mut server = server.stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().context("no output")?).read_line(&mut line)?;
+    ensure!(line == "ready\n", "{line}");
+    let (isthmus, launcher) = (isthmus_e2e::isthmus().display().to_string(), Mpi::OpenMpi5.launcher());
+    let (there, agent) = (world.lab().machine("n2.alpha")?.address().to_string(), format!("python3 {rexec}"));
+    let plain = [&launcher, "--prtemca", "plm_ssh_agent", &agent, "-host", &there, "-n", "1", "hostname"];
+    let ours = [&isthmus, "run", "--quiet", "--nodes", "n1.alpha,n2.alpha", "--", &launcher];
+    let ours = [&ours[..], &["-host", "n2.alpha", "-n", "1", "hostname"]].concat();
+    let hangs = |words: &[&str]| -> Result<usize> {
+        let mut count = 0;
+        for _ in 0..RUNS {
+            let output = world.sh("n1.alpha", Duration::from_secs(15), words)?;
+            let hung = output.status == 124 && !output.stdout.is_empty();
+            ensure!(output.status == 0 || hung, "{}", output.whole());
+            count += usize::from(hung);
+        }
+        Ok(count)
+    };
+    let counted = hangs(&plain).and_then(|plain| Ok((plain, hangs(&ours)?)));
+    let _ = std::process::Command::new("kill").arg(server.id().to_string()).status();
+    server.wait()?;
+    let (plain, ours) = counted?;
+    eprintln!("of {RUNS} runs each, {plain} hung without isthmus and {ours} with it");
+    ensure!(ours == 0 || plain > 0, "{ours} of {RUNS} hung with isthmus, none without it");
+    Ok(())
 }

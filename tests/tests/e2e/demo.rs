@@ -3,11 +3,14 @@
 use std::process::Command;
 
 use anyhow::{Result, ensure};
-use isthmus_e2e::{isthmus, root};
+use isthmus_e2e::{Places, isthmus, root};
 
 #[test]
 fn the_demo_runs_and_leaves_nothing() -> Result<()> {
-    let output = Command::new("timeout").arg("180").arg(root().join("scripts/demo")).output()?;
+    let _place = Places::one();
+    let mut command = Command::new("timeout");
+    command.arg("180").arg(root().join("scripts/demo")).env("ISTHMUS_BIN", isthmus());
+    let output = command.output()?;
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}\n{said}", output.status);

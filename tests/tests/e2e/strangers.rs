@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, Shared, World, isthmus, root, target};
+use isthmus_e2e::{Mpi, Shared, World, files, isthmus, root};
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, PREAMBLE_LEN, Preamble, Status};
 
 static GRID: Shared = Shared::new("two-relays");
@@ -161,8 +161,7 @@ impl Other {
     /// Starts an agent on a node.
     fn join(world: &World, node: &str, gateway: &str) -> Result<Talking> {
         let (name, site) = node.split_once('.').context("no site")?;
-        let (binary, files) =
-            (isthmus().display().to_string(), target().join("release").display().to_string());
+        let (binary, files) = (isthmus().display().to_string(), files().display().to_string());
         let file = world.directory.path().join(format!("token-{site}")).display().to_string();
         let mut invite = vec![binary.as_str(), "grid", "invite", "--role", "agent", "--site", site];
         invite.extend(["--owner", "bob", "--out", &file, "--state", "/var/lib/isthmus/broker"]);

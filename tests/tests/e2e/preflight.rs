@@ -143,3 +143,44 @@ fn a_connection_past_isthmus_is_told() -> Result<()> {
     ensure!(account["bypasses"] == serde_json::json!([]), "{account:#}");
     world.expect_clean(Duration::from_secs(10))
 }
+
+#[test]
+fn a_missing_program_on_one_node_starts_nothing() -> Result<()> {
+    for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
+        let world = GRID.take()?;
+        let hello = mpi.program("hello");
+        // /tmp is each node's own.
+        let copied = world.sh("n1.alpha", SOON, &["cp", &hello, "/tmp/only-here"])?;
+        ensure!(copied.status == 0, "{}", copied.whole());
+        let launcher = mpi.launcher();
+        let words = [launcher.as_str(), "-n", "4", "/tmp/only-here"];
+        let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &words)?;
+        ensure!(output.status != 0 && output.status != 124, "{}", output.whole());
+        ensure!(!output.stdout.contains("No Errors"), "{}", output.whole());
+        ensure!((output.stdout.clone() + &output.stderr).contains("only-here"), "{}", output.whole());
+        world.expect_clean(Duration::from_secs(10))?;
+    }
+    let output = run(&*GRID.take()?, &[], &Mpi::OpenMpi.program("hello"))?;
+    ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
+    Ok(())
+}
+
+#[test]
+fn a_missing_launcher_is_said_before_anything_starts() -> Result<()> {
+    let world = GRID.take()?;
+    let output = world.run("n1.alpha", &[], &["mpirun.nowhere", "-n", "2", "true"])?;
+    ensure!(output.status == 125, "{}", output.whole());
+    ensure!(output.stderr.contains("mpirun.nowhere: command not found"), "{}", output.whole());
+    let output = world.run("n1.alpha", &["--nodes", "n1.alpha"], &["/no/such/program"])?;
+    ensure!(output.status == 127, "{}", output.whole());
+    world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn an_unknown_node_is_said_before_anything_starts() -> Result<()> {
+    let world = GRID.take()?;
+    let output = world.run("n1.alpha", &["--nodes", "n9.beta"], &["true"])?;
+    ensure!(output.status == 125, "{}", output.whole());
+    ensure!(output.stderr.contains("\"n9.beta\" is neither a node nor a site"), "{}", output.whole());
+    Ok(())
+}

@@ -121,7 +121,7 @@ fn what_is_declared_open_and_is_not_is_found_and_not_used() -> Result<()> {
 
 #[test]
 fn the_nearest_relay_is_taken_and_the_way_is_measured() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_alone()?;
     for name in ["alpha", "beta"] {
         let (_, found) = site(&world, name)?;
         let relays = found["nodes"][0]["relays"].as_array().context("no relays")?;
@@ -278,7 +278,7 @@ const MEASURED: Duration = Duration::from_secs(120);
 
 #[test]
 fn ways_between_sites_are_measured_without_anybody_asking_but_where_that_is_off() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_alone()?;
     let binary = isthmus().display().to_string();
     let mut paths = Vec::new();
     World::eventually("each two of the three sites are measured, bandwidth and all", MEASURED, || {

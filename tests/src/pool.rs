@@ -1,0 +1,148 @@
+//! Which labs are up. Tests that want the same grid use the same lab, one after
+//! another; a few tests run side by side, each in a lab of its own.
+//!
+//! The tests are threads of one process (libtest), because processes could not
+//! share labs.
+
+use std::io::Write as _;
+use std::ops::Deref;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::Result;
+
+use crate::World;
+
+/// Labs that tests use at the same moment. Ranks poll, so more of them would slow
+/// each other down on two cores.
+const SIDE_BY_SIDE: usize = 3;
+/// Labs that stay up while no test uses them. Their services take little, but not
+/// nothing.
+const IDLE: usize = 3;
+
+static POOL: Mutex<Pool> = Mutex::new(Pool { used: 0, idle: Vec::new() });
+static FREED: Condvar = Condvar::new();
+/// The test that waits for places. The others queue behind it, so that a test
+/// that wants all places gets them.
+static TURN: Mutex<()> = Mutex::new(());
+
+struct Pool {
+    used: usize,
+    /// The least recently used lab comes first.
+    idle: Vec<(&'static str, World)>,
+}
+
+/// A failed test leaves the pool as it was.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Places among [`SIDE_BY_SIDE`], free again when dropped. How long they were held
+/// is printed then, if `ISTHMUS_TIMES` is set.
+pub struct Places {
+    count: usize,
+    since: Instant,
+}
+
+impl Places {
+    /// Waits for one place.
+    pub fn one() -> Self {
+        Self::take(1)
+    }
+
+    /// Waits until no other test uses a lab.
+    pub fn all() -> Self {
+        Self::take(SIDE_BY_SIDE)
+    }
+
+    fn take(count: usize) -> Self {
+        let _turn = lock(&TURN);
+        let pool = lock(&POOL);
+        let free = |pool: &mut Pool| pool.used + count > SIDE_BY_SIDE;
+        let mut pool = FREED.wait_while(pool, free).unwrap_or_else(PoisonError::into_inner);
+        pool.used += count;
+        Self { count, since: Instant::now() }
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        lock(&POOL).used -= self.count;
+        FREED.notify_all();
+        if std::env::var_os("ISTHMUS_TIMES").is_some() {
+            let (thread, seconds) = (std::thread::current(), self.since.elapsed().as_secs_f64());
+            // Not by a macro, whose output of a passed test is not shown.
+            let _ = writeln!(std::io::stderr(), "{seconds:6.1} s  {}", thread.name().unwrap_or_default());
+        }
+    }
+}
+
+/// A grid that tests share.
+pub struct Shared(&'static str);
+
+impl Shared {
+    /// The grid of this name in tests/grids.
+    pub const fn new(grid: &'static str) -> Self {
+        Self(grid)
+    }
+
+    /// A lab of the grid, for this test alone until the value is dropped.
+    ///
+    /// # Errors
+    /// If it doesn't come up.
+    pub fn take(&self) -> Result<SharedWorld> {
+        self.world(Places::one())
+    }
+
+    /// The same, with no other test beside this one: for tests that measure time.
+    ///
+    /// # Errors
+    /// If it doesn't come up.
+    pub fn take_alone(&self) -> Result<SharedWorld> {
+        self.world(Places::all())
+    }
+
+    fn world(&self, places: Places) -> Result<SharedWorld> {
+        let kept = {
+            let mut pool = lock(&POOL);
+            let found = pool.idle.iter().rposition(|(grid, _)| *grid == self.0);
+            found.map(|index| pool.idle.remove(index).1)
+        };
+        let world = kept.map_or_else(|| World::start(self.0), Ok)?;
+        Ok(SharedWorld { grid: self.0, world: Some(world), _places: places })
+    }
+}
+
+/// A lab that a test has taken; the next test gets it as it was left.
+pub struct SharedWorld {
+    grid: &'static str,
+    world: Option<World>,
+    _places: Places,
+}
+
+impl Deref for SharedWorld {
+    type Target = World;
+
+    #[allow(clippy::expect_used, reason = "only drop takes it away")]
+    fn deref(&self) -> &World {
+        self.world.as_ref().expect("there is one until the value is dropped")
+    }
+}
+
+impl Drop for SharedWorld {
+    fn drop(&mut self) {
+        let Some(world) = self.world.take() else { return };
+        let mut pool = lock(&POOL);
+        pool.idle.push((self.grid, world));
+        let surplus = (pool.idle.len() > IDLE).then(|| pool.idle.remove(0));
+        // Taking a lab down takes a moment.
+        drop(pool);
+        drop(surplus);
+    }
+}
+
+/// Takes down all labs that no test uses, at the end of the tests.
+pub(crate) fn clear() {
+    let idle = std::mem::take(&mut lock(&POOL).idle);
+    drop(idle);
+}

@@ -1,0 +1,218 @@
+//! How jobs end: whatever breaks, within 10 s nothing of the job is left on any
+//! node that can be reached, the message says what ended it and where, and the
+//! next job works.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, Mpi, Shared, World};
+
+pub(crate) static GRID: Shared = Shared::new("two-relays");
+
+/// Within which a job must be gone.
+pub(crate) const SECONDS: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
+
+/// Waits until two ranks run on each node.
+pub(crate) fn running(world: &World) -> Result<()> {
+    World::eventually("all ranks run", SOON, || {
+        let counts = NODES.map(|node| world.processes(node, "/die").map(|found| found.len()));
+        let [here, there] = counts;
+        Ok(here? == 2 && there? == 2)
+    })
+}
+
+fn endless(world: &World, mpi: Mpi) -> Result<Job> {
+    let job = world.endless(mpi, &NODES.join(","))?;
+    running(world)?;
+    Ok(job)
+}
+
+fn daemon(mpi: Mpi) -> &'static str {
+    match mpi {
+        Mpi::OpenMpi => "orted",
+        Mpi::OpenMpi5 => "prted",
+        Mpi::Mpich | Mpi::Mpich4 | Mpi::MpiAbi => "hydra_pmi_proxy",
+    }
+}
+
+/// What breaks, and what `isthmus run` must say of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Rank,
+    Daemon,
+    Agent,
+    Run,
+    Signal(&'static str),
+    Frozen,
+    Cut,
+}
+
+/// One cell: breaks it, and measures how long anything is left.
+fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
+    let job = endless(world, mpi)?;
+    let broken = Instant::now();
+    let far = "n1.beta";
+    let says = match fault {
+        Fault::Rank => {
+            let rank = world.processes(far, "/die")?.pop().context("no rank")?;
+            world.kill(far, "-KILL", &rank)?;
+            String::new()
+        }
+        Fault::Daemon => {
+            let daemon = daemon(mpi);
+            // That of Open MPI 5 is a pair, parent and child.
+            let pids = world.processes(far, daemon)?;
+            ensure!(!pids.is_empty(), "no {daemon}");
+            let mut words = vec!["kill", "-KILL"];
+            words.extend(pids.iter().map(String::as_str));
+            world.sh(far, SOON, &words)?;
+            format!("{daemon} on {far} was ended by SIGKILL")
+        }
+        Fault::Agent => {
+            world.kill(far, "-KILL", &world.service(far, "agent")?)?;
+            format!("lost node {far}")
+        }
+        Fault::Run => {
+            world.kill("n1.alpha", "-KILL", &world.service("n1.alpha", "run")?)?;
+            String::new()
+        }
+        Fault::Signal(signal) => {
+            world.kill("n1.alpha", &format!("-{signal}"), &world.service("n1.alpha", "run")?)?;
+            format!("ended by SIG{signal} to `isthmus run`")
+        }
+        Fault::Frozen => {
+            world.signal_all(far, "-STOP")?;
+            format!("lost node {far}: no sign of life for ")
+        }
+        Fault::Cut => {
+            world.cut(far)?;
+            format!("lost node {far}: no sign of life for ")
+        }
+    };
+    // A node that is cut off is reached by the test, though not by the grid.
+    let reachable = if fault == Fault::Frozen { &NODES[..1] } else { &NODES[..] };
+    let took = world.gone(reachable, broken, SECONDS);
+    if fault == Fault::Frozen {
+        world.signal_all(far, "-CONT")?;
+        world.gone(&NODES, Instant::now(), SECONDS).context("after it thawed")?;
+    }
+    let (status, said) = job.end()?;
+    let took = took.with_context(|| format!("{mpi:?}, {fault:?}\n{said}"))?;
+    eprintln!("{mpi:?}, {fault:?}: gone after {:.1} s", took.as_secs_f64());
+    ensure!(status != 0 && status != 124, "{mpi:?}, {fault:?}: status {status}\n{said}");
+    ensure!(said.contains(&says), "{mpi:?}, {fault:?}: no {says:?} in\n{said}");
+    // The directory of a dead agent's job stays, with no agent to remove it.
+    if MENDED.contains(&fault) { world.expect_clean(SECONDS) } else { Ok(()) }
+}
+
+/// A job after a fault works.
+fn expect_working(world: &World) -> Result<()> {
+    let hello = Mpi::OpenMpi.program("hello");
+    let output =
+        world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &["mpirun.openmpi", "-n", "4", &hello])?;
+    ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
+    world.expect_clean(SECONDS)
+}
+
+/// Faults that leave the grid as it was.
+const MENDED: [Fault; 7] = [
+    Fault::Rank,
+    Fault::Daemon,
+    Fault::Run,
+    Fault::Signal("INT"),
+    Fault::Signal("TERM"),
+    Fault::Signal("HUP"),
+    Fault::Frozen,
+];
+
+#[test]
+fn openmpi_ends_whatever_breaks() -> Result<()> {
+    let world = GRID.take()?;
+    MENDED
+        .iter()
+        .try_for_each(|fault| cell(&world, Mpi::OpenMpi, *fault).and_then(|()| expect_working(&world)))
+}
+
+#[test]
+fn a_killed_rank_ends_an_mpich_job() -> Result<()> {
+    let world = GRID.take()?;
+    cell(&world, Mpi::Mpich, Fault::Rank)?;
+    expect_working(&world)
+}
+
+/// What the launcher has a part in.
+#[test]
+fn openmpi5_and_mpich_end_when_a_daemon_dies_or_a_node_freezes() -> Result<()> {
+    let world = GRID.take()?;
+    for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
+        [Fault::Daemon, Fault::Frozen].iter().try_for_each(|fault| cell(&world, mpi, *fault))?;
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "the rest of the table takes minutes: run it by name when the launch changes"]
+fn openmpi5_and_mpich_end_whatever_breaks() -> Result<()> {
+    let world = GRID.take()?;
+    for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
+        MENDED.iter().try_for_each(|fault| cell(&world, mpi, *fault))?;
+    }
+    drop(world);
+    for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
+        for fault in [Fault::Agent, Fault::Cut] {
+            cell(&World::up("two-relays")?, mpi, fault)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cut_network_ends_a_job_on_both_sides_of_the_cut() -> Result<()> {
+    cell(&World::up("two-relays")?, Mpi::OpenMpi, Fault::Cut)
+}
+
+#[test]
+fn a_dead_agent_ends_a_job_and_the_other_nodes_work_on() -> Result<()> {
+    let world = World::up("two-relays")?;
+    cell(&world, Mpi::OpenMpi, Fault::Agent)?;
+    let hello = Mpi::OpenMpi.program("hello");
+    let words = ["mpirun.openmpi", "-n", "4", &hello];
+    let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n2.beta"], &words)?;
+    ensure!(output.status == 0, "{}", output.whole());
+    let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &words)?;
+    ensure!(output.status == 125 && output.stderr.contains("n1.beta cannot take part"), "{}", output.whole());
+    Ok(())
+}
+
+#[test]
+fn a_dead_relay_is_replaced_by_another_and_its_loss_is_said() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let first = world.service("hub", "relay")?;
+    world.kill("hub", "-KILL", &first)?;
+    expect_working(&world)?;
+    let second = world.service("spare", "relay")?;
+    world.kill("spare", "-KILL", &second)?;
+    let hello = Mpi::OpenMpi.program("hello");
+    let words = ["mpirun.openmpi", "-n", "4", &hello];
+    let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta"], &words)?;
+    ensure!(output.status == 125 && output.took < Duration::from_secs(60), "{}", output.whole());
+    ensure!(output.stderr.contains("relay"), "{}", output.whole());
+    world.expect_clean(SECONDS)
+}
+
+#[test]
+fn a_relay_that_dies_during_a_job_ends_it() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let job = endless(&world, Mpi::OpenMpi)?;
+    for host in ["hub", "spare"] {
+        let relay = world.service(host, "relay")?;
+        world.kill(host, "-KILL", &relay)?;
+    }
+    let (status, said) = job.end()?;
+    ensure!(status != 0 && status != 124, "{status}\n{said}");
+    World::eventually("no process is left", Duration::from_secs(30), || {
+        Ok(world.leftovers("n1.beta")?.is_empty() && world.leftovers("n1.alpha")?.is_empty())
+    })
+}

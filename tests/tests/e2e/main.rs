@@ -1,0 +1,26 @@
+//! All tests end to end. They are modules of one program, so that they share labs
+//! (see `isthmus_e2e::Shared`) and are linked once.
+
+mod beyond_mpi;
+mod carried;
+mod changes;
+mod conformance;
+mod demo;
+mod doctor;
+mod ends;
+mod gateways;
+mod life;
+mod mpis;
+mod output;
+mod policy;
+mod preflight;
+mod privacy;
+mod programs;
+mod several;
+mod sockets;
+mod strangers;
+mod terminal;
+mod traverse;
+mod tree;
+mod trusted;
+mod ways;

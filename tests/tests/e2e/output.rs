@@ -1,0 +1,111 @@
+//! What ranks write and the launcher's status come back as from one node.
+
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Mpi, World, isthmus, root};
+
+use crate::life::{GRID, SECONDS, SOON};
+
+/// What a rank of chatter.py writes.
+fn noise(rank: u32, length: usize) -> Vec<u8> {
+    let mut state = u64::from(rank);
+    let next = || {
+        state = (state * 1_103_515_245 + 12345) % (1 << 31);
+        ((state >> 16) % 64 * 4 + u64::from(rank)) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+/// What came of it, however the launcher mixed it with other ranks'.
+fn of_rank(rank: u32, output: &[u8]) -> Vec<u8> {
+    output.iter().copied().filter(|byte| u32::from(byte % 4) == rank).collect()
+}
+
+/// The lines, sorted: the order among ranks is nobody's promise. Open MPI 5's
+/// tags begin with the launcher's process id, and it sometimes tells, started by
+/// whatever, that a child was quicker than its setpgid(2).
+fn lines(output: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(output);
+    let plain = |line: &str| match line.split_once('@') {
+        Some((_, rest)) => rest.to_owned(),
+        None => line.to_owned(),
+    };
+    let mut lines: Vec<String> =
+        text.lines().filter(|line| !line.contains("Warning: setpgid(")).map(plain).collect();
+    lines.sort();
+    lines
+}
+
+/// The same launcher's command line on one node alone, and over two sites.
+fn both_ways(world: &World, mpi: Mpi, words: &[&str]) -> Result<[std::process::Output; 2]> {
+    let chatter = root().join("tests/programs/chatter.py").display().to_string();
+    let (binary, launcher) = (isthmus().display().to_string(), mpi.launcher());
+    let mut native = vec![launcher.as_str(), "-n", "4"];
+    if mpi == Mpi::OpenMpi5 {
+        // One node alone has fewer slots than that.
+        native.extend(["--map-by", ":OVERSUBSCRIBE"]);
+    }
+    native.extend(words.iter().map(|word| if *word == "chatter.py" { chatter.as_str() } else { word }));
+    let mut ours = vec![binary.as_str(), "run", "--quiet", "--nodes", "n1.alpha,n1.beta", "--"];
+    ours.extend(&native);
+    let run =
+        |words: &[&str]| world.command("n1.alpha", SOON, words)?.stdin(Stdio::null()).output().context("run");
+    Ok([run(&native)?, run(&ours)?])
+}
+
+/// Open MPI 5 is not among them: between two nodes it loses what ranks wrote
+/// last now and then, over plain ssh, too (4 of 25 runs on a busy machine).
+#[test]
+fn every_byte_of_output_comes_back_in_order() -> Result<()> {
+    let world = GRID.take()?;
+    const COUNT: usize = 200_000;
+    for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
+        let words = ["python3", "chatter.py", "bytes", "200000", "0"];
+        for (way, output) in ["native", "isthmus"].iter().zip(both_ways(&world, mpi, &words)?) {
+            ensure!(output.status.success(), "{mpi:?}, {way}: {:?}", output.status);
+            for rank in 0..4 {
+                for (stream, written, count) in
+                    [("stdout", &output.stdout, COUNT), ("stderr", &output.stderr, COUNT / 10)]
+                {
+                    let (got, want) = (of_rank(rank, written), noise(rank, count));
+                    let differs = got.iter().zip(&want).position(|(got, want)| got != want);
+                    ensure!(
+                        got == want,
+                        "{mpi:?}, {way}, {stream} of rank {rank}: {} of {count} bytes, first difference {differs:?}: {:?}",
+                        got.len(),
+                        String::from_utf8_lossy(&written[..written.len().min(300)])
+                    );
+                }
+            }
+        }
+    }
+    world.expect_clean(SECONDS)
+}
+
+#[test]
+fn lines_tags_and_status_are_as_native() -> Result<()> {
+    let world = GRID.take()?;
+    for (mpi, options, status) in [
+        (Mpi::OpenMpi, &["--tag-output"][..], "0"),
+        (Mpi::OpenMpi, &[], "9"),
+        (Mpi::OpenMpi5, &["--tag-output"], "0"),
+        (Mpi::OpenMpi5, &[], "9"),
+        (Mpi::Mpich, &["-prepend-rank"], "0"),
+        (Mpi::Mpich, &[], "9"),
+    ] {
+        let mut words = options.to_vec();
+        words.extend(["python3", "chatter.py", "lines", "20", status]);
+        let [native, ours] = both_ways(&world, mpi, &words)?;
+        let case = format!("{mpi:?} {options:?} {status}");
+        ensure!(ours.status.code() == native.status.code(), "{case}: {:?}, {:?}", ours.status, native.status);
+        if status == "0" {
+            // Where one fails, the launcher may end the others before they
+            // have said all.
+            ensure!(lines(&ours.stdout) == lines(&native.stdout), "{case}: {:?}", lines(&ours.stdout));
+            ensure!(lines(&ours.stderr) == lines(&native.stderr), "{case}: {:?}", lines(&ours.stderr));
+            ensure!(lines(&ours.stdout).len() >= 80, "{case}");
+        }
+    }
+    world.expect_clean(SECONDS)
+}
