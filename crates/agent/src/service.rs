@@ -11,9 +11,8 @@ use isthmus_net::loopback::PairMaker;
 use isthmus_net::rendezvous::Order;
 use isthmus_net::{Credentials, Role, grpc};
 use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
-use isthmus_reach::outside::Outside;
 use isthmus_reach::probing::Probing;
-use isthmus_reach::raw;
+use isthmus_reach::raw::{self, RawHelper};
 use isthmus_reach::retry;
 use isthmus_reach::{ControlPlane, Dialer};
 use isthmus_wire::proto;
@@ -33,12 +32,12 @@ use crate::jobs::local::{self, LocalService};
 use crate::jobs::node::ClientTls;
 use crate::jobs::node::{Facilities, Node, interface_of};
 use crate::jobs::peers::PeerService;
-use crate::observing::heartbeat::Heartbeats;
+use crate::observing::heartbeat::beat::Heartbeats;
 use crate::observing::measure;
 use crate::starting::limits;
 use crate::uplink::attachment::AttachError;
 use crate::uplink::gateways;
-use crate::uplink::upstream;
+use crate::uplink::upstream::{self, Upstream};
 
 /// Connections and requests to dial out that may wait.
 const QUEUE: usize = 1024;
@@ -70,8 +69,6 @@ pub async fn run(
     let gateways = gateways::in_order(gateways, name.node.as_str());
     let own_ip = towards(&gateways).await?;
     let (listener, listen) = bind(&config, own_ip)?;
-    let port = listen.port();
-    let outside_address = config.outside_address(own_ip, port);
     let runtime_directory = config.runtime_directory.clone().unwrap_or_else(default_runtime_directory);
     let local_socket = runtime_directory.join(LOCAL_SOCKET);
     let local_listener =
@@ -87,25 +84,11 @@ pub async fn run(
         interface: interface_of(own_ip),
     };
     let raw = raw::start(config.raw.as_deref(), &facilities.isthmus, &listener).await;
-    let node_up = proto::NodeUp {
-        node: facilities.name.node.to_string(),
-        address: config.address.clone().unwrap_or_else(|| SocketAddr::new(own_ip, port).to_string()),
-        host_name: nix::unistd::gethostname()?.to_string_lossy().into_owned(),
-        owner: identity.owner().map(ToString::to_string).unwrap_or_default(),
-        slots: config.slots(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        architecture: std::env::consts::ARCH.to_owned(),
-        outside_address: outside_address.unwrap_or_default(),
-        seen: None,
-        can_traverse: raw.is_some(),
-        ..proto::NodeUp::default()
-    };
-    let (own_address, let_in_at) = (node_up.address.clone(), node_up.outside_address.clone());
+    let node_up = announcement(&config, &facilities, SocketAddr::new(own_ip, listen.port()), raw.is_some())?;
     let (dials_tx, dials_rx) = mpsc::channel(QUEUE);
     let (measures_tx, measures_rx) = mpsc::channel(QUEUE);
     let (upstream, attachment) =
-        upstream::upstream(credentials.clone(), gateways, node_up, dials_tx, measures_tx);
-    let control: Arc<dyn ControlPlane> = Arc::new(upstream.clone());
+        upstream::upstream(credentials.clone(), gateways, node_up.clone(), dials_tx, measures_tx);
     let tls = ClientTls {
         stream: credentials.client_config(&[STREAM_PROTOCOL])?,
         grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
@@ -113,23 +96,7 @@ pub async fn run(
     };
     let pairs = PairMaker::bind().context("cannot listen on loopback")?;
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
-    let outside = Arc::new(Outside::default());
-    let probing = Probing {
-        control: control.clone(),
-        rendezvous: Arc::default(),
-        outside: outside.clone(),
-        address: own_address,
-        outside_address: let_in_at,
-        port,
-    };
-    let dialer = Dialer {
-        control: control.clone(),
-        address: probing.address.clone(),
-        rendezvous: probing.rendezvous.clone(),
-        outside,
-        raw,
-        failures: Arc::default(),
-    };
+    let (probing, dialer) = dialing(&upstream, node_up, listen.port(), raw);
     let heartbeats = Heartbeats::start().context("cannot start a thread")?;
     let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, tls, pairs, black_hole, heartbeats));
     let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
@@ -165,6 +132,54 @@ pub async fn run(
     // The file would say that an agent is here.
     let _ = std::fs::remove_file(&local_socket);
     ended
+}
+
+/// What the gateway is told of this node; `own` is where it listens.
+fn announcement(
+    config: &AgentConfig,
+    facilities: &Facilities,
+    own: SocketAddr,
+    can_traverse: bool,
+) -> anyhow::Result<proto::NodeUp> {
+    Ok(proto::NodeUp {
+        node: facilities.name.node.to_string(),
+        address: config.address.clone().unwrap_or_else(|| own.to_string()),
+        host_name: nix::unistd::gethostname()?.to_string_lossy().into_owned(),
+        owner: facilities.owner.as_ref().map(ToString::to_string).unwrap_or_default(),
+        slots: config.slots(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        architecture: std::env::consts::ARCH.to_owned(),
+        outside_address: config.outside_address(own.ip(), own.port()).unwrap_or_default(),
+        can_traverse,
+        ..proto::NodeUp::default()
+    })
+}
+
+/// What finds out how the node is reached, and what dials others.
+fn dialing(
+    upstream: &Upstream,
+    node_up: proto::NodeUp,
+    port: u16,
+    raw: Option<Arc<RawHelper>>,
+) -> (Probing, Dialer) {
+    let control: Arc<dyn ControlPlane> = Arc::new(upstream.clone());
+    let probing = Probing {
+        control: control.clone(),
+        rendezvous: Arc::default(),
+        outside: Arc::default(),
+        address: node_up.address,
+        outside_address: node_up.outside_address,
+        port,
+    };
+    let dialer = Dialer {
+        control,
+        address: probing.address.clone(),
+        rendezvous: probing.rendezvous.clone(),
+        outside: probing.outside.clone(),
+        raw,
+        failures: Arc::default(),
+    };
+    (probing, dialer)
 }
 
 /// Listens where the configuration says: at one port, or at the first free one

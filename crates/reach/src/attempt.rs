@@ -1,6 +1,7 @@
 //! One destination, and the steps of its plan taken one after another.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
 use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
@@ -56,7 +57,13 @@ pub(crate) struct Attempt<'a> {
     pub deadline: Deadline,
 }
 
-impl Attempt<'_> {
+impl<'a> Attempt<'a> {
+    /// No step is under way yet.
+    pub fn new(dialer: &'a Dialer, found: &'a Found, options: SocketOptions) -> Self {
+        let deadline = Deadline::within(Duration::ZERO);
+        Self { dialer, found, options, named: Vec::new(), deadline }
+    }
+
     /// Takes one step, to the end: the other party knows what the connection is
     /// for. All of it ends by the step's deadline.
     pub async fn step(&mut self, step: &Step, purpose: &mut Purpose<'_>) -> Opened<Carrier> {

@@ -7,7 +7,8 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`dialer`] | the steps of a plan, one after another, until one works |
+//! | [`dialer`] | what a party dials with |
+//! | `reach` | the steps of a plan, one after another, until one works |
 //! | `attempt` | one step: a dial, TLS, the introduction |
 //! | `dials` | each dial, the initiator's part and the acceptor's |
 //! | `purpose` | what a connection is for |
@@ -29,6 +30,7 @@ pub mod outside;
 pub mod probing;
 mod purpose;
 pub mod raw;
+mod reach;
 pub mod rendezvous;
 pub mod retry;
 mod words;

@@ -23,6 +23,8 @@ use tracing::{debug, warn};
 use crate::accepting::knock::{Incoming, Knock};
 use crate::carrying::names::Ends;
 use crate::carrying::pump::{End as PumpEnd, pump};
+use crate::carrying::sockets::{cookie, inode};
+use crate::jobs::hold;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::jobs::tree;
@@ -113,8 +115,10 @@ impl Reception {
         let status = match self.check(&job, &preamble, &mac, &carrier).await {
             Ok(()) if preamble.destination_port == heartbeat::PORT => {
                 carrier.send(&sealed(&job.token, Status::Connected, &preamble)).await?;
-                if let Carrier::Raw(stream) = carrier {
-                    heartbeat::serve(&self.node, &job, stream).await;
+                if let Carrier::Raw(stream) = carrier
+                    && heartbeat::serve(&self.node, &job, stream).await.is_err()
+                {
+                    hold::end_all(&self.node, &job).await;
                 }
                 return Ok(());
             }
@@ -137,7 +141,7 @@ impl Reception {
         carrier: &mut Carrier,
     ) -> io::Result<Option<Result<Knock, Status>>> {
         let _under_way = job.account.begin();
-        let knocking = job.knocks.knock(self.node.twin(), preamble.destination_port);
+        let knocking = job.sockets.knocks.knock(self.node.twin(), preamble.destination_port);
         tokio::pin!(knocking);
         let mut waits = false;
         loop {
@@ -172,17 +176,17 @@ impl Reception {
             warn!(job = %job.id, ends, destination = %preamble.destination, "denied: meant for another node");
             return Err(Status::WrongNode);
         }
-        if !job.first_use(preamble.nonce) {
+        if !job.sockets.first_use(preamble.nonce) {
             warn!(job = %job.id, ends, "denied: this preamble was seen before");
             return Err(Status::Denied);
         }
-        let Some(source) = job.node(preamble.source) else {
+        let Some(source) = job.members.node(preamble.source) else {
             warn!(job = %job.id, ends, source = %preamble.source, "denied: not a node of the job");
             return Err(Status::Denied);
         };
         if preamble.destination_port == heartbeat::PORT {
             // No data: there is nothing to encrypt.
-            let holder = tree::holder(&job.nodes, self.node.name()).map(|holder| holder.address.ip());
+            let holder = tree::holder(&job.members.nodes, self.node.name()).map(|holder| holder.address.ip());
             return if holder == Some(preamble.source) { Ok(()) } else { Err(Status::Denied) };
         }
         match carrier {
@@ -227,8 +231,8 @@ async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Kn
     match carrier {
         Carrier::Raw(stream) => {
             let socket = stream.into_std()?;
-            job.names().insert(cookie(&socket)?, ends);
-            job.handed_over(inode(&socket)?);
+            job.sockets.names().insert(cookie(&socket)?, ends);
+            job.sockets.handed_over(inode(&socket)?);
             let knock_port = knock.stream.local_addr()?.port();
             let incoming = Incoming { peer: ends.peer, local: ends.local, socket: Some(socket) };
             let stream = knock.admit(incoming);
@@ -240,7 +244,7 @@ async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Kn
             }
             // Somebody who fetched it has it. What is left here goes as the
             // kernel ends what its listener's queue holds: by a reset.
-            if let Some(Incoming { socket: Some(socket), .. }) = job.knocks.forget(knock_port) {
+            if let Some(Incoming { socket: Some(socket), .. }) = job.sockets.knocks.forget(knock_port) {
                 let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
             }
             Ok(())
@@ -252,14 +256,4 @@ async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Kn
             Ok(())
         }
     }
-}
-
-/// By what `/proc` knows a socket.
-pub fn inode(socket: &impl std::os::fd::AsFd) -> io::Result<u64> {
-    Ok(nix::sys::stat::fstat(socket)?.st_ino)
-}
-
-/// By what the kernel knows a socket for good (`SO_COOKIE`, socket(7)).
-pub fn cookie(socket: &impl std::os::fd::AsFd) -> io::Result<u64> {
-    socket2::SockRef::from(socket).cookie()
 }

@@ -22,10 +22,10 @@ use tokio::io::{AsyncReadExt as _, Interest};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::accepting::incoming::{cookie, inode};
 use crate::carrying::introduction::JobIntroduction;
 use crate::carrying::names::Ends;
 use crate::carrying::pump::{End as PumpEnd, pump};
+use crate::carrying::sockets::{cookie, inode};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::observing::account::Joint;
@@ -130,19 +130,19 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             reply(&stream, &connected)
         }
         Request::Accept { knock_port, cookie } => {
-            let Some(incoming) = job.knocks.fetch(knock_port).await else {
+            let Some(incoming) = job.sockets.knocks.fetch(knock_port).await else {
                 return reply(&stream, &Connected::failed(libc::ECONNABORTED));
             };
             let handover = if incoming.socket.is_some() { Handover::Socket } else { Handover::Keep };
             if handover == Handover::Keep {
-                job.names().insert(cookie, Ends { local: incoming.local, peer: incoming.peer });
+                job.sockets.names().insert(cookie, Ends { local: incoming.local, peer: incoming.peer });
             }
             let reply_to_shim = Reply { errno: 0, handover, peer: incoming.peer, local: incoming.local };
             let socket = incoming.socket.map(OwnedFd::from);
             reply(&stream, &Connected { reply: reply_to_shim, socket })
         }
         Request::Whois { cookie } => {
-            let ends = job.names().find(cookie);
+            let ends = job.sockets.names().find(cookie);
             let found = ends.map_or(Reply::error(libc::ENOENT), |Ends { local, peer }| Reply {
                 errno: 0,
                 handover: Handover::None,
@@ -156,7 +156,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             let looking = tokio::task::spawn_blocking(move || look_at(pid, fd));
             if let Ok(Some(found)) = looking.await {
                 info!(job = %job.id, program = found.program, reason = ?found.hindrance, "not carried");
-                job.tell_uncarried(node.uncarried(found));
+                job.news.uncarried(node.uncarried(found));
             }
             reply(&stream, &Connected { reply: Reply::error(0), socket: None })
         }
@@ -195,7 +195,7 @@ async fn connect(
         return Connected::failed(libc::ENETUNREACH);
     };
     let destination = wanted.destination;
-    let Some(acceptor) = job.node(destination.address) else {
+    let Some(acceptor) = job.members.node(destination.address) else {
         info!(job = %job.id, destination = %destination.address, "not a node of the job");
         return Connected::failed(libc::EHOSTUNREACH);
     };
@@ -235,7 +235,7 @@ async fn connect(
             let errno = errno(&error);
             if !matches!(errno, libc::ECONNREFUSED | libc::ECANCELED) {
                 warn!(job = %job.id, %acceptor, port = destination.port, %error, "connection not made");
-                job.tell(job_news::Kind::ConnectFailed(proto::ConnectFailed {
+                job.news.send(job_news::Kind::ConnectFailed(proto::ConnectFailed {
                     initiator: node.name().to_string(),
                     acceptor: acceptor.to_string(),
                     reason: error.to_string(),
@@ -245,7 +245,7 @@ async fn connect(
         }
     };
     if !reached.failures.is_empty() {
-        job.tell(job_news::Kind::WayFailed(proto::WayFailed {
+        job.news.send(job_news::Kind::WayFailed(proto::WayFailed {
             initiator: node.name().to_string(),
             acceptor: acceptor.to_string(),
             failures: reached.failures,
@@ -288,8 +288,8 @@ async fn hand_over(
             pair.program
         }
     };
-    job.names().insert(cookie(&socket)?, ends);
-    job.handed_over(inode(&socket)?);
+    job.sockets.names().insert(cookie(&socket)?, ends);
+    job.sockets.handed_over(inode(&socket)?);
     let reply = Reply { errno: 0, handover: Handover::Socket, peer: ends.peer, local: ends.local };
     Ok(Connected { reply, socket: Some(socket.into()) })
 }
@@ -316,18 +316,4 @@ pub fn bind(path: &std::path::Path) -> io::Result<AsyncFd<UnixListener>> {
     listener.set_nonblocking(true)?;
     // SAFETY: the listener keeps its descriptor for as long as it lives.
     Ok(unsafe { AsyncFd::register(listener) }?)
-}
-
-/// Ports that stand for programs which bound none; the range that Linux uses
-/// by default for such.
-#[derive(Debug, Default)]
-pub struct PortCounter(std::sync::atomic::AtomicU16);
-
-impl PortCounter {
-    /// The next one.
-    pub fn next(&self) -> u16 {
-        const FIRST: u16 = 32768;
-        const COUNT: u16 = 28232;
-        FIRST + self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % COUNT
-    }
 }

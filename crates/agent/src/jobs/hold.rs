@@ -14,9 +14,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Code, Status, Streaming};
 
+use crate::jobs::calls;
 use crate::jobs::job::Job;
 use crate::jobs::node::{Faults, Node};
-use crate::jobs::peers;
 use crate::jobs::tree;
 use crate::observing::heartbeat;
 use crate::starting::preflight;
@@ -96,7 +96,7 @@ fn together(job: &Job, faults: Faults, report: Option<proto::NodeReport>, held: 
 
 /// A deadline, as this node has it.
 fn deadline(job: &Job, node: &Node, head: Duration) -> Duration {
-    if tree::is_head(&job.nodes, node.name()) { head } else { head - BELOW }
+    if tree::is_head(&job.members.nodes, node.name()) { head } else { head - BELOW }
 }
 
 async fn hold_all(
@@ -107,7 +107,7 @@ async fn hold_all(
 ) -> Result<Vec<Held>, Status> {
     let limit = deadline(job, node, HOLD_DEADLINE);
     let mut holding = JoinSet::new();
-    for host in tree::children(&job.nodes, node.name()).into_iter().cloned() {
+    for host in tree::children(&job.members.nodes, node.name()).into_iter().cloned() {
         let (node, job, request) = (node.clone(), job.clone(), request.clone());
         holding.spawn(async move {
             let name = host.name.clone();
@@ -144,14 +144,14 @@ async fn hold(
 ) -> Result<Held, Status> {
     let since_began = || micros(began.elapsed());
     let asked_us = since_began();
-    let mut client = peers::connect(node, host.address).await?;
+    let mut client = calls::connect(node, host.address).await?;
     let reached_us = since_began();
     let (asked, asked_at) = (Instant::now(), preflight::clock());
     let mut news = client.hold(request).await?.into_inner();
     let round_trip = asked.elapsed();
     match news.message().await?.and_then(|news| news.kind) {
         Some(job_news::Kind::Ready(mut ready)) => {
-            peers::keep(job, host.address, client);
+            job.holding.channels.keep(host.address, client);
             let name = host.name.to_string();
             preflight::set_skews(&mut ready.reports, &name, asked_at, round_trip);
             // It counts from when it was asked: half a round trip later.
@@ -204,8 +204,8 @@ async fn follow(
             Err(status) => break grpc::reason(&status),
         }
     };
-    lock(&job.lost).insert(host.name.clone());
-    if !job.ending.load(Ordering::SeqCst) {
+    lock(&job.holding.lost).insert(host.name.clone());
+    if !job.holding.ending.load(Ordering::SeqCst) {
         let lost = proto::NodeLost { node: host.name.to_string(), reason };
         let _ = news_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::NodeLost(lost)) })).await;
     }
@@ -213,16 +213,16 @@ async fn follow(
 
 /// Ends a job here and on the nodes below, in parallel, and adds up the account.
 pub async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
-    job.ending.store(true, Ordering::SeqCst);
+    job.holding.ending.store(true, Ordering::SeqCst);
     let limit = deadline(job, node, END_DEADLINE);
     let mut ending = JoinSet::new();
-    let lost = lock(&job.lost).clone();
-    let below = tree::children(&job.nodes, node.name()).into_iter();
+    let lost = lock(&job.holding.lost).clone();
+    let below = tree::children(&job.members.nodes, node.name()).into_iter();
     for host in below.filter(|host| !lost.contains(&host.name)).cloned() {
         let (node, job) = (node.clone(), job.clone());
         ending.spawn(async move {
             let request = proto::EndRequest { job: job.id.to_string() };
-            let ending = async { peers::channel(&node, &job, host.address).await?.end(request).await };
+            let ending = async { calls::channel(&node, &job, host.address).await?.end(request).await };
             match tokio::time::timeout(limit, ending).await {
                 Ok(Ok(reply)) => reply.into_inner(),
                 Ok(Err(status)) => {
@@ -239,12 +239,13 @@ pub async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
             }
         });
     }
-    let processes_killed = node.end_processes(job).await;
+    let processes_killed = job.end_processes(&node.name().to_string()).await;
+    let (uncarried, commands_killed) = job.news.all();
     let mut total = proto::EndReply {
         joined: job.account.joined(),
         processes_killed,
-        uncarried: job.started_uncarried(),
-        commands_killed: lock(&job.killed).clone(),
+        uncarried,
+        commands_killed,
         nodes_lost: Vec::new(),
     };
     for reply in ending.join_all().await {

@@ -20,8 +20,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::jobs::begin::begin;
 use crate::jobs::hold::{self, Held, NewsSender};
 use crate::jobs::job::Job;
+use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
 use crate::starting::exec::program_of;
@@ -82,15 +84,13 @@ impl Local for LocalService {
         let request = request.into_inner();
         let nodes = parse_nodes(&request.nodes)?;
         let token = Secret::random();
-        let job = self
-            .node
-            .begin(parse_job(&request.job)?, token, nodes)
+        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, token, nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let head = Head { node: self.node.clone(), job, news_tx, program: request.program };
         // A task of its own: this call may be dropped at any moment, and the
         // job must then be ended.
-        tokio::spawn(head.start(request.nodes, request.check, request.preflight));
+        tokio::spawn(head.start(own_news, request.nodes, request.check, request.preflight));
         Ok(Response::new(Box::pin(ReceiverStream::new(news_rx))))
     }
 
@@ -109,7 +109,11 @@ impl Local for LocalService {
             if let Ok(proto::ExecDown { kind: Some(exec_down::Kind::Started(_)) }) = &message {
                 let took_us = micros(asked.elapsed());
                 let (node, command) = (node.clone(), program.clone());
-                job.tell(job_news::Kind::CommandStarted(proto::CommandStarted { node, command, took_us }));
+                job.news.send(job_news::Kind::CommandStarted(proto::CommandStarted {
+                    node,
+                    command,
+                    took_us,
+                }));
             }
             message
         });
@@ -171,6 +175,7 @@ struct Head {
 impl Head {
     async fn start(
         self,
+        own_news: NewsReceiver,
         wanted: Vec<proto::JobNode>,
         check: Option<proto::ProgramCheck>,
         preflight: Option<proto::Preflight>,
@@ -183,7 +188,7 @@ impl Head {
             preflight,
         };
         match hold::prepare(&self.node, &self.job, request, &self.news_tx).await {
-            Ok(held) => self.run(held).await,
+            Ok(held) => self.run(held, own_news).await,
             Err(status) => {
                 self.node.end(&self.job).await;
                 let _ = self.news_tx.send(Err(status)).await;
@@ -191,13 +196,13 @@ impl Head {
         }
     }
 
-    async fn run(self, held: Vec<Held>) {
+    async fn run(self, held: Vec<Held>, own_news: NewsReceiver) {
         let started_unix_ms = unix_ms();
         let (all_tx, mut all_rx) = mpsc::channel(NEWS_QUEUE);
         hold::follow_all(&self.node, &self.job, held, &all_tx);
         let own_tx = all_tx.clone();
         let own_job = self.job.clone();
-        tokio::spawn(async move { peers::tell_news(&own_job, &own_tx).await });
+        tokio::spawn(async move { peers::tell_news(&own_job, own_news, &own_tx).await });
         let mut joined: Vec<proto::Joined> = Vec::new();
         let mut changed = true;
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
@@ -206,7 +211,7 @@ impl Head {
                 job: self.job.id.to_string(),
                 owner: self.node.facilities().owner.as_ref().map(ToString::to_string).unwrap_or_default(),
                 program: self.program.clone(),
-                nodes: self.job.nodes.iter().map(|node| node.name.to_string()).collect(),
+                nodes: self.job.members.nodes.iter().map(|node| node.name.to_string()).collect(),
                 started_unix_ms,
                 ended,
                 joined: joined.to_vec(),

@@ -1,7 +1,6 @@
 //! The node: its jobs, and what they share.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -9,22 +8,17 @@ use std::sync::{Arc, Mutex};
 use isthmus_net::Owner;
 use isthmus_net::lock;
 use isthmus_net::loopback::PairMaker;
-use isthmus_net::mac::Secret;
 use isthmus_reach::Dialer;
 use isthmus_wire::proto;
-use isthmus_wire::settings::{Host, Settings};
 use isthmus_wire::{GridName, JobId, VirtualAddress};
 use tokio_rustls::rustls::ClientConfig;
 use tracing::info;
 
 use crate::carrying::black_hole::BlackHole;
-use crate::carrying::shim_socket::{self, PortCounter};
+use crate::carrying::ports::PortCounter;
 use crate::jobs::job::Job;
-use crate::jobs::job_directory::JobDirectory;
-use crate::observing::heartbeat::Heartbeats;
-use crate::observing::links;
-use crate::observing::measure::Measuring;
-use crate::starting::exec::Processes;
+use crate::observing::heartbeat::beat::Heartbeats;
+use crate::observing::measure::serving::Measuring;
 use crate::starting::programs;
 use crate::uplink::upstream::Upstream;
 
@@ -78,28 +72,6 @@ pub struct Faults {
     pub missing: Vec<proto::MissingProgram>,
     /// Programs that can't be carried.
     pub uncarried: Vec<proto::UncarriedProgram>,
-}
-
-/// Why a job can't take place here.
-#[derive(Debug, thiserror::Error)]
-pub enum BeginError {
-    /// It runs here already.
-    #[error("the job runs on {0} already")]
-    Twice(GridName),
-    /// The node has no virtual address yet.
-    #[error("the agent of {0} is not attached to its gateway")]
-    NotAttached(GridName),
-    /// The node isn't among the job's.
-    #[error("{0} at {1} is not among the job's nodes; did it get a new address?")]
-    NotMeant(GridName, VirtualAddress),
-    /// The job's directory can't be made.
-    #[error("cannot make the job's directory on {node}: {error}")]
-    Directory {
-        /// The node.
-        node: GridName,
-        /// What the file system said.
-        error: io::Error,
-    },
 }
 
 impl Node {
@@ -172,6 +144,29 @@ impl Node {
         self.ports.next()
     }
 
+    /// The port of the black hole.
+    pub fn black_hole_port(&self) -> u16 {
+        self.black_hole.port()
+    }
+
+    /// Adds a job, which `make` gives, unless it is there.
+    ///
+    /// # Errors
+    /// That of `make`; `None` if the job is there.
+    pub fn add<T, E>(
+        &self,
+        id: JobId,
+        make: impl FnOnce() -> Result<(Arc<Job>, T), E>,
+    ) -> Result<(Arc<Job>, T), Option<E>> {
+        let mut jobs = lock(&self.jobs);
+        if jobs.contains_key(&id) {
+            return Err(None);
+        }
+        let (job, rest) = make().map_err(Some)?;
+        jobs.insert(id, job.clone());
+        Ok((job, rest))
+    }
+
     /// A running job.
     pub fn job(&self, id: JobId) -> Option<Arc<Job>> {
         lock(&self.jobs).get(&id).cloned()
@@ -180,44 +175,6 @@ impl Node {
     /// All running jobs.
     pub fn jobs(&self) -> Vec<Arc<Job>> {
         lock(&self.jobs).values().cloned().collect()
-    }
-
-    /// Takes part in a job from here on.
-    ///
-    /// # Errors
-    /// [`BeginError`].
-    pub fn begin(
-        self: &Arc<Self>,
-        id: JobId,
-        token: Secret,
-        nodes: Vec<Host>,
-    ) -> Result<Arc<Job>, BeginError> {
-        let name = self.name().clone();
-        let own = self.own_address().ok_or_else(|| BeginError::NotAttached(name.clone()))?;
-        if !nodes.iter().any(|node| node.name == name && node.address == own) {
-            return Err(BeginError::NotMeant(name, own));
-        }
-        let settings = Settings {
-            virtual_address: own,
-            name: name.clone(),
-            interface: self.facilities.interface.clone(),
-            black_hole_port: self.black_hole.port(),
-            hosts: nodes.clone(),
-        };
-        let mut jobs = lock(&self.jobs);
-        if jobs.contains_key(&id) {
-            return Err(BeginError::Twice(name));
-        }
-        let failed = |error| BeginError::Directory { node: name.clone(), error };
-        let Facilities { shim, isthmus, local_socket, .. } = &self.facilities;
-        let directory = JobDirectory::create(id, &settings, shim, isthmus, local_socket).map_err(failed)?;
-        let listener = shim_socket::bind(&directory.socket()).map_err(failed)?;
-        let job = Arc::new(Job::new(id, token, nodes, name.clone(), directory));
-        jobs.insert(id, job.clone());
-        tokio::spawn(shim_socket::serve(self.clone(), job.clone(), listener));
-        tokio::spawn(links::follow(self.clone(), job.clone()));
-        info!(job = %id, nodes = job.nodes.len(), "job begins");
-        Ok(job)
     }
 
     /// What is wrong with the programs of a check on this node.
@@ -250,15 +207,10 @@ impl Node {
         }
     }
 
-    /// Ends a job's processes and lets no further one start.
-    pub async fn end_processes(&self, job: &Job) -> u32 {
-        Processes::end_all(job, &self.name().to_string()).await
-    }
-
     /// Ends a job: its processes, its connections under way, its directory.
     /// Gives the number of processes that had to be killed.
     pub async fn end(&self, job: &Arc<Job>) -> u32 {
-        let killed = self.end_processes(job).await;
+        let killed = job.end_processes(&self.name().to_string()).await;
         job.ended.cancel();
         if lock(&self.jobs).remove(&job.id).is_some() {
             info!(job = %job.id, killed, "job ended");

@@ -1,17 +1,11 @@
 //! What agents ask of each other: the Peer service and its callers.
 
-use std::collections::HashMap;
-use std::net::Ipv4Addr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::lock;
 use isthmus_net::mac::Secret;
 use isthmus_net::{Identity, Role, grpc};
-use isthmus_reach::Purpose;
-use isthmus_reach::carrier::Carrier;
-use isthmus_wire::proto::peer_client::PeerClient;
 use isthmus_wire::proto::peer_server::Peer;
 use isthmus_wire::proto::{self, exec_up, job_news};
 use isthmus_wire::settings::Host;
@@ -19,11 +13,13 @@ use isthmus_wire::{JobId, VirtualAddress};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
-use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::jobs::begin::begin;
+use crate::jobs::calls;
 use crate::jobs::hold::{self, NewsSender};
 use crate::jobs::job::Job;
+use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::tree;
 use crate::starting::exec;
@@ -35,46 +31,6 @@ pub const NEWS_QUEUE: usize = 256;
 
 /// A stream of answers.
 pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
-/// Channels of one job to its other agents.
-#[derive(Debug, Default)]
-pub struct PeerChannels(Mutex<HashMap<Ipv4Addr, PeerClient<Channel>>>);
-
-/// A channel to the agent of another node, dialed like any connection.
-///
-/// # Errors
-/// `UNAVAILABLE` with every way that was tried.
-pub async fn connect(node: &Node, address: VirtualAddress) -> Result<PeerClient<Channel>, Status> {
-    let unavailable = |reason: String| Status::unavailable(reason);
-    let reached = node
-        .dialer()
-        .reach(address.ip(), Purpose::tls(&node.tls().grpc))
-        .await
-        .map_err(|error| unavailable(error.to_string()))?;
-    let Carrier::Tls(stream) = reached.carrier else {
-        return Err(Status::internal("the connection to another agent is not encrypted"));
-    };
-    let channel = grpc::channel_over(*stream).await.map_err(|error| unavailable(error.to_string()))?;
-    Ok(PeerClient::new(channel))
-}
-
-/// The job's channel to another of its nodes.
-///
-/// # Errors
-/// As [`connect`].
-pub async fn channel(node: &Node, job: &Job, address: VirtualAddress) -> Result<PeerClient<Channel>, Status> {
-    if let Some(client) = lock(&job.peers.0).get(&address.ip()) {
-        return Ok(client.clone());
-    }
-    let client = connect(node, address).await?;
-    keep(job, address, client.clone());
-    Ok(client)
-}
-
-/// Keeps a channel for the job.
-pub fn keep(job: &Job, address: VirtualAddress, client: PeerClient<Channel>) {
-    lock(&job.peers.0).insert(address.ip(), client);
-}
 
 /// What other agents may ask of this one.
 #[derive(Debug, Clone)]
@@ -147,17 +103,16 @@ impl Peer for PeerService {
         let request = request.into_inner();
         let token = Secret::from_slice(&request.token)
             .ok_or_else(|| Status::invalid_argument("the job's token is not 32 bytes"))?;
-        let job = self
-            .node
-            .begin(parse_job(&request.job)?, token, parse_nodes(&request.nodes)?)
-            .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        let (job, own_news) =
+            begin(&self.node, parse_job(&request.job)?, token, parse_nodes(&request.nodes)?)
+                .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let node = self.node.clone();
         tokio::spawn(async move {
             match hold::prepare(&node, &job, request, &news_tx).await {
                 Ok(held) => {
                     hold::follow_all(&node, &job, held, &news_tx);
-                    tell_news(&job, &news_tx).await;
+                    tell_news(&job, own_news, &news_tx).await;
                     if !job.ended.is_cancelled() {
                         // Who held this node is gone.
                         hold::end_all(&node, &job).await;
@@ -203,9 +158,8 @@ pub async fn command_of(
 }
 
 /// Tells what happens to a job here until it ends or nobody listens.
-pub async fn tell_news(job: &Arc<Job>, news_tx: &NewsSender) {
+pub async fn tell_news(job: &Arc<Job>, mut own: NewsReceiver, news_tx: &NewsSender) {
     let news = |kind| Ok(proto::JobNews { kind: Some(kind) });
-    let Some(mut others) = job.take_news() else { return };
     let mut changes = job.account.changes();
     let mut told = Vec::new();
     loop {
@@ -218,7 +172,7 @@ pub async fn tell_news(job: &Arc<Job>, news_tx: &NewsSender) {
                 told = joined;
                 changed.into_iter().map(job_news::Kind::Joined).collect()
             }
-            Some(other) = others.recv() => vec![other],
+            Some(other) = own.recv() => vec![other],
             () = job.ended.cancelled() => return,
             () = news_tx.closed() => return,
         };
@@ -234,7 +188,7 @@ pub async fn tell_news(job: &Arc<Job>, news_tx: &NewsSender) {
 /// job, on the way to which one more agent may stand.
 ///
 /// # Errors
-/// As [`find`], [`connect`] and [`exec::run`].
+/// As [`find`], [`calls::connect`] and [`exec::run`].
 pub async fn exec(
     node: &Node,
     job: &Arc<Job>,
@@ -245,8 +199,8 @@ pub async fn exec(
     if target.name == *node.name() {
         return Ok(Box::pin(exec::run(node, job, &command, up)?));
     }
-    let hop = tree::next_hop(&job.nodes, node.name(), target);
-    let mut client = channel(node, job, hop.address).await?;
+    let hop = tree::next_hop(&job.members.nodes, node.name(), target);
+    let mut client = calls::channel(node, job, hop.address).await?;
     let first = proto::ExecUp { kind: Some(exec_up::Kind::Command(command)) };
     // An error upwards is the launcher's end; ending the stream says so.
     let rest = up.map_while(Result::ok);
@@ -259,8 +213,8 @@ pub async fn exec(
 /// # Errors
 /// `NOT_FOUND` with the nodes that the job has.
 pub fn find<'a>(job: &'a Job, text: &str) -> Result<&'a Host, Status> {
-    job.nodes.iter().find(|host| is_called(host, text)).ok_or_else(|| {
-        let nodes: Vec<_> = job.nodes.iter().map(|node| node.name.to_string()).collect();
+    job.members.nodes.iter().find(|host| is_called(host, text)).ok_or_else(|| {
+        let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
         Status::not_found(format!("{text:?} is not a node of this job: {}", nodes.join(", ")))
     })
 }

@@ -58,7 +58,7 @@ pub async fn follow(node: Arc<Node>, job: Arc<Job>) {
         });
         let Ok(seen) = look.await else { return };
         if seen != told {
-            job.tell(job_news::Kind::Links(seen.message(node.name().to_string())));
+            job.news.send(job_news::Kind::Links(seen.message(node.name().to_string())));
             told = seen;
         }
         pause = (pause * 2).clamp(CALM, INTERVAL_MAX);
@@ -105,7 +105,7 @@ fn look(job: &Job, began: u64, seen: &mut Seen) {
             match target {
                 FDTarget::Socket(inode) => {
                     if let Some((local, remote)) = connections.get(&inode)
-                        && !job.was_handed_over(inode)
+                        && !job.sockets.was_handed_over(inode)
                         && seen.connections.len() < ENTRIES_MAX
                     {
                         seen.connections.insert((local.to_string(), remote.to_string(), name.clone()));

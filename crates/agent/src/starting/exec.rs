@@ -1,17 +1,14 @@
 //! Commands of a job on this node, started for a launcher elsewhere.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_net::lock;
-use isthmus_wire::proto::{self, exec_down, exec_up, job_news};
+use isthmus_wire::proto::{self, exec_down, exec_up};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::Status;
@@ -20,8 +17,9 @@ use tracing::info;
 use crate::jobs::job::Job;
 use crate::jobs::job_directory::SHIM;
 use crate::jobs::node::Node;
+use crate::starting::processes::{Control, DAEMONS, Running};
 use crate::starting::supervise::handle::{self, Launch, clean_environment};
-use crate::starting::supervise::{GRACE, Outcome, Supervised};
+use crate::starting::supervise::{Outcome, Supervised};
 
 /// Output that may wait for the launcher to take it, in chunks.
 const OUTPUT_QUEUE: usize = 16;
@@ -30,108 +28,9 @@ const CHUNK: usize = 32 * 1024;
 /// How long output may still come after the command has ended: a daemonised
 /// descendant may hold the pipe open for ever.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How long processes may take to be gone after they were told: the
-/// supervisor's grace period and a margin for a loaded machine.
-const GONE_DEADLINE: Duration = GRACE.saturating_add(Duration::from_secs(5));
-
 /// How long the end of what the command left is kept to itself: it may have died
 /// of the command's own end, which is told instead.
 const TOGETHER: Duration = Duration::from_millis(500);
-
-/// The commands of one job that run, or have left processes behind.
-#[derive(Debug, Default)]
-pub struct Processes {
-    running: Mutex<HashMap<u64, Running>>,
-    next: AtomicU64,
-    closed: AtomicBool,
-}
-
-#[derive(Debug, Clone)]
-struct Running {
-    /// → the command's task: a signal to pass on, or none to end it.
-    control_tx: mpsc::Sender<Control>,
-    outcome: watch::Receiver<Outcome>,
-    /// What the launcher had started, as it is told to people.
-    program: String,
-    /// Whether it has been told that somebody else's signal ended it.
-    reported: Arc<AtomicBool>,
-}
-
-impl Running {
-    /// What of it was ended by a signal that neither the launcher nor this
-    /// agent sent, as far as is known by now. A job that is ending has ranks
-    /// killed by their daemons: there, only a daemon counts.
-    fn killed(&self, ending: bool) -> Option<(i32, String)> {
-        let outcome = *self.outcome.borrow();
-        let (signal, name) = outcome.killed()?;
-        let command = if name.is_empty() { self.program.clone() } else { name };
-        let counts = !ending || DAEMONS.contains(&command.as_str());
-        (counts && is_crash(signal)).then_some((signal, command))
-    }
-
-    /// Tells it, once.
-    fn report_killed(&self, job: &Job, node: &str) {
-        let ending = job.processes.closed.load(Ordering::SeqCst);
-        if let Some((signal, command)) = self.killed(ending)
-            && !self.reported.swap(true, Ordering::SeqCst)
-        {
-            let killed = proto::CommandKilled { node: node.to_owned(), command, signal };
-            lock(&job.killed).push(killed.clone());
-            job.tell(job_news::Kind::CommandKilled(killed));
-        }
-    }
-}
-
-#[derive(Debug)]
-enum Control {
-    Signal(i32),
-    End,
-}
-
-impl Processes {
-    /// Lets no further command start, ends all with all their descendants and
-    /// waits until they are gone. Gives the number of processes that had to be
-    /// killed.
-    pub async fn end_all(job: &Job, node: &str) -> u32 {
-        let processes = &job.processes;
-        processes.closed.store(true, Ordering::SeqCst);
-        let running: Vec<_> = lock(&processes.running).values().cloned().collect();
-        for command in &running {
-            let _ = command.control_tx.send(Control::End).await;
-        }
-        let mut killed = 0;
-        for mut command in running {
-            let gone = handle::gone(&mut command.outcome);
-            killed += tokio::time::timeout(GONE_DEADLINE, gone).await.unwrap_or(0);
-            command.report_killed(job, node);
-        }
-        killed
-    }
-
-    fn add(&self, supervised: Supervised, program: String) -> (u64, Running) {
-        let (control_tx, mut control_rx) = mpsc::channel(OUTPUT_QUEUE);
-        let running =
-            Running { control_tx, outcome: supervised.outcome(), program, reported: Arc::default() };
-        let key = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.running).insert(key, running.clone());
-        let mut supervised = supervised;
-        tokio::spawn(async move {
-            let mut outcome = supervised.outcome();
-            loop {
-                tokio::select! {
-                    control = control_rx.recv() => {
-                        match control {
-                            Some(Control::Signal(signal)) => supervised.signal(signal).await,
-                            Some(Control::End) | None => supervised.end().await,
-                        }
-                    }
-                    _ = handle::gone(&mut outcome) => return,
-                }
-            }
-        });
-        (key, running)
-    }
-}
 
 /// Runs a command; `up` is what follows the command from its launcher.
 ///
@@ -143,7 +42,7 @@ pub fn run(
     command: &proto::Command,
     up: impl Stream<Item = Result<proto::ExecUp, Status>> + Send + Unpin + 'static,
 ) -> Result<ReceiverStream<Result<proto::ExecDown, Status>>, Status> {
-    if job.processes.closed.load(Ordering::SeqCst) {
+    if job.processes.is_closed() {
         return Err(Status::failed_precondition("the job is ending"));
     }
     let (down_tx, down_rx) = mpsc::channel(OUTPUT_QUEUE);
@@ -195,7 +94,7 @@ pub fn run(
         let _ = down_tx.send(Ok(proto::ExecDown { kind: Some(exit) })).await;
         drop(down_tx);
         handle::gone(&mut outcome).await;
-        lock(&job.processes.running).remove(&key);
+        job.processes.remove(key);
     });
     Ok(ReceiverStream::new(down_rx))
 }
@@ -206,17 +105,11 @@ async fn tell_killed(job: Arc<Job>, node: String, mut running: Running) {
     let ended = |outcome: &Outcome| outcome.killed.is_some() || outcome.gone.is_some();
     let _ = running.outcome.wait_for(ended).await;
     let _ = tokio::time::timeout(TOGETHER, handle::status(&mut running.outcome)).await;
-    running.report_killed(&job, &node);
+    let ending = job.processes.is_closed();
+    if let Some(killed) = running.take_killed(ending) {
+        job.news.killed(&node, killed);
+    }
 }
-
-/// Whether it is a signal that launchers don't end their daemons with.
-fn is_crash(signal: i32) -> bool {
-    use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
-    [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV].contains(&signal)
-}
-
-/// The daemons that launchers start on nodes; ranks live and die with them.
-pub const DAEMONS: [&str; 3] = ["orted", "prted", "hydra_pmi_proxy"];
 
 /// What a shell command is about: launchers put settings before their daemon.
 pub fn program_of(shell_command: &str) -> &str {

@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`exec`] | commands of a job |
+//! | [`processes`] | those that run |
 //! | [`supervise`] | ending all that a command left |
 //! | [`limits`] | numbers of descriptors |
 //! | [`programs`] | whether a job's programs are there |
@@ -13,5 +14,6 @@ pub mod exec;
 pub mod limits;
 pub mod preflight;
 pub mod preloadable;
+pub mod processes;
 pub mod programs;
 pub mod supervise;

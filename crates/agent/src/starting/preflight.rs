@@ -175,8 +175,8 @@ fn real_name(path: &str) -> String {
 /// its own. The head makes none: its calls to those nodes are such.
 async fn probes(node: &Arc<Node>, job: &Job) -> Vec<proto::Probe> {
     let own = node.name();
-    let leads = tree::leads(&job.nodes);
-    if tree::is_head(&job.nodes, own) || !leads.iter().any(|host| host.name == *own) {
+    let leads = tree::leads(&job.members.nodes);
+    if tree::is_head(&job.members.nodes, own) || !leads.iter().any(|host| host.name == *own) {
         return Vec::new();
     }
     let mut probing = JoinSet::new();

@@ -20,7 +20,7 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 use tracing::{info, warn};
 
-use crate::uplink::upstream::{Attached, Contacts};
+use crate::uplink::attached::{Attached, Contacts};
 
 /// How long the gateway may take to welcome an agent.
 const WELCOME_DEADLINE: Duration = Duration::from_secs(15);

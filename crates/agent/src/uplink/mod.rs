@@ -6,6 +6,7 @@
 //! | [`attachment`] | the attachment to one of the site's gateways |
 //! | [`gateways`] | which of them |
 
+mod attached;
 pub mod attachment;
 pub mod gateways;
 pub mod upstream;

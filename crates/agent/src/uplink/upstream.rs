@@ -1,6 +1,5 @@
 //! What the rest of the agent asks its gateway: who the others are, and to be met.
 
-use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,12 +11,11 @@ use isthmus_net::lock;
 use isthmus_net::rendezvous::{self, Order, Reply, Way};
 use isthmus_reach::ControlPlane;
 use isthmus_wire::VirtualAddress;
-use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_up};
 use tokio::sync::{mpsc, watch};
-use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
+use crate::uplink::attached::{Attached, Contacts};
 use crate::uplink::attachment::{Attachment, Opener};
 
 /// The budget of a call to the gateway that has no deadline of its own.
@@ -26,8 +24,6 @@ const CALL: Duration = Duration::from_secs(15);
 const GRACE: Duration = Duration::from_millis(100);
 /// Messages waiting to be sent.
 const QUEUE: usize = 64;
-
-pub(crate) type Contacts = Arc<Mutex<HashMap<Ipv4Addr, Arc<proto::LookupReply>>>>;
 
 /// What the attachment looks like from the rest of the agent.
 #[derive(Debug, Clone)]
@@ -39,17 +35,6 @@ pub struct Upstream {
     /// the rest of the agent → gateway
     up_tx: mpsc::Sender<attach_up::Kind>,
     site: Arc<str>,
-}
-
-/// A standing attachment.
-#[derive(Debug, Clone)]
-pub struct Attached {
-    /// Counts attachments.
-    pub(crate) number: u64,
-    pub(crate) address: VirtualAddress,
-    /// Where its gateway is reached, `HOST:PORT`.
-    pub(crate) gateway: Arc<str>,
-    pub(crate) client: RegistryClient<Channel>,
 }
 
 /// Makes both ends; `gateways` are those that the agent may attach to, in the

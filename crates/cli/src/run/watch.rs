@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use isthmus_agent::starting::exec::DAEMONS;
+use isthmus_agent::starting::processes::DAEMONS;
 use isthmus_agent::starting::supervise::handle;
 use isthmus_reach::dial_name;
 use isthmus_wire::proto::job_news::Kind;

@@ -3,7 +3,7 @@
 //!
 //! Whoever holds a node keeps one connection to its agent. Both send a
 //! heartbeat every [`silence::INTERVAL`], 4 bytes that say by how many milliseconds
-//! the sender was late, and judge the other by [`Silence`]. The connection is
+//! the sender was late, and judge the other by [`silence::Silence`]. The connection is
 //! introduced like a program's, by a preamble under the job's token with port
 //! [`PORT`], and carries nothing else: it isn't encrypted.
 //!
@@ -11,11 +11,13 @@
 //! seconds of handshakes queued when a job wires up; this one sleeps nearly all
 //! the time, so that the kernel lets it run soon when it wakes.
 
+pub mod beat;
 pub mod silence;
 
-use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use beat::Ended;
 
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::lock;
@@ -24,16 +26,10 @@ use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Purpose, Security};
 use isthmus_wire::preamble::Preamble;
 use isthmus_wire::settings::Host;
-use silence::{INTERVAL, Silence};
 use tokio::net::TcpStream;
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::carrying::introduction::JobIntroduction;
-use crate::jobs::hold;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 
@@ -41,108 +37,6 @@ use crate::jobs::node::Node;
 pub const PORT: u16 = 0;
 /// Pause before a heartbeat connection that broke is made again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Length of a heartbeat.
-const HEARTBEAT_LEN: usize = 4;
-
-/// The thread that all heartbeat connections of an agent live on.
-#[derive(Debug)]
-pub struct Heartbeats {
-    runtime: Handle,
-    /// Ends the thread when dropped.
-    _alive_tx: oneshot::Sender<()>,
-}
-
-/// How a heartbeat connection came to its end.
-#[derive(Debug)]
-pub enum Ended {
-    /// The other side has been silent for too long.
-    Silent(Duration),
-    /// The connection broke, which by itself says nothing of the other side.
-    Broken,
-}
-
-impl Heartbeats {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// If the kernel won't.
-    pub fn start() -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let (alive_tx, alive_rx) = oneshot::channel::<()>();
-        let beat = move || {
-            // Its sender is never used, only dropped.
-            let _ = runtime.block_on(alive_rx);
-        };
-        std::thread::Builder::new().name("isthmus-heartbeat".to_owned()).spawn(beat)?;
-        Ok(Self { runtime: handle, _alive_tx: alive_tx })
-    }
-
-    /// Exchanges heartbeats over a connection until it ends or `stop`.
-    pub async fn beat(&self, stream: TcpStream, stop: CancellationToken) -> Ended {
-        let Ok(stream) = stream.into_std() else { return Ended::Broken };
-        let beating = self.runtime.spawn(async move {
-            tokio::select! {
-                ended = exchange(stream) => ended,
-                () = stop.cancelled() => Ended::Broken,
-            }
-        });
-        beating.await.unwrap_or(Ended::Broken)
-    }
-}
-
-async fn exchange(stream: std::net::TcpStream) -> Ended {
-    let Ok(stream) = TcpStream::from_std(stream) else { return Ended::Broken };
-    let mut silence = Silence::default();
-    let mut received = Vec::new();
-    let mut ticks = tokio::time::interval(INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last = Instant::now();
-    loop {
-        tokio::select! {
-            // What has come meanwhile counts before the silence is judged.
-            biased;
-            readable = stream.readable() => {
-                if readable.is_err() || hear(&stream, &mut received, &mut silence).is_err() {
-                    return Ended::Broken;
-                }
-            }
-            _ = ticks.tick() => {
-                let since = last.elapsed();
-                last = Instant::now();
-                silence.passed(since);
-                if let Some(quiet) = silence.lost() {
-                    return Ended::Silent(quiet);
-                }
-                let late = u32::try_from(since.saturating_sub(INTERVAL).as_millis()).unwrap_or(u32::MAX);
-                match stream.try_write(&late.to_be_bytes()) {
-                    Ok(HEARTBEAT_LEN) => {}
-                    // Nothing is taken off at the other end: no room, no loss.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    // Half a heartbeat would put all others out of step.
-                    Ok(_) | Err(_) => return Ended::Broken,
-                }
-            }
-        }
-    }
-}
-
-/// Takes in the heartbeats that have come.
-fn hear(stream: &TcpStream, received: &mut Vec<u8>, silence: &mut Silence) -> io::Result<()> {
-    let mut chunk = [0; 64 * HEARTBEAT_LEN];
-    match stream.try_read(&mut chunk) {
-        Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(count) => received.extend_from_slice(&chunk[..count]),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-        Err(error) => return Err(error),
-    }
-    let (heartbeats, rest) = received.as_chunks::<HEARTBEAT_LEN>();
-    for heartbeat in heartbeats {
-        silence.heard(Duration::from_millis(u32::from_be_bytes(*heartbeat).into()));
-    }
-    *received = rest.to_vec();
-    Ok(())
-}
 
 /// At whoever holds a node: returns when that has been silent for too long,
 /// with the time; for ever pending otherwise.
@@ -184,60 +78,23 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
     }
 }
 
-/// At the node that is held: answers the heartbeats of whoever holds it, and ends
-/// the job here and below when that has been silent for too long.
-pub async fn serve(node: &Arc<Node>, job: &Arc<Job>, stream: TcpStream) {
+/// The node that holds this one has been silent for too long.
+#[derive(Debug)]
+pub struct Lost;
+
+/// At the node that is held: answers the heartbeats of the node that holds it.
+///
+/// # Errors
+/// [`Lost`]: the job is to be ended here and below.
+pub async fn serve(node: &Node, job: &Job, stream: TcpStream) -> Result<(), Lost> {
     let stop = job.ended.child_token();
     // The other one makes a new connection where the old one broke.
-    if let Some(old) = lock(&job.heartbeat).replace(stop.clone()) {
+    if let Some(old) = lock(&job.holding.heartbeat).replace(stop.clone()) {
         old.cancel();
     }
     if let Ended::Silent(quiet) = node.heartbeats().beat(stream, stop).await {
-        warn!(job = %job.id, ?quiet, "who holds the job here is frozen or cut off: the job ends here");
-        hold::end_all(node, job).await;
+        warn!(job = %job.id, ?quiet, "the node that holds the job here is frozen or cut off: the job ends here");
+        return Err(Lost);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (near, listener.accept().await.unwrap().0)
-    }
-
-    #[tokio::test]
-    async fn a_connection_that_ends_is_no_silence() {
-        let heartbeats = Heartbeats::start().unwrap();
-        let (near, mut far) = pair().await;
-        let beating = heartbeats.beat(near, CancellationToken::new());
-        let talk = async {
-            let mut heartbeat = [0; HEARTBEAT_LEN];
-            far.read_exact(&mut heartbeat).await.unwrap();
-            far.write_all(&[0, 0]).await.unwrap();
-            drop(far);
-        };
-        let (ended, ()) = tokio::join!(beating, talk);
-        assert!(matches!(ended, Ended::Broken));
-    }
-
-    #[tokio::test]
-    async fn heartbeats_may_come_in_pieces() {
-        let (near, mut far) = pair().await;
-        let (mut received, mut silence) = (Vec::new(), Silence::default());
-        for _ in 0..9 {
-            silence.passed(INTERVAL);
-        }
-        for bytes in [&[0, 0][..], &[0, 9, 0]] {
-            far.write_all(bytes).await.unwrap();
-            near.readable().await.unwrap();
-            hear(&near, &mut received, &mut silence).unwrap();
-        }
-        assert_eq!(received, [0]);
-        silence.passed(INTERVAL);
-        assert_eq!(silence.lost(), None);
-    }
+    Ok(())
 }

@@ -7,29 +7,26 @@
 //! |---|---|
 //! | `exchange` | what is said over the connection |
 //! | `doubt` | whether a node is reached directly though a relay did not reach it |
+//! | `serving` | lets others measure the way to here |
 //! | `allowance` | how often somebody may measure the way to here |
 mod allowance;
 mod doubt;
 mod exchange;
+pub mod serving;
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use allowance::Allowance;
-use exchange::{Measured, Transfers, measure, serve};
-use isthmus_net::Role;
+use exchange::{Measured, Transfers, measure};
 use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
-use isthmus_net::lock;
 use isthmus_reach::ControlPlane;
+use isthmus_reach::Purpose;
 use isthmus_reach::carrier::Carrier;
-use isthmus_reach::{Purpose, peer_identity};
 use isthmus_wire::proto::{self, attach_up};
-use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, mpsc};
-use tokio_rustls::TlsStream;
+use tokio::sync::mpsc;
 
 use crate::jobs::node::Node;
 
@@ -40,39 +37,6 @@ const DEADLINE: Duration = Duration::from_secs(15);
 const REACH_DEADLINE: Duration = Duration::from_secs(40);
 /// Characters of a failure that are told.
 const MOST_TEXT: usize = 1000;
-
-/// Lets others measure the way to here, one at a time and each only so often: it
-/// takes of what jobs need.
-#[derive(Debug)]
-pub struct Measuring {
-    one: Semaphore,
-    allowance: Mutex<Allowance>,
-}
-
-impl Default for Measuring {
-    fn default() -> Self {
-        Self { one: Semaphore::new(1), allowance: Mutex::default() }
-    }
-}
-
-impl Measuring {
-    /// The acceptor's side; `busy` says whether a job runs here.
-    ///
-    /// # Errors
-    /// As the connection's; if it isn't another agent's, or comes too often, or
-    /// others measure.
-    pub async fn serve(&self, stream: TlsStream<TcpStream>, busy: impl Fn() -> bool) -> io::Result<()> {
-        let Some(peer) = peer_identity(&stream).filter(|peer| peer.role() == Role::Agent) else {
-            return Err(io::Error::other("only agents measure"));
-        };
-        if !lock(&self.allowance).allow(&peer.to_string(), Instant::now()) {
-            return Err(io::Error::other(format!("{peer} measures too often")));
-        }
-        let permit = tokio::time::timeout(DEADLINE, self.one.acquire()).await;
-        let _permit = permit.map_err(|_| io::Error::other("others measure"))?.map_err(io::Error::other)?;
-        tokio::time::timeout(DEADLINE, serve(stream, busy)).await.map_err(|_| io::ErrorKind::TimedOut)?
-    }
-}
 
 /// Measures as the broker orders; never returns while it may. One that a user
 /// waits for is begun at once, and what goes on in the background given up.

@@ -15,7 +15,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid};
 
-use super::{END, GONE, GRACE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS, tree};
+use super::message::{END, GONE, GRACE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
+use super::tree;
 
 /// What the supervisor is asked to do, by its parent.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
-use super::{END, GONE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
+use super::message::{END, GONE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
 use crate::starting::limits;
 
 /// The name that a command has in what is told of killed processes.

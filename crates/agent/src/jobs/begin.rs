@@ -1,0 +1,78 @@
+//! How a job begins at a node.
+
+use std::io;
+use std::sync::Arc;
+
+use isthmus_net::mac::Secret;
+use isthmus_wire::settings::{Host, Settings};
+use isthmus_wire::{GridName, JobId, VirtualAddress};
+use tracing::info;
+
+use crate::carrying::shim_socket;
+use crate::jobs::job::Job;
+use crate::jobs::job_directory::JobDirectory;
+use crate::jobs::news::NewsReceiver;
+use crate::jobs::node::{Facilities, Node};
+use crate::observing::links;
+
+/// Why a job can't take place here.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// It runs here already.
+    #[error("the job runs on {0} already")]
+    Twice(GridName),
+    /// The node has no virtual address yet.
+    #[error("the agent of {0} is not attached to its gateway")]
+    NotAttached(GridName),
+    /// The node isn't among the job's.
+    #[error("{0} at {1} is not among the job's nodes; did it get a new address?")]
+    NotMeant(GridName, VirtualAddress),
+    /// The job's directory can't be made.
+    #[error("cannot make the job's directory on {node}: {error}")]
+    Directory {
+        /// The node.
+        node: GridName,
+        /// What the file system said.
+        error: io::Error,
+    },
+}
+
+/// Takes part in a job from here on; its news are for the one that the job's head
+/// is told by.
+///
+/// # Errors
+/// [`BeginError`].
+pub fn begin(
+    node: &Arc<Node>,
+    id: JobId,
+    token: Secret,
+    nodes: Vec<Host>,
+) -> Result<(Arc<Job>, NewsReceiver), BeginError> {
+    let name = node.name().clone();
+    let own = node.own_address().ok_or_else(|| BeginError::NotAttached(name.clone()))?;
+    if !nodes.iter().any(|node| node.name == name && node.address == own) {
+        return Err(BeginError::NotMeant(name, own));
+    }
+    let Facilities { shim, isthmus, local_socket, interface, .. } = node.facilities();
+    let settings = Settings {
+        virtual_address: own,
+        name: name.clone(),
+        interface: interface.clone(),
+        black_hole_port: node.black_hole_port(),
+        hosts: nodes.clone(),
+    };
+    let make = || {
+        let directory = JobDirectory::create(id, &settings, shim, isthmus, local_socket)?;
+        let listener = shim_socket::bind(&directory.socket())?;
+        let (job, news_rx) = Job::new(id, token, nodes, name.clone(), directory);
+        Ok((Arc::new(job), (listener, news_rx)))
+    };
+    let (job, (listener, news_rx)) = node.add(id, make).map_err(|error| match error {
+        Some(error) => BeginError::Directory { node: name.clone(), error },
+        None => BeginError::Twice(name.clone()),
+    })?;
+    tokio::spawn(shim_socket::serve(node.clone(), job.clone(), listener));
+    tokio::spawn(links::follow(node.clone(), job.clone()));
+    info!(job = %job.id, nodes = job.members.nodes.len(), "job begins");
+    Ok((job, news_rx))
+}

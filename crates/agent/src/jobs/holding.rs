@@ -1,0 +1,42 @@
+//! What holds a job together: the calls to its other nodes, and the state of
+//! those that this node holds.
+
+use std::collections::{HashMap, HashSet};
+use std::net::Ipv4Addr;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use isthmus_net::lock;
+use isthmus_wire::proto::peer_client::PeerClient;
+use isthmus_wire::{GridName, VirtualAddress};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+
+/// What holds a job together at one node.
+#[derive(Debug, Default)]
+pub struct Holding {
+    /// Channels to the job's other agents.
+    pub channels: PeerChannels,
+    /// The head has begun to end the job: nodes that leave are not lost.
+    pub ending: AtomicBool,
+    /// Nodes that are not to be waited for when the job ends.
+    pub lost: Mutex<HashSet<GridName>>,
+    /// Ends the heartbeat connection from the node that holds this one.
+    pub heartbeat: Mutex<Option<CancellationToken>>,
+}
+
+/// Channels of one job to its other agents.
+#[derive(Debug, Default)]
+pub struct PeerChannels(Mutex<HashMap<Ipv4Addr, PeerClient<Channel>>>);
+
+impl PeerChannels {
+    /// The channel to this node, if there is one.
+    pub fn get(&self, node: VirtualAddress) -> Option<PeerClient<Channel>> {
+        lock(&self.0).get(&node.ip()).cloned()
+    }
+
+    /// Keeps a channel.
+    pub fn keep(&self, node: VirtualAddress, client: PeerClient<Channel>) {
+        lock(&self.0).insert(node.ip(), client);
+    }
+}

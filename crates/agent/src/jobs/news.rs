@@ -1,0 +1,59 @@
+//! What one node tells a job's head.
+
+use std::sync::Mutex;
+
+use isthmus_net::lock;
+use isthmus_wire::proto::{CommandKilled, UncarriedProgram, job_news};
+use tokio::sync::mpsc;
+
+/// News waiting to be sent to the head; more are dropped, because they say much
+/// the same.
+const NEWS_QUEUE: usize = 1024;
+
+/// The sending end, and what the job's account repeats at the end.
+#[derive(Debug)]
+pub struct News {
+    news_tx: mpsc::Sender<job_news::Kind>,
+    uncarried: Mutex<Vec<UncarriedProgram>>,
+    killed: Mutex<Vec<CommandKilled>>,
+}
+
+/// The other end, for the task that sends them on.
+pub type NewsReceiver = mpsc::Receiver<job_news::Kind>;
+
+impl News {
+    /// Both ends.
+    pub fn channel() -> (Self, NewsReceiver) {
+        let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
+        (Self { news_tx, uncarried: Mutex::default(), killed: Mutex::default() }, news_rx)
+    }
+
+    /// Sends something that happened here.
+    pub fn send(&self, news: job_news::Kind) {
+        // A full queue says the same already.
+        let _ = self.news_tx.try_send(news);
+    }
+
+    /// Sends that a process here starts a program that can't be carried, once
+    /// for each program.
+    pub fn uncarried(&self, program: UncarriedProgram) {
+        let mut started = lock(&self.uncarried);
+        if started.len() < NEWS_QUEUE && !started.contains(&program) {
+            started.push(program.clone());
+            self.send(job_news::Kind::Uncarried(program));
+        }
+    }
+
+    /// Sends that a signal of another party ended a command here.
+    pub fn killed(&self, node: &str, (signal, command): (i32, String)) {
+        let killed = CommandKilled { node: node.to_owned(), command, signal };
+        lock(&self.killed).push(killed.clone());
+        self.send(job_news::Kind::CommandKilled(killed));
+    }
+
+    /// All programs that can't be carried, and all commands that were ended by
+    /// another party's signal: the last ones may not have been sent.
+    pub fn all(&self) -> (Vec<UncarriedProgram>, Vec<CommandKilled>) {
+        (lock(&self.uncarried).clone(), lock(&self.killed).clone())
+    }
+}

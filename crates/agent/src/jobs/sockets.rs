@@ -1,0 +1,56 @@
+//! A job's connections at one node: those that arrive, and the sockets that were
+//! handed over.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard};
+
+use isthmus_net::lock;
+use isthmus_wire::Nonce;
+
+use crate::accepting::knock::Knocks;
+use crate::carrying::names::Names;
+
+/// Preambles a job may see at one node before it must end: a bound on memory,
+/// 16 bytes each, far beyond any job's number of connections.
+const NONCES_MAX: usize = 1 << 22;
+/// Handed-over sockets remembered at most, 8 bytes each; beyond that all are
+/// taken for such.
+const HANDED_OVER_MAX: usize = 1 << 20;
+
+/// A job's connections at one node.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    /// Knocks not yet answered.
+    pub knocks: Knocks,
+    names: Mutex<Names>,
+    seen: Mutex<HashSet<Nonce>>,
+    /// Inode numbers.
+    handed_over: Mutex<HashSet<u64>>,
+}
+
+impl Sockets {
+    /// Whether this nonce comes for the first time; it is then remembered.
+    pub fn first_use(&self, nonce: Nonce) -> bool {
+        let mut seen = lock(&self.seen);
+        seen.len() < NONCES_MAX && seen.insert(nonce)
+    }
+
+    /// Names of handed-over sockets.
+    pub fn names(&self) -> MutexGuard<'_, Names> {
+        lock(&self.names)
+    }
+
+    /// Remembers that this socket was handed over.
+    pub fn handed_over(&self, inode: u64) {
+        let mut sockets = lock(&self.handed_over);
+        if sockets.len() < HANDED_OVER_MAX {
+            sockets.insert(inode);
+        }
+    }
+
+    /// Whether this socket was handed over.
+    pub fn was_handed_over(&self, inode: u64) -> bool {
+        let sockets = lock(&self.handed_over);
+        sockets.len() == HANDED_OVER_MAX || sockets.contains(&inode)
+    }
+}

@@ -1,0 +1,51 @@
+//! Lets others measure the way to here.
+
+use std::io;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use isthmus_net::Role;
+use isthmus_net::lock;
+use isthmus_reach::peer_identity;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsStream;
+
+use super::allowance::Allowance;
+use super::exchange::serve;
+
+/// How long a measurement may take, and how long it may wait for another one.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// Lets others measure the way to here, one at a time and each only so often: it
+/// takes of what jobs need.
+#[derive(Debug)]
+pub struct Measuring {
+    one: Semaphore,
+    allowance: Mutex<Allowance>,
+}
+
+impl Default for Measuring {
+    fn default() -> Self {
+        Self { one: Semaphore::new(1), allowance: Mutex::default() }
+    }
+}
+
+impl Measuring {
+    /// The acceptor's side; `busy` says whether a job runs here.
+    ///
+    /// # Errors
+    /// As the connection's; if it isn't another agent's, or comes too often, or
+    /// others measure.
+    pub async fn serve(&self, stream: TlsStream<TcpStream>, busy: impl Fn() -> bool) -> io::Result<()> {
+        let Some(peer) = peer_identity(&stream).filter(|peer| peer.role() == Role::Agent) else {
+            return Err(io::Error::other("only agents measure"));
+        };
+        if !lock(&self.allowance).allow(&peer.to_string(), Instant::now()) {
+            return Err(io::Error::other(format!("{peer} measures too often")));
+        }
+        let permit = tokio::time::timeout(DEADLINE, self.one.acquire()).await;
+        let _permit = permit.map_err(|_| io::Error::other("others measure"))?.map_err(io::Error::other)?;
+        tokio::time::timeout(DEADLINE, serve(stream, busy)).await.map_err(|_| io::ErrorKind::TimedOut)?
+    }
+}

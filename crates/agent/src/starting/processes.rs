@@ -1,0 +1,124 @@
+//! The commands of a job that run on this node.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use isthmus_net::lock;
+use tokio::sync::{mpsc, watch};
+
+use crate::starting::supervise::handle;
+use crate::starting::supervise::{GRACE, Outcome, Supervised};
+
+/// Signals that may wait for a command's task.
+const CONTROL_QUEUE: usize = 16;
+/// How long processes may take to be gone after they were told: the
+/// supervisor's grace period and a margin for a loaded machine.
+const GONE_DEADLINE: Duration = GRACE.saturating_add(Duration::from_secs(5));
+
+/// The daemons that launchers start on nodes; ranks live and die with them.
+pub const DAEMONS: [&str; 3] = ["orted", "prted", "hydra_pmi_proxy"];
+
+/// The commands of one job that run, or have left processes behind.
+#[derive(Debug, Default)]
+pub struct Processes {
+    running: Mutex<HashMap<u64, Running>>,
+    next: AtomicU64,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Running {
+    /// → the command's task: a signal to pass on, or none to end it.
+    pub(crate) control_tx: mpsc::Sender<Control>,
+    pub(crate) outcome: watch::Receiver<Outcome>,
+    /// What the launcher had started, as it is told to people.
+    program: String,
+    /// Whether it has been told that somebody else's signal ended it.
+    reported: Arc<AtomicBool>,
+}
+
+impl Running {
+    /// What of it was ended by a signal that neither the launcher nor this
+    /// agent sent, as far as is known by now. A job that is ending has ranks
+    /// killed by their daemons: there, only a daemon counts.
+    fn killed(&self, ending: bool) -> Option<(i32, String)> {
+        let outcome = *self.outcome.borrow();
+        let (signal, name) = outcome.killed()?;
+        let command = if name.is_empty() { self.program.clone() } else { name };
+        let counts = !ending || DAEMONS.contains(&command.as_str());
+        (counts && is_crash(signal)).then_some((signal, command))
+    }
+
+    /// The same, once.
+    pub(crate) fn take_killed(&self, ending: bool) -> Option<(i32, String)> {
+        let killed = self.killed(ending)?;
+        (!self.reported.swap(true, Ordering::SeqCst)).then_some(killed)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Control {
+    Signal(i32),
+    End,
+}
+
+impl Processes {
+    /// Whether no further command may start.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Lets no further command start, ends all with all their descendants and
+    /// waits until they are gone. Gives the number of processes that had to be
+    /// killed, and what other signals ended: signal and command.
+    pub(crate) async fn end_all(&self) -> (u32, Vec<(i32, String)>) {
+        self.closed.store(true, Ordering::SeqCst);
+        let running: Vec<_> = lock(&self.running).values().cloned().collect();
+        for command in &running {
+            let _ = command.control_tx.send(Control::End).await;
+        }
+        let (mut killed, mut by_others) = (0, Vec::new());
+        for mut command in running {
+            let gone = handle::gone(&mut command.outcome);
+            killed += tokio::time::timeout(GONE_DEADLINE, gone).await.unwrap_or(0);
+            by_others.extend(command.take_killed(true));
+        }
+        (killed, by_others)
+    }
+
+    pub(crate) fn remove(&self, key: u64) {
+        lock(&self.running).remove(&key);
+    }
+
+    pub(crate) fn add(&self, supervised: Supervised, program: String) -> (u64, Running) {
+        let (control_tx, mut control_rx) = mpsc::channel(CONTROL_QUEUE);
+        let running =
+            Running { control_tx, outcome: supervised.outcome(), program, reported: Arc::default() };
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        lock(&self.running).insert(key, running.clone());
+        let mut supervised = supervised;
+        tokio::spawn(async move {
+            let mut outcome = supervised.outcome();
+            loop {
+                tokio::select! {
+                    control = control_rx.recv() => {
+                        match control {
+                            Some(Control::Signal(signal)) => supervised.signal(signal).await,
+                            Some(Control::End) | None => supervised.end().await,
+                        }
+                    }
+                    _ = handle::gone(&mut outcome) => return,
+                }
+            }
+        });
+        (key, running)
+    }
+}
+
+/// Whether it is a signal that launchers don't end their daemons with.
+fn is_crash(signal: i32) -> bool {
+    use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
+    [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV].contains(&signal)
+}

@@ -1,0 +1,23 @@
+//! What a standing attachment gives, and the contacts that came by it.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use isthmus_wire::VirtualAddress;
+use isthmus_wire::proto;
+use isthmus_wire::proto::registry_client::RegistryClient;
+use tonic::transport::Channel;
+
+pub(crate) type Contacts = Arc<Mutex<HashMap<Ipv4Addr, Arc<proto::LookupReply>>>>;
+
+/// A standing attachment.
+#[derive(Debug, Clone)]
+pub struct Attached {
+    /// Counts attachments.
+    pub(crate) number: u64,
+    pub(crate) address: VirtualAddress,
+    /// Where its gateway is reached, `HOST:PORT`.
+    pub(crate) gateway: Arc<str>,
+    pub(crate) client: RegistryClient<Channel>,
+}
