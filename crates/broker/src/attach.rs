@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_net::grpc::attachments::{self, Down};
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::read_answer;
 use isthmus_net::{Identity, Role, grpc};
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, Label};
 use prost::Message as _;
-use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
@@ -20,11 +20,8 @@ use crate::fold::NotWritten;
 use crate::records::{self, GatewayRecord, NodeRecord};
 use crate::registry::{Party, Refused, Registry, SessionId};
 use crate::service::{Broker, store_status};
-use crate::sessions::Down;
 use crate::store::{Record, StoreError, Transaction};
 
-/// How long a newcomer may take to say who it is.
-const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the records of an attachment last without it: longer than it takes to
 /// see that its connection is dead.
 const LEASE: Duration = Duration::from_secs(30);
@@ -42,10 +39,8 @@ pub(crate) async fn attach(
     caller: &Identity,
     mut inbound: Streaming<proto::AttachUp>,
 ) -> Result<ReceiverStream<Down>, Status> {
-    let first = timeout(HELLO_DEADLINE, inbound.message())
-        .await
-        .map_err(|_| Status::deadline_exceeded(format!("no first message within {HELLO_DEADLINE:?}")))??;
-    let newcomer = match (caller.role(), caller.site(), first.and_then(|message| message.kind)) {
+    let first = attachments::first_message(&mut inbound).await?;
+    let newcomer = match (caller.role(), caller.site(), first) {
         (Role::Gateway, Some(site), Some(attach_up::Kind::GatewayUp(up))) => {
             Newcomer::Gateway(site.clone(), up)
         }
@@ -100,7 +95,7 @@ async fn begin(
         return match not_written {
             NotWritten::Refused(refused) => {
                 warn!(%caller, %refused, "attachment refused");
-                Ok(refusal(refused.0))
+                Ok(attachments::refusal(refused.0))
             }
             NotWritten::Failed(status) => Err(status),
         };
@@ -123,15 +118,6 @@ async fn end(broker: &Broker, session: SessionId) {
     if let Err(error) = broker.store.revoke(session).await {
         warn!(%error, "cannot delete the records of an attachment that has ended; they expire");
     }
-}
-
-/// A stream that says no and ends.
-fn refusal(reason: String) -> ReceiverStream<Down> {
-    let (down_tx, down_rx) = mpsc::channel(1);
-    let refusal = attach_down::Kind::Refusal(proto::Refusal { reason, node: String::new() });
-    // The queue is empty, and its other end is here.
-    let _ = down_tx.try_send(Ok(proto::AttachDown { kind: Some(refusal) }));
-    ReceiverStream::new(down_rx)
 }
 
 struct Attachment {

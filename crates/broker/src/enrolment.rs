@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use isthmus_net::authority::AuthorityError;
+use isthmus_net::clock::unix_seconds;
 use isthmus_net::token::{JoinToken, TokenError};
 use isthmus_net::{Identity, Role, grpc};
 use isthmus_wire::proto::enrolment_server::Enrolment;
@@ -13,7 +14,7 @@ use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
 use crate::records::{self, UsedToken};
-use crate::service::{Broker, store_status, unix_seconds};
+use crate::service::{Broker, store_status};
 
 pub(crate) struct EnrolmentService(pub(crate) Arc<Broker>);
 

@@ -1,12 +1,14 @@
 //! The broker as a process: what its services share, and the registry's calls.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
 
+use isthmus_net::clock::unix_seconds;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
+use isthmus_net::grpc::attachments::Down;
 use isthmus_net::rendezvous::{self, Way};
-use isthmus_net::{Credentials, Identity, Role, grpc, mac};
+use isthmus_net::{Credentials, Identity, Role, grpc, lock, mac};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::{Registry as RegistryService, RegistryServer};
 use isthmus_wire::{Label, proto};
@@ -26,7 +28,7 @@ use crate::probes::{self, Probes};
 use crate::records::Unreadable;
 use crate::registry::{LookupError, Policy, ProbeError, Registry, RendezvousError};
 use crate::rendezvous::{PendingRendezvous, acceptors_answer};
-use crate::sessions::{Down, Sessions};
+use crate::sessions::Sessions;
 use crate::state::{State, StateError};
 use crate::store::{Embedded, Revision, Store, StoreError};
 
@@ -85,7 +87,7 @@ impl Broker {
         Self {
             state,
             store,
-            sessions: Sessions::default(),
+            sessions: Sessions::new(),
             rendezvous: PendingRendezvous::default(),
             probes: Probes::default(),
             came: watch::Sender::new(()),
@@ -95,7 +97,7 @@ impl Broker {
     }
 
     pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.registry)
     }
 }
 
@@ -301,8 +303,4 @@ fn lookup_status(error: &LookupError) -> Status {
         LookupError::Unknown(_) => Status::not_found(error.to_string()),
         LookupError::Absent(_) => Status::unavailable(error.to_string()),
     }
-}
-
-pub(crate) fn unix_seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

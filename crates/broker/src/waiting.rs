@@ -1,9 +1,10 @@
 //! Calls that wait for an answer which comes on somebody else's stream.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use isthmus_net::lock;
 use isthmus_wire::ConnectionId;
 use tokio::sync::oneshot;
 
@@ -39,20 +40,16 @@ impl<T> Waiters<T> {
     /// Begins to wait; to be called before whoever answers is asked.
     pub(crate) fn wait_for(&self, id: ConnectionId) -> Waiting<'_, T> {
         let (answer_tx, answer_rx) = oneshot::channel();
-        self.lock().insert(id, answer_tx);
+        lock(&self.0).insert(id, answer_tx);
         Waiting { waiters: self, id, answer_rx }
     }
 
     /// The answer came; it may be too late. `id` is as it was sent.
     pub(crate) fn answer(&self, id: &[u8], answer: T) {
         let id = ConnectionId::try_from(id).ok();
-        if let Some(answer_tx) = id.and_then(|id| self.lock().remove(&id)) {
+        if let Some(answer_tx) = id.and_then(|id| lock(&self.0).remove(&id)) {
             let _ = answer_tx.send(answer);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Answers<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -71,7 +68,7 @@ impl<T> Drop for Waiting<'_, T> {
     fn drop(&mut self) {
         // Unless somebody else has the same id, whose turn it is then.
         self.answer_rx.close();
-        let mut waiting = self.waiters.lock();
+        let mut waiting = lock(&self.waiters.0);
         if waiting.get(&self.id).is_some_and(oneshot::Sender::is_closed) {
             waiting.remove(&self.id);
         }

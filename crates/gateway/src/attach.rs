@@ -2,12 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
+use isthmus_net::grpc::attachments::{self, Down};
 use isthmus_net::{Identity, Owner, grpc};
 use isthmus_wire::proto::{self, attach_down, attach_up};
-use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
@@ -15,11 +13,7 @@ use tracing::{debug, info, warn};
 
 use crate::roster::SessionId;
 use crate::service::Gateway;
-use crate::sessions::{self, Down};
 use crate::way_out;
-
-/// How long an agent may take to say who it is.
-const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Takes up an attachment; a task of its own then drives it to its end.
 pub(crate) async fn attach(
@@ -29,10 +23,7 @@ pub(crate) async fn attach(
     came_to: SocketAddr,
     mut inbound: Streaming<proto::AttachUp>,
 ) -> Result<ReceiverStream<Down>, Status> {
-    let first = timeout(HELLO_DEADLINE, inbound.message())
-        .await
-        .map_err(|_| Status::deadline_exceeded(format!("no first message within {HELLO_DEADLINE:?}")))??;
-    let Some(attach_up::Kind::NodeUp(mut contact)) = first.and_then(|message| message.kind) else {
+    let Some(attach_up::Kind::NodeUp(mut contact)) = attachments::first_message(&mut inbound).await? else {
         return Err(Status::invalid_argument("an agent must say first that its node is up"));
     };
     // The certificate has the last word on who it is and whose.
@@ -52,7 +43,7 @@ pub(crate) async fn attach(
         Ok(attached) => attached,
         Err(refused) => {
             warn!(%caller, %from, %refused, "attachment refused");
-            return Ok(refusal(refused.0));
+            return Ok(attachments::refusal(refused.0));
         }
     };
     let opened = gateway.sessions.open(session);
@@ -73,15 +64,6 @@ pub(crate) async fn attach(
     };
     tokio::spawn(attachment.drive());
     Ok(ReceiverStream::new(opened.down_rx))
-}
-
-/// A stream that says no and ends.
-fn refusal(reason: String) -> ReceiverStream<Down> {
-    let (down_tx, down_rx) = mpsc::channel(1);
-    let refusal = proto::Refusal { reason, node: String::new() };
-    // The queue is empty, and its other end is here.
-    let _ = down_tx.try_send(sessions::down(attach_down::Kind::Refusal(refusal)));
-    ReceiverStream::new(down_rx)
 }
 
 struct Attachment {

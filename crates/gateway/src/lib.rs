@@ -25,7 +25,6 @@ mod inside;
 mod outside;
 pub mod roster;
 mod service;
-mod sessions;
 mod streams;
 mod upstream;
 mod way_out;

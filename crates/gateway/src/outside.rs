@@ -1,12 +1,12 @@
 //! Whether other sites reach the gateway's port outside: relays are asked to try,
 //! and say what this gateway alone knows, so that nobody else's answer counts.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use isthmus_net::dial::PunchPort;
 use isthmus_net::grpc::Repeat;
-use isthmus_net::{grpc, mac, seen};
+use isthmus_net::{grpc, lock, mac, seen};
 use isthmus_plan::{Reach, Reachability};
 use isthmus_splice::ReachTests;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -37,12 +37,12 @@ pub(crate) struct OutsidePort {
 impl OutsidePort {
     /// What was found out last.
     pub(crate) fn reach(&self) -> Option<proto::Reach> {
-        self.reach.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.reach).clone()
     }
 
     fn set(&self, reach: &Reach) -> proto::Reach {
         let reach = seen::reach_to_wire(reach);
-        *self.reach.lock().unwrap_or_else(PoisonError::into_inner) = Some(reach.clone());
+        *lock(&self.reach) = Some(reach.clone());
         reach
     }
 }

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::grpc::Repeat;
-use isthmus_net::lock;
+use isthmus_net::grpc::attachments::{Attachments, Down};
 use isthmus_net::rendezvous::{self, Leg};
-use isthmus_net::{Credentials, Identity, Role, grpc, seen};
+use isthmus_net::{Credentials, Identity, Role, grpc, lock, seen};
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Pairs};
 use isthmus_splice::plane::{self, Plane};
@@ -33,8 +33,7 @@ use crate::config::{GatewayConfig, Measure};
 use crate::enrolment::EnrolmentService;
 use crate::inside;
 use crate::outside::{self, OutsidePort};
-use crate::roster::{Effect, Roster};
-use crate::sessions::{Down, Sessions};
+use crate::roster::{Effect, Roster, SessionId};
 use crate::streams::{ARRIVALS, Streams};
 use crate::upstream::{self, Upstream, WAIT};
 use crate::way_out::Answered;
@@ -74,6 +73,9 @@ pub enum GatewayError {
     Plane(std::io::Error),
 }
 
+/// Messages that may wait for one agent: a rendezvous with each of 1,024 nodes at
+/// once.
+const QUEUE: usize = 1024;
 /// Connections that stand and aren't served yet.
 const INCOMING: usize = 64;
 
@@ -90,7 +92,7 @@ pub(crate) struct Gateway {
     /// What the broker is told first.
     pub(crate) hello: proto::GatewayUp,
     pub(crate) upstream: Upstream,
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: Attachments<SessionId>,
     pub(crate) streams: Arc<Streams>,
     /// What the configuration says of the site's nodes.
     pub(crate) nodes_dial_out: Option<bool>,
@@ -324,7 +326,7 @@ pub async fn run(
         site: site.clone(),
         hello,
         upstream,
-        sessions: Sessions::default(),
+        sessions: Attachments::new(QUEUE),
         streams: Arc::new(Streams::new(keys_tx, arrivals_tx)),
         nodes_dial_out: config.nodes_dial_out,
         answered: Answered::default(),

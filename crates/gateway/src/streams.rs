@@ -6,13 +6,13 @@
 //! and no gRPC thread carries them.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, introduced, resolve};
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::Leg;
+use isthmus_net::{callback, lock};
 use isthmus_splice::admission::{Candidate, Origin};
 use isthmus_wire::ConnectionId;
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
@@ -60,7 +60,7 @@ impl Streams {
 
     /// A node at this address was given a ticket.
     pub(crate) fn expect(&self, connection: ConnectionId, node: IpAddr) {
-        self.expected().add(connection, node, Instant::now());
+        lock(&self.expected).add(connection, node, Instant::now());
         self.further.send_replace(());
     }
 
@@ -80,7 +80,7 @@ impl Streams {
     /// another gateway's node may come sooner than what it tells this gateway.
     async fn is_expected(&self, ticket: &Ticket, from: IpAddr) -> bool {
         let (until, mut further) = (tokio::time::Instant::now() + TOLD_LATE, self.further.subscribe());
-        while !self.expected().allows(ticket.connection, from, Instant::now()) {
+        while !lock(&self.expected).allows(ticket.connection, from, Instant::now()) {
             if tokio::time::timeout_at(until, further.changed()).await.is_err() {
                 return false;
             }
@@ -114,10 +114,6 @@ impl Streams {
     async fn arrive(&self, ticket: [u8; TICKET_LEN], candidate: Candidate) {
         // It fails only when the gateway ends.
         let _ = self.arrivals_tx.send((ticket, candidate)).await;
-    }
-
-    fn expected(&self) -> std::sync::MutexGuard<'_, Expected> {
-        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,6 +5,7 @@
 //! HTTP/2 pings while idle: a peer that is gone without a word is noticed
 //! within [`KEEPALIVE_INTERVAL`] + [`KEEPALIVE_TIMEOUT`].
 
+pub mod attachments;
 pub mod call;
 mod client;
 mod server;

@@ -1,15 +1,22 @@
-//! Listening for connections that come in bursts.
+//! Listening for connections that come in bursts, and what they begin with.
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 /// Connections that may wait to be accepted; the kernel allows no more than
 /// `net.core.somaxconn`, 4,096 since Linux 5.4. A large job makes all of its
 /// connections at once, and one that finds the queue full is tried again by the
 /// kernel only after a second, then after two more, then four.
 const BACKLOG: u32 = 4096;
+/// Pause after a failed accept: it is mostly "too many open files", which passes.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Listens on an address.
 ///
@@ -20,6 +27,42 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// Serves each connection in a task of its own; never returns. At most `most` slots
+/// are taken at once, and further connections wait in the listen queue; `serve`
+/// drops its slot once it knows what the connection is.
+pub async fn serve_each<F>(
+    listener: TcpListener,
+    most: usize,
+    serve: impl Fn(TcpStream, SocketAddr, OwnedSemaphorePermit) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let slots = Arc::new(Semaphore::new(most));
+    loop {
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((tcp, peer)) => drop(tokio::spawn(serve(tcp, peer, slot))),
+            Err(error) => {
+                warn!(%error, "cannot accept a connection");
+                sleep(ACCEPT_BACKOFF).await;
+            }
+        }
+    }
+}
+
+/// The first byte of a connection, which stays to be read.
+///
+/// # Errors
+/// If there is none within `deadline`.
+pub async fn first_byte(tcp: &TcpStream, deadline: Duration) -> io::Result<u8> {
+    let mut first = [0];
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("nothing within {deadline:?}"));
+    match timeout(deadline, tcp.peek(&mut first)).await.map_err(late)?? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(first[0]),
+    }
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //! lease on disk (redb) when the call that writes them returns.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use isthmus_net::lock;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use tonic::async_trait;
 
@@ -81,11 +82,11 @@ impl Embedded {
 
 impl Inner {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 
     fn writing(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.writing)
     }
 
     fn transact(&self, transaction: Transaction) -> Result<Option<Revision>, StoreError> {

@@ -1,8 +1,9 @@
 //! A store that keeps nothing.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use isthmus_net::lock;
 use tonic::async_trait;
 
 use super::table::Table;
@@ -25,7 +26,7 @@ impl Memory {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -25,7 +25,7 @@ use tonic::{Request, Status};
 use tracing::{debug, warn};
 
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
-use crate::Identity;
+use crate::{Identity, listen};
 
 /// How long calls in progress may go on after shutdown was asked for, before
 /// their connections are cut.
@@ -39,9 +39,6 @@ const INCOMING_BOUND: usize = 64;
 /// Calls at once on one connection. A gateway sends all its agents' lookups
 /// over one; beyond this they wait at the sender.
 const MAX_CONCURRENT_CALLS: u32 = 4096;
-/// Pause after a failed accept: it is mostly "too many open files", which
-/// passes.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Who is at the other end of a served connection.
 #[derive(Debug, Clone)]
@@ -154,19 +151,9 @@ async fn accept_all(
     tls: Arc<ServerConfig>,
     streams_tx: mpsc::Sender<TlsStream<TcpStream>>,
 ) {
-    let slots = Arc::new(Semaphore::new(MAX_HANDSHAKES));
-    loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
-        let (tcp, address) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                warn!(%error, "cannot accept a connection");
-                sleep(ACCEPT_BACKOFF).await;
-                continue;
-            }
-        };
+    listen::serve_each(listener, MAX_HANDSHAKES, |tcp, address, slot| {
         let (tls, streams_tx) = (tls.clone(), streams_tx.clone());
-        tokio::spawn(async move {
+        async move {
             let result = accept(tcp, tls).await;
             drop(slot);
             match result {
@@ -174,8 +161,9 @@ async fn accept_all(
                 Ok(stream) => drop(streams_tx.send(stream).await),
                 Err(error) => debug!(%address, %error, "connection refused"),
             }
-        });
-    }
+        }
+    })
+    .await;
 }
 
 struct Io {

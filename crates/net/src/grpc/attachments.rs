@@ -1,0 +1,128 @@
+//! The serving ends of attachments: what a broker sends to gateways and relays,
+//! and a gateway to agents, for as long as their `Attach` calls last.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use isthmus_wire::proto::{self, attach_down, attach_up};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+use tracing::warn;
+
+use crate::lock;
+
+/// How long a caller may take to say who it is.
+const HELLO_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What is sent down one attachment.
+pub type Down = Result<proto::AttachDown, Status>;
+
+/// All attachments at a service, by an id that is never used twice.
+#[derive(Debug)]
+pub struct Attachments<Id> {
+    open: Mutex<HashMap<Id, Open>>,
+    queue: usize,
+    ended: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Open {
+    down_tx: mpsc::Sender<Down>,
+    closed: CancellationToken,
+}
+
+/// What the task of one attachment holds.
+#[derive(Debug)]
+pub struct Opened {
+    /// service → caller
+    pub down_rx: mpsc::Receiver<Down>,
+    /// Cancelled when the service ends the attachment.
+    pub closed: CancellationToken,
+}
+
+/// The first message of an attachment, which says who attaches.
+///
+/// # Errors
+/// `DEADLINE_EXCEEDED` if it doesn't come within 10 s, and what breaks the stream.
+pub async fn first_message(
+    inbound: &mut Streaming<proto::AttachUp>,
+) -> Result<Option<attach_up::Kind>, Status> {
+    let first = timeout(HELLO_DEADLINE, inbound.message()).await;
+    let late = |_| Status::deadline_exceeded(format!("no first message within {HELLO_DEADLINE:?}"));
+    Ok(first.map_err(late)??.and_then(|message| message.kind))
+}
+
+/// The answer to an attachment that is refused: the reason, and then the end.
+pub fn refusal(reason: String) -> ReceiverStream<Down> {
+    let (down_tx, down_rx) = mpsc::channel(1);
+    // The queue is empty, and its other end is here.
+    let _ = down_tx.try_send(pack(refused(reason)));
+    ReceiverStream::new(down_rx)
+}
+
+fn refused(reason: String) -> attach_down::Kind {
+    attach_down::Kind::Refusal(proto::Refusal { reason, node: String::new() })
+}
+
+fn pack(kind: attach_down::Kind) -> Down {
+    Ok(proto::AttachDown { kind: Some(kind) })
+}
+
+impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
+    /// None yet. `queue` messages may wait for one caller. One for which more wait
+    /// is detached: it has lost track, and attaching again makes it forget what it
+    /// held.
+    pub fn new(queue: usize) -> Self {
+        Self { open: Mutex::default(), queue, ended: AtomicBool::new(false) }
+    }
+
+    /// A new attachment.
+    pub fn open(&self, id: Id) -> Opened {
+        let (down_tx, down_rx) = mpsc::channel(self.queue);
+        let closed = CancellationToken::new();
+        lock(&self.open).insert(id, Open { down_tx, closed: closed.clone() });
+        Opened { down_rx, closed }
+    }
+
+    /// Sends a message if there is such an attachment; never waits.
+    pub fn send(&self, to: Id, kind: attach_down::Kind) {
+        let full = lock(&self.open).get(&to).is_some_and(|open| open.down_tx.try_send(pack(kind)).is_err());
+        if full {
+            warn!(attachment = ?to, "a caller does not read what it is sent; detaching it");
+            self.remove(to);
+        }
+    }
+
+    /// Ends an attachment and sends the reason.
+    pub fn close(&self, id: Id, reason: String) {
+        self.send(id, refused(reason));
+        self.remove(id);
+    }
+
+    /// Ends an attachment.
+    pub fn remove(&self, id: Id) {
+        if let Some(open) = lock(&self.open).remove(&id) {
+            open.closed.cancel();
+        }
+    }
+
+    /// Ends all of them, because the service ends.
+    pub fn remove_all(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        for (_, open) in lock(&self.open).drain() {
+            open.closed.cancel();
+        }
+    }
+
+    /// Whether the service ends.
+    pub fn have_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
