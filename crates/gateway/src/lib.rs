@@ -5,10 +5,10 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`config`] | the `[gateway]` section |
-//! | [`roster`] | the site's agents, their addresses and jobs (pure) |
-//! | [`cache`] | contacts of other sites, and who was told of what (pure) |
-//! | [`expected`] | which of the site's nodes may come for which stream (pure) |
+//! | `config` | the `[gateway]` section |
+//! | `roster` | the site's agents, their addresses and jobs (pure) |
+//! | `cache` | contacts of other sites, and who was told of what (pure) |
+//! | `expected` | which of the site's nodes may come for which stream (pure) |
 //! | `streams`, `inside` | streams between the site's nodes and the outside |
 //! | `outside` | whether other sites reach the port outside |
 //! | `way_out` | whether the site's nodes reach the outside themselves |
@@ -17,13 +17,13 @@
 #![forbid(unsafe_code)]
 
 mod attach;
-pub mod cache;
-pub mod config;
+mod cache;
+mod config;
 mod enrolment;
-pub mod expected;
+mod expected;
 mod inside;
 mod outside;
-pub mod roster;
+mod roster;
 mod service;
 mod streams;
 mod upstream;
