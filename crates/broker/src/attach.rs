@@ -58,7 +58,7 @@ pub(crate) async fn attach(
         }
     };
     // A caller that stops waiting must leave nothing half done.
-    let begun = tokio::spawn(begin(broker.clone(), caller.clone(), newcomer, inbound)).await;
+    let begun = broker.tasks.spawn(begin(broker.clone(), caller.clone(), newcomer, inbound)).await;
     begun.unwrap_or_else(|_| Err(Status::internal("the broker failed; see its log")))
 }
 
@@ -107,8 +107,9 @@ async fn begin(
         warn!(%site, disagreement);
     }
     let caller = caller.to_string();
+    let tasks = broker.tasks.clone();
     let attachment = Attachment { broker, caller, party, session, inbound, closed: opened.closed };
-    tokio::spawn(attachment.drive());
+    tasks.spawn(attachment.drive());
     Ok(ReceiverStream::new(opened.down_rx))
 }
 

@@ -14,8 +14,9 @@ use isthmus_wire::proto::registry_server::{Registry as RegistryService, Registry
 use isthmus_wire::{Label, proto};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{info, warn};
@@ -35,6 +36,8 @@ use crate::store::{Embedded, Revision, Store, StoreError};
 /// How often the broker looks whether its own certificate is due.
 const RENEWAL_CHECK: Duration = Duration::from_secs(3600);
 
+/// How long attachments may take to end when the broker does.
+const ENDING: Duration = Duration::from_secs(2);
 /// How often it is looked whether leases have ended.
 const LEASE_CHECK: Duration = Duration::from_secs(1);
 /// How often it is looked whether ways between sites are to be measured.
@@ -75,6 +78,8 @@ pub(crate) struct Broker {
     pub(crate) sessions: Sessions,
     pub(crate) rendezvous: PendingRendezvous,
     pub(crate) probes: Probes,
+    /// The attachments' tasks.
+    pub(crate) tasks: TaskTracker,
     /// Sent whenever a node came up.
     pub(crate) came: watch::Sender<()>,
     /// The revision of the store that the registry has taken in.
@@ -90,6 +95,7 @@ impl Broker {
             sessions: Sessions::new(),
             rendezvous: PendingRendezvous::default(),
             probes: Probes::default(),
+            tasks: TaskTracker::new(),
             came: watch::Sender::new(()),
             applied: watch::Sender::new(0),
             registry: Mutex::new(registry),
@@ -142,13 +148,17 @@ pub async fn run(
         shutdown.await;
         broker.sessions.remove_all();
     });
-    tokio::select! {
-        result = serving => Ok(result?),
+    let result = tokio::select! {
+        result = serving => result.map_err(BrokerError::from),
         () = keep_renewed(&broker, &credentials) => Ok(()),
         () = keep_measured(&broker) => Ok(()),
         () = keep_leases(&broker) => Ok(()),
         () = fold.keep(&broker) => Ok(()),
-    }
+    };
+    // They delete their records, and hold the store open.
+    broker.tasks.close();
+    let _ = timeout(ENDING, broker.tasks.wait()).await;
+    result
 }
 
 /// Renews the broker's own certificate when it is due; never returns.

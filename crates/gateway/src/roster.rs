@@ -76,11 +76,6 @@ impl Roster {
         }
     }
 
-    /// The site.
-    pub fn site(&self) -> &Label {
-        &self.site
-    }
-
     /// The agent of node `name` came, connected from `from`. A reconnect of
     /// the same agent takes the former connection's place; another one of the
     /// same name is refused.

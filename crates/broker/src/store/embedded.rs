@@ -171,12 +171,11 @@ impl Store for Embedded {
     }
 
     async fn expire(&self) -> Result<(), StoreError> {
-        self.blocking(|inner| {
-            let _writing = inner.writing();
-            let now = (inner.clock)();
-            inner.table().expire(now);
-            Ok(())
-        })
-        .await
+        // While something is being written this can wait for the next time.
+        if let Ok(_writing) = self.0.writing.try_lock() {
+            let now = (self.0.clock)();
+            self.0.table().expire(now);
+        }
+        Ok(())
     }
 }

@@ -88,6 +88,9 @@ impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
         let (down_tx, down_rx) = mpsc::channel(self.queue);
         let closed = CancellationToken::new();
         lock(&self.open).insert(id, Open { down_tx, closed: closed.clone() });
+        if self.have_ended() {
+            closed.cancel();
+        }
         Opened { down_rx, closed }
     }
 
@@ -115,7 +118,7 @@ impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
 
     /// Ends all of them, because the service ends.
     pub fn remove_all(&self) {
-        self.ended.store(true, Ordering::Relaxed);
+        self.ended.store(true, Ordering::SeqCst);
         for (_, open) in lock(&self.open).drain() {
             open.closed.cancel();
         }
@@ -123,6 +126,6 @@ impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
 
     /// Whether the service ends.
     pub fn have_ended(&self) -> bool {
-        self.ended.load(Ordering::Relaxed)
+        self.ended.load(Ordering::SeqCst)
     }
 }
