@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use isthmus_wire::bounds::NODES_PER_SITE;
 use isthmus_wire::{GridName, Label, VirtualAddress, VirtualRange};
 
 use crate::store::Revision;
@@ -26,10 +27,16 @@ pub struct Assignment {
     pub block_revision: Revision,
 }
 
-/// All 16,383 blocks or all addresses are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no virtual address is left for a new node")]
-pub struct Exhausted;
+/// No address is left for a new node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Exhausted {
+    /// All 16,383 blocks are taken.
+    #[error("no virtual address is left for a new node")]
+    Grid,
+    /// The site has as many nodes as a site may have.
+    #[error("site {0} has had {NODES_PER_SITE} nodes, and a site may have no more")]
+    Site(Label),
+}
 
 /// The addresses given so far.
 #[derive(Debug, Clone, Default)]
@@ -75,16 +82,26 @@ impl AddressBook {
         let free = own.find(|(address, ..)| !self.by_address.contains_key(address));
         let (address, block, block_revision) = match free {
             Some(free) => free,
+            None if self.blocks_of(&node.site) >= BLOCKS_PER_SITE => {
+                return Err(Exhausted::Site(node.site.clone()));
+            }
             None => {
                 let block = (1..BLOCKS).map(Block).find(|block| !self.blocks.contains_key(block));
-                let block = block.ok_or(Exhausted)?;
-                (hosts(block).next().ok_or(Exhausted)?, block, 0)
+                let block = block.ok_or(Exhausted::Grid)?;
+                (hosts(block).next().ok_or(Exhausted::Grid)?, block, 0)
             }
         };
         Ok(Assignment { node: node.clone(), address, block, block_revision })
     }
+
+    fn blocks_of(&self, site: &Label) -> usize {
+        self.blocks.values().filter(|(other, _)| other == site).count()
+    }
 }
 
+/// Blocks of one site, so that none takes what is the others': each is full
+/// before the next is given.
+const BLOCKS_PER_SITE: usize = NODES_PER_SITE / 254 + 1;
 /// A /10 has 2^14 blocks of 2^8 addresses. Number 0 stays free, so that no
 /// address looks like the range itself.
 const BLOCKS: u16 = 1 << 14;
@@ -156,6 +173,6 @@ mod tests {
             book.fold_block(Block(block), format!("s{block}").parse().unwrap(), 1);
         }
         assert_eq!(assign(&mut book, "n1.s16383"), ("240.127.255.1".to_owned(), None));
-        assert_eq!(book.assign(&"n1.another".parse().unwrap()), Err(Exhausted));
+        assert_eq!(book.assign(&"n1.another".parse().unwrap()), Err(Exhausted::Grid));
     }
 }

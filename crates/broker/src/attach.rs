@@ -7,6 +7,7 @@ use isthmus_net::grpc::attachments::{self, Down};
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::read_answer;
 use isthmus_net::{Identity, Role, grpc};
+use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, Label};
 use prost::Message as _;
@@ -172,26 +173,34 @@ impl Attachment {
             }
             attach_up::Kind::Job(report) => {
                 if let Err(refused) = self.broker.registry().job_report(self.session, report) {
-                    warn!(caller = self.caller, %refused, "job report passed over");
+                    self.refuse("a job's report", &refused);
                 }
             }
             attach_up::Kind::RelayReport(report) => {
                 self.broker.registry().relay_report(self.session, report);
             }
-            attach_up::Kind::DialAnswer(answer) if self.is_gateway() => match read_answer(answer) {
-                Ok((rendezvous, answer)) => self.broker.rendezvous.answer(&rendezvous.0, answer),
-                Err(error) => warn!(caller = self.caller, %error, "passed over"),
-            },
+            attach_up::Kind::DialAnswer(answer) if self.is_gateway() => {
+                let checked = answer.check().map_err(|error| error.to_string());
+                match checked.and_then(|()| read_answer(answer).map_err(|error| error.to_string())) {
+                    Ok((rendezvous, answer)) => self.broker.rendezvous.answer(&rendezvous.0, answer),
+                    Err(reason) => self.refuse("an answer to a request to dial", &reason),
+                }
+            }
             attach_up::Kind::Measured(report) => {
                 let measured = self.broker.registry().measured(self.session, report);
                 match measured {
                     Ok(effects) => self.broker.sessions.carry_out(effects),
-                    Err(refused) => warn!(caller = self.caller, %refused, "measurement passed over"),
+                    Err(refused) => self.refuse("a measurement", &refused),
                 }
             }
             attach_up::Kind::GatewayReach(reach) => {
                 if let Err(error) = self.gateway_reach(&reach).await {
-                    warn!(caller = self.caller, %error, "passed over");
+                    self.refuse("what a relay met", &error);
+                }
+            }
+            attach_up::Kind::NodesSeen(found) => {
+                if let Err(refused) = self.broker.registry().nodes_seen(self.session, found) {
+                    self.refuse("what nodes found out", &refused);
                 }
             }
             attach_up::Kind::Probed(report) if !self.is_gateway() => {
@@ -252,6 +261,13 @@ impl Attachment {
         };
         let session = self.session;
         move |transaction| transaction.held(&key, session)
+    }
+
+    /// Passes a message over, and says so to its sender.
+    fn refuse(&self, what: &str, reason: &dyn std::fmt::Display) {
+        warn!(caller = self.caller, %reason, "{what} passed over");
+        let text = format!("the broker does not take {what}: {reason}");
+        self.broker.sessions.send(self.session, attach_down::Kind::Notice(proto::Notice { text }));
     }
 
     fn refuse_node(&self, node: String, reason: &NotWritten) {

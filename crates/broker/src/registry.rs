@@ -24,9 +24,13 @@
 //! [`Registry::settle_without`] end the wait.
 
 mod answers;
+mod directory;
 mod gateways;
+mod holders;
 mod job;
+mod list;
 mod measuring;
+mod nodes;
 mod party;
 mod paths;
 mod probing;
@@ -44,6 +48,7 @@ use std::fmt;
 use isthmus_net::contact::inbound_from_wire;
 use isthmus_net::mac::Secret;
 use isthmus_net::seen;
+use isthmus_wire::bounds::{self, Bounded as _, TooLarge};
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
@@ -54,7 +59,9 @@ pub use probing::ProbeError;
 use crate::addresses::{AddressBook, Assignment, Exhausted};
 use crate::config::{ForbiddenPairs, Measure, RelayChoice, TrustedPairs};
 use crate::records::{Fact, GatewayRecord, NodeRecord, RelayRecord};
+use holders::Holders;
 use job::Jobs;
+use nodes::Nodes;
 use paths::Paths;
 use probing::Probed;
 use site::{GatewayEntry, Says, SiteEntry, specific};
@@ -87,6 +94,12 @@ pub enum Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused(pub String);
 
+impl From<TooLarge> for Refused {
+    fn from(error: TooLarge) -> Self {
+        Self(error.to_string())
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -113,7 +126,12 @@ pub struct Registry {
     policy: Policy,
     addresses: AddressBook,
     sites: BTreeMap<Label, SiteEntry>,
-    nodes: BTreeMap<VirtualAddress, NodeEntry>,
+    nodes: Nodes,
+    /// Site and name of the gateway of each attachment.
+    gateway_sessions: BTreeMap<SessionId, (Label, Label)>,
+    holders: Holders,
+    /// As it was sent last.
+    directory: proto::Directory,
     relays: BTreeMap<Label, RelayEntry>,
     jobs: Jobs,
     probed: Probed,
@@ -150,11 +168,6 @@ struct RelayEntry {
     report: proto::RelayReport,
 }
 
-/// Longest text that anybody may put into the registry.
-const MAX_TEXT: usize = 255;
-/// Relays that one node may tell of.
-const MAX_RELAYS_SEEN: usize = 64;
-
 impl Registry {
     /// A registry that nobody is attached to yet.
     pub fn new(grid: &str, policy: Policy) -> Self {
@@ -163,7 +176,10 @@ impl Registry {
             policy,
             addresses: AddressBook::default(),
             sites: BTreeMap::new(),
-            nodes: BTreeMap::new(),
+            nodes: Nodes::default(),
+            gateway_sessions: BTreeMap::new(),
+            holders: Holders::default(),
+            directory: proto::Directory::default(),
             relays: BTreeMap::new(),
             jobs: Jobs::default(),
             probed: Probed::default(),
@@ -231,7 +247,13 @@ impl Registry {
         if up.site != site.as_str() {
             return Err(Refused(format!("this gateway's certificate is for site {site}, not {:?}", up.site)));
         }
-        check_texts(&[&up.address, &up.version, &up.outside_address])?;
+        up.check()?;
+        if let Some(entry) = self.sites.get(site).filter(|entry| !entry.gateways.contains_key(name)) {
+            let attached = entry.attached().count();
+            if attached >= bounds::GATEWAYS_PER_SITE {
+                return Err(Refused(format!("site {site} has {attached} other gateways attached already")));
+            }
+        }
         let former = self.sites.get(site).and_then(|site| site.gateways.get(name));
         let key = former.map_or(new_key, |former| &former.key).expose().to_vec();
         // It tells again what it found; until then that holds.
@@ -252,6 +274,7 @@ impl Registry {
         let before = self.says(site);
         let entry = self.sites.entry(site.clone()).or_default();
         let former = entry.gateways.remove(name);
+        make_room(&mut entry.gateways, bounds::GATEWAYS_PER_SITE, |gateway| gateway.session.is_none());
         let (mut inside_address, mut old) = (specific(&up.address).to_owned(), None);
         if let Some(former) = former {
             if inside_address.is_empty() {
@@ -273,8 +296,11 @@ impl Registry {
         let mut effects = Vec::new();
         let is_new = old != Some(session);
         if is_new {
+            old.and_then(|old| self.gateway_sessions.remove(&old));
+            self.gateway_sessions.insert(session, (site.clone(), name.clone()));
             let message = attach_down::Kind::RelayKey(proto::RelayKey { key: record.key });
-            effects.push(Effect::Send { to: party, message });
+            effects.push(Effect::Send { to: party.clone(), message });
+            effects.push(self.directory_for(party));
         }
         if let Some(old) = old.filter(|_| is_new) {
             let reason = format!(
@@ -309,7 +335,11 @@ impl Registry {
         if up.name != name.as_str() {
             return Err(Refused(format!("this relay's certificate is for {name}, not {:?}", up.name)));
         }
-        check_texts(&[&up.address, &up.version])?;
+        up.check()?;
+        let attached = self.relays_up();
+        if attached >= bounds::RELAYS && !self.relays.contains_key(name) {
+            return Err(Refused(format!("the grid has {attached} other relays attached already")));
+        }
         if up.address.is_empty() {
             return Err(Refused("a relay must say at what address agents reach it".to_owned()));
         }
@@ -321,6 +351,7 @@ impl Registry {
         let Some(key) = Secret::from_slice(&record.key) else { return Vec::new() };
         let relays_before = self.relays_up();
         let former = self.relays.remove(name);
+        make_room(&mut self.relays, bounds::RELAYS, |relay| relay.session.is_none());
         let mut effects = Vec::new();
         if let Some(old) = former.and_then(|former| former.session).filter(|old| *old != session) {
             let reason = format!("another relay of the name {name} has attached");
@@ -346,9 +377,8 @@ impl Registry {
     /// be well.
     fn fold_gateway_gone(&mut self, site: &Label, name: &Label) -> Vec<Effect> {
         let before = self.says(site);
-        if let Some(gateway) = self.gateway_mut(site, name) {
-            gateway.session = None;
-        }
+        let session = self.gateway_mut(site, name).and_then(|gateway| gateway.session.take());
+        session.and_then(|session| self.gateway_sessions.remove(&session));
         self.lose_nodes(site, name);
         self.forget_jobs(site, name);
         if before == self.says(site) { Vec::new() } else { self.everything_changed() }
@@ -374,9 +404,7 @@ impl Registry {
     ) -> Result<Option<(GridName, NodeRecord)>, Refused> {
         let (site, gateway) = self.attached_gateway(session)?;
         let node: Label = up.node.parse().map_err(|error| Refused(format!("{error}")))?;
-        check_texts(&[&up.address, &up.host_name, &up.owner, &up.version, &up.architecture])?;
-        check_texts(&[&up.outside_address, &up.from, &up.gateway_address])?;
-        check_seen(up.seen.as_ref())?;
+        up.check()?;
         let name = GridName { node, site };
         self.check_not_twice(&name, &gateway, up)?;
         if self.is_outdated(&name, &gateway, up) {
@@ -412,6 +440,27 @@ impl Registry {
         }
         effects.insert(0, Effect::Send { to: party, message: attach_down::Kind::Welcome(welcome) });
         effects
+    }
+
+    /// A gateway told what some of its nodes found out since they came, and no plan
+    /// goes by. It is no record: other brokers need not have it.
+    ///
+    /// # Errors
+    /// If the gateway isn't attached, or tells too much.
+    pub fn nodes_seen(&mut self, session: SessionId, found: proto::NodesSeen) -> Result<(), Refused> {
+        found.check()?;
+        let (site, gateway) = self.attached_gateway(session)?;
+        for found in found.nodes {
+            let name = found.node.parse().map(|node| GridName { node, site: site.clone() });
+            let address = name.ok().and_then(|name| self.addresses.address(&name));
+            let entry = address.and_then(|address| self.nodes.get_mut(&address));
+            let Some(entry) = entry.filter(|entry| entry.gateway == gateway) else { continue };
+            // What plans go by comes with a record, before this or after it.
+            if seen::for_plans(entry.contact.seen.as_ref()) == seen::for_plans(found.seen.as_ref()) {
+                entry.contact.seen = found.seen;
+            }
+        }
+        Ok(())
     }
 
     /// The record of a node of which its gateway said that its agent is gone; none
@@ -467,11 +516,7 @@ impl Registry {
 
     /// Site and name of an attached gateway.
     pub fn gateway_of(&self, session: SessionId) -> Option<(Label, Label)> {
-        self.sites.iter().find_map(|(site, entry)| {
-            let mut gateways = entry.gateways.iter();
-            let found = gateways.find(|(_, gateway)| gateway.session == Some(session));
-            found.map(|(gateway, _)| (site.clone(), gateway.clone()))
-        })
+        self.gateway_sessions.get(&session).cloned()
     }
 
     /// A gateway told how a job is doing.
@@ -484,6 +529,7 @@ impl Registry {
         if self.is_elsewhere(report.nodes.first(), &gateway) {
             return Ok(());
         }
+        report.check()?;
         self.jobs.report(site, report)
     }
 
@@ -504,7 +550,7 @@ impl Registry {
         former: GatewayRecord,
         reach: &proto::Reach,
     ) -> Result<GatewayRecord, Refused> {
-        check_texts(&[&reach.address, &reach.relay, &reach.detail])?;
+        reach.check()?;
         self.attached_gateway(session)?;
         Ok(GatewayRecord { outside_reach: Some(reach.clone()), ..former })
     }
@@ -524,40 +570,28 @@ impl Registry {
     fn put_down_lost(&mut self, site: &Label, gateway: &Label, it_said_so: bool) -> Vec<Effect> {
         let party = Party::gateway(site, gateway);
         let by = it_said_so.then_some(&party);
-        let lost = |entry: &NodeEntry| {
-            entry.name.site == *site && entry.gateway == *gateway && entry.presence == Presence::Lost
-        };
-        let gone: Vec<_> =
-            self.nodes.iter().filter(|(_, entry)| lost(entry)).map(|(address, _)| *address).collect();
+        let lost = |entry: &NodeEntry| entry.gateway == *gateway && entry.presence == Presence::Lost;
+        let own = self.nodes.of_site(site);
+        let gone: Vec<_> = own.filter(|(_, entry)| lost(entry)).map(|(address, _)| address).collect();
         gone.into_iter().flat_map(|address| self.put_down(address, by)).collect()
     }
 
     fn lose_nodes(&mut self, site: &Label, gateway: &Label) {
-        let own = self.nodes.values_mut();
-        let own = own.filter(|entry| entry.name.site == *site && entry.gateway == *gateway);
-        for entry in own.filter(|entry| entry.presence == Presence::Up) {
-            entry.presence = Presence::Lost;
+        for address in self.nodes.addresses_of(site) {
+            if let Some(entry) = self.nodes.get_mut(&address)
+                && entry.gateway == *gateway
+                && entry.presence == Presence::Up
+            {
+                entry.presence = Presence::Lost;
+            }
         }
     }
 
-    /// Tells every gateway but the one that said so itself.
-    fn contact_changed(&self, address: VirtualAddress, but: Option<&Party>) -> Vec<Effect> {
-        self.tell_gateways(address.ip().into(), but)
-    }
-
-    fn everything_changed(&self) -> Vec<Effect> {
-        self.tell_gateways(0, None)
-    }
-
-    fn tell_gateways(&self, virtual_address: u32, but: Option<&Party>) -> Vec<Effect> {
+    /// Tells every gateway, which forgets all contacts of other sites.
+    fn everything_changed(&mut self) -> Vec<Effect> {
+        self.holders.clear();
         let gateways = self.sites.iter().flat_map(|(site, entry)| entry.parties(site));
-        gateways
-            .filter(|party| Some(party) != but)
-            .map(|to| {
-                let changed = proto::ContactChanged { virtual_address };
-                Effect::Send { to, message: attach_down::Kind::ContactChanged(changed) }
-            })
-            .collect()
+        gateways.map(|to| changed(to, 0)).collect()
     }
 
     fn attached_gateway(&self, session: SessionId) -> Result<(Label, Label), Refused> {
@@ -588,27 +622,17 @@ fn contact_for_plans(up: &proto::NodeUp) -> proto::NodeUp {
     }
 }
 
-fn check_seen(seen: Option<&proto::Seen>) -> Result<(), Refused> {
-    let Some(seen) = seen else { return Ok(()) };
-    if seen.relays.len() > MAX_RELAYS_SEEN {
-        return Err(Refused(format!("a node tells of at most {MAX_RELAYS_SEEN} relays")));
+/// Makes room for one more where there are `most`: an idle one goes.
+fn make_room<T>(entries: &mut BTreeMap<Label, T>, most: usize, idle: impl Fn(&T) -> bool) {
+    if entries.len() >= most
+        && let Some(idle) = entries.iter().find(|(_, entry)| idle(entry)).map(|(name, _)| name.clone())
+    {
+        entries.remove(&idle);
     }
-    check_texts(&[&seen.address])?;
-    for reach in [&seen.own, &seen.outside].into_iter().flatten() {
-        check_texts(&[&reach.address, &reach.relay, &reach.detail])?;
-    }
-    if seen.gateways.len() > MAX_RELAYS_SEEN {
-        return Err(Refused(format!("a node tells of at most {MAX_RELAYS_SEEN} gateways")));
-    }
-    seen.relays
-        .iter()
-        .chain(&seen.gateways)
-        .try_for_each(|sight| check_texts(&[&sight.relay, &sight.address, &sight.failure]))
 }
 
-fn check_texts(texts: &[&str]) -> Result<(), Refused> {
-    match texts.iter().find(|text| text.len() > MAX_TEXT) {
-        Some(text) => Err(Refused(format!("a text of {} bytes is too long: at most {MAX_TEXT}", text.len()))),
-        None => Ok(()),
-    }
+/// Says that a contact has changed; all for address 0.
+fn changed(to: Party, virtual_address: u32) -> Effect {
+    let changed = proto::ContactChanged { virtual_address };
+    Effect::Send { to, message: attach_down::Kind::ContactChanged(changed) }
 }

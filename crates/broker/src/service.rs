@@ -9,6 +9,7 @@ use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::grpc::attachments::Down;
 use isthmus_net::rendezvous::{self, Way};
 use isthmus_net::{Credentials, Identity, Role, grpc, lock, mac};
+use isthmus_wire::bounds::MESSAGE_BYTES;
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::{Registry as RegistryService, RegistryServer};
 use isthmus_wire::{Label, proto};
@@ -42,6 +43,8 @@ const ENDING: Duration = Duration::from_secs(2);
 const LEASE_CHECK: Duration = Duration::from_secs(1);
 /// How often it is looked whether ways between sites are to be measured.
 const MEASURE_CHECK: Duration = Duration::from_secs(5);
+/// How often it is looked whether the directory has changed.
+const DIRECTORY_CHECK: Duration = Duration::from_millis(250);
 /// How long a rendezvous waits for a node whose gateway went away, to come to
 /// another one.
 const RETURN: Duration = Duration::from_secs(3);
@@ -141,8 +144,9 @@ pub async fn run(
         FoldError::Store(error) => BrokerError::Store(error),
         FoldError::Unreadable(error) => BrokerError::Unreadable(error),
     })?;
-    let routes = Routes::new(RegistryServer::new(Service(broker.clone())))
-        .add_service(EnrolmentServer::new(EnrolmentService(broker.clone())));
+    let routes =
+        Routes::new(RegistryServer::new(Service(broker.clone())).max_decoding_message_size(MESSAGE_BYTES))
+            .add_service(EnrolmentServer::new(EnrolmentService(broker.clone())));
     ready();
     let serving = grpc::serve(listener, tls, routes, async {
         shutdown.await;
@@ -152,6 +156,7 @@ pub async fn run(
         result = serving => result.map_err(BrokerError::from),
         () = keep_renewed(&broker, &credentials) => Ok(()),
         () = keep_measured(&broker) => Ok(()),
+        () = keep_directory(&broker) => Ok(()),
         () = keep_leases(&broker) => Ok(()),
         () = fold.keep(&broker) => Ok(()),
     };
@@ -180,6 +185,15 @@ async fn keep_leases(broker: &Broker) {
         if let Err(error) = broker.store.expire().await {
             warn!(%error, "cannot end leases");
         }
+    }
+}
+
+/// Sends the directory to the gateways when it has changed; never returns.
+async fn keep_directory(broker: &Broker) {
+    loop {
+        tokio::time::sleep(DIRECTORY_CHECK).await;
+        let effects = broker.registry().directory_due();
+        broker.sessions.carry_out(effects);
     }
 }
 
@@ -222,7 +236,7 @@ impl RegistryService for Service {
     ) -> Result<Response<proto::LookupReply>, Status> {
         let caller = grpc::caller(&request)?;
         let site = site_of_gateway(&caller)?;
-        let reply = self.0.registry().lookup(site, request.get_ref());
+        let reply = self.0.registry().lookup((site, caller.name()), request.get_ref());
         reply.map(Response::new).map_err(|error| lookup_status(&error))
     }
 
@@ -294,9 +308,10 @@ impl RegistryService for Service {
         Ok(Response::new(reply))
     }
 
-    async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {
+    async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
         grpc::caller(&request)?;
-        Ok(Response::new(self.0.registry().grid()))
+        let reply = self.0.registry().list(request.get_ref());
+        reply.map(Response::new).map_err(|refused| Status::invalid_argument(refused.0))
     }
 }
 

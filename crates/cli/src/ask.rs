@@ -7,15 +7,14 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use isthmus_broker::state::ADMIN_DIRECTORY;
 use isthmus_net::{Credentials, Role, grpc};
+use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
-use isthmus_wire::proto::{
-    ExplainReply, ExplainRequest, GridReply, GridRequest, MeasureReply, MeasureRequest,
-};
+use isthmus_wire::proto::{ExplainReply, ExplainRequest, ListReply, MeasureReply, MeasureRequest};
 use tonic::transport::Channel;
 
 use crate::config::StateArgs;
-use crate::local;
+use crate::{local, pages};
 
 /// How long the grid may take to answer: a gateway may have to wait for its
 /// broker.
@@ -52,20 +51,28 @@ impl Grid {
         .await
     }
 
-    /// Everything.
+    /// All records of one kind, page by page.
     ///
     /// # Errors
     /// What the one who is asked says, or that they don't answer.
-    pub(crate) async fn grid(self) -> anyhow::Result<GridReply> {
-        let request = GridRequest {};
+    pub(crate) async fn list(&self, records: Records) -> anyhow::Result<ListReply> {
         within(async {
-            let reply = match self {
-                Self::Registry(mut client, name) => {
-                    client.grid(request).await.map_err(|status| said(&name, &status))
+            match self {
+                Self::Registry(client, name) => {
+                    let page = |request| {
+                        let mut client = client.clone();
+                        async move { client.list(request).await }
+                    };
+                    pages::all(records, page).await.map_err(|status| said(name, &status))
                 }
-                Self::Agent(mut client) => client.grid(request).await.map_err(local::failure),
-            };
-            Ok(reply?.into_inner())
+                Self::Agent(client) => {
+                    let page = |request| {
+                        let mut client = client.clone();
+                        async move { client.list(request).await }
+                    };
+                    pages::all(records, page).await.map_err(local::failure)
+                }
+            }
         })
         .await
     }
@@ -73,7 +80,7 @@ impl Grid {
     /// How one node would reach another.
     ///
     /// # Errors
-    /// As [`Grid::grid`].
+    /// As [`Grid::list`].
     pub(crate) async fn explain(self, request: ExplainRequest) -> anyhow::Result<ExplainReply> {
         within(async {
             let reply = match self {
@@ -92,7 +99,7 @@ impl Grid {
     /// Has one node measure the way to another one, or tells how that went.
     ///
     /// # Errors
-    /// As [`Grid::grid`].
+    /// As [`Grid::list`].
     pub(crate) async fn measure(self, request: MeasureRequest) -> anyhow::Result<MeasureReply> {
         within(async {
             let reply = match self {

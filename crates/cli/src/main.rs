@@ -8,6 +8,7 @@ mod grid;
 mod join;
 mod launch;
 mod local;
+mod pages;
 mod path;
 mod plan;
 mod promptly;

@@ -4,23 +4,31 @@ mod view;
 
 use std::io::Write as _;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
+use isthmus_wire::proto::list_request::Records;
+use isthmus_wire::proto::{JobFilter, ListReply, NodeFilter, PathFilter, RelayFilter, SiteFilter};
 
 use crate::ask::Grid;
 use crate::config::StateArgs;
 
 use view::View;
 
-/// Show sites, nodes, relays and running jobs, and who is joined to whom.
+/// Show the grid's sites with their sums, relays and running jobs; of one site
+/// its nodes, too.
 ///
 /// Asks the broker or gateway with the identity of the state directory; where
 /// there is none, this node's agent.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
+    /// Only this site, with its nodes.
+    site: Option<String>,
+    /// Also all nodes; without it, only those of a small grid.
+    #[arg(long)]
+    nodes: bool,
     #[command(flatten)]
     state: StateArgs,
-    /// For programs to read.
+    /// For programs to read: everything.
     #[arg(long)]
     json: bool,
     /// Also nodes that are down, and how each pair of nodes is joined.
@@ -28,19 +36,22 @@ pub(crate) struct StatusArgs {
     verbose: bool,
 }
 
+/// Nodes of a grid that are listed unasked.
+const FEW_NODES: u64 = 64;
+
 /// Runs `isthmus status`.
 ///
 /// # Errors
 /// What went wrong, for people.
 pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<()> {
-    let reply = Grid::find(&args.state).await?.grid().await?;
-    let view = View::new(&reply);
+    let records = records(&args).await?;
+    let view = View::new(&records);
     let text = if args.json {
         let mut text = serde_json::to_string_pretty(&view).context("cannot write JSON")?;
         text.push('\n');
         text
     } else {
-        view.text(&reply, args.verbose)
+        view.text(&records, args.verbose)
     };
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -48,4 +59,23 @@ pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<()> {
         }
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// What is to be shown; of nodes nothing where they are many and not wanted.
+async fn records(args: &StatusArgs) -> anyhow::Result<ListReply> {
+    let grid = Grid::find(&args.state).await?;
+    let site = args.site.clone().unwrap_or_default();
+    let sites: Vec<String> = args.site.iter().cloned().collect();
+    let mut all = grid.list(Records::Sites(SiteFilter { names: sites.clone() })).await?;
+    if let (Some(wanted), []) = (&args.site, all.sites.as_slice()) {
+        bail!("no site {wanted} is in the grid; `isthmus status` lists them");
+    }
+    let count: u64 = all.sites.iter().map(|site| u64::from(site.nodes_up + site.nodes_down)).sum();
+    if args.site.is_some() || args.nodes || args.json || count <= FEW_NODES {
+        all.nodes = grid.list(Records::Nodes(NodeFilter { sites, ..NodeFilter::default() })).await?.nodes;
+    }
+    all.relays = grid.list(Records::Relays(RelayFilter::default())).await?.relays;
+    all.jobs = grid.list(Records::Jobs(JobFilter { site: site.clone() })).await?.jobs;
+    all.paths = grid.list(Records::Paths(PathFilter { site, between_sites: true })).await?.paths;
+    Ok(all)
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use isthmus_net::grpc::attachments::{self, Down};
 use isthmus_net::{Identity, Owner, grpc};
+use isthmus_wire::bounds::{Bounded as _, LONG_TEXT, cut_job, cut_path, cut_seen, cut_text};
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
-use crate::roster::SessionId;
+use crate::roster::{Refused, SessionId};
 use crate::service::Gateway;
 use crate::way_out;
 
@@ -32,13 +33,17 @@ pub(crate) async fn attach(
         contact.owner = owner.to_string();
     }
     (contact.from, contact.gateway_address) = (from.to_string(), came_to.to_string());
+    if contact.seen.as_mut().is_some_and(cut_seen) {
+        warn!(%caller, %from, "what it found out is too much, and was cut");
+    }
     // What else it says of the outside is looked at later: that takes a while.
     let said = contact.seen.clone();
     contact.seen = match (gateway.nodes_dial_out, said.clone()) {
         (None, said) => said,
         (declared, said) => Some(way_out::declared(declared, said.unwrap_or_default(), false)),
     };
-    let attached = gateway.roster().attach(caller.name(), from, contact);
+    let attached = contact.check().map_err(|error| Refused(error.to_string()));
+    let attached = attached.and_then(|()| gateway.roster().attach(caller.name(), from, contact));
     let (session, effects) = match attached {
         Ok(attached) => attached,
         Err(refused) => {
@@ -51,6 +56,10 @@ pub(crate) async fn attach(
     if !gateway.upstream.is_attached() {
         let cut_off = attach_down::Kind::CutOff(proto::CutOff { cut_off: true });
         gateway.sessions.send(session, cut_off);
+    }
+    let nodes = gateway.roster().sessions().count();
+    if let Some(directory) = gateway.directory.for_agent(&gateway.site, nodes) {
+        gateway.sessions.send(session, attach_down::Kind::Directory(directory));
     }
     info!(%caller, %from, "attached");
     let attachment = Attachment {
@@ -101,7 +110,13 @@ impl Attachment {
         self.gateway.carry_out(effects);
     }
 
-    async fn seen(&self, seen: proto::Seen) {
+    async fn seen(&self, mut seen: proto::Seen) {
+        if cut_seen(&mut seen) {
+            self.refuse("what this node found out", "it is too much, and was cut");
+        }
+        if let Err(error) = seen.check() {
+            return self.refuse("what this node found out", &error.to_string());
+        }
         let seen = way_out::judge(&self.gateway, seen).await;
         let enclosed = seen.way_out() == proto::WayOut::No;
         let effects = self.gateway.roster().seen(self.session, seen);
@@ -113,24 +128,45 @@ impl Attachment {
         }
     }
 
+    /// Says to an agent that a message of it was too much.
+    fn refuse(&self, what: &str, reason: &str) {
+        warn!(caller = self.caller, reason, "{what} passed over");
+        let text = format!("the gateway of site {} on {what}: {reason}", self.gateway.site);
+        self.gateway.sessions.send(self.session, attach_down::Kind::Notice(proto::Notice { text }));
+    }
+
     async fn handle(&self, kind: Option<attach_up::Kind>) {
         match kind {
             Some(attach_up::Kind::Job(mut report)) => {
                 if let Some(owner) = &self.owner {
                     report.owner = owner.to_string();
                 }
-                let effects = self.gateway.roster().job_report(self.session, report);
+                cut_job(&mut report);
+                let checked = report.check().map_err(|error| Refused(error.to_string()));
+                let effects = checked.and_then(|()| self.gateway.roster().job_report(self.session, report));
                 match effects {
                     Ok(effects) => self.gateway.carry_out(effects),
-                    Err(refused) => warn!(caller = self.caller, %refused, "job report passed over"),
+                    Err(refused) => self.refuse("a job's report", &refused.0),
                 }
             }
             Some(attach_up::Kind::Seen(seen)) => self.seen(seen).await,
-            Some(attach_up::Kind::Measured(report)) => {
+            Some(attach_up::Kind::Measured(mut report)) => {
+                cut_path(&mut report);
+                if let Err(error) = report.check() {
+                    return self.refuse("a measurement", &error.to_string());
+                }
                 let effect = self.gateway.roster().measured(self.session, report);
                 self.gateway.carry_out(effect.into_iter().collect());
             }
-            Some(answer @ attach_up::Kind::DialAnswer(_)) => self.gateway.upstream.tell(answer),
+            Some(attach_up::Kind::DialAnswer(mut answer)) => {
+                if let Some(proto::dial_answer::Result::Failure(failure)) = &mut answer.result {
+                    cut_text(failure, LONG_TEXT);
+                }
+                match answer.check() {
+                    Ok(()) => self.gateway.upstream.tell(attach_up::Kind::DialAnswer(answer)),
+                    Err(error) => self.refuse("an answer to a request to dial", &error.to_string()),
+                }
+            }
             None => debug!("message of a newer version, passed over"),
             Some(
                 attach_up::Kind::NodeUp(_)
@@ -139,6 +175,7 @@ impl Attachment {
                 | attach_up::Kind::RelayUp(_)
                 | attach_up::Kind::RelayReport(_)
                 | attach_up::Kind::Probed(_)
+                | attach_up::Kind::NodesSeen(_)
                 | attach_up::Kind::GatewayReach(_),
             ) => warn!(caller = self.caller, "message that agents don't send, passed over"),
         }

@@ -13,6 +13,8 @@ const MAX_CONTACTS: usize = 16 * 1024;
 #[derive(Debug, Default)]
 pub struct Cache {
     contacts: BTreeMap<VirtualAddress, proto::LookupReply>,
+    /// Their addresses by grid name.
+    names: BTreeMap<String, VirtualAddress>,
     /// Contacts of other sites, told to agents since they were last told of a
     /// change.
     told: BTreeSet<VirtualAddress>,
@@ -30,13 +32,8 @@ pub struct Asked(u64);
 impl Cache {
     /// A contact, if it is known.
     pub fn find(&self, request: &proto::LookupRequest) -> Option<&proto::LookupReply> {
-        match VirtualAddress::new(request.virtual_address.into()) {
-            Some(address) => self.contacts.get(&address),
-            None => self
-                .contacts
-                .values()
-                .find(|reply| reply.node.as_ref().is_some_and(|node| node.name == request.name)),
-        }
+        let address = VirtualAddress::new(request.virtual_address.into());
+        self.contacts.get(&address.or_else(|| self.names.get(&request.name).copied())?)
     }
 
     /// To be called before the broker is asked.
@@ -51,11 +48,13 @@ impl Cache {
             return false;
         }
         if let Some(address) = address_of(reply)
-            && reply.node.as_ref().is_some_and(|node| node.up)
+            && let Some(node) = reply.node.as_ref().filter(|node| node.up)
         {
             if self.contacts.len() >= MAX_CONTACTS {
                 self.contacts.clear();
+                self.names.clear();
             }
+            self.names.insert(node.name.clone(), address);
             self.contacts.insert(address, reply.clone());
         }
         true
@@ -79,12 +78,13 @@ impl Cache {
         self.told.remove(&address) || of_own
     }
 
-    /// Every contact of another site may have changed. Returns those that
-    /// agents may hold.
-    pub fn all_changed(&mut self) -> BTreeSet<VirtualAddress> {
+    /// Every contact of another site may have changed. True if agents may hold
+    /// one.
+    pub fn all_changed(&mut self) -> bool {
         self.changes += 1;
         self.contacts.clear();
-        std::mem::take(&mut self.told)
+        self.names.clear();
+        !std::mem::take(&mut self.told).is_empty()
     }
 }
 
@@ -148,8 +148,9 @@ mod tests {
         assert!(!cache.changed(address(1)), "they know already");
         assert!(!cache.changed(address(9)));
         cache.tell_of_own(&reply(4, true));
-        assert_eq!(cache.all_changed(), BTreeSet::from([address(2), address(3)]));
-        assert_eq!(cache.all_changed(), BTreeSet::new());
+        assert!(cache.all_changed());
+        assert!(!cache.all_changed());
+        assert!(!cache.changed(address(2)));
         assert!(cache.changed(address(4)), "the broker has no say in it");
     }
 }

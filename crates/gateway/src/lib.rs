@@ -10,6 +10,7 @@
 //! | `cache` | contacts of other sites, and who was told of what (pure) |
 //! | `expected` | which of the site's nodes may come for which stream (pure) |
 //! | `streams`, `inside` | streams between the site's nodes and the outside |
+//! | `directory` | whom agents ask how they are seen from outside (pure) |
 //! | `outside` | whether other sites reach the port outside |
 //! | `way_out` | whether the site's nodes reach the outside themselves |
 //! | `upstream` | the attachment to the broker |
@@ -19,6 +20,7 @@
 mod attach;
 mod cache;
 mod config;
+mod directory;
 mod enrolment;
 mod expected;
 mod inside;

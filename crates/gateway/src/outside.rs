@@ -78,14 +78,8 @@ pub(crate) async fn watch(gateway: &Gateway) {
 /// It is reached if one relay reaches it, and isn't if none of those does that
 /// could try.
 async fn find_out(gateway: &Gateway, address: &str) -> Reach {
-    let grid = |mut client: RegistryClient<_>, request| async move { client.grid(request).await };
-    let grid = gateway
-        .upstream
-        .registry("list the grid", (Repeat::Never, WAIT.into()), proto::GridRequest {}, grid)
-        .await;
-    let relays = grid.map(|grid| grid.relays).unwrap_or_default();
     let mut found = Reach::default();
-    for relay in relays.iter().filter(|relay| relay.up).take(RELAYS) {
+    for relay in gateway.directory.relays().iter().take(RELAYS) {
         let reach = try_from(gateway, address, relay).await;
         match reach.result {
             Reachability::Reachable => return reach,
@@ -97,7 +91,7 @@ async fn find_out(gateway: &Gateway, address: &str) -> Reach {
 }
 
 /// Has one relay try.
-async fn try_from(gateway: &Gateway, address: &str, relay: &proto::Relay) -> Reach {
+async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntry) -> Reach {
     let reach =
         |(result, detail)| Reach { result, address: address.to_owned(), relay: relay.name.clone(), detail };
     // It dials only where somebody came from.

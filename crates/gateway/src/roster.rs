@@ -4,10 +4,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use isthmus_net::seen::for_plans;
+use isthmus_wire::bounds::{JOBS_PER_NODE, NODES_PER_SITE, NODES_SEEN_BYTES, encoded_len};
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
@@ -40,19 +42,22 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Running jobs that one agent may be the head of.
-const MAX_JOBS: usize = 256;
-
 /// The site's agents.
 #[derive(Debug)]
 pub struct Roster {
     site: Label,
     agents: BTreeMap<Label, Agent>,
+    /// Whose attachment each is.
+    names: BTreeMap<SessionId, Label>,
+    /// Agents that found out something which the broker hasn't been sent.
+    unsent: BTreeSet<Label>,
     /// Nodes that are attached to other gateways of the site.
     elsewhere: BTreeMap<Label, proto::NodeUp>,
     /// Addresses that the broker gave, kept while agents come and go: one that
     /// comes back needs no broker.
     addresses: BTreeMap<Label, VirtualAddress>,
+    /// Whose address each is.
+    by_address: BTreeMap<VirtualAddress, Label>,
     last_session: u64,
 }
 
@@ -70,8 +75,11 @@ impl Roster {
         Self {
             site,
             agents: BTreeMap::new(),
+            names: BTreeMap::new(),
+            unsent: BTreeSet::new(),
             elsewhere: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            by_address: BTreeMap::new(),
             last_session: 0,
         }
     }
@@ -88,6 +96,9 @@ impl Roster {
         from: IpAddr,
         contact: proto::NodeUp,
     ) -> Result<(SessionId, Vec<Effect>), Refused> {
+        if self.agents.len() >= NODES_PER_SITE {
+            return Err(Refused(format!("site {} has {NODES_PER_SITE} nodes attached already", self.site)));
+        }
         let mut effects = Vec::new();
         let mut jobs = BTreeMap::new();
         if let Some(former) = self.agents.remove(name) {
@@ -101,6 +112,7 @@ impl Roster {
                 return Err(Refused(reason));
             }
             let reason = "the same agent has attached again".to_owned();
+            self.names.remove(&former.session);
             effects.push(Effect::Close(former.session, reason));
             jobs = former.jobs;
         }
@@ -111,13 +123,15 @@ impl Roster {
             effects.push(Effect::Changed(*address));
         }
         effects.push(Effect::ToBroker(attach_up::Kind::NodeUp(contact.clone())));
+        self.unsent.remove(name);
+        self.names.insert(session, name.clone());
         self.agents.insert(name.clone(), Agent { session, from, contact, jobs });
         Ok((session, effects))
     }
 
     /// An agent went away.
     pub fn detach(&mut self, session: SessionId) -> Vec<Effect> {
-        let Some(name) = self.name_of(session).cloned() else { return Vec::new() };
+        let Some(name) = self.names.remove(&session) else { return Vec::new() };
         let Some(agent) = self.agents.remove(&name) else { return Vec::new() };
         let ended = agent
             .jobs
@@ -133,6 +147,7 @@ impl Roster {
     pub fn welcome(&mut self, node: &str, address: VirtualAddress) -> Vec<Effect> {
         let Ok(name) = node.parse::<Label>() else { return Vec::new() };
         let known = self.addresses.insert(name.clone(), address) == Some(address);
+        self.by_address.insert(address, name.clone());
         match self.agents.get(&name) {
             Some(agent) if !known => vec![Effect::ToAgent(agent.session, welcome(&name, address))],
             Some(_) | None => Vec::new(),
@@ -145,6 +160,7 @@ impl Roster {
         let Ok(name) = contact.node.parse::<Label>() else { return };
         if let Some(address) = VirtualAddress::new(node.virtual_address.into()) {
             self.addresses.insert(name.clone(), address);
+            self.by_address.insert(address, name.clone());
         }
         match node.gone {
             true => drop(self.elsewhere.remove(&name)),
@@ -189,20 +205,45 @@ impl Roster {
 
     /// An agent told what it measured. Who it is, its attachment says.
     pub fn measured(&self, session: SessionId, report: proto::PathReport) -> Option<Effect> {
-        let node = self.name_of(session)?.clone();
+        let node = self.names.get(&session)?.clone();
         let from = GridName { node, site: self.site.clone() }.to_string();
         Some(Effect::ToBroker(attach_up::Kind::Measured(proto::PathReport { from, ..report })))
     }
 
-    /// An agent told how its node is seen from outside.
+    /// An agent told how its node is seen from outside. The broker is sent at once
+    /// what plans go by; the rest waits for [`Roster::seen_due`].
     pub fn seen(&mut self, session: SessionId, seen: proto::Seen) -> Vec<Effect> {
-        match self.agents.values_mut().find(|agent| agent.session == session) {
-            Some(agent) => {
-                agent.contact.seen = Some(seen);
-                vec![Effect::ToBroker(attach_up::Kind::NodeUp(agent.contact.clone()))]
-            }
-            None => Vec::new(),
+        let Some((name, agent)) = self.agent(session) else { return Vec::new() };
+        let before = agent.contact.seen.replace(seen.clone());
+        if for_plans(before.as_ref()) == for_plans(Some(&seen)) {
+            self.unsent.insert(name);
+            return Vec::new();
         }
+        let contact = agent.contact.clone();
+        self.unsent.remove(&name);
+        vec![Effect::ToBroker(attach_up::Kind::NodeUp(contact))]
+    }
+
+    /// What agents found out that was not sent yet, in as few messages as it
+    /// takes: so the broker receives of a gateway what doesn't grow with its
+    /// nodes.
+    pub fn seen_due(&mut self) -> Vec<Effect> {
+        let mut messages = vec![proto::NodesSeen::default()];
+        let mut bytes = 0;
+        for name in std::mem::take(&mut self.unsent) {
+            let Some(seen) = self.agents.get(&name).and_then(|agent| agent.contact.seen.clone()) else {
+                continue;
+            };
+            let found = proto::NodeSeen { node: name.to_string(), seen: Some(seen) };
+            bytes += encoded_len(&found) + 4;
+            if bytes > NODES_SEEN_BYTES {
+                bytes = encoded_len(&found) + 4;
+                messages.push(proto::NodesSeen::default());
+            }
+            messages.last_mut().into_iter().for_each(|message| message.nodes.push(found.clone()));
+        }
+        let messages = messages.into_iter().filter(|message| !message.nodes.is_empty());
+        messages.map(|message| Effect::ToBroker(attach_up::Kind::NodesSeen(message))).collect()
     }
 
     /// What an agent told of its node.
@@ -220,18 +261,17 @@ impl Roster {
         report: proto::JobReport,
     ) -> Result<Vec<Effect>, Refused> {
         let site = self.site.clone();
-        let agent = self.agents.iter_mut().find(|(_, agent)| agent.session == session);
-        let Some((name, agent)) = agent else { return Ok(Vec::new()) };
-        let own = GridName { node: name.clone(), site }.to_string();
+        let Some((name, agent)) = self.agent(session) else { return Ok(Vec::new()) };
+        let own = GridName { node: name, site }.to_string();
         if report.nodes.first() != Some(&own) {
             return Err(Refused(format!("{own} is not the head of job {}", report.job)));
         }
         if report.ended {
             agent.jobs.remove(&report.job);
-        } else if agent.jobs.len() < MAX_JOBS || agent.jobs.contains_key(&report.job) {
+        } else if agent.jobs.len() < JOBS_PER_NODE || agent.jobs.contains_key(&report.job) {
             agent.jobs.insert(report.job.clone(), report.clone());
         } else {
-            return Err(Refused(format!("{own} has {MAX_JOBS} jobs already")));
+            return Err(Refused(format!("{own} has {JOBS_PER_NODE} jobs already")));
         }
         Ok(vec![Effect::ToBroker(attach_up::Kind::Job(report))])
     }
@@ -253,7 +293,7 @@ impl Roster {
             (name, *address)
         } else {
             let wanted = VirtualAddress::new(request.virtual_address.into())?;
-            (self.addresses.iter().find(|(_, address)| **address == wanted)?.0, wanted)
+            (self.by_address.get(&wanted)?, wanted)
         };
         let own = self.agents.get(name).map(|agent| &agent.contact);
         let contact = own.or_else(|| self.elsewhere.get(name))?;
@@ -295,8 +335,9 @@ impl Roster {
         self.agents.values().map(|agent| agent.session)
     }
 
-    fn name_of(&self, session: SessionId) -> Option<&Label> {
-        self.agents.iter().find(|(_, agent)| agent.session == session).map(|(name, _)| name)
+    fn agent(&mut self, session: SessionId) -> Option<(Label, &mut Agent)> {
+        let name = self.names.get(&session)?.clone();
+        Some((name.clone(), self.agents.get_mut(&name)?))
     }
 }
 

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
 
 use isthmus_net::contact::plan_from_facts;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
@@ -15,6 +16,7 @@ use isthmus_net::{Credentials, Identity, Role, grpc, lock, seen};
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Pairs};
 use isthmus_splice::plane::{self, Plane};
+use isthmus_wire::bounds::{Bounded as _, MESSAGE_BYTES};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::registry_server::{Registry, RegistryServer};
@@ -30,6 +32,7 @@ use tracing::info;
 use crate::attach;
 use crate::cache::Cache;
 use crate::config::{GatewayConfig, Measure};
+use crate::directory::Directory;
 use crate::enrolment::EnrolmentService;
 use crate::inside;
 use crate::outside::{self, OutsidePort};
@@ -76,6 +79,9 @@ pub enum GatewayError {
 /// Messages that may wait for one agent: a rendezvous with each of 1,024 nodes at
 /// once.
 const QUEUE: usize = 1024;
+/// How often the broker is sent what agents found out and no plan goes by: the
+/// nearest relay is chosen by it.
+const SEEN_INTERVAL: Duration = Duration::from_secs(60);
 /// Connections that stand and aren't served yet.
 const INCOMING: usize = 64;
 
@@ -100,6 +106,7 @@ pub(crate) struct Gateway {
     pub(crate) answered: Answered,
     /// Whether other sites reach it there.
     pub(crate) outside: OutsidePort,
+    pub(crate) directory: Directory,
     /// Where other sites reach the gateway, once that is known.
     outside_address: OnceLock<String>,
     roster: Mutex<Roster>,
@@ -147,15 +154,22 @@ impl Gateway {
     /// A contact changed: agents that were told of it must know.
     pub(crate) fn contact_changed(&self, address: VirtualAddress) {
         if lock(&self.cache).changed(address) {
-            self.tell_agents(address);
+            self.tell_agents(address.ip().into());
         }
     }
 
     /// Every contact may have changed.
     pub(crate) fn forget_contacts(&self) {
-        let told = lock(&self.cache).all_changed();
-        for address in told {
-            self.tell_agents(address);
+        if lock(&self.cache).all_changed() {
+            self.tell_agents(0);
+        }
+    }
+
+    /// The broker sent the directory: agents receive what concerns them.
+    pub(crate) fn directory_changed(&self, directory: proto::Directory) {
+        let nodes = self.roster().sessions().count();
+        if let Some(told) = self.directory.set(&self.site, directory, nodes) {
+            self.tell_all(attach_down::Kind::Directory(told));
         }
     }
 
@@ -164,8 +178,9 @@ impl Gateway {
         self.tell_all(attach_down::Kind::CutOff(proto::CutOff { cut_off }));
     }
 
-    fn tell_agents(&self, address: VirtualAddress) {
-        let changed = proto::ContactChanged { virtual_address: address.ip().into() };
+    /// Says that a contact has changed; those of all other sites for 0.
+    fn tell_agents(&self, virtual_address: u32) {
+        let changed = proto::ContactChanged { virtual_address };
         self.tell_all(attach_down::Kind::ContactChanged(changed));
     }
 
@@ -331,13 +346,15 @@ pub async fn run(
         nodes_dial_out: config.nodes_dial_out,
         answered: Answered::default(),
         outside: OutsidePort::default(),
+        directory: Directory::default(),
         outside_address: OnceLock::new(),
         roster: Mutex::new(Roster::new(site)),
         cache: Mutex::default(),
         flights: Mutex::default(),
     });
-    let routes = Routes::new(RegistryServer::new(Service(gateway.clone())))
-        .add_service(EnrolmentServer::new(EnrolmentService(gateway.clone())));
+    let routes =
+        Routes::new(RegistryServer::new(Service(gateway.clone())).max_decoding_message_size(MESSAGE_BYTES))
+            .add_service(EnrolmentServer::new(EnrolmentService(gateway.clone())));
     ready();
     let accepting = inside::accept(listener, tls, grpc_tx, gateway.streams.clone());
     let serving = grpc::serve_streams(grpc_rx, routes, async {
@@ -377,7 +394,18 @@ pub async fn run(
         () = joining => Ok(()),
         result = attaching => result,
         () = outside::watch(&gateway), if watched => Ok(()),
+        () = send_seen(&gateway) => Ok(()),
         Some(error) = failure_rx.recv() => Err(GatewayError::Plane(error)),
+    }
+}
+
+/// Sends now and then what agents found out and the broker can wait for; never
+/// returns.
+async fn send_seen(gateway: &Gateway) {
+    loop {
+        tokio::time::sleep(SEEN_INTERVAL).await;
+        let effects = gateway.roster().seen_due();
+        gateway.carry_out(effects);
     }
 }
 
@@ -490,14 +518,12 @@ impl Registry for Service {
         self.0.upstream.registry("have a way measured", budget, request, measure).await.map(Response::new)
     }
 
-    async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {
-        let budget = (Repeat::Never, grpc::budget(&request, WAIT));
+    async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
         grpc::caller(&request)?;
-        let grid = |mut client: RegistryClient<_>, request| async move { client.grid(request).await };
-        self.0
-            .upstream
-            .registry("list the grid", budget, proto::GridRequest {}, grid)
-            .await
-            .map(Response::new)
+        let budget = (Repeat::Never, grpc::budget(&request, WAIT));
+        let request = request.into_inner();
+        request.check().map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let list = |mut client: RegistryClient<_>, request| async move { client.list(request).await };
+        self.0.upstream.registry("list the grid", budget, request, list).await.map(Response::new)
     }
 }

@@ -5,14 +5,11 @@
 use std::time::Duration;
 
 use isthmus_net::dial::PunchPort;
-use isthmus_net::grpc::Repeat;
 use isthmus_wire::proto;
-use isthmus_wire::proto::registry_client::RegistryClient;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::service::Gateway;
-use crate::upstream::WAIT;
 
 /// How long somebody outside may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -52,16 +49,8 @@ async fn answered(gateway: &Gateway) -> bool {
     {
         return answered;
     }
-    let grid = |mut client: RegistryClient<_>, request| async move { client.grid(request).await };
-    let Ok(grid) = gateway
-        .upstream
-        .registry("list the grid", (Repeat::Never, WAIT.into()), proto::GridRequest {}, grid)
-        .await
-    else {
-        return false;
-    };
     let mut asked = tokio::task::JoinSet::new();
-    for address in isthmus_net::contact::reflectors(&grid, gateway.site.as_str()).into_iter().take(ASKED) {
+    for address in gateway.directory.reflectors(&gateway.site).into_iter().take(ASKED) {
         asked.spawn(async move { PunchPort::open(&address, ANSWER).await.is_ok() });
     }
     let mut answered = false;

@@ -205,23 +205,6 @@ pub(crate) fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
     Dial::ALL.iter().copied().find(|known| dial_to_wire(*known) == dial)
 }
 
-/// Gateways of other sites than this one that can be reached from outside, each
-/// with its name and address.
-pub fn gateways_outside(grid: &proto::GridReply, site: &str) -> impl Iterator<Item = (String, String)> {
-    let others = grid.sites.iter().filter(move |other| other.name != site);
-    let gateways =
-        others.flat_map(|other| other.gateways.iter().map(|gateway| (other.name.as_str(), gateway)));
-    let reached = gateways.filter(|(_, gateway)| gateway.up && !gateway.outside_address.is_empty());
-    reached.map(|(site, gateway)| (format!("{}.{site}", gateway.name), gateway.outside_address.clone()))
-}
-
-/// Who outside a site tells others how they are seen: relays, and gateways of
-/// other sites.
-pub fn reflectors(grid: &proto::GridReply, site: &str) -> Vec<String> {
-    let relays = grid.relays.iter().filter(|relay| relay.up).map(|relay| relay.address.clone());
-    relays.chain(gateways_outside(grid, site).map(|(_, address)| address)).collect()
-}
-
 /// Whether a node gets out, as it is sent.
 pub fn way_out_to_wire(way_out: WayOut) -> proto::WayOut {
     match way_out {

@@ -108,7 +108,7 @@ pub fn for_plans(seen: Option<&proto::Seen>) -> proto::Seen {
     for sights in [&mut seen.relays, &mut seen.gateways] {
         sights.sort_by(|a, b| (&a.relay, &a.address).cmp(&(&b.relay, &b.address)));
     }
-    proto::Seen { measured_unix_ms: 0, ..seen }
+    proto::Seen { measured_unix_ms: 0, look_failure: String::new(), ..seen }
 }
 
 /// The round trip to a relay or gateway, if it was reached.

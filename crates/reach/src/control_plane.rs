@@ -42,9 +42,10 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// Sends a message to the broker, once there is a way to it.
     async fn send(&self, kind: attach_up::Kind);
 
-    /// Everything in the grid.
+    /// Relays that are up, and other sites' gateways that have a port outside, as
+    /// they are now; known without asking anyone, once it has come.
     ///
     /// # Errors
-    /// The broker's status.
-    async fn grid(&self) -> Result<proto::GridReply, Status>;
+    /// UNAVAILABLE as long as none has come.
+    async fn directory(&self) -> Result<proto::Directory, Status>;
 }

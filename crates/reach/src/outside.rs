@@ -5,19 +5,19 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use isthmus_net::contact::gateways_outside;
 use isthmus_net::dial::PunchPort;
 use isthmus_net::lock;
 use isthmus_plan::mapping::{Sighting, preserved};
 use isthmus_plan::{Mapping, WayOut};
+use isthmus_wire::bounds::DIRECTORY_RELAYS;
+use isthmus_wire::proto;
 use tokio::task::JoinSet;
+use tonic::Status;
 
 use crate::control_plane::ControlPlane;
 
 /// How long a relay may take to tell.
 pub const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
-/// Relays that are looked at.
-const MOST_RELAYS: usize = 32;
 /// How many are asked at most until two have told.
 const ASKED: usize = 4;
 /// Rounds in which nobody answers until that is taken for having no way out: one
@@ -107,8 +107,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    fn new(name: String, address: String) -> Self {
-        Self { name, address, sight: None }
+    fn new(entry: proto::DirectoryEntry) -> Self {
+        Self { name: entry.name, address: entry.address, sight: None }
     }
 
     /// Asks it how a port is seen; any port for 0.
@@ -172,6 +172,9 @@ pub struct Look {
     pub relays: Vec<Relay>,
     /// Gateways of other sites that can be reached from outside.
     pub gateways: Vec<Relay>,
+    /// How often the gateway wants everything found out anew; zero if it has no
+    /// wish.
+    pub probe_interval: Duration,
 }
 
 impl Look {
@@ -203,13 +206,16 @@ impl Look {
 }
 
 /// Asks two, or one twice; relays first.
-pub async fn look(control: &dyn ControlPlane) -> Look {
-    let grid = control.grid().await.unwrap_or_default();
-    let gateways = gateways_outside(&grid, control.site());
-    let mut gateways: Vec<Relay> =
-        gateways.take(MOST_RELAYS).map(|(name, address)| Relay::new(name, address)).collect();
-    let up = grid.relays.into_iter().filter(|relay| relay.up).take(MOST_RELAYS);
-    let mut relays: Vec<Relay> = up.map(|relay| Relay::new(relay.name, relay.address)).collect();
+///
+/// # Errors
+/// If it isn't known yet whom to ask: that says nothing of this node.
+pub async fn look(control: &dyn ControlPlane) -> Result<Look, Status> {
+    let directory = control.directory().await?;
+    let entries = |entries: Vec<proto::DirectoryEntry>| {
+        entries.into_iter().take(DIRECTORY_RELAYS).map(Relay::new).collect::<Vec<_>>()
+    };
+    let (mut relays, mut gateways) = (entries(directory.relays), entries(directory.gateways));
+    let probe_interval = Duration::from_secs(directory.probe_interval_s.into());
     let mut sightings: Vec<Sighting> = Vec::new();
     let mut all: Vec<&mut Relay> = relays.iter_mut().chain(&mut gateways).take(ASKED).collect();
     match all.as_mut_slice() {
@@ -233,7 +239,7 @@ pub async fn look(control: &dyn ControlPlane) -> Look {
     let address = sightings.last().map(|sighting| sighting.seen.ip().to_string()).unwrap_or_default();
     let foreseen = sightings.last().filter(|_| preserved(&sightings));
     let foreseen = foreseen.map(|sighting| Foreseen { local: sighting.local.ip(), seen: sighting.seen.ip() });
-    Look { mapping: Mapping::of(&sightings), address, foreseen, relays, gateways }
+    Ok(Look { mapping: Mapping::of(&sightings), address, foreseen, relays, gateways, probe_interval })
 }
 
 #[cfg(test)]

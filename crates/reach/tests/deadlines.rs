@@ -78,8 +78,8 @@ impl ControlPlane for Broker {
 
     async fn send(&self, _: attach_up::Kind) {}
 
-    async fn grid(&self) -> Result<proto::GridReply, Status> {
-        Ok(proto::GridReply::default())
+    async fn directory(&self) -> Result<proto::Directory, Status> {
+        Ok(proto::Directory::default())
     }
 }
 

@@ -153,6 +153,10 @@ impl Attachment {
                 self.prober.order(order, probes_tx.clone());
                 Ok(())
             }
+            Some(attach_down::Kind::Notice(notice)) => {
+                tracing::warn!("{}", notice.text);
+                Ok(())
+            }
             None => {
                 tracing::debug!("message of a newer version, passed over");
                 Ok(())
@@ -164,7 +168,7 @@ impl Attachment {
                 | attach_down::Kind::Measure(_)
                 | attach_down::Kind::Expect(_)
                 | attach_down::Kind::SiteNode(_)
-                | attach_down::Kind::Notice(_)
+                | attach_down::Kind::Directory(_)
                 | attach_down::Kind::CutOff(_),
             ) => Err(self.broke("it sent a message that is none for a relay")),
         }

@@ -14,8 +14,8 @@ use isthmus_net::{Credentials, Identity, Role, grpc};
 use isthmus_relay::RelayConfig;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
-    AttachDown, AttachUp, DialRequest, GatewayUp, GridRequest, NodeUp, Relay, RendezvousRequest, attach_down,
-    attach_up, dial_request, rendezvous_reply, rendezvous_request,
+    AttachDown, AttachUp, DialRequest, GatewayUp, ListRequest, NodeUp, Relay, RelayFilter, RendezvousRequest,
+    attach_down, attach_up, dial_request, list_request, rendezvous_reply, rendezvous_request,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -154,8 +154,10 @@ async fn until(directory: &Path, what: &str, wanted: impl Fn(&Relay) -> bool) {
     let asking = async {
         loop {
             if let Ok(channel) = grpc::connect(admin.upstream(), "broker", &admin).await {
-                let grid = RegistryClient::new(channel).grid(GridRequest {}).await.unwrap().into_inner();
-                if grid.relays.iter().any(&wanted) {
+                let records = Some(list_request::Records::Relays(RelayFilter::default()));
+                let request = ListRequest { records, ..ListRequest::default() };
+                let listed = RegistryClient::new(channel).list(request).await.unwrap().into_inner();
+                if listed.relays.iter().any(&wanted) {
                     return;
                 }
             }

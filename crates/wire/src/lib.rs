@@ -13,6 +13,7 @@
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
 
 pub mod address;
+pub mod bounds;
 pub mod hello;
 mod id;
 mod name;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
 use isthmus_net::mac::Secret;
-use isthmus_reach::ControlPlane;
+use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_server::Local;
 use isthmus_wire::proto::{self, exec_down, job_news};
 use tokio::net::UnixListener;
@@ -126,11 +126,17 @@ impl Local for LocalService {
         Ok(Response::new(hold::end_all(&self.node, &job).await))
     }
 
-    async fn grid(&self, request: Request<proto::GridRequest>) -> Result<Response<proto::GridReply>, Status> {
+    async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
         authorise(&request)?;
-        let mut grid = self.node.upstream().grid().await?;
-        grid.own = self.node.name().to_string();
-        Ok(Response::new(grid))
+        let mut request = request.into_inner();
+        let own = self.node.name().to_string();
+        if let Some(Records::Nodes(filter)) = &mut request.records
+            && std::mem::take(&mut filter.own)
+        {
+            filter.names.push(own.clone());
+        }
+        let reply = self.node.upstream().list(request).await?;
+        Ok(Response::new(proto::ListReply { own, ..reply }))
     }
 
     async fn explain(
@@ -215,6 +221,7 @@ impl Head {
                 started_unix_ms,
                 ended,
                 joined: joined.to_vec(),
+                ..proto::JobReport::default()
             });
         };
         loop {

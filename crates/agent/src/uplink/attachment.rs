@@ -59,6 +59,8 @@ pub(crate) struct Opener {
     /// What they are told.
     pub(crate) node_up: Arc<Mutex<proto::NodeUp>>,
     pub(crate) contacts: Contacts,
+    /// The directory, as a gateway sent it last.
+    pub(crate) directory_tx: Arc<watch::Sender<Option<proto::Directory>>>,
     /// gateway → agent: dial out to meet somebody.
     pub(crate) dials_tx: mpsc::Sender<Order>,
     /// gateway → agent: measure the way to another node.
@@ -290,9 +292,14 @@ impl Opener {
                     warn!("too many requests to measure at once, one is dropped");
                 }
             }
-            Some(attach_down::Kind::ContactChanged(changed)) => {
-                lock(&self.contacts).remove(&std::net::Ipv4Addr::from(changed.virtual_address));
+            Some(attach_down::Kind::ContactChanged(changed)) => match changed.virtual_address {
+                0 => lock(&self.contacts).clear(),
+                address => drop(lock(&self.contacts).remove(&std::net::Ipv4Addr::from(address))),
+            },
+            Some(attach_down::Kind::Directory(directory)) => {
+                self.directory_tx.send_replace(Some(directory));
             }
+            Some(attach_down::Kind::Notice(notice)) => warn!(%gateway, "{}", notice.text),
             Some(attach_down::Kind::Refusal(refusal)) => return Err(AttachError::Refused(refusal.reason)),
             Some(attach_down::Kind::CutOff(cut)) => return Ok(Told::CutOff(cut.cut_off)),
             Some(_) | None => {}
@@ -331,7 +338,9 @@ impl Opener {
     async fn open_checked(&self, index: usize) -> Result<Session, AttachError> {
         let channel = self.connect(index).await?;
         let mut client = RegistryClient::new(channel.clone());
-        timeout(CHECK_DEADLINE, client.grid(proto::GridRequest {}))
+        let records = Some(proto::list_request::Records::Sites(proto::SiteFilter::default()));
+        let anything = proto::ListRequest { page_size: 1, records, ..proto::ListRequest::default() };
+        timeout(CHECK_DEADLINE, client.list(anything))
             .await
             .map_err(|_| AttachError::Broken(format!("no answer within {CHECK_DEADLINE:?}")))?
             .map_err(|status| broken(&status))?;

@@ -10,8 +10,8 @@ use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_net::lock;
 use isthmus_net::rendezvous::{self, Order, Reply, Way};
 use isthmus_reach::ControlPlane;
-use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::{self, attach_up};
+use isthmus_wire::{VirtualAddress, bounds};
 use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status};
 
@@ -22,6 +22,8 @@ use crate::uplink::attachment::{Attachment, Opener};
 const CALL: Duration = Duration::from_secs(15);
 /// How long an answer may come after its gateway has gone.
 const GRACE: Duration = Duration::from_millis(100);
+/// How long the first directory may take, after the agent has attached.
+const DIRECTORY_DEADLINE: Duration = Duration::from_secs(5);
 /// Messages waiting to be sent.
 const QUEUE: usize = 64;
 
@@ -32,6 +34,8 @@ pub struct Upstream {
     /// This node's, from the first attachment on.
     own_address: Arc<Mutex<Option<VirtualAddress>>>,
     contacts: Contacts,
+    /// None until a gateway has sent one.
+    directory: watch::Receiver<Option<proto::Directory>>,
     /// the rest of the agent → gateway
     up_tx: mpsc::Sender<attach_up::Kind>,
     site: Arc<str>,
@@ -50,11 +54,26 @@ pub fn upstream(
     let (up_tx, up_rx) = mpsc::channel(QUEUE);
     let (contacts, own_address) = (Contacts::default(), Arc::default());
     let site = credentials.identity().site().map(ToString::to_string).unwrap_or_default().into();
-    let upstream =
-        Upstream { attached, own_address: Arc::clone(&own_address), contacts: contacts.clone(), up_tx, site };
+    let (directory_tx, directory) = watch::channel(None);
+    let upstream = Upstream {
+        attached,
+        own_address: Arc::clone(&own_address),
+        contacts: contacts.clone(),
+        directory,
+        up_tx,
+        site,
+    };
     let gateways = gateways.iter().map(|gateway| Arc::from(gateway.as_str())).collect();
     let node_up = Arc::new(Mutex::new(node_up));
-    let opener = Opener { credentials, gateways, node_up, contacts, dials_tx, measures_tx };
+    let opener = Opener {
+        credentials,
+        gateways,
+        node_up,
+        contacts,
+        directory_tx: Arc::new(directory_tx),
+        dials_tx,
+        measures_tx,
+    };
     (upstream, Attachment::new(opener, attached_tx, own_address, up_rx))
 }
 
@@ -82,8 +101,19 @@ impl Upstream {
         idempotent(CALL.into()).send(self, request, measure).await
     }
 
-    /// Tells how a job is doing.
-    pub fn report(&self, report: proto::JobReport) {
+    /// One page of the broker's records.
+    ///
+    /// # Errors
+    /// The broker's status.
+    pub async fn list(&self, request: proto::ListRequest) -> Result<proto::ListReply, Status> {
+        let list = |mut attached: Attached, request| async move { attached.client.list(request).await };
+        idempotent(CALL.into()).send(self, request, list).await
+    }
+
+    /// Tells how a job is doing. Of lists that are too long, as much as others
+    /// take.
+    pub fn report(&self, mut report: proto::JobReport) {
+        bounds::cut_job(&mut report);
         // Reports are totals: the next one says what this one would have.
         let _ = self.up_tx.try_send(attach_up::Kind::Job(report));
     }
@@ -175,9 +205,15 @@ impl ControlPlane for Upstream {
         Call { repeat: Repeat::Never, ..idempotent(CALL.into()) }.send(self, request, probe).await
     }
 
-    async fn grid(&self) -> Result<proto::GridReply, Status> {
-        let grid = |mut attached: Attached, request| async move { attached.client.grid(request).await };
-        idempotent(CALL.into()).send(self, proto::GridRequest {}, grid).await
+    async fn directory(&self) -> Result<proto::Directory, Status> {
+        let mut directory = self.directory.clone();
+        let waiting = tokio::time::timeout(DIRECTORY_DEADLINE, directory.wait_for(Option::is_some)).await;
+        let found = waiting.ok().and_then(|found| found.ok().and_then(|found| found.clone()));
+        found.ok_or_else(|| {
+            Status::unavailable(
+                "the gateway has not sent the grid's relays; is it attached to the broker? See its log",
+            )
+        })
     }
 
     async fn send(&self, kind: attach_up::Kind) {

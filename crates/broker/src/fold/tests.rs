@@ -81,7 +81,7 @@ async fn announce(broker: &Broker, session: SessionId, node: &str) -> Result<Vir
 
 fn find(broker: &Broker, name: &str) -> Result<proto::Node, LookupError> {
     let request = proto::LookupRequest { name: name.to_owned(), ..proto::LookupRequest::default() };
-    broker.registry().lookup(&label("beta"), &request).map(|reply| reply.node.unwrap())
+    broker.registry().lookup((&label("beta"), &label("gateway")), &request).map(|reply| reply.node.unwrap())
 }
 
 #[tokio::test]

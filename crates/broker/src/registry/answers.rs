@@ -1,6 +1,5 @@
 //! What the registry answers: lookups, rendezvous, the whole grid.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -55,16 +54,18 @@ impl fmt::Display for RendezvousError {
 
 impl Registry {
     /// Where a node is, and what a plan goes by that leads a node of `site`
-    /// there.
+    /// there. Its gateway that asks is told when that changes.
     ///
     /// # Errors
     /// If it is unknown or absent.
     pub fn lookup(
-        &self,
-        site: &Label,
+        &mut self,
+        (site, gateway): (&Label, &Label),
         request: &proto::LookupRequest,
     ) -> Result<proto::LookupReply, LookupError> {
         let address = self.resolve(request)?;
+        self.present(address)?;
+        self.holds(site, gateway, address);
         let (entry, _) = self.present(address)?;
         let node = node(address, entry, self.outside_address(entry));
         if entry.presence == Presence::Down {
@@ -159,51 +160,6 @@ impl Registry {
         up.take(2).map(|relay| relay.address.clone()).collect()
     }
 
-    /// Everything.
-    pub fn grid(&self) -> proto::GridReply {
-        let mut attached: BTreeMap<(&Label, &Label), u32> = BTreeMap::new();
-        for node in self.nodes.values().filter(|node| node.presence == Presence::Up) {
-            *attached.entry((&node.name.site, &node.gateway)).or_default() += 1;
-        }
-        let sites = self.sites.iter().map(|(name, entry)| proto::Site {
-            name: name.to_string(),
-            inbound: inbound_to_wire(entry.says().inbound).into(),
-            up: entry.is_attached(),
-            trusted: self.policy.trusted.of(name).map(Label::to_string).collect(),
-            version: entry.versions(),
-            outside_address: entry.outside_addresses(),
-            measure_off: entry.measure_off(),
-            outside_reach: entry.outside_reach(),
-            gateways: entry
-                .gateways_to_wire(|gateway| attached.get(&(name, gateway)).copied().unwrap_or_default()),
-        });
-        let relays = self.relays.iter().map(|(name, entry)| proto::Relay {
-            name: name.to_string(),
-            address: entry.address.clone(),
-            up: entry.session.is_some(),
-            connections: entry.report.connections,
-            bytes: entry.report.bytes,
-            version: entry.version.clone(),
-        });
-        proto::GridReply {
-            grid: self.grid.clone(),
-            sites: sites.collect(),
-            nodes: self
-                .nodes
-                .iter()
-                .map(|(address, entry)| proto::Node {
-                    seen: entry.contact.seen.clone(),
-                    ..node(*address, entry, self.outside_address(entry))
-                })
-                .collect(),
-            relays: relays.collect(),
-            jobs: self.jobs.all().cloned().collect(),
-            own: String::new(),
-            paths: self.paths.all().cloned().collect(),
-            site_paths: self.site_paths.all().collect(),
-        }
-    }
-
     pub(super) fn resolve(&self, request: &proto::LookupRequest) -> Result<VirtualAddress, LookupError> {
         if request.virtual_address == 0 {
             let unknown = || LookupError::Unknown(format!("{:?}", request.name));
@@ -244,7 +200,7 @@ fn no_way(entry: &NodeEntry) -> proto::Plan {
     proto::Plan { left_out: vec![left_out], ..proto::Plan::default() }
 }
 
-fn node(address: VirtualAddress, entry: &NodeEntry, outside_address: String) -> proto::Node {
+pub(super) fn node(address: VirtualAddress, entry: &NodeEntry, outside_address: String) -> proto::Node {
     let contact = &entry.contact;
     proto::Node {
         name: entry.name.to_string(),

@@ -3,16 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use isthmus_wire::bounds::JOBS_PER_SITE;
 use isthmus_wire::{GridName, JobId, Label, proto};
 
-use super::{Refused, check_texts};
-
-/// Jobs that one site may have at once.
-const MAX_PER_SITE: usize = 1024;
-/// Nodes of one job, as many as a grid has addresses for in 64 blocks.
-const MAX_NODES: usize = 64 * 254;
-/// Pairs of nodes that are listed of one job; more would make `status` useless.
-const MAX_PAIRS: usize = 16 * 1024;
+use super::Refused;
 
 /// The running jobs.
 #[derive(Debug, Default)]
@@ -20,9 +14,8 @@ pub(super) struct Jobs(BTreeMap<JobId, (Label, proto::JobReport)>);
 
 impl Jobs {
     /// Takes a report from the site of the job's head.
-    pub(super) fn report(&mut self, site: Label, mut report: proto::JobReport) -> Result<(), Refused> {
+    pub(super) fn report(&mut self, site: Label, report: proto::JobReport) -> Result<(), Refused> {
         let job: JobId = report.job.parse().map_err(|error| Refused(format!("{error}")))?;
-        check_texts(&[&report.owner, &report.program])?;
         let head: Option<GridName> = report.nodes.first().and_then(|head| head.parse().ok());
         if head.is_none_or(|head| head.site != site) {
             return Err(Refused(format!("the head of job {job} is not in site {site}")));
@@ -39,15 +32,11 @@ impl Jobs {
             None if report.ended => return Ok(()),
             None => {
                 let running = self.0.values().filter(|(other, _)| *other == site).count();
-                if running >= MAX_PER_SITE {
+                if running >= JOBS_PER_SITE {
                     return Err(Refused(format!("site {site} has {running} jobs already")));
                 }
             }
         }
-        if report.nodes.len() > MAX_NODES {
-            return Err(Refused(format!("job {job} has too many nodes")));
-        }
-        report.joined.truncate(MAX_PAIRS);
         self.0.insert(job, (site, report));
         Ok(())
     }
@@ -57,6 +46,18 @@ impl Jobs {
         self.0.retain(|_, (other, report)| {
             *other != *site || report.nodes.first().is_some_and(|head| keep(head))
         });
+    }
+
+    /// How many each site has.
+    pub(super) fn by_site(&self) -> BTreeMap<&Label, u32> {
+        let mut counts = BTreeMap::new();
+        self.0.values().for_each(|(site, _)| *counts.entry(site).or_default() += 1);
+        counts
+    }
+
+    /// All of them, by their ids.
+    pub(super) fn with_ids(&self) -> impl Iterator<Item = (&JobId, &proto::JobReport)> {
+        self.0.iter().map(|(id, (_, report))| (id, report))
     }
 
     /// All of them.

@@ -14,7 +14,7 @@ use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
 use super::site_paths::{initiator, site_pair};
-use super::{Effect, NodeEntry, Party, Presence, Registry};
+use super::{Effect, NodeEntry, Party, Presence, Registry, changed};
 use crate::config::Measure;
 
 /// Sites that take part at most; their pairs are looked through again and again.
@@ -124,8 +124,7 @@ impl Registry {
     pub(super) fn between_changed(&self, a: &Label, b: &Label) -> Vec<Effect> {
         let sites = [a, b].into_iter().filter_map(|site| self.sites.get_key_value(site));
         let gateways = sites.flat_map(|(site, entry)| entry.parties(site));
-        let changed = || attach_down::Kind::ContactChanged(proto::ContactChanged { virtual_address: 0 });
-        gateways.map(|to| Effect::Send { to, message: changed() }).collect()
+        gateways.map(|to| changed(to, 0)).collect()
     }
 
     fn parties(&self, delegates: &[Delegate<'_>], now: u64) -> Vec<measuring::Party> {
@@ -150,7 +149,7 @@ impl Registry {
         let at_work: BTreeSet<&str> = self.at_work().collect();
         let no_relays = self.relays_up() == 0;
         let mut best: BTreeMap<&Label, (bool, Delegate<'_>)> = BTreeMap::new();
-        for (address, entry) in &self.nodes {
+        for (address, entry) in self.nodes.iter() {
             let site = &entry.name.site;
             let Some(taking_part) = self.sites.get(site).filter(|site| !site.measure_off()) else { continue };
             if !taking_part.has(&entry.gateway) {

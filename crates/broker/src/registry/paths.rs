@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use isthmus_plan::measuring;
+use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, VirtualAddress};
 
-use super::{Effect, LookupError, Refused, Registry, RendezvousError, SessionId, check_texts};
+use super::{Effect, LookupError, Refused, Registry, RendezvousError, SessionId};
 
 /// Pairs of nodes that are remembered; beyond it the oldest goes.
 const MOST: usize = 4096;
@@ -15,8 +16,6 @@ const MOST: usize = 4096;
 const PATIENCE_SECONDS: u64 = measuring::PATIENCE.as_secs();
 /// Shortest time between two of one pair.
 const PAUSE_SECONDS: u64 = 5;
-/// Steps that one report may tell of.
-const MOST_FAILED: usize = 32;
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -30,9 +29,13 @@ struct Path {
 }
 
 impl Paths {
-    /// What is known.
-    pub(super) fn all(&self) -> impl Iterator<Item = &proto::PathReport> {
-        self.0.values().filter_map(|path| path.last.as_ref())
+    /// What is known, with a key in whose order it comes: a blank comes before all
+    /// that names have.
+    pub(super) fn by_pair(&self) -> impl Iterator<Item = (String, &proto::PathReport)> {
+        let key = |(from, to): &(GridName, GridName)| {
+            format!("{} {} {} {}", from.node, from.site, to.node, to.site)
+        };
+        self.0.iter().filter_map(move |(pair, path)| Some((key(pair), path.last.as_ref()?)))
     }
 
     /// Those of whom one is being measured.
@@ -114,13 +117,7 @@ impl Registry {
         if self.gateway_of(session).is_none_or(|(site, _)| site != pair.0.site) {
             return Err(Refused(format!("{} is not of this site", pair.0)));
         }
-        if report.failed.len() > MOST_FAILED || report.failure.len() > 8 * super::MAX_TEXT {
-            return Err(Refused("the report is too long".to_owned()));
-        }
-        check_texts(&[&report.relay])?;
-        if let Some(reach) = &report.direct {
-            check_texts(&[&reach.address, &reach.relay])?;
-        }
+        report.check()?;
         if report.background {
             let sites = (pair.0.site.clone(), pair.1.site.clone());
             let in_doubt = report.direct.is_some();

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use isthmus_net::callback::FIRST_PORT;
+use isthmus_wire::bounds::TEXT;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{ConnectionId, Label, VirtualAddress};
 
 use super::site::SiteEntry;
-use super::{Effect, MAX_TEXT, Party, Registry};
+use super::{Effect, Party, Registry};
 
 /// Probes of one node within [`WINDOW_SECONDS`]: twice what one round of finding
 /// out takes, which comes again after minutes.
@@ -127,7 +128,7 @@ impl Registry {
 fn check(address: &str) -> Result<(), ProbeError> {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     match port {
-        Some(port) if port >= FIRST_PORT && address.len() <= MAX_TEXT => Ok(()),
+        Some(port) if port >= FIRST_PORT && address.len() <= TEXT => Ok(()),
         _ => Err(ProbeError::NotYours(format!("{address:?} is no address of an agent"))),
     }
 }

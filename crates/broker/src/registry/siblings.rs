@@ -1,6 +1,8 @@
 //! What gateways of one site are told of one another's nodes: each must know all
 //! of them, to answer for them and to dial none of them on others' behalf.
 
+use std::collections::BTreeSet;
+
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
@@ -10,11 +12,12 @@ impl Registry {
     /// A gateway has just come: the nodes that are attached to others of its
     /// site.
     pub(super) fn siblings_of(&self, site: &Label, gateway: &Label) -> Vec<Effect> {
-        let elsewhere = self.nodes.iter().filter(|(_, node)| {
-            node.name.site == *site && node.gateway != *gateway && node.presence != Presence::Down
-        });
+        let elsewhere = self
+            .nodes
+            .of_site(site)
+            .filter(|(_, node)| node.gateway != *gateway && node.presence != Presence::Down);
         let to = Party::gateway(site, gateway);
-        elsewhere.map(|(address, node)| tell(to.clone(), *address, node)).collect()
+        elsewhere.map(|(address, node)| tell(to.clone(), address, node)).collect()
     }
 
     /// A node has changed: the gateways of its site that it isn't attached to.
@@ -90,12 +93,12 @@ impl Registry {
     /// Forgets the jobs of a site when this gateway went away, but for those whose
     /// heads are attached to another one; they are told of again.
     pub(super) fn forget_jobs(&mut self, site: &Label, gateway: &Label) {
-        let elsewhere = |node: &&NodeEntry| {
-            node.name.site == *site && node.gateway != *gateway && node.presence == Presence::Up
+        let elsewhere = |(_, node): &(VirtualAddress, &NodeEntry)| {
+            node.gateway != *gateway && node.presence == Presence::Up
         };
-        let kept: Vec<String> =
-            self.nodes.values().filter(elsewhere).map(|node| node.name.to_string()).collect();
-        self.jobs.keep_headed(site, |head| kept.iter().any(|name| name == head));
+        let kept = self.nodes.of_site(site).filter(elsewhere).map(|(_, node)| node.name.to_string());
+        let kept: BTreeSet<String> = kept.collect();
+        self.jobs.keep_headed(site, |head| kept.contains(head));
     }
 }
 

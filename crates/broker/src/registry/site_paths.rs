@@ -46,9 +46,10 @@ struct Transfer {
 }
 
 impl SitePaths {
-    /// What is known of each pair.
-    pub(super) fn all(&self) -> impl Iterator<Item = proto::PathReport> {
-        self.paths.values().filter_map(SitePath::told)
+    /// What is known of each pair, with a key in whose order it comes: a blank
+    /// comes before all that names have.
+    pub(super) fn by_pair(&self) -> impl Iterator<Item = (String, proto::PathReport)> {
+        self.paths.iter().filter_map(|((a, b), path)| Some((format!("{a} {b}"), path.told()?)))
     }
 
     /// What a node that was ordered to has found. Of others nothing is taken.

@@ -1,6 +1,7 @@
 //! Stories of the registry, one table or sequence each.
 
 mod gateways;
+mod lists;
 mod several;
 mod site_paths;
 
@@ -8,6 +9,7 @@ use std::net::Ipv4Addr;
 
 use isthmus_net::rendezvous::{Request, Way};
 use isthmus_wire::ConnectionId;
+use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{dial_request, rendezvous_reply};
 
 use super::*;
@@ -148,9 +150,31 @@ impl Registry {
         self.attach_relay(&label(name), &up, Secret::new([name.len() as u8; 32])).unwrap()
     }
 
-    fn find(&self, site: &str, name: &str) -> Result<proto::LookupReply, LookupError> {
+    /// A lookup by the gateway of a site.
+    fn find(&mut self, site: &str, name: &str) -> Result<proto::LookupReply, LookupError> {
         let request = proto::LookupRequest { name: name.to_owned(), ..proto::LookupRequest::default() };
-        self.lookup(&label(site), &request)
+        self.lookup((&label(site), &label("gateway")), &request)
+    }
+
+    /// All records of one kind, on one page.
+    fn all(&self, records: Records) -> proto::ListReply {
+        let reply = self.list(&proto::ListRequest { records: Some(records), ..Default::default() }).unwrap();
+        assert!(reply.next_page_token.is_empty());
+        reply
+    }
+
+    /// All records.
+    fn grid(&self) -> Everything {
+        let paths = |between_sites| {
+            self.all(Records::Paths(proto::PathFilter { between_sites, ..Default::default() })).paths
+        };
+        Everything {
+            sites: self.all(Records::Sites(proto::SiteFilter::default())).sites,
+            nodes: self.all(Records::Nodes(proto::NodeFilter::default())).nodes,
+            jobs: self.all(Records::Jobs(proto::JobFilter::default())).jobs,
+            paths: paths(false),
+            site_paths: paths(true),
+        }
     }
 
     fn meet(
@@ -178,6 +202,15 @@ fn at_relay(reply: proto::RendezvousReply) -> proto::AtRelay {
     }
 }
 
+/// All records.
+struct Everything {
+    sites: Vec<proto::Site>,
+    nodes: Vec<proto::Node>,
+    jobs: Vec<proto::JobReport>,
+    paths: Vec<proto::PathReport>,
+    site_paths: Vec<proto::PathReport>,
+}
+
 /// A relay's name, a gateway's site, or `NAME.SITE` for a gateway with a name of
 /// its own.
 fn who(party: &Party) -> String {
@@ -188,8 +221,11 @@ fn who(party: &Party) -> String {
     }
 }
 
-/// Effects on one line each.
+/// Effects on one line each, but for the directory that every gateway receives
+/// when it comes.
 fn told(effects: &[Effect]) -> Vec<String> {
+    let directory =
+        |effect: &&Effect| matches!(effect, Effect::Send { message: attach_down::Kind::Directory(_), .. });
     let line = |effect: &Effect| match effect {
         Effect::Close { session, reason } => format!("close {}: {reason}", session.0),
         Effect::Send { to, message: attach_down::Kind::Welcome(welcome) } => {
@@ -201,35 +237,53 @@ fn told(effects: &[Effect]) -> Vec<String> {
         Effect::Send { to, message: attach_down::Kind::RelayKey(_) } => format!("{} key", who(to)),
         Effect::Send { to, message } => format!("{} {message:?}", who(to)),
     };
-    effects.iter().map(line).collect()
+    effects.iter().filter(|effect| !directory(effect)).map(line).collect()
 }
 
 #[test]
-fn others_are_told_when_a_contact_changes_and_only_then() {
+fn those_who_hold_a_contact_are_told_when_it_changes_and_only_then() {
     let mut registry = registry(&[]);
     let alpha = registry.gateway("alpha");
     registry.gateway("beta");
+    registry.gateway("gamma");
+    let welcome = "alpha welcome 240.64.1.1";
+    let (here, moved) = (node_up("n1", "10.0.0.1:7730"), node_up("n1", "10.0.0.9:7730"));
     for (name, up, want) in [
-        (
-            "a new node",
-            node_up("n1", "10.0.0.1:7730"),
-            vec!["alpha welcome 240.64.1.1", "beta changed 240.64.1.1"],
-        ),
-        ("the same again", node_up("n1", "10.0.0.1:7730"), vec!["alpha welcome 240.64.1.1"]),
-        (
-            "moved",
-            node_up("n1", "10.0.0.9:7730"),
-            vec!["alpha welcome 240.64.1.1", "beta changed 240.64.1.1"],
-        ),
+        ("a new node, which nobody has looked up", &here, vec![welcome]),
+        ("the same again", &here, vec![welcome]),
+        ("moved", &moved, vec![welcome, "beta changed 240.64.1.1"]),
+        ("moved again, and looked up again", &here, vec![welcome, "beta changed 240.64.1.1"]),
     ] {
-        assert_eq!(told(&registry.node_up(alpha, &up).unwrap().effects), want, "{name}");
+        assert_eq!(told(&registry.node_up(alpha, up).unwrap().effects), want, "{name}");
+        registry.find("beta", "n1.alpha").unwrap();
     }
     let down = proto::NodeDown { node: "n1".to_owned() };
     assert_eq!(told(&registry.node_down(alpha, &down)), ["beta changed 240.64.1.1"]);
     assert_eq!(told(&registry.node_down(alpha, &down)), [""; 0], "it was down already");
-    let up = node_up("n1", "10.0.0.9:7730");
-    let effects = registry.node_up(alpha, &up).unwrap().effects;
-    assert_eq!(told(&effects), ["alpha welcome 240.64.1.1", "beta changed 240.64.1.1"], "up again");
+    assert_eq!(told(&registry.node_up(alpha, &here).unwrap().effects), [welcome], "beta forgot it");
+}
+
+#[test]
+fn what_nodes_found_out_is_taken_where_no_plan_goes_by_it() {
+    let mut registry = registry(&[]);
+    let alpha = registry.gateway("alpha");
+    registry.node_up(alpha, &seeing("n1", &[("r1", 1000)])).unwrap();
+    for (name, relays, want) in [
+        ("a round trip", &[("r1", 2000)][..], 2000),
+        ("a relay isn't reached any more, which comes with a record", &[("r1", 0)], 2000),
+    ] {
+        let seen = seeing("n1", relays).seen;
+        let found = |node: &str| proto::NodeSeen { node: node.to_owned(), seen: seen.clone() };
+        let nodes = vec![found("n1"), found("n9"), found("not a name")];
+        registry.nodes_seen(alpha, proto::NodesSeen { nodes }).unwrap();
+        let filter = proto::NodeFilter { seen: true, ..Default::default() };
+        let listed = registry.all(Records::Nodes(filter)).nodes;
+        assert_eq!(listed[0].seen.as_ref().unwrap().relays[0].round_trip_us, want, "{name}");
+    }
+    let seen = proto::Seen { egress: vec![proto::PortAnswers::default(); 9], ..Default::default() };
+    let nodes = vec![proto::NodeSeen { node: "n1".to_owned(), seen: Some(seen) }];
+    let refused = registry.nodes_seen(alpha, proto::NodesSeen { nodes }).unwrap_err().to_string();
+    assert_eq!(refused, "hosts whose ports a node tells of: 9 is too many, at most 8 may be sent");
 }
 
 #[test]
@@ -243,6 +297,7 @@ fn a_gateway_that_comes_back_disturbs_nobody() {
     assert_eq!(registry.detach(alpha), []);
     let cut_off = registry.find("beta", "n1.alpha").unwrap();
     assert_eq!(cut_off.node.unwrap().address, "10.0.0.1:7730", "the last contact is still good");
+    registry.find("beta", "n2.alpha").unwrap();
 
     let again = registry.gateway("alpha");
     assert!(matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))));
@@ -286,7 +341,7 @@ fn lookups() {
         registry.node_down(session, &proto::NodeDown { node: "n2".to_owned() });
     }
     registry.relay("r1");
-    let plan = |from: &str, to| {
+    let mut plan = |from: &str, to| {
         let found = registry.find(from, to).unwrap();
         let initiator = proto::End {
             node: format!("n1.{from}"),
@@ -314,7 +369,7 @@ fn lookups() {
     for address in ["240.64.9.1", "10.0.0.1"] {
         let virtual_address = address.parse::<std::net::Ipv4Addr>().unwrap().into();
         let request = proto::LookupRequest { virtual_address, name: String::new() };
-        let error = registry.lookup(&label("alpha"), &request).unwrap_err();
+        let error = registry.lookup((&label("alpha"), &label("gateway")), &request).unwrap_err();
         assert_eq!(error, LookupError::Unknown(address.to_owned()));
     }
 }
@@ -354,7 +409,7 @@ fn who_is_asked_to_dial_is_told_where() {
 fn after_a_restart_known_nodes_are_absent_not_unknown() {
     let mut addresses = AddressBook::default();
     addresses.assign(&"n1.alpha".parse().unwrap()).unwrap();
-    let registry = Registry { addresses, ..Registry::new("demo", Policy::default()) };
+    let mut registry = Registry { addresses, ..Registry::new("demo", Policy::default()) };
     assert!(matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))));
     assert!(matches!(registry.find("beta", "n2.alpha"), Err(LookupError::Unknown(_))));
 }
@@ -462,7 +517,7 @@ fn job_reports() {
 fn what_a_gateway_may_not_say() {
     let mut registry = registry(&[]);
     let alpha = registry.gateway("alpha");
-    for up in [node_up("n 1", "a"), node_up("", "a"), node_up("n1", &"a".repeat(256))] {
+    for up in [node_up("n 1", "a"), node_up("", "a"), node_up("n1", &"a".repeat(bounds::TEXT + 1))] {
         assert!(registry.node_up(alpha, &up).is_err(), "{up:?}");
     }
     registry.detach(alpha);

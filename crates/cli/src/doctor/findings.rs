@@ -77,6 +77,12 @@ fn of_node(inbound: Inbound, node: &proto::Node) -> Vec<Finding> {
     let name = &node.name;
     let found = node.seen.clone().unwrap_or_default();
     let mut findings = Vec::new();
+    if !found.look_failure.is_empty() {
+        findings.push(problem(format!(
+            "{name} could not look again how it is seen from outside, and what is shown is from before: {}",
+            found.look_failure
+        )));
+    }
     if found.way_out() == proto::WayOut::No {
         let sights = &found.relays;
         let tried: Vec<_> =
@@ -215,6 +221,7 @@ mod tests {
                 }
                 "onedead" => found.relays = vec![sight("no answer")],
                 "new" => found.measured_unix_ms = 0,
+                "blind" => found.look_failure = "the gateway has not sent the grid's relays".to_owned(),
                 other => panic!("{other}"),
             }
         }
@@ -253,6 +260,7 @@ mod tests {
             (Auto, "reached stateless", vec!["the firewall before n1.alpha keeps no state"]),
             (Auto, "shut", vec!["!n1.alpha reaches no relay (hub at 198.51.100.10:7720)"]),
             (Auto, "reached onedead", vec!["!n1.alpha does not reach relay hub at 198.51.100.10:7720"]),
+            (Open, "reached blind", vec!["!n1.alpha could not look again how it is seen from outside"]),
             (Open, "new", vec!["n1.alpha is still finding out"]),
         ] {
             let got = found(inbound, words);

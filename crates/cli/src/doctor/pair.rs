@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use isthmus_reach::dial_name;
-use isthmus_wire::proto::{self, ExplainRequest, GridReply, MeasureRequest};
+use isthmus_wire::proto::list_request::Records;
+use isthmus_wire::proto::{self, ExplainRequest, MeasureRequest, NodeFilter};
 use serde::Serialize;
 
 use super::findings::Finding;
@@ -12,7 +13,6 @@ use super::{Outcome, print};
 use crate::ask::Grid;
 use crate::config::StateArgs;
 use crate::path::Path;
-use crate::run::account;
 
 /// How long one measurement may take: every step of a plan, and the transfers.
 const DEADLINE: Duration = Duration::from_secs(70);
@@ -68,8 +68,8 @@ struct Step {
 }
 
 pub(super) async fn run(args: PairArgs) -> anyhow::Result<Outcome> {
-    let grid = Grid::find(&args.state).await?.grid().await?;
-    let (a, b) = match (node(&grid, &args.a), node(&grid, &args.b)) {
+    let grid = Grid::find(&args.state).await?;
+    let (a, b) = match (node(&grid, &args.a).await?, node(&grid, &args.b).await?) {
         (Ok(a), Ok(b)) if a == b => return Ok(Outcome::Unknown(format!("both are {a}"))),
         (Ok(a), Ok(b)) => (a, b),
         (Err(unknown), _) | (_, Err(unknown)) => return Ok(Outcome::Unknown(unknown)),
@@ -86,12 +86,22 @@ pub(super) async fn run(args: PairArgs) -> anyhow::Result<Outcome> {
 }
 
 /// The node that is meant.
-fn node(grid: &GridReply, text: &str) -> Result<String, String> {
-    let meant = |node: &&proto::Node| node.name == text || (node.up && account::site(&node.name) == text);
-    let found = grid.nodes.iter().find(meant).map(|node| node.name.clone());
-    found.ok_or_else(|| {
-        format!("no site or node {text} with an agent is in the grid; `isthmus status` lists them")
-    })
+async fn node(grid: &Grid, text: &str) -> anyhow::Result<Result<String, String>> {
+    let found = grid.list(Records::Nodes(meant(text))).await?.nodes;
+    // The first that came to its site.
+    let found = found.into_iter().min_by_key(|node| node.virtual_address).map(|node| node.name);
+    Ok(found.ok_or_else(|| {
+        format!("no site or node {text} with an agent is in the grid; `isthmus status {text}` lists a site's nodes")
+    }))
+}
+
+/// A node, or those of a site that are up.
+fn meant(text: &str) -> NodeFilter {
+    let text = text.to_owned();
+    match text.contains('.') {
+        true => NodeFilter { names: vec![text], ..NodeFilter::default() },
+        false => NodeFilter { sites: vec![text], up: true, ..NodeFilter::default() },
+    }
 }
 
 async fn direction(args: &PairArgs, from: &str, to: &str) -> anyhow::Result<Direction> {
@@ -217,12 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn sites_and_nodes_are_found() {
-        let node_of = |name: &str, up| proto::Node { name: name.to_owned(), up, ..proto::Node::default() };
-        let nodes = vec![node_of("n1.alpha", false), node_of("n2.alpha", true)];
-        let grid = GridReply { nodes, ..GridReply::default() };
-        assert_eq!(node(&grid, "alpha"), Ok("n2.alpha".to_owned()));
-        assert_eq!(node(&grid, "n1.alpha"), Ok("n1.alpha".to_owned()));
-        assert!(node(&grid, "beta").is_err());
+    fn a_node_is_asked_for_by_name_and_of_a_site_one_that_is_up() {
+        let node = meant("n1.alpha");
+        assert_eq!((node.names, node.sites, node.up), (vec!["n1.alpha".to_owned()], vec![], false));
+        let site = meant("alpha");
+        assert_eq!((site.names, site.sites, site.up), (vec![], vec!["alpha".to_owned()], true));
     }
 }

@@ -7,7 +7,8 @@ use isthmus_net::contact::mapping_from_wire;
 use isthmus_net::seen;
 use isthmus_plan::Answers;
 use isthmus_plan::egress::Egress;
-use isthmus_wire::proto::{self, GridReply, Inbound};
+use isthmus_wire::proto::list_request::Records;
+use isthmus_wire::proto::{self, Inbound, NodeFilter, PathFilter, RelayFilter, SiteFilter};
 use serde::Serialize;
 
 use super::findings::{self, Finding};
@@ -15,7 +16,6 @@ use super::{Outcome, ago, milliseconds, print};
 use crate::ask::Grid;
 use crate::config::StateArgs;
 use crate::path::Path;
-use crate::run::account;
 
 /// Show what a site lets in and out, as its nodes found out by measurement.
 #[derive(Debug, Args)]
@@ -98,32 +98,53 @@ struct Relay {
 }
 
 pub(super) async fn run(args: SiteArgs) -> anyhow::Result<Outcome> {
-    let grid = Grid::find(&args.state).await?.grid().await?;
-    let wanted = |site: &&proto::Site| args.site.as_ref().is_none_or(|wanted| *wanted == site.name);
-    let sites: Vec<_> = grid.sites.iter().filter(wanted).collect();
+    let grid = Grid::find(&args.state).await?;
+    let names = args.site.iter().cloned().collect();
+    let sites = grid.list(Records::Sites(SiteFilter { names })).await?.sites;
     if let (Some(wanted), []) = (&args.site, sites.as_slice()) {
-        let known: Vec<_> = grid.sites.iter().map(|site| site.name.as_str()).collect();
-        return Ok(Outcome::Unknown(format!(
-            "no site {wanted} is in the grid; there are {}",
-            known.join(", ")
-        )));
+        return Ok(Outcome::Unknown(format!("no site {wanted} is in the grid; `isthmus status` lists them")));
     }
-    let views: Vec<_> = sites.into_iter().map(|site| View::new(site, &grid)).collect();
+    let mut views = Vec::new();
+    for site in &sites {
+        views.push(View::new(site, &Known::of(site, &grid).await?));
+    }
     let text: Vec<_> = views.iter().map(View::text).collect();
     print(&views, &text.join("\n"), args.json)?;
     let healthy = views.iter().all(|view| view.healthy);
     Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
 }
 
+/// What is known of a site.
+struct Known {
+    /// Those that are up, with what they found out.
+    nodes: Vec<proto::Node>,
+    /// With the ports of their hosts that have answered nodes of other sites.
+    relays: Vec<proto::Relay>,
+    paths: Vec<proto::PathReport>,
+    to_sites: Vec<proto::PathReport>,
+}
+
+impl Known {
+    async fn of(site: &proto::Site, grid: &Grid) -> anyhow::Result<Self> {
+        let name = || site.name.clone();
+        let nodes = NodeFilter { sites: vec![name()], up: true, seen: true, ..NodeFilter::default() };
+        let paths = |between_sites| Records::Paths(PathFilter { site: name(), between_sites });
+        Ok(Self {
+            nodes: grid.list(Records::Nodes(nodes)).await?.nodes,
+            relays: grid.list(Records::Relays(RelayFilter { asking_site: name() })).await?.relays,
+            paths: grid.list(paths(false)).await?.paths,
+            to_sites: grid.list(paths(true)).await?.paths,
+        })
+    }
+}
+
 impl View {
-    fn new(site: &proto::Site, grid: &GridReply) -> Self {
-        let own = |name: &str| account::site(name) == site.name;
-        let nodes: Vec<_> = grid.nodes.iter().filter(|node| node.up && own(&node.name)).collect();
-        let mut findings = findings::of_site(site, &nodes, &grid.relays);
-        let others: Vec<_> = grid.nodes.iter().filter(|node| !own(&node.name)).flat_map(answers).collect();
+    fn new(site: &proto::Site, known: &Known) -> Self {
+        let nodes: Vec<_> = known.nodes.iter().collect();
+        let mut findings = findings::of_site(site, &nodes, &known.relays);
+        let others: Vec<_> = known.relays.iter().map(answered_others).collect();
         let nodes: Vec<_> = nodes.into_iter().map(|node| Node::new(node, &others)).collect();
         findings.extend(nodes.iter().filter_map(|node| findings::of_egress(&node.node, &node.egress())));
-        let of_this = |path: &&proto::PathReport| own(&path.from) || own(&path.to);
         Self {
             site: site.name.clone(),
             up: site.up,
@@ -139,8 +160,8 @@ impl View {
                 address: site.outside_address.clone(),
                 ..Reached::new(site.outside_reach.as_ref())
             }),
-            paths: grid.paths.iter().filter(of_this).map(Path::new).collect(),
-            to_sites: grid.site_paths.iter().filter(of_this).map(Path::new).collect(),
+            paths: known.paths.iter().map(Path::new).collect(),
+            to_sites: known.to_sites.iter().map(Path::new).collect(),
             measure: if site.measure_off { "off" } else { "auto" },
         }
     }
@@ -193,6 +214,12 @@ impl View {
         }
         text
     }
+}
+
+/// What of a relay's host answered nodes of other sites.
+fn answered_others(relay: &proto::Relay) -> Answers {
+    let answered = relay.answered.iter().filter_map(|port| u16::try_from(*port).ok());
+    Answers { relay: relay.name.clone(), answered: answered.collect(), silent: Vec::new() }
 }
 
 /// What answered a node outside.

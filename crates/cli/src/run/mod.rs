@@ -29,7 +29,7 @@ use isthmus_net::{grpc, mac};
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::{self, UncarriedProgram};
 
-use crate::local;
+use crate::{local, pages};
 use account::{Account, Outcome, count};
 use output::OutputFile;
 use progress::{Progress, say};
@@ -41,8 +41,6 @@ use work::Work;
 
 pub(crate) use watch::WireUp;
 
-/// How long the grid may take to say what there is.
-const GRID_DEADLINE: Duration = Duration::from_secs(20);
 /// How long the nodes may take to take part; the agent's own deadline is
 /// shorter and says more.
 const START_DEADLINE: Duration = Duration::from_secs(60);
@@ -148,12 +146,15 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     }
     let socket = args.socket.clone().unwrap_or_else(local::socket);
     let mut agent = local::connect(&socket).await?;
-    let asking = agent.grid(proto::GridRequest {});
-    let grid = tokio::time::timeout(GRID_DEADLINE, asking)
-        .await
-        .map_err(|_| anyhow::anyhow!("the grid did not answer within {GRID_DEADLINE:?}"))?
-        .map_err(local::failure)?
-        .into_inner();
+    let grid = nodes::Candidates::of(&args.nodes, |records| {
+        let agent = agent.clone();
+        let page = move |request| {
+            let mut agent = agent.clone();
+            async move { agent.list(request).await }
+        };
+        pages::all(records, page)
+    });
+    let grid = grid.await.map_err(local::failure)?;
     let nodes = nodes::choose(&grid, &args.nodes)?;
     let job = mac::new_job();
     let arguments = args.command.get(1..).unwrap_or_default();

@@ -1,13 +1,20 @@
 //! Which of the grid's nodes take part in a job: a pure choice.
 
-use isthmus_wire::proto::{GridReply, JobNode, Node};
+use std::collections::HashSet;
+
+use isthmus_wire::proto::list_request::Records;
+use isthmus_wire::proto::{JobNode, ListReply, Node, NodeFilter, SiteFilter};
+use tonic::Status;
 
 /// Why no job can take place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChoiceError {
     /// A name on the command line that is neither.
-    #[error("{name:?} is neither a node nor a site of this grid; there are: {known}")]
-    NoSuch { name: String, known: String },
+    #[error(
+        "{name:?} is neither a node nor a site of this grid; `isthmus status` lists the sites, and \
+         `isthmus status SITE` the nodes of one"
+    )]
+    NoSuch { name: String },
     /// A node that was asked for can't take part.
     #[error("{node} cannot take part: {reason}")]
     Unfit { node: String, reason: String },
@@ -16,38 +23,87 @@ pub(crate) enum ChoiceError {
     NotAttached,
 }
 
+/// The records that a choice needs, as far as the command line names them.
+pub(super) struct Candidates {
+    /// Grid name of the agent's own node.
+    pub own: String,
+    /// The agent's own node, those named, and those of the sites named, or of all
+    /// sites where nothing is named, in the order of their virtual addresses.
+    pub nodes: Vec<Node>,
+    /// Sites that there are, of those named.
+    pub sites: Vec<String>,
+}
+
+impl Candidates {
+    /// Asks for the records: of nodes that are named, whatever they are; of sites,
+    /// those that are up and of the own node's owner.
+    ///
+    /// # Errors
+    /// The status of a page; `list` asks for all pages of one kind.
+    pub(super) async fn of<F>(wanted: &[String], list: impl Fn(Records) -> F) -> Result<Self, Status>
+    where
+        F: Future<Output = Result<ListReply, Status>>,
+    {
+        let (names, sites): (Vec<_>, Vec<_>) = wanted.iter().cloned().partition(|name| name.contains('.'));
+        let filter = NodeFilter { names, own: true, ..NodeFilter::default() };
+        let ListReply { own, mut nodes, .. } = list(Records::Nodes(filter)).await?;
+        let mut known = Vec::new();
+        if let Some(head) = nodes.iter().find(|node| node.name == own)
+            && (wanted.is_empty() || !sites.is_empty())
+        {
+            let filter = NodeFilter {
+                sites: sites.clone(),
+                owner: head.owner.clone(),
+                up: true,
+                ..NodeFilter::default()
+            };
+            let found = list(Records::Nodes(filter)).await?.nodes;
+            nodes.extend(found);
+        }
+        if !sites.is_empty() {
+            let found = list(Records::Sites(SiteFilter { names: sites })).await?.sites;
+            known.extend(found.into_iter().map(|site| site.name));
+        }
+        nodes.sort_by_key(|node| node.virtual_address);
+        nodes.dedup_by_key(|node| node.virtual_address);
+        Ok(Self { own, nodes, sites: known })
+    }
+}
+
 /// Chooses a job's nodes: those named (nodes or whole sites), or all that are
-/// fit; the head first, then in the grid's order. The head is always among
-/// them, because the launcher runs there; unless it was asked for it has no
+/// fit; the head first, then in the order of their addresses. The head is always
+/// among them, because the launcher runs there; unless it was asked for it has no
 /// slots.
 ///
 /// # Errors
 /// [`ChoiceError`].
-pub(super) fn choose(grid: &GridReply, wanted: &[String]) -> Result<Vec<JobNode>, ChoiceError> {
+pub(super) fn choose(grid: &Candidates, wanted: &[String]) -> Result<Vec<JobNode>, ChoiceError> {
     let head =
         grid.nodes.iter().find(|node| node.name == grid.own && node.up).ok_or(ChoiceError::NotAttached)?;
     let mut chosen: Vec<JobNode> = Vec::new();
-    let mut add = |node: &Node| {
-        if !chosen.iter().any(|other| other.name == node.name) {
-            chosen.push(job_node(node));
+    let mut names: HashSet<&str> = HashSet::new();
+    let mut add = |node: &JobNode, name| {
+        if names.insert(name) {
+            chosen.push(node.clone());
         }
     };
     if wanted.is_empty() {
-        grid.nodes.iter().filter(|node| unfit(head, node).is_none()).for_each(&mut add);
+        let fit = grid.nodes.iter().filter(|node| unfit(head, node).is_none());
+        fit.for_each(|node| add(&job_node(node), &node.name));
     }
     for name in wanted {
-        let mut found = false;
+        let mut found = grid.sites.contains(name);
         for node in grid.nodes.iter().filter(|node| node.name == *name || site(node) == name) {
             found = true;
             match unfit(head, node) {
-                None => add(node),
+                None => add(&job_node(node), &node.name),
                 // Of a whole site those that can.
                 Some(_) if site(node) == name => {}
                 Some(reason) => return Err(ChoiceError::Unfit { node: node.name.clone(), reason }),
             }
         }
         if !found {
-            return Err(ChoiceError::NoSuch { name: name.clone(), known: known(grid) });
+            return Err(ChoiceError::NoSuch { name: name.clone() });
         }
     }
     match chosen.iter().position(|node| node.name == head.name) {
@@ -82,15 +138,11 @@ fn site(node: &Node) -> &str {
     node.name.split_once('.').map_or("", |(_, site)| site)
 }
 
-fn known(grid: &GridReply) -> String {
-    grid.nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn grid() -> GridReply {
+    fn grid() -> Candidates {
         let node = |name: &str, owner: &str, up: bool| Node {
             name: name.to_owned(),
             owner: owner.to_owned(),
@@ -98,7 +150,7 @@ mod tests {
             up,
             ..Node::default()
         };
-        GridReply {
+        Candidates {
             own: "n1.beta".to_owned(),
             nodes: vec![
                 node("n1.alpha", "ada", true),
@@ -106,7 +158,7 @@ mod tests {
                 node("n1.beta", "ada", true),
                 node("n1.gamma", "bob", true),
             ],
-            ..GridReply::default()
+            sites: vec!["alpha".to_owned(), "empty".to_owned()],
         }
     }
 
@@ -126,9 +178,11 @@ mod tests {
                 "unknown",
                 &["delta"],
                 Err(
-                    "\"delta\" is neither a node nor a site of this grid; there are: n1.alpha, n2.alpha, n1.beta, n1.gamma",
+                    "\"delta\" is neither a node nor a site of this grid; `isthmus status` lists the sites, and \
+                     `isthmus status SITE` the nodes of one",
                 ),
             ),
+            ("a site without nodes of one's own", &["empty", "n1.alpha"], Ok("n1.beta/0 n1.alpha/2")),
         ] {
             let wanted: Vec<_> = wanted.iter().map(|name| (*name).to_owned()).collect();
             let got = choose(&grid(), &wanted).map(|nodes| {
@@ -144,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_head_that_is_not_attached() {
-        let grid = GridReply { own: "n9.beta".to_owned(), ..grid() };
+        let grid = Candidates { own: "n9.beta".to_owned(), ..grid() };
         assert_eq!(choose(&grid, &[]), Err(ChoiceError::NotAttached));
     }
 }

@@ -1,12 +1,11 @@
 //! The grid as `isthmus status` shows it, to people and to programs.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use isthmus_wire::proto::{self, GridReply, Inbound};
+use isthmus_wire::proto::{self, Inbound, ListReply};
 use serde::Serialize;
 
 use crate::path::Path;
@@ -34,7 +33,13 @@ struct Site {
     inbound: &'static str,
     /// Sites that it exchanges unencrypted data with.
     trusted: Vec<String>,
-    nodes_up: usize,
+    nodes_up: u32,
+    /// Known, and not attached.
+    nodes_down: u32,
+    /// Of the nodes that are up.
+    slots: u64,
+    /// Running ones with their head there.
+    jobs: u32,
     /// Where other sites reach its gateways, joined by ", "; empty for nowhere.
     outside_address: String,
     version: String,
@@ -86,11 +91,15 @@ struct Job {
     id: String,
     owner: String,
     program: String,
-    /// Grid names, the head first.
+    /// Grid names, the head first; of very many, not all.
     nodes: Vec<String>,
+    /// With those that are not listed.
+    node_count: u32,
     started_unix_ms: u64,
-    /// How each pair of nodes is joined.
+    /// How each pair of nodes is joined; of very many, not all.
     joined: Vec<Pair>,
+    /// Joints of two nodes that are not listed.
+    joined_left_out: u32,
 }
 
 impl Gateway {
@@ -117,18 +126,17 @@ fn word(inbound: Inbound) -> &'static str {
 
 impl View {
     /// Makes it of the broker's answer.
-    pub(super) fn new(reply: &GridReply) -> Self {
-        let mut nodes_up: BTreeMap<&str, usize> = BTreeMap::new();
-        for node in reply.nodes.iter().filter(|node| node.up) {
-            *nodes_up.entry(account::site(&node.name)).or_default() += 1;
-        }
+    pub(super) fn new(reply: &ListReply) -> Self {
         let sites = reply.sites.iter().map(|site| Site {
             name: site.name.clone(),
             up: site.up,
             gateways: site.gateways.iter().map(Gateway::new).collect(),
             inbound: word(site.inbound()),
             trusted: site.trusted.clone(),
-            nodes_up: nodes_up.get(site.name.as_str()).copied().unwrap_or_default(),
+            nodes_up: site.nodes_up,
+            nodes_down: site.nodes_down,
+            slots: site.slots,
+            jobs: site.jobs,
             outside_address: site.outside_address.clone(),
             version: site.version.clone(),
         });
@@ -156,6 +164,8 @@ impl View {
             owner: job.owner.clone(),
             program: job.program.clone(),
             nodes: job.nodes.clone(),
+            node_count: job.node_count.max(count(job.nodes.len())),
+            joined_left_out: job.joined_count.saturating_sub(count(job.joined.len())),
             started_unix_ms: job.started_unix_ms,
             joined: account::pairs(&job.joined.iter().collect::<Vec<_>>(), |name| name),
         });
@@ -165,18 +175,19 @@ impl View {
             nodes: nodes.collect(),
             relays: relays.collect(),
             jobs: jobs.collect(),
-            site_paths: reply.site_paths.iter().map(Path::new).collect(),
+            site_paths: reply.paths.iter().map(Path::new).collect(),
         }
     }
 
     /// For people; `verbose` with nodes that are down and each pair of nodes.
-    pub(super) fn text(&self, reply: &GridReply, verbose: bool) -> String {
-        let down = self.nodes.iter().filter(|node| !node.up).count();
+    pub(super) fn text(&self, reply: &ListReply, verbose: bool) -> String {
+        let sum = |of: fn(&Site) -> u32| self.sites.iter().map(|site| u64::from(of(site))).sum::<u64>();
+        let (up, down) = (sum(|site| site.nodes_up), sum(|site| site.nodes_down));
         let mut text = format!(
             "grid {}: {}, {} up{}, {}, {}\n",
             self.grid,
             account::count(self.sites.len() as u64, "site"),
-            account::count((self.nodes.len() - down) as u64, "node"),
+            account::count(up, "node"),
             if down > 0 { format!(" ({down} down)") } else { String::new() },
             account::count(self.relays.len() as u64, "relay"),
             account::count(self.jobs.len() as u64, "job"),
@@ -184,9 +195,21 @@ impl View {
         text.push_str(&self.sites_table());
         text.push_str(&self.gateways_table());
         text.push_str(&self.nodes_table(verbose));
+        if self.nodes.is_empty() && up + down > 0 {
+            text.push_str(
+                "\n Nodes: `isthmus status SITE` lists those of a site, `isthmus status --nodes` all.\n",
+            );
+        }
         text.push_str(&self.relays_table());
         let header = ["between sites", "by", "round trip", "there", "back", "measured"];
-        text.push_str(&table(&header, &[2, 3, 4], self.site_paths.iter().map(Path::row)));
+        let shown = if verbose { self.site_paths.len() } else { FEW_PATHS };
+        text.push_str(&table(&header, &[2, 3, 4], self.site_paths.iter().take(shown).map(Path::row)));
+        if self.site_paths.len() > shown {
+            let left_out = self.site_paths.len() - shown;
+            text.push_str(&format!(
+                " and {left_out} more: `isthmus status SITE` lists those of a site, -v all\n"
+            ));
+        }
         for (job, report) in self.jobs.iter().zip(&reply.jobs) {
             text.push_str(&job.text(report, verbose));
         }
@@ -211,11 +234,15 @@ impl View {
                     (_, outside) => format!("gateway at {outside}"),
                 },
                 site.nodes_up.to_string(),
+                site.nodes_down.to_string(),
+                site.slots.to_string(),
+                site.jobs.to_string(),
                 if site.trusted.is_empty() { "-".to_owned() } else { site.trusted.join(", ") },
                 site.version.clone(),
             ]
         });
-        table(&["site", "gateway", "lets in", "nodes up", "trusts", "version"], &[3], rows)
+        let header = ["site", "gateway", "lets in", "nodes up", "down", "slots", "jobs", "trusts", "version"];
+        table(&header, &[3, 4, 5, 6], rows)
     }
 
     /// The gateways of sites that have several.
@@ -293,7 +320,7 @@ impl Job {
             self.id.get(..8).unwrap_or(&self.id),
             self.program,
             if self.owner.is_empty() { "somebody" } else { &self.owner },
-            account::count(self.nodes.len() as u64, "node"),
+            account::count(self.node_count.into(), "node"),
             self.nodes.first().map_or("nowhere", String::as_str),
             humantime::format_duration(Duration::from_secs(running)),
         );
@@ -307,8 +334,18 @@ impl Job {
                 .collect();
             text.push_str(&account::table("sites", &account::pairs(&between, account::site)));
         }
+        if self.joined_left_out > 0 {
+            text.push_str(&format!(" and {} more pairs of nodes\n", self.joined_left_out));
+        }
         text
     }
+}
+
+/// Pairs of sites that are listed unasked.
+const FEW_PATHS: usize = 64;
+
+fn count(items: usize) -> u32 {
+    u32::try_from(items).unwrap_or(u32::MAX)
 }
 
 fn state(up: bool) -> String {
@@ -337,7 +374,7 @@ fn table(header: &[&str], right: &[usize], rows: impl Iterator<Item = Vec<String
 mod tests {
     use super::*;
 
-    fn reply() -> GridReply {
+    fn reply() -> ListReply {
         let node = |name: &str, up| proto::Node {
             name: name.to_owned(),
             virtual_address: 0xf040_0101,
@@ -362,6 +399,10 @@ mod tests {
             up: true,
             trusted: trusted.iter().map(|site| (*site).to_owned()).collect(),
             version: "1.2.3".to_owned(),
+            nodes_up: 1,
+            nodes_down: trusted.iter().filter(|site| **site == "beta").count() as u32,
+            slots: 4,
+            jobs: trusted.iter().filter(|site| **site == "beta").count() as u32,
             outside_address: String::new(),
             gateways: match inbound {
                 Inbound::Open => vec![gateway("login1", true), gateway("login2", false)],
@@ -390,8 +431,8 @@ mod tests {
             round_trip_us: 12_000,
             ..proto::PathReport::default()
         };
-        GridReply {
-            site_paths: vec![measured],
+        ListReply {
+            paths: vec![measured],
             grid: "demo".to_owned(),
             sites: vec![site("alpha", Inbound::Closed, &["beta"]), site("beta", Inbound::Open, &["alpha"])],
             nodes: vec![node("n1.alpha", true), node("n2.alpha", false), node("n1.beta", true)],
@@ -408,7 +449,7 @@ mod tests {
                 joined: vec![joined("n1.alpha", "n1.beta"), joined("n2.alpha", "n1.alpha")],
                 ..proto::JobReport::default()
             }],
-            ..GridReply::default()
+            ..ListReply::default()
         }
     }
 
@@ -420,8 +461,8 @@ mod tests {
         let lines: Vec<_> = text.lines().map(words).collect();
         for want in [
             "grid demo: 2 sites, 2 nodes up (1 down), 1 relay, 1 job",
-            "alpha up nothing 1 beta 1.2.3",
-            "beta 1 of 2 up everything 1 alpha 1.2.3",
+            "alpha up nothing 1 1 4 1 beta 1.2.3",
+            "beta 1 of 2 up everything 1 0 4 0 alpha 1.2.3",
             "login2.beta down 1 open -",
             "n1.alpha up 240.64.1.1 10.0.0.1:7730 node1 anna 4 x86_64",
             "r1 up 0 5.0 kB",
@@ -433,6 +474,18 @@ mod tests {
         assert!(text.contains("alpha – beta"), "{text}");
         assert!(!text.contains("n2.alpha"), "{text}");
         assert!(View::new(&reply).text(&reply, true).contains("n1.alpha – n2.alpha"));
+    }
+
+    #[test]
+    fn many_nodes_are_not_listed_unasked_but_counted() {
+        let reply = ListReply { nodes: Vec::new(), ..reply() };
+        let text = View::new(&reply).text(&reply, false);
+        assert!(text.starts_with("grid demo: 2 sites, 2 nodes up (1 down), 1 relay, 1 job"), "{text}");
+        assert!(text.contains("`isthmus status --nodes` all"), "{text}");
+        let path = reply.paths[0].clone();
+        let reply = ListReply { paths: vec![path; 100], ..reply };
+        assert!(View::new(&reply).text(&reply, false).contains("and 36 more"));
+        assert!(!View::new(&reply).text(&reply, true).contains("36 more"));
     }
 
     #[test]
@@ -448,6 +501,9 @@ mod tests {
             "/sites/0/gateways/0/nodes_up",
             "/sites/0/trusted",
             "/sites/0/nodes_up",
+            "/sites/0/nodes_down",
+            "/sites/0/slots",
+            "/sites/0/jobs",
             "/sites/0/outside_address",
             "/nodes/0/name",
             "/nodes/0/virtual_address",
@@ -456,6 +512,7 @@ mod tests {
             "/relays/0/bytes",
             "/jobs/0/id",
             "/jobs/0/nodes",
+            "/jobs/0/node_count",
             "/jobs/0/joined/0/ends",
             "/jobs/0/joined/0/dial",
             "/jobs/0/joined/0/route",

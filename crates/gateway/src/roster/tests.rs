@@ -1,5 +1,7 @@
 //! Stories of the roster.
 
+use isthmus_wire::bounds::{self, Bounded as _};
+
 use super::*;
 
 fn label(text: &str) -> Label {
@@ -128,4 +130,40 @@ fn what_the_broker_says_of_a_node_goes_to_its_agent() {
         Ok(Effect::ToAgent(SessionId(1), attach_down::Kind::Dial(_)))
     ));
     assert!(roster.dial(request("n2")).is_err());
+}
+
+#[test]
+fn what_no_plan_goes_by_is_sent_in_few_messages() {
+    let mut roster = Roster::new(label("alpha"));
+    let nodes = 200;
+    let sight =
+        |round_trip_us| proto::RelaySight { relay: "hub".to_owned(), round_trip_us, ..Default::default() };
+    let seen = |round_trip_us| proto::Seen {
+        relays: vec![sight(round_trip_us); bounds::SIGHTS],
+        own: Some(proto::Reach { detail: "x".repeat(bounds::TEXT), ..Default::default() }),
+        ..Default::default()
+    };
+    let sessions: Vec<_> = (0..nodes)
+        .map(|node| roster.come(&format!("n{node}"), "10.0.0.1", &format!("10.0.0.1:{node}")).unwrap().0)
+        .collect();
+    for session in &sessions {
+        assert_eq!(roster.seen(*session, seen(7)).len(), 1, "a relay is reached: at once");
+        assert_eq!(roster.seen(*session, seen(8)), []);
+        assert_eq!(roster.seen(*session, seen(9)), []);
+    }
+    roster.detach(sessions[0]);
+    let due = roster.seen_due();
+    assert!((2..10).contains(&due.len()), "{}", due.len());
+    let mut sent = 0;
+    for effect in due {
+        let Effect::ToBroker(attach_up::Kind::NodesSeen(found)) = effect else { panic!("{effect:?}") };
+        found.check().unwrap();
+        sent += found
+            .nodes
+            .iter()
+            .filter(|node| node.seen.as_ref().unwrap().relays[0].round_trip_us == 9)
+            .count();
+    }
+    assert_eq!(sent, nodes - 1);
+    assert_eq!(roster.seen_due(), []);
 }

@@ -10,6 +10,7 @@ use isthmus_broker::{BrokerConfig, state::ADMIN_DIRECTORY};
 use isthmus_gateway::GatewayConfig;
 use isthmus_net::token::{Invitation, JoinToken};
 use isthmus_net::{Credentials, Role, enrol, grpc};
+use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use tempfile::TempDir;
@@ -205,6 +206,11 @@ impl Agent {
         (attachment, address)
     }
 
+    /// All records of one kind, which fit one page.
+    pub async fn list(&self, records: Records) -> proto::ListReply {
+        list(&self.client, records).await
+    }
+
     pub async fn lookup(&self, name: &str) -> Result<proto::LookupReply, Status> {
         let request = proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
         let mut client = self.client.clone();
@@ -221,6 +227,12 @@ impl Agent {
         let plan = self.lookup(name).await.unwrap().plan.unwrap();
         (plan.steps.iter().map(proto::PlanStep::dial).collect(), plan.encrypted)
     }
+}
+
+/// All records of one kind, which fit one page.
+pub async fn list(client: &RegistryClient<Channel>, records: Records) -> proto::ListReply {
+    let request = proto::ListRequest { records: Some(records), ..proto::ListRequest::default() };
+    soon("a page", client.clone().list(request)).await.unwrap().into_inner()
 }
 
 /// An attachment, as its lower end sees it.
@@ -244,8 +256,8 @@ impl Attachment {
     pub async fn next(&mut self) -> attach_down::Kind {
         loop {
             let message = soon("a message", self.down.message()).await.unwrap().unwrap().kind.unwrap();
-            // Comes whenever the broker comes or goes.
-            if !matches!(message, attach_down::Kind::CutOff(_)) {
+            // They come whenever the broker comes or goes, and relays.
+            if !matches!(message, attach_down::Kind::CutOff(_) | attach_down::Kind::Directory(_)) {
                 return message;
             }
         }

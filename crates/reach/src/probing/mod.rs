@@ -67,11 +67,29 @@ impl Probing {
         let mut unanswered = 0;
         loop {
             self.control.attached().await;
-            let look = look(&*self.control).await;
+            let look = match look(&*self.control).await {
+                Ok(look) => look,
+                Err(status) => {
+                    // What was found out before still holds, as far as is known.
+                    if told.look_failure.is_empty() {
+                        tracing::warn!(
+                            reason = status.message(),
+                            "cannot look how this node is seen from outside"
+                        );
+                        told.look_failure = status.message().chars().take(200).collect();
+                        self.control.send(attach_up::Kind::Seen(told.clone())).await;
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(BACKOFF.1);
+                    continue;
+                }
+            };
             unanswered = look.unanswered(unanswered);
             let way_out = look.way_out(unanswered);
             let known = way_out == WayOut::Yes;
             self.outside.set(&look);
+            let interval = look.probe_interval.max(INTERVAL);
+            let failed_before = !std::mem::take(&mut told.look_failure).is_empty();
             let moved = (mapping_to_wire(look.mapping), &look.address, way_out_to_wire(way_out))
                 != (told.mapping(), &told.address, told.way_out());
             if moved {
@@ -81,6 +99,9 @@ impl Probing {
                     mapping = %look.mapping, address = look.address, %way_out,
                     "how this node is seen from outside"
                 );
+                self.control.send(attach_up::Kind::Seen(told.clone())).await;
+            }
+            if failed_before && !moved {
                 self.control.send(attach_up::Kind::Seen(told.clone())).await;
             }
             if known && (moved || Instant::now() >= due) {
@@ -96,7 +117,7 @@ impl Probing {
                 }
                 told = seen;
                 self.control.send(attach_up::Kind::Seen(told.clone())).await;
-                due = Instant::now() + jittered(INTERVAL);
+                due = Instant::now() + jittered(interval);
             }
             tokio::time::sleep(if known { jittered(LOOK_INTERVAL) } else { pause }).await;
             pause = if known { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };

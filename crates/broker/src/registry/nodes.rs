@@ -1,0 +1,73 @@
+//! The nodes that have come since the broker started, by address and by site.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::{Iter, Values};
+use std::ops::Bound;
+
+use isthmus_wire::{Label, VirtualAddress};
+
+use super::NodeEntry;
+
+/// All of them. None is ever removed: one that is gone is down.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    by_address: BTreeMap<VirtualAddress, NodeEntry>,
+    /// Their addresses by site and name, so that what concerns one site looks at
+    /// its nodes only.
+    by_site: BTreeMap<Label, BTreeMap<Label, VirtualAddress>>,
+}
+
+impl Nodes {
+    pub(super) fn get(&self, address: &VirtualAddress) -> Option<&NodeEntry> {
+        self.by_address.get(address)
+    }
+
+    pub(super) fn get_mut(&mut self, address: &VirtualAddress) -> Option<&mut NodeEntry> {
+        self.by_address.get_mut(address)
+    }
+
+    pub(super) fn insert(&mut self, address: VirtualAddress, entry: NodeEntry) -> Option<NodeEntry> {
+        let site = self.by_site.entry(entry.name.site.clone()).or_default();
+        site.insert(entry.name.node.clone(), address);
+        self.by_address.insert(address, entry)
+    }
+
+    pub(super) fn iter(&self) -> Iter<'_, VirtualAddress, NodeEntry> {
+        self.by_address.iter()
+    }
+
+    pub(super) fn values(&self) -> Values<'_, VirtualAddress, NodeEntry> {
+        self.by_address.values()
+    }
+
+    /// The addresses of a site's nodes, in the order of their names.
+    pub(super) fn addresses_of(&self, site: &Label) -> Vec<VirtualAddress> {
+        self.by_site.get(site).into_iter().flat_map(BTreeMap::values).copied().collect()
+    }
+
+    /// The nodes of a site, in the order of their names.
+    pub(super) fn of_site<'a>(
+        &'a self,
+        site: &Label,
+    ) -> impl Iterator<Item = (VirtualAddress, &'a NodeEntry)> + use<'a> {
+        let addresses = self.by_site.get(site).into_iter().flat_map(BTreeMap::values);
+        addresses.filter_map(|address| Some((*address, self.by_address.get(address)?)))
+    }
+
+    /// All nodes in the order of their sites and names, those after `after`, a
+    /// site and a node.
+    pub(super) fn after<'a>(
+        &'a self,
+        after: Option<&(Label, Label)>,
+    ) -> impl Iterator<Item = (VirtualAddress, &'a NodeEntry)> + use<'a> {
+        use Bound::{Excluded, Included, Unbounded};
+        let after = after.cloned();
+        let from = after.as_ref().map_or(Unbounded, |(site, _)| Included(site.clone()));
+        let sites = self.by_site.range((from, Unbounded));
+        let addresses = sites.flat_map(move |(site, nodes)| {
+            let node = after.as_ref().filter(|(first, _)| first == site).map(|(_, node)| node.clone());
+            nodes.range((node.map_or(Unbounded, Excluded), Unbounded)).map(|(_, address)| address)
+        });
+        addresses.filter_map(|address| Some((*address, self.by_address.get(address)?)))
+    }
+}

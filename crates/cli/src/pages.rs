@@ -1,0 +1,124 @@
+//! Lists of the broker's records, which come in pages.
+
+use std::time::Duration;
+
+use isthmus_wire::bounds::NAMES;
+use isthmus_wire::proto::list_request::Records;
+use isthmus_wire::proto::{ListReply, ListRequest};
+use tokio::time::timeout;
+use tonic::{Response, Status};
+
+/// How long one page may take: a gateway may have to wait for its broker.
+const PAGE_DEADLINE: Duration = Duration::from_secs(20);
+/// Pages of one list: about 4 million records. The broker ends every list; this
+/// is for one that doesn't.
+const MOST_PAGES: usize = 4096;
+
+/// Collects all pages; `page` asks for one. More names than one request takes
+/// are asked for in several.
+///
+/// # Errors
+/// What the one who is asked says, or that a page doesn't come.
+pub(crate) async fn all<F>(records: Records, page: impl Fn(ListRequest) -> F) -> Result<ListReply, Status>
+where
+    F: Future<Output = Result<Response<ListReply>, Status>>,
+{
+    let mut all = ListReply::default();
+    for records in in_requests(records) {
+        let mut token = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let request = ListRequest { page_token: token, page_size: 0, records: Some(records.clone()) };
+            let late =
+                |_| Status::deadline_exceeded(format!("the grid did not answer within {PAGE_DEADLINE:?}"));
+            let reply = timeout(PAGE_DEADLINE, page(request)).await.map_err(late)??.into_inner();
+            all.nodes.extend(reply.nodes);
+            all.sites.extend(reply.sites);
+            all.relays.extend(reply.relays);
+            all.jobs.extend(reply.jobs);
+            all.paths.extend(reply.paths);
+            (all.grid, all.own, token) = (reply.grid, reply.own, reply.next_page_token);
+            if token.is_empty() {
+                break;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Splits a request with many names.
+fn in_requests(records: Records) -> Vec<Records> {
+    match records {
+        // The agent asked may add its own name to the first.
+        Records::Nodes(filter) if filter.names.len() + filter.sites.len() >= NAMES => {
+            let (names, sites) = (filter.names.clone(), filter.sites.clone());
+            let mut requests = Vec::new();
+            for names in names.chunks(NAMES - 1) {
+                let (names, sites) = (names.to_vec(), Vec::new());
+                let own = filter.own && requests.is_empty();
+                requests.push(Records::Nodes(isthmus_wire::proto::NodeFilter {
+                    names,
+                    sites,
+                    own,
+                    ..filter.clone()
+                }));
+            }
+            for sites in sites.chunks(NAMES - 1) {
+                let (names, sites) = (Vec::new(), sites.to_vec());
+                let own = filter.own && requests.is_empty();
+                requests.push(Records::Nodes(isthmus_wire::proto::NodeFilter {
+                    names,
+                    sites,
+                    own,
+                    ..filter.clone()
+                }));
+            }
+            requests
+        }
+        records => vec![records],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use isthmus_wire::bounds::Bounded as _;
+    use isthmus_wire::proto::{Node, NodeFilter};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn pages_are_asked_for_until_there_is_none() {
+        let asked = RefCell::new(Vec::new());
+        let page = |request: ListRequest| {
+            let number: u8 = request.page_token.first().copied().unwrap_or_default();
+            asked.borrow_mut().push(number);
+            let nodes = vec![Node { slots: number.into(), ..Node::default() }];
+            let next_page_token = if number < 3 { vec![number + 1] } else { Vec::new() };
+            async move { Ok(Response::new(ListReply { nodes, next_page_token, ..ListReply::default() })) }
+        };
+        let reply = all(Records::Nodes(NodeFilter::default()), page).await.unwrap();
+        assert_eq!(reply.nodes.iter().map(|node| node.slots).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(*asked.borrow(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn many_names_take_several_requests() {
+        let some = |count: usize| (0..count).map(|n| format!("n{n}.alpha")).collect::<Vec<_>>();
+        for (names, sites, want) in [(0, 0, 1), (NAMES - 1, 0, 1), (NAMES, 0, 2), (NAMES, NAMES, 4)] {
+            let filter =
+                NodeFilter { names: some(names), sites: some(sites), own: true, ..NodeFilter::default() };
+            let requests = in_requests(Records::Nodes(filter));
+            assert_eq!(requests.len(), want, "{names} {sites}");
+            let mut counted = [0, 0];
+            for (index, records) in requests.into_iter().enumerate() {
+                let Records::Nodes(filter) = &records else { panic!("{records:?}") };
+                counted[0] += filter.names.len();
+                counted[1] += filter.sites.len();
+                assert_eq!(filter.own, index == 0);
+                assert!(ListRequest { records: Some(records), ..ListRequest::default() }.check().is_ok());
+            }
+            assert_eq!(counted, [names, sites]);
+        }
+    }
+}
