@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use isthmus_net::connection::{self, Connection};
 use isthmus_net::loopback::PairMaker;
 use isthmus_net::rendezvous::Order;
 use isthmus_net::{Credentials, Role, grpc};
@@ -22,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::service::Routes;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::accepting::incoming::Reception;
 use crate::carrying::black_hole::BlackHole;
@@ -221,7 +222,9 @@ async fn accept_all(listener: TcpListener, reception: Reception) {
 async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
     while let Some(order) = dials_rx.recv().await {
         let reception = reception.clone();
-        tokio::spawn(async move {
+        let connection = Connection::of_order(&order);
+        tokio::spawn(connection::scope_of(connection, async move {
+            debug!(way = %order.way, "asked to dial for another node");
             match reception.node.dialer().accept(&order).await {
                 Ok(Some(stream)) => reception.receive(stream, RENDEZVOUS_TIMEOUT).await,
                 Ok(None) => {}
@@ -229,7 +232,7 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
                     warn!(initiator = %order.initiator, way = %order.way, error, "cannot dial for another node");
                 }
             }
-        });
+        }));
     }
 }
 

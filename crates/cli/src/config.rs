@@ -22,8 +22,18 @@ pub(crate) struct Config {
     pub gateway: GatewayConfig,
     /// `isthmus agent`
     pub agent: AgentConfig,
+    /// What services count, and where they write it.
+    pub metrics: MetricsConfig,
     /// `isthmus relay`
     pub relay: RelayConfig,
+}
+
+/// The `[metrics]` section.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct MetricsConfig {
+    /// Directory for a file of counters per service; without one nothing is counted.
+    pub(crate) directory: Option<PathBuf>,
 }
 
 impl Config {

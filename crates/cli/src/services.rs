@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_broker::state::State;
-use isthmus_net::{Credentials, Role, renewal};
+use isthmus_net::{Credentials, Role, counters, renewal};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -69,11 +69,17 @@ pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<(
     let directory = args.state.directory();
     let config = Config::load(args.config.as_deref(), &directory)?;
     let shutdown = shutdown()?;
+    if config.metrics.directory.is_some() {
+        counters::start()?;
+    }
+    let counted = config.metrics.directory.clone();
     if matches!(service, Service::Broker) {
         let state = State::load(&directory)?;
         let listener = listen(config.broker.listen, service).await?;
-        isthmus_broker::run(listener, state, &config.broker, ready, shutdown).await?;
-        return Ok(());
+        return tokio::select! {
+            result = isthmus_broker::run(listener, state, &config.broker, ready, shutdown) => Ok(result?),
+            () = keep_counters(counted, service, "1") => Ok(()),
+        };
     }
     let credentials = Credentials::load(&directory)?;
     credentials.check(SystemTime::now())?;
@@ -85,6 +91,7 @@ pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<(
             service.name()
         );
     }
+    let label = identity.grid_name().map_or_else(|| identity.name().to_string(), |name| name.to_string());
     let upstreams = match service {
         Service::Agent => config.agent.gateways(credentials.upstream()).map_err(anyhow::Error::msg)?,
         Service::Broker | Service::Gateway | Service::Relay => vec![credentials.upstream().to_owned()],
@@ -107,6 +114,15 @@ pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<(
     tokio::select! {
         result = running => result,
         () = renewal::keep_fresh(&credentials, &directory, &upstreams) => Ok(()),
+        () = keep_counters(counted, service, &label) => Ok(()),
+    }
+}
+
+/// Writes the service's counters where the configuration says so; never ends.
+async fn keep_counters(directory: Option<PathBuf>, service: Service, label: &str) {
+    match directory {
+        Some(directory) => counters::keep_written(directory, service.name(), label).await,
+        None => std::future::pending().await,
     }
 }
 

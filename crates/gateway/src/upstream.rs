@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::Deadline;
+use isthmus_net::connection::Connection;
 use isthmus_net::grpc;
 use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_net::rendezvous::{Expected, Leg, take_leg};
@@ -20,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::service::Gateway;
 
@@ -233,6 +234,9 @@ fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
                     Ok((connection, leg)) => over_this_gateway(gateway, &request.node, connection, leg),
                     Err(error) => return warn!(%error, "request to dial passed over"),
                 }
+            }
+            if let Some(connection) = Connection::of_dial(&request) {
+                debug!(%connection, node = request.node, "the broker has a node dial");
             }
             let dial = gateway.roster().dial(request);
             match dial {

@@ -8,6 +8,7 @@
 pub mod attachments;
 pub mod call;
 mod client;
+mod in_connection;
 mod server;
 
 use std::error::Error as _;

@@ -6,6 +6,8 @@
 //! | [`authority`] | the grid's certificate authority |
 //! | [`token`] | join tokens: the right to one certificate |
 //! | [`credentials`] | a service's own certificate and key, and TLS configurations made of them |
+//! | [`counters`] | what a service counts, as text for Prometheus |
+//! | [`connection`] | one connection in the logs of all services |
 //! | [`contact`] | plans and policies between wire form and decisions |
 //! | [`seen`] | likewise what a node found out of its site |
 //! | [`enrol`] | joining a grid with a token |
@@ -25,7 +27,9 @@
 pub mod authority;
 pub mod callback;
 pub mod clock;
+pub mod connection;
 pub mod contact;
+pub mod counters;
 pub mod credentials;
 pub mod deadline;
 pub mod dial;

@@ -1,5 +1,6 @@
 //! Message authentication and random values.
 
+use crate::connection;
 use isthmus_wire::preamble::{Answer, Mac, Preamble};
 use isthmus_wire::ticket::Ticket;
 use isthmus_wire::{ConnectionId, JobId, Nonce};
@@ -84,14 +85,14 @@ pub fn new_job() -> JobId {
     JobId(random())
 }
 
-/// A new connection id.
+/// A new connection id; it begins as all ids of the current [`connection`].
 pub fn new_connection() -> ConnectionId {
-    ConnectionId(random())
+    ConnectionId(connection::new_id())
 }
 
-/// A new nonce.
+/// A new nonce; it begins as all ids of the current [`connection`].
 pub fn new_nonce() -> Nonce {
-    Nonce(random())
+    Nonce(connection::new_id())
 }
 
 #[cfg(test)]

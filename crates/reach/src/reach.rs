@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use isthmus_net::contact::{dial_to_wire, route_to_wire};
+use isthmus_net::counters;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::lock;
 use isthmus_plan::failures::Due;
-use isthmus_plan::{Dial, Failure, Route};
+use isthmus_plan::{Dial, Failure, Route, Step};
 use tokio_rustls::rustls::ClientConfig;
 
 use crate::attempt::{Attempt, StepError};
@@ -19,6 +20,21 @@ use crate::words::{left_out, way};
 
 /// Relays and gateways tried per connection; the broker names others each time.
 const ATTEMPTS: usize = 3;
+
+/// Counts a step that was tried.
+fn note(step: &Step, failed: Option<&StepError>, started: Instant) {
+    let label = format!("{} {}", step.dial, step.route);
+    let outcome = match failed {
+        None => "ok",
+        Some(StepError::Final(_)) => "refused",
+        Some(StepError::GivenUp) => "given-up",
+        Some(StepError::Next(_)) => "failed",
+    };
+    counters::attempt(&label, outcome);
+    if failed.is_none() {
+        counters::set_up(&label, started.elapsed());
+    }
+}
 
 impl Dialer {
     /// Opens a connection to the agent of the node with this virtual address.
@@ -36,6 +52,7 @@ impl Dialer {
     ) -> Result<Reached, ReachError> {
         let started = Instant::now();
         let mut found = self.find(destination).await?;
+        tracing::debug!(node = %found.name, steps = found.plan.steps.len(), "looked up");
         found.plan.demote(&lock(&self.failures).towards(found.towards(), started));
         let towards = found.towards();
         let mut reasons: Vec<String> = Vec::new();
@@ -47,8 +64,14 @@ impl Dialer {
             let times = if others { ATTEMPTS } else { 1 };
             for time in 0..times {
                 let named = attempt.named.len();
-                match attempt.step(step, &mut purpose).await {
+                tracing::debug!(
+                    node = %found.name, route = %step.route, dial = %step.dial, deadline = ?step.deadline, "a step"
+                );
+                let tried = attempt.step(step, &mut purpose).await;
+                note(step, tried.as_ref().err(), started);
+                match tried {
                     Ok((carrier, relay)) => {
+                        tracing::debug!(node = %found.name, relay, setup = ?started.elapsed(), "connected");
                         lock(&self.failures).clear(towards, step.route, step.dial);
                         return Ok(Reached {
                             carrier,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use isthmus_net::clock::unix_seconds;
+use isthmus_net::counters;
 use isthmus_net::mac::Secret;
 use isthmus_wire::ticket::TICKET_LEN;
 use isthmus_wire::{hello, reflect};
@@ -17,12 +18,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::MissedTickBehavior;
 
 use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
 use crate::plane::Plane;
 use crate::reach_tests::ReachTests;
 use crate::recent_clients::RecentClients;
 
+/// How often queues and what was carried are counted.
+const COUNTING: Duration = Duration::from_secs(5);
 /// Pause after a failed accept: descriptors have run out, most likely, and
 /// asking again at once would only burn the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -123,6 +127,8 @@ pub async fn serve(
     let mut handshakes = JoinSet::new();
     let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
     let mut key_may_come = true;
+    let mut counting = tokio::time::interval(COUNTING);
+    counting.set_missed_tick_behavior(MissedTickBehavior::Delay);
     if let Some(key) = keys.borrow_and_update().clone() {
         matcher.set_key(key, now());
     }
@@ -151,6 +157,12 @@ pub async fn serve(
             Some((ticket, candidate)) = intake.arrivals_rx.recv() => {
                 admit(&mut matcher, &ticket, candidate, &plane, (intake.pairs, limits.joined));
             }
+            _ = counting.tick() => {
+                let totals = plane.totals();
+                counters::spliced(totals.connections, totals.running, totals.bytes);
+                counters::waiting("ticket", handshakes.len());
+                counters::waiting("other side", matcher.waiting());
+            }
             changed = keys.changed(), if key_may_come => {
                 key_may_come = changed.is_ok();
                 if let Some(key) = keys.borrow_and_update().clone() {
@@ -159,6 +171,7 @@ pub async fn serve(
             }
             () = sleep_until(deadline), if deadline.is_some() => {
                 for (connection, side, candidate) in matcher.expire(now()) {
+                    counters::refused("other side never came");
                     tracing::info!(%connection, ?side, "the other side never came");
                     tracing::debug!(%connection, peer = %candidate.peer, "closed");
                 }
@@ -241,6 +254,7 @@ fn admit(
         Admission::Waits => {}
         Admission::Paired { connection, initiator, acceptor } => {
             if pairs == Pairs::InsideWithOutside && initiator.origin == acceptor.origin {
+                counters::refused("same origin");
                 tracing::warn!(
                     %connection, initiator = %initiator.peer, acceptor = %acceptor.peer, origin = ?initiator.origin,
                     "both sides came by the same origin: not joined"
@@ -248,6 +262,7 @@ fn admit(
                 return;
             }
             if plane.totals().running >= most {
+                counters::refused("too many");
                 tracing::warn!(%connection, most, "too many connections are joined already: not joined");
                 return;
             }
@@ -256,15 +271,18 @@ fn admit(
                 tracing::warn!(%connection, %error, "cannot join a pair");
             }
         }
-        Admission::Refused { reason, candidate } => match reason {
-            // Whoever runs the service must know of these; the ticket is genuine.
-            Refusal::Expired { .. } | Refusal::Full { .. } => {
-                tracing::warn!(%reason, "connection refused");
+        Admission::Refused { reason, candidate } => {
+            counters::refused(reason.word());
+            match reason {
+                // Whoever runs the service must know of these; the ticket is genuine.
+                Refusal::Expired { .. } | Refusal::Full { .. } => {
+                    tracing::warn!(%reason, "connection refused");
+                }
+                Refusal::Malformed(_) | Refusal::NoKey | Refusal::WrongKey | Refusal::Used => {
+                    tracing::debug!(peer = %candidate.peer, %reason, "connection refused");
+                }
             }
-            Refusal::Malformed(_) | Refusal::NoKey | Refusal::WrongKey | Refusal::Used => {
-                tracing::debug!(peer = %candidate.peer, %reason, "connection refused");
-            }
-        },
+        }
     }
 }
 

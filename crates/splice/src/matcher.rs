@@ -73,6 +73,20 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// The reason in a word or two, for counters.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::NoKey => "no key",
+            Self::WrongKey => "wrong key",
+            Self::Expired { .. } => "expired",
+            Self::Used => "used",
+            Self::Full { .. } => "full",
+        }
+    }
+}
+
 /// What became of somebody who showed a ticket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Admission<T> {

@@ -47,6 +47,11 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
+    /// A message of the wrong length.
+    pub fn wrong_length(message: &'static str, length: usize) -> Self {
+        Self::new(message, format!("{length} bytes"))
+    }
+
     pub(crate) fn new(message: &'static str, reason: impl Into<String>) -> Self {
         Self { message, reason: reason.into() }
     }

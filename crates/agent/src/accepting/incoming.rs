@@ -5,8 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_net::connection::Connection;
 use isthmus_net::mac::Secret;
-use isthmus_net::{Role, grpc};
+use isthmus_net::{Role, counters, grpc};
 use isthmus_reach::ControlPlane;
 use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
 use isthmus_reach::peer_identity;
@@ -108,8 +109,15 @@ impl Reception {
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let (preamble, mac) = Preamble::decode(&bytes).map_err(io::Error::other)?;
+        Connection::from(preamble.nonce).scope(self.introduced(carrier, preamble, mac)).await
+    }
+
+    /// The same, once it is clear which connection it is.
+    async fn introduced(self, mut carrier: Carrier, preamble: Preamble, mac: Mac) -> io::Result<()> {
+        debug!(job = %preamble.job, ends = carrier.ends(), port = preamble.destination_port, "a preamble");
         let Some(job) = self.node.job(preamble.job) else {
             warn!(job = %preamble.job, ends = carrier.ends(), "a connection for a job that does not run here");
+            counters::refused(refusal_word(Status::UnknownJob));
             return carrier.send(&Answer { status: Status::UnknownJob }.encode(&[0; 32])).await;
         };
         let status = match self.check(&job, &preamble, &mac, &carrier).await {
@@ -123,12 +131,16 @@ impl Reception {
                 return Ok(());
             }
             Ok(()) => match self.knock(&job, &preamble, &mut carrier).await? {
-                Some(Ok(knock)) => return connect(&job, &preamble, carrier, knock).await,
+                Some(Ok(knock)) => {
+                    debug!(job = %job.id, port = preamble.destination_port, "knocked");
+                    return connect(&job, &preamble, carrier, knock).await;
+                }
                 Some(Err(status)) => status,
                 None => return Ok(()),
             },
             Err(status) => status,
         };
+        counters::refused(refusal_word(status));
         debug!(?status, ends = carrier.ends(), port = preamble.destination_port, "connection not made");
         carrier.send(&sealed(&job.token, status, &preamble)).await
     }
@@ -217,6 +229,20 @@ impl Reception {
     }
 }
 
+/// A status in a word, for counters.
+fn refusal_word(status: Status) -> &'static str {
+    match status {
+        Status::Connected => "connected",
+        Status::Refused => "no listener",
+        Status::TimedOut => "backlog full",
+        Status::UnknownJob => "unknown job",
+        Status::Denied => "denied",
+        Status::WrongNode => "wrong node",
+        Status::Failed => "failed",
+        Status::Waiting => "waiting",
+    }
+}
+
 fn sealed(token: &Secret, status: Status, preamble: &Preamble) -> [u8; isthmus_wire::preamble::ANSWER_LEN] {
     token.seal_answer(Answer { status }, &preamble.nonce)
 }
@@ -236,6 +262,7 @@ async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Kn
             let knock_port = knock.stream.local_addr()?.port();
             let incoming = Incoming { peer: ends.peer, local: ends.local, socket: Some(socket) };
             let stream = knock.admit(incoming);
+            debug!(job = %job.id, "handed over");
             // The program's end closes when the shim puts the real socket in
             // its place, or with the listener if nobody ever accepts.
             tokio::select! {
@@ -251,6 +278,7 @@ async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Kn
         }
         Carrier::Tls(tls) => {
             let stream = knock.admit(Incoming { peer: ends.peer, local: ends.local, socket: None });
+            debug!(job = %job.id, "handed over");
             stream.set_nodelay(true)?;
             pump(stream, *tls, Arc::new(Bytes::default()), PumpEnd::Acceptor).await;
             Ok(())

@@ -9,7 +9,6 @@ use std::io::{self, BufRead as _, Write as _};
 use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -302,11 +301,10 @@ impl Pump {
 
     /// Counts bytes by the program that wrote them.
     fn count(&self, from: End, count: usize) {
-        let counter = match from {
-            End::Initiator => &self.bytes.sent,
-            End::Acceptor => &self.bytes.received,
-        };
-        counter.fetch_add(count as u64, Relaxed);
+        match from {
+            End::Initiator => self.bytes.add_sent(count as u64),
+            End::Acceptor => self.bytes.add_received(count as u64),
+        }
     }
 
     /// Closes both sockets; `settled` if nothing was left to do.

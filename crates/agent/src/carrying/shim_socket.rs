@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_net::connection::Connection;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::{handover, mac};
 use isthmus_reach::carrier::Carrier;
@@ -108,7 +109,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             let given_up = CancellationToken::new();
             let connecting = async {
                 tokio::select! {
-                    connected = connect(node, job, wanted, &given_up) => connected,
+                    connected = Connection::random().scope(connect(node, job, wanted, &given_up)) => connected,
                     () = job.ended.cancelled() => Connected::failed(libc::ENETDOWN),
                 }
             };
@@ -207,6 +208,7 @@ async fn connect(
         0 => node.next_port(),
         port => port,
     };
+    debug!(job = %job.id, %acceptor, port = destination.port, "a program connects");
     let preamble = Preamble {
         job: job.id,
         nonce: mac::new_nonce(),
@@ -263,7 +265,10 @@ async fn connect(
     let bytes = job.account.connected(joint, reached.setup);
     let ends = Ends { local: End { address: own.ip(), port: source_port }, peer: destination };
     match hand_over(node, job, reached.carrier, wanted.options, ends, bytes).await {
-        Ok(connected) => connected,
+        Ok(connected) => {
+            debug!(job = %job.id, "handed over");
+            connected
+        }
         Err(error) => {
             warn!(job = %job.id, %error, "connection made but not handed over");
             Connected::failed(error.raw_os_error().unwrap_or(libc::EIO))

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_net::clock::micros;
+use isthmus_net::counters::Carried;
 use isthmus_net::lock;
+use isthmus_reach::{dial_name, route_name};
 use isthmus_wire::GridName;
 use isthmus_wire::proto;
 use tokio::sync::watch;
@@ -33,6 +35,29 @@ pub struct Bytes {
     pub sent: AtomicU64,
     /// To the initiator's program.
     pub received: AtomicU64,
+    carried: Option<Carried>,
+}
+
+impl Bytes {
+    fn by(way: &str) -> Self {
+        Self { carried: Carried::by(way), ..Self::default() }
+    }
+
+    /// Counts bytes from the initiator's program.
+    pub(crate) fn add_sent(&self, count: u64) {
+        self.sent.fetch_add(count, Relaxed);
+        if let Some(carried) = &self.carried {
+            carried.sent(count);
+        }
+    }
+
+    /// Counts bytes to the initiator's program.
+    pub(crate) fn add_received(&self, count: u64) {
+        self.received.fetch_add(count, Relaxed);
+        if let Some(carried) = &self.carried {
+            carried.received(count);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +118,9 @@ impl Account {
     pub fn connected(&self, joint: Joint, setup: Duration) -> Arc<Bytes> {
         let bytes = {
             let mut totals = lock(&self.totals);
-            let totals = totals.entry(joint).or_default();
+            let way = format!("{} {}", dial_name(joint.dial), route_name(joint.route));
+            let new = || Totals { bytes: Arc::new(Bytes::by(&way)), ..Totals::default() };
+            let totals = totals.entry(joint).or_insert_with(new);
             totals.connections += 1;
             totals.setup_total += setup;
             totals.setup_max = totals.setup_max.max(setup);

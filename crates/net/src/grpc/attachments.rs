@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::warn;
 
-use crate::lock;
+use crate::{counters, lock};
 
 /// How long a caller may take to say who it is.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
@@ -87,7 +87,10 @@ impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
     pub fn open(&self, id: Id) -> Opened {
         let (down_tx, down_rx) = mpsc::channel(self.queue);
         let closed = CancellationToken::new();
-        lock(&self.open).insert(id, Open { down_tx, closed: closed.clone() });
+        let mut open = lock(&self.open);
+        open.insert(id, Open { down_tx, closed: closed.clone() });
+        counters::attached(open.len());
+        drop(open);
         if self.have_ended() {
             closed.cancel();
         }
@@ -111,8 +114,10 @@ impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
 
     /// Ends an attachment.
     pub fn remove(&self, id: Id) {
-        if let Some(open) = lock(&self.open).remove(&id) {
-            open.closed.cancel();
+        let mut open = lock(&self.open);
+        if let Some(ended) = open.remove(&id) {
+            ended.closed.cancel();
+            counters::attached(open.len());
         }
     }
 

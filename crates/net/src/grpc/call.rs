@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tonic::{Code, Request, Response, Status};
 
-use crate::{Deadline, Late};
+use crate::{Deadline, Late, connection};
 
 /// Pause before a call is sent again that the server can't answer yet.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -120,7 +120,7 @@ impl Call<'_> {
                 Repeat::IfUnavailable => self.deadline.part(TRY),
                 Repeat::Never | Repeat::IfBroken => self.deadline,
             };
-            let mut request = Request::new(message.clone());
+            let mut request = connection::request(message.clone());
             request.set_timeout(limit.left());
             let answer = tokio::select! {
                 answer = limit.bound(call(connection.clone(), request)) => answer,

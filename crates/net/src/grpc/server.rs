@@ -24,6 +24,7 @@ use tonic::transport::server::Connected;
 use tonic::{Request, Status};
 use tracing::{debug, warn};
 
+use super::in_connection::InConnection;
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::{Identity, listen};
 
@@ -119,6 +120,7 @@ pub async fn serve_streams(
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .max_concurrent_streams(MAX_CONCURRENT_CALLS)
+        .layer(tower::layer::layer_fn(InConnection))
         .add_routes(routes)
         .serve_with_incoming_shutdown(Forever(incoming), stop.clone().cancelled_owned());
     let ending = async {

@@ -11,6 +11,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream, client, server};
 
 use super::*;
+use std::sync::atomic::Ordering::Relaxed;
 
 fn credentials(authority: &Authority, name: &str) -> Credentials {
     let site = Some("alpha".parse().unwrap());
