@@ -1,0 +1,86 @@
+//! The way of one connection in the logs of all services, found by its id.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{isthmus, root, target};
+use isthmus_lab::lab::Options;
+use isthmus_lab::{Grid, Lab};
+
+/// isthmus with its logs at `debug`.
+fn talkative(directory: &Path) -> Result<std::path::PathBuf> {
+    let path = directory.join("isthmus");
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&path)?;
+    writeln!(file, "#!/bin/sh\nISTHMUS_LOG=debug exec {} \"$@\"", isthmus().display())?;
+    Ok(path)
+}
+
+/// The lines of each service's log.
+fn logs(lab: &str) -> Result<BTreeMap<String, Vec<String>>> {
+    let output = Command::new(isthmus()).args(["lab", "logs", "--lab", lab]).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (mut logs, mut service) = (BTreeMap::<_, Vec<String>>::new(), String::new());
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        match line.strip_prefix("==> ").and_then(|line| line.strip_suffix(" <==")) {
+            Some(name) => name.clone_into(&mut service),
+            None => logs.entry(service.clone()).or_default().push(line.to_owned()),
+        }
+    }
+    Ok(logs)
+}
+
+/// The id of the last connection that a program of the initiator asked for.
+fn connection(log: &[String]) -> Result<String> {
+    let line = log.iter().rev().find(|line| line.contains("a program connects")).context("none asked")?;
+    let (_, id) = line.split_once("connection{id=").context("no id")?;
+    Ok(id.chars().take(24).collect())
+}
+
+/// What each service notes of the connection, in this order.
+const WAY: [(&str, &[&str]); 5] = [
+    ("agent at n1.alpha", &["a program connects", "looked up", "a step", "connected", "handed over"]),
+    ("gateway at n1.alpha", &["Registry/Rendezvous"]),
+    ("broker at hub", &["Registry/Rendezvous"]),
+    ("relay at hub", &["joined"]),
+    ("agent at n1.beta", &["asked to dial", "a preamble", "knocked", "handed over"]),
+];
+
+#[test]
+fn one_id_leads_through_the_logs_of_all_services() -> Result<()> {
+    let mut grid = Grid::load(&root().join("tests/grids/four-sites.toml"))?;
+    grid.name = format!("logs-{}", std::process::id());
+    grid.share.extend([root(), target()]);
+    let scratch = target().join("tmp");
+    std::fs::create_dir_all(&scratch)?;
+    let directory = tempfile::tempdir_in(scratch)?;
+    let options = Options { program: talkative(directory.path())?, ..Options::default() };
+    let lab = Lab::up_with(&grid, &options)?;
+
+    let (program, hundred) = (isthmus().display().to_string(), root().join("tests/programs/hundred.py"));
+    let mut command = lab.machine("n1.alpha")?.command("timeout");
+    command.args(["60", &program, "run", "--each", "--nodes", "n1.alpha,n1.beta", "--", "python3"]);
+    let output = command.arg(hundred).stdin(Stdio::null()).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let logs = logs(&grid.name)?;
+    let id = connection(&logs["agent at n1.alpha"])?;
+    let mut times = Vec::new();
+    for (service, notes) in WAY {
+        let lines: Vec<_> = logs[service].iter().filter(|line| line.contains(&id)).collect();
+        let mut rest = lines.iter();
+        for note in notes {
+            let line = rest.find(|line| line.contains(note));
+            let line = line.with_context(|| format!("{service}: no {note:?} in its place: {lines:#?}"))?;
+            times.push((*note, line.split_whitespace().next().unwrap_or_default().to_owned()));
+        }
+    }
+    let at = |index: usize| &times[index].1;
+    // The step, the gateway, the broker, the acceptor's agent, the relay, the preamble.
+    let order = [2, 5, 6, 8, 7, 9];
+    ensure!(order.windows(2).all(|pair| at(pair[0]) <= at(pair[1])), "not in this order: {times:#?}");
+    Ok(())
+}
