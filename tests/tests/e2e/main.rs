@@ -10,6 +10,7 @@ mod doctor;
 mod ends;
 mod gateways;
 mod life;
+mod logs;
 mod mpis;
 mod output;
 mod policy;

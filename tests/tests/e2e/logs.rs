@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{isthmus, root, target};
+use isthmus_e2e::{Places, isthmus, root, target};
 use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
 
@@ -51,6 +51,7 @@ const WAY: [(&str, &[&str]); 5] = [
 
 #[test]
 fn one_id_leads_through_the_logs_of_all_services() -> Result<()> {
+    let _place = Places::one();
     let mut grid = Grid::load(&root().join("tests/grids/four-sites.toml"))?;
     grid.name = format!("logs-{}", std::process::id());
     grid.share.extend([root(), target()]);
