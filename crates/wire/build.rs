@@ -3,6 +3,8 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/isthmus.proto");
     #[cfg(feature = "grpc")]
-    tonic_prost_build::configure().compile_protos(&["proto/isthmus.proto"], &["proto"])?;
+    tonic_prost_build::configure()
+        .file_descriptor_set_path(format!("{}/isthmus.descriptors", std::env::var("OUT_DIR")?))
+        .compile_protos(&["proto/isthmus.proto"], &["proto"])?;
     Ok(())
 }

@@ -45,7 +45,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use isthmus_net::contact::inbound_from_wire;
+use isthmus_net::enums::inbound_from_wire;
 use isthmus_net::mac::Secret;
 use isthmus_net::seen;
 use isthmus_wire::bounds::{self, Bounded as _, TooLarge};

@@ -227,7 +227,9 @@ impl RegistryService for Service {
         request: Request<Streaming<proto::AttachUp>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         let caller = grpc::caller(&request)?;
-        attach::attach(&self.0, &caller, request.into_inner()).await.map(Response::new)
+        grpc::check_caller("the broker", &caller.to_string(), &request)?;
+        let attached = attach::attach(&self.0, &caller, request.into_inner()).await?;
+        Ok(grpc::with_versions(Response::new(attached)))
     }
 
     async fn lookup(

@@ -1,7 +1,7 @@
 //! A way between two nodes as it was measured, for people and for programs.
 
+use isthmus_net::enums::{dial_name, route_name};
 use isthmus_net::seen;
-use isthmus_reach::{dial_name, route_name};
 use isthmus_wire::proto;
 use serde::Serialize;
 

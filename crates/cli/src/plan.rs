@@ -1,5 +1,7 @@
 //! `isthmus plan`: how one node would reach another, and why so.
 
+use isthmus_net::enums::inbound_from_wire;
+use isthmus_net::enums::{dial_name, filtering_from_wire, mapping_from_wire, route_name};
 use std::io::Write as _;
 
 use anyhow::Context as _;
@@ -7,7 +9,6 @@ use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use isthmus_net::seen;
-use isthmus_reach::{dial_name, route_name};
 use isthmus_wire::proto::{self, ExplainReply, ExplainRequest};
 use serde::Serialize;
 
@@ -164,14 +165,10 @@ impl End {
         let given = |text: String| (!text.is_empty()).then_some(text);
         Self {
             node: end.node.clone(),
-            inbound: match end.inbound() {
-                proto::Inbound::Open => "open",
-                proto::Inbound::Closed => "closed",
-                proto::Inbound::Auto => "auto",
-            },
+            inbound: inbound_from_wire(end.inbound()).name(),
             outside_address: given(end.outside_address.clone()),
-            mapping: isthmus_net::contact::mapping_from_wire(found.mapping()).to_string(),
-            filtering: seen::filtering_from_wire(found.filtering()).to_string(),
+            mapping: mapping_from_wire(found.mapping()).to_string(),
+            filtering: filtering_from_wire(found.filtering()).to_string(),
             reached: [&found.own, &found.outside]
                 .map(|reach| seen::reach_from_wire(reach.as_ref()).result.to_string()),
             seen_as: given(found.address.clone()),

@@ -437,9 +437,12 @@ impl Registry for Service {
         request: Request<Streaming<proto::AttachUp>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         let caller = self.0.own_agent(&request)?;
+        let own = format!("the gateway of site {}", self.0.site);
+        grpc::check_caller(&own, &caller.to_string(), &request)?;
         let ends = grpc::peer(&request).map(|peer| (peer.address.ip(), peer.local));
         let (from, came_to) = ends.ok_or_else(|| Status::internal("a connection without an address"))?;
-        attach::attach(&self.0, &caller, from, came_to, request.into_inner()).await.map(Response::new)
+        let attached = attach::attach(&self.0, &caller, from, came_to, request.into_inner()).await?;
+        Ok(grpc::with_versions(Response::new(attached)))
     }
 
     async fn lookup(

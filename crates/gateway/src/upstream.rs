@@ -175,6 +175,8 @@ async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duratio
         }
     };
     let (stream, ()) = tokio::join!(opening, announcing);
+    let own = format!("the gateway of site {}", gateway.site);
+    let stream = stream.and_then(|stream| grpc::check_server(&own, "the broker", &stream).map(|_| stream));
     let mut down = match stream {
         Ok(stream) => stream.into_inner(),
         Err(status) => return grpc::reason(&status),

@@ -3,13 +3,16 @@
 
 use std::time::Duration;
 
-use isthmus_plan::policy::{Choice as _, Set};
+use isthmus_plan::policy::Set;
 use isthmus_plan::{
-    Dial, EndFacts, Forbidden, Inbound, LeftOut, Mapping, PairFacts, Plan, Ports, Reason, RoundTrips, Route,
-    Step, WayOut,
+    Dial, EndFacts, Forbidden, LeftOut, PairFacts, Plan, Ports, Reason, RoundTrips, Route, Step, WayOut,
 };
 use isthmus_wire::proto;
 
+use crate::enums::{
+    dial_from_wire, dial_to_wire, filtering_from_wire, inbound_from_wire, mapping_from_wire, route_from_wire,
+    route_to_wire, way_out_from_wire,
+};
 use crate::seen;
 
 /// A plan as it is sent.
@@ -49,53 +52,6 @@ pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
     Plan { steps: steps.collect(), left_out: left_out.collect(), encrypted: plan.encrypted }
 }
 
-/// What a site lets in, as it is sent.
-pub fn inbound_to_wire(inbound: Inbound) -> proto::Inbound {
-    match inbound {
-        Inbound::Closed => proto::Inbound::Closed,
-        Inbound::Open => proto::Inbound::Open,
-        Inbound::Auto => proto::Inbound::Auto,
-    }
-}
-
-/// What a site lets in, as it was received.
-pub fn inbound_from_wire(inbound: proto::Inbound) -> Inbound {
-    match inbound {
-        proto::Inbound::Closed => Inbound::Closed,
-        proto::Inbound::Open => Inbound::Open,
-        proto::Inbound::Auto => Inbound::Auto,
-    }
-}
-
-/// What becomes of ports, as it is sent.
-pub fn mapping_to_wire(mapping: Mapping) -> proto::Mapping {
-    match mapping {
-        Mapping::Unknown => proto::Mapping::Unknown,
-        Mapping::Untranslated => proto::Mapping::Untranslated,
-        Mapping::EndpointIndependent => proto::Mapping::EndpointIndependent,
-        Mapping::PortDependent => proto::Mapping::PortDependent,
-    }
-}
-
-/// What becomes of ports, as it was received.
-pub fn mapping_from_wire(mapping: proto::Mapping) -> Mapping {
-    match mapping {
-        proto::Mapping::Unknown => Mapping::Unknown,
-        proto::Mapping::Untranslated => Mapping::Untranslated,
-        proto::Mapping::EndpointIndependent => Mapping::EndpointIndependent,
-        proto::Mapping::PortDependent => Mapping::PortDependent,
-    }
-}
-
-/// Whether a node can dial out, as it was received.
-pub fn way_out_from_wire(way_out: proto::WayOut) -> WayOut {
-    match way_out {
-        proto::WayOut::Unknown => WayOut::Unknown,
-        proto::WayOut::Yes => WayOut::Yes,
-        proto::WayOut::No => WayOut::No,
-    }
-}
-
 /// One end as it was received.
 pub fn end_from_wire(end: &proto::End) -> EndFacts {
     let seen = end.seen.clone().unwrap_or_default();
@@ -104,7 +60,7 @@ pub fn end_from_wire(end: &proto::End) -> EndFacts {
         inbound: inbound_from_wire(end.inbound()),
         port_let_in: !end.outside_address.is_empty(),
         mapping: mapping_from_wire(seen.mapping()),
-        filtering: seen::filtering_from_wire(seen.filtering()),
+        filtering: filtering_from_wire(seen.filtering()),
         own: seen::reach_from_wire(seen.own.as_ref()),
         outside: seen::reach_from_wire(seen.outside.as_ref()),
         attached: end.attached,
@@ -173,47 +129,6 @@ fn round_trips(initiator: &proto::End, acceptor: &proto::End) -> RoundTrips {
     }
 }
 
-/// A route as it is sent.
-pub fn route_to_wire(route: Route) -> proto::Route {
-    match route {
-        Route::EndToEnd => proto::Route::EndToEnd,
-        Route::OneGateway => proto::Route::OneGateway,
-        Route::GatewayOut => proto::Route::GatewayOut,
-        Route::TwoGateway => proto::Route::TwoGateway,
-    }
-}
-
-/// A route as it was received; none if it is of a newer version.
-pub(crate) fn route_from_wire(route: proto::Route) -> Option<Route> {
-    match route {
-        proto::Route::Unknown => None,
-        proto::Route::EndToEnd => Some(Route::EndToEnd),
-        proto::Route::OneGateway => Some(Route::OneGateway),
-        proto::Route::GatewayOut => Some(Route::GatewayOut),
-        proto::Route::TwoGateway => Some(Route::TwoGateway),
-    }
-}
-
-/// A dial as it is sent: the two enums have the same names.
-pub fn dial_to_wire(dial: Dial) -> proto::Dial {
-    let name = format!("DIAL_{dial}").to_uppercase().replace('-', "_");
-    proto::Dial::from_str_name(&name).unwrap_or(proto::Dial::Unknown)
-}
-
-/// A dial as it was received; none if it is of a newer version.
-pub(crate) fn dial_from_wire(dial: proto::Dial) -> Option<Dial> {
-    Dial::ALL.iter().copied().find(|known| dial_to_wire(*known) == dial)
-}
-
-/// Whether a node gets out, as it is sent.
-pub fn way_out_to_wire(way_out: WayOut) -> proto::WayOut {
-    match way_out {
-        WayOut::Unknown => proto::WayOut::Unknown,
-        WayOut::Yes => proto::WayOut::Yes,
-        WayOut::No => proto::WayOut::No,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,14 +145,6 @@ mod tests {
             attached: true,
             ..proto::End::default()
         }
-    }
-
-    #[test]
-    fn every_dial_has_a_name_in_the_protocol() {
-        for dial in Dial::ALL {
-            assert_eq!(dial_from_wire(dial_to_wire(*dial)), Some(*dial));
-        }
-        assert_eq!(dial_from_wire(proto::Dial::Unknown), None);
     }
 
     #[test]
@@ -326,14 +233,5 @@ mod tests {
         let plan = plan_from_facts(&end("n1.alpha", proto::Inbound::Closed, nat), &facts);
         let dials: Vec<_> = plan.steps.iter().map(proto::PlanStep::dial).collect();
         assert_eq!(dials, [proto::Dial::Punch, proto::Dial::Relay]);
-    }
-
-    #[test]
-    fn mappings_survive_the_wire() {
-        for mapping in
-            [Mapping::Unknown, Mapping::Untranslated, Mapping::EndpointIndependent, Mapping::PortDependent]
-        {
-            assert_eq!(mapping_from_wire(mapping_to_wire(mapping)), mapping);
-        }
     }
 }

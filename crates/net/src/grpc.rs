@@ -10,6 +10,7 @@ pub mod call;
 mod client;
 mod in_connection;
 mod server;
+mod versions;
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use tonic::Status;
 pub use call::{Call, Connections, Repeat, budget};
 pub use client::{ConnectError, Stage, channel_over, channel_within, connect, connect_unidentified};
 pub use server::{Peer, accept, caller, peer, serve, serve_streams};
+pub use versions::{check_caller, check_server, with_versions};
 
 /// Longest wait for name resolution and TCP connect together.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -34,6 +34,7 @@ pub mod credentials;
 pub mod deadline;
 pub mod dial;
 pub mod enrol;
+pub mod enums;
 pub mod files;
 pub mod grpc;
 pub mod handover;

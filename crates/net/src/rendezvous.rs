@@ -11,7 +11,7 @@ use isthmus_wire::proto::{self, dial_answer, dial_request, leg, rendezvous_reply
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
 use isthmus_wire::{ConnectionId, DecodeError, hello};
 
-use crate::contact::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
+use crate::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
 
 /// A sealed ticket, as it is shown.
 pub type SealedTicket = [u8; TICKET_LEN];

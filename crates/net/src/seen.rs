@@ -3,20 +3,15 @@
 
 use std::time::Duration;
 
-use isthmus_plan::{Answers, Filtering, Reach, Reachability, Unsolicited};
+use isthmus_plan::{Answers, Reach, Reachability};
 use isthmus_wire::proto::{self, ProbeOutcome};
+
+use crate::enums::{reachability_from_wire, reachability_to_wire};
 
 /// Whether an agent can be reached, as it is sent.
 pub fn reach_to_wire(reach: &Reach) -> proto::Reach {
-    let result = match reach.result {
-        Reachability::Unknown => proto::Reachability::Unknown,
-        Reachability::Reachable => proto::Reachability::Reachable,
-        Reachability::Filtered => proto::Reachability::Filtered,
-        Reachability::Refused => proto::Reachability::Refused,
-        Reachability::Misdirected => proto::Reachability::Misdirected,
-    };
     proto::Reach {
-        result: result.into(),
+        result: reachability_to_wire(reach.result).into(),
         address: reach.address.clone(),
         relay: reach.relay.clone(),
         detail: reach.detail.clone(),
@@ -26,13 +21,7 @@ pub fn reach_to_wire(reach: &Reach) -> proto::Reach {
 /// Whether an agent can be reached, as it was received.
 pub fn reach_from_wire(reach: Option<&proto::Reach>) -> Reach {
     let Some(reach) = reach else { return Reach::default() };
-    let result = match reach.result() {
-        proto::Reachability::Unknown => Reachability::Unknown,
-        proto::Reachability::Reachable => Reachability::Reachable,
-        proto::Reachability::Filtered => Reachability::Filtered,
-        proto::Reachability::Refused => Reachability::Refused,
-        proto::Reachability::Misdirected => Reachability::Misdirected,
-    };
+    let result = reachability_from_wire(reach.result());
     Reach { result, address: reach.address.clone(), relay: reach.relay.clone(), detail: reach.detail.clone() }
 }
 
@@ -55,46 +44,6 @@ pub fn answers_from_wire(answers: &[proto::PortAnswers]) -> Vec<Answers> {
         silent: ports(&at.silent),
     };
     answers.iter().map(one).collect()
-}
-
-/// What is let in, as it is sent.
-pub fn filtering_to_wire(filtering: Filtering) -> proto::Filtering {
-    match filtering {
-        Filtering::Unknown => proto::Filtering::Unknown,
-        Filtering::EndpointIndependent => proto::Filtering::EndpointIndependent,
-        Filtering::AddressDependent => proto::Filtering::AddressDependent,
-        Filtering::PortDependent => proto::Filtering::PortDependent,
-        Filtering::Stateless => proto::Filtering::Stateless,
-    }
-}
-
-/// What is let in, as it was received.
-pub fn filtering_from_wire(filtering: proto::Filtering) -> Filtering {
-    match filtering {
-        proto::Filtering::Unknown => Filtering::Unknown,
-        proto::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
-        proto::Filtering::AddressDependent => Filtering::AddressDependent,
-        proto::Filtering::PortDependent => Filtering::PortDependent,
-        proto::Filtering::Stateless => Filtering::Stateless,
-    }
-}
-
-/// What becomes of the rest, as it is sent.
-pub fn unsolicited_to_wire(unsolicited: Unsolicited) -> proto::Unsolicited {
-    match unsolicited {
-        Unsolicited::Unknown => proto::Unsolicited::Unknown,
-        Unsolicited::Dropped => proto::Unsolicited::Dropped,
-        Unsolicited::Reset => proto::Unsolicited::Reset,
-    }
-}
-
-/// What becomes of the rest, as it was received.
-pub fn unsolicited_from_wire(unsolicited: proto::Unsolicited) -> Unsolicited {
-    match unsolicited {
-        proto::Unsolicited::Unknown => Unsolicited::Unknown,
-        proto::Unsolicited::Dropped => Unsolicited::Dropped,
-        proto::Unsolicited::Reset => Unsolicited::Reset,
-    }
 }
 
 /// What makes plans out of date when it changes: all but times of day and how
@@ -170,12 +119,6 @@ mod tests {
         ] {
             let reach = Reach { result, address: "a".into(), relay: "r".into(), detail: "d".into() };
             assert_eq!(reach_from_wire(Some(&reach_to_wire(&reach))), reach);
-        }
-        for filtering in Filtering::ALL {
-            assert_eq!(filtering_from_wire(filtering_to_wire(filtering)), filtering);
-        }
-        for unsolicited in [Unsolicited::Unknown, Unsolicited::Dropped, Unsolicited::Reset] {
-            assert_eq!(unsolicited_from_wire(unsolicited_to_wire(unsolicited)), unsolicited);
         }
     }
 

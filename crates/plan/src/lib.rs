@@ -68,6 +68,17 @@ pub enum Route {
     TwoGateway,
 }
 
+impl Inbound {
+    /// Its name, as configurations have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::Auto => "auto",
+        }
+    }
+}
+
 impl fmt::Display for WayOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

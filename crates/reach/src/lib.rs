@@ -39,4 +39,3 @@ pub use control_plane::ControlPlane;
 pub use dialer::{Dialer, ReachError, Reached};
 pub use far_end::{Expected, peer_identity, secure};
 pub use purpose::{Introduction, Purpose, Security, Unaccepted};
-pub use words::{dial_name, route_name};

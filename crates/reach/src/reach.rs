@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use isthmus_net::contact::{dial_to_wire, route_to_wire};
 use isthmus_net::counters;
 use isthmus_net::dial::SocketOptions;
+use isthmus_net::enums::{dial_to_wire, route_to_wire};
 use isthmus_net::lock;
 use isthmus_plan::failures::Due;
 use isthmus_plan::{Dial, Failure, Route, Step};

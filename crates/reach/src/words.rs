@@ -1,17 +1,6 @@
 //! What dials, routes and ways are called in messages.
 
 use isthmus_plan::{Dial, LeftOut, Reason, Route};
-use isthmus_wire::proto;
-
-/// A dial's name as docs and messages have it.
-pub fn dial_name(dial: proto::Dial) -> String {
-    dial.as_str_name().trim_start_matches("DIAL_").to_lowercase().replace('_', "-")
-}
-
-/// A route's name as docs and messages have it.
-pub fn route_name(route: proto::Route) -> String {
-    route.as_str_name().trim_start_matches("ROUTE_").to_lowercase().replace('_', "-")
-}
 
 /// A way in words: the dial, and the route unless nobody stands between.
 pub(crate) fn way(route: Route, dial: Dial) -> String {

@@ -82,9 +82,12 @@ impl Attachment {
         };
         // The receiver is at hand and the channel empty.
         let _ = up_tx.try_send(AttachUp { kind: Some(attach_up::Kind::RelayUp(greeting)) });
+        let own = self.credentials.identity().to_string();
         let answer = async {
             let mut client = RegistryClient::new(channel);
-            let mut down = client.attach(ReceiverStream::new(up_rx)).await?.into_inner();
+            let response = client.attach(ReceiverStream::new(up_rx)).await?;
+            grpc::check_server(&own, "the broker", &response)?;
+            let mut down = response.into_inner();
             let first = down.message().await?;
             Ok::<_, Status>((down, first))
         };

@@ -11,6 +11,7 @@
 //! | [`hello`] | two agents, where the acceptor dials; relay and gateway, now and then | the connection itself |
 //! | [`reflect`] | agent and relay, now and then | a connection of its own |
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
+//! | [`protocol`] | both ends of that | its headers |
 
 pub mod address;
 pub mod bounds;
@@ -19,6 +20,7 @@ mod id;
 mod name;
 pub mod opening;
 pub mod preamble;
+pub mod protocol;
 pub mod reflect;
 pub mod settings;
 pub mod shim;

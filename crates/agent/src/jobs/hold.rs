@@ -147,7 +147,9 @@ async fn hold(
     let mut client = calls::connect(node, host.address).await?;
     let reached_us = since_began();
     let (asked, asked_at) = (Instant::now(), preflight::clock());
-    let mut news = client.hold(request).await?.into_inner();
+    let response = client.hold(request).await?;
+    grpc::check_server(&node.name().to_string(), &host.name.to_string(), &response)?;
+    let mut news = response.into_inner();
     let round_trip = asked.elapsed();
     match news.message().await?.and_then(|news| news.kind) {
         Some(job_news::Kind::Ready(mut ready)) => {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
+use isthmus_net::grpc;
 use isthmus_net::mac::Secret;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_server::Local;
@@ -60,6 +61,7 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
 
 fn authorise<T>(request: &Request<T>) -> Result<(), Status> {
     let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
+    grpc::check_caller("this node's agent", "the command", request)?;
     let own = nix::unistd::geteuid().as_raw();
     match peer {
         Some(peer) if peer.uid() == own || peer.uid() == 0 => Ok(()),

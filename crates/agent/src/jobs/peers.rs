@@ -43,6 +43,7 @@ impl PeerService {
     /// Only agents of the same owner may have this one run anything.
     fn authorise<T>(&self, request: &Request<T>) -> Result<Arc<Identity>, Status> {
         let caller = grpc::caller(request)?;
+        grpc::check_caller(&self.node.name().to_string(), &caller.to_string(), request)?;
         let own = self.node.facilities().owner.as_ref();
         if caller.role() != Role::Agent {
             return Err(Status::permission_denied(format!("only agents may call an agent, not {caller}")));
@@ -124,7 +125,7 @@ impl Peer for PeerService {
                 }
             }
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(news_rx))))
+        Ok(grpc::with_versions(Response::new(Box::pin(ReceiverStream::new(news_rx)))))
     }
 
     async fn exec(

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use isthmus_net::clock::micros;
 use isthmus_net::counters::Carried;
+use isthmus_net::enums::{dial_name, route_name};
 use isthmus_net::lock;
-use isthmus_reach::{dial_name, route_name};
 use isthmus_wire::GridName;
 use isthmus_wire::proto;
 use tokio::sync::watch;

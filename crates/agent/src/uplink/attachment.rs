@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 use tracing::{info, warn};
 
 use crate::uplink::attached::{Attached, Contacts};
@@ -253,11 +253,14 @@ impl Opener {
         let hello = proto::AttachUp { kind: Some(attach_up::Kind::NodeUp(hello)) };
         up_tx.send(hello).await.map_err(|_| AttachError::Broken("the connection broke".to_owned()))?;
         let opening = client.attach(ReceiverStream::new(up_rx));
-        let mut down = timeout(WELCOME_DEADLINE, opening)
+        let response = timeout(WELCOME_DEADLINE, opening)
             .await
             .map_err(|_| AttachError::Broken(format!("no answer within {WELCOME_DEADLINE:?}")))?
-            .map_err(|status| broken(&status))?
-            .into_inner();
+            .map_err(|status| broken(&status))?;
+        let own = self.credentials.identity().to_string();
+        grpc::check_server(&own, &self.credentials.identity().upstream_server_name(), &response)
+            .map_err(|status| broken(&status))?;
+        let mut down = response.into_inner();
         let late = |_| AttachError::Broken(format!("no welcome within {WELCOME_DEADLINE:?}"));
         let until = Instant::now() + WELCOME_DEADLINE;
         loop {
@@ -373,7 +376,11 @@ fn unix_micros() -> u64 {
 }
 
 fn broken(status: &Status) -> AttachError {
-    AttachError::Broken(grpc::reason(status))
+    match status.code() {
+        // The two ends have no version of the protocol in common.
+        Code::FailedPrecondition => AttachError::Refused(grpc::reason(status)),
+        _ => AttachError::Broken(grpc::reason(status)),
+    }
 }
 
 /// Up to half more: the nodes of a gateway are not to come back all at once.

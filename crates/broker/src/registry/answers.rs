@@ -3,7 +3,8 @@
 use std::fmt;
 use std::net::Ipv4Addr;
 
-use isthmus_net::contact::{dial_to_wire, inbound_to_wire, plan_from_facts, route_to_wire};
+use isthmus_net::contact::plan_from_facts;
+use isthmus_net::enums::{dial_to_wire, inbound_to_wire, route_to_wire};
 use isthmus_net::seen;
 use isthmus_plan::Inbound;
 use isthmus_wire::{GridName, Label, VirtualAddress, proto};

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use isthmus_net::contact::inbound_to_wire;
+use isthmus_net::enums::inbound_to_wire;
 use isthmus_wire::bounds::{Bounded as _, PAGE_BYTES, PAGE_RECORDS, encoded_len};
 use isthmus_wire::proto::{self, list_request::Records};
 use isthmus_wire::{GridName, Label, VirtualAddress};

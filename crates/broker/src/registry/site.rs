@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use isthmus_net::contact::inbound_to_wire;
+use isthmus_net::enums::inbound_to_wire;
 use isthmus_net::mac::Secret;
 use isthmus_net::seen;
 use isthmus_plan::Inbound;
@@ -129,12 +129,12 @@ impl SiteEntry {
         if said.all(|inbound| inbound == first) {
             return None;
         }
-        let each = self.attached().map(|(name, gateway)| format!("{name} says {}", word(gateway.inbound)));
+        let each = self.attached().map(|(name, gateway)| format!("{name} says {:?}", gateway.inbound.name()));
         Some(format!(
-            "the gateways do not agree on `inbound`: {}; the strictest, {}, holds. Set the same in section \
+            "the gateways do not agree on `inbound`: {}; the strictest, {:?}, holds. Set the same in section \
              [gateway] at each",
             each.collect::<Vec<_>>().join(", "),
-            word(self.says().inbound)
+            self.says().inbound.name()
         ))
     }
 
@@ -233,14 +233,6 @@ fn strictness(inbound: &Inbound) -> u8 {
         Inbound::Open => 0,
         Inbound::Auto => 1,
         Inbound::Closed => 2,
-    }
-}
-
-fn word(inbound: Inbound) -> &'static str {
-    match inbound {
-        Inbound::Open => "\"open\"",
-        Inbound::Auto => "\"auto\"",
-        Inbound::Closed => "\"closed\"",
     }
 }
 

@@ -2,7 +2,7 @@
 //! what was found out.
 
 use isthmus_agent::config::DEFAULT_PORT as AGENTS;
-use isthmus_net::contact::mapping_from_wire;
+use isthmus_net::enums::{filtering_from_wire, mapping_from_wire};
 use isthmus_net::seen;
 use isthmus_plan::egress::Egress;
 use isthmus_plan::{Filtering, Mapping, Reachability};
@@ -110,7 +110,7 @@ fn of_node(inbound: Inbound, node: &proto::Node) -> Vec<Finding> {
              REQ-1) at the NAT, or a forwarded port, would help"
         )));
     }
-    if seen::filtering_from_wire(found.filtering()) == Filtering::Stateless {
+    if filtering_from_wire(found.filtering()) == Filtering::Stateless {
         findings.push(hint(format!(
             "the firewall before {name} keeps no state and drops every SYN: another site behind such a one is \
              joined to it by relays"

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use isthmus_reach::dial_name;
+use isthmus_net::enums::dial_name;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{self, ExplainRequest, MeasureRequest, NodeFilter};
 use serde::Serialize;

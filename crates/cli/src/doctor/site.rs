@@ -3,12 +3,13 @@
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use isthmus_net::contact::mapping_from_wire;
+use isthmus_net::enums::inbound_from_wire;
+use isthmus_net::enums::{filtering_from_wire, mapping_from_wire, unsolicited_from_wire, way_out_from_wire};
 use isthmus_net::seen;
 use isthmus_plan::Answers;
 use isthmus_plan::egress::Egress;
 use isthmus_wire::proto::list_request::Records;
-use isthmus_wire::proto::{self, Inbound, NodeFilter, PathFilter, RelayFilter, SiteFilter};
+use isthmus_wire::proto::{self, NodeFilter, PathFilter, RelayFilter, SiteFilter};
 use serde::Serialize;
 
 use super::findings::{self, Finding};
@@ -148,11 +149,7 @@ impl View {
         Self {
             site: site.name.clone(),
             up: site.up,
-            inbound: match site.inbound() {
-                Inbound::Open => "open",
-                Inbound::Closed => "closed",
-                Inbound::Auto => "auto",
-            },
+            inbound: inbound_from_wire(site.inbound()).name(),
             healthy: !findings.iter().any(|finding| finding.problem),
             findings,
             nodes,
@@ -236,9 +233,9 @@ impl Node {
             address: node.address.clone(),
             seen_as: (!found.address.is_empty()).then(|| found.address.clone()),
             mapping: mapping_from_wire(found.mapping()).to_string(),
-            filtering: seen::filtering_from_wire(found.filtering()).to_string(),
-            unsolicited: seen::unsolicited_from_wire(found.unsolicited()).to_string(),
-            way_out: isthmus_net::contact::way_out_from_wire(found.way_out()).to_string(),
+            filtering: filtering_from_wire(found.filtering()).to_string(),
+            unsolicited: unsolicited_from_wire(found.unsolicited()).to_string(),
+            way_out: way_out_from_wire(found.way_out()).to_string(),
             let_out,
             dropped,
             own: Reached::new(found.own.as_ref()),

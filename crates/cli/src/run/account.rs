@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use isthmus_reach::{dial_name, route_name};
+use isthmus_net::enums::{dial_name, route_name};
 use isthmus_wire::proto::{Dial, JobNode, Joined, Route};
 use serde::Serialize;
 

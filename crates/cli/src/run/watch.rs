@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use isthmus_agent::starting::processes::DAEMONS;
 use isthmus_agent::starting::supervise::handle;
-use isthmus_reach::dial_name;
+use isthmus_net::enums::dial_name;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::{self, Joined, Links, UncarriedProgram, WayFailed};

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
-use isthmus_wire::proto::{self, Inbound, ListReply};
+use isthmus_net::enums::inbound_from_wire;
+use isthmus_wire::proto::{self, ListReply};
 use serde::Serialize;
 
 use crate::path::Path;
@@ -107,20 +108,11 @@ impl Gateway {
         Self {
             name: gateway.name.clone(),
             up: gateway.up,
-            inbound: word(gateway.inbound()),
+            inbound: inbound_from_wire(gateway.inbound()).name(),
             nodes_up: gateway.nodes,
             outside_address: gateway.outside_address.clone(),
             version: gateway.version.clone(),
         }
-    }
-}
-
-/// What is let in, as the configuration has it.
-fn word(inbound: Inbound) -> &'static str {
-    match inbound {
-        Inbound::Closed => "closed",
-        Inbound::Open => "open",
-        Inbound::Auto => "auto",
     }
 }
 
@@ -131,7 +123,7 @@ impl View {
             name: site.name.clone(),
             up: site.up,
             gateways: site.gateways.iter().map(Gateway::new).collect(),
-            inbound: word(site.inbound()),
+            inbound: inbound_from_wire(site.inbound()).name(),
             trusted: site.trusted.clone(),
             nodes_up: site.nodes_up,
             nodes_down: site.nodes_down,
@@ -372,6 +364,8 @@ fn table(header: &[&str], right: &[usize], rows: impl Iterator<Item = Vec<String
 
 #[cfg(test)]
 mod tests {
+    use isthmus_wire::proto::Inbound;
+
     use super::*;
 
     fn reply() -> ListReply {

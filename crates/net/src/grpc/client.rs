@@ -15,6 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use super::versions;
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::credentials::{ALPN_H2, Credentials, anonymous_client_config};
 
@@ -120,7 +121,7 @@ pub async fn channel_over<IO>(io: IO) -> Result<Channel, tonic::transport::Error
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    channel_by(endpoint(), io).await
+    channel_by(endpoint()?, io).await
 }
 
 /// The same within one machine: without probes, because there the kernel says
@@ -133,7 +134,7 @@ pub async fn channel_within<IO>(io: IO) -> Result<Channel, tonic::transport::Err
 where
     IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    channel_by(Endpoint::from_static("http://isthmus"), io).await
+    channel_by(plain_endpoint()?, io).await
 }
 
 async fn channel_by<IO>(endpoint: Endpoint, io: IO) -> Result<Channel, tonic::transport::Error>
@@ -152,12 +153,17 @@ where
 }
 
 /// The authority part of requests; which service answers is decided by TLS.
-fn endpoint() -> Endpoint {
-    Endpoint::from_static("http://isthmus")
+fn endpoint() -> Result<Endpoint, tonic::transport::Error> {
+    Ok(plain_endpoint()?
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)
-        .connect_timeout(CONNECT_TIMEOUT + HANDSHAKE_TIMEOUT)
+        .connect_timeout(CONNECT_TIMEOUT + HANDSHAKE_TIMEOUT))
+}
+
+/// Every call names the versions that this end speaks.
+fn plain_endpoint() -> Result<Endpoint, tonic::transport::Error> {
+    Endpoint::from_static("http://isthmus").user_agent(versions::own().to_string())
 }
 
 #[derive(Clone)]
@@ -178,7 +184,11 @@ impl Target {
             let target = target.clone();
             async move { target.dial().await.map(TokioIo::new) }
         });
-        endpoint().connect_with_connector(connector).await.map_err(|error| self.unwrap_error(&error))
+        let connected = match endpoint() {
+            Ok(endpoint) => endpoint.connect_with_connector(connector).await,
+            Err(error) => Err(error),
+        };
+        connected.map_err(|error| self.unwrap_error(&error))
     }
 
     /// Finds the error of [`Target::dial`] below what tonic made of it.

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
-use isthmus_net::contact::{mapping_to_wire, way_out_to_wire};
+use isthmus_net::enums::{filtering_to_wire, mapping_to_wire, unsolicited_to_wire, way_out_to_wire};
 use isthmus_net::mac;
-use isthmus_net::seen::{answers_to_wire, filtering_to_wire, for_plans, reach_to_wire, unsolicited_to_wire};
+use isthmus_net::seen::{answers_to_wire, for_plans, reach_to_wire};
 use isthmus_plan::{Mapping, Reach, WayOut};
 use isthmus_wire::proto::{self, attach_up};
 use tokio::task::JoinSet;
