@@ -127,7 +127,7 @@ fn thermo(output: &str) -> Vec<Vec<f64>> {
 
 #[test]
 fn lammps_computes_the_same_over_three_sites_as_on_one_node() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_alone()?;
     let input = root().join("examples/lammps/melt.in").display().to_string();
     let lammps = ["mpirun.openmpi", "-n", "6", "lmp", "-log", "none", "-in", &input];
     let alone = world.sh("n1.alpha", Duration::from_secs(90), &lammps)?;
