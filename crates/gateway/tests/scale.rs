@@ -118,7 +118,8 @@ impl Site {
     /// Waits until so many nodes were welcomed.
     async fn welcomed(&mut self, nodes: usize) {
         let waiting = self.welcomed.wait_for(|count| *count >= nodes);
-        tokio::time::timeout(4 * SOON, waiting).await.expect("the nodes are welcomed").unwrap();
+        let welcomed = tokio::time::timeout(4 * SOON, waiting).await;
+        assert!(matches!(welcomed, Ok(Ok(_))), "the nodes are not welcomed within {:?}", 4 * SOON);
     }
 
     async fn lookup(&self, name: &str) -> proto::LookupReply {
