@@ -10,12 +10,16 @@ use isthmus_net::{Credentials, Role, grpc};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
-use isthmus_wire::proto::{ExplainReply, ExplainRequest, ListReply, MeasureReply, MeasureRequest};
+use isthmus_wire::proto::{
+    ExplainReply, ExplainRequest, ListReply, MeasureReply, MeasureRequest, SiteFilter,
+};
 use tonic::transport::Channel;
 
 use crate::config::StateArgs;
 use crate::{local, pages};
 
+/// Sites that are named where another was asked for.
+const NAMED: usize = 32;
 /// How long the grid may take to answer: a gateway may have to wait for its
 /// broker.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -75,6 +79,19 @@ impl Grid {
             }
         })
         .await
+    }
+
+    /// What to say of a site that isn't there: which there are.
+    ///
+    /// # Errors
+    /// As [`Grid::list`].
+    pub(crate) async fn no_site(&self, wanted: &str) -> anyhow::Result<String> {
+        let sites = self.list(Records::Sites(SiteFilter::default())).await?.sites;
+        let mut known: Vec<_> = sites.iter().take(NAMED).map(|site| site.name.as_str()).collect();
+        if sites.len() > NAMED {
+            known.push("and more, which `isthmus status` lists");
+        }
+        Ok(format!("no site {wanted} is in the grid; there are {}", known.join(", ")))
     }
 
     /// How one node would reach another.

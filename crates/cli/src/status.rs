@@ -68,7 +68,7 @@ async fn records(args: &StatusArgs) -> anyhow::Result<ListReply> {
     let sites: Vec<String> = args.site.iter().cloned().collect();
     let mut all = grid.list(Records::Sites(SiteFilter { names: sites.clone() })).await?;
     if let (Some(wanted), []) = (&args.site, all.sites.as_slice()) {
-        bail!("no site {wanted} is in the grid; `isthmus status` lists them");
+        bail!("{}", grid.no_site(wanted).await?);
     }
     let count: u64 = all.sites.iter().map(|site| u64::from(site.nodes_up + site.nodes_down)).sum();
     if args.site.is_some() || args.nodes || args.json || count <= FEW_NODES {

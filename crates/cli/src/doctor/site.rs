@@ -103,7 +103,7 @@ pub(super) async fn run(args: SiteArgs) -> anyhow::Result<Outcome> {
     let names = args.site.iter().cloned().collect();
     let sites = grid.list(Records::Sites(SiteFilter { names })).await?.sites;
     if let (Some(wanted), []) = (&args.site, sites.as_slice()) {
-        return Ok(Outcome::Unknown(format!("no site {wanted} is in the grid; `isthmus status` lists them")));
+        return Ok(Outcome::Unknown(grid.no_site(wanted).await?));
     }
     let mut views = Vec::new();
     for site in &sites {
