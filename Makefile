@@ -62,11 +62,11 @@ test-build: setup-test ## compile the tests and what they run
 .PHONY: test
 test: test-build ## run all tests (those in emulated grids need root: uses sudo)
 	$(CARGO) test --locked --workspace --exclude isthmus-e2e
-	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 3
+	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 2
 
 .PHONY: test-matrix
 test-matrix: test-build ## every kind of site against every other (needs root as well)
-	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 3 --include-ignored ways::
+	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 2 --include-ignored ways::
 
 .PHONY: bench
 bench: $(patsubst %,bench-%,$(filter-out patterns,$(BENCHES))) ## run all benchmarks; results in bench/results

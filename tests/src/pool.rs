@@ -11,11 +11,11 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use crate::World;
+use crate::{Mpi, World};
 
 /// Labs that tests use at the same moment. Ranks poll, so more of them would slow
 /// each other down on two cores.
-const SIDE_BY_SIDE: usize = 3;
+const SIDE_BY_SIDE: usize = 2;
 /// Labs that stay up while no test uses them. Their services take little, but not
 /// nothing.
 const IDLE: usize = 3;
@@ -100,6 +100,15 @@ impl Shared {
     /// If it doesn't come up.
     pub fn take_alone(&self) -> Result<SharedWorld> {
         self.world(Places::all())
+    }
+
+    /// A lab for jobs of this MPI. Jobs of Open MPI 5 have the machine alone: beside
+    /// others its launcher hangs or crashes at its end often.
+    ///
+    /// # Errors
+    /// If it doesn't come up.
+    pub fn take_for(&self, mpi: Mpi) -> Result<SharedWorld> {
+        if mpi == Mpi::OpenMpi5 { self.take_alone() } else { self.take() }
     }
 
     fn world(&self, places: Places) -> Result<SharedWorld> {

@@ -48,4 +48,7 @@ pub trait ControlPlane: fmt::Debug + Send + Sync {
     /// # Errors
     /// UNAVAILABLE as long as none has come.
     async fn directory(&self) -> Result<proto::Directory, Status>;
+
+    /// Waits until the directory differs from `known`.
+    async fn directory_changed(&self, known: &proto::Directory);
 }

@@ -206,11 +206,7 @@ impl Look {
 }
 
 /// Asks two, or one twice; relays first.
-///
-/// # Errors
-/// If it isn't known yet whom to ask: that says nothing of this node.
-pub async fn look(control: &dyn ControlPlane) -> Result<Look, Status> {
-    let directory = control.directory().await?;
+pub async fn look(directory: proto::Directory) -> Look {
     let entries = |entries: Vec<proto::DirectoryEntry>| {
         entries.into_iter().take(DIRECTORY_RELAYS).map(Relay::new).collect::<Vec<_>>()
     };
@@ -239,7 +235,7 @@ pub async fn look(control: &dyn ControlPlane) -> Result<Look, Status> {
     let address = sightings.last().map(|sighting| sighting.seen.ip().to_string()).unwrap_or_default();
     let foreseen = sightings.last().filter(|_| preserved(&sightings));
     let foreseen = foreseen.map(|sighting| Foreseen { local: sighting.local.ip(), seen: sighting.seen.ip() });
-    Ok(Look { mapping: Mapping::of(&sightings), address, foreseen, relays, gateways, probe_interval })
+    Look { mapping: Mapping::of(&sightings), address, foreseen, relays, gateways, probe_interval }
 }
 
 #[cfg(test)]

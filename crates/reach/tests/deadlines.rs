@@ -78,6 +78,10 @@ impl ControlPlane for Broker {
 
     async fn send(&self, _: attach_up::Kind) {}
 
+    async fn directory_changed(&self, _known: &proto::Directory) {
+        std::future::pending().await
+    }
+
     async fn directory(&self) -> Result<proto::Directory, Status> {
         Ok(proto::Directory::default())
     }

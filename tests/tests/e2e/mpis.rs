@@ -30,7 +30,7 @@ fn ensure_no_errors(output: &Output) -> Result<()> {
 
 /// A program of apps/ that checks itself.
 fn right(mpi: Mpi, program: &str) -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_for(mpi)?;
     ensure_no_errors(&run(&world, mpi, &["-n", "4", &mpi.program(program)])?)?;
     world.expect_clean(Duration::from_secs(10))
 }
@@ -65,7 +65,7 @@ cells! {
 /// Two parents at one site spawn two children at the other. (With parents on
 /// two nodes, Open MPI 4.1 can't spawn on any network: "PML add procs failed".)
 fn spawns_across_sites(mpi: Mpi) -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_for(mpi)?;
     let output = run(&world, mpi, &["-n", "2", &mpi.program("spawn")])?;
     ensure_no_errors(&output)?;
     ensure!(output.stdout.matches("on n1.beta").count() == 2, "{}", output.whole());

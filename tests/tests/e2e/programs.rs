@@ -14,7 +14,7 @@ const RELAYED: &str = "relay";
 /// Runs one of apps/ on one rank per node of two sites and checks every word
 /// of what it says, and the way the sites were joined.
 fn check(mpi: Mpi, program: &str, sites: [&str; 2], dial: &str) -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_for(mpi)?;
     let launcher = mpi.launcher();
     let program = mpi.program(program);
     let nodes = sites.map(|site| format!("n1.{site}")).join(",");

@@ -216,6 +216,12 @@ impl ControlPlane for Upstream {
         })
     }
 
+    async fn directory_changed(&self, known: &proto::Directory) {
+        let mut directory = self.directory.clone();
+        // It fails only when the agent ends.
+        let _ = directory.wait_for(|now| now.as_ref().is_some_and(|now| now != known)).await;
+    }
+
     async fn send(&self, kind: attach_up::Kind) {
         // It fails only when the agent ends.
         let _ = self.up_tx.send(kind).await;

@@ -67,8 +67,8 @@ impl Probing {
         let mut unanswered = 0;
         loop {
             self.control.attached().await;
-            let look = match look(&*self.control).await {
-                Ok(look) => look,
+            let directory = match self.control.directory().await {
+                Ok(directory) => directory,
                 Err(status) => {
                     // What was found out before still holds, as far as is known.
                     if told.look_failure.is_empty() {
@@ -84,6 +84,7 @@ impl Probing {
                     continue;
                 }
             };
+            let look = look(directory.clone()).await;
             unanswered = look.unanswered(unanswered);
             let way_out = look.way_out(unanswered);
             let known = way_out == WayOut::Yes;
@@ -119,7 +120,14 @@ impl Probing {
                 self.control.send(attach_up::Kind::Seen(told.clone())).await;
                 due = Instant::now() + jittered(interval);
             }
-            tokio::time::sleep(if known { jittered(LOOK_INTERVAL) } else { pause }).await;
+            let wait = if known { jittered(LOOK_INTERVAL) } else { pause };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.control.directory_changed(&directory) => {
+                    tokio::time::sleep(after_change(interval)).await;
+                    due = Instant::now();
+                }
+            }
             pause = if known { BACKOFF.0 } else { (pause * 2).min(BACKOFF.1) };
         }
     }
@@ -212,6 +220,13 @@ fn sights(relays: &[Relay]) -> Vec<proto::RelaySight> {
         Some(proto::RelaySight { relay: name, address, round_trip_us, failure })
     });
     sights.collect()
+}
+
+/// How long a node waits after a change of the directory: at most a hundredth of
+/// the probing interval, so that the nodes of a large grid don't probe at once.
+fn after_change(interval: Duration) -> Duration {
+    let [random] = mac::random::<1>();
+    interval * u32::from(random) / 25_600
 }
 
 /// Up to a tenth more: many nodes start at once, and are not to go on so.
