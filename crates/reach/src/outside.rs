@@ -12,9 +12,6 @@ use isthmus_plan::{Mapping, WayOut};
 use isthmus_wire::bounds::DIRECTORY_RELAYS;
 use isthmus_wire::proto;
 use tokio::task::JoinSet;
-use tonic::Status;
-
-use crate::control_plane::ControlPlane;
 
 /// How long a relay may take to tell.
 pub const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
