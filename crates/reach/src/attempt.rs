@@ -1,4 +1,4 @@
-//! One destination, and the steps of its plan taken one after another.
+//! An attempt to reach one destination: the steps of its plan, one after another.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::dialer::{Dialer, Found};
 use crate::far_end::{Expected, secure};
 use crate::purpose::{Purpose, Security, Unaccepted};
 
-/// What one step met: go on with the next, or nothing else can help.
+/// Why a step failed, and whether the next one is tried.
 #[derive(Debug)]
 pub(crate) enum StepError {
-    /// The next step may help; why this one failed.
+    /// The next step is tried; why this one failed.
     Next(String),
     /// The other party refused the connection.
     Final(Status),
@@ -42,31 +42,31 @@ impl From<Unaccepted> for StepError {
     }
 }
 
-/// An opened connection, and the relay that it goes over, empty for none.
+/// An opened connection, and the name of its relay, empty for none.
 pub(crate) type Opened<T> = Result<(T, String), StepError>;
 
-/// To get to one destination.
+/// An attempt to reach one destination.
 pub(crate) struct Attempt<'a> {
     pub dialer: &'a Dialer,
     pub found: &'a Found,
     pub options: SocketOptions,
-    /// Relays and gateways that the broker has named so far; if it is asked
-    /// once more, it is to name others.
+    /// Relays and gateways that the broker has named so far. The next request
+    /// asks it for others.
     pub named: Vec<String>,
-    /// Of the step under way.
+    /// The current step's.
     pub deadline: Deadline,
 }
 
 impl<'a> Attempt<'a> {
-    /// No step is under way yet.
-    pub fn new(dialer: &'a Dialer, found: &'a Found, options: SocketOptions) -> Self {
+    /// An attempt without a step so far.
+    pub(crate) fn new(dialer: &'a Dialer, found: &'a Found, options: SocketOptions) -> Self {
         let deadline = Deadline::within(Duration::ZERO);
         Self { dialer, found, options, named: Vec::new(), deadline }
     }
 
-    /// Takes one step, to the end: the other party knows what the connection is
-    /// for. All of it ends by the step's deadline.
-    pub async fn step(&mut self, step: &Step, purpose: &mut Purpose<'_>) -> Opened<Carrier> {
+    /// Takes one step: opens a connection and introduces it. All of it ends by
+    /// the step's deadline.
+    pub(crate) async fn step(&mut self, step: &Step, purpose: &mut Purpose<'_>) -> Opened<Carrier> {
         let (mut carrier, relay) = tokio::select! {
             opened = self.open(step, purpose.security) => opened?,
             () = cancelled(purpose.given_up) => return Err(StepError::GivenUp),
@@ -79,9 +79,8 @@ impl<'a> Attempt<'a> {
         Ok((carrier, relay))
     }
 
-    /// Opens a connection to the other party, which is not yet told what it is
-    /// for.
-    pub async fn open(&mut self, step: &Step, security: Security<'_>) -> Opened<Carrier> {
+    /// Opens a connection to the other party, without the introduction.
+    pub(crate) async fn open(&mut self, step: &Step, security: Security<'_>) -> Opened<Carrier> {
         self.deadline = Deadline::within(step.deadline);
         let late = |Late(limit)| StepError::Next(format!("no connection within {limit:?}"));
         let (stream, relay) = self.deadline.bound(self.dial(step)).await.map_err(late)??;
@@ -95,10 +94,9 @@ impl<'a> Attempt<'a> {
         Ok((carrier, relay))
     }
 
-    /// Asks the broker for a rendezvous with the destination, and notes whom it
-    /// names to stand between: if the step fails, the next one is to do without
-    /// them.
-    pub async fn rendezvous(&mut self, way: Way) -> Result<ReplyWay, StepError> {
+    /// Asks the broker for a rendezvous with the destination. Keeps the names of
+    /// the relay and the gateways in its reply: the next try asks for others.
+    pub(crate) async fn rendezvous(&mut self, way: Way) -> Result<ReplyWay, StepError> {
         let arranging = self.dialer.control.rendezvous(self.found.destination, way, self.deadline).await;
         let Reply { way, gateways } = arranging.map_err(|status| {
             StepError::Next(format!("no rendezvous arranged: {}", grpc::reason(&status)))
@@ -111,13 +109,13 @@ impl<'a> Attempt<'a> {
         Ok(way)
     }
 
-    /// Connects to the relay or gateway that the broker has named; gives the
-    /// relay's name, where there is one.
-    pub async fn to_stop(&self, way: ReplyWay, deadline: Deadline) -> Opened<TcpStream> {
+    /// Connects to the relay or gateway that the broker named. Returns the relay's
+    /// name as well.
+    pub(crate) async fn to_stop(&self, way: ReplyWay, deadline: Deadline) -> Opened<TcpStream> {
         let ReplyWay::Stop(Stop { place, address, ticket, relay }) = way else { return Err(unexpected()) };
         let (at, address) = match (place, &relay) {
             (Place::OtherSite, _) => {
-                (place.to_string(), checked(&address).await.map_err(StepError::Next)?.to_string())
+                (place.to_string(), service_address(&address).await.map_err(StepError::Next)?.to_string())
             }
             (Place::Relay, Some(relay)) => (format!("relay {relay}"), address),
             (Place::Relay | Place::OwnSite, _) => (place.to_string(), address),
@@ -136,14 +134,16 @@ async fn cancelled(given_up: Option<&CancellationToken>) {
     }
 }
 
-/// The broker has answered for another way than the one that was asked for.
 pub(crate) fn unexpected() -> StepError {
-    StepError::Next("the broker's answer is for another way than this".to_owned())
+    StepError::Next("the broker's reply is for another way than the request".to_owned())
 }
 
-/// Another site's gateway names its own address: it must not be inside this
-/// site's machines' systems.
-pub(crate) async fn checked(address: &str) -> Result<SocketAddr, String> {
+/// Resolves the address of another site's service, and checks it: the other site
+/// chose it, so it must not be a port of this host's system services.
+///
+/// # Errors
+/// If it has no address, or [`callback::check_service`] refuses it.
+pub(crate) async fn service_address(address: &str) -> Result<SocketAddr, String> {
     let address = resolve(address).await.map_err(|error| error.to_string())?;
     callback::check_service(address).map_err(|error| error.to_string())?;
     Ok(address)

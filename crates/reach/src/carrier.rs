@@ -15,29 +15,26 @@ pub const GRPC_PROTOCOL: &[u8] = b"h2";
 /// Protocol name of a measurement.
 pub const MEASURE_PROTOCOL: &[u8] = b"isthmus-measure/1";
 
-/// How often an idle connection shows a sign of life: routers forget
-/// connections that have been silent for too long, many within 5 min though RFC
-/// 5382 (REQ-5) wants 2 h.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
-/// How many of them may stay unanswered. Not few: the connection is to outlive
-/// a cut as long as one with something under way does (25 min).
+/// Interval of TCP keepalives. Many NATs drop a connection that is idle for 5 min,
+/// though RFC 5382 (REQ-5) requires 2 h.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Unanswered keepalives after which the connection ends. An idle connection
+/// survives a cut of the network as long as a busy one (25 min).
 const UNANSWERED: u32 = 100;
 
-/// Keeps the agents' own connection in the memory of the routers on its way.
-/// Not for a socket that a program will have, which makes that choice itself.
+/// Sends TCP keepalives, so that NATs keep the connection in their tables. Only
+/// for the agents' own connections: a program sets the options of its sockets.
 pub fn keep_alive(stream: &TcpStream) {
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(SIGN_OF_LIFE)
-        .with_interval(SIGN_OF_LIFE)
-        .with_retries(UNANSWERED);
-    // Without it, it is as good as any other connection.
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(UNANSWERED);
+    // The connection works without them, too.
     let _ = socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
 /// A connection between two agents.
 #[derive(Debug)]
 pub enum Carrier {
-    /// The socket itself, to be handed to the program.
+    /// The socket itself, which is passed to the program.
     Raw(TcpStream),
     /// TLS between the agents, which carry the program's bytes.
     Tls(Box<TlsStream<TcpStream>>),

@@ -1,4 +1,4 @@
-//! What dialing asks of the control plane.
+//! The control plane, as the dialer uses it.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -9,44 +9,50 @@ use isthmus_net::rendezvous::{Reply, Way};
 use isthmus_wire::proto::{self, attach_up};
 use tonic::Status;
 
-/// The way to the broker, as a party that dials has it.
+/// A dialing party's access to the broker. An agent implements it over its
+/// gateway, a gateway can over its own connection.
 #[tonic::async_trait]
 pub trait ControlPlane: fmt::Debug + Send + Sync {
-    /// The site of this party.
+    /// This party's site.
     fn site(&self) -> &str;
 
-    /// Waits until there is a way to the broker.
+    /// Waits until this party is attached.
     async fn attached(&self);
 
-    /// Where a node is and how to get there; may come from a cache.
+    /// A node's contact and the plan for it, which may come from a cache.
     ///
     /// # Errors
     /// The broker's status; `UNAVAILABLE` if it can't be reached by the deadline.
     async fn lookup(&self, node: Ipv4Addr, deadline: Deadline) -> Result<Arc<proto::LookupReply>, Status>;
 
-    /// Drops a node's contact from the cache: it turned out wrong.
+    /// Drops a node's contact from the cache.
     fn forget(&self, node: Ipv4Addr);
 
-    /// Has this party connected to a node, in the way that is asked for.
+    /// Asks the broker for a rendezvous with a node.
     ///
     /// # Errors
-    /// The broker's status.
+    /// The broker's status; `UNAVAILABLE` if it can't be reached by the deadline.
     async fn rendezvous(&self, destination: Ipv4Addr, way: Way, deadline: Deadline) -> Result<Reply, Status>;
 
-    /// Has a relay dial this party, as `request` says; the initiator is filled in.
+    /// Asks the broker to have a relay dial this party. The implementation fills
+    /// in the initiator.
     ///
     /// # Errors
-    /// The broker's status.
-    async fn probe(&self, request: proto::ProbeRequest) -> Result<proto::ProbeReply, Status>;
+    /// The broker's status; `UNAVAILABLE` if it can't be reached by the deadline.
+    async fn probe(
+        &self,
+        request: proto::ProbeRequest,
+        deadline: Deadline,
+    ) -> Result<proto::ProbeReply, Status>;
 
-    /// Sends a message to the broker, once there is a way to it.
+    /// Sends the broker a message, as soon as this party is attached.
     async fn send(&self, kind: attach_up::Kind);
 
-    /// Relays that are up, and other sites' gateways that have a port outside, as
-    /// they are now; known without asking anyone, once it has come.
+    /// The latest directory that this party received: relays that are up, and
+    /// other sites' gateways with a port outside. Sends no request.
     ///
     /// # Errors
-    /// UNAVAILABLE as long as none has come.
+    /// `UNAVAILABLE` as long as none was received.
     async fn directory(&self) -> Result<proto::Directory, Status>;
 
     /// Waits until the directory differs from `known`.

@@ -1,4 +1,4 @@
-//! What a party dials with: the control plane, and what it found out.
+//! What a party needs to dial: the control plane, and what it found out.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -19,7 +19,7 @@ use crate::outside::Outside;
 use crate::raw::RawHelper;
 use crate::rendezvous::PendingRendezvous;
 
-/// How long it may take to find where a node is.
+/// How long the lookup of a node may take.
 const LOOKUP: Duration = Duration::from_secs(15);
 
 /// A connection to another party.
@@ -27,17 +27,17 @@ const LOOKUP: Duration = Duration::from_secs(15);
 pub struct Reached {
     /// The connection.
     pub carrier: Carrier,
-    /// Who stands between.
+    /// Which parties dialed.
     pub route: proto::Route,
     /// How it was opened.
     pub dial: proto::Dial,
     /// Over which relay, empty for none.
     pub relay: String,
-    /// The grid name across.
+    /// The other node's grid name.
     pub node: GridName,
-    /// How long all of it took.
+    /// From the lookup until the connection stood.
     pub setup: Duration,
-    /// Ways that were tried before and failed, each with what it met.
+    /// Ways that failed before, each with its reason.
     pub failures: Vec<String>,
 }
 
@@ -46,11 +46,11 @@ pub struct Reached {
 pub enum ReachError {
     /// The other party was reached and refused.
     Answered(Status),
-    /// The grid doesn't know the node, or it can't be asked.
+    /// The lookup failed: the grid has no such node, or there was no answer.
     Unknown(String),
     /// No step of the plan worked; each with its reason.
     NoWay(Vec<String>),
-    /// It was given up before the other party was told what it is for.
+    /// The initiator gave it up before the introduction was sent.
     GivenUp,
 }
 
@@ -73,17 +73,17 @@ pub struct Dialer {
     pub control: Arc<dyn ControlPlane>,
     /// Where this party listens, `HOST:PORT`.
     pub address: String,
-    /// Others who were asked to dial this node.
+    /// Connections that this node waits for.
     pub rendezvous: Arc<PendingRendezvous>,
     /// How this node is seen from outside.
     pub outside: Arc<Outside>,
-    /// Raw packets, where this agent has a right to them.
+    /// The raw-packet helper, where it runs.
     pub raw: Option<Arc<RawHelper>>,
-    /// What failed not long ago.
+    /// Ways that failed not long ago.
     pub failures: Arc<Mutex<Failures>>,
 }
 
-/// Where a node is and how to get there.
+/// The answer to a lookup.
 pub(crate) struct Found {
     /// Its virtual address.
     pub(crate) destination: Ipv4Addr,
@@ -93,7 +93,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// By what failures on the way there are known.
+    /// The key of this destination's failures.
     pub(crate) fn towards(&self) -> (Ipv4Addr, &str) {
         (self.destination, self.name.site.as_str())
     }
@@ -105,15 +105,17 @@ impl Dialer {
             ReachError::Unknown(format!("cannot find {destination} in the grid: {}", grpc::reason(&status)))
         })?;
         let (Some(node), Some(plan)) = (&reply.node, &reply.plan) else {
-            return Err(ReachError::Unknown(format!("the gateway says nothing of {destination}")));
+            return Err(ReachError::Unknown(format!(
+                "the gateway's answer about {destination} has no contact or no plan"
+            )));
         };
         let name = node.name.parse();
         let name = name.map_err(|error| ReachError::Unknown(format!("bad contact: {error}")))?;
         Ok(Found { destination, node: node.clone(), name, plan: plan_from_wire(plan) })
     }
 
-    /// Puts what failed for this node not long ago behind the rest of a plan of
-    /// its own, as it does when it dials.
+    /// Moves the steps that failed not long ago to the end of this node's plan, as
+    /// [`Dialer::reach`] does.
     pub fn demote(&self, reply: &mut proto::ExplainReply) {
         let end = reply.facts.as_ref().and_then(|facts| facts.acceptor.as_ref());
         if let (Some(plan), Some(end)) = (&mut reply.plan, end)

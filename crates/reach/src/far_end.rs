@@ -1,4 +1,4 @@
-//! Makes sure which party is at the other end.
+//! Verifies the party at the other end.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::carrier::{Carrier, keep_alive};
 
-/// The party that is to be at the other end.
+/// The party that must be at the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
     /// Its role.
@@ -26,13 +26,13 @@ impl Expected {
         Self { role: Role::Agent, server_name: node.to_string() }
     }
 
-    /// Whether it is this one.
+    /// Whether an identity is this party's.
     pub fn is(&self, identity: &Identity) -> bool {
         identity.role() == self.role && identity.server_name() == self.server_name
     }
 }
 
-/// Makes sure by TLS that the other end is this party.
+/// Verifies by TLS that the other end is this party.
 ///
 /// # Errors
 /// If the handshake fails, or it is another party.
@@ -56,11 +56,11 @@ pub async fn secure(
     let stream = TlsStream::Client(stream);
     match peer_identity(&stream) {
         Some(identity) if expected.is(&identity) => Ok(Carrier::Tls(Box::new(stream))),
-        other => Err(failed(format!("it is {other:?}"))),
+        other => Err(failed(format!("the other end is {other:?}"))),
     }
 }
 
-/// Which party is at the other end, by its certificate.
+/// The identity in the other end's certificate.
 pub fn peer_identity(stream: &TlsStream<TcpStream>) -> Option<Identity> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
     Identity::from_certificate(certificate).ok()

@@ -1,5 +1,5 @@
-//! How this node is seen from outside its site: relays, and gateways of other
-//! sites, are asked, which tell where a connection came from.
+//! How this node is seen from outside its site. It asks relays and other sites'
+//! gateways, which answer with the address that a connection came from.
 
 use std::net::IpAddr;
 use std::sync::Mutex;
@@ -13,15 +13,15 @@ use isthmus_wire::bounds::DIRECTORY_RELAYS;
 use isthmus_wire::proto;
 use tokio::task::JoinSet;
 
-/// How long a relay may take to tell.
-pub const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
-/// How many are asked at most until two have told.
+/// How long a relay may take to answer.
+pub(crate) const REFLECTION_DEADLINE: Duration = Duration::from_secs(3);
+/// How many are asked at most until two have answered.
 const ASKED: usize = 4;
-/// Rounds in which nobody answers until that is taken for having no way out: one
-/// may be bad luck.
+/// Rounds without an answer after which this node counts as one that can't dial
+/// out.
 const UNANSWERED: u32 = 2;
 
-/// Those that have told how this node is seen, and can tell again.
+/// Relays and gateways that have answered, and what their answers show.
 #[derive(Debug, Default)]
 pub struct Outside(Mutex<Known>);
 
@@ -29,39 +29,39 @@ pub struct Outside(Mutex<Known>);
 struct Known {
     reflectors: Vec<String>,
     mapping: Mapping,
-    foreseen: Option<Foreseen>,
-    /// What turned out wrong.
-    wrong: Option<Foreseen>,
+    preserved: Option<Preserved>,
+    /// A prediction that turned out wrong.
+    wrong: Option<Preserved>,
 }
 
-/// Where ports come out as they are: this node's address, and the one that it is
-/// seen at.
+/// Addresses between which the NAT preserves ports, so that a port's outside
+/// address can be predicted: this node's, and the one that it is seen at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Foreseen {
+pub(crate) struct Preserved {
     local: IpAddr,
     seen: IpAddr,
 }
 
 impl Outside {
-    /// One that can be asked.
-    pub fn reflector(&self) -> Option<String> {
+    /// The address of a relay or gateway that has answered.
+    pub(crate) fn reflector(&self) -> Option<String> {
         lock(&self.0).reflectors.first().cloned()
     }
 
-    /// What becomes of this node's ports on the way out, as far as is known.
-    pub fn mapping(&self) -> Mapping {
+    /// How the NAT maps this node's ports, as far as is known.
+    pub(crate) fn mapping(&self) -> Mapping {
         lock(&self.0).mapping
     }
 
-    /// A port to punch from: one that is foreseen to be seen as it is, or, with
-    /// `ask` and where nothing is foreseen, one that a relay has been asked about;
-    /// `reflector`, if it isn't one that this node knows.
+    /// A port to punch from, with its outside address. That is predicted where it
+    /// can be and `ask` is false. Otherwise `reflector` is asked, or if there is
+    /// none, a relay that has answered before.
     ///
     /// # Errors
-    /// If there is nobody to ask, or no answer.
-    pub async fn port(&self, ask: bool, reflector: Option<&str>) -> Result<PunchPort, String> {
-        let foreseen = lock(&self.0).foreseen.filter(|_| !ask);
-        if let Some(Foreseen { local, seen }) = foreseen
+    /// If there is no relay to ask, or no answer.
+    pub(crate) async fn port(&self, ask: bool, reflector: Option<&str>) -> Result<PunchPort, String> {
+        let preserved = lock(&self.0).preserved.filter(|_| !ask);
+        if let Some(Preserved { local, seen }) = preserved
             && let Ok(port) = PunchPort::predicted(local, seen)
         {
             return Ok(port);
@@ -71,35 +71,35 @@ impl Outside {
         PunchPort::open(&reflector, REFLECTION_DEADLINE).await.map_err(|error| error.to_string())
     }
 
-    /// Whether ports are foreseen.
-    pub fn foresees(&self) -> bool {
-        lock(&self.0).foreseen.is_some()
+    /// Whether ports' outside addresses can be predicted.
+    pub(crate) fn predicts(&self) -> bool {
+        lock(&self.0).preserved.is_some()
     }
 
-    /// What was foreseen was wrong: until the address changes nothing is.
-    pub fn foresee_nothing(&self) {
+    /// Stops predicting until the address changes: a prediction was wrong.
+    pub(crate) fn drop_prediction(&self) {
         let mut known = lock(&self.0);
-        known.wrong = known.foreseen.take().or(known.wrong);
+        known.wrong = known.preserved.take().or(known.wrong);
     }
 
-    /// This is known now.
-    pub fn set(&self, look: &Look) {
+    /// Takes over the result of a look.
+    pub(crate) fn set(&self, look: &Look) {
         let mut known = lock(&self.0);
         known.reflectors = look.reflectors();
         known.mapping = look.mapping;
-        known.foreseen = look.foreseen.filter(|foreseen| Some(*foreseen) != known.wrong);
+        known.preserved = look.preserved.filter(|preserved| Some(*preserved) != known.wrong);
     }
 }
 
 /// One of the grid's relays, or another site's gateway, as this node sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Relay {
+pub(crate) struct Relay {
     /// Its name.
     pub name: String,
     /// `HOST:PORT`.
     pub address: String,
-    /// The shortest round trip so far, or why it wasn't reached; none if nobody
-    /// has tried.
+    /// The shortest round trip so far, or why it wasn't reached; `None` before the
+    /// first try.
     pub sight: Option<Result<Duration, String>>,
 }
 
@@ -108,7 +108,7 @@ impl Relay {
         Self { name: entry.name, address: entry.address, sight: None }
     }
 
-    /// Asks it how a port is seen; any port for 0.
+    /// Asks it for the outside address of a port; any port for 0.
     async fn ask(&mut self, port: u16) -> Option<Sighting> {
         match PunchPort::open_at(&self.address, port, REFLECTION_DEADLINE).await {
             Ok(port) => {
@@ -120,7 +120,7 @@ impl Relay {
                 Some(Sighting { local: port.local(), seen: port.seen() })
             }
             Err(error) => {
-                tracing::debug!(relay = self.name, %error, "a relay does not tell how this node is seen");
+                tracing::debug!(relay = self.name, %error, "no answer from a relay on how this node is seen");
                 if !self.is_reached() {
                     self.sight = Some(Err(error.to_string()));
                 }
@@ -130,12 +130,12 @@ impl Relay {
     }
 
     /// Whether it has been reached.
-    pub fn is_reached(&self) -> bool {
+    pub(crate) fn is_reached(&self) -> bool {
         matches!(self.sight, Some(Ok(_)))
     }
 
-    /// Asks several at the same time, once each.
-    pub async fn ask_all(relays: Vec<Self>) -> Vec<Self> {
+    /// Asks several at once, one time each.
+    pub(crate) async fn ask_all(relays: Vec<Self>) -> Vec<Self> {
         let mut asking = JoinSet::new();
         for mut relay in relays {
             asking.spawn(async move {
@@ -146,8 +146,8 @@ impl Relay {
         asking.join_all().await
     }
 
-    /// Asks it some times for the shortest round trip.
-    pub async fn measure(&mut self, times: usize) {
+    /// Asks it several times, for the shortest round trip.
+    pub(crate) async fn measure(&mut self, times: usize) {
         for _ in 0..times {
             if self.ask(0).await.is_none() {
                 return;
@@ -156,44 +156,43 @@ impl Relay {
     }
 }
 
-/// What a look around showed.
+/// The result of a look.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Look {
-    /// What becomes of ports.
+pub(crate) struct Look {
+    /// How the NAT maps ports.
     pub mapping: Mapping,
-    /// The address that relays see; empty if none told.
+    /// The address that relays see; empty without an answer.
     pub address: String,
-    /// Where ports come out as they are.
-    pub foreseen: Option<Foreseen>,
+    /// Where ports' outside addresses can be predicted.
+    pub preserved: Option<Preserved>,
     /// The grid's relays that are up.
     pub relays: Vec<Relay>,
     /// Gateways of other sites that can be reached from outside.
     pub gateways: Vec<Relay>,
-    /// How often the gateway wants everything found out anew; zero if it has no
-    /// wish.
+    /// The gateway's interval for probing everything anew; zero if it gave none.
     pub probe_interval: Duration,
 }
 
 impl Look {
     /// Relays that were reached.
-    pub fn reached(&self) -> impl Iterator<Item = &Relay> {
+    pub(crate) fn reached(&self) -> impl Iterator<Item = &Relay> {
         self.relays.iter().filter(|relay| relay.is_reached())
     }
 
-    /// Where those are that have told.
-    pub fn reflectors(&self) -> Vec<String> {
+    /// Addresses of those that answered.
+    pub(crate) fn reflectors(&self) -> Vec<String> {
         let gateways = self.gateways.iter().filter(|gateway| gateway.is_reached());
-        self.reached().chain(gateways).map(|told| told.address.clone()).collect()
+        self.reached().chain(gateways).map(|answered| answered.address.clone()).collect()
     }
 
-    /// Rounds in a row in which nobody answered, after so many before this one.
-    pub fn unanswered(&self, before: u32) -> u32 {
-        let nobody = self.relays.is_empty() && self.gateways.is_empty();
-        if nobody || !self.reflectors().is_empty() { 0 } else { before + 1 }
+    /// Rounds in a row without an answer; `before` is their number up to this one.
+    pub(crate) fn unanswered(&self, before: u32) -> u32 {
+        let none_asked = self.relays.is_empty() && self.gateways.is_empty();
+        if none_asked || !self.reflectors().is_empty() { 0 } else { before + 1 }
     }
 
-    /// Whether this node gets out, after so many rounds without an answer.
-    pub fn way_out(&self, unanswered: u32) -> WayOut {
+    /// Whether this node can dial out, after so many rounds without an answer.
+    pub(crate) fn way_out(&self, unanswered: u32) -> WayOut {
         match (self.reflectors().is_empty(), unanswered) {
             (false, _) => WayOut::Yes,
             (true, ..UNANSWERED) => WayOut::Unknown,
@@ -202,8 +201,8 @@ impl Look {
     }
 }
 
-/// Asks two, or one twice; relays first.
-pub async fn look(directory: proto::Directory) -> Look {
+/// Asks two relays or gateways, or one of them twice; relays come first.
+pub(crate) async fn look(directory: proto::Directory) -> Look {
     let entries = |entries: Vec<proto::DirectoryEntry>| {
         entries.into_iter().take(DIRECTORY_RELAYS).map(Relay::new).collect::<Vec<_>>()
     };
@@ -220,7 +219,7 @@ pub async fn look(directory: proto::Directory) -> Look {
         }
         all => {
             for relay in all {
-                // From the same port, to see whether that makes a difference.
+                // From the same port: a NAT may map it by the destination.
                 let port = sightings.first().map_or(0, |first| first.local.port());
                 sightings.extend(relay.ask(port).await);
                 if sightings.len() == 2 {
@@ -230,9 +229,9 @@ pub async fn look(directory: proto::Directory) -> Look {
         }
     }
     let address = sightings.last().map(|sighting| sighting.seen.ip().to_string()).unwrap_or_default();
-    let foreseen = sightings.last().filter(|_| preserved(&sightings));
-    let foreseen = foreseen.map(|sighting| Foreseen { local: sighting.local.ip(), seen: sighting.seen.ip() });
-    Look { mapping: Mapping::of(&sightings), address, foreseen, relays, gateways, probe_interval }
+    let last = sightings.last().filter(|_| preserved(&sightings));
+    let preserved = last.map(|sighting| Preserved { local: sighting.local.ip(), seen: sighting.seen.ip() });
+    Look { mapping: Mapping::of(&sightings), address, preserved, relays, gateways, probe_interval }
 }
 
 #[cfg(test)]
@@ -240,37 +239,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_foreseen_wrong_is_not_foreseen_again() {
+    fn a_wrong_prediction_is_not_made_again() {
         let look = |seen: &str| {
             let ip = |text: &str| text.parse().unwrap();
-            let foreseen = Some(Foreseen { local: ip("10.0.0.2"), seen: ip(seen) });
-            Look { foreseen, ..Look::default() }
+            let preserved = Some(Preserved { local: ip("10.0.0.2"), seen: ip(seen) });
+            Look { preserved, ..Look::default() }
         };
         let outside = Outside::default();
-        assert!(!outside.foresees());
+        assert!(!outside.predicts());
         outside.set(&look("192.0.2.1"));
-        assert!(outside.foresees());
-        outside.foresee_nothing();
+        assert!(outside.predicts());
+        outside.drop_prediction();
         outside.set(&look("192.0.2.1"));
-        assert!(!outside.foresees());
-        outside.foresee_nothing();
+        assert!(!outside.predicts());
+        outside.drop_prediction();
         outside.set(&look("192.0.2.1"));
-        assert!(!outside.foresees());
+        assert!(!outside.predicts());
         outside.set(&look("192.0.2.9"));
-        assert!(outside.foresees(), "another network, or another day");
+        assert!(outside.predicts(), "the address has changed");
     }
 
     #[test]
-    fn whether_a_node_gets_out() {
+    fn whether_a_node_can_dial_out() {
         let relay = |sight| Relay { name: "r".to_owned(), address: "r:1".to_owned(), sight };
         let (reached, failed) = (Some(Ok(Duration::from_millis(1))), Some(Err("no answer".to_owned())));
         for (name, relays, gateways, want) in [
-            ("nobody there", vec![], vec![], [WayOut::Unknown; 3]),
+            ("none to ask", vec![], vec![], [WayOut::Unknown; 3]),
             (
-                "nobody reached",
+                "none reached",
                 vec![relay(failed.clone()), relay(None)],
                 vec![relay(failed.clone())],
-                // One round without an answer says nothing yet.
+                // One round without an answer decides nothing.
                 [WayOut::Unknown, WayOut::No, WayOut::No],
             ),
             (

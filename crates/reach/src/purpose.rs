@@ -1,4 +1,4 @@
-//! What a connection is for, as its initiator says it to the dialer.
+//! What a connection is for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::carrier::Carrier;
 pub enum Security<'a> {
     /// Not at all: the bare socket.
     Raw,
-    /// By TLS, which also says who is at the other end.
+    /// By TLS, which also verifies the other end.
     Tls(&'a Arc<ClientConfig>),
-    /// By TLS, if the plan says that data between the two is encrypted.
+    /// By TLS, if data between the two sites is encrypted according to the plan.
     AsPlanned(&'a Arc<ClientConfig>),
 }
 
 impl<'a> Security<'a> {
-    /// The TLS to use; `encrypted` is what the plan says.
+    /// The TLS to use; `encrypted` comes from the plan.
     pub(crate) fn tls(self, encrypted: bool) -> Option<&'a Arc<ClientConfig>> {
         match self {
             Self::Tls(tls) => Some(tls),
@@ -35,19 +35,19 @@ impl<'a> Security<'a> {
 /// Why the other party did not take the connection.
 #[derive(Debug)]
 pub enum Unaccepted {
-    /// It may be another party, or the connection broke: the next step of the
-    /// plan may help.
+    /// It may be another party, or the connection broke: the dialer takes the next
+    /// step of the plan.
     Next(String),
     /// It is the right party, and it refused.
     Final(Status),
 }
 
-/// Tells the other party what the connection is for. Until it has answered, the
-/// dialer goes on with the next step.
+/// Sends the other party what the connection is for. The step has succeeded when
+/// that party accepts.
 #[tonic::async_trait]
 pub trait Introduction: fmt::Debug + Send {
-    /// Tells it, and reads its answer. The dialer ends this at the step's
-    /// deadline, and may call it again on another connection.
+    /// Sends the introduction and reads the answer. The dialer ends this at the
+    /// step's deadline, and may call it again on another connection.
     ///
     /// # Errors
     /// [`Unaccepted`].
@@ -59,16 +59,17 @@ pub trait Introduction: fmt::Debug + Send {
 pub struct Purpose<'a> {
     /// How it is protected.
     pub security: Security<'a>,
-    /// What is wanted of the socket.
+    /// Options of the socket.
     pub options: SocketOptions,
-    /// How the other party is told; `None` if TLS says it all.
+    /// Sent once the connection is open; `None` if the TLS protocol name (ALPN)
+    /// suffices.
     pub introduction: Option<&'a mut dyn Introduction>,
-    /// The initiator wants the connection no more.
+    /// Cancelled when the initiator gives the connection up.
     pub given_up: Option<&'a CancellationToken>,
 }
 
 impl<'a> Purpose<'a> {
-    /// A connection of which TLS (its ALPN, RFC 7301) says what it is for.
+    /// A connection whose purpose is its TLS protocol name (ALPN, RFC 7301).
     pub fn tls(tls: &'a Arc<ClientConfig>) -> Self {
         Self {
             security: Security::Tls(tls),

@@ -1,6 +1,6 @@
-//! The agent's end of its helper with the right to raw packets
-//! ([`isthmus_raw`]): a process of its own, which the agent starts and talks to
-//! over a pair of Unix sockets, and which ends with the agent.
+//! The agent's end of the raw-packet helper ([`isthmus_raw`]). The agent starts
+//! the helper as a process and exchanges messages with it over a pair of Unix
+//! sockets. The helper ends with the agent.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -25,7 +25,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-/// How long the helper may take for anything.
+/// How long the helper may take to answer.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 /// A running helper.
@@ -34,34 +34,33 @@ pub struct RawHelper {
     socket: Arc<AsyncFd<OwnedFd>>,
     waiting: Arc<Mutex<Waiting>>,
     last_id: AtomicU64,
-    /// Ends when this is dropped.
+    /// Killed when this is dropped.
     _process: Child,
 }
 
-/// Requests that have no reply yet; none any more once the helper has ended.
+/// Requests without a reply so far; `None` once the helper has ended.
 type Waiting = Option<HashMap<u64, oneshot::Sender<Reply>>>;
 
-/// Starts the helper that belongs to this agent, if there is one and it has the
-/// right; says in the log why not.
+/// Starts the helper, if it is installed and has `CAP_NET_RAW`; logs why not.
 pub async fn start(
     configured: Option<&Path>,
     isthmus: &Path,
     listener: &TcpListener,
 ) -> Option<Arc<RawHelper>> {
     let Some(path) = find(configured, isthmus) else {
-        info!("{HELPER} is not installed: this node can't be joined by `traverse`");
+        info!("{HELPER} is not installed: no other node can connect to this one by `traverse`");
         return None;
     };
     match RawHelper::start(&path, listener.as_fd()).await {
         Ok(helper) => Some(Arc::new(helper)),
         Err(reason) => {
-            warn!(%reason, "this node can't be joined by `traverse`");
+            warn!(%reason, "no other node can connect to this one by `traverse`");
             None
         }
     }
 }
 
-/// Where the helper is.
+/// The helper's path, if it is installed.
 fn find(configured: Option<&Path>, isthmus: &Path) -> Option<PathBuf> {
     if let Some(configured) = configured {
         return Some(configured.to_owned());
@@ -72,11 +71,11 @@ fn find(configured: Option<&Path>, isthmus: &Path) -> Option<PathBuf> {
 }
 
 impl RawHelper {
-    /// Starts a helper that takes in what is for this listener.
+    /// Starts a helper that injects SYNs for this listener only.
     ///
     /// # Errors
-    /// Why there is none: it isn't there, or has no right.
-    pub async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Self, String> {
+    /// If it can't be started, or lacks `CAP_NET_RAW`.
+    pub(crate) async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Self, String> {
         let failed = |error: io::Error| format!("cannot start {}: {error}", path.display());
         let flags = SockFlag::SOCK_CLOEXEC;
         let (own, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
@@ -91,8 +90,8 @@ impl RawHelper {
             .spawn()
             .map_err(failed)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
-        // SAFETY: the descriptor is the socket's own and stays open and the same as
-        // long as the AsyncFd has it.
+        // SAFETY: the AsyncFd owns the descriptor, which stays open and the same
+        // until it is dropped.
         let registered = unsafe { AsyncFd::register_with_interest(own, interest) };
         let socket = Arc::new(registered.map_err(|error| failed(error.into()))?);
         let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
@@ -102,20 +101,20 @@ impl RawHelper {
         Ok(helper)
     }
 
-    /// Connects a socket that doesn't block, and gives the SYN that left.
+    /// Connects a non-blocking socket, and returns the SYN that it sent.
     ///
     /// # Errors
-    /// Why there is none.
-    pub async fn connect(&self, socket: BorrowedFd<'_>, to: SocketAddrV4) -> Result<Syn, String> {
+    /// The helper's reason.
+    pub(crate) async fn connect(&self, socket: BorrowedFd<'_>, to: SocketAddrV4) -> Result<Syn, String> {
         let packet = self.ask(&Request::Connect(to), Some(socket)).await?;
         Syn::parse(&packet).map_err(|error| format!("{HELPER} caught no SYN: {error}"))
     }
 
-    /// Puts a SYN for this agent's listener into this host's stack.
+    /// Puts a SYN for this agent's listener into this host's IP stack.
     ///
     /// # Errors
-    /// Why not.
-    pub async fn inject(&self, syn: &Syn) -> Result<(), String> {
+    /// The helper's reason.
+    pub(crate) async fn inject(&self, syn: &Syn) -> Result<(), String> {
         self.ask(&Request::Inject(syn.to_bytes()), None).await.map(drop)
     }
 
@@ -142,7 +141,7 @@ impl RawHelper {
     }
 }
 
-/// Forgets a request that nobody waits for any more.
+/// Removes a request from the map when its caller no longer waits.
 struct Forget<'a>(&'a Mutex<Waiting>, u64);
 
 impl Drop for Forget<'_> {
@@ -176,9 +175,9 @@ async fn listen(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<Waiting>>) {
         };
         match message::decode_reply(bytes.get(..length).unwrap_or_default()) {
             Ok((id, reply)) => {
-                let asker = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&id));
-                // Whoever asked may have given up.
-                let _ = asker.map(|reply_tx| reply_tx.send(reply));
+                let requester = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&id));
+                // The requester may have given up.
+                let _ = requester.map(|reply_tx| reply_tx.send(reply));
             }
             Err(error) => break error.to_string(),
         }
@@ -192,7 +191,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_no_helper_is_said_at_once() {
+    async fn a_program_that_is_no_helper_is_an_error_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         for (path, want) in
             [("/nonexistent/isthmus-raw", "cannot start /nonexistent"), ("/bin/true", "has ended")]

@@ -1,5 +1,5 @@
-//! The initiator's side: opens a connection to another party along the plan. The
-//! first step that works ends it.
+//! The initiator's side: opens a connection to another party by the first step of
+//! the plan that works.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::dialer::{Dialer, ReachError, Reached};
 use crate::purpose::{Purpose, Security};
 use crate::words::{left_out, way};
 
-/// Relays and gateways tried per connection; the broker names others each time.
+/// Relays or gateways tried per step; the broker names others each time.
 const ATTEMPTS: usize = 3;
 
-/// Counts a step that was tried.
-fn note(step: &Step, failed: Option<&StepError>, started: Instant) {
+/// Updates the counters for a step that was tried.
+fn count(step: &Step, failed: Option<&StepError>, started: Instant) {
     let label = format!("{} {}", step.dial, step.route);
     let outcome = match failed {
         None => "ok",
@@ -39,12 +39,11 @@ fn note(step: &Step, failed: Option<&StepError>, started: Instant) {
 impl Dialer {
     /// Opens a connection to the agent of the node with this virtual address.
     ///
+    /// `given_up` has no effect once the introduction may have been sent: a program
+    /// may have accepted the connection already, so the caller closes it.
+    ///
     /// # Errors
     /// [`ReachError`]; every step has its deadline.
-    ///
-    /// Once the other party may have been told what the connection is for,
-    /// `given_up` ends nothing any more: the connection is to be ended as one
-    /// that stands, because a program may have accepted it already.
     pub async fn reach(
         &self,
         destination: Ipv4Addr,
@@ -58,7 +57,7 @@ impl Dialer {
         let mut reasons: Vec<String> = Vec::new();
         let mut attempt = Attempt::new(self, &found, purpose.options);
         for step in &found.plan.steps {
-            // Grid names, with a dot: a gateway that failed by one dial may do by another.
+            // A gateway, whose name has a dot, may work by another dial.
             attempt.named.retain(|name| !name.contains('.'));
             let others = step.dial == Dial::Relay || step.route != Route::EndToEnd;
             let times = if others { ATTEMPTS } else { 1 };
@@ -68,7 +67,7 @@ impl Dialer {
                     node = %found.name, route = %step.route, dial = %step.dial, deadline = ?step.deadline, "a step"
                 );
                 let tried = attempt.step(step, &mut purpose).await;
-                note(step, tried.as_ref().err(), started);
+                count(step, tried.as_ref().err(), started);
                 match tried {
                     Ok((carrier, relay)) => {
                         tracing::debug!(node = %found.name, relay, setup = ?started.elapsed(), "connected");
@@ -85,7 +84,7 @@ impl Dialer {
                     }
                     Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
                     Err(StepError::GivenUp) => return Err(ReachError::GivenUp),
-                    // The broker knew nobody else.
+                    // The broker named no other relay or gateway.
                     Err(StepError::Next(_)) if time > 0 && attempt.named.len() == named => break,
                     Err(StepError::Next(reason)) => {
                         tracing::debug!(node = %found.name, route = %step.route, dial = %step.dial, reason, "a step failed");
@@ -105,9 +104,9 @@ impl Dialer {
         Err(ReachError::NoWay(reasons))
     }
 
-    /// Sees whether something that failed works by now.
-    pub async fn try_again(&self, due: &Due, tls: &Arc<ClientConfig>) {
-        // One that can't be asked for says nothing of the way.
+    /// Tries a step again that failed.
+    pub(crate) async fn try_again(&self, due: &Due, tls: &Arc<ClientConfig>) {
+        // A failed lookup is no result of the step.
         let Ok(found) = self.find(due.node).await else { return };
         let name = &found.name;
         let towards = found.towards();

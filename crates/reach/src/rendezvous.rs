@@ -1,4 +1,5 @@
-//! Those who wait here for another agent that was told to dial this one.
+//! Connections that this party waits for: the broker asked another party to dial
+//! this one.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -9,41 +10,42 @@ use isthmus_wire::ConnectionId;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-/// All of them.
+/// The connections that are waited for, by their id.
 #[derive(Debug, Default)]
 pub struct PendingRendezvous(Mutex<HashMap<ConnectionId, oneshot::Sender<TcpStream>>>);
 
-/// One of them; nobody is let in any more once it is dropped.
+/// One of them. Once it is dropped, its connection is refused.
 #[derive(Debug)]
-pub struct Rendezvous<'a> {
+pub(crate) struct Rendezvous<'a> {
     pending: &'a PendingRendezvous,
     id: ConnectionId,
     stream_rx: oneshot::Receiver<TcpStream>,
 }
 
 impl PendingRendezvous {
-    /// Begins to wait for somebody.
-    pub fn begin(&self) -> Rendezvous<'_> {
+    /// Begins to wait for a connection.
+    pub(crate) fn begin(&self) -> Rendezvous<'_> {
         let id = mac::new_connection();
         let (stream_tx, stream_rx) = oneshot::channel();
         lock(&self.0).insert(id, stream_tx);
         Rendezvous { pending: self, id, stream_rx }
     }
 
-    /// Somebody came for a rendezvous; `false` if nobody waits.
-    pub fn come(&self, id: ConnectionId, stream: TcpStream) -> bool {
+    /// Passes on a connection that arrived with this id; `false` if no one waits for
+    /// it.
+    pub fn arrived(&self, id: ConnectionId, stream: TcpStream) -> bool {
         lock(&self.0).remove(&id).is_some_and(|stream_tx| stream_tx.send(stream).is_ok())
     }
 }
 
 impl Rendezvous<'_> {
-    /// What the other one must know.
-    pub fn id(&self) -> ConnectionId {
+    /// The id, which the other party sends first.
+    pub(crate) fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// Waits for the other one; for ever, if need be.
-    pub async fn stream(&mut self) -> Option<TcpStream> {
+    /// Waits for the connection, without a deadline.
+    pub(crate) async fn stream(&mut self) -> Option<TcpStream> {
         (&mut self.stream_rx).await.ok()
     }
 }
@@ -64,15 +66,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_is_waited_for_is_let_in_and_once() {
+    async fn a_connection_is_passed_on_once_and_only_while_it_is_waited_for() {
         let pending = PendingRendezvous::default();
         let mut rendezvous = pending.begin();
         let id = rendezvous.id();
-        assert!(!pending.come(ConnectionId([0; 16]), stream().await));
-        assert!(pending.come(id, stream().await));
-        assert!(!pending.come(id, stream().await));
+        assert!(!pending.arrived(ConnectionId([0; 16]), stream().await));
+        assert!(pending.arrived(id, stream().await));
+        assert!(!pending.arrived(id, stream().await));
         assert!(rendezvous.stream().await.is_some());
         let id = pending.begin().id();
-        assert!(!pending.come(id, stream().await), "nobody waits any more");
+        assert!(!pending.arrived(id, stream().await), "dropped");
     }
 }

@@ -1,5 +1,5 @@
-//! Tries again, in the background, what failed not long ago: a program's
-//! connection waits for no better way than is known to work.
+//! Tries failed steps again in the background, so that no program's connection
+//! waits for them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use tokio_rustls::rustls::ClientConfig;
 
 use crate::dialer::Dialer;
 
-/// How often it is looked whether anything is due.
+/// Interval in which due steps are looked for.
 const LOOK: Duration = Duration::from_secs(5);
-/// Tried at once at most; the rest is due at the next look.
+/// Steps tried at once at most. The rest follows at the next look.
 const TOGETHER: usize = 16;
 
-/// Keeps trying, by a TLS handshake with the other party; never returns.
+/// Tries each due step, up to a TLS handshake with the other party; never returns.
 pub async fn watch(dialer: &Dialer, tls: &Arc<ClientConfig>) {
     loop {
         tokio::time::sleep(LOOK).await;

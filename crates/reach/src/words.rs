@@ -1,8 +1,8 @@
-//! What dials, routes and ways are called in messages.
+//! Names of dials and routes in messages.
 
 use isthmus_plan::{Dial, LeftOut, Reason, Route};
 
-/// A way in words: the dial, and the route unless nobody stands between.
+/// The dial's name, with the route's if it goes over a gateway.
 pub(crate) fn way(route: Route, dial: Dial) -> String {
     match route {
         Route::EndToEnd => dial.to_string(),
@@ -10,7 +10,7 @@ pub(crate) fn way(route: Route, dial: Dial) -> String {
     }
 }
 
-/// What was left out, those of one reason together.
+/// The dials that were left out, grouped by reason.
 pub(crate) fn left_out(left_out: &[LeftOut]) -> Vec<String> {
     let mut by_reason: Vec<(&Reason, Vec<String>)> = Vec::new();
     for LeftOut { route, dial, reason } in left_out {
@@ -28,16 +28,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_for_one_reason_is_said_once() {
+    fn dials_left_out_for_one_reason_are_listed_together() {
         let left =
             |route, dial, reason: &str| LeftOut { route, dial, reason: Reason::Received(reason.to_owned()) };
-        let told = left_out(&[
+        let lines = left_out(&[
             left(Route::EndToEnd, Dial::Direct, "nothing is let in"),
             left(Route::EndToEnd, Dial::Relay, "no relay"),
             left(Route::GatewayOut, Dial::Direct, "nothing is let in"),
         ]);
         assert_eq!(
-            told,
+            lines,
             ["direct, direct gateway-out left out: nothing is let in", "relay left out: no relay"]
         );
     }

@@ -72,7 +72,7 @@ impl ControlPlane for Broker {
         Ok(Reply { way, gateways: Vec::new() })
     }
 
-    async fn probe(&self, _: proto::ProbeRequest) -> Result<proto::ProbeReply, Status> {
+    async fn probe(&self, _: proto::ProbeRequest, _: Deadline) -> Result<proto::ProbeReply, Status> {
         Err(Status::unimplemented(""))
     }
 
@@ -87,7 +87,7 @@ impl ControlPlane for Broker {
     }
 }
 
-/// One that reads an answer of one byte.
+/// Waits for an answer of one byte.
 #[derive(Debug)]
 struct Asks;
 
@@ -132,7 +132,13 @@ async fn a_step_ends_at_its_deadline() {
         // The broker names the same relay again, so the step is taken twice.
         ("a relay that is silent", proto::Dial::Relay, Duration::ZERO, 3, "no answer within 300ms"),
         ("a broker that answers late", proto::Dial::Relay, far, 2, "no connection within 300ms"),
-        ("an acceptor that never comes", proto::Dial::Reverse, Duration::ZERO, 1, "did not dial this node"),
+        (
+            "an acceptor that never connects",
+            proto::Dial::Reverse,
+            Duration::ZERO,
+            1,
+            "did not dial this node",
+        ),
     ] {
         let dialer = dialer(Broker { dial, address: address.clone(), pause });
         let mut introduction = Asks;

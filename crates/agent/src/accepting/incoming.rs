@@ -95,7 +95,7 @@ impl Reception {
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let id = hello::RENDEZVOUS.decode(&hello).map_err(io::Error::other)?;
-        if self.node.dialer().rendezvous.come(id, stream) {
+        if self.node.dialer().rendezvous.arrived(id, stream) {
             Ok(())
         } else {
             Err(io::Error::other("nobody here waits for this rendezvous any more"))

@@ -197,12 +197,16 @@ impl ControlPlane for Upstream {
         idempotent(deadline).send(self, request, rendezvous).await
     }
 
-    async fn probe(&self, request: proto::ProbeRequest) -> Result<proto::ProbeReply, Status> {
+    async fn probe(
+        &self,
+        request: proto::ProbeRequest,
+        deadline: Deadline,
+    ) -> Result<proto::ProbeReply, Status> {
         let probe = |mut attached: Attached, mut request: Request<proto::ProbeRequest>| async move {
             request.get_mut().initiator = attached.address.ip().into();
             attached.client.probe(request).await
         };
-        Call { repeat: Repeat::Never, ..idempotent(CALL.into()) }.send(self, request, probe).await
+        Call { repeat: Repeat::Never, ..idempotent(deadline) }.send(self, request, probe).await
     }
 
     async fn directory(&self) -> Result<proto::Directory, Status> {

@@ -7,9 +7,9 @@ use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, StepError};
 
-/// How long a connect to another site may take before the next step is taken: the
-/// kernel repeats a lost SYN after 1 and 3 s (RFC 6298), so it survives two
-/// losses. A node of this site has no other step.
+/// How long a connect to another site may take before the next step. It survives
+/// two lost SYNs, which the kernel repeats after 1 and 3 s (RFC 6298). A plan for a
+/// node of this site has no other step, so it gets the whole deadline.
 pub(super) const CONNECT: Duration = Duration::from_secs(4);
 
 impl Attempt<'_> {

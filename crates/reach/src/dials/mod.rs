@@ -1,8 +1,8 @@
-//! The dials and the routes over gateways, each in a file with the initiator's
-//! part and the acceptor's side by side.
+//! The dials and the routes over gateways. Each file has the initiator's part and
+//! the acceptor's part.
 //!
 //! The acceptor's part begins when the broker sends a request to dial: this
-//! party dials the initiator, or whoever stands between.
+//! party dials the initiator, a relay or a gateway.
 
 mod direct;
 mod gateways;
@@ -22,13 +22,13 @@ use tokio::net::TcpStream;
 use crate::attempt::{Attempt, Opened};
 use crate::dialer::Dialer;
 
-/// How long a dial may take that the broker asked for.
+/// How long a dial on the broker's request may take.
 const ACCEPTOR_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Attempt<'_> {
     /// The initiator's part of a step: opens a connection to the other party, or
-    /// to what splices it with that party's; gives the relay's name, if a relay
-    /// stands between.
+    /// to the relay or gateway that splices it with that party's. Returns the
+    /// relay's name as well, empty for none.
     pub(crate) async fn dial(&mut self, step: &Step) -> Opened<TcpStream> {
         let stream = match (step.route, step.dial) {
             (Route::OneGateway | Route::GatewayOut | Route::TwoGateway, _) => {
@@ -50,7 +50,7 @@ impl Dialer {
     /// this party's listener.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why there is no connection.
     pub async fn accept(&self, order: &Order) -> Result<Option<TcpStream>, String> {
         let deadline = Deadline::within(ACCEPTOR_DEADLINE);
         let dialed = match &order.way {

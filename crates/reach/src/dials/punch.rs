@@ -1,5 +1,5 @@
-//! `punch`: both connect to each other at once, each from a port whose outside
-//! address is foreseen, or a relay has told.
+//! `punch`: both sides connect to each other at once. Each uses a port whose
+//! outside address it predicts or has learned from a relay.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,27 +16,28 @@ use crate::dialer::Dialer;
 
 /// How long it may take until both sides are connected.
 const CONNECT: Duration = Duration::from_secs(6);
-/// How long `punch` may take by what is foreseen of the two NATs, before both
-/// sides ask: a lost SYN is repeated after 1 s.
-const FORESEEN: Duration = Duration::from_millis(2500);
+/// How long `punch` may take with predicted addresses, before both sides ask a
+/// relay: a lost SYN is repeated after 1 s.
+const PREDICTED: Duration = Duration::from_millis(2500);
 
 impl Attempt<'_> {
     pub(super) async fn punch(&mut self) -> Result<TcpStream, StepError> {
         let outside = &self.dialer.outside;
         let deadline = self.deadline.part(CONNECT);
-        if outside.foresees() {
-            let foreseen = self.punch_once(false, deadline.part(FORESEEN)).await;
-            if foreseen.is_ok() {
-                return foreseen;
+        if outside.predicts() {
+            let predicted = self.punch_once(false, deadline.part(PREDICTED)).await;
+            if predicted.is_ok() {
+                return predicted;
             }
         }
         let punched = self.punch_once(true, deadline).await?;
-        // One of the two NATs did not do as it was seen to.
-        outside.foresee_nothing();
+        // The prediction may have been wrong at this side.
+        outside.drop_prediction();
         Ok(punched)
     }
 
-    /// `ask`: both ask how they are seen, rather than go by what they foresee.
+    /// With `ask` both sides learn their addresses from a relay, without it they
+    /// predict them.
     async fn punch_once(&mut self, ask: bool, deadline: Deadline) -> Result<TcpStream, StepError> {
         let punched = async {
             let port = self.dialer.outside.port(ask, None).await.map_err(StepError::Next)?;
@@ -50,7 +51,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Sends the broker where this side will dial from, and dials.
+/// Sends the broker the address that this side dials from, and dials.
 pub(super) async fn accept(
     (rendezvous, initiator): (ConnectionId, SocketAddr),
     (reflectors, ask): (&[String], bool),

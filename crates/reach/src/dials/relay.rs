@@ -1,4 +1,4 @@
-//! `relay`: both dial out to a relay, each with a ticket from the broker.
+//! `relay`: both sides connect to a relay, each with a ticket from the broker.
 
 use isthmus_net::rendezvous::Way;
 use tokio::net::TcpStream;

@@ -1,5 +1,5 @@
 //! `reverse`: the acceptor connects to the initiator's port, and first sends the
-//! id of the rendezvous that it comes for.
+//! rendezvous' id.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, StepError};
 
-/// How long the acceptor's connection may take to come, the broker's part
-/// included.
-const COME: Duration = Duration::from_secs(6);
+/// From the rendezvous call until the acceptor has connected.
+const ARRIVAL: Duration = Duration::from_secs(6);
 
 impl Attempt<'_> {
     pub(super) async fn reverse(&mut self) -> Result<TcpStream, StepError> {
-        self.dialed_back(|rendezvous| Way::Reverse { rendezvous }, self.deadline.part(COME)).await
+        self.dialed_back(|rendezvous| Way::Reverse { rendezvous }, self.deadline.part(ARRIVAL)).await
     }
 
-    /// Waits for a connection that the other side, or its gateway, dials to here.
+    /// Waits for the connection that the other side, or its gateway, opens to this
+    /// node.
     pub(super) async fn dialed_back(
         &mut self,
         way: impl FnOnce(ConnectionId) -> Way,

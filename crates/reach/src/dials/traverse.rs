@@ -1,8 +1,7 @@
-//! The dial `traverse` (Traversing TCP): the initiator connects as ever, and the
-//! segment that begins the connection, which the acceptor's firewall drops, is
-//! carried to the acceptor's agent by broker and gateways and put into its host's
-//! IP stack. The answer leaves through the firewall, and the two kernels talk on
-//! as on any connection; at the acceptor it comes to the agent's listener.
+//! The dial `traverse` (Traversing TCP). The initiator connects, and the acceptor's
+//! firewall drops its SYN. The broker carries a copy of the SYN to the acceptor's
+//! agent, which injects it into its host's IP stack. The kernel's answer leaves
+//! through the firewall, and the connection arrives at the agent's listener.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -23,7 +22,7 @@ use crate::attempt::{Attempt, StepError};
 use crate::dialer::Dialer;
 use crate::outside::REFLECTION_DEADLINE;
 
-/// How long the connection may take to stand: two lost SYNs are repeated by then.
+/// How long the connect may take: it survives two lost SYNs.
 const CONNECT: Duration = Duration::from_secs(4);
 
 impl Attempt<'_> {
@@ -69,27 +68,26 @@ async fn begin(
             Err(status) => format!("the first segment could not be carried: {}", grpc::reason(&status)),
         }
     };
-    // The connection may stand before its acceptor has said that it took part.
+    // The connection may stand before the acceptor's answer arrives.
     tokio::select! {
         connected = socket.connected(to.into()) => connected.map_err(|error| error.to_string()),
         failed = carried => Err(failed),
     }
 }
 
-/// Takes in the segment that an initiator had carried here, and answers whether
-/// it did.
+/// Injects the initiator's SYN, and reports the result to the broker.
 pub(super) async fn accept(rendezvous: ConnectionId, syn: &Syn, dialer: &Dialer) -> Result<(), String> {
-    let taken = take_in(syn, dialer).await;
-    let answer = answer_to_wire(rendezvous, taken.clone().map(|()| None));
+    let injected = inject(syn, dialer).await;
+    let answer = answer_to_wire(rendezvous, injected.clone().map(|()| None));
     dialer.control.send(attach_up::Kind::DialAnswer(answer)).await;
-    taken
+    injected
 }
 
-async fn take_in(syn: &Syn, dialer: &Dialer) -> Result<(), String> {
+async fn inject(syn: &Syn, dialer: &Dialer) -> Result<(), String> {
     let helper = dialer.raw.as_ref().ok_or("the agent has no right to raw packets")?;
     let own = resolve(&dialer.address).await.map_err(|error| error.to_string())?;
     check(syn, own)?;
-    debug!(source = %syn.source, "a connection is taken in");
+    debug!(source = %syn.source, "a SYN is injected");
     helper.inject(syn).await
 }
 
@@ -107,7 +105,7 @@ mod tests {
     use isthmus_raw::syn::Options;
 
     #[test]
-    fn only_a_syn_from_another_node_to_this_agent_is_taken_in() {
+    fn only_a_syn_from_another_node_to_this_agent_is_injected() {
         let own = "192.0.2.7:7730";
         let from = "198.51.100.1:40000";
         for (name, source, destination, want) in [

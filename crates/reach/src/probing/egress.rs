@@ -1,4 +1,4 @@
-//! Which ports of a relay's host answer this node, if only by refusing.
+//! Which ports of a relay's host answer this node, be it by a refusal.
 
 use std::io;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio::task::JoinSet;
 
 use crate::outside::Relay;
 
-/// Within which a host answers: its SYN may be lost once (RFC 6298).
+/// How long a host may take to answer. One SYN may be lost (RFC 6298).
 const DEADLINE: Duration = Duration::from_millis(2500);
 /// Relays whose hosts are tried.
 pub(super) const HOSTS: usize = 2;
 
-/// Connects to each port, and lets go at once.
+/// Connects to each port, and closes the connection at once.
 pub(super) async fn find(relay: Relay) -> Answers {
     let mut answers = Answers { relay: relay.name, ..Answers::default() };
     let Some((host, own)) = relay.address.rsplit_once(':') else { return answers };

@@ -1,6 +1,6 @@
-//! What is let in to a port from which this node has connected: relays dial it
-//! from another address, from the same with another port, and from the very
-//! port that the node has sent a SYN to (RFC 5780 section 4.4, for TCP).
+//! What is let in to a port from which this node has connected. Relays dial it
+//! from another address, from another port of the same address, and from the port
+//! that the node sent a SYN to (RFC 5780 section 4.4, for TCP).
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -18,30 +18,30 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use super::Probing;
+use super::{PROBE, Probing};
 use crate::outside::{REFLECTION_DEADLINE, Relay};
 
-/// How much later than the relay's word that it is connected its connection may
-/// come.
+/// How much later than the relay's report its connection may arrive.
 const LAG: Duration = Duration::from_secs(2);
-/// How long a SYN of the relay's may take to come, once lost on the way and
-/// repeated by its kernel after 1 s, before the node sends its own.
+/// How long the relay's SYN may take before the node sends its own. It may be lost
+/// once: the relay's kernel repeats it after 1 s.
 const OWN_SYN_AFTER: Duration = Duration::from_millis(1500);
-/// How long that one may take to be answered.
+/// How long the answer to the node's own SYN may take.
 const OWN_SYN_DEADLINE: Duration = Duration::from_millis(1300);
-/// Times that a simultaneous open must fail alike: a lost SYN looks the same.
+/// Failures of a simultaneous open until it counts as impossible: a lost SYN looks
+/// the same.
 const TIMES: usize = 2;
 
-/// What was found out.
+/// The result.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     /// What is let in.
     pub(super) filtering: Filtering,
-    /// What becomes of the rest.
+    /// What happens to other SYNs.
     pub(super) unsolicited: Unsolicited,
 }
 
-/// Finds out, with one relay or two.
+/// Measures, by one relay or two.
 pub(super) async fn find(probing: &Probing, relays: &[Relay], mapping: Mapping) -> Filter {
     let Some(first) = relays.first() else { return Filter::default() };
     let port = match PunchPort::open(&first.address, REFLECTION_DEADLINE).await {
@@ -51,8 +51,8 @@ pub(super) async fn find(probing: &Probing, relays: &[Relay], mapping: Mapping) 
             return Filter::default();
         }
     };
-    let come = match Come::at(&port) {
-        Ok(come) => come,
+    let arrivals = match Arrivals::at(&port) {
+        Ok(arrivals) => arrivals,
         Err(error) => {
             tracing::debug!(%error, "cannot listen at a port that is connected from");
             return Filter::default();
@@ -60,8 +60,8 @@ pub(super) async fn find(probing: &Probing, relays: &[Relay], mapping: Mapping) 
     };
     let seen = port.seen().to_string();
     let (other_address, other_port) = tokio::join!(
-        async { Some(come.probe(probing, &relays.get(1)?.name, ProbeKind::ProbeDial, &seen).await) },
-        come.probe(probing, &first.name, ProbeKind::ProbeDial, &seen),
+        async { Some(arrivals.probe(probing, &relays.get(1)?.name, ProbeKind::ProbeDial, &seen).await) },
+        arrivals.probe(probing, &first.name, ProbeKind::ProbeDial, &seen),
     );
     let mut observed = Observed {
         translated: matches!(mapping, Mapping::EndpointIndependent | Mapping::PortDependent),
@@ -80,7 +80,7 @@ pub(super) async fn find(probing: &Probing, relays: &[Relay], mapping: Mapping) 
     Filter { filtering: Filtering::of(&observed), unsolicited: unsolicited.unwrap_or_default() }
 }
 
-/// What came of a relay's attempt.
+/// The result of a relay's dial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tried {
     LetIn,
@@ -98,29 +98,29 @@ impl Tried {
     }
 }
 
-/// What a relay's word means if it didn't come here.
+/// The result by a relay's reply, if no connection arrived here.
 fn kept_out(reply: &ProbeReply) -> Tried {
     match reply.outcome() {
         ProbeOutcome::Refused => Tried::KeptOut(Unsolicited::Reset),
         ProbeOutcome::NoAnswer => Tried::KeptOut(Unsolicited::Dropped),
-        // It came to somebody else: nothing was let in to here.
+        // It arrived at another host: nothing was let in to this node.
         ProbeOutcome::Connected => Tried::KeptOut(Unsolicited::Unknown),
         ProbeOutcome::Unknown | ProbeOutcome::NotDone | ProbeOutcome::Prepared => Tried::Nothing,
     }
 }
 
-/// Who comes to a port, by what they say.
-struct Come {
+/// Connections that arrive at a port, by the id that they send first.
+struct Arrivals {
     listener: TcpListener,
     nonces: Mutex<HashSet<ConnectionId>>,
 }
 
-impl Come {
+impl Arrivals {
     fn at(port: &PunchPort) -> std::io::Result<Self> {
         Ok(Self { listener: port.listen()?, nonces: Mutex::default() })
     }
 
-    /// Has a relay dial, and waits whether it comes.
+    /// Asks a relay to dial, and waits whether its connection arrives.
     async fn probe(&self, probing: &Probing, relay: &str, kind: ProbeKind, address: &str) -> Tried {
         self.probe_as(probing, relay, kind, address, mac::new_connection()).await
     }
@@ -136,18 +136,18 @@ impl Come {
         let dialing = dial(probing, relay, kind, address, nonce);
         tokio::pin!(dialing);
         let reply = tokio::select! {
-            () = self.comes(nonce) => return Tried::LetIn,
+            () = self.arrival(nonce) => return Tried::LetIn,
             reply = &mut dialing => reply,
         };
-        if reply.outcome() == ProbeOutcome::Connected && timeout(LAG, self.comes(nonce)).await.is_ok() {
+        if reply.outcome() == ProbeOutcome::Connected && timeout(LAG, self.arrival(nonce)).await.is_ok() {
             return Tried::LetIn;
         }
         kept_out(&reply)
     }
 
-    /// Until somebody has come with this nonce. Several may wait at once: any of
-    /// them takes in whoever comes.
-    async fn comes(&self, nonce: ConnectionId) {
+    /// Waits until a connection with this nonce has arrived. Several calls may wait
+    /// at once: each accepts the others' connections, too.
+    async fn arrival(&self, nonce: ConnectionId) {
         loop {
             if lock(&self.nonces).contains(&nonce) {
                 return;
@@ -155,19 +155,19 @@ impl Come {
             tokio::select! {
                 accepted = self.listener.accept() => {
                     let Ok((stream, _)) = accepted else { continue };
-                    if let Some(said) = said(stream).await {
-                        lock(&self.nonces).insert(said);
+                    if let Some(received) = read_nonce(stream).await {
+                        lock(&self.nonces).insert(received);
                     }
                 }
-                // Another one may have taken it in.
+                // Another call may have accepted it.
                 () = sleep(Duration::from_millis(50)) => {}
             }
         }
     }
 }
 
-/// What somebody says first.
-async fn said(mut stream: TcpStream) -> Option<ConnectionId> {
+/// The nonce that the other end sends first.
+async fn read_nonce(mut stream: TcpStream) -> Option<ConnectionId> {
     let mut hello = [0; hello::RENDEZVOUS_LEN];
     timeout(LAG, stream.read_exact(&mut hello)).await.ok()?.ok()?;
     hello::RENDEZVOUS.decode(&hello).ok()
@@ -187,7 +187,7 @@ async fn dial(
         nonce: nonce.0.to_vec(),
         ..ProbeRequest::default()
     };
-    probing.control.probe(request).await.unwrap_or_else(|status| {
+    probing.control.probe(request, PROBE.into()).await.unwrap_or_else(|status| {
         tracing::debug!(relay, %status, "a relay does not probe this node");
         ProbeReply::default()
     })
@@ -204,14 +204,14 @@ async fn simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> 
     Some(Simultaneous::OnlyAnswered)
 }
 
-/// The node sends a SYN to a port of the relay's that doesn't answer, and
-/// forgets it; whatever keeps state on the way doesn't. Then the relay dials
-/// from that port. If nothing comes, the node dials the same port once more,
-/// while the relay still does: an answer shows that both have meant the same
-/// port, and only the relay's SYN was kept out.
+/// The node sends a SYN to a port of the relay's that doesn't answer, and closes
+/// the socket; firewalls on the way keep state of it. Then the relay dials from
+/// that port. If nothing arrives, the node dials the same port once more, while
+/// the relay still dials. An answer shows that both used the same port, and that
+/// only the relay's SYN was dropped.
 async fn try_simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> {
     let port = PunchPort::open(&relay.address, REFLECTION_DEADLINE).await.ok()?;
-    let come = Come::at(&port).ok()?;
+    let arrivals = Arrivals::at(&port).ok()?;
     let nonce = mac::new_connection();
     let prepared = dial(probing, &relay.name, ProbeKind::ProbePrepare, "", nonce).await;
     let silent = u16::try_from(prepared.port).ok().filter(|port| *port != 0)?;
@@ -222,9 +222,9 @@ async fn try_simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneo
     let own_syn = async {
         sleep(OWN_SYN_AFTER).await;
         let stream = timeout(OWN_SYN_DEADLINE, port.reach(there)).await.ok()?.ok()?;
-        (said(stream).await? == nonce).then_some(Simultaneous::OnlyAnswered)
+        (read_nonce(stream).await? == nonce).then_some(Simultaneous::OnlyAnswered)
     };
-    let its_syn = come.probe_as(probing, &relay.name, ProbeKind::ProbeDialPrepared, &seen, nonce);
+    let its_syn = arrivals.probe_as(probing, &relay.name, ProbeKind::ProbeDialPrepared, &seen, nonce);
     tokio::pin!(own_syn);
     tokio::pin!(its_syn);
     tokio::select! {
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_relay_met_says_what_becomes_of_the_rest() {
+    fn a_relays_reply_shows_what_happens_to_other_syns() {
         for (outcome, want) in [
             (ProbeOutcome::Refused, Tried::KeptOut(Unsolicited::Reset)),
             (ProbeOutcome::NoAnswer, Tried::KeptOut(Unsolicited::Dropped)),

@@ -1,5 +1,5 @@
-//! Whether a relay reaches this agent at one address: it dials there and says
-//! what this agent alone knows, so that only the right node counts.
+//! Whether a relay reaches this agent at one address. The relay dials it and sends
+//! an id that only this agent has, so that no other node's answer counts.
 
 use std::time::Duration;
 
@@ -8,13 +8,12 @@ use isthmus_net::seen::judge_probe;
 use isthmus_plan::Reach;
 use isthmus_wire::proto::{ProbeKind, ProbeOutcome, ProbeRequest};
 
-use super::Probing;
+use super::{PROBE, Probing};
 
-/// How much later than the relay's word that it is connected its connection may
-/// come.
+/// How much later than the relay's report its connection may arrive.
 const LAG: Duration = Duration::from_secs(2);
 
-/// Has a relay try to reach this agent.
+/// Asks a relay to dial this agent.
 pub(super) async fn reach(probing: &Probing, relay: &str, address: &str) -> Reach {
     let mut rendezvous = probing.rendezvous.begin();
     let request = ProbeRequest {
@@ -24,7 +23,7 @@ pub(super) async fn reach(probing: &Probing, relay: &str, address: &str) -> Reac
         nonce: rendezvous.id().0.to_vec(),
         ..ProbeRequest::default()
     };
-    let probe = probing.control.probe(request);
+    let probe = probing.control.probe(request, PROBE.into());
     tokio::pin!(probe);
     let (came, reply) = tokio::select! {
         stream = rendezvous.stream() => (stream.is_some(), None),

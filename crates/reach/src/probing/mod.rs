@@ -1,6 +1,5 @@
-//! What this node's site lets in and out, found out by measurement, in the terms
-//! of RFC 4787 and RFC 5780; and again now and then: networks change under
-//! running agents.
+//! Measures what this node's site lets in and out, in the terms of RFC 4787 and
+//! RFC 5780. It repeats the measurement, because networks change.
 //!
 //! | module | what |
 //! |---|---|
@@ -30,38 +29,40 @@ use crate::rendezvous::PendingRendezvous;
 
 /// How often relays are asked how this node is seen. It costs two connections.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
-/// How often everything is found out anew.
+/// How often everything is measured anew.
 const INTERVAL: Duration = Duration::from_secs(300);
-/// First and longest pause as long as no relay has told.
+/// First and longest pause as long as no relay has answered.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
-/// Times that each relay is asked for the shortest round trip.
+/// How long the call may take by which a relay dials this node.
+const PROBE: Duration = Duration::from_secs(15);
+/// Requests to each relay for its shortest round trip.
 const ROUND_TRIPS: usize = 4;
-/// Gateways of other sites that are asked for it, once each: what a gateway has
-/// to do with it must not grow with the number of sites.
+/// Other sites' gateways that are measured, by one request each: a gateway's load
+/// must not grow with the number of sites.
 const GATEWAYS: usize = 16;
 
-/// What finding out needs.
+/// What probing needs.
 #[derive(Debug, Clone)]
 pub struct Probing {
     /// The way to the broker and its relays.
     pub control: Arc<dyn ControlPlane>,
-    /// Where relays come to.
+    /// Where relays' connections arrive.
     pub rendezvous: Arc<PendingRendezvous>,
-    /// Relays that tell how this node is seen.
+    /// How this node is seen from outside.
     pub outside: Arc<Outside>,
     /// Where this agent listens, as its site sees it, `HOST:PORT`.
     pub address: String,
-    /// Where it is said to be let in from outside; empty for nowhere.
+    /// Its declared address for connections from outside; empty for none.
     pub outside_address: String,
     /// The port that it listens on.
     pub port: u16,
 }
 
 impl Probing {
-    /// Keeps finding out, and tells the gateway when something has changed;
-    /// never returns.
+    /// Probes again and again, and sends the gateway what has changed; never
+    /// returns.
     pub async fn watch(&self) {
-        let mut told = proto::Seen::default();
+        let mut sent = proto::Seen::default();
         let mut pause = BACKOFF.0;
         let mut due = Instant::now();
         let mut unanswered = 0;
@@ -70,14 +71,14 @@ impl Probing {
             let directory = match self.control.directory().await {
                 Ok(directory) => directory,
                 Err(status) => {
-                    // What was found out before still holds, as far as is known.
-                    if told.look_failure.is_empty() {
+                    // The last result is kept.
+                    if sent.look_failure.is_empty() {
                         tracing::warn!(
                             reason = status.message(),
                             "cannot look how this node is seen from outside"
                         );
-                        told.look_failure = status.message().chars().take(200).collect();
-                        self.control.send(attach_up::Kind::Seen(told.clone())).await;
+                        sent.look_failure = status.message().chars().take(200).collect();
+                        self.control.send(attach_up::Kind::Seen(sent.clone())).await;
                     }
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(BACKOFF.1);
@@ -90,24 +91,24 @@ impl Probing {
             let known = way_out == WayOut::Yes;
             self.outside.set(&look);
             let interval = look.probe_interval.max(INTERVAL);
-            let failed_before = !std::mem::take(&mut told.look_failure).is_empty();
+            let failed_before = !std::mem::take(&mut sent.look_failure).is_empty();
             let moved = (mapping_to_wire(look.mapping), &look.address, way_out_to_wire(way_out))
-                != (told.mapping(), &told.address, told.way_out());
+                != (sent.mapping(), &sent.address, sent.way_out());
             if moved {
-                // What was found out before holds no more.
-                told = basics(&look, way_out);
+                // The last result is out of date.
+                sent = basics(&look, way_out);
                 tracing::info!(
                     mapping = %look.mapping, address = look.address, %way_out,
                     "how this node is seen from outside"
                 );
-                self.control.send(attach_up::Kind::Seen(told.clone())).await;
+                self.control.send(attach_up::Kind::Seen(sent.clone())).await;
             }
             if failed_before && !moved {
-                self.control.send(attach_up::Kind::Seen(told.clone())).await;
+                self.control.send(attach_up::Kind::Seen(sent.clone())).await;
             }
             if known && (moved || Instant::now() >= due) {
-                let seen = self.find_out(look).await;
-                let (before, after) = (for_plans(Some(&told)), for_plans(Some(&seen)));
+                let seen = self.measure(look).await;
+                let (before, after) = (for_plans(Some(&sent)), for_plans(Some(&seen)));
                 if before != after {
                     tracing::info!(
                         filtering = ?seen.filtering(),
@@ -116,8 +117,8 @@ impl Probing {
                         "what this site lets in"
                     );
                 }
-                told = seen;
-                self.control.send(attach_up::Kind::Seen(told.clone())).await;
+                sent = seen;
+                self.control.send(attach_up::Kind::Seen(sent.clone())).await;
                 due = Instant::now() + jittered(interval);
             }
             let wait = if known { jittered(LOOK_INTERVAL) } else { pause };
@@ -132,8 +133,8 @@ impl Probing {
         }
     }
 
-    /// Everything.
-    async fn find_out(&self, mut look: Look) -> proto::Seen {
+    /// Measures everything.
+    async fn measure(&self, mut look: Look) -> proto::Seen {
         let reached: Vec<_> = look.reached().cloned().collect();
         let mut seen = basics(&look, WayOut::Yes);
         if let Some(relay) = reached.first() {
@@ -174,20 +175,20 @@ impl Probing {
         seen
     }
 
-    /// Where a relay can try to reach this agent as its site's nodes do.
+    /// The site's own address of this agent, for a relay to dial.
     fn own_address(&self, look: &Look) -> Result<String, String> {
         match look.mapping {
             Mapping::Untranslated => Ok(self.address.clone()),
             Mapping::Unknown => Err("how the node is seen from outside is not known".to_owned()),
             Mapping::EndpointIndependent | Mapping::PortDependent => Err(format!(
-                "{} means nothing outside the site: the node is seen as {}",
+                "{} is not valid outside the site: the node is seen as {}",
                 self.address, look.address
             )),
         }
     }
 
-    /// Where else it may be reached: as is said, or at its port of the address
-    /// that relays see.
+    /// Another address for a relay to dial: the declared one, or this agent's port
+    /// at the address that relays see.
     fn outside_address(&self, look: &Look) -> Option<String> {
         if !self.outside_address.is_empty() {
             return (self.outside_address != self.address).then(|| self.outside_address.clone());
@@ -198,7 +199,7 @@ impl Probing {
     }
 }
 
-/// What one look showed.
+/// The result of one look.
 fn basics(look: &Look, way_out: WayOut) -> proto::Seen {
     proto::Seen {
         mapping: mapping_to_wire(look.mapping).into(),
@@ -229,7 +230,7 @@ fn after_change(interval: Duration) -> Duration {
     interval * u32::from(random) / 25_600
 }
 
-/// Up to a tenth more: many nodes start at once, and are not to go on so.
+/// Up to a tenth more: many nodes start at once, and should not probe at once.
 fn jittered(interval: Duration) -> Duration {
     let [random] = mac::random::<1>();
     interval + interval * u32::from(random) / 2560
