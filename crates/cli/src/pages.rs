@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use isthmus_wire::bounds::NAMES;
 use isthmus_wire::proto::list_request::Records;
-use isthmus_wire::proto::{ListReply, ListRequest};
+use isthmus_wire::proto::{ListReply, ListRequest, NodeFilter};
 use tokio::time::timeout;
 use tonic::{Response, Status};
 
@@ -50,29 +50,14 @@ fn in_requests(records: Records) -> Vec<Records> {
     match records {
         // The agent asked may add its own name to the first.
         Records::Nodes(filter) if filter.names.len() + filter.sites.len() >= NAMES => {
-            let (names, sites) = (filter.names.clone(), filter.sites.clone());
-            let mut requests = Vec::new();
-            for names in names.chunks(NAMES - 1) {
-                let (names, sites) = (names.to_vec(), Vec::new());
-                let own = filter.own && requests.is_empty();
-                requests.push(Records::Nodes(isthmus_wire::proto::NodeFilter {
-                    names,
-                    sites,
-                    own,
-                    ..filter.clone()
-                }));
-            }
-            for sites in sites.chunks(NAMES - 1) {
-                let (names, sites) = (Vec::new(), sites.to_vec());
-                let own = filter.own && requests.is_empty();
-                requests.push(Records::Nodes(isthmus_wire::proto::NodeFilter {
-                    names,
-                    sites,
-                    own,
-                    ..filter.clone()
-                }));
-            }
-            requests
+            let (names, sites) = (filter.names.chunks(NAMES - 1), filter.sites.chunks(NAMES - 1));
+            let parts = names.map(|names| (names.to_vec(), Vec::new()));
+            let parts = parts.chain(sites.map(|sites| (Vec::new(), sites.to_vec())));
+            let request = |(index, (names, sites))| {
+                let own = filter.own && index == 0;
+                Records::Nodes(NodeFilter { names, sites, own, ..filter.clone() })
+            };
+            parts.enumerate().map(request).collect()
         }
         records => vec![records],
     }
@@ -83,7 +68,7 @@ mod tests {
     use std::cell::RefCell;
 
     use isthmus_wire::bounds::Bounded as _;
-    use isthmus_wire::proto::{Node, NodeFilter};
+    use isthmus_wire::proto::Node;
 
     use super::*;
 

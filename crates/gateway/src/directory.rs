@@ -1,9 +1,10 @@
 //! The directory as this gateway holds it: what the broker sent last, and what its
 //! agents receive of it. Pure.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use isthmus_net::lock;
 use isthmus_wire::Label;
 use isthmus_wire::bounds::DIRECTORY_RELAYS;
 use isthmus_wire::proto;
@@ -33,7 +34,7 @@ impl Directory {
     /// Takes what the broker sent, with this many agents attached; gives what
     /// they are to receive, if that differs from what they have.
     pub(crate) fn set(&self, site: &Label, grid: proto::Directory, nodes: usize) -> Option<proto::Directory> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.0);
         let told = for_agents(site, &grid, nodes);
         held.grid = Some(grid);
         let same = |before: &proto::Directory| {
@@ -49,13 +50,13 @@ impl Directory {
     /// What an agent receives that comes now, one of so many; none as long as
     /// the broker has sent nothing.
     pub(crate) fn for_agent(&self, site: &Label, nodes: usize) -> Option<proto::Directory> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = lock(&self.0);
         held.grid.as_ref().map(|grid| for_agents(site, grid, nodes))
     }
 
     /// Relays that are up.
     pub(crate) fn relays(&self) -> Vec<proto::DirectoryEntry> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = lock(&self.0);
         held.grid.as_ref().map(|grid| grid.relays.clone()).unwrap_or_default()
     }
 
