@@ -1,13 +1,12 @@
-//! What the dial `traverse` needs of raw packets (Traversing TCP; "Grid Services
-//! for MPI", section 4): the segment that begins a connection, carried past a
-//! firewall by other means. The binary of this crate, `isthmus-raw`, is the one
-//! process of isthmus with a right that ordinary users don't have
-//! (`CAP_NET_RAW`), so there is nothing else in it.
+//! Raw packets for the dial `traverse` (Traversing TCP; "Grid Services for MPI",
+//! section 4), which carries a connection's SYN past a firewall. The binary of
+//! this crate, `isthmus-raw`, is the one process of isthmus with a right that
+//! ordinary users lack (`CAP_NET_RAW`). So it does nothing else.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`syn`] | the segment: read, checked, translated, written |
-//! | [`permit`] | which segments may be injected into this host's IP stack |
+//! | [`syn`] | the SYN: read, checked, translated, written |
+//! | [`permit`] | which SYNs may be injected into this host's IP stack |
 //! | [`message`] | messages between agent and helper |
 #![forbid(unsafe_code)]
 

@@ -1,22 +1,22 @@
-//! `isthmus-raw`: sends and captures raw packets for an agent. It communicates only
-//! with the agent that started it, over the socket that is its standard
-//! input.
+//! `isthmus-raw`: sends and captures raw packets for an agent. It communicates
+//! only with the agent that started it, over the socket at its standard input.
 
 mod helper;
 
 use std::process::ExitCode;
 
 const HELP: &str = "\
-isthmus-raw: raw packets for `isthmus agent`, which starts it; it is of no use by hand.
+isthmus-raw: raw packets for `isthmus agent`, which starts it. Don't start it by hand.
 
-It does two things for the dial `traverse`: it connects a socket of the agent's
-and tells it the segment (SYN) that left, and it puts such a segment that came
-another way into this host's IP stack, if it is for the agent's own listener.
+It does two things for the dial `traverse`:
+- It connects a socket of the agent's, and sends the agent the SYN that left.
+- It injects a SYN from the agent into this host's IP stack, if the SYN is for
+  the agent's own listener.
 
-It needs the capability CAP_NET_RAW and gives up every other one. Where the
-agent doesn't run as root, give it to the file:
+It needs the capability CAP_NET_RAW, and drops every other one. If the agent
+doesn't run as root, give the capability to the file:
   setcap cap_net_raw=ep isthmus-raw
-Without, isthmus works all the same, and leaves `traverse` out of its plans.";
+Without it isthmus works, but its plans leave `traverse` out.";
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {

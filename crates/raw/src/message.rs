@@ -1,8 +1,8 @@
-//! Messages between agent and helper, over a pair of Unix sockets that
-//! keep messages apart (`SOCK_SEQPACKET`).
+//! Messages between agent and helper, over a pair of Unix sockets that keep
+//! message boundaries (`SOCK_SEQPACKET`).
 //!
-//! Each message is one byte of kind, eight of the request's number, and what
-//! belongs to it. Numbers are in network order.
+//! Each message is its kind (1 byte), the request's number (8 bytes) and the
+//! payload. Numbers are in network order.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -18,26 +18,27 @@ const FAILED: u8 = 5;
 /// Agent to helper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Comes first, with the agent's listener: only what is for that one will be
-    /// put into the stack.
+    /// The first request, with the agent's listener as a descriptor. Only SYNs for
+    /// this listener are injected.
     Listen,
-    /// Comes with a socket: connects it, and answers with the SYN that left.
+    /// Connects the socket that comes as a descriptor, and returns the SYN that
+    /// left.
     Connect(SocketAddrV4),
-    /// Puts this packet into the stack.
+    /// Injects this packet into the host's IP stack.
     Inject(Vec<u8>),
 }
 
-/// Helper to agent: a SYN for [`Request::Connect`] and nothing for the others,
-/// or why not.
+/// Helper to agent: the SYN for [`Request::Connect`], empty for the others, or the
+/// error's text.
 pub type Reply = Result<Vec<u8>, String>;
 
-/// Not a valid message: agent and helper are of different versions.
+/// An invalid message: agent and helper are of different versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the other side says what this version doesn't understand")]
+#[error("the other side sent a message that this version doesn't understand")]
 pub struct NotAMessage;
 
 impl Request {
-    /// As it is sent. `id` comes back with the reply.
+    /// The message's bytes. The reply has the same `id`.
     pub fn encode(&self, id: u64) -> Vec<u8> {
         match self {
             Self::Listen => message(LISTEN, id, &[]),
@@ -50,7 +51,7 @@ impl Request {
         }
     }
 
-    /// As it was received, with its `id`.
+    /// The request and its `id` from a message's bytes.
     ///
     /// # Errors
     /// [`NotAMessage`].
@@ -69,7 +70,7 @@ impl Request {
     }
 }
 
-/// A reply as it is sent.
+/// The bytes of a reply. A reason beyond [`MAX_LEN`] is cut off.
 pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
     match reply {
         Ok(packet) => message(DONE, id, packet),
@@ -77,7 +78,7 @@ pub fn encode_reply(id: u64, reply: &Reply) -> Vec<u8> {
     }
 }
 
-/// A reply as it was received, with the request's number.
+/// The reply and the request's `id` from a message's bytes.
 ///
 /// # Errors
 /// [`NotAMessage`].
@@ -89,7 +90,6 @@ pub fn decode_reply(bytes: &[u8]) -> Result<(u64, Reply), NotAMessage> {
     }
 }
 
-/// Text beyond the limit is cut off.
 fn message(kind: u8, id: u64, rest: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind];
     bytes.extend(id.to_be_bytes());
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_survive(id: u64, kind in 0..3, ip: u32, port: u16, bytes in prop::collection::vec(any::<u8>(), 0..100), text in "[ -~]{0,100}") {
+        fn decode_reverses_encode(id: u64, kind in 0..3, ip: u32, port: u16, bytes in prop::collection::vec(any::<u8>(), 0..100), text in "[ -~]{0,100}") {
             let request = match kind {
                 0 => Request::Listen,
                 1 => Request::Connect(SocketAddrV4::new(ip.into(), port)),
@@ -129,7 +129,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_are_too_wild(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             if let Ok((id, request)) = Request::decode(&bytes) {
                 prop_assert_eq!(request.encode(id), bytes.clone());
             }

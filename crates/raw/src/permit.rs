@@ -1,30 +1,28 @@
-//! Which segments may be injected into this host's IP stack: those that begin a
-//! connection to the requester's own listener, as if they had come from outside.
-//! So the helper can't be used to reach what its user could not listen on, nor
-//! to send anything to another host.
+//! Which SYNs may be injected into this host's IP stack: those from another host to
+//! the agent's own listener. So the helper reaches no other user's listener, and
+//! sends nothing to another host.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::Syn;
 
-/// Why a segment is refused.
+/// Why a SYN is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Its destination is not the requester's listener.
+    /// Its destination is not the agent's listener.
     #[error("it is for {destination}, and this agent listens at {listener}")]
     NotTheListener {
-        /// Where it was to go.
+        /// The SYN's destination.
         destination: SocketAddrV4,
-        /// Where it might.
+        /// The agent's listener.
         listener: SocketAddrV4,
     },
-    /// Its source is not an address outside this host.
-    #[error("it says it is from {0}, where nothing outside this host can be")]
+    /// Its source can't be another host.
+    #[error("its source {0} can't be an address of another host")]
     Source(Ipv4Addr),
 }
 
-/// Whether a SYN may be put into the stack of the host with these addresses,
-/// for a listener of the caller's.
+/// Checks a SYN for the agent's listener, on a host with these addresses.
 ///
 /// # Errors
 /// [`Refused`].
@@ -35,12 +33,12 @@ pub fn permitted(syn: &Syn, listener: SocketAddrV4, own: &[Ipv4Addr]) -> Result<
     if !here || !listened || syn.destination.port() != listener.port() {
         return Err(Refused::NotTheListener { destination: syn.destination, listener });
     }
-    let nowhere = source.is_loopback()
+    let not_remote = source.is_loopback()
         || source.is_unspecified()
         || source.is_multicast()
         || source.is_broadcast()
         || own.contains(&source);
-    if nowhere { Err(Refused::Source(source)) } else { Ok(()) }
+    if not_remote { Err(Refused::Source(source)) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -49,7 +47,7 @@ mod tests {
     use crate::syn::Options;
 
     #[test]
-    fn only_to_the_callers_own_listener_and_only_from_outside() {
+    fn only_from_another_host_to_the_agents_listener() {
         let own = ["127.0.0.1", "192.0.2.7", "10.0.0.7"].map(|ip| ip.parse().unwrap());
         for (source, destination, listener, good) in [
             ("198.51.100.1:4000", "192.0.2.7:7730", "192.0.2.7:7730", true),

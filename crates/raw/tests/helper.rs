@@ -1,5 +1,5 @@
-//! The helper itself, in a network namespace of its own: the test starts itself
-//! anew in one, where it has the right to raw packets, root or not.
+//! The helper, in a network namespace of its own. Each test starts itself anew in
+//! one, where it has `CAP_NET_RAW` as an ordinary user, too.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
 
@@ -35,7 +35,7 @@ impl Helper {
         let (socket, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).unwrap();
         setsockopt(&socket, ReceiveTimeout, &TimeVal::new(10, 0)).unwrap();
         let process = command.stdin(Stdio::from(its)).spawn().unwrap();
-        // The command keeps its copy of the other end.
+        // The command would keep its copy of the other end open.
         command.stdin(Stdio::null());
         Self { process, socket }
     }
@@ -69,7 +69,7 @@ fn address(listener: &TcpListener) -> SocketAddrV4 {
     }
 }
 
-/// Runs one of the tests below where it may do what it likes.
+/// Runs one of the tests below in a network namespace, as its root.
 fn in_a_namespace(test: &str) {
     let own = std::env::current_exe().unwrap();
     let output = Command::new("unshare")
@@ -83,7 +83,7 @@ fn in_a_namespace(test: &str) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Whether this is the copy in the namespace.
+/// Whether this process runs in the namespace.
 fn inside(test: &str) -> bool {
     std::env::var(INSIDE).is_ok_and(|value| value == test)
 }
@@ -93,7 +93,7 @@ fn ip(arguments: &str) {
     assert!(done.success(), "ip {arguments}");
 }
 
-/// A host with an address outside loopback, and a way to others.
+/// A host with an address beside loopback's, and a network.
 fn network() {
     ip("link set lo up");
     ip("link add outside type veth peer name other");
@@ -102,15 +102,15 @@ fn network() {
     ip("link set outside up");
 }
 
-/// Connections that have begun and wait for the third segment.
+/// Connections in state SYN-RECEIVED.
 fn half_open() -> usize {
     let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     table.lines().filter(|line| line.split_whitespace().nth(3) == Some("03")).count()
 }
 
 #[test]
-fn takes_in_what_is_for_its_listener_and_nothing_else() {
-    const NAME: &str = "takes_in_what_is_for_its_listener_and_nothing_else";
+fn injects_only_a_syn_for_its_listener() {
+    const NAME: &str = "injects_only_a_syn_for_its_listener";
     if !inside(NAME) {
         return in_a_namespace(NAME);
     }
@@ -142,8 +142,8 @@ fn takes_in_what_is_for_its_listener_and_nothing_else() {
             to(SocketAddrV4::new([127, 0, 0, 1].into(), good.destination.port())),
             "it is for 127.0.0.1",
         ),
-        ("from loopback", from("127.0.0.1:40000"), "where nothing outside this host can be"),
-        ("from this host", from("192.0.2.7:40000"), "where nothing outside this host can be"),
+        ("from loopback", from("127.0.0.1:40000"), "its source 127.0.0.1 can't be"),
+        ("from this host", from("192.0.2.7:40000"), "its source 192.0.2.7 can't be"),
         ("a reset", with(33, 4), "is no SYN"),
         ("an answer", with(33, 0x12), "is no SYN"),
         ("UDP", with(9, 17), "is no SYN"),
@@ -154,18 +154,18 @@ fn takes_in_what_is_for_its_listener_and_nothing_else() {
         assert!(error.contains(want), "{name}: {error}");
     }
     assert_eq!(inject(good.to_bytes()), Ok(vec![]));
-    // The kernel may take it in a moment later.
+    // The kernel may process it a moment later.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     while half_open() == 0 {
-        assert!(std::time::Instant::now() < until, "it did not come in");
+        assert!(std::time::Instant::now() < until, "the SYN did not arrive");
         std::thread::yield_now();
     }
-    assert_eq!(half_open(), 1, "nothing of the others came in");
+    assert_eq!(half_open(), 1, "none of the refused ones arrived");
 }
 
 #[test]
-fn tells_the_syn_of_the_socket_it_is_given() {
-    const NAME: &str = "tells_the_syn_of_the_socket_it_is_given";
+fn returns_the_syn_of_the_socket_that_it_connects() {
+    const NAME: &str = "returns_the_syn_of_the_socket_that_it_connects";
     if !inside(NAME) {
         return in_a_namespace(NAME);
     }
@@ -178,7 +178,7 @@ fn tells_the_syn_of_the_socket_it_is_given() {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let own = socket(AddressFamily::Inet, SockType::Stream, flags, None).unwrap();
         bind(own.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
-        // Somebody else's connection at the same time.
+        // Another process' connection at the same time.
         let _other = TcpStream::connect(to).unwrap();
         let packet = helper.ask(&Request::Connect(to), Some(own.as_fd())).unwrap();
         let syn = Syn::parse(&packet).unwrap();
@@ -208,8 +208,8 @@ fn ends_with_its_agent() {
 }
 
 #[test]
-fn keeps_one_right_only() {
-    const NAME: &str = "keeps_one_right_only";
+fn keeps_one_capability_only() {
+    const NAME: &str = "keeps_one_capability_only";
     if !inside(NAME) {
         return in_a_namespace(NAME);
     }
@@ -229,13 +229,13 @@ fn keeps_one_right_only() {
 }
 
 #[test]
-fn without_the_right_it_says_what_to_do() {
+fn without_the_capability_the_error_names_the_remedy() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut command = Command::new(HELPER);
     // SAFETY: two system calls, allowed between fork and exec.
     unsafe {
         command.pre_exec(|| {
-            // Ordinary users may not, and haven't the right anyway.
+            // Fails for ordinary users, who lack the capability anyway.
             let _ = caps::drop(None, CapSet::Bounding, Capability::CAP_NET_RAW);
             Ok(())
         });
@@ -247,14 +247,14 @@ fn without_the_right_it_says_what_to_do() {
 }
 
 #[test]
-fn only_somebody_who_listens_is_served() {
+fn a_socket_that_does_not_listen_is_refused() {
     let bound = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
     let helper = Helper::start(&mut Command::new(HELPER));
     assert!(helper.ask(&Request::Listen, Some(bound.as_fd())).is_err());
 }
 
 #[test]
-fn by_hand_it_is_of_no_use() {
+fn started_by_hand_it_ends_with_an_error() {
     let mut child = Command::new(HELPER).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut text = String::new();
     child.stderr.take().unwrap().read_to_string(&mut text).unwrap();

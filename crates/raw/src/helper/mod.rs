@@ -1,4 +1,4 @@
-//! The helper at work: one thread, one agent.
+//! The helper process: one thread, one agent.
 
 mod rights;
 mod tap;
@@ -25,17 +25,17 @@ use tap::Tap;
 
 /// How long a SYN may take to leave.
 const SYN_WITHIN: Duration = Duration::from_secs(2);
-/// How long the tap stays open without a waiting request: opening and closing take the
-/// kernel longer than looking at a packet, but every packet that leaves the host
-/// passes by an open one.
+/// How long the tap stays open without a waiting request. Opening and closing it
+/// costs more than filtering a packet, but an open tap filters every packet that
+/// leaves the host.
 const TAP_LINGERS: Duration = Duration::from_secs(1);
-/// Connects under way at most.
+/// Pending connects at most.
 const MAX_WAITING: usize = 4096;
 
-/// Serves the agent at the other end of a socket until that ends.
+/// Serves the agent at the other end of a socket, until the agent closes it.
 ///
 /// # Errors
-/// If that isn't an agent of the same version.
+/// If the other end is no agent of this version.
 pub(crate) fn run(agent: impl AsFd) -> io::Result<()> {
     if getsockopt(&agent, SockTypeOption) != Ok(SockType::SeqPacket) {
         return Err(io::Error::other(
@@ -56,20 +56,20 @@ pub(crate) fn run(agent: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends of a connection: here, there.
+/// Ends of a connection: this host's, the other one.
 type Ends = (SocketAddrV4, SocketAddrV4);
 
 struct Helper<A> {
     agent: A,
-    /// What the agent listens at.
+    /// The agent's listener.
     listener: SocketAddrV4,
     /// Raw socket for injected packets.
     raw: OwnedFd,
     /// Packet socket for outgoing SYNs; open while a request waits for one.
     tap: Option<Tap>,
-    /// When it was last needed.
+    /// When the tap was last needed.
     needed: Instant,
-    /// Connects whose SYN hasn't been seen: the request, and until when.
+    /// Connects whose SYN hasn't been captured yet: the request, and its deadline.
     waiting: HashMap<Ends, (u64, Instant)>,
 }
 
@@ -105,8 +105,8 @@ impl<A: AsFd> Helper<A> {
         Ok(true)
     }
 
-    /// Connects a socket of the agent's. Only its own connection is looked for,
-    /// so no agent sees another's connections.
+    /// Connects the agent's socket. The reply has this connection's SYN only, so
+    /// the agent doesn't learn of other connections.
     fn connect(&mut self, id: u64, to: SocketAddrV4, socket: &OwnedFd) -> io::Result<()> {
         match self.begin(to, socket) {
             Ok(ends) => {
@@ -123,7 +123,7 @@ impl<A: AsFd> Helper<A> {
             return Err("no TCP socket came with the request".to_owned());
         }
         if self.waiting.len() >= MAX_WAITING {
-            return Err(format!("{MAX_WAITING} connects are under way already"));
+            return Err(format!("{MAX_WAITING} connects are pending already"));
         }
         if self.tap.is_none() {
             self.tap = Some(Tap::open().map_err(|error| format!("cannot open a packet socket: {error}"))?);
@@ -137,7 +137,7 @@ impl<A: AsFd> Helper<A> {
         Ok((local.into(), to))
     }
 
-    /// Reads the captured outgoing packets.
+    /// Reads the captured packets, and answers the requests that they belong to.
     fn look(&mut self) -> io::Result<()> {
         while let Some(packet) = self.tap.as_ref().and_then(Tap::next) {
             let Ok(syn) = Syn::parse(&packet) else { continue };
@@ -148,10 +148,10 @@ impl<A: AsFd> Helper<A> {
         Ok(())
     }
 
-    /// Puts a packet into this host's stack, over its loopback interface: the
-    /// kernel takes it for one that came in, its addresses stay as they are.
+    /// Injects a SYN into this host's IP stack over loopback: the kernel treats it
+    /// as one that arrived, with its addresses unchanged.
     fn inject(&self, packet: &[u8]) -> Reply {
-        let syn = Syn::parse(packet).map_err(|error| format!("what is to be injected is no SYN: {error}"))?;
+        let syn = Syn::parse(packet).map_err(|error| format!("the packet to inject is no SYN: {error}"))?;
         let own = own_addresses().map_err(|error| format!("cannot list this host's addresses: {error}"))?;
         permitted(&syn, self.listener, &own).map_err(|refused| refused.to_string())?;
         // Written anew from the parsed fields, not the received bytes.
@@ -177,7 +177,7 @@ impl<A: AsFd> Helper<A> {
     }
 }
 
-/// The next message of the agent and what came with it; nothing once it is gone.
+/// The agent's next message and its descriptor; `None` once the agent has ended.
 fn receive(agent: &impl AsFd) -> io::Result<Option<(u64, Request, Option<OwnedFd>)>> {
     let mut bytes = [0; MAX_LEN];
     let mut control = cmsg_space!([std::os::fd::RawFd; 1]);
@@ -207,13 +207,13 @@ fn receive(agent: &impl AsFd) -> io::Result<Option<(u64, Request, Option<OwnedFd
 fn answer(agent: &impl AsFd, id: u64, reply: &Reply) -> io::Result<()> {
     let bytes = message::encode_reply(id, reply);
     match send(agent.as_fd().as_raw_fd(), &bytes, MsgFlags::MSG_NOSIGNAL) {
-        // It is gone, which the next turn sees.
+        // The agent has ended, which the next turn notices.
         Ok(_) | Err(Errno::EPIPE | Errno::ECONNRESET) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Where the agent listens, which its socket proves.
+/// The address that this socket listens at.
 fn own_listener(listener: &OwnedFd) -> Result<SocketAddrV4, String> {
     let listens = getsockopt(listener, AcceptConn) == Ok(true)
         && getsockopt(listener, SockTypeOption) == Ok(SockType::Stream);
@@ -224,8 +224,7 @@ fn own_listener(listener: &OwnedFd) -> Result<SocketAddrV4, String> {
     }
 }
 
-/// A socket for IPv4 packets with their headers (raw(7)), from which nothing is
-/// read.
+/// A socket that sends IPv4 packets with their headers (raw(7)).
 fn raw_socket() -> Result<OwnedFd, String> {
     let made = socket(
         AddressFamily::Inet,

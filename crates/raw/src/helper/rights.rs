@@ -4,16 +4,18 @@ use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 
 use caps::{CapSet, Capability, CapsHashSet};
 
-/// Gives up all rights but the one to raw packets, for good; says what to do
-/// where it hasn't that one.
+/// Drops all capabilities but `CAP_NET_RAW`, for good.
+///
+/// # Errors
+/// If it lacks that one, with the remedy.
 pub(super) fn keep_only_raw() -> Result<(), String> {
-    let failed = |error| format!("cannot give up rights: {error}");
+    let failed = |error| format!("cannot drop capabilities: {error}");
     let raw = Capability::CAP_NET_RAW;
     let may = caps::has_cap(None, CapSet::Permitted, raw).map_err(failed)?;
     let kept: CapsHashSet = may.then_some(raw).into_iter().collect();
     for other in caps::all() {
-        // Only who has the right to (root) can make the bounding set smaller; it
-        // matters for programs that are run, and none are.
+        // Fails without CAP_SETPCAP. The bounding set matters for programs that the
+        // helper would run, and it runs none.
         let _ = if other == raw { Ok(()) } else { caps::drop(None, CapSet::Bounding, other) };
     }
     caps::clear(None, CapSet::Ambient).map_err(failed)?;
@@ -21,7 +23,7 @@ pub(super) fn keep_only_raw() -> Result<(), String> {
     caps::set(None, CapSet::Effective, &kept).map_err(failed)?;
     caps::set(None, CapSet::Permitted, &kept).map_err(failed)?;
     nix::sys::prctl::set_no_new_privs()
-        .map_err(|error| format!("cannot give up rights: {}", error.desc()))?;
+        .map_err(|error| format!("cannot set no_new_privs: {}", error.desc()))?;
     if may {
         return Ok(());
     }
@@ -33,7 +35,7 @@ pub(super) fn keep_only_raw() -> Result<(), String> {
     ))
 }
 
-/// Takes a descriptor that the kernel has just handed over.
+/// Owns a descriptor that the kernel has just made.
 pub(super) fn owned(raw: RawFd) -> OwnedFd {
     // SAFETY: SCM_RIGHTS makes a new descriptor, owned by the receiver alone.
     unsafe { OwnedFd::from_raw_fd(raw) }

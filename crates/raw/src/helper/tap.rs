@@ -1,5 +1,4 @@
-//! Captures outgoing SYNs: a packet socket (packet(7)) that gets segments with
-//! which TCP connections begin, and nothing else.
+//! Captures outgoing SYNs, by a packet socket (packet(7)) with a filter.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -8,16 +7,16 @@ use isthmus_raw::syn;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, socket};
 
-/// Longer than any header is: what is longer has data in it.
+/// Bytes captured of a packet at most, more than its headers have.
 const LONGEST: usize = 2 * syn::MAX_LEN;
 
 pub(super) struct Tap(OwnedFd);
 
 impl Tap {
-    /// Opens it, at all interfaces.
+    /// Opens it on all interfaces.
     pub(super) fn open() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        // It gets nothing before it is bound, and the filter is there by then.
+        // It receives nothing before it is bound, and has its filter by then.
         let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None::<SockProtocol>)?;
         attach(&socket)?;
         bind(&socket)?;
@@ -34,7 +33,7 @@ impl Tap {
                     return Some(packet);
                 }
                 Err(Errno::EINTR) => {}
-                // Nothing more; or an interface went down.
+                // No more packets, or an interface went down.
                 Err(_) => return None,
             }
         }
@@ -47,14 +46,14 @@ impl AsFd for Tap {
     }
 }
 
-/// The filter in the kernel's language (BPF, as in tcpdump -d): outgoing, IPv4,
-/// TCP, no fragment, and of FIN, SYN, RST and ACK only SYN.
+/// The filter (BPF, as in tcpdump -d): outgoing, IPv4 without options, TCP, no
+/// fragment, and of FIN, SYN, RST and ACK only SYN.
 fn filter() -> [libc::sock_filter; 16] {
     use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD};
     use libc::{BPF_LDX, BPF_MSH, BPF_RET};
     let ancillary = |what: i32| (libc::SKF_AD_OFF + what) as u32;
     let load = |size: u32, k: u32| instruction(BPF_LD | size | BPF_ABS, 0, 0, k);
-    // Each goes on if it is so, else `other` instructions further, to the end.
+    // Goes on if equal, else skips `other` instructions, to the end.
     let equal = |k: u32, other: u8| instruction(BPF_JMP | BPF_JEQ | BPF_K, 0, other, k);
     [
         load(BPF_B, ancillary(libc::SKF_AD_PKTTYPE)),
@@ -76,15 +75,15 @@ fn filter() -> [libc::sock_filter; 16] {
     ]
 }
 
-fn instruction(code: u32, so: u8, otherwise: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: so, jf: otherwise, k }
+fn instruction(code: u32, if_true: u8, if_false: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: if_true, jf: if_false, k }
 }
 
 fn attach(socket: &OwnedFd) -> nix::Result<()> {
     let mut filter = filter();
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: program and filter are whole and live until the call returns, which
-    // copies them.
+    // SAFETY: program and filter are initialised and live until the call returns,
+    // which copies them.
     Errno::result(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -108,6 +107,6 @@ fn bind(socket: &OwnedFd) -> nix::Result<()> {
         sll_addr: [0; 8],
     };
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: the address is whole and lives until the call returns.
+    // SAFETY: the address is initialised and lives until the call returns.
     Errno::result(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) }).map(drop)
 }
