@@ -1,4 +1,4 @@
-//! One attachment of an agent, from its first message to its end.
+//! The attachment of an agent, from its first message to its end.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
+use crate::gateway::Gateway;
 use crate::roster::{Refused, SessionId};
-use crate::service::Gateway;
 use crate::way_out;
 
-/// Takes up an attachment; a task of its own then drives it to its end.
+/// Accepts an attachment, and starts a task that reads its messages until it ends.
+/// `from` is the agent's address, `came_to` the one that it connected to.
 pub(crate) async fn attach(
     gateway: &Arc<Gateway>,
     caller: &Identity,
-    from: IpAddr,
-    came_to: SocketAddr,
+    (from, came_to): (IpAddr, SocketAddr),
     mut inbound: Streaming<proto::AttachUp>,
 ) -> Result<ReceiverStream<Down>, Status> {
     let Some(attach_up::Kind::NodeUp(mut contact)) = attachments::first_message(&mut inbound).await? else {
-        return Err(Status::invalid_argument("an agent must say first that its node is up"));
+        return Err(Status::invalid_argument("an agent's first message must announce its node"));
     };
-    // The certificate has the last word on who it is and whose.
+    // Name and owner come from the certificate, not from the agent.
     contact.node = caller.name().to_string();
     if let Some(owner) = caller.owner() {
         contact.owner = owner.to_string();
     }
     (contact.from, contact.gateway_address) = (from.to_string(), came_to.to_string());
     if contact.seen.as_mut().is_some_and(cut_seen) {
-        warn!(%caller, %from, "what it found out is too much, and was cut");
+        warn!(%caller, "this agent's findings are longer than allowed, and were cut");
     }
-    // What else it says of the outside is looked at later: that takes a while.
-    let said = contact.seen.clone();
-    contact.seen = match (gateway.nodes_dial_out, said.clone()) {
-        (None, said) => said,
-        (declared, said) => Some(way_out::declared(declared, said.unwrap_or_default(), false)),
-    };
+    // Judging its way out takes a while, and follows in the attachment's task.
+    let reported = contact.seen.clone();
+    if gateway.nodes_dial_out.is_some() {
+        let reported = reported.clone().unwrap_or_default();
+        contact.seen = Some(way_out::declared(gateway.nodes_dial_out, reported, false));
+    }
     let attached = contact.check().map_err(|error| Refused(error.to_string()));
     let attached = attached.and_then(|()| gateway.roster().attach(caller.name(), from, contact));
     let (session, effects) = match attached {
         Ok(attached) => attached,
         Err(refused) => {
-            warn!(%caller, %from, %refused, "attachment refused");
+            warn!(%caller, %refused, "attachment refused");
             return Ok(attachments::refusal(refused.0));
         }
     };
@@ -67,7 +67,7 @@ pub(crate) async fn attach(
         caller: caller.to_string(),
         owner: caller.owner().cloned(),
         session,
-        said,
+        reported,
         inbound,
         closed: opened.closed,
     };
@@ -80,22 +80,22 @@ struct Attachment {
     caller: String,
     owner: Option<Owner>,
     session: SessionId,
-    /// What the agent said of the outside when it came.
-    said: Option<proto::Seen>,
+    /// The agent's findings when it attached.
+    reported: Option<proto::Seen>,
     inbound: Streaming<proto::AttachUp>,
     closed: CancellationToken,
 }
 
 impl Attachment {
     async fn drive(mut self) {
-        if let Some(said) = self.said.take().filter(|said| said.way_out() == proto::WayOut::No) {
-            self.seen(said).await;
+        if let Some(seen) = self.reported.take().filter(|seen| seen.way_out() == proto::WayOut::No) {
+            self.seen(seen).await;
         }
         let end = loop {
             tokio::select! {
                 message = self.inbound.message() => match message {
                     Ok(Some(message)) => self.handle(message.kind).await,
-                    Ok(None) => break "it left".to_owned(),
+                    Ok(None) => break "the agent ended it".to_owned(),
                     Err(status) => break grpc::reason(&status),
                 },
                 () = self.closed.cancelled() => break "the gateway ended it".to_owned(),
@@ -112,25 +112,24 @@ impl Attachment {
 
     async fn seen(&self, mut seen: proto::Seen) {
         if cut_seen(&mut seen) {
-            self.refuse("what this node found out", "it is too much, and was cut");
+            self.warn("this node's findings", "they are longer than allowed, and were cut");
         }
         if let Err(error) = seen.check() {
-            return self.refuse("what this node found out", &error.to_string());
+            return self.warn("this node's findings", &error.to_string());
         }
         let seen = way_out::judge(&self.gateway, seen).await;
         let enclosed = seen.way_out() == proto::WayOut::No;
         let effects = self.gateway.roster().seen(self.session, seen);
         self.gateway.carry_out(effects);
         if enclosed {
-            // It may have asked for plans while it was still to be seen whether
-            // that is so.
+            // Plans that agents hold may be from before this was judged.
             self.gateway.forget_contacts();
         }
     }
 
-    /// Says to an agent that a message of it was too much.
-    fn refuse(&self, what: &str, reason: &str) {
-        warn!(caller = self.caller, reason, "{what} passed over");
+    /// Sends an agent, and logs, the fault of a message of its.
+    fn warn(&self, what: &str, reason: &str) {
+        warn!(caller = self.caller, reason, "a fault in {what}");
         let text = format!("the gateway of site {} on {what}: {reason}", self.gateway.site);
         self.gateway.sessions.send(self.session, attach_down::Kind::Notice(proto::Notice { text }));
     }
@@ -146,14 +145,14 @@ impl Attachment {
                 let effects = checked.and_then(|()| self.gateway.roster().job_report(self.session, report));
                 match effects {
                     Ok(effects) => self.gateway.carry_out(effects),
-                    Err(refused) => self.refuse("a job's report", &refused.0),
+                    Err(refused) => self.warn("a job's report", &refused.0),
                 }
             }
             Some(attach_up::Kind::Seen(seen)) => self.seen(seen).await,
             Some(attach_up::Kind::Measured(mut report)) => {
                 cut_path(&mut report);
                 if let Err(error) = report.check() {
-                    return self.refuse("a measurement", &error.to_string());
+                    return self.warn("a measurement", &error.to_string());
                 }
                 let effect = self.gateway.roster().measured(self.session, report);
                 self.gateway.carry_out(effect.into_iter().collect());
@@ -163,11 +162,11 @@ impl Attachment {
                     cut_text(failure, LONG_TEXT);
                 }
                 match answer.check() {
-                    Ok(()) => self.gateway.upstream.tell(attach_up::Kind::DialAnswer(answer)),
-                    Err(error) => self.refuse("an answer to a request to dial", &error.to_string()),
+                    Ok(()) => self.gateway.upstream.send(attach_up::Kind::DialAnswer(answer)),
+                    Err(error) => self.warn("an answer to a request to dial", &error.to_string()),
                 }
             }
-            None => debug!("message of a newer version, passed over"),
+            None => debug!("a message of a newer version is ignored"),
             Some(
                 attach_up::Kind::NodeUp(_)
                 | attach_up::Kind::NodeDown(_)
@@ -177,7 +176,7 @@ impl Attachment {
                 | attach_up::Kind::Probed(_)
                 | attach_up::Kind::NodesSeen(_)
                 | attach_up::Kind::GatewayReach(_),
-            ) => warn!(caller = self.caller, "message that agents don't send, passed over"),
+            ) => warn!(caller = self.caller, "a message that agents don't send is ignored"),
         }
     }
 }

@@ -1,49 +1,48 @@
-//! Contacts of other sites, filled on demand, and which contacts agents were
-//! told and so may hold themselves. Plain data.
+//! Contacts of other sites, filled on demand, and which contacts were sent to
+//! agents, which may hold them. Plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use isthmus_wire::{VirtualAddress, proto};
 
-/// Contacts that are held at most; beyond it the cache starts afresh. At about
-/// 300 bytes each they take 5 MB.
+/// Contacts held at most; beyond it the cache is cleared. At about 300 bytes each
+/// they take 5 MB.
 const MAX_CONTACTS: usize = 16 * 1024;
 
 /// The cache.
 #[derive(Debug, Default)]
-pub struct Cache {
+pub(crate) struct Cache {
     contacts: BTreeMap<VirtualAddress, proto::LookupReply>,
     /// Their addresses by grid name.
     names: BTreeMap<String, VirtualAddress>,
-    /// Contacts of other sites, told to agents since they were last told of a
-    /// change.
-    told: BTreeSet<VirtualAddress>,
+    /// Contacts of other sites that agents may hold: they were sent, and no change
+    /// of them since.
+    sent: BTreeSet<VirtualAddress>,
     /// The same for contacts of the own site, which don't depend on the broker.
-    told_of_own: BTreeSet<VirtualAddress>,
-    /// Counts what made contacts out of date, so that an answer that was under
-    /// way meanwhile isn't kept.
+    sent_own: BTreeSet<VirtualAddress>,
+    /// Counts changes, so that an answer from before a change isn't kept.
     changes: u64,
 }
 
-/// The state of the cache when a question was sent.
+/// The state of the cache when a lookup was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked(u64);
+pub(crate) struct Asked(u64);
 
 impl Cache {
     /// A contact, if it is known.
-    pub fn find(&self, request: &proto::LookupRequest) -> Option<&proto::LookupReply> {
+    pub(crate) fn find(&self, request: &proto::LookupRequest) -> Option<&proto::LookupReply> {
         let address = VirtualAddress::new(request.virtual_address.into());
         self.contacts.get(&address.or_else(|| self.names.get(&request.name).copied())?)
     }
 
     /// To be called before the broker is asked.
-    pub fn asking(&self) -> Asked {
+    pub(crate) fn asking(&self) -> Asked {
         Asked(self.changes)
     }
 
-    /// Takes the broker's answer, unless something changed since it was asked
-    /// or there is nothing lasting in it. False if it is out of date already.
-    pub fn insert(&mut self, asked: Asked, reply: &proto::LookupReply) -> bool {
+    /// Keeps the broker's answer if the node is up. False if something changed since
+    /// the lookup was sent: the answer is out of date.
+    pub(crate) fn insert(&mut self, asked: Asked, reply: &proto::LookupReply) -> bool {
         if asked.0 != self.changes {
             return false;
         }
@@ -60,31 +59,31 @@ impl Cache {
         true
     }
 
-    /// A contact was told to an agent.
-    pub fn tell(&mut self, reply: &proto::LookupReply) {
-        self.told.extend(address_of(reply));
+    /// A contact was sent to an agent.
+    pub(crate) fn sent(&mut self, reply: &proto::LookupReply) {
+        self.sent.extend(address_of(reply));
     }
 
-    /// A contact of the own site was told to an agent.
-    pub fn tell_of_own(&mut self, reply: &proto::LookupReply) {
-        self.told_of_own.extend(address_of(reply));
+    /// A contact of the own site was sent to an agent.
+    pub(crate) fn sent_own(&mut self, reply: &proto::LookupReply) {
+        self.sent_own.extend(address_of(reply));
     }
 
     /// A contact changed. True if agents may hold it.
-    pub fn changed(&mut self, address: VirtualAddress) -> bool {
+    pub(crate) fn changed(&mut self, address: VirtualAddress) -> bool {
         self.changes += 1;
         self.contacts.remove(&address);
-        let of_own = self.told_of_own.remove(&address);
-        self.told.remove(&address) || of_own
+        let own = self.sent_own.remove(&address);
+        self.sent.remove(&address) || own
     }
 
     /// Every contact of another site may have changed. True if agents may hold
     /// one.
-    pub fn all_changed(&mut self) -> bool {
+    pub(crate) fn all_changed(&mut self) -> bool {
         self.changes += 1;
         self.contacts.clear();
         self.names.clear();
-        !std::mem::take(&mut self.told).is_empty()
+        !std::mem::take(&mut self.sent).is_empty()
     }
 }
 
@@ -139,18 +138,18 @@ mod tests {
     }
 
     #[test]
-    fn agents_are_told_of_changes_of_what_they_were_told() {
+    fn a_change_matters_for_contacts_that_were_sent() {
         let mut cache = Cache::default();
         for last in 1..=3 {
-            cache.tell(&reply(last, true));
+            cache.sent(&reply(last, true));
         }
         assert!(cache.changed(address(1)));
-        assert!(!cache.changed(address(1)), "they know already");
+        assert!(!cache.changed(address(1)), "agents have dropped it already");
         assert!(!cache.changed(address(9)));
-        cache.tell_of_own(&reply(4, true));
+        cache.sent_own(&reply(4, true));
         assert!(cache.all_changed());
         assert!(!cache.all_changed());
         assert!(!cache.changed(address(2)));
-        assert!(cache.changed(address(4)), "the broker has no say in it");
+        assert!(cache.changed(address(4)), "a contact of the own site doesn't depend on the broker");
     }
 }

@@ -7,45 +7,44 @@ use isthmus_wire::proto;
 use serde::Deserialize;
 
 /// Port of gateways by default.
-pub const DEFAULT_PORT: u16 = 7710;
+pub(crate) const DEFAULT_PORT: u16 = 7710;
 
 /// How a gateway is set up. Everything has a default.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayConfig {
-    /// Where to listen for the site's agents. On a front-end with a foot
-    /// outside, give the address of the inside interface.
+    /// Where to listen for the site's agents. On a front-end with an outside
+    /// interface, give the address of the inside one.
     pub listen: SocketAddr,
-    /// `HOST:PORT` at which the site's nodes reach it, where the site has several
-    /// gateways; by default the address that it listens on, and if that is
-    /// unspecified, the one to which its first agent came.
+    /// `HOST:PORT` at which the site's nodes reach this gateway, for a site with
+    /// several gateways. The default is the address that it listens on. If that is
+    /// unspecified, it is the one that its first agent connected to.
     pub address: Option<String>,
-    /// What the site lets in; of several gateways that don't say the same, the
+    /// What the site lets in. If several gateways declare different values, the
     /// strictest holds.
     pub inbound: Inbound,
-    /// Where to listen for other sites' agents and gateways; without it nowhere.
+    /// Where to listen for other sites' agents and gateways; nowhere by default.
     pub outside: Option<SocketAddr>,
-    /// `HOST:PORT` at which they reach that port; by default the address that it
-    /// listens on, and if that is unspecified, the one from which the gateway
-    /// reaches the broker.
+    /// `HOST:PORT` at which other sites reach that port. The default is the address
+    /// that it listens on. If that is unspecified, it is the one from which the
+    /// gateway reaches the broker.
     pub outside_address: Option<String>,
-    /// Whether the site's nodes can dial out themselves; by default they find
-    /// out.
+    /// Whether the site's nodes can dial out; by default they measure it.
     pub nodes_dial_out: Option<bool>,
-    /// Threads that carry data; without a number, one per core.
+    /// Threads that carry data; one per core by default.
     pub workers: Option<NonZeroUsize>,
-    /// Whether ways between this site and others are measured unasked.
+    /// Whether connections between this site and others are measured regularly.
     pub measure: Measure,
 }
 
-/// Whether ways between this site and others are measured unasked.
+/// Whether connections between this site and others are measured regularly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
-    /// They are, unless the broker or the other site is against it.
+    /// They are, unless the broker or the other site has switched it off.
     #[default]
     Auto,
-    /// Only when somebody asks.
+    /// Only on request.
     Off,
 }
 
@@ -53,13 +52,13 @@ pub enum Measure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Inbound {
-    /// What measurement shows: relays try to reach the nodes.
+    /// As measured: relays try to reach the nodes.
     #[default]
     Auto,
-    /// Nothing: it is behind a NAT or a firewall, or nothing is to come in.
+    /// Nothing.
     Closed,
-    /// Every node's agent port can be reached from anywhere, unless measurement
-    /// has shown that it can't.
+    /// Every node's agent port can be reached from anywhere, unless a measurement
+    /// shows that it can't.
     Open,
 }
 

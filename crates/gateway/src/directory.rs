@@ -1,5 +1,5 @@
-//! The directory as this gateway holds it: what the broker sent last, and what its
-//! agents receive of it. Pure.
+//! The directory that the broker sent last, and the part of it that agents receive.
+//! Pure.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use isthmus_wire::Label;
 use isthmus_wire::bounds::DIRECTORY_RELAYS;
 use isthmus_wire::proto;
 
-/// How often an agent finds out everything anew on a small site.
+/// How often an agent probes everything anew on a small site.
 const PROBE_INTERVAL: Duration = Duration::from_secs(300);
-/// Nodes of a gateway that do so at the same rate; more of them do it the less
-/// often. It takes an agent about ten calls to the broker: so a gateway causes
-/// about 32 a minute, however many nodes it has.
+/// Nodes of a gateway that probe at this rate. With more nodes each probes less
+/// often. A probe takes about ten calls to the broker, so that a gateway causes
+/// about 32 calls a minute, however many nodes it has.
 const PROBING_NODES: usize = 16;
-/// But at least so often: 1,024 nodes of one gateway reach it.
+/// The longest interval, from 1,024 nodes of one gateway on.
 const LONGEST_PROBE_INTERVAL: Duration = Duration::from_secs(64 * 300);
 
 /// The directory.
@@ -26,29 +26,29 @@ pub(crate) struct Directory(Mutex<Held>);
 struct Held {
     /// None until the broker has sent one.
     grid: Option<proto::Directory>,
-    /// As agents received it last.
-    told: Option<proto::Directory>,
+    /// As it was sent to agents last.
+    sent: Option<proto::Directory>,
 }
 
 impl Directory {
-    /// Takes what the broker sent, with this many agents attached; gives what
-    /// they are to receive, if that differs from what they have.
+    /// Takes the directory from the broker, with `nodes` agents attached. Returns
+    /// what agents receive, if it has changed for them.
     pub(crate) fn set(&self, site: &Label, grid: proto::Directory, nodes: usize) -> Option<proto::Directory> {
         let mut held = lock(&self.0);
-        let told = for_agents(site, &grid, nodes);
+        let changed = for_agents(site, &grid, nodes);
         held.grid = Some(grid);
         let same = |before: &proto::Directory| {
-            proto::Directory { revision: told.revision, ..before.clone() } == told
+            proto::Directory { revision: changed.revision, ..before.clone() } == changed
         };
-        if held.told.as_ref().is_some_and(same) {
+        if held.sent.as_ref().is_some_and(same) {
             return None;
         }
-        held.told = Some(told.clone());
-        Some(told)
+        held.sent = Some(changed.clone());
+        Some(changed)
     }
 
-    /// What an agent receives that comes now, one of so many; none as long as
-    /// the broker has sent nothing.
+    /// What an agent receives when it attaches as one of `nodes`; `None` until the
+    /// broker has sent a directory.
     pub(crate) fn for_agent(&self, site: &Label, nodes: usize) -> Option<proto::Directory> {
         let held = lock(&self.0);
         held.grid.as_ref().map(|grid| for_agents(site, grid, nodes))
@@ -60,10 +60,11 @@ impl Directory {
         held.grid.as_ref().map(|grid| grid.relays.clone()).unwrap_or_default()
     }
 
-    /// Where those outside this site are that tell how one is seen: relays first.
+    /// Addresses outside this site that answer how a connection is seen: relays
+    /// first.
     pub(crate) fn reflectors(&self, site: &Label) -> Vec<String> {
-        let told = self.for_agent(site, 0).unwrap_or_default();
-        told.relays.into_iter().chain(told.gateways).map(|entry| entry.address).collect()
+        let directory = self.for_agent(site, 0).unwrap_or_default();
+        directory.relays.into_iter().chain(directory.gateways).map(|entry| entry.address).collect()
     }
 }
 
@@ -101,17 +102,17 @@ mod tests {
     }
 
     #[test]
-    fn agents_receive_what_concerns_them_when_it_has_changed() {
+    fn agents_receive_a_directory_that_has_changed_for_them() {
         let alpha: Label = "alpha".parse().unwrap();
         let held = Directory::default();
         assert_eq!(held.for_agent(&alpha, 1), None);
-        for (name, revision, gateways, told) in [
+        for (name, revision, gateways, sent) in [
             ("the first", 1, &["a.alpha", "b.beta"][..], true),
             ("only their own gateway is new", 2, &["a.alpha", "a2.alpha", "b.beta"], false),
             ("another site's has gone", 3, &["a.alpha"], true),
         ] {
             let got = held.set(&alpha, directory(revision, gateways), 1);
-            assert_eq!(got.is_some(), told, "{name}");
+            assert_eq!(got.is_some(), sent, "{name}");
             let own = got.iter().flat_map(|got| &got.gateways).any(|entry| entry.name.ends_with(".alpha"));
             assert!(!own, "{name}");
         }
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_of_one_gateway_do_not_grow_with_its_nodes() {
+    fn the_rate_of_probes_does_not_grow_with_the_nodes() {
         for (nodes, seconds) in [(0, 300), (16, 300), (17, 600), (160, 3000), (100_000, 19_200)] {
             assert_eq!(probe_interval(nodes).as_secs(), seconds, "{nodes}");
         }

@@ -1,19 +1,17 @@
-//! Enrolment of the site's agents, which may reach nobody but their gateway:
-//! passed on to the broker.
+//! Enrolment of the site's agents, which may reach only their gateway: it passes
+//! the calls on to the broker.
 
 use std::sync::Arc;
 
 use isthmus_net::Role;
-use isthmus_net::grpc::{self, Repeat};
+use isthmus_net::grpc::Repeat;
 use isthmus_net::token::JoinToken;
 use isthmus_wire::proto;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::enrolment_server::Enrolment;
-use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use crate::service::Gateway;
-use crate::upstream::WAIT;
+use crate::gateway::Gateway;
 
 pub(crate) struct EnrolmentService(pub(crate) Arc<Gateway>);
 
@@ -23,11 +21,9 @@ impl Enrolment for EnrolmentService {
         &self,
         request: Request<proto::JoinRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
-        let budget = grpc::budget(&request, WAIT);
-        let request = request.into_inner();
-        // The broker verifies the token; this spares it what can't be good.
-        let token =
-            JoinToken::read(&request.token).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        // The broker verifies the token. Tokens for others need not reach it.
+        let token = JoinToken::read(&request.get_ref().token)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
         if token.role != Role::Agent || token.site.as_ref() != Some(&self.0.site) {
             let site = token.site.map(|site| format!(" of site {site}")).unwrap_or_default();
             return Err(Status::permission_denied(format!(
@@ -35,28 +31,18 @@ impl Enrolment for EnrolmentService {
                 self.0.site, token.role
             )));
         }
-        let join = |mut client: EnrolmentClient<Channel>, request| async move { client.join(request).await };
-        self.0
-            .upstream
-            .enrolment("join", (Repeat::IfUnavailable, budget), request, join)
-            .await
-            .map(Response::new)
+        let join = |channel, request| async move { EnrolmentClient::new(channel).join(request).await };
+        self.0.upstream.pass_on("join", Repeat::IfUnavailable, request, join).await.map(Response::new)
     }
 
     async fn renew(
         &self,
         request: Request<proto::RenewRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
-        let caller = self.0.own_agent(&request)?;
-        let budget = grpc::budget(&request, WAIT);
-        let signing_request = request.into_inner().signing_request;
-        let request = proto::RenewRequest { signing_request, identity: caller.uri() };
-        let renew =
-            |mut client: EnrolmentClient<Channel>, request| async move { client.renew(request).await };
-        self.0
-            .upstream
-            .enrolment("renew a certificate", (Repeat::IfUnavailable, budget), request, renew)
-            .await
-            .map(Response::new)
+        let identity = self.0.own_agent(&request)?.uri();
+        let request = request.map(|request| proto::RenewRequest { identity, ..request });
+        let renew = |channel, request| async move { EnrolmentClient::new(channel).renew(request).await };
+        let what = "renew a certificate";
+        self.0.upstream.pass_on(what, Repeat::IfUnavailable, request, renew).await.map(Response::new)
     }
 }

@@ -1,5 +1,5 @@
-//! The port inside the site: agents come there to speak gRPC over TLS, or with a
-//! ticket for a stream; the first byte tells.
+//! The port inside the site. Agents connect to it for gRPC over TLS, or with a
+//! ticket for a stream. The first byte shows which.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,12 +18,13 @@ use tracing::debug;
 
 use crate::streams::Streams;
 
-/// How long a connection may take to say what it is for.
+/// How long the first byte and the ticket may take, each.
 const FIRST_DEADLINE: Duration = Duration::from_secs(10);
-/// Connections at once that haven't yet; further ones wait in the listen queue.
+/// Connections at once without a first byte so far; further ones wait in the listen
+/// queue.
 const MAX_UNKNOWN: usize = 256;
 
-/// Takes connections for ever.
+/// Accepts connections; never returns.
 pub(crate) async fn accept(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
@@ -46,7 +47,7 @@ pub(crate) async fn accept(
     .await;
 }
 
-/// The TLS stream, where it is one.
+/// The TLS stream; `None` for a connection with a ticket.
 async fn receive(
     mut tcp: TcpStream,
     peer: SocketAddr,
@@ -58,7 +59,7 @@ async fn receive(
             |_| io::Error::new(io::ErrorKind::TimedOut, format!("no ticket within {FIRST_DEADLINE:?}"));
         let mut ticket = [0; TICKET_LEN];
         timeout(FIRST_DEADLINE, tcp.read_exact(&mut ticket)).await.map_err(late)??;
-        streams.come_inside(ticket, tcp, peer).await;
+        streams.arrived_inside(ticket, tcp, peer).await;
         return Ok(None);
     }
     grpc::accept(tcp, tls).await.map(Some)

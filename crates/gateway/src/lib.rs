@@ -1,20 +1,23 @@
 //! The gateway: the hop between a site's agents and the broker. It serves the
-//! broker's own services inside the site, answers what it knows itself, and
-//! passes the rest on over one outgoing connection. Where nodes can't dial out or
-//! be dialed themselves, it joins their streams with the outside.
+//! broker's services inside the site. It answers lookups from its own records and
+//! its cache, and passes other calls on over one outgoing connection. It splices
+//! connections for nodes that can't dial out or be dialed.
 //!
 //! | module | what |
 //! |---|---|
 //! | `config` | the `[gateway]` section |
+//! | `run` | the process: its listeners and tasks |
+//! | `gateway` | what the services share |
+//! | `registry`, `enrolment` | the services that agents call |
+//! | `lookup`, `cache` | lookups of nodes; contacts of other sites (pure) |
+//! | `attach` | attachments of agents |
 //! | `roster` | the site's agents, their addresses and jobs (pure) |
-//! | `cache` | contacts of other sites, and who was told of what (pure) |
-//! | `expected` | which of the site's nodes may come for which stream (pure) |
+//! | `upstream` | the attachment to the broker, and calls to it |
+//! | `directory` | relays and other sites' gateways, for agents (pure) |
 //! | `streams`, `inside` | streams between the site's nodes and the outside |
-//! | `directory` | whom agents ask how they are seen from outside (pure) |
+//! | `expected` | which node may connect for which stream (pure) |
 //! | `outside` | whether other sites reach the port outside |
-//! | `way_out` | whether the site's nodes reach the outside themselves |
-//! | `upstream` | the attachment to the broker |
-//! | `attach`, `enrolment`, `service` | what agents call, thin shells |
+//! | `way_out` | whether the site's nodes can dial out |
 #![forbid(unsafe_code)]
 
 mod attach;
@@ -23,13 +26,16 @@ mod config;
 mod directory;
 mod enrolment;
 mod expected;
+mod gateway;
 mod inside;
+mod lookup;
 mod outside;
+mod registry;
 mod roster;
-mod service;
+mod run;
 mod streams;
 mod upstream;
 mod way_out;
 
 pub use config::{GatewayConfig, Inbound, Measure};
-pub use service::{GatewayError, run};
+pub use run::{GatewayError, run};

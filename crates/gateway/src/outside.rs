@@ -1,5 +1,5 @@
-//! Whether other sites reach the gateway's port outside: relays are asked to try,
-//! and say what this gateway alone knows, so that nobody else's answer counts.
+//! Whether other sites reach the gateway's port outside. Relays dial it and send an
+//! id that only this gateway has, so that no other host's answer counts.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use isthmus_splice::ReachTests;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, ProbeKind, ProbeOutcome, ProbeRequest, attach_up};
 
-use crate::service::Gateway;
+use crate::gateway::Gateway;
 use crate::upstream::WAIT;
 
-/// How often it is found out anew, and how soon again where it isn't reached.
+/// How often it is tested, and how soon again after a failure.
 const INTERVAL: Duration = Duration::from_secs(300);
 const AGAIN: Duration = Duration::from_secs(60);
-/// First pause as long as nobody could try.
+/// First pause as long as no relay could try.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a relay may take to be asked how the gateway is seen.
+/// How long a relay may take to answer how the gateway is seen.
 const ANSWER: Duration = Duration::from_secs(3);
-/// How much later than the relay's word that it is connected its reach test may come.
+/// How much later than the relay's report its connection may arrive.
 const LAG: Duration = Duration::from_secs(2);
-/// Relays that are to try before the port counts as not reached.
+/// Relays that must fail before the port counts as not reached.
 const RELAYS: usize = 2;
 
-/// What was found out, and who is about to come.
+/// The last result, and the reach tests that are expected.
 #[derive(Debug, Default)]
 pub(crate) struct OutsidePort {
     pub(crate) reach_tests: std::sync::Arc<ReachTests>,
@@ -35,7 +35,7 @@ pub(crate) struct OutsidePort {
 }
 
 impl OutsidePort {
-    /// What was found out last.
+    /// The last result.
     pub(crate) fn reach(&self) -> Option<proto::Reach> {
         lock(&self.reach).clone()
     }
@@ -47,23 +47,22 @@ impl OutsidePort {
     }
 }
 
-/// Keeps finding out; never returns.
+/// Tests the port again and again; never returns.
 pub(crate) async fn watch(gateway: &Gateway) {
     let mut pause = FIRST_PAUSE;
-    let mut told = Reach::default();
+    let mut sent = Reach::default();
     loop {
         let address = gateway.outside_address();
         if address.is_empty() {
-            // It has none, or has not found out yet which.
+            // It is not found yet.
             tokio::time::sleep(FIRST_PAUSE).await;
             continue;
         }
-        let reach = find_out(gateway, &address).await;
-        // What nobody can try any more isn't known any more.
-        if reach != told {
-            tracing::info!(address, result = %reach.result, detail = reach.detail, "the port outside");
-            gateway.upstream.tell(attach_up::Kind::GatewayReach(gateway.outside.set(&reach)));
-            told = reach.clone();
+        let reach = test(gateway, &address).await;
+        if reach != sent {
+            log(&reach);
+            gateway.upstream.send(attach_up::Kind::GatewayReach(gateway.outside.set(&reach)));
+            sent = reach.clone();
         }
         pause = match reach.result {
             Reachability::Reachable => INTERVAL,
@@ -75,9 +74,17 @@ pub(crate) async fn watch(gateway: &Gateway) {
     }
 }
 
-/// It is reached if one relay reaches it, and isn't if none of those does that
-/// could try.
-async fn find_out(gateway: &Gateway, address: &str) -> Reach {
+fn log(Reach { result, address, detail, .. }: &Reach) {
+    if matches!(result, Reachability::Reachable | Reachability::Unknown) {
+        tracing::info!(address, %result, detail, "the port outside");
+    } else {
+        tracing::warn!(address, %result, detail, "other sites don't reach the port outside");
+    }
+}
+
+/// The port is reached if one relay reaches it, and not reached if every relay that
+/// could try failed.
+async fn test(gateway: &Gateway, address: &str) -> Reach {
     let mut found = Reach::default();
     for relay in gateway.directory.relays().iter().take(RELAYS) {
         let reach = try_from(gateway, address, relay).await;
@@ -90,11 +97,11 @@ async fn find_out(gateway: &Gateway, address: &str) -> Reach {
     found
 }
 
-/// Has one relay try.
+/// Asks one relay to dial the port.
 async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntry) -> Reach {
     let reach =
         |(result, detail)| Reach { result, address: address.to_owned(), relay: relay.name.clone(), detail };
-    // It dials only where somebody came from.
+    // A relay dials only addresses that a connection came from.
     if let Err(error) = PunchPort::open(&relay.address, ANSWER).await {
         return reach((Reachability::Unknown, error.to_string()));
     }
@@ -107,9 +114,9 @@ async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntr
         nonce: number.0.to_vec(),
         ..ProbeRequest::default()
     };
-    let probe = |mut client: RegistryClient<_>, request| async move { client.probe(request).await };
+    let probe = |channel, request| async move { RegistryClient::new(channel).probe(request).await };
     let budget = (Repeat::Never, WAIT.into());
-    let probe = gateway.upstream.registry("have the port outside tried", budget, request, probe);
+    let probe = gateway.upstream.call("have the port outside tried", budget, request, probe);
     let (came, reply) = tokio::select! {
         () = reach_test.came() => (true, None),
         reply = probe => {

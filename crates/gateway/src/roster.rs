@@ -1,6 +1,7 @@
-//! The site's agents: who is attached from where, under which virtual address,
-//! with which jobs. Plain data; what has to be done comes back as [`Effect`]s.
+//! The site's agents: their attachments, virtual addresses and jobs. Plain data; the
+//! caller carries out the [`Effect`]s.
 
+mod reports;
 #[cfg(test)]
 mod tests;
 
@@ -8,33 +9,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use isthmus_net::seen::for_plans;
-use isthmus_wire::bounds::{JOBS_PER_NODE, NODES_PER_SITE, NODES_SEEN_BYTES, encoded_len};
+use isthmus_wire::bounds::NODES_PER_SITE;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
 /// One attachment of an agent; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(u64);
+pub(crate) struct SessionId(u64);
 
-/// What the caller must do.
+/// An action for the caller.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "they are carried out as soon as they are made")]
-pub enum Effect {
+pub(crate) enum Effect {
     /// Send a message to an agent.
     ToAgent(SessionId, attach_down::Kind),
     /// End an agent's attachment with this reason.
     Close(SessionId, String),
-    /// Send a message to the broker, if it is attached; if not, the roster is
-    /// told as a whole later.
+    /// Send a message to the broker, if the gateway is attached. If not, the broker
+    /// receives the whole roster later.
     ToBroker(attach_up::Kind),
-    /// What agents may hold of this contact is out of date.
+    /// Agents must drop this contact.
     Changed(VirtualAddress),
 }
 
-/// An attachment or message that isn't accepted.
+/// Why an attachment or message isn't accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused(pub String);
+pub(crate) struct Refused(pub String);
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,19 +44,19 @@ impl fmt::Display for Refused {
 
 /// The site's agents.
 #[derive(Debug)]
-pub struct Roster {
+pub(crate) struct Roster {
     site: Label,
     agents: BTreeMap<Label, Agent>,
-    /// Whose attachment each is.
+    /// The node of each attachment.
     names: BTreeMap<SessionId, Label>,
-    /// Agents that found out something which the broker hasn't been sent.
+    /// Agents with findings that weren't sent to the broker yet.
     unsent: BTreeSet<Label>,
     /// Nodes that are attached to other gateways of the site.
     elsewhere: BTreeMap<Label, proto::NodeUp>,
-    /// Addresses that the broker gave, kept while agents come and go: one that
-    /// comes back needs no broker.
+    /// Addresses from the broker. They stay when an agent detaches, so that it needs
+    /// no broker to attach again.
     addresses: BTreeMap<Label, VirtualAddress>,
-    /// Whose address each is.
+    /// The node of each address.
     by_address: BTreeMap<VirtualAddress, Label>,
     last_session: u64,
 }
@@ -70,8 +70,8 @@ struct Agent {
 }
 
 impl Roster {
-    /// A roster of this site with nobody in it.
-    pub fn new(site: Label) -> Self {
+    /// This site's roster, without agents.
+    pub(crate) fn new(site: Label) -> Self {
         Self {
             site,
             agents: BTreeMap::new(),
@@ -84,13 +84,12 @@ impl Roster {
         }
     }
 
-    /// The agent of node `name` came, connected from `from`. A reconnect of
-    /// the same agent takes the former connection's place; another one of the
-    /// same name is refused.
+    /// The agent of node `name` attaches from `from`. If the same agent is attached
+    /// already, the new attachment replaces the former one.
     ///
     /// # Errors
-    /// If a live node has that name.
-    pub fn attach(
+    /// If another agent of that name is attached, or the site is full.
+    pub(crate) fn attach(
         &mut self,
         name: &Label,
         from: IpAddr,
@@ -129,8 +128,8 @@ impl Roster {
         Ok((session, effects))
     }
 
-    /// An agent went away.
-    pub fn detach(&mut self, session: SessionId) -> Vec<Effect> {
+    /// An agent has detached.
+    pub(crate) fn detach(&mut self, session: SessionId) -> Vec<Effect> {
         let Some(name) = self.names.remove(&session) else { return Vec::new() };
         let Some(agent) = self.agents.remove(&name) else { return Vec::new() };
         let ended = agent
@@ -144,7 +143,7 @@ impl Roster {
     }
 
     /// The broker gave a node its address.
-    pub fn welcome(&mut self, node: &str, address: VirtualAddress) -> Vec<Effect> {
+    pub(crate) fn welcome(&mut self, node: &str, address: VirtualAddress) -> Vec<Effect> {
         let Ok(name) = node.parse::<Label>() else { return Vec::new() };
         let known = self.addresses.insert(name.clone(), address) == Some(address);
         self.by_address.insert(address, name.clone());
@@ -154,8 +153,8 @@ impl Roster {
         }
     }
 
-    /// The broker tells of a node that is attached to another gateway of the site.
-    pub fn elsewhere(&mut self, node: proto::SiteNode) {
+    /// The broker reports a node at another gateway of the site.
+    pub(crate) fn elsewhere(&mut self, node: proto::SiteNode) {
         let contact = node.contact.unwrap_or_default();
         let Ok(name) = contact.node.parse::<Label>() else { return };
         if let Some(address) = VirtualAddress::new(node.virtual_address.into()) {
@@ -168,22 +167,22 @@ impl Roster {
         }
     }
 
-    /// The broker is about to tell of all those anew.
-    pub fn nobody_elsewhere(&mut self) {
+    /// Drops the nodes at other gateways: the broker is about to report them anew.
+    pub(crate) fn clear_elsewhere(&mut self) {
         self.elsewhere.clear();
     }
 
-    /// The broker won't have a node.
-    pub fn refuse(&mut self, node: &str, reason: &str) -> Vec<Effect> {
+    /// The broker refuses a node.
+    pub(crate) fn refuse(&mut self, node: &str, reason: &str) -> Vec<Effect> {
         let agent = node.parse::<Label>().ok().and_then(|name| self.agents.get(&name));
         agent.map(|agent| Effect::Close(agent.session, reason.to_owned())).into_iter().collect()
     }
 
-    /// The broker asks a node to dial out.
+    /// The broker asks a node to dial.
     ///
     /// # Errors
     /// If the node isn't attached.
-    pub fn dial(&self, request: proto::DialRequest) -> Result<Effect, Refused> {
+    pub(crate) fn dial(&self, request: proto::DialRequest) -> Result<Effect, Refused> {
         let agent = request.node.parse::<Label>().ok().and_then(|name| self.agents.get(&name));
         match agent {
             Some(agent) => Ok(Effect::ToAgent(agent.session, attach_down::Kind::Dial(request))),
@@ -191,11 +190,11 @@ impl Roster {
         }
     }
 
-    /// The broker asks a node to measure the way to another one.
+    /// The broker asks a node to measure the connection to another one.
     ///
     /// # Errors
     /// If the node isn't attached.
-    pub fn measure(&self, order: proto::MeasureOrder) -> Result<Effect, Refused> {
+    pub(crate) fn measure(&self, order: proto::MeasureOrder) -> Result<Effect, Refused> {
         let agent = order.node.parse::<Label>().ok().and_then(|name| self.agents.get(&name));
         match agent {
             Some(agent) => Ok(Effect::ToAgent(agent.session, attach_down::Kind::Measure(order))),
@@ -203,89 +202,14 @@ impl Roster {
         }
     }
 
-    /// An agent told what it measured. Who it is, its attachment says.
-    pub fn measured(&self, session: SessionId, report: proto::PathReport) -> Option<Effect> {
-        let node = self.names.get(&session)?.clone();
-        let from = GridName { node, site: self.site.clone() }.to_string();
-        Some(Effect::ToBroker(attach_up::Kind::Measured(proto::PathReport { from, ..report })))
-    }
-
-    /// An agent told how its node is seen from outside. The broker is sent at once
-    /// what plans go by; the rest waits for [`Roster::seen_due`].
-    pub fn seen(&mut self, session: SessionId, seen: proto::Seen) -> Vec<Effect> {
-        let Some((name, agent)) = self.agent(session) else { return Vec::new() };
-        let before = agent.contact.seen.replace(seen.clone());
-        if for_plans(before.as_ref()) == for_plans(Some(&seen)) {
-            self.unsent.insert(name);
-            return Vec::new();
-        }
-        let contact = agent.contact.clone();
-        self.unsent.remove(&name);
-        vec![Effect::ToBroker(attach_up::Kind::NodeUp(contact))]
-    }
-
-    /// What agents found out that was not sent yet, in as few messages as it
-    /// takes: so the broker receives of a gateway what doesn't grow with its
-    /// nodes.
-    pub fn seen_due(&mut self) -> Vec<Effect> {
-        let mut messages = vec![proto::NodesSeen::default()];
-        let mut bytes = 0;
-        for name in std::mem::take(&mut self.unsent) {
-            let Some(seen) = self.agents.get(&name).and_then(|agent| agent.contact.seen.clone()) else {
-                continue;
-            };
-            let found = proto::NodeSeen { node: name.to_string(), seen: Some(seen) };
-            bytes += encoded_len(&found) + 4;
-            if bytes > NODES_SEEN_BYTES {
-                bytes = encoded_len(&found) + 4;
-                messages.push(proto::NodesSeen::default());
-            }
-            messages.last_mut().into_iter().for_each(|message| message.nodes.push(found.clone()));
-        }
-        let messages = messages.into_iter().filter(|message| !message.nodes.is_empty());
-        messages.map(|message| Effect::ToBroker(attach_up::Kind::NodesSeen(message))).collect()
-    }
-
-    /// What an agent told of its node.
-    pub fn contact(&self, node: &Label) -> Option<&proto::NodeUp> {
+    /// The contact that an agent announced.
+    pub(crate) fn contact(&self, node: &Label) -> Option<&proto::NodeUp> {
         self.agents.get(node).map(|agent| &agent.contact)
     }
 
-    /// An agent told how a job of its is doing.
-    ///
-    /// # Errors
-    /// If it isn't the job's head, or has too many jobs.
-    pub fn job_report(
-        &mut self,
-        session: SessionId,
-        report: proto::JobReport,
-    ) -> Result<Vec<Effect>, Refused> {
-        let site = self.site.clone();
-        let Some((name, agent)) = self.agent(session) else { return Ok(Vec::new()) };
-        let own = GridName { node: name, site }.to_string();
-        if report.nodes.first() != Some(&own) {
-            return Err(Refused(format!("{own} is not the head of job {}", report.job)));
-        }
-        if report.ended {
-            agent.jobs.remove(&report.job);
-        } else if agent.jobs.len() < JOBS_PER_NODE || agent.jobs.contains_key(&report.job) {
-            agent.jobs.insert(report.job.clone(), report.clone());
-        } else {
-            return Err(Refused(format!("{own} has {JOBS_PER_NODE} jobs already")));
-        }
-        Ok(vec![Effect::ToBroker(attach_up::Kind::Job(report))])
-    }
-
-    /// All that a broker must be told that knows nothing.
-    pub fn announcements(&self) -> Vec<attach_up::Kind> {
-        let nodes = self.agents.values().map(|agent| attach_up::Kind::NodeUp(agent.contact.clone()));
-        let jobs = self.agents.values().flat_map(|agent| agent.jobs.values());
-        nodes.chain(jobs.cloned().map(attach_up::Kind::Job)).collect()
-    }
-
-    /// The node that a lookup asks for, if it is of this site and attached, here
-    /// or to another gateway.
-    pub fn find(&self, request: &proto::LookupRequest) -> Option<proto::Node> {
+    /// The node of a lookup, if it is of this site and attached, to this gateway or
+    /// another.
+    pub(crate) fn find(&self, request: &proto::LookupRequest) -> Option<proto::Node> {
         let (name, address) = if request.virtual_address == 0 {
             let wanted: GridName = request.name.parse().ok()?;
             let (name, address) =
@@ -313,25 +237,25 @@ impl Roster {
     }
 
     /// The address of a node of this site.
-    pub fn address(&self, node: &Label) -> Option<VirtualAddress> {
+    pub(crate) fn address(&self, node: &Label) -> Option<VirtualAddress> {
         self.addresses.get(node).copied()
     }
 
-    /// Whether an agent of this site is at this address.
-    pub fn is_own(&self, ip: IpAddr) -> bool {
+    /// Whether an agent of this site has this address.
+    pub(crate) fn is_own(&self, ip: IpAddr) -> bool {
         let elsewhere = self.elsewhere.values().filter_map(|contact| contact.from.parse().ok());
         let mut all = self.agents.values().map(|agent| agent.from).chain(elsewhere);
         all.any(|from| from.to_canonical() == ip.to_canonical())
     }
 
-    /// From where the agent of a node is attached.
-    pub fn seen_from(&self, node: &str) -> Option<IpAddr> {
+    /// The address from which a node's agent is attached.
+    pub(crate) fn seen_from(&self, node: &str) -> Option<IpAddr> {
         let name: Label = node.parse().ok()?;
         self.agents.get(&name).map(|agent| agent.from)
     }
 
-    /// Everybody who is attached.
-    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+    /// All attachments.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.agents.values().map(|agent| agent.session)
     }
 

@@ -1,9 +1,8 @@
 //! Streams between the site's nodes and the outside. A node connects to its
-//! gateway and shows a ticket; the other side comes to the gateway's outside
-//! port with the other ticket, or the gateway dials it where the broker says.
-//! Which two belong together, and the data plane, are as at relays: the bytes,
-//! ciphertext between sites that don't trust each other, never enter memory here,
-//! and no gRPC thread carries them.
+//! gateway and sends a ticket. The other side connects to the gateway's outside
+//! port with the other ticket, or the gateway dials the address that the broker
+//! sent. Tickets are matched and data is carried as at relays: the bytes never
+//! enter this process' memory, and no gRPC thread carries them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -18,20 +17,21 @@ use isthmus_wire::ConnectionId;
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use crate::expected::Expected;
 
-/// How long a connection that the gateway dials may take: as between agents.
+/// How long a connect may take: as between agents.
 const DIAL: Duration = Duration::from_secs(4);
 /// Connections being dialed at once.
 const DIALS: usize = 1024;
-/// How much later than a node the broker's word that it comes may come.
-const TOLD_LATE: Duration = Duration::from_secs(2);
+/// How much later than a node's ticket the broker's order to expect the node may
+/// arrive.
+const ORDER_LAG: Duration = Duration::from_secs(2);
 /// Candidates on their way to be matched.
 pub(crate) const ARRIVALS: usize = 1024;
 
-/// Somebody who has shown a ticket, or a connection that the gateway dialed.
+/// A connection with its ticket: a peer opened it, or the gateway did.
 pub(crate) type Arrival = ([u8; TICKET_LEN], Candidate);
 
 /// The streams, as the rest of the gateway sees them.
@@ -39,7 +39,7 @@ pub(crate) struct Streams {
     keys_tx: watch::Sender<Option<Secret>>,
     arrivals_tx: mpsc::Sender<Arrival>,
     expected: Mutex<Expected>,
-    /// Sent whenever somebody further is expected.
+    /// Sent whenever another node is expected.
     further: watch::Sender<()>,
     dials: Arc<Semaphore>,
 }
@@ -50,11 +50,14 @@ impl Streams {
         Self { keys_tx, arrivals_tx, expected: Mutex::default(), further: watch::Sender::new(()), dials }
     }
 
-    /// The broker gave the key of tickets.
+    /// The broker sent the key of tickets.
     pub(crate) fn set_key(&self, key: &[u8]) {
         match Secret::from_slice(key) {
             Some(key) => drop(self.keys_tx.send_replace(Some(key))),
-            None => warn!(bytes = key.len(), "the broker sent a key that is not of 32 bytes"),
+            None => error!(
+                bytes = key.len(),
+                "the broker sent a key that is not of 32 bytes: no connection goes over this gateway"
+            ),
         }
     }
 
@@ -64,22 +67,22 @@ impl Streams {
         self.further.send_replace(());
     }
 
-    /// Somebody came to the inside port and showed a ticket.
-    pub(crate) async fn come_inside(&self, ticket: [u8; TICKET_LEN], stream: TcpStream, peer: SocketAddr) {
+    /// A peer connected to the inside port and sent a ticket.
+    pub(crate) async fn arrived_inside(&self, ticket: [u8; TICKET_LEN], stream: TcpStream, peer: SocketAddr) {
         let read = match Ticket::decode(&ticket) {
             Ok((read, _)) => read,
             Err(error) => return debug!(%peer, %error, "not a ticket"),
         };
         if !self.is_expected(&read, peer.ip()).await {
-            return warn!(%peer, connection = %read.connection, "a ticket that was not given to this node");
+            return warn!(%peer, connection = %read.connection, "refused a ticket that was given to another node");
         }
         self.arrive(ticket, Candidate { stream, peer, origin: Origin::Inside }).await;
     }
 
-    /// Whether the broker has sent a node, or does so in a moment: what it tells
-    /// another gateway's node may come sooner than what it tells this gateway.
+    /// Whether the broker has announced this node, or does so in a moment: its order
+    /// to another gateway's node may arrive before the one to this gateway.
     async fn is_expected(&self, ticket: &Ticket, from: IpAddr) -> bool {
-        let (until, mut further) = (tokio::time::Instant::now() + TOLD_LATE, self.further.subscribe());
+        let (until, mut further) = (tokio::time::Instant::now() + ORDER_LAG, self.further.subscribe());
         while !lock(&self.expected).allows(ticket.connection, from, Instant::now()) {
             if tokio::time::timeout_at(until, further.changed()).await.is_err() {
                 return false;
@@ -88,11 +91,11 @@ impl Streams {
         true
     }
 
-    /// Opens a connection for one of the site's nodes, which waits for it or
-    /// will come. `own` tells addresses that nobody outside has.
+    /// Opens a connection to another site, for a node that connects to this gateway.
+    /// `own` is true for addresses of this site, which are refused.
     ///
     /// # Errors
-    /// What failed, both addresses with it.
+    /// What failed, with both addresses.
     pub(crate) async fn dial(&self, leg: &Leg, own: impl Fn(IpAddr) -> bool) -> Result<(), String> {
         let dialing = async {
             let _slot = self.dials.acquire().await.map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
-//! Whether the site's nodes reach the outside themselves. An agent says that it
-//! doesn't if nobody outside answers it; that this is the site's doing, and not
-//! the others', the gateway knows only if it is answered itself.
+//! Whether the site's nodes can dial out. An agent reports that it can't if no relay
+//! or gateway outside answers. The report counts only if one of them answers the
+//! gateway: otherwise they may be down.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use isthmus_wire::proto;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::service::Gateway;
+use crate::gateway::Gateway;
 
-/// How long somebody outside may take to answer.
+/// How long a relay or gateway outside may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
 /// How many are asked, all at once.
 const ASKED: usize = 4;
-/// For how long the answer counts: agents ask again about as often.
+/// How long the result is kept. Agents look about as often.
 const GOOD_FOR: Duration = Duration::from_secs(60);
 
 /// Whether the gateway was answered, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Answered(Mutex<Option<(Instant, bool)>>);
 
-/// What is believed of what an agent said.
+/// An agent's findings, with its way out judged.
 pub(crate) async fn judge(gateway: &Gateway, seen: proto::Seen) -> proto::Seen {
     let answered = match (gateway.nodes_dial_out, seen.way_out()) {
         (None, proto::WayOut::No) => answered(gateway).await,
@@ -31,13 +31,13 @@ pub(crate) async fn judge(gateway: &Gateway, seen: proto::Seen) -> proto::Seen {
     declared(gateway.nodes_dial_out, seen, answered)
 }
 
-/// The same by what is declared, and whether the gateway itself was answered.
+/// The same, by the configured value and whether the gateway was answered.
 pub(crate) fn declared(nodes_dial_out: Option<bool>, seen: proto::Seen, answered: bool) -> proto::Seen {
     let way_out = match (nodes_dial_out, seen.way_out()) {
         (Some(true), _) => proto::WayOut::Yes,
         (Some(false), _) => proto::WayOut::No,
         (None, proto::WayOut::No) if !answered => proto::WayOut::Unknown,
-        (None, said) => said,
+        (None, reported) => reported,
     };
     proto::Seen { way_out: way_out.into(), ..seen }
 }
@@ -70,8 +70,8 @@ mod tests {
     use proto::WayOut::{No, Unknown, Yes};
 
     #[test]
-    fn what_is_declared_counts_and_an_unreachable_outside_says_nothing() {
-        for (declares, said, answered, want) in [
+    fn the_declared_value_counts_and_a_report_without_an_answer_does_not() {
+        for (configured, reported, answered, want) in [
             (None, Yes, false, Yes),
             (None, Unknown, true, Unknown),
             (None, No, true, No),
@@ -79,13 +79,16 @@ mod tests {
             (Some(false), Yes, false, No),
             (Some(true), No, true, Yes),
         ] {
-            let seen =
-                proto::Seen { way_out: said.into(), address: "192.0.2.1".to_owned(), ..Default::default() };
-            let judged = declared(declares, seen, answered);
+            let seen = proto::Seen {
+                way_out: reported.into(),
+                address: "192.0.2.1".to_owned(),
+                ..Default::default()
+            };
+            let judged = declared(configured, seen, answered);
             assert_eq!(
                 (judged.way_out(), judged.address.as_str()),
                 (want, "192.0.2.1"),
-                "{declares:?} {said:?}"
+                "{configured:?} {reported:?}"
             );
         }
     }

@@ -30,7 +30,7 @@ async fn tokens_are_good_once() {
 }
 
 #[tokio::test]
-async fn tokens_that_are_not_good() {
+async fn bad_tokens_are_refused() {
     let grid = Grid::start().await;
     let gateway = grid.gateway("alpha").await;
     let via = gateway.address.to_string();
@@ -71,14 +71,14 @@ async fn tokens_that_are_not_good() {
         assert!(error.contains(want), "{what}: {error}");
     }
 
-    // A token that names this grid's broker, made by somebody else: the
-    // bearer finds that the broker isn't the one the token vouches for.
+    // A forged token with this grid's broker: its holder finds that the broker's
+    // authority is another one.
     let forger = Authority::create("demo", SystemTime::now()).unwrap();
     let forged = JoinToken::mint(&forger, &grid.invitation(Role::Gateway, Some("beta"), None)).unwrap();
     let error = enrol::join(&forged, None, None).await.unwrap_err().to_string();
     assert!(error.contains("cannot reach broker"), "{error}");
 
-    // The same sent by hand, past that check.
+    // The same, without that check.
     let channel =
         grpc::connect(&grid.broker_address.to_string(), "broker", &gateway.credentials).await.unwrap();
     let request = proto::JoinRequest { token: forged, ..proto::JoinRequest::default() };
@@ -110,7 +110,7 @@ async fn a_gateway_enrols_agents_of_its_own_site_only() {
 }
 
 #[tokio::test]
-async fn nodes_find_one_another_and_hear_of_changes() {
+async fn nodes_find_one_another_and_receive_changes() {
     let grid = Grid::start().await;
     let (alpha, beta, gamma) =
         (grid.gateway("alpha").await, grid.gateway("beta").await, grid.gateway("gamma").await);
@@ -130,13 +130,13 @@ async fn nodes_find_one_another_and_hear_of_changes() {
     assert_eq!(n1.plan("n1.gamma").await, (vec![Dial::Relay], false), "a trusted pair");
     assert_eq!(n1.lookup("n9.beta").await.unwrap_err().code(), Code::NotFound);
 
-    // It moves: whoever asked is told, and finds it again.
+    // The node moves: the agent that looked it up is notified, and finds it again.
     drop(far_attached);
     assert_eq!(n1_attached.changed().await, far_address);
     let (_moved, again) = far.up("10.0.0.77:7730").await;
     assert_eq!(again, far_address, "addresses are kept");
     loop {
-        // Down and up again are two changes; between them it is known as down.
+        // Down and up are two changes. Between them the lookup shows it as down.
         let node = n1.lookup("n1.beta").await.unwrap().node.unwrap();
         if node.up {
             assert_eq!(node.address, "10.0.0.77:7730");
@@ -188,7 +188,7 @@ async fn a_rendezvous_reaches_the_other_agent() {
 }
 
 #[tokio::test]
-async fn plans_follow_what_agents_find_out() {
+async fn plans_follow_agents_findings() {
     let grid = Grid::start().await;
     let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
     let near = grid.agent(&alpha, "n1").await;
@@ -205,8 +205,8 @@ async fn plans_follow_what_agents_find_out() {
             ..proto::Seen::default()
         })
     };
-    far_attached.say(seen()).await;
-    near_attached.say(seen()).await;
+    far_attached.send(seen()).await;
+    near_attached.send(seen()).await;
     soon("both are known", async {
         while near.plan("n1.beta").await.0 != [Dial::Punch, Dial::Relay] {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -222,7 +222,7 @@ async fn plans_follow_what_agents_find_out() {
 }
 
 #[tokio::test]
-async fn who_punches_is_told_where_to() {
+async fn both_sides_of_a_punch_receive_the_others_address() {
     let grid = Grid::start().await;
     let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
     let near = grid.agent(&alpha, "n1").await;
@@ -256,7 +256,7 @@ async fn who_punches_is_told_where_to() {
         assert_eq!(punch.address, "192.0.2.1:4000");
         assert_eq!((punch.rendezvous.clone(), punch.reflectors.len()), (vec![7; 16], 1));
         let answer = proto::DialAnswer { rendezvous: punch.rendezvous, result: Some(answer) };
-        far_attached.say(attach_up::Kind::DialAnswer(answer)).await;
+        far_attached.send(attach_up::Kind::DialAnswer(answer)).await;
         let found = soon("an answer", asking).await.unwrap();
         let found = found.map(|reply| match reply.into_inner().way {
             Some(rendezvous_reply::Way::AcceptorAddress(address)) => address,
@@ -313,14 +313,14 @@ async fn a_syn_is_carried_and_nothing_else() {
         let Some(dial_request::Way::Traverse(traverse)) = dial.way else { panic!("{dial:?}") };
         assert_eq!(traverse.syn, syn);
         let answer = proto::DialAnswer { rendezvous: traverse.rendezvous, result: Some(answer) };
-        far_attached.say(attach_up::Kind::DialAnswer(answer)).await;
+        far_attached.send(attach_up::Kind::DialAnswer(answer)).await;
         let found = soon("an answer", asking).await.unwrap();
         assert_eq!(found.map_err(|status| status.message().to_owned()), want);
     }
 }
 
 #[tokio::test]
-async fn who_may_not_attach() {
+async fn attachments_that_are_refused() {
     let grid = Grid::start().await;
     let (alpha, beta) = (grid.gateway("alpha").await, grid.gateway("beta").await);
     let agent = grid.agent(&alpha, "n1").await;
@@ -362,7 +362,7 @@ async fn a_second_live_node_of_one_name_is_refused() {
     for part in ["10.0.0.1:7730", "10.0.0.2:7730", "another name"] {
         assert!(refusal.reason.contains(part), "{}", refusal.reason);
     }
-    // The same agent again takes its own place.
+    // The same agent replaces its former attachment.
     let (_third, _) = agent.up("10.0.0.1:7730").await;
     first.end().await;
 }
@@ -384,7 +384,7 @@ async fn without_the_broker_cached_contacts_work_and_others_wait_for_it() {
     assert_eq!(near.address_of("n1.alpha").await, "10.0.0.1:7730", "of the own site");
     let (_, address) = tokio::join!(grid.start_broker(), near.address_of("n2.beta"));
     assert_eq!(address, "10.0.0.2:7730", "waited for the broker");
-    assert_eq!(near_attached.changed().await, 0, "after a break nothing is sure");
+    assert_eq!(near_attached.changed().await, 0, "after a break contacts may be out of date");
     assert_eq!(other_address, near.lookup("n2.beta").await.unwrap().node.unwrap().virtual_address);
 }
 
@@ -416,7 +416,7 @@ async fn certificates_are_renewed_for_their_holder_only() {
         assert_ne!(std::fs::read(directory.join("identity.pem")).unwrap(), before, "{name}");
         assert_eq!(Credentials::load(&directory).unwrap().identity(), credentials.identity());
     }
-    // The renewed certificate is shown to whoever connects.
+    // The gateway serves with the renewed certificate.
     let again = grid.agent(&alpha, "n2").await;
     again.up("10.0.0.2:7730").await;
 
@@ -439,14 +439,14 @@ async fn the_whole_grid_is_listed() {
     let agent = grid.agent(&alpha, "n1").await;
     let (attached, _) = agent.up("10.0.0.1:7730").await;
     let (relay, _) = grid.relay("r1").await;
-    relay.say(attach_up::Kind::RelayReport(proto::RelayReport { connections: 3, bytes: 4000 })).await;
+    relay.send(attach_up::Kind::RelayReport(proto::RelayReport { connections: 3, bytes: 4000 })).await;
     let job = proto::JobReport {
         job: "0a".repeat(16),
         nodes: vec!["n1.alpha".to_owned()],
-        owner: "somebody-else".to_owned(),
+        owner: "another-user".to_owned(),
         ..proto::JobReport::default()
     };
-    attached.say(attach_up::Kind::Job(job)).await;
+    attached.send(attach_up::Kind::Job(job)).await;
 
     let channel = grpc::connect(&grid.broker_address.to_string(), "broker", &grid.admin()).await.unwrap();
     let client = RegistryClient::new(channel);
@@ -471,8 +471,8 @@ async fn the_whole_grid_is_listed() {
     let listed = list(&client, relays()).await.relays;
     assert_eq!((listed[0].connections, listed[0].bytes), (3, 4000));
     let listed = list(&client, jobs()).await;
-    assert_eq!(listed.jobs[0].owner, "anna", "its certificate says whose agent it is");
-    assert_eq!(agent.list(jobs()).await, listed, "by way of the gateway");
+    assert_eq!(listed.jobs[0].owner, "anna", "the owner is the one in its certificate");
+    assert_eq!(agent.list(jobs()).await, listed, "over the gateway");
 
     drop(attached);
     soon("the job's end", async {

@@ -22,18 +22,17 @@ use tonic::transport::Channel;
 
 const SITES: usize = 100;
 const NODES: usize = 100;
-/// How long nothing happens, for what comes unasked to be counted.
+/// How long messages are counted while nothing changes.
 const IDLE: Duration = Duration::from_secs(3);
 
-/// A gateway, as the broker sees it: it announces its nodes and reads what comes.
+/// A gateway, as the broker sees it: it announces its nodes and counts messages.
 struct Site {
     name: String,
     client: RegistryClient<Channel>,
     up_tx: mpsc::Sender<proto::AttachUp>,
     welcomed: watch::Receiver<usize>,
-    /// Messages that came, but for those that answer an announcement, and orders
-    /// to measure.
-    came: Arc<AtomicUsize>,
+    /// Messages from the broker, except welcomes and orders to measure.
+    received: Arc<AtomicUsize>,
     /// Orders to measure.
     ordered: Arc<AtomicUsize>,
     directories: watch::Receiver<proto::Directory>,
@@ -92,8 +91,8 @@ impl Site {
         let mut down = client.attach(ReceiverStream::new(up_rx)).await.unwrap().into_inner();
         let (welcomed_tx, welcomed) = watch::channel(0);
         let (directories_tx, directories) = watch::channel(proto::Directory::default());
-        let (came, ordered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (counted, orders) = (came.clone(), ordered.clone());
+        let (received, ordered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (counted, orders) = (received.clone(), ordered.clone());
         tokio::spawn(async move {
             while let Ok(Some(message)) = down.message().await {
                 assert!(encoded_len(&message) < MESSAGE_BYTES);
@@ -108,14 +107,14 @@ impl Site {
                 }
             }
         });
-        Self { name, client, up_tx, welcomed, came, ordered, directories }
+        Self { name, client, up_tx, welcomed, received, ordered, directories }
     }
 
-    async fn say(&self, kind: attach_up::Kind) {
+    async fn send(&self, kind: attach_up::Kind) {
         self.up_tx.send(proto::AttachUp { kind: Some(kind) }).await.unwrap();
     }
 
-    /// Waits until so many nodes were welcomed.
+    /// Waits until the broker has welcomed so many nodes.
     async fn welcomed(&mut self, nodes: usize) {
         let waiting = self.welcomed.wait_for(|count| *count >= nodes);
         let welcomed = tokio::time::timeout(4 * SOON, waiting).await;
@@ -128,25 +127,25 @@ impl Site {
     }
 }
 
-fn came(sites: &[Site]) -> usize {
-    sites.iter().map(|site| site.came.load(Ordering::SeqCst)).sum()
+fn received(sites: &[Site]) -> usize {
+    sites.iter().map(|site| site.received.load(Ordering::SeqCst)).sum()
 }
 
 fn ordered(sites: &[Site]) -> usize {
     sites.iter().map(|site| site.ordered.load(Ordering::SeqCst)).sum()
 }
 
-/// Messages that come to gateways until so many have, and none follows for a
-/// while.
-async fn came_since(sites: &[Site], before: usize, want: usize) -> usize {
+/// Waits until gateways have received `want` messages, and a while more for others;
+/// returns their number.
+async fn received_since(sites: &[Site], before: usize, want: usize) -> usize {
     soon("the messages", async {
-        while came(sites) - before < want {
+        while received(sites) - before < want {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
     tokio::time::sleep(Duration::from_millis(600)).await;
-    came(sites) - before
+    received(sites) - before
 }
 
 async fn a_page(client: &RegistryClient<Channel>, page_token: Vec<u8>, records: Records) -> proto::ListReply {
@@ -174,11 +173,11 @@ async fn ten_thousand_nodes_on_a_hundred_sites() {
 
     records(&admin).await;
 
-    // Nothing comes while nothing happens, but for orders to measure: a site takes
+    // No message arrives without a change, but for orders to measure: a site takes
     // part in one measurement in 10 s.
-    let before = (came(&sites), ordered(&sites));
+    let before = (received(&sites), ordered(&sites));
     tokio::time::sleep(IDLE).await;
-    let idle = (came(&sites) - before.0, ordered(&sites) - before.1);
+    let idle = (received(&sites) - before.0, ordered(&sites) - before.1);
     println!("messages in {IDLE:?} without a change: {}; orders to measure: {}", idle.0, idle.1);
     assert!(idle.0 == 0 && idle.1 <= SITES / 2, "{idle:?}");
 
@@ -187,7 +186,7 @@ async fn ten_thousand_nodes_on_a_hundred_sites() {
     println!("all of it: {:?}", started.elapsed());
 }
 
-/// Sums, pages and lookups are answered, each within the bound of a message.
+/// Answers with sums, pages and lookups are within the bound of a message.
 async fn records(admin: &RegistryClient<Channel>) {
     let listed = a_page(admin, Vec::new(), Records::Sites(proto::SiteFilter::default())).await;
     println!("sums of all sites: {} bytes", encoded_len(&listed));
@@ -207,7 +206,7 @@ async fn records(admin: &RegistryClient<Channel>) {
             break;
         }
     }
-    println!("all nodes, with what they found out: {pages} pages");
+    println!("all nodes, with their findings: {pages} pages");
     assert!(
         pages > 1
             && names.is_sorted_by_key(|name| name.split_once('.').map(|(node, site)| (site, node)).unwrap())
@@ -226,8 +225,8 @@ async fn records(admin: &RegistryClient<Channel>) {
     assert_eq!((listed.nodes.len(), listed.next_page_token.len()), (20, 0));
 }
 
-/// A change at one node is told to the gateways that looked it up, and to no
-/// others; what no plan goes by, to none.
+/// A node's change goes to the gateways that looked it up, and to no others.
+/// Findings that no plan depends on go to none.
 async fn changes(sites: &mut [Site]) {
     let name = format!("node001.{}", sites[0].name);
     for site in &sites[1..4] {
@@ -238,28 +237,28 @@ async fn changes(sites: &mut [Site]) {
     let moved =
         |port: u16| attach_up::Kind::NodeUp(proto::NodeUp { address: format!("10.0.9.9:{port}"), ..node(1) });
     for (what, port, want) in [("looked up by three", 7731, 3), ("looked up by none since", 7732, 0)] {
-        let before = came(sites);
-        sites[0].say(moved(port)).await;
+        let before = received(sites);
+        sites[0].send(moved(port)).await;
         let expected = NODES + usize::from(port) - 7730;
         sites[0].welcomed(expected).await;
-        let told = came_since(sites, before, want).await;
-        println!("messages for a change of a node {what}: {told}");
-        assert_eq!(told, want, "{what}");
+        let messages = received_since(sites, before, want).await;
+        println!("messages for a change of a node {what}: {messages}");
+        assert_eq!(messages, want, "{what}");
     }
-    let before = came(sites);
+    let before = received(sites);
     let found = |index| proto::NodeSeen { node: node(index).node, seen: node(index).seen };
     for site in sites.iter() {
         let nodes = (0..NODES).map(found).collect();
-        site.say(attach_up::Kind::NodesSeen(proto::NodesSeen { nodes })).await;
+        site.send(attach_up::Kind::NodesSeen(proto::NodesSeen { nodes })).await;
     }
-    let told = came_since(sites, before, 0).await;
-    println!("messages for new round trips of all nodes: {told}, for {SITES} that were sent");
-    assert_eq!(told, 0);
+    let messages = received_since(sites, before, 0).await;
+    println!("messages for new round trips of all nodes: {messages}, for {SITES} that were sent");
+    assert_eq!(messages, 0);
 }
 
 /// The directory goes to every gateway once for many changes.
 async fn sizes_of_the_directory(grid: &Grid, sites: &mut [Site]) {
-    let before = came(sites);
+    let before = received(sites);
     let mut relays = Vec::new();
     for index in 0..40 {
         relays.push(grid.relay(&format!("relay{index}")).await);
@@ -269,8 +268,8 @@ async fn sizes_of_the_directory(grid: &Grid, sites: &mut [Site]) {
         let directory = soon("the directory", site.directories.wait_for(full)).await.unwrap().clone();
         assert!(encoded_len(&directory) < MESSAGE_BYTES / 16, "{}", encoded_len(&directory));
     }
-    let told = came(sites) - before;
-    println!("messages for 40 relays that came one after another: {told}");
+    let messages = received(sites) - before;
+    println!("messages for 40 relays that attach one after another: {messages}");
     let client = sites[0].client.clone();
     assert_eq!(list(&client, Records::Relays(proto::RelayFilter::default())).await.relays.len(), 40);
 }

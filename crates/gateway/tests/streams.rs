@@ -1,5 +1,5 @@
-//! Streams through a gateway, with a real broker: whom it joins, and whom it
-//! sends away.
+//! Streams over a gateway, with a real broker: which it splices, and which it
+//! refuses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod grid;
@@ -28,7 +28,7 @@ struct Two {
     _alpha: Gateway,
 }
 
-/// Both tickets of a stream, and where the gateway waits outside.
+/// Both tickets of a stream, and the gateway's outside address.
 struct Tickets {
     outside: String,
     initiator: Vec<u8>,
@@ -89,8 +89,8 @@ impl Two {
     }
 }
 
-/// Comes from an address and says something first.
-async fn come_from(from: &str, to: &str, first: &[u8]) -> TcpStream {
+/// Connects from an address and sends some bytes.
+async fn connect_from(from: &str, to: &str, first: &[u8]) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
     let mut stream = soon("a connection", socket.connect(to.parse().unwrap())).await.unwrap();
@@ -98,67 +98,67 @@ async fn come_from(from: &str, to: &str, first: &[u8]) -> TcpStream {
     stream
 }
 
-async fn come(to: &str, first: &[u8]) -> TcpStream {
-    come_from("127.0.0.1", to, first).await
+async fn connect(to: &str, first: &[u8]) -> TcpStream {
+    connect_from("127.0.0.1", to, first).await
 }
 
-/// Whether bytes get from one to the other.
-async fn joined(near: &mut TcpStream, far: &mut TcpStream) {
+/// Checks that bytes get from one to the other.
+async fn assert_spliced(near: &mut TcpStream, far: &mut TcpStream) {
     near.write_all(b"there").await.unwrap();
     let mut got = [0; 5];
     soon("bytes", far.read_exact(&mut got)).await.unwrap();
     assert_eq!(&got, b"there");
 }
 
-/// Closed or reset without a byte.
-async fn sent_away(mut stream: TcpStream, what: &str) {
+/// Checks that a connection ends without a byte.
+async fn assert_refused(mut stream: TcpStream, what: &str) {
     let mut got = Vec::new();
     let _ = soon(what, stream.read_to_end(&mut got)).await;
     assert!(got.is_empty(), "{what}: {got:?}");
 }
 
 #[tokio::test]
-async fn a_node_is_joined_with_who_comes_from_outside_once() {
+async fn a_node_is_spliced_with_a_peer_outside_once() {
     let mut two = Two::start().await;
     let tickets = two.tickets().await;
-    let mut near = come(&tickets.outside, &tickets.initiator).await;
-    let mut far = come(&two.inside(), &tickets.acceptor).await;
-    joined(&mut near, &mut far).await;
-    joined(&mut far, &mut near).await;
+    let mut near = connect(&tickets.outside, &tickets.initiator).await;
+    let mut far = connect(&two.inside(), &tickets.acceptor).await;
+    assert_spliced(&mut near, &mut far).await;
+    assert_spliced(&mut far, &mut near).await;
     for (to, ticket, what) in [
         (tickets.outside.clone(), &tickets.initiator, "the initiator's ticket again"),
         (two.inside(), &tickets.acceptor, "the acceptor's ticket again"),
         (two.inside(), &tickets.initiator, "the initiator's ticket inside"),
         (tickets.outside.clone(), &tickets.acceptor, "the acceptor's ticket outside"),
     ] {
-        sent_away(come(&to, ticket).await, what).await;
+        assert_refused(connect(&to, ticket).await, what).await;
     }
-    // What stands isn't touched by any of it.
-    joined(&mut near, &mut far).await;
+    // The spliced connection still works.
+    assert_spliced(&mut near, &mut far).await;
 }
 
 #[tokio::test]
 async fn a_ticket_is_for_one_node() {
     let mut two = Two::start().await;
     let tickets = two.tickets().await;
-    let thief = come_from("127.0.0.2", &two.inside(), &tickets.acceptor).await;
-    sent_away(thief, "another node with the ticket").await;
-    let mut near = come(&tickets.outside, &tickets.initiator).await;
-    let mut far = come(&two.inside(), &tickets.acceptor).await;
-    joined(&mut near, &mut far).await;
+    let thief = connect_from("127.0.0.2", &two.inside(), &tickets.acceptor).await;
+    assert_refused(thief, "another node with the ticket").await;
+    let mut near = connect(&tickets.outside, &tickets.initiator).await;
+    let mut far = connect(&two.inside(), &tickets.acceptor).await;
+    assert_spliced(&mut near, &mut far).await;
 }
 
 #[tokio::test]
-async fn two_strangers_are_not_joined() {
+async fn two_peers_from_outside_are_not_spliced() {
     let mut two = Two::start().await;
     let tickets = two.tickets().await;
-    let near = come(&tickets.outside, &tickets.initiator).await;
-    sent_away(come(&tickets.outside, &tickets.acceptor).await, "the other side, from outside").await;
-    sent_away(near, "the first").await;
+    let near = connect(&tickets.outside, &tickets.initiator).await;
+    assert_refused(connect(&tickets.outside, &tickets.acceptor).await, "the other side, from outside").await;
+    assert_refused(near, "the first").await;
 }
 
 #[tokio::test]
-async fn garbage_and_tickets_made_up_are_sent_away() {
+async fn garbage_and_forged_tickets_are_refused() {
     let mut two = Two::start().await;
     let tickets = two.tickets().await;
     let mut changed = tickets.initiator.clone();
@@ -169,19 +169,19 @@ async fn garbage_and_tickets_made_up_are_sent_away() {
     for (first, what) in
         [(changed.as_slice(), "a changed ticket"), (&forged, "another key"), (&[b'I'; TICKET_LEN], "garbage")]
     {
-        sent_away(come(&tickets.outside, first).await, what).await;
-        sent_away(come(&two.inside(), first).await, what).await;
+        assert_refused(connect(&tickets.outside, first).await, what).await;
+        assert_refused(connect(&two.inside(), first).await, what).await;
     }
-    // A good one is good afterwards.
-    let mut near = come(&tickets.outside, &tickets.initiator).await;
-    let mut far = come(&two.inside(), &tickets.acceptor).await;
-    joined(&mut near, &mut far).await;
+    // A valid ticket is accepted afterwards.
+    let mut near = connect(&tickets.outside, &tickets.initiator).await;
+    let mut far = connect(&two.inside(), &tickets.acceptor).await;
+    assert_spliced(&mut near, &mut far).await;
 }
 
-/// An agent can't name an address: it names a node, and the broker knows where
-/// that is and what is in the plan.
+/// An agent names a node, not an address. The broker has the node's address and the
+/// plan.
 #[tokio::test]
-async fn a_gateway_dials_for_nobody_who_is_not_in_the_plan() {
+async fn a_gateway_dials_only_what_is_in_the_plan() {
     let two = Two::start().await;
     for (route, dial, destination, code, want) in [
         (Route::OneGateway, Dial::Direct, grid::address(9, 9), Code::NotFound, "no node 240.64.9.9 is known"),

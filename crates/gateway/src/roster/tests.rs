@@ -1,4 +1,4 @@
-//! Stories of the roster.
+//! Sequences of events at the roster.
 
 use isthmus_wire::bounds::{self, Bounded as _};
 
@@ -21,7 +21,7 @@ fn report(job: &str, head: &str) -> proto::JobReport {
 }
 
 impl Roster {
-    fn come(&mut self, node: &str, from: &str, at: &str) -> Result<(SessionId, Vec<Effect>), Refused> {
+    fn attach_at(&mut self, node: &str, from: &str, at: &str) -> Result<(SessionId, Vec<Effect>), Refused> {
         self.attach(&label(node), from.parse().unwrap(), contact(node, at))
     }
 }
@@ -46,18 +46,18 @@ fn by_name(name: &str) -> proto::LookupRequest {
 }
 
 #[test]
-fn an_agent_comes_goes_and_comes_again() {
+fn an_agent_attaches_detaches_and_attaches_again() {
     let mut roster = Roster::new(label("alpha"));
-    let (first, effects) = roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    let (first, effects) = roster.attach_at("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
     assert_eq!(lines(&effects), ["up n1"]);
     assert_eq!(roster.find(&by_name("n1.alpha")), None, "it has no address yet");
     assert_eq!(lines(&roster.welcome("n1", address(1))), ["1 welcome"]);
-    assert_eq!(lines(&roster.welcome("n1", address(1))), [""; 0], "the broker came back");
+    assert_eq!(lines(&roster.welcome("n1", address(1))), [""; 0], "the broker sends it again");
     assert_eq!(roster.find(&by_name("n1.alpha")).unwrap().address, "10.0.0.1:7730");
     assert_eq!(lines(&roster.detach(first)), ["down n1", "changed 240.64.1.1"]);
     assert_eq!(roster.detach(first), []);
     assert_eq!(roster.find(&by_name("n1.alpha")), None);
-    let (_, effects) = roster.come("n1", "10.0.0.9", "10.0.0.9:7730").unwrap();
+    let (_, effects) = roster.attach_at("n1", "10.0.0.9", "10.0.0.9:7730").unwrap();
     assert_eq!(
         lines(&effects),
         ["2 welcome", "changed 240.64.1.1", "up n1"],
@@ -68,25 +68,25 @@ fn an_agent_comes_goes_and_comes_again() {
 #[test]
 fn two_live_nodes_of_one_name() {
     let mut roster = Roster::new(label("alpha"));
-    roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    roster.attach_at("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
     for (from, at) in
         [("10.0.0.9", "10.0.0.9:7730"), ("10.0.0.1", "10.0.0.1:7731"), ("10.0.0.9", "10.0.0.1:7730")]
     {
-        let refused = roster.come("n1", from, at).unwrap_err().to_string();
+        let refused = roster.attach_at("n1", from, at).unwrap_err().to_string();
         for part in ["n1.alpha", "10.0.0.1:7730", from, at] {
             assert!(refused.contains(part), "{refused}");
         }
     }
-    let (again, effects) = roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    let (again, effects) = roster.attach_at("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
     assert_eq!(lines(&effects), ["close 1: the same agent has attached again", "up n1"]);
-    assert_eq!(roster.detach(SessionId(1)), [], "the former connection has nothing to say");
+    assert_eq!(roster.detach(SessionId(1)), [], "the former attachment has ended");
     assert_eq!(roster.sessions().collect::<Vec<_>>(), [again]);
 }
 
 #[test]
 fn lookups() {
     let mut roster = Roster::new(label("alpha"));
-    roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    roster.attach_at("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
     roster.welcome("n1", address(1));
     let at = |last| proto::LookupRequest { virtual_address: address(last).ip().into(), ..by_name("") };
     for (request, want) in [
@@ -103,9 +103,9 @@ fn lookups() {
 }
 
 #[test]
-fn jobs_are_told_until_their_head_is_gone() {
+fn jobs_are_reported_until_their_head_detaches() {
     let mut roster = Roster::new(label("alpha"));
-    let (session, _) = roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    let (session, _) = roster.attach_at("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
     assert!(roster.job_report(session, report("j0", "n2.alpha")).is_err());
     for job in ["j1", "j2", "j3"] {
         let effects = roster.job_report(session, report(job, "n1.alpha")).unwrap();
@@ -113,15 +113,15 @@ fn jobs_are_told_until_their_head_is_gone() {
     }
     let ended = proto::JobReport { ended: true, ..report("j1", "n1.alpha") };
     roster.job_report(session, ended).unwrap();
-    let told: Vec<_> = roster.announcements().into_iter().map(Effect::ToBroker).collect();
-    assert_eq!(lines(&told), ["up n1", "job j2 ended false", "job j3 ended false"]);
+    let sent: Vec<_> = roster.announcements().into_iter().map(Effect::ToBroker).collect();
+    assert_eq!(lines(&sent), ["up n1", "job j2 ended false", "job j3 ended false"]);
     assert_eq!(lines(&roster.detach(session)), ["job j2 ended true", "job j3 ended true", "down n1"]);
 }
 
 #[test]
-fn what_the_broker_says_of_a_node_goes_to_its_agent() {
+fn the_brokers_orders_for_a_node_go_to_its_agent() {
     let mut roster = Roster::new(label("alpha"));
-    roster.come("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    roster.attach_at("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
     assert_eq!(lines(&roster.refuse("n1", "no address is left")), ["close 1: no address is left"]);
     assert_eq!(roster.refuse("n2", "whatever"), []);
     let request = |node: &str| proto::DialRequest { node: node.to_owned(), ..proto::DialRequest::default() };
@@ -133,7 +133,7 @@ fn what_the_broker_says_of_a_node_goes_to_its_agent() {
 }
 
 #[test]
-fn what_no_plan_goes_by_is_sent_in_few_messages() {
+fn findings_that_no_plan_depends_on_are_sent_in_few_messages() {
     let mut roster = Roster::new(label("alpha"));
     let nodes = 200;
     let sight =
@@ -144,7 +144,7 @@ fn what_no_plan_goes_by_is_sent_in_few_messages() {
         ..Default::default()
     };
     let sessions: Vec<_> = (0..nodes)
-        .map(|node| roster.come(&format!("n{node}"), "10.0.0.1", &format!("10.0.0.1:{node}")).unwrap().0)
+        .map(|node| roster.attach_at(&format!("n{node}"), "10.0.0.1", &format!("10.0.0.1:{node}")).unwrap().0)
         .collect();
     for session in &sessions {
         assert_eq!(roster.seen(*session, seen(7)).len(), 1, "a relay is reached: at once");

@@ -21,10 +21,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-/// What takes longer than this has failed.
+/// A step that takes longer than this has failed.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Waits, but not for ever.
+/// Waits with a deadline.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not happen"))
 }
@@ -62,7 +62,7 @@ impl Grid {
         grid
     }
 
-    /// Starts the broker, again if need be.
+    /// Starts the broker, or starts it again.
     pub async fn start_broker(&mut self) {
         let state = self.state();
         let listener = bind(self.broker_address).await;
@@ -91,7 +91,7 @@ impl Grid {
         Credentials::load(&self.directory.path().join("broker").join(ADMIN_DIRECTORY)).unwrap()
     }
 
-    /// A directory for somebody's state.
+    /// A directory for a party's state.
     pub fn directory(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -184,14 +184,14 @@ impl Gateway {
     }
 }
 
-/// What an agent says to its gateway.
+/// An agent, as its gateway sees it.
 pub struct Agent {
     pub credentials: Credentials,
     pub client: RegistryClient<Channel>,
 }
 
 impl Agent {
-    /// Attaches, saying that it listens at this address.
+    /// Attaches, and announces that it listens at this address.
     pub async fn attach(&self, address: &str) -> Attachment {
         let seen = proto::Seen { way_out: proto::WayOut::Yes.into(), ..proto::Seen::default() };
         let up = proto::NodeUp { address: address.to_owned(), seen: Some(seen), ..proto::NodeUp::default() };
@@ -217,7 +217,7 @@ impl Agent {
         soon("an answer", client.lookup(request)).await.map(tonic::Response::into_inner)
     }
 
-    /// Where a node is, as soon as it is up.
+    /// A node's address.
     pub async fn address_of(&self, name: &str) -> String {
         self.lookup(name).await.unwrap().node.unwrap().address
     }
@@ -249,14 +249,14 @@ impl Attachment {
         Ok(Self { up_tx, down })
     }
 
-    pub async fn say(&self, kind: attach_up::Kind) {
+    pub async fn send(&self, kind: attach_up::Kind) {
         self.up_tx.send(proto::AttachUp { kind: Some(kind) }).await.unwrap();
     }
 
     pub async fn next(&mut self) -> attach_down::Kind {
         loop {
             let message = soon("a message", self.down.message()).await.unwrap().unwrap().kind.unwrap();
-            // They come whenever the broker comes or goes, and relays.
+            // These arrive whenever the broker or a relay attaches or detaches.
             if !matches!(message, attach_down::Kind::CutOff(_) | attach_down::Kind::Directory(_)) {
                 return message;
             }
@@ -283,8 +283,8 @@ impl Attachment {
     }
 }
 
-/// Binds an address that was bound before; its former connections may take a
-/// moment to go.
+/// Binds an address that was bound before. Its former connections may take a
+/// moment to end.
 async fn bind(address: SocketAddr) -> TcpListener {
     soon("binding", async {
         loop {

@@ -1,0 +1,179 @@
+//! What the gateway's services share.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use isthmus_net::grpc::attachments::Attachments;
+use isthmus_net::rendezvous::Leg;
+use isthmus_net::{Credentials, Identity, Role, grpc, lock};
+use isthmus_wire::proto::{self, attach_down, attach_up};
+use isthmus_wire::{Label, VirtualAddress};
+use tonic::{Request, Status};
+
+use crate::config::{GatewayConfig, Measure};
+use crate::directory::Directory;
+use crate::lookup::Lookups;
+use crate::outside::OutsidePort;
+use crate::roster::{Effect, Roster, SessionId};
+use crate::streams::Streams;
+use crate::upstream::Upstream;
+use crate::way_out::Answered;
+
+/// Messages that may wait for one agent: a rendezvous with each of 1,024 nodes at
+/// once.
+const QUEUE: usize = 1024;
+
+/// What the services share.
+pub(crate) struct Gateway {
+    pub(crate) credentials: Credentials,
+    pub(crate) site: Label,
+    /// The first message to the broker, but for the outside address.
+    pub(crate) hello: proto::GatewayUp,
+    pub(crate) upstream: Upstream,
+    pub(crate) sessions: Attachments<SessionId>,
+    pub(crate) streams: Arc<Streams>,
+    /// Whether the site's nodes can dial out, as configured.
+    pub(crate) nodes_dial_out: Option<bool>,
+    /// Whether a relay or gateway outside answers this gateway.
+    pub(crate) answered: Answered,
+    /// Whether other sites reach the port outside.
+    pub(crate) outside: OutsidePort,
+    pub(crate) directory: Directory,
+    pub(crate) lookups: Lookups,
+    /// Where other sites reach the gateway, once it is found.
+    pub(crate) outside_address: OnceLock<String>,
+    roster: Mutex<Roster>,
+}
+
+impl Gateway {
+    pub(crate) fn new(
+        credentials: Credentials,
+        site: Label,
+        config: &GatewayConfig,
+        listening: Option<SocketAddr>,
+        (upstream, streams): (Upstream, Streams),
+    ) -> Self {
+        let listening = || listening.map(|address| address.to_string()).unwrap_or_default();
+        let hello = proto::GatewayUp {
+            site: site.to_string(),
+            inbound: proto::Inbound::from(config.inbound).into(),
+            address: config.address.clone().unwrap_or_else(listening),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            outside_address: String::new(),
+            measure_off: config.measure == Measure::Off,
+        };
+        Self {
+            credentials,
+            site: site.clone(),
+            hello,
+            upstream,
+            sessions: Attachments::new(QUEUE),
+            streams: Arc::new(streams),
+            nodes_dial_out: config.nodes_dial_out,
+            answered: Answered::default(),
+            outside: OutsidePort::default(),
+            directory: Directory::default(),
+            lookups: Lookups::default(),
+            outside_address: OnceLock::new(),
+            roster: Mutex::new(Roster::new(site)),
+        }
+    }
+
+    pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
+        lock(&self.roster)
+    }
+
+    /// Where other sites reach the gateway; empty for nowhere.
+    pub(crate) fn outside_address(&self) -> String {
+        self.outside_address.get().cloned().unwrap_or_default()
+    }
+
+    /// Opens a connection for one of the site's nodes.
+    pub(crate) async fn dial(&self, leg: &Leg) -> Result<(), Status> {
+        let own = |ip| self.roster().is_own(ip);
+        self.streams.dial(leg, own).await.map_err(|reason| {
+            Status::unavailable(format!("the gateway of site {} dials for its node: {reason}", self.site))
+        })
+    }
+
+    /// All messages that a broker without state must receive.
+    pub(crate) fn announcements(&self) -> Vec<attach_up::Kind> {
+        let reach = self.outside.reach().map(attach_up::Kind::GatewayReach);
+        reach.into_iter().chain(self.roster().announcements()).collect()
+    }
+
+    /// Carries out the roster's effects. Never waits.
+    pub(crate) fn carry_out(&self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::ToAgent(to, kind) => self.sessions.send(to, kind),
+                Effect::Close(session, reason) => self.sessions.close(session, reason),
+                Effect::ToBroker(kind) => self.upstream.send(kind),
+                Effect::Changed(address) => self.contact_changed(address),
+            }
+        }
+    }
+
+    /// A contact changed: agents that may hold it drop it.
+    pub(crate) fn contact_changed(&self, address: VirtualAddress) {
+        if self.lookups.changed(address) {
+            self.send_contact_changed(address.ip().into());
+        }
+    }
+
+    /// Every contact of another site may have changed.
+    pub(crate) fn forget_contacts(&self) {
+        if self.lookups.all_changed() {
+            self.send_contact_changed(0);
+        }
+    }
+
+    /// The broker sent the directory: agents receive their part of it.
+    pub(crate) fn directory_changed(&self, directory: proto::Directory) {
+        let nodes = self.roster().sessions().count();
+        if let Some(directory) = self.directory.set(&self.site, directory, nodes) {
+            self.send_to_agents(attach_down::Kind::Directory(directory));
+        }
+    }
+
+    /// Agents may change to another gateway while this one has no broker.
+    pub(crate) fn send_cut_off(&self, cut_off: bool) {
+        self.send_to_agents(attach_down::Kind::CutOff(proto::CutOff { cut_off }));
+    }
+
+    /// A contact has changed; those of all other sites for 0.
+    fn send_contact_changed(&self, virtual_address: u32) {
+        let changed = proto::ContactChanged { virtual_address };
+        self.send_to_agents(attach_down::Kind::ContactChanged(changed));
+    }
+
+    fn send_to_agents(&self, kind: attach_down::Kind) {
+        let sessions: Vec<_> = self.roster().sessions().collect();
+        for session in sessions {
+            self.sessions.send(session, kind.clone());
+        }
+    }
+
+    /// The caller, if it is an agent of this site.
+    pub(crate) fn own_agent<T>(&self, request: &Request<T>) -> Result<Arc<Identity>, Status> {
+        let caller = grpc::caller(request)?;
+        if caller.role() == Role::Agent && caller.site() == Some(&self.site) {
+            Ok(caller)
+        } else {
+            Err(Status::permission_denied(format!(
+                "this is the gateway of site {}, which serves the agents of its own site, and not {caller}",
+                self.site
+            )))
+        }
+    }
+
+    /// Checks that an agent names its own node as the initiator.
+    pub(crate) fn check_initiator(&self, caller: &Identity, initiator: u32) -> Result<(), Status> {
+        let own = self.roster().address(caller.name());
+        if own.is_some_and(|own| u32::from(own.ip()) == initiator) {
+            return Ok(());
+        }
+        let address = std::net::Ipv4Addr::from(initiator);
+        Err(Status::permission_denied(format!("{address} is not the address of {caller}")))
+    }
+}

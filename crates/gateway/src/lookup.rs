@@ -1,0 +1,149 @@
+//! Lookups of nodes, answered from the roster, the cache or the broker.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use isthmus_net::contact::plan_from_facts;
+use isthmus_net::grpc::Repeat;
+use isthmus_net::{Identity, lock, seen};
+use isthmus_wire::proto::{self, registry_client::RegistryClient};
+use isthmus_wire::{GridName, VirtualAddress};
+use tokio::sync::OnceCell;
+use tonic::Status;
+
+use crate::cache::Cache;
+use crate::gateway::Gateway;
+use crate::upstream::WAIT;
+
+/// The broker's answer, for which several agents may wait.
+type Pending = Arc<OnceCell<Result<proto::LookupReply, Status>>>;
+/// Virtual address and name in the request.
+type Key = (u32, String);
+type PendingLookups = HashMap<Key, Pending>;
+
+/// Contacts of other sites, and lookups at the broker.
+#[derive(Default)]
+pub(crate) struct Lookups {
+    cache: Mutex<Cache>,
+    /// Lookups without an answer so far: when a job starts, its agents look each
+    /// node up many times at once.
+    pending: Mutex<PendingLookups>,
+}
+
+impl Lookups {
+    /// Drops a contact that changed. True if agents may hold it.
+    pub(crate) fn changed(&self, address: VirtualAddress) -> bool {
+        lock(&self.cache).changed(address)
+    }
+
+    /// Drops all contacts of other sites. True if agents may hold one.
+    pub(crate) fn all_changed(&self) -> bool {
+        lock(&self.cache).all_changed()
+    }
+}
+
+impl Gateway {
+    /// A node's contact, with the plan for this caller.
+    pub(crate) async fn lookup(
+        &self,
+        caller: &Identity,
+        request: &proto::LookupRequest,
+    ) -> Result<proto::LookupReply, Status> {
+        let mut reply = self.find(request).await?;
+        if let Some(facts) = reply.facts.take() {
+            let initiator = self.initiator(caller, facts.initiator_site.clone());
+            reply.plan = Some(plan_from_facts(&initiator, &facts));
+        }
+        Ok(reply)
+    }
+
+    async fn find(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
+        let own = self.roster().find(request);
+        if let Some(node) = own {
+            let reply = own_contact(node);
+            lock(&self.lookups.cache).sent_own(&reply);
+            return Ok(reply);
+        }
+        let cached = lock(&self.lookups.cache).find(request).cloned();
+        let reply = match cached {
+            Some(reply) => reply,
+            None => self.ask_together(request).await?,
+        };
+        lock(&self.lookups.cache).sent(&reply);
+        Ok(reply)
+    }
+
+    /// Asks the broker, once for all agents that look up the same node meanwhile.
+    async fn ask_together(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
+        let key = (request.virtual_address, request.name.clone());
+        let pending = lock(&self.lookups.pending).entry(key.clone()).or_default().clone();
+        let waiting = Waiting { all: &self.lookups.pending, key, pending };
+        waiting.pending.get_or_init(|| self.ask(request)).await.clone()
+    }
+
+    async fn ask(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
+        let mut asked = lock(&self.lookups.cache).asking();
+        let mut reply = self.ask_once(request).await?;
+        if !lock(&self.lookups.cache).insert(asked, &reply) {
+            // A contact changed before the answer arrived.
+            asked = lock(&self.lookups.cache).asking();
+            reply = self.ask_once(request).await?;
+            lock(&self.lookups.cache).insert(asked, &reply);
+        }
+        Ok(reply)
+    }
+
+    async fn ask_once(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
+        let lookup = |channel, request| async move { RegistryClient::new(channel).lookup(request).await };
+        let budget = (Repeat::IfUnavailable, WAIT.into());
+        self.upstream.call("look a node up", budget, request.clone(), lookup).await
+    }
+
+    /// The initiator's end of a plan, for an agent of this site. `site` has the facts
+    /// of all the site's gateways together, if the broker sent them.
+    fn initiator(&self, agent: &Identity, site: Option<proto::SiteFacts>) -> proto::End {
+        let own = || proto::SiteFacts {
+            inbound: self.hello.inbound,
+            gateway_outside: self.outside_address(),
+            gateway_reach: self.outside.reach(),
+        };
+        let site = site.unwrap_or_else(own);
+        let contact = self.roster().contact(agent.name()).cloned().unwrap_or_default();
+        proto::End {
+            node: GridName { node: agent.name().clone(), site: self.site.clone() }.to_string(),
+            inbound: site.inbound,
+            outside_address: seen::let_in_at(&contact.outside_address, site.inbound(), contact.seen.as_ref()),
+            seen: contact.seen,
+            attached: true,
+            // No plan depends on it.
+            virtual_address: 0,
+            can_traverse: contact.can_traverse,
+            gateway_outside: site.gateway_outside,
+            gateway_reach: site.gateway_reach,
+        }
+    }
+}
+
+/// The answer for a node of this site. Its plan depends on nothing else.
+fn own_contact(node: proto::Node) -> proto::LookupReply {
+    let end = proto::End { node: node.name.clone(), ..proto::End::default() };
+    let facts = proto::Facts { acceptor: Some(end.clone()), ..proto::Facts::default() };
+    proto::LookupReply { node: Some(node), plan: Some(plan_from_facts(&end, &facts)), facts: None }
+}
+
+/// One call that waits for a pending lookup. The first one that ends removes the
+/// lookup from the map, with an answer or because its agent cancelled the call.
+struct Waiting<'a> {
+    all: &'a Mutex<PendingLookups>,
+    key: Key,
+    pending: Pending,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut all = lock(self.all);
+        if all.get(&self.key).is_some_and(|current| Arc::ptr_eq(current, &self.pending)) {
+            all.remove(&self.key);
+        }
+    }
+}

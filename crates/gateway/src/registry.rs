@@ -1,0 +1,117 @@
+//! The registry, as agents call it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use isthmus_net::grpc;
+use isthmus_net::grpc::Repeat;
+use isthmus_net::grpc::attachments::Down;
+use isthmus_net::rendezvous::{self, take_leg};
+use isthmus_wire::bounds::Bounded;
+use isthmus_wire::proto::registry_client::RegistryClient;
+use isthmus_wire::proto::registry_server::Registry;
+use isthmus_wire::proto::{self, rendezvous_reply};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::attach;
+use crate::gateway::Gateway;
+
+pub(crate) struct RegistryService(pub(crate) Arc<Gateway>);
+
+/// Calls that the broker answers: `call(Request) -> Reply, check, "what fails"`.
+/// The check is a function of the gateway and the request. This writes out what
+/// `async_trait` makes of an `async fn`.
+macro_rules! passed_on {
+    ($($call:ident($request:ident) -> $reply:ident, $check:path, $what:literal;)*) => {$(
+        fn $call<'a, 'f>(
+            &'a self,
+            request: Request<proto::$request>,
+        ) -> Pin<Box<dyn Future<Output = Result<Response<proto::$reply>, Status>> + Send + 'f>>
+        where
+            'a: 'f,
+            Self: 'f,
+        {
+            Box::pin(async move {
+                $check(&self.0, &request)?;
+                let call = |channel, request| async move { RegistryClient::new(channel).$call(request).await };
+                self.0.upstream.pass_on($what, Repeat::Never, request, call).await.map(Response::new)
+            })
+        }
+    )*};
+}
+
+/// Any member of the grid may call.
+fn from_member<T>(_: &Gateway, request: &Request<T>) -> Result<(), Status> {
+    grpc::caller(request).map(drop)
+}
+
+/// The same, and the message is within its bounds.
+fn within_bounds<T: Bounded>(gateway: &Gateway, request: &Request<T>) -> Result<(), Status> {
+    from_member(gateway, request)?;
+    request.get_ref().check().map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// Only an agent of this site may call, for its own node.
+fn for_own_node(gateway: &Gateway, request: &Request<proto::ProbeRequest>) -> Result<(), Status> {
+    let caller = gateway.own_agent(request)?;
+    gateway.check_initiator(&caller, request.get_ref().initiator)
+}
+
+#[tonic::async_trait]
+impl Registry for RegistryService {
+    type AttachStream = ReceiverStream<Down>;
+
+    passed_on! {
+        explain(ExplainRequest) -> ExplainReply, from_member, "explain a plan";
+        measure(MeasureRequest) -> MeasureReply, from_member, "have a way measured";
+        list(ListRequest) -> ListReply, within_bounds, "list the grid";
+        probe(ProbeRequest) -> ProbeReply, for_own_node, "have this node probed";
+    }
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<proto::AttachUp>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        let caller = self.0.own_agent(&request)?;
+        let own = format!("the gateway of site {}", self.0.site);
+        grpc::check_caller(&own, &caller.to_string(), &request)?;
+        let ends = grpc::peer(&request).map(|peer| (peer.address.ip(), peer.local));
+        let ends = ends.ok_or_else(|| Status::internal("a connection without an address"))?;
+        let attached = attach::attach(&self.0, &caller, ends, request.into_inner()).await?;
+        Ok(grpc::with_versions(Response::new(attached)))
+    }
+
+    async fn lookup(
+        &self,
+        request: Request<proto::LookupRequest>,
+    ) -> Result<Response<proto::LookupReply>, Status> {
+        let caller = self.0.own_agent(&request)?;
+        self.0.lookup(&caller, request.get_ref()).await.map(Response::new)
+    }
+
+    async fn rendezvous(
+        &self,
+        request: Request<proto::RendezvousRequest>,
+    ) -> Result<Response<proto::RendezvousReply>, Status> {
+        let caller = self.0.own_agent(&request)?;
+        let from = grpc::peer(&request).map(|peer| peer.address.ip());
+        self.0.check_initiator(&caller, request.get_ref().initiator)?;
+        // Fields that no broker needs end here.
+        let checked = rendezvous::Request::try_from(request.get_ref());
+        let checked = checked.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let request = request.map(|_| proto::RendezvousRequest::from(checked));
+        let call = |channel, request| async move { RegistryClient::new(channel).rendezvous(request).await };
+        let mut reply = self.0.upstream.pass_on("arrange a rendezvous", Repeat::Never, request, call).await?;
+        if let Some(rendezvous_reply::Way::OwnGateway(at)) = &mut reply.way {
+            let (connection, leg) = take_leg(at).map_err(|error| Status::internal(error.to_string()))?;
+            if let Some(from) = from {
+                self.0.streams.expect(connection, from);
+            }
+            if let Some(leg) = leg {
+                self.0.dial(&leg).await?;
+            }
+        }
+        Ok(Response::new(reply))
+    }
+}

@@ -1,0 +1,84 @@
+//! Agents' reports, and what of them the broker receives when.
+
+use isthmus_net::seen::for_plans;
+use isthmus_wire::GridName;
+use isthmus_wire::bounds::{JOBS_PER_NODE, NODES_SEEN_BYTES, encoded_len};
+use isthmus_wire::proto::{self, attach_up};
+
+use super::{Effect, Refused, Roster, SessionId};
+
+impl Roster {
+    /// An agent reported a measurement. Its attachment identifies the agent.
+    pub(crate) fn measured(&self, session: SessionId, report: proto::PathReport) -> Option<Effect> {
+        let node = self.names.get(&session)?.clone();
+        let from = GridName { node, site: self.site.clone() }.to_string();
+        Some(Effect::ToBroker(attach_up::Kind::Measured(proto::PathReport { from, ..report })))
+    }
+
+    /// An agent reported how its node is seen from outside. A change that plans
+    /// depend on goes to the broker at once, others wait for [`Roster::seen_due`].
+    pub(crate) fn seen(&mut self, session: SessionId, seen: proto::Seen) -> Vec<Effect> {
+        let Some((name, agent)) = self.agent(session) else { return Vec::new() };
+        let before = agent.contact.seen.replace(seen.clone());
+        if for_plans(before.as_ref()) == for_plans(Some(&seen)) {
+            self.unsent.insert(name);
+            return Vec::new();
+        }
+        let contact = agent.contact.clone();
+        self.unsent.remove(&name);
+        vec![Effect::ToBroker(attach_up::Kind::NodeUp(contact))]
+    }
+
+    /// Findings that were not sent yet, in as few messages as they fit: the number
+    /// of messages to the broker does not grow with the nodes.
+    pub(crate) fn seen_due(&mut self) -> Vec<Effect> {
+        let mut messages = vec![proto::NodesSeen::default()];
+        let mut bytes = 0;
+        for name in std::mem::take(&mut self.unsent) {
+            let Some(seen) = self.agents.get(&name).and_then(|agent| agent.contact.seen.clone()) else {
+                continue;
+            };
+            let found = proto::NodeSeen { node: name.to_string(), seen: Some(seen) };
+            bytes += encoded_len(&found) + 4;
+            if bytes > NODES_SEEN_BYTES {
+                bytes = encoded_len(&found) + 4;
+                messages.push(proto::NodesSeen::default());
+            }
+            messages.last_mut().into_iter().for_each(|message| message.nodes.push(found.clone()));
+        }
+        let messages = messages.into_iter().filter(|message| !message.nodes.is_empty());
+        messages.map(|message| Effect::ToBroker(attach_up::Kind::NodesSeen(message))).collect()
+    }
+
+    /// An agent reported the state of a job.
+    ///
+    /// # Errors
+    /// If its node isn't the job's head, or has too many jobs.
+    pub(crate) fn job_report(
+        &mut self,
+        session: SessionId,
+        report: proto::JobReport,
+    ) -> Result<Vec<Effect>, Refused> {
+        let site = self.site.clone();
+        let Some((name, agent)) = self.agent(session) else { return Ok(Vec::new()) };
+        let own = GridName { node: name, site }.to_string();
+        if report.nodes.first() != Some(&own) {
+            return Err(Refused(format!("{own} is not the head of job {}", report.job)));
+        }
+        if report.ended {
+            agent.jobs.remove(&report.job);
+        } else if agent.jobs.len() < JOBS_PER_NODE || agent.jobs.contains_key(&report.job) {
+            agent.jobs.insert(report.job.clone(), report.clone());
+        } else {
+            return Err(Refused(format!("{own} has {JOBS_PER_NODE} jobs already")));
+        }
+        Ok(vec![Effect::ToBroker(attach_up::Kind::Job(report))])
+    }
+
+    /// All messages that a broker without state must receive.
+    pub(crate) fn announcements(&self) -> Vec<attach_up::Kind> {
+        let nodes = self.agents.values().map(|agent| attach_up::Kind::NodeUp(agent.contact.clone()));
+        let jobs = self.agents.values().flat_map(|agent| agent.jobs.values());
+        nodes.chain(jobs.cloned().map(attach_up::Kind::Job)).collect()
+    }
+}

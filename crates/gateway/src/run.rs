@@ -1,0 +1,172 @@
+//! The gateway as a process.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_net::credentials::{ALPN_H2, CredentialsError};
+use isthmus_net::{Credentials, Role, grpc};
+use isthmus_splice::address::{self, NoAddress};
+use isthmus_splice::admission::{self, Intake, Limits, Pairs};
+use isthmus_splice::plane::{self, Plane};
+use isthmus_wire::bounds::MESSAGE_BYTES;
+use isthmus_wire::proto::enrolment_server::EnrolmentServer;
+use isthmus_wire::proto::registry_server::RegistryServer;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tonic::service::Routes;
+use tracing::info;
+
+use crate::config::GatewayConfig;
+use crate::enrolment::EnrolmentService;
+use crate::gateway::Gateway;
+use crate::inside;
+use crate::outside;
+use crate::registry::RegistryService;
+use crate::streams::{ARRIVALS, Streams};
+use crate::upstream::{self, Outbox, Upstream};
+
+/// How often the broker receives the part of agents' findings that no plan depends
+/// on. It chooses the nearest relay by it.
+const SEEN_INTERVAL: Duration = Duration::from_secs(60);
+/// Connections that stand and aren't served yet.
+const INCOMING: usize = 64;
+
+/// Why a gateway can't run.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The state directory is that of another role.
+    #[error("this identity is that of {0}, not of a gateway; give the state directory of a gateway")]
+    NotAGateway(String),
+    /// Its credentials.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The server.
+    #[error("the gateway's server failed: {0}")]
+    Server(#[from] tonic::transport::Error),
+    /// The outside port is taken, or not this machine's.
+    #[error("cannot listen on {address}: {cause}; set another `outside` in section [gateway]")]
+    Outside {
+        /// The address to listen on.
+        address: SocketAddr,
+        /// The operating system's error.
+        cause: std::io::Error,
+    },
+    /// An outside address without a port to listen on.
+    #[error(
+        "[gateway] outside_address is set, and outside is not: set `outside`, or remove `outside_address`"
+    )]
+    NothingOutside,
+    /// Other sites have no address for the outside port.
+    #[error(
+        "listening on {} doesn't show where other sites reach this gateway, and it reaches the broker from {}, \
+         where they can't: set `outside_address = \"HOST:PORT\"` in section [gateway]",
+        .0.listen, .0.towards_broker
+    )]
+    NoAddress(NoAddress),
+    /// The data plane could not be started or broke.
+    #[error("the gateway's data plane failed: {0}")]
+    Plane(std::io::Error),
+}
+
+/// Runs a gateway on a listener until `shutdown`. It calls `ready` once agents can
+/// connect; while the broker is away, their calls wait for it.
+///
+/// # Errors
+/// If it can't start, or its server fails.
+pub async fn run(
+    listener: TcpListener,
+    credentials: Credentials,
+    config: &GatewayConfig,
+    ready: impl FnOnce(),
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), GatewayError> {
+    let identity = credentials.identity();
+    let (Role::Gateway, Some(site)) = (identity.role(), identity.site().cloned()) else {
+        return Err(GatewayError::NotAGateway(identity.to_string()));
+    };
+    let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
+    let (outside, listening) = listen_outside(config)?.unzip();
+    plane::raise_descriptor_limit();
+    let workers = config.workers.or_else(|| std::thread::available_parallelism().ok());
+    let (plane, mut failure_rx) =
+        Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(GatewayError::Plane)?;
+    let (keys_tx, keys_rx) = watch::channel(None);
+    let (arrivals_tx, arrivals_rx) = mpsc::channel(ARRIVALS);
+    let (grpc_tx, grpc_rx) = mpsc::channel(INCOMING);
+    let (upstream, outbox) = Upstream::new();
+    let own = (upstream, Streams::new(keys_tx, arrivals_tx));
+    let gateway = Arc::new(Gateway::new(credentials, site, config, listener.local_addr().ok(), own));
+    ready();
+    let accepting = inside::accept(listener, tls, grpc_tx, gateway.streams.clone());
+    let serving = grpc::serve_streams(grpc_rx, routes(&gateway), async {
+        shutdown.await;
+        gateway.sessions.remove_all();
+    });
+    let intake = Intake {
+        outside,
+        arrivals_rx,
+        pairs: Pairs::InsideWithOutside,
+        reach_tests: gateway.outside.reach_tests.clone(),
+    };
+    // Only relays dial their recent clients, for reach tests.
+    let (plane, recent_clients) = (Arc::new(plane), Arc::default());
+    let limits = Limits::default();
+    let splicing = admission::serve(intake, limits, keys_rx, plane, recent_clients, std::future::pending());
+    tokio::select! {
+        result = serving => Ok(result?),
+        () = accepting => Ok(()),
+        () = splicing => Ok(()),
+        result = attach(&gateway, config, listening, outbox) => result,
+        () = outside::watch(&gateway), if listening.is_some() => Ok(()),
+        () = send_seen(&gateway) => Ok(()),
+        Some(error) = failure_rx.recv() => Err(GatewayError::Plane(error)),
+    }
+}
+
+/// The listener for other sites and its address, if one is configured.
+fn listen_outside(config: &GatewayConfig) -> Result<Option<(TcpListener, SocketAddr)>, GatewayError> {
+    let Some(address) = config.outside else {
+        return match config.outside_address {
+            Some(_) => Err(GatewayError::NothingOutside),
+            None => Ok(None),
+        };
+    };
+    let failed = |cause| GatewayError::Outside { address, cause };
+    let listener = isthmus_net::listen(address).map_err(failed)?;
+    let listening = listener.local_addr().map_err(failed)?;
+    info!(%listening, "listening for other sites");
+    Ok(Some((listener, listening)))
+}
+
+fn routes(gateway: &Arc<Gateway>) -> Routes {
+    let registry = RegistryServer::new(RegistryService(gateway.clone()));
+    Routes::new(registry.max_decoding_message_size(MESSAGE_BYTES))
+        .add_service(EnrolmentServer::new(EnrolmentService(gateway.clone())))
+}
+
+/// Finds the outside address, and keeps the gateway attached to the broker.
+async fn attach(
+    gateway: &Arc<Gateway>,
+    config: &GatewayConfig,
+    listening: Option<SocketAddr>,
+    outbox: Outbox,
+) -> Result<(), GatewayError> {
+    if let Some(listening) = listening {
+        let configured = config.outside_address.clone();
+        let found = address::of(configured, listening, gateway.credentials.upstream()).await;
+        let _ = gateway.outside_address.set(found.map_err(GatewayError::NoAddress)?);
+    }
+    upstream::run(gateway.clone(), outbox).await;
+    Ok(())
+}
+
+/// Sends the broker the findings that can wait; never returns.
+async fn send_seen(gateway: &Gateway) {
+    loop {
+        tokio::time::sleep(SEEN_INTERVAL).await;
+        let effects = gateway.roster().seen_due();
+        gateway.carry_out(effects);
+    }
+}

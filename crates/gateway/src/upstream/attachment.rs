@@ -1,0 +1,139 @@
+//! Attaches the gateway to the broker, again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use isthmus_net::grpc;
+use isthmus_wire::proto::registry_client::RegistryClient;
+use isthmus_wire::proto::{self, attach_down, attach_up};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+use tracing::{error, info, warn};
+
+use super::orders::handle;
+use super::{BROKER, Outbox, QUEUE};
+use crate::gateway::Gateway;
+
+/// How long the broker may take to open the attachment, and to take a message.
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
+/// First and longest pause between attempts to attach.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Keeps the gateway attached; never returns.
+pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
+    let broker = gateway.credentials.upstream().to_owned();
+    let mut pause = BACKOFF.0;
+    loop {
+        let reason = attach(&gateway, &mut outbox, &mut pause).await;
+        if gateway.upstream.channel.send_replace(None).is_some() {
+            gateway.send_cut_off(true);
+        }
+        warn!(broker, reason, retry_in = ?pause, "not attached to the broker");
+        sleep(pause).await;
+        pause = (pause * 2).min(BACKOFF.1);
+    }
+}
+
+/// One attachment from its beginning to its end; returns why it ended.
+async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duration) -> String {
+    let broker = gateway.credentials.upstream();
+    let channel = match grpc::connect(broker, "broker", &gateway.credentials).await {
+        Ok(channel) => channel,
+        Err(error) => return error.to_string(),
+    };
+    let (up_tx, up_rx) = mpsc::channel(QUEUE);
+    // The announcements replace what waits for the former connection.
+    while outbox.0.try_recv().is_ok() {}
+    let down = match open(gateway, channel.clone(), &up_tx, up_rx).await {
+        Ok(down) => down,
+        Err(status) => return grpc::reason(&status),
+    };
+    info!(broker, "attached to the broker");
+    gateway.roster().clear_elsewhere();
+    gateway.forget_contacts();
+    gateway.upstream.channel.send_replace(Some(channel));
+    gateway.send_cut_off(false);
+    *pause = BACKOFF.0;
+    match drive(gateway, outbox, down, up_tx).await {
+        End::Broken(reason) => reason,
+        End::Refused(reason) => {
+            error!(broker, reason, "the broker refuses this gateway");
+            *pause = BACKOFF.1;
+            reason
+        }
+    }
+}
+
+/// Opens the attachment, and announces the site's nodes and jobs.
+async fn open(
+    gateway: &Gateway,
+    channel: Channel,
+    up_tx: &mpsc::Sender<proto::AttachUp>,
+    up_rx: mpsc::Receiver<proto::AttachUp>,
+) -> Result<Streaming<proto::AttachDown>, Status> {
+    let hello = proto::GatewayUp { outside_address: gateway.outside_address(), ..gateway.hello.clone() };
+    let hello = std::iter::once(attach_up::Kind::GatewayUp(hello));
+    let announcements: Vec<_> = hello.chain(gateway.announcements()).collect();
+    let mut client = RegistryClient::new(channel);
+    let opening = timeout(CALL_DEADLINE, client.attach(ReceiverStream::new(up_rx)));
+    // The queue may be too short for all announcements, so they are sent while the
+    // stream opens.
+    let announcing = async {
+        for kind in announcements {
+            if up_tx.send(proto::AttachUp { kind: Some(kind) }).await.is_err() {
+                break;
+            }
+        }
+    };
+    let (stream, ()) = tokio::join!(opening, announcing);
+    let late = |_| Err(Status::unavailable(format!("no answer within {CALL_DEADLINE:?}")));
+    let stream = stream.unwrap_or_else(late)?;
+    grpc::check_server(&format!("the gateway of site {}", gateway.site), BROKER, &stream)?;
+    Ok(stream.into_inner())
+}
+
+/// Why an attachment ended.
+enum End {
+    Broken(String),
+    Refused(String),
+}
+
+/// Passes messages both ways until the attachment ends.
+async fn drive(
+    gateway: &Arc<Gateway>,
+    outbox: &mut Outbox,
+    mut down: Streaming<proto::AttachDown>,
+    up_tx: mpsc::Sender<proto::AttachUp>,
+) -> End {
+    let reason = loop {
+        tokio::select! {
+            message = down.message() => match message {
+                Ok(Some(proto::AttachDown { kind: Some(attach_down::Kind::Refusal(refusal)) }))
+                    if refusal.node.is_empty() =>
+                {
+                    return End::Refused(refusal.reason);
+                }
+                Ok(Some(message)) => {
+                    if let Some(kind) = message.kind {
+                        handle(gateway, kind);
+                    }
+                }
+                Ok(None) => break "the broker ended the attachment".to_owned(),
+                Err(status) => break grpc::reason(&status),
+            },
+            Some(kind) = outbox.0.recv() => {
+                let message = proto::AttachUp { kind: Some(kind) };
+                match timeout(CALL_DEADLINE, up_tx.send(message)).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => break "the connection broke".to_owned(),
+                    Err(_) => break format!("the broker took nothing for {CALL_DEADLINE:?}"),
+                }
+            }
+            () = gateway.upstream.resync.notified() => break "too much waits for the broker".to_owned(),
+        }
+    };
+    End::Broken(reason)
+}
