@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use isthmus_net::dial::PunchPort;
 use isthmus_net::grpc::Repeat;
-use isthmus_net::{grpc, lock, mac, seen};
+use isthmus_net::{lock, mac, seen};
 use isthmus_plan::{Reach, Reachability};
 use isthmus_splice::ReachTests;
 use isthmus_wire::proto::registry_client::RegistryClient;
-use isthmus_wire::proto::{self, ProbeKind, ProbeOutcome, ProbeRequest, attach_up};
+use isthmus_wire::proto::{self, ProbeKind, ProbeRequest, attach_up};
 
 use crate::gateway::Gateway;
 use crate::upstream::WAIT;
@@ -22,8 +22,6 @@ const AGAIN: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a relay may take to answer how the gateway is seen.
 const ANSWER: Duration = Duration::from_secs(3);
-/// How much later than the relay's report its connection may arrive.
-const LAG: Duration = Duration::from_secs(2);
 /// Relays that must fail before the port counts as not reached.
 const RELAYS: usize = 2;
 
@@ -99,11 +97,10 @@ async fn test(gateway: &Gateway, address: &str) -> Reach {
 
 /// Asks one relay to dial the port.
 async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntry) -> Reach {
-    let reach =
-        |(result, detail)| Reach { result, address: address.to_owned(), relay: relay.name.clone(), detail };
     // A relay dials only addresses that a connection came from.
     if let Err(error) = PunchPort::open(&relay.address, ANSWER).await {
-        return reach((Reachability::Unknown, error.to_string()));
+        let (address, relay) = (address.to_owned(), relay.name.clone());
+        return Reach { result: Reachability::Unknown, address, relay, detail: error.to_string() };
     }
     let number = mac::new_connection();
     let mut reach_test = gateway.outside.reach_tests.expect(number);
@@ -117,17 +114,5 @@ async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntr
     let probe = |channel, request| async move { RegistryClient::new(channel).probe(request).await };
     let budget = (Repeat::Never, WAIT.into());
     let probe = gateway.upstream.call("have the port outside tried", budget, request, probe);
-    let (came, reply) = tokio::select! {
-        () = reach_test.came() => (true, None),
-        reply = probe => {
-            let came = match &reply {
-                Ok(reply) if reply.outcome() == ProbeOutcome::Connected => {
-                    tokio::time::timeout(LAG, reach_test.came()).await.is_ok()
-                }
-                Ok(_) | Err(_) => false,
-            };
-            (came, Some(reply.map_err(|status| grpc::reason(&status))))
-        }
-    };
-    reach(seen::judge_probe(came, reply))
+    isthmus_reach::reach_test(&relay.name, address, reach_test.came(), probe).await
 }

@@ -8,10 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::dial::{SocketOptions, introduced, resolve};
+use isthmus_net::dial::{SocketOptions, introduced};
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::Leg;
-use isthmus_net::{callback, lock};
+use isthmus_net::{Deadline, Late, lock};
 use isthmus_splice::admission::{Candidate, Origin};
 use isthmus_wire::ConnectionId;
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
@@ -97,19 +97,20 @@ impl Streams {
     /// # Errors
     /// What failed, with both addresses.
     pub(crate) async fn dial(&self, leg: &Leg, own: impl Fn(IpAddr) -> bool) -> Result<(), String> {
+        let deadline = Deadline::within(DIAL + DIAL);
         let dialing = async {
             let _slot = self.dials.acquire().await.map_err(|error| error.to_string())?;
-            let address = resolve(&leg.address).await.map_err(|error| error.to_string())?;
-            callback::check_service(address).map_err(|error| error.to_string())?;
+            let address = isthmus_reach::service_address(&leg.address).await?;
             if own(address.ip()) || is_this_machine(address.ip()) {
                 return Err(format!("{address} is in this site: only what is outside is dialed"));
             }
             let options = SocketOptions::default();
-            let dialed = introduced(&address.to_string(), &leg.first.to_bytes(), options, DIAL).await;
+            let dialed =
+                introduced(&address.to_string(), &leg.first.to_bytes(), options, deadline.part(DIAL)).await;
             dialed.map(|stream| (stream, address)).map_err(|error| error.to_string())
         };
-        let late = || format!("no connection to {} within {:?}", leg.address, DIAL + DIAL);
-        let (stream, peer) = tokio::time::timeout(DIAL + DIAL, dialing).await.map_err(|_| late())??;
+        let late = |Late(limit)| format!("no connection to {} within {limit:?}", leg.address);
+        let (stream, peer) = deadline.bound(dialing).await.map_err(late)??;
         self.arrive(leg.ticket, Candidate { stream, peer, origin: Origin::Outside }).await;
         Ok(())
     }

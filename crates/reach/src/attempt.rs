@@ -143,7 +143,7 @@ pub(crate) fn unexpected() -> StepError {
 ///
 /// # Errors
 /// If it has no address, or [`callback::check_service`] refuses it.
-pub(crate) async fn service_address(address: &str) -> Result<SocketAddr, String> {
+pub async fn service_address(address: &str) -> Result<SocketAddr, String> {
     let address = resolve(address).await.map_err(|error| error.to_string())?;
     callback::check_service(address).map_err(|error| error.to_string())?;
     Ok(address)

@@ -17,6 +17,7 @@
 //! | [`retry`] | tries dials again that failed |
 //! | `outside` | how this party is seen from outside its site |
 //! | [`raw`] | the helper with the right to raw packets, for `traverse` |
+//! | `reach_test` | whether a relay reaches this party |
 //! | [`probing`] | what the site lets in and out |
 //! | `control_plane` | requests to the broker, and its directory |
 
@@ -31,13 +32,16 @@ pub mod probing;
 mod purpose;
 pub mod raw;
 mod reach;
+mod reach_test;
 mod rendezvous;
 pub mod retry;
 mod words;
 
+pub use attempt::service_address;
 pub use control_plane::ControlPlane;
 pub use dialer::{Dialer, ReachError, Reached};
 pub use far_end::{Expected, peer_identity, secure};
 pub use outside::Outside;
 pub use purpose::{Introduction, Purpose, Security, Unaccepted};
+pub use reach_test::reach_test;
 pub use rendezvous::PendingRendezvous;

@@ -182,7 +182,10 @@ async fn listen(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<Waiting>>) {
             Err(error) => break error.to_string(),
         }
     };
-    tracing::debug!(error, "{HELPER} ended");
+    // Without the agent's half the agent itself has ended it.
+    if Arc::strong_count(&waiting) > 1 {
+        warn!(error, "{HELPER} ended: `traverse` fails until the agent is started anew");
+    }
     *lock(&waiting) = None;
 }
 

@@ -117,11 +117,11 @@ impl Dialer {
         let mut attempt = Attempt::new(self, &found, SocketOptions::default());
         match attempt.open(step, Security::Tls(tls)).await {
             Ok(_) => {
-                tracing::info!(node = %name, dial = %due.dial, "works again");
+                tracing::info!(node = %name, dial = %due.dial, "a dial works again");
                 lock(&self.failures).clear(towards, due.route, due.dial);
             }
             Err(StepError::Next(reason)) => {
-                tracing::debug!(node = %name, dial = %due.dial, reason, "still fails");
+                tracing::debug!(node = %name, dial = %due.dial, reason, "a dial still fails");
                 let failure = Failure { route: due.route, dial: due.dial, reason };
                 lock(&self.failures).note(towards, failure, Instant::now());
             }

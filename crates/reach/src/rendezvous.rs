@@ -44,6 +44,13 @@ impl Rendezvous<'_> {
         self.id
     }
 
+    /// Waits until the connection has arrived, without a deadline.
+    pub(crate) async fn arrival(&mut self) {
+        if self.stream().await.is_none() {
+            std::future::pending().await
+        }
+    }
+
     /// Waits for the connection, without a deadline.
     pub(crate) async fn stream(&mut self) -> Option<TcpStream> {
         (&mut self.stream_rx).await.ok()

@@ -20,9 +20,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{PROBE, Probing};
 use crate::outside::{REFLECTION_DEADLINE, Relay};
+use crate::reach_test::{LAG, reply_unless_arrived};
 
-/// How much later than the relay's report its connection may arrive.
-const LAG: Duration = Duration::from_secs(2);
 /// How long the relay's SYN may take before the node sends its own. It may be lost
 /// once: the relay's kernel repeats it after 1 s.
 const OWN_SYN_AFTER: Duration = Duration::from_millis(1500);
@@ -133,16 +132,11 @@ impl Arrivals {
         address: &str,
         nonce: ConnectionId,
     ) -> Tried {
-        let dialing = dial(probing, relay, kind, address, nonce);
-        tokio::pin!(dialing);
-        let reply = tokio::select! {
-            () = self.arrival(nonce) => return Tried::LetIn,
-            reply = &mut dialing => reply,
-        };
-        if reply.outcome() == ProbeOutcome::Connected && timeout(LAG, self.arrival(nonce)).await.is_ok() {
-            return Tried::LetIn;
+        let dialing = async { Ok(dial(probing, relay, kind, address, nonce).await) };
+        match reply_unless_arrived(self.arrival(nonce), dialing).await {
+            None => Tried::LetIn,
+            Some(reply) => kept_out(&reply.unwrap_or_default()),
         }
-        kept_out(&reply)
     }
 
     /// Waits until a connection with this nonce has arrived. Several calls may wait

@@ -1,0 +1,42 @@
+//! Reach tests: a relay dials this party, which waits for the connection.
+
+use std::time::Duration;
+
+use isthmus_net::grpc;
+use isthmus_net::seen::judge_probe;
+use isthmus_plan::Reach;
+use isthmus_wire::proto::{ProbeOutcome, ProbeReply};
+use tokio::time::timeout;
+use tonic::Status;
+
+/// How much later than the relay's report its connection may arrive.
+pub(crate) const LAG: Duration = Duration::from_secs(2);
+
+/// Whether a relay reaches this party at `address`. `arrival` ends when the relay's
+/// connection has arrived, `probe` is the call by which the relay dials.
+pub async fn reach_test(
+    relay: &str,
+    address: &str,
+    arrival: impl Future<Output = ()>,
+    probe: impl Future<Output = Result<ProbeReply, Status>>,
+) -> Reach {
+    let reply = reply_unless_arrived(arrival, probe).await;
+    let reply = reply.map(|reply| reply.map_err(|status| grpc::reason(&status)));
+    let (result, detail) = judge_probe(reply.is_none(), reply);
+    Reach { result, address: address.to_owned(), relay: relay.to_owned(), detail }
+}
+
+/// The relay's reply; `None` if its connection arrived.
+pub(crate) async fn reply_unless_arrived(
+    arrival: impl Future<Output = ()>,
+    probe: impl Future<Output = Result<ProbeReply, Status>>,
+) -> Option<Result<ProbeReply, Status>> {
+    tokio::pin!(arrival);
+    let reply = tokio::select! {
+        () = &mut arrival => return None,
+        reply = probe => reply,
+    };
+    let connected = reply.as_ref().is_ok_and(|reply| reply.outcome() == ProbeOutcome::Connected);
+    let arrived = connected && timeout(LAG, arrival).await.is_ok();
+    (!arrived).then_some(reply)
+}
