@@ -1,8 +1,8 @@
-//! Which node has which virtual address: decided once, kept for ever.
+//! Assigns virtual addresses to nodes, once and for ever.
 //!
-//! Each site gets blocks of 254 addresses (a /24 without its first and last)
-//! as it needs them, so that addresses tell sites apart at a glance: the first
-//! site's first node is 240.64.1.1.
+//! Each site gets blocks of 254 addresses (a /24 without its first and last) as it
+//! needs them. So the third byte shows the site: the first site's first node is
+//! 240.64.1.1.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ pub struct Assignment {
     pub address: VirtualAddress,
     /// The block it lies in.
     pub block: Block,
-    /// What wrote the block's record last; 0: the block is new.
+    /// Revision of the block's record; 0: the block is new.
     pub block_revision: Revision,
 }
 
@@ -38,11 +38,11 @@ pub enum Exhausted {
     Site(Label),
 }
 
-/// The addresses given so far.
+/// The addresses assigned so far.
 #[derive(Debug, Clone, Default)]
 pub struct AddressBook {
-    /// Each with what wrote its record last. An assignment writes the record of its
-    /// block anew, so that no two brokers give the same address.
+    /// Each with the revision of its record. An assignment writes the record of its
+    /// block anew, so that no two brokers assign the same address.
     blocks: BTreeMap<Block, (Label, Revision)>,
     by_name: BTreeMap<GridName, VirtualAddress>,
     /// The same, keyed by address.
@@ -50,12 +50,12 @@ pub struct AddressBook {
 }
 
 impl AddressBook {
-    /// A block was given to a site, or an address of it to a node.
+    /// A block was assigned to a site, or an address of it to a node.
     pub fn fold_block(&mut self, block: Block, site: Label, revision: Revision) {
         self.blocks.insert(block, (site, revision));
     }
 
-    /// An address was given to a node.
+    /// An address was assigned to a node.
     pub fn fold_address(&mut self, node: GridName, address: VirtualAddress) {
         self.by_name.insert(node.clone(), address);
         self.by_address.insert(address, node);
@@ -66,12 +66,12 @@ impl AddressBook {
         self.by_name.get(node).copied()
     }
 
-    /// Whose address it is.
+    /// The node of an address.
     pub fn node(&self, address: VirtualAddress) -> Option<&GridName> {
         self.by_address.get(&address)
     }
 
-    /// An address that is free for a node that has none.
+    /// A free address for a node that has none.
     ///
     /// # Errors
     /// If none is left.
@@ -99,11 +99,10 @@ impl AddressBook {
     }
 }
 
-/// Blocks of one site, so that none takes what is the others': each is full
-/// before the next is given.
+/// Blocks that one site may have. A block is full before the next one is assigned.
 const BLOCKS_PER_SITE: usize = NODES_PER_SITE / 254 + 1;
-/// A /10 has 2^14 blocks of 2^8 addresses. Number 0 stays free, so that no
-/// address looks like the range itself.
+/// A /10 has 2^14 blocks of 2^8 addresses. Number 0 stays free, so that no address
+/// equals that of the range itself.
 const BLOCKS: u16 = 1 << 14;
 
 fn hosts(block: Block) -> impl Iterator<Item = VirtualAddress> {
@@ -116,8 +115,8 @@ mod tests {
     use super::*;
 
     impl AddressBook {
-        /// The address of a node, which gets one if it has none: then the assignment
-        /// comes back as well.
+        /// The address of a node. A node without one gets one, and the assignment is
+        /// returned, too.
         pub(crate) fn assign(
             &mut self,
             node: &GridName,
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn sites_get_blocks_in_the_order_they_come() {
+    fn sites_get_blocks_in_the_order_of_their_first_nodes() {
         let mut book = AddressBook::default();
         for (name, address, new_block) in [
             ("n1.alpha", "240.64.1.1", Some(1)),
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_address_and_no_further() {
+    fn the_last_address_is_assigned_and_then_none() {
         let mut book = AddressBook::default();
         for block in 1..BLOCKS {
             book.fold_block(Block(block), format!("s{block}").parse().unwrap(), 1);

@@ -1,4 +1,4 @@
-//! One attachment of a gateway or relay, from its first message to its end.
+//! An attachment of a gateway or relay, from its first message to its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
+use crate::broker::{Broker, store_status};
 use crate::fold::NotWritten;
 use crate::records::{self, GatewayRecord, NodeRecord};
 use crate::registry::{Party, Refused, Registry, SessionId};
-use crate::service::{Broker, store_status};
 use crate::store::{Record, StoreError, Transaction};
 
-/// How long the records of an attachment last without it: longer than it takes to
-/// see that its connection is dead.
+/// How long the records of an attachment last without keep-alives: longer than it
+/// takes to notice a dead connection.
 const LEASE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// What attaches.
+/// The party that attaches, with its first message.
 enum Newcomer {
     Gateway(Label, proto::GatewayUp),
     Relay(proto::RelayUp),
 }
 
-/// Takes up an attachment; a task of its own then drives it to its end.
+/// Begins an attachment. A task of its own then drives it to its end.
 pub(crate) async fn attach(
     broker: &Arc<Broker>,
     caller: &Identity,
@@ -58,7 +58,7 @@ pub(crate) async fn attach(
             )));
         }
     };
-    // A caller that stops waiting must leave nothing half done.
+    // In a task, so that a caller that stops waiting leaves no record half written.
     let begun = broker.tasks.spawn(begin(broker.clone(), caller.clone(), newcomer, inbound)).await;
     begun.unwrap_or_else(|_| Err(Status::internal("the broker failed; see its log")))
 }
@@ -114,7 +114,7 @@ async fn begin(
     Ok(ReceiverStream::new(opened.down_rx))
 }
 
-/// Ends an attachment and the records that last as long as it.
+/// Ends an attachment and deletes its records.
 async fn end(broker: &Broker, session: SessionId) {
     broker.sessions.remove(session);
     if let Err(error) = broker.store.revoke(session).await {
@@ -139,7 +139,7 @@ impl Attachment {
             tokio::select! {
                 message = self.inbound.message() => match message {
                     Ok(Some(proto::AttachUp { kind: Some(kind) })) => self.handle(kind).await,
-                    Ok(Some(proto::AttachUp { kind: None })) => debug!("message of a newer version, passed over"),
+                    Ok(Some(proto::AttachUp { kind: None })) => debug!("message of a newer version, dropped"),
                     Ok(None) => break "it left".to_owned(),
                     Err(status) => break grpc::reason(&status),
                 },
@@ -168,7 +168,7 @@ impl Attachment {
                 let Some((name, _)) = found else { return };
                 let make = |registry: &Registry| Ok(registry.node_down_record(self.session, &down));
                 if let Err(error) = self.write_node(&name, make).await {
-                    warn!(caller = self.caller, node = down.node, %error, "cannot write down that it is down");
+                    warn!(caller = self.caller, node = down.node, %error, "cannot write that the node is down");
                 }
             }
             attach_up::Kind::Job(report) => {
@@ -195,22 +195,22 @@ impl Attachment {
             }
             attach_up::Kind::GatewayReach(reach) => {
                 if let Err(error) = self.gateway_reach(&reach).await {
-                    self.refuse("what a relay met", &error);
+                    self.refuse("the result of a reach test", &error);
                 }
             }
             attach_up::Kind::NodesSeen(found) => {
                 if let Err(refused) = self.broker.registry().nodes_seen(self.session, found) {
-                    self.refuse("what nodes found out", &refused);
+                    self.refuse("findings of nodes", &refused);
                 }
             }
             attach_up::Kind::Probed(report) if !self.is_gateway() => {
                 self.broker.probes.answer(&report.id, report.reply.unwrap_or_default());
             }
             attach_up::Kind::Probed(_) | attach_up::Kind::DialAnswer(_) | attach_up::Kind::Seen(_) => {
-                warn!(caller = self.caller, "message that is not for the broker, passed over");
+                warn!(caller = self.caller, "message that is not for the broker, dropped");
             }
             attach_up::Kind::GatewayUp(_) | attach_up::Kind::RelayUp(_) => {
-                warn!(caller = self.caller, "attached twice on one stream, passed over");
+                warn!(caller = self.caller, "second first message on one stream, dropped");
             }
         }
     }
@@ -252,8 +252,8 @@ impl Attachment {
         self.broker.write((&key, self.session), self.attached(), make).await
     }
 
-    /// What must hold for a record that this attachment writes: it is the present
-    /// one of its party.
+    /// The condition for each record that this attachment writes: it is the present
+    /// attachment of its party.
     fn attached(&self) -> impl Fn(Transaction) -> Transaction {
         let key = match &self.party {
             Party::Gateway { site, name } => records::gateway_key(site, name),
@@ -263,9 +263,9 @@ impl Attachment {
         move |transaction| transaction.held(&key, session)
     }
 
-    /// Passes a message over, and says so to its sender.
+    /// Drops a message, and sends its sender a notice with the reason.
     fn refuse(&self, what: &str, reason: &dyn std::fmt::Display) {
-        warn!(caller = self.caller, %reason, "{what} passed over");
+        warn!(caller = self.caller, %reason, "{what} dropped");
         let text = format!("the broker does not take {what}: {reason}");
         self.broker.sessions.send(self.session, attach_down::Kind::Notice(proto::Notice { text }));
     }

@@ -18,38 +18,39 @@ pub struct BrokerConfig {
     pub listen: SocketAddr,
     /// Pairs of sites between which data goes unencrypted.
     pub trusted: Vec<[String; 2]>,
-    /// Ways that some pairs of sites are to go, or not to go.
+    /// Dials and routes that some pairs of sites may or may not use.
     pub pairs: Vec<PairConfig>,
-    /// Which relay two nodes are joined by.
+    /// How the relay for two nodes is chosen.
     pub relays: RelayChoice,
-    /// Whether round trips and bandwidths between sites are measured unasked.
+    /// Whether round trips and bandwidths between sites are measured in the background.
     pub measure: Measure,
 }
 
-/// Whether round trips and bandwidths between sites are measured unasked.
+/// Whether round trips and bandwidths between sites are measured in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Measure {
-    /// They are, in the background.
+    /// They are.
     #[default]
     Auto,
-    /// Only when somebody asks.
+    /// They are measured on request only.
     Off,
 }
 
-/// Which relay two nodes are joined by.
+/// How the relay for two nodes is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RelayChoice {
-    /// The one that makes the shortest way between the two, as they have
-    /// measured it; those that are about as good take turns.
+    /// The relay with the shortest round trip between the two, as they have measured
+    /// it. About equally good relays take turns.
     #[default]
     Nearest,
     /// All take turns.
     RoundRobin,
 }
 
-/// Which ways two sites may be joined by. Whatever else can't be had stays so.
+/// The dials and routes that two sites may use. It allows none that the networks
+/// don't.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairConfig {
@@ -63,7 +64,7 @@ pub struct PairConfig {
     pub never: Vec<String>,
 }
 
-/// What is wrong with the policy.
+/// Why the configured policy is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// Not a site's name.
@@ -74,7 +75,7 @@ pub enum PolicyError {
     Way {
         /// The two sites.
         sites: String,
-        /// What is wrong.
+        /// Why the word is refused.
         error: UnknownWord,
     },
 }
@@ -130,7 +131,7 @@ impl ForbiddenPairs {
     /// Reads the pairs of the configuration.
     ///
     /// # Errors
-    /// If something is no site's name, or no way.
+    /// If a word is not a site's name, a dial or a route.
     pub fn new(pairs: &[PairConfig]) -> Result<Self, PolicyError> {
         let mut forbidden = BTreeMap::new();
         for pair in pairs {
@@ -155,7 +156,7 @@ impl ForbiddenPairs {
         Ok(Self(forbidden))
     }
 
-    /// What is forbidden between two sites.
+    /// The dials and routes that are forbidden between two sites.
     pub fn between(&self, a: &Label, b: &Label) -> Forbidden {
         self.0.get(&(a.clone(), b.clone())).copied().unwrap_or(Forbidden::NOTHING)
     }

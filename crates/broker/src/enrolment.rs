@@ -1,4 +1,4 @@
-//! Certificates for join tokens, and fresh ones for those that end soon.
+//! Issues certificates for join tokens, and renews certificates.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,8 +13,8 @@ use ring::digest::{SHA256, digest};
 use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
+use crate::broker::{Broker, store_status};
 use crate::records::{self, UsedToken};
-use crate::service::{Broker, store_status};
 
 pub(crate) struct EnrolmentService(pub(crate) Arc<Broker>);
 
@@ -57,7 +57,7 @@ impl EnrolmentService {
         let name = (!request.name.is_empty()).then(|| request.name.parse::<Label>()).transpose();
         let name = name.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let identity = token.identity(name).map_err(token_status)?;
-        // Made before the token is spent: a bad request must not cost it.
+        // Before the token is used: a malformed request must not use it up.
         let certificate = self.certificate(&identity, &request.signing_request)?;
         let used = UsedToken {
             expiry_unix_seconds: unix_seconds(token.expires),
@@ -74,8 +74,8 @@ impl EnrolmentService {
         }
     }
 
-    /// The agent that a gateway passes a renewal on for: one of its own site,
-    /// exactly as it joined.
+    /// The agent for which a gateway passes a renewal on: one of its own site, with
+    /// the identity with which it joined.
     async fn agent_of(&self, gateway: &Identity, uri: &str) -> Result<Identity, Status> {
         let identity =
             Identity::from_uri(uri).map_err(|error| Status::invalid_argument(error.to_string()))?;

@@ -1,5 +1,5 @@
-//! Keeps the registry to the records in the store, and writes those of what is
-//! attached here.
+//! Feeds the registry with the records in the store, and writes the records of the
+//! parties that are attached to this broker.
 
 #[cfg(test)]
 mod tests;
@@ -13,33 +13,33 @@ use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tracing::{info, warn};
 
+use crate::broker::{Broker, store_status};
 use crate::records::{self, Fact, Unreadable};
 use crate::registry::{Effect, Refused, Registry, SessionId};
-use crate::service::{Broker, store_status};
 use crate::store::{Change, Record, Revision, StoreError, Transaction, Watch};
 
-/// How long a gateway that attached may take to announce its nodes. Its agents
-/// may have to find it again first, and try every 5 s at the latest.
+/// How long a newly attached gateway may take to announce its nodes. Its agents may
+/// have to attach to it again first, and try at least every 5 s.
 const SETTLE: Duration = Duration::from_secs(15);
 /// Pause after the store failed.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a record that was written may take to come back.
-const COME_BACK: Duration = Duration::from_secs(5);
-/// Attempts at a transaction that others come before.
+/// How long the registry may take to fold a record that was written.
+const FOLDING: Duration = Duration::from_secs(5);
+/// Attempts at a transaction whose comparisons fail.
 const ATTEMPTS: usize = 16;
 
-/// The registry's way to the store.
+/// The registry's view of the store.
 pub(crate) struct Fold {
-    /// What wrote each record that the registry has seen.
+    /// The revision of each record that the registry has folded.
     seen: BTreeMap<Arc<str>, Revision>,
     watch: Watch,
 }
 
 impl Fold {
-    /// Takes in all records that are there.
+    /// Folds all records of the store.
     ///
     /// # Errors
-    /// If the store fails, or holds what the broker didn't write.
+    /// If the store fails, or a record can't be read.
     pub(crate) async fn begin(broker: &Arc<Broker>) -> Result<Self, FoldError> {
         let watch = broker.store.watch("", broker.store.range("").await?.revision + 1).await?;
         let mut fold = Self { seen: BTreeMap::new(), watch };
@@ -47,7 +47,7 @@ impl Fold {
         Ok(fold)
     }
 
-    /// Takes in every change; never returns.
+    /// Folds every change; never returns.
     pub(crate) async fn keep(mut self, broker: &Arc<Broker>) {
         loop {
             let taken = match self.watch.next().await {
@@ -68,7 +68,7 @@ impl Fold {
         }
     }
 
-    /// Takes in what has changed since the last change that was seen.
+    /// Folds the differences between the store and the records that were folded last.
     async fn catch_up(&mut self, broker: &Arc<Broker>) -> Result<(), FoldError> {
         let snapshot = broker.store.range("").await?;
         self.watch = broker.store.watch("", snapshot.revision + 1).await?;
@@ -118,31 +118,31 @@ pub(crate) enum FoldError {
 
 fn apply(broker: &Arc<Broker>, fact: Fact) {
     let node = matches!(&fact, Fact::Node { .. });
-    // A gateway has its time after it has come, and its nodes have theirs after it
-    // has gone.
-    let (came, gone) = match &fact {
+    // A gateway that attaches has some time to announce its nodes. The nodes of one
+    // that detaches have some time to attach elsewhere.
+    let (attached, detached) = match &fact {
         Fact::Gateway { record: Some((session, _)), .. } => (Some(*session), None),
         Fact::Gateway { site, name, record: None } => (None, Some((site.clone(), name.clone()))),
         Fact::Address { .. } | Fact::Block { .. } | Fact::Relay { .. } | Fact::Node { .. } => (None, None),
     };
     let mut registry = broker.registry();
-    let came = came.filter(|session| registry.gateway_of(*session).is_none());
+    let attached = attached.filter(|session| registry.gateway_of(*session).is_none());
     let effects = registry.fold(fact);
     drop(registry);
     broker.sessions.carry_out(effects);
     if node {
-        broker.came.send_replace(());
+        broker.node_changed.send_replace(());
     }
-    if let Some(session) = came {
+    if let Some(session) = attached {
         after_settling(broker, move |registry| registry.settle(session));
     }
-    if let Some((site, name)) = gone {
+    if let Some((site, name)) = detached {
         after_settling(broker, move |registry| registry.settle_without(&site, &name));
     }
 }
 
 fn after_settling(broker: &Arc<Broker>, settle: impl FnOnce(&mut Registry) -> Vec<Effect> + Send + 'static) {
-    // A broker that ends meanwhile doesn't wait for it.
+    // Weak, so that this task doesn't keep a broker that ends.
     let broker = Arc::downgrade(broker);
     tokio::spawn(async move {
         sleep(SETTLE).await;
@@ -178,14 +178,14 @@ impl From<StoreError> for NotWritten {
 }
 
 impl Broker {
-    /// Waits until the registry has taken in this revision.
+    /// Waits until the registry has folded this revision.
     pub(crate) async fn reached(&self, revision: Revision) -> Result<(), NotWritten> {
         let mut applied = self.applied.subscribe();
-        let reached = timeout(COME_BACK, applied.wait_for(|applied| *applied >= revision)).await;
+        let reached = timeout(FOLDING, applied.wait_for(|applied| *applied >= revision)).await;
         match reached {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => {
-                let text = format!("the broker did not see what it wrote within {COME_BACK:?}");
+                let text = format!("the broker did not see its own write within {FOLDING:?}");
                 Err(NotWritten::Failed(Status::unavailable(text)))
             }
         }
@@ -210,10 +210,11 @@ impl Broker {
                 return self.reached(revision).await;
             }
         }
-        Err(Refused("this attachment has ended, or others wrote the same all the time".to_owned()).into())
+        let reason = format!("this attachment has ended, or others wrote the same record {ATTEMPTS} times");
+        Err(Refused(reason).into())
     }
 
-    /// The address of a node, which gets one if it has none.
+    /// The address of a node. A node without one gets one.
     pub(crate) async fn address_for(&self, node: &GridName) -> Result<VirtualAddress, NotWritten> {
         for _ in 0..ATTEMPTS {
             let address = self.registry().address_of(node).map_err(|error| Refused(error.to_string()))?;

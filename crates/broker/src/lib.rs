@@ -1,21 +1,23 @@
 //! The broker: the rendezvous service that every gateway can reach. It holds
 //! the certificate authority and the registry, plans how sites reach one
-//! another, and arranges rendezvous at relays. It carries no data.
+//! another, and arranges rendezvous. It carries no data.
 //!
-//! | module | what |
+//! | module | purpose |
 //! |---|---|
 //! | [`state`] | the state directory, `isthmus grid init` |
 //! | [`config`] | the `[broker]` section |
 //! | `addresses` | which node has which virtual address (pure) |
-//! | `registry` | who is attached, and what is asked of them (pure) |
+//! | `registry` | the grid's gateways, relays, nodes and jobs (pure) |
 //! | `store` | records that brokers share: read, watch, transactions |
 //! | `records` | their keys and values |
-//! | `fold` | keeps the registry to the records |
+//! | `fold` | feeds the registry with the records |
+//! | `broker` | the process: shared state, server, periodic tasks |
 //! | `enrolment`, `attach`, `service` | the gRPC services, thin shells |
 #![forbid(unsafe_code)]
 
 mod addresses;
 mod attach;
+mod broker;
 pub mod config;
 mod enrolment;
 mod fold;
@@ -29,5 +31,5 @@ pub mod state;
 mod store;
 mod waiting;
 
+pub use broker::{BrokerError, run};
 pub use config::BrokerConfig;
-pub use service::{BrokerError, run};

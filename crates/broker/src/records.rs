@@ -3,9 +3,9 @@
 //! | key | value | kept |
 //! |---|---|---|
 //! | `addresses/NODE.SITE` | virtual address | on disk |
-//! | `blocks/NUMBER` | the site that the /24 block is given to | on disk |
+//! | `blocks/NUMBER` | the site that the /24 block belongs to | on disk |
 //! | `tokens/ID` | a used join token: [`UsedToken`] | on disk |
-//! | `members/NAME` | identity URI of what joined last under a TLS name | on disk |
+//! | `members/NAME` | identity URI of the last party that joined under a TLS name | on disk |
 //! | `gateways/SITE/NAME` | [`GatewayRecord`] | with the gateway's attachment |
 //! | `relays/NAME` | [`RelayRecord`] | with the relay's attachment |
 //! | `nodes/SITE/NODE` | [`NodeRecord`] | with the attachment of the gateway that announced it |
@@ -34,7 +34,7 @@ pub(crate) struct GatewayRecord {
     /// 32 bytes that sign tickets for it.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) key: Vec<u8>,
-    /// Whether it is reached at its port outside.
+    /// Whether its port outside is reached.
     #[prost(message, optional, tag = "3")]
     pub(crate) outside_reach: Option<proto::Reach>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct GatewayRecord {
 pub(crate) struct RelayRecord {
     #[prost(message, required, tag = "1")]
     pub(crate) up: proto::RelayUp,
-    /// As of gateways.
+    /// 32 bytes that sign tickets for it.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) key: Vec<u8>,
 }
@@ -57,13 +57,12 @@ pub(crate) struct NodeRecord {
     /// Name of the gateway that announced it last.
     #[prost(string, tag = "2")]
     pub(crate) gateway: String,
-    /// That gateway said that the node's agent has gone.
+    /// That gateway reported that the node's agent is gone.
     #[prost(bool, tag = "3")]
     pub(crate) down: bool,
 }
 
-/// A record that the registry goes by, as it was read. None for one that was
-/// deleted.
+/// A record that the registry folds. `None` for one that was deleted.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "each is taken in as soon as it is read")]
 pub(crate) enum Fact {
@@ -74,12 +73,12 @@ pub(crate) enum Fact {
     Node { node: GridName, record: Option<NodeRecord> },
 }
 
-/// A record that isn't what its key says.
+/// A record whose key or value can't be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the broker's store holds a record {0:?} that can't be read; it was not written by isthmus")]
 pub struct Unreadable(String);
 
-/// What a record says; none if the registry doesn't go by it.
+/// Reads a record. `None` for a kind that the registry doesn't fold.
 pub(crate) fn read(
     key: &str,
     value: Option<&[u8]>,
@@ -185,9 +184,9 @@ impl UsedToken {
     }
 }
 
-/// Marks a join token as used and its bearer as a member. False if it was used
-/// before with another signing request; the same one may come again when its
-/// answer was lost. Deletes some tokens that have expired.
+/// Marks a join token as used and its bearer as a member. False if the token was used
+/// before with another signing request. A repeated request, whose answer was lost, is
+/// accepted. Deletes some tokens that have expired.
 pub(crate) async fn use_token(
     store: &dyn Store,
     (id, used): ([u8; 16], UsedToken),
@@ -214,7 +213,7 @@ pub(crate) async fn use_token(
         );
         let transaction =
             gone.take(FORGET_AT_ONCE).fold(transaction, |transaction, (key, _)| transaction.delete(&**key));
-        // It was used meanwhile: the next round says by whom.
+        // The token was used meanwhile: the next round compares the signing requests.
         if store.transact(transaction).await?.is_some() {
             return Ok(true);
         }
@@ -227,8 +226,8 @@ pub(crate) async fn is_member(store: &dyn Store, identity: &Identity) -> Result<
     Ok(record.is_some_and(|record| *record.value == *identity.uri().as_bytes()))
 }
 
-/// What a member is called: no two that may exist at once have the same name, as
-/// gateways of a site have the same TLS name.
+/// The name of a member. It is unique, unlike the TLS name, which all gateways of a
+/// site share.
 fn member(identity: &Identity) -> String {
     match (identity.role(), identity.name().as_str()) {
         (Role::Gateway, name) if name != Role::Gateway.as_str() => {
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_read_or_named() {
+    fn records_are_read_or_refused() {
         let node = NodeRecord { gateway: "a".to_owned(), ..NodeRecord::default() }.encode_to_vec();
         for (key, value, want) in [
             ("addresses/n1.alpha", &b"240.64.1.1"[..], Ok(true)),

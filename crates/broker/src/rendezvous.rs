@@ -1,4 +1,4 @@
-//! Initiators that wait for an acceptor's answer before they dial.
+//! Rendezvous whose initiator waits for the acceptor's answer before it dials.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tonic::Status;
 
 use crate::waiting::{Unanswered, Waiters, Waiting};
 
-/// How long an acceptor may take: it asks a relay how it is seen first.
+/// How long an acceptor may take: it asks a relay for its outside address first.
 const DEADLINE: Duration = Duration::from_secs(4);
 
-/// Those who wait, by their rendezvous. Its id is random and known to the two
-/// agents and what stands between them and the broker only.
+/// The waiting calls, by their rendezvous. Only the two agents, their gateways and
+/// the broker have its id, which is random.
 pub(crate) type PendingRendezvous = Waiters<Answer>;
 
-/// What the acceptor has answered, for the initiator.
+/// The acceptor's answer, for the initiator.
 ///
 /// # Errors
 /// `UNAVAILABLE` if it can't, or doesn't answer in time.
@@ -29,7 +29,7 @@ pub(crate) async fn acceptors_answer(
         Ok(Ok(Some(address))) => Ok(Way::AcceptorAddress(address.to_string())),
         Ok(Ok(None)) => Ok(Way::TakenIn(proto::TakenIn {})),
         Ok(Err(failure)) => Err(Status::unavailable(format!("the other side: {failure}"))),
-        Err(Unanswered::Replaced) => Err(Status::unavailable("somebody else used the same rendezvous")),
+        Err(Unanswered::Replaced) => Err(Status::unavailable("another request used the same rendezvous")),
         Err(Unanswered::Late) => {
             Err(Status::unavailable(format!("the other side did not answer within {:?}", deadline.limit())))
         }

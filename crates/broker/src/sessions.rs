@@ -1,4 +1,4 @@
-//! The ways to the parties that are attached to this broker.
+//! The streams to the parties that are attached to this broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -9,15 +9,15 @@ use isthmus_wire::proto::attach_down;
 
 use crate::registry::{Effect, Party, SessionId};
 
-/// Messages that may wait for one gateway or relay. A gateway whose nodes all
-/// come up at once gets one each, so this is what a site of 4,000 nodes needs.
+/// Messages that may wait for one gateway or relay. If all nodes of a gateway come up
+/// at once, it gets one message for each: this is enough for 4,000 nodes.
 const QUEUE: usize = 4096;
 
 /// All attachments.
 pub(crate) struct Sessions {
     attachments: Attachments<SessionId>,
-    /// The attachments of each party. The last one counts; a former one ends when
-    /// the registry says so.
+    /// The attachments of each party. The last one counts. The registry ends a former
+    /// one by an effect.
     parties: Mutex<BTreeMap<Party, BTreeSet<SessionId>>>,
 }
 
@@ -44,8 +44,8 @@ impl Sessions {
         self.attachments.remove_all();
     }
 
-    /// Does what the registry asks for, as far as it is for parties that are
-    /// attached here. Never waits.
+    /// Carries out the effects that are for parties attached to this broker. Never
+    /// waits.
     pub(crate) fn carry_out(&self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
@@ -60,7 +60,7 @@ impl Sessions {
         }
     }
 
-    /// Sends over one attachment, the present one of its party or not.
+    /// Sends over one attachment, whether or not it is the present one of its party.
     pub(crate) fn send(&self, session: SessionId, message: attach_down::Kind) {
         self.attachments.send(session, message);
     }

@@ -1,12 +1,12 @@
 //! The broker's state directory.
 //!
-//! | path | what |
+//! | path | content |
 //! |---|---|
 //! | `grid.toml` | the grid's name and the broker's address |
 //! | `ca.pem`, `ca-key.pem` (0600) | the certificate authority |
 //! | `identity.pem`, `key.pem`, … | the broker's own credentials |
 //! | `admin/` | the administrator's credentials, a state directory of its own |
-//! | `registry.redb` | what the broker must not forget |
+//! | `registry.redb` | the store: addresses, members, used tokens |
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -25,13 +25,13 @@ pub const ADMIN_DIRECTORY: &str = "admin";
 const GRID_FILE: &str = "grid.toml";
 const STORE_FILE: &str = "registry.redb";
 
-/// What went wrong with a broker's state directory.
+/// Why a broker's state directory can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// There is a grid already.
+    /// The directory holds a grid already.
     #[error("{0} holds the grid {1:?} already; choose another directory or remove it first")]
     Exists(String, String),
-    /// There is none.
+    /// The directory holds no grid.
     #[error("{0} holds no grid: make one with `isthmus grid init --state {0}`")]
     Missing(String),
     /// The grid's name isn't allowed.
@@ -43,12 +43,12 @@ pub enum StateError {
     /// A file couldn't be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A file holds something else than it should.
+    /// A file can't be parsed.
     #[error("{path}: {reason}")]
     Content {
-        /// Which.
+        /// The file.
         path: String,
-        /// Why.
+        /// The parser's error.
         reason: String,
     },
     /// The authority can't be made or read.
@@ -62,7 +62,7 @@ pub enum StateError {
     Identity(#[from] IdentityError),
 }
 
-/// What a grid is called and where its broker is.
+/// A grid's name and its broker's address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GridFile {
     /// The grid's name.
@@ -136,8 +136,7 @@ impl State {
         })
     }
 
-    /// The broker's own credentials, renewed if that is due: it has the
-    /// authority at hand.
+    /// The broker's own credentials, renewed by its own authority if that is due.
     ///
     /// # Errors
     /// If they can't be read or written.

@@ -1,9 +1,9 @@
-//! What the brokers of a grid share: records by key, some with a lease, which
-//! can be read, watched and changed in transactions.
+//! Records by key, some with a lease, that the brokers of a grid share. They can be
+//! read, watched and changed in transactions.
 //!
 //! [`Store`] is etcd's API in miniature, so that an implementation over etcd is
-//! a third one. There are two: [`Embedded`] keeps records without a lease on disk;
-//! [`Memory`] keeps nothing, for tests.
+//! a third one. There are two: [`Embedded`] keeps records without a lease on disk.
+//! [`Memory`] keeps all in memory, for tests.
 
 mod embedded;
 mod former;
@@ -75,7 +75,7 @@ pub(crate) enum Write {
     /// With a lease, the record is deleted when that ends. Without one it is on
     /// disk when the call returns.
     Put { key: String, value: Vec<u8>, lease: Option<Lease> },
-    /// Does nothing where there is no such record.
+    /// Has no effect if there is no such record.
     Delete { key: String },
 }
 
@@ -96,7 +96,7 @@ pub(crate) enum Compare {
     Lease(String, Lease),
 }
 
-/// Writes that are done all together if every comparison holds, else not at all.
+/// Writes that are done together if every comparison holds, and else not at all.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Transaction {
     pub(crate) compares: Vec<Compare>,
@@ -133,17 +133,12 @@ impl Transaction {
     }
 }
 
-/// Why a store did not do what it was asked for.
+/// Why a call of the store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// It can't be used.
+    /// The store's file can't be used.
     #[error("the broker's store {path}: {reason}")]
-    Unusable {
-        /// Its file.
-        path: String,
-        /// What failed.
-        reason: String,
-    },
+    Unusable { path: String, reason: String },
     /// The lease has ended.
     #[error("lease {0} has ended")]
     NoLease(Lease),
@@ -151,13 +146,8 @@ pub enum StoreError {
     #[error("one transaction writes record {0:?} twice")]
     Twice(String),
     /// A watch is to begin with changes that are no longer kept.
-    #[error("changes from revision {from} on are asked for, and only those from {oldest} on are kept")]
-    Forgotten {
-        /// What was asked for.
-        from: Revision,
-        /// The oldest that is kept.
-        oldest: Revision,
-    },
+    #[error("the store keeps changes from revision {oldest} on only, not from {from} on")]
+    Forgotten { from: Revision, oldest: Revision },
     /// Too many changes waited for a watcher.
     #[error("a watcher of the store took its changes too slowly; it must read the records anew")]
     Slow,
@@ -171,8 +161,8 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// All records whose keys begin with `prefix`.
     async fn range(&self, prefix: &str) -> Result<Snapshot, StoreError>;
 
-    /// The revision after it; none if a comparison did not hold, and then nothing
-    /// was written. A caller that stops waiting does not undo it.
+    /// The revision after the transaction. `None` if a comparison did not hold; then
+    /// nothing was written. A caller that stops waiting does not undo it.
     async fn transact(&self, transaction: Transaction) -> Result<Option<Revision>, StoreError>;
 
     /// Every change of revision `from` or a later one, in order, each once, of
@@ -188,8 +178,8 @@ pub(crate) trait Store: Send + Sync + fmt::Debug {
     /// Ends a lease and deletes its records in one transaction.
     async fn revoke(&self, lease: Lease) -> Result<(), StoreError>;
 
-    /// Revokes the leases whose time has passed; to be called every second. A
-    /// store whose server does that itself does nothing.
+    /// Revokes the leases whose time has passed; to be called every second. It has no
+    /// effect in a store whose server does that itself.
     async fn expire(&self) -> Result<(), StoreError>;
 }
 
@@ -203,12 +193,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next changes. Those of one transaction come together, unless they were
+    /// The next changes. Those of one transaction arrive together, unless they were
     /// made before the watch began.
     ///
     /// # Errors
-    /// [`StoreError::Slow`] after the last change that the watcher was still in
-    /// time for.
+    /// [`StoreError::Slow`] after the last change that was still in the queue.
     pub(crate) async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
         if !self.earlier.is_empty() {
             return Ok(std::mem::take(&mut self.earlier).into());

@@ -1,4 +1,4 @@
-//! Calls that wait for an answer which comes on somebody else's stream.
+//! Calls that wait for an answer on the stream of another party.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -10,11 +10,11 @@ use tokio::sync::oneshot;
 
 type Answers<T> = HashMap<ConnectionId, oneshot::Sender<T>>;
 
-/// Those who wait, by an id that comes back with the answer.
+/// The waiting calls, by the id that the answer carries.
 #[derive(Debug)]
 pub(crate) struct Waiters<T>(Mutex<Answers<T>>);
 
-/// One who waits; gone when dropped.
+/// One waiting call. Dropping it ends the wait.
 pub(crate) struct Waiting<'a, T> {
     waiters: &'a Waiters<T>,
     id: ConnectionId,
@@ -24,9 +24,9 @@ pub(crate) struct Waiting<'a, T> {
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// It didn't come in time.
+    /// It didn't arrive in time.
     Late,
-    /// Somebody else has begun to wait with the same id.
+    /// Another call waits with the same id.
     Replaced,
 }
 
@@ -37,14 +37,14 @@ impl<T> Default for Waiters<T> {
 }
 
 impl<T> Waiters<T> {
-    /// Begins to wait; to be called before whoever answers is asked.
+    /// Begins to wait; to be called before the request is sent.
     pub(crate) fn wait_for(&self, id: ConnectionId) -> Waiting<'_, T> {
         let (answer_tx, answer_rx) = oneshot::channel();
         lock(&self.0).insert(id, answer_tx);
         Waiting { waiters: self, id, answer_rx }
     }
 
-    /// The answer came; it may be too late. `id` is as it was sent.
+    /// Takes an answer, which may be too late. `id` is the 16 bytes that it carries.
     pub(crate) fn answer(&self, id: &[u8], answer: T) {
         let id = ConnectionId::try_from(id).ok();
         if let Some(answer_tx) = id.and_then(|id| lock(&self.0).remove(&id)) {
@@ -66,7 +66,7 @@ impl<T> Waiting<'_, T> {
 
 impl<T> Drop for Waiting<'_, T> {
     fn drop(&mut self) {
-        // Unless somebody else has the same id, whose turn it is then.
+        // The entry may belong to a later call with the same id.
         self.answer_rx.close();
         let mut waiting = lock(&self.waiters.0);
         if waiting.get(&self.id).is_some_and(oneshot::Sender::is_closed) {

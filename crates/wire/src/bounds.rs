@@ -1,13 +1,13 @@
-//! How much anything in the control plane may be: texts, lists, messages, pages.
+//! Bounds of texts, lists, messages and pages of the control plane.
 //!
-//! A gateway holds its agents to these bounds, and the broker its gateways and
-//! relays. What only informs people is cut ([`cut_seen`], [`cut_job`],
-//! [`cut_path`]); a message that breaks another bound is refused with
-//! [`TooLarge`], which its sender receives. So no agent can make an answer to
-//! others larger than [`MESSAGE_BYTES`].
+//! A gateway checks the messages of its agents against these bounds. The broker
+//! checks those of its gateways and relays. Texts and lists for users are cut
+//! ([`cut_seen`], [`cut_job`], [`cut_path`]). A message that exceeds another bound is
+//! refused with [`TooLarge`], which its sender receives. So no agent can make an
+//! answer to others larger than [`MESSAGE_BYTES`].
 
-/// Bytes of one message to a broker or gateway, and of every answer of theirs.
-/// tonic refuses 4 MiB; this is what a record and a page need, with a reserve.
+/// Bytes of one message to a broker or gateway, and of each of their answers. A
+/// record and a page fit, with a reserve. tonic refuses more than 4 MiB.
 pub const MESSAGE_BYTES: usize = 256 * 1024;
 /// Bytes of the records of one page. The largest record, a job, takes 162 KiB
 /// (see [`JOB_NODES_BYTES`]), so that each fits a page, and a page a message.
@@ -18,60 +18,59 @@ pub const PAGE_RECORDS: usize = 1024;
 pub const NAMES: usize = 256;
 /// Bytes of one text: a grid name has 127, a host name with port 259 at most.
 pub const TEXT: usize = 263;
-/// Bytes of a text for people that tells of several failures.
+/// Bytes of a text for users that names several failures.
 pub const LONG_TEXT: usize = 2048;
 
-/// Nodes of one site: more than the 9,408 of the largest machine of today. At
-/// about 1 KiB each the broker holds 16 MiB for such a site.
+/// Nodes of one site: more than the 9,408 of the largest machine of today. At about
+/// 1 KiB each they take 16 MiB at the broker.
 pub const NODES_PER_SITE: usize = 16 * 1024;
-/// Gateways of one site that the broker keeps in mind: 16 × 1.2 KiB are 19 KiB
-/// of a site's record.
+/// Gateways of one site that the broker remembers: 16 × 1.2 KiB are 19 KiB of a
+/// site's record.
 pub const GATEWAYS_PER_SITE: usize = 16;
-/// Relays of a grid that the broker keeps in mind.
+/// Relays of a grid that the broker remembers.
 pub const RELAYS: usize = 256;
-/// Relays in the directory: as many as an agent looks at.
+/// Relays in the directory: as many as an agent probes.
 pub const DIRECTORY_RELAYS: usize = 32;
-/// Gateways in the directory: as many as an agent looks at, and those of its own
-/// site, which it doesn't. With the relays: 80 × at most 400 bytes are 31 KiB.
+/// Gateways in the directory: as many as an agent probes, and those of its own site,
+/// which it doesn't probe. With the relays: 80 × at most 400 bytes are 31 KiB.
 pub const DIRECTORY_GATEWAYS: usize = DIRECTORY_RELAYS + GATEWAYS_PER_SITE;
 
-/// Relays, and gateways, that one node tells of: as many as the directory has.
+/// Relays, and gateways, that one node reports: as many as the directory has.
 /// 2 × 48 × at most 800 bytes are 75 KiB of a node's record.
 pub const SIGHTS: usize = DIRECTORY_GATEWAYS;
-/// Hosts of which one node tells which ports answer it: agents try two.
+/// Hosts whose ports one node reports: agents try two.
 pub const EGRESS_HOSTS: usize = 8;
 /// Ports of each, answered and silent: agents try five.
 pub const EGRESS_PORTS: usize = 16;
-/// Bytes of what the nodes of one [`proto::NodesSeen`](crate::proto::NodesSeen)
-/// found out; one of the largest fits.
+/// Bytes of one [`proto::NodesSeen`](crate::proto::NodesSeen): the largest findings of
+/// one node fit.
 pub const NODES_SEEN_BYTES: usize = 128 * 1024;
 
 /// Running jobs of one site.
 pub const JOBS_PER_SITE: usize = 1024;
 /// Running jobs that one node is the head of.
 pub const JOBS_PER_NODE: usize = 256;
-/// Bytes of the node names of one job that are reported: 4,000 of 13 letters.
-/// With its joints, 160 KiB, and the rest of its record 2 KiB.
+/// Bytes of the node names in one job's report: 4,000 names of 13 letters. With its
+/// connections 160 KiB, and the rest of its record 2 KiB.
 pub const JOB_NODES_BYTES: usize = 64 * 1024;
-/// Bytes of what is reported of how a job's nodes are joined: 1,000 pairs of
-/// about 96 bytes.
+/// Bytes of the connections in one job's report: 1,000 pairs of about 96 bytes.
 pub const JOB_JOINED_BYTES: usize = 96 * 1024;
-/// Steps that the report of one measurement tells of: 32 × 2 KiB are 64 KiB.
+/// Steps in the report of one measurement: 32 × 2 KiB are 64 KiB.
 pub const PATH_STEPS: usize = 32;
 
-/// Something is larger than these bounds allow.
+/// A field exceeds its bound.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {got} is too many, at most {limit} may be sent")]
 pub struct TooLarge {
-    /// What it is, with its unit: "bytes of an address".
+    /// The field with its unit: "bytes of an address".
     pub what: &'static str,
-    /// How much there is.
+    /// Its size.
     pub got: usize,
-    /// How much there may be.
+    /// The largest size that is allowed.
     pub limit: usize,
 }
 
-/// Whether `got` is within `limit`; `what` names it with its unit.
+/// Checks that `got` is within `limit`; `what` names the field with its unit.
 ///
 /// # Errors
 /// [`TooLarge`] if it isn't.

@@ -40,7 +40,7 @@ impl Brokers {
         Self { store, now, both, _directory: directory }
     }
 
-    /// Waits until both have taken in everything.
+    /// Waits until both have folded all records.
     async fn settled(&self) {
         let revision = self.store.range("").await.unwrap().revision;
         for broker in &self.both {
@@ -85,12 +85,12 @@ fn find(broker: &Broker, name: &str) -> Result<proto::Node, LookupError> {
 }
 
 #[tokio::test]
-async fn what_attaches_at_one_broker_is_found_at_the_other() {
+async fn nodes_attached_at_one_broker_are_found_at_the_other() {
     let brokers = Brokers::start().await;
     let [a, b] = &brokers.both;
     let (alpha, beta) = (attach(a, "alpha").await, attach(b, "beta").await);
     let (one, other) = tokio::join!(announce(a, alpha, "n1"), announce(b, beta, "n1"));
-    assert_ne!(one.unwrap(), other.unwrap(), "they are given at once");
+    assert_ne!(one.unwrap(), other.unwrap(), "both were assigned at the same time");
     brokers.settled().await;
     for broker in &brokers.both {
         assert!(find(broker, "n1.alpha").unwrap().up && find(broker, "n1.beta").unwrap().up);
@@ -98,7 +98,7 @@ async fn what_attaches_at_one_broker_is_found_at_the_other() {
     let addresses = [a, b].map(|broker| find(broker, "n1.alpha").unwrap().virtual_address);
     assert_eq!(addresses[0], addresses[1]);
 
-    // Alpha's gateway comes to the other broker: only its new attachment counts.
+    // Alpha's gateway attaches to the other broker: only its new attachment counts.
     let again = attach(b, "alpha").await;
     brokers.settled().await;
     let late = announce(a, alpha, "n2").await.unwrap_err().to_string();
@@ -110,7 +110,7 @@ async fn what_attaches_at_one_broker_is_found_at_the_other() {
         assert!(find(broker, "n1.alpha").unwrap().up);
     }
 
-    // The broker that held it is gone, and keeps nothing alive.
+    // The broker of the attachment has ended and keeps no lease alive.
     *brokers.now.lock().unwrap() += Duration::from_secs(31);
     brokers.store.expire().await.unwrap();
     brokers.settled().await;

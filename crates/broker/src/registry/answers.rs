@@ -1,4 +1,4 @@
-//! What the registry answers: lookups, rendezvous, the whole grid.
+//! Answers to lookups and explanations, and their errors.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -11,12 +11,12 @@ use isthmus_wire::{GridName, Label, VirtualAddress, proto};
 
 use super::{NodeEntry, Party, Presence, Registry, SiteEntry};
 
-/// Why a lookup found nothing.
+/// Why a lookup failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LookupError {
-    /// There never was such a node.
+    /// No node of that name or address was ever in the grid.
     Unknown(String),
-    /// The node is known, but where it is isn't at the moment.
+    /// The node has an address, but no gateway has announced it.
     Absent(String),
 }
 
@@ -24,23 +24,23 @@ impl fmt::Display for LookupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(what) => {
-                write!(f, "no node {what} is known in the grid; `isthmus status` lists them")
+                write!(f, "there is no node {what} in the grid; `isthmus status` lists the nodes")
             }
             Self::Absent(node) => {
-                write!(f, "node {node} is known, but its agent is not attached to the grid at the moment")
+                write!(f, "the agent of node {node} is not attached to the grid at the moment")
             }
         }
     }
 }
 
-/// Why no rendezvous can be arranged.
+/// Why a rendezvous was not arranged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RendezvousError {
-    /// The destination isn't known.
+    /// One of the two nodes was not found.
     Lookup(LookupError),
-    /// The caller asks for somebody else.
+    /// The initiator is no node of the caller's site.
     NotYours(String),
-    /// It can't be done at the moment.
+    /// A party or a way is missing at the moment.
     Unavailable(String),
 }
 
@@ -54,8 +54,8 @@ impl fmt::Display for RendezvousError {
 }
 
 impl Registry {
-    /// Where a node is, and what a plan goes by that leads a node of `site`
-    /// there. Its gateway that asks is told when that changes.
+    /// The contact of a node, and the facts for plans from nodes of `site` to it. The
+    /// gateway that asked receives a message when the contact changes.
     ///
     /// # Errors
     /// If it is unknown or absent.
@@ -76,7 +76,7 @@ impl Registry {
         Ok(proto::LookupReply { node: Some(node), plan: None, facts: Some(facts) })
     }
 
-    /// How one node would reach another.
+    /// The plan from one node to another.
     ///
     /// # Errors
     /// If one is unknown or absent.
@@ -123,10 +123,11 @@ impl Registry {
 
     fn inbound(&self, entry: &NodeEntry) -> proto::Inbound {
         let site = self.sites.get(&entry.name.site);
-        inbound_to_wire(site.map_or(Inbound::Closed, |site| site.says().inbound))
+        inbound_to_wire(site.map_or(Inbound::Closed, |site| site.declared().inbound))
     }
 
-    /// Where a node's agent is let in though its site isn't open.
+    /// The address at which a node's agent is let in though its site isn't open;
+    /// empty for none.
     pub(super) fn outside_address(&self, entry: &NodeEntry) -> String {
         let contact = &entry.contact;
         seen::let_in_at(&contact.outside_address, self.inbound(entry), contact.seen.as_ref())
@@ -144,7 +145,7 @@ impl Registry {
         })
     }
 
-    /// The node that asks, which must be of the site that passes its question on.
+    /// The virtual address of a node of `site`, which the caller claims to be.
     pub(super) fn own_node(&self, site: &Label, address: u32) -> Result<VirtualAddress, RendezvousError> {
         VirtualAddress::new(address.into())
             .filter(|address| self.addresses.node(*address).is_some_and(|node| node.site == *site))
@@ -154,8 +155,8 @@ impl Registry {
             })
     }
 
-    /// Relays that tell nodes how they are seen from outside: two, because what
-    /// one sees alone says less.
+    /// Relays that report outside addresses to nodes. Two, because a comparison of
+    /// two answers shows whether the NAT's port depends on the destination.
     pub(super) fn reflectors(&self) -> Vec<String> {
         let up = self.relays.values().filter(|relay| relay.session.is_some());
         up.take(2).map(|relay| relay.address.clone()).collect()
@@ -173,7 +174,7 @@ impl Registry {
             .ok_or_else(|| LookupError::Unknown(ip.to_string()))
     }
 
-    /// A node that there is something to say of, and whether its site is
+    /// A node whose contact may be used, and whether a gateway of its site is
     /// attached.
     pub(super) fn present(&self, address: VirtualAddress) -> Result<(&NodeEntry, bool), LookupError> {
         let absent = || {
@@ -182,8 +183,7 @@ impl Registry {
         };
         let entry = self.nodes.get(&address).ok_or_else(absent)?;
         let attached = self.sites.get(&entry.name.site).is_some_and(SiteEntry::is_attached);
-        // Its gateway is back and will say in a moment whether it is, too; or
-        // there is another one that it will come to.
+        // A gateway of its site will announce it in a moment, if its agent still runs.
         if entry.presence == Presence::Lost && attached {
             return Err(absent());
         }

@@ -1,6 +1,6 @@
-//! The directory: whom agents and gateways ask how they are seen from outside.
-//! It is one small record for the whole grid; gateways receive it when they
-//! attach and when it has changed, and pass it on to their agents.
+//! The directory: the relays and gateways that agents and gateways measure against.
+//! It is one small record for the whole grid. Gateways receive it when they attach
+//! and when it has changed, and pass it on to their agents.
 
 use isthmus_wire::bounds::{DIRECTORY_GATEWAYS, DIRECTORY_RELAYS};
 use isthmus_wire::proto::{self, attach_down};
@@ -9,7 +9,7 @@ use super::site::grid_name;
 use super::{Effect, Party, Registry};
 
 impl Registry {
-    /// The directory as it is, with the revision that was sent last.
+    /// The present directory, with the revision that was sent last.
     fn directory(&self) -> proto::Directory {
         let relays = self.relays.iter().filter(|(_, relay)| relay.session.is_some());
         let relays = relays.map(|(name, relay)| entry(name.to_string(), &relay.address));
@@ -25,14 +25,14 @@ impl Registry {
         }
     }
 
-    /// The directory for a gateway that has just come.
+    /// The directory for a gateway that has just attached.
     pub(super) fn directory_for(&self, to: Party) -> Effect {
         Effect::Send { to, message: attach_down::Kind::Directory(self.directory.clone()) }
     }
 
-    /// Sends the directory to all gateways if it has changed since it was last
-    /// sent. Called a few times a second: where all gateways attach at once,
-    /// each change isn't sent alone.
+    /// Sends the directory to all gateways if it has changed since it was last sent.
+    /// It is called a few times a second, so that changes at almost the same time
+    /// are sent together.
     pub fn directory_due(&mut self) -> Vec<Effect> {
         let directory = self.directory();
         if directory == self.directory {

@@ -1,12 +1,12 @@
-//! Gateways that stand in for their nodes.
+//! Chooses gateways that carry connections of their nodes.
 //!
-//! A gateway joins two connections that show the two tickets of one connection
-//! id, as a relay does: its own node's, which the node opens, and one from
-//! outside, which comes to the gateway's outside port or is dialed by it.
+//! A gateway splices two connections that show the two tickets of one connection
+//! id, as a relay does. The node opens one of them. The other one arrives at the
+//! gateway's port outside, or the gateway dials it.
 //!
-//! Where a site has several, others connect in turn to those with a port outside.
-//! What is to be dialed for a node, the gateway dials that it is attached to. The
-//! node connects to the chosen gateway, which expects it.
+//! Other sites connect in turn to the gateways with a port outside. The gateway that
+//! a node is attached to dials out for it. If another gateway is chosen, that one
+//! receives an order to expect the node.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,8 +17,8 @@ use super::site::{Avoid, GatewayEntry, grid_name};
 use super::{Effect, NodeEntry, Party, Registry, RendezvousError};
 
 impl Registry {
-    /// The gateway that stands in for a node; with `let_in`, one that other sites
-    /// connect to.
+    /// The gateway that carries a node's connection. With `let_in`, one that other
+    /// sites connect to.
     pub(super) fn gateway_for<'a>(
         &'a self,
         node: &'a NodeEntry,
@@ -45,18 +45,18 @@ impl Registry {
     }
 }
 
-/// A gateway that stands in for a node.
+/// A gateway that carries a node's connection.
 pub(super) struct Chosen<'a> {
     pub(super) site: &'a Label,
     pub(super) name: &'a Label,
     pub(super) entry: &'a GatewayEntry,
     /// The node is attached to it.
     is_home: bool,
-    /// It was its turn.
+    /// It was chosen in turn.
     pub(super) in_turn: bool,
 }
 
-/// Where a node connects to, with which ticket.
+/// The relay or gateway that a node connects to, with its ticket.
 pub(super) enum Stop {
     Relay(proto::AtRelay),
     Gateway(proto::AtGateway),
@@ -69,10 +69,10 @@ impl Chosen<'_> {
         grid_name(self.name, self.site)
     }
 
-    /// Has the gateway join its node's connection, which shows `ticket`, with a
-    /// `leg` or with one that comes to its outside port. Another gateway than the
-    /// node's own gets an order of its own.
-    pub(super) fn join(
+    /// Has the gateway splice the node's connection, which shows `ticket`, with a
+    /// `leg` that it dials or with a connection to its port outside. A gateway that
+    /// the node isn't attached to receives an order of its own.
+    pub(super) fn splice(
         &self,
         node: &NodeEntry,
         ticket: Vec<u8>,

@@ -1,14 +1,15 @@
-//! Which gateways hold which contacts, because they looked them up: those are
-//! told when one changes, and no other.
+//! Which gateways hold which contacts, because they looked them up. The broker
+//! sends a change of a contact to those only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use isthmus_wire::{Label, VirtualAddress};
 
-use super::{Effect, Party, Registry, changed};
+use super::fold::changed;
+use super::{Effect, Party, Registry};
 
-/// The gateways that may hold a contact. One that has gone holds nothing: its
-/// place here is of no effect.
+/// The gateways that may hold a contact. An entry of a detached gateway has no
+/// effect.
 #[derive(Debug, Default)]
 pub(super) struct Holders(BTreeMap<VirtualAddress, BTreeSet<Party>>);
 
@@ -19,14 +20,14 @@ impl Holders {
 }
 
 impl Registry {
-    /// A gateway was given a contact.
+    /// Notes that a gateway received a contact.
     pub(super) fn holds(&mut self, site: &Label, gateway: &Label, address: VirtualAddress) {
         self.holders.0.entry(address).or_default().insert(Party::gateway(site, gateway));
     }
 
-    /// A contact has changed: says so to the gateways that looked it up, which
-    /// forget it, and to those of the node's own site, which answer for it
-    /// unasked; not to the one that said so itself.
+    /// Sends that a contact has changed to the gateways that looked it up and to the
+    /// other gateways of the node's own site. `but` is the gateway that reported the
+    /// change.
     pub(super) fn contact_changed(&mut self, address: VirtualAddress, but: Option<&Party>) -> Vec<Effect> {
         let mut to = self.holders.0.remove(&address).unwrap_or_default();
         if let Some(name) = self.addresses.node(address)

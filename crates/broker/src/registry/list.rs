@@ -1,5 +1,5 @@
-//! Pages of the registry's records. A page begins after the record that the
-//! page token names, and ends where its bytes or records are used up.
+//! Pages of the registry's records. A page begins after the record that the page
+//! token names. It ends where its bytes or records are used up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use isthmus_wire::{GridName, Label, VirtualAddress};
 use super::answers::node;
 use super::{NodeEntry, Presence, Refused, Registry, SiteEntry};
 
-/// Where a page begins, and how much of it is left.
+/// The start of a page, and the room that is left on it.
 struct Page {
     /// Key of the last record of the page before; empty for the first page.
     after: String,
@@ -55,7 +55,7 @@ impl Registry {
     /// One page of records.
     ///
     /// # Errors
-    /// If the request makes no sense, or asks for too much.
+    /// If the request or its page token is malformed, or exceeds a bound.
     pub fn list(&self, request: &proto::ListRequest) -> Result<proto::ListReply, Refused> {
         request.check().map_err(|error| Refused(error.to_string()))?;
         let mut page = Page::new(request)?;
@@ -79,7 +79,7 @@ impl Registry {
 
     fn list_nodes(&self, page: &mut Page, filter: &proto::NodeFilter) -> Result<Vec<proto::Node>, Refused> {
         let after = (!page.after.is_empty()).then(|| node_of_key(&page.after)).transpose()?;
-        // The token has decided where the page begins; keys order as labels do.
+        // `after` holds the start of the page from here on: keys sort as labels do.
         page.after.clear();
         let wanted = |(_, entry): &(VirtualAddress, &NodeEntry)| {
             (filter.owner.is_empty() || entry.contact.owner == filter.owner)
@@ -132,7 +132,7 @@ impl Registry {
         }
         proto::Site {
             name: name.to_string(),
-            inbound: inbound_to_wire(entry.says().inbound).into(),
+            inbound: inbound_to_wire(entry.declared().inbound).into(),
             up: entry.is_attached(),
             trusted: self.policy.trusted.of(name).map(Label::to_string).collect(),
             version: entry.versions(),
@@ -165,13 +165,13 @@ impl Registry {
         }))
     }
 
-    /// Which ports of each relay's host have answered nodes of other sites.
+    /// The ports of each relay's host that have answered nodes of other sites.
     fn answered(&self, asking_site: &str) -> BTreeMap<&str, BTreeSet<u32>> {
         let mut answered: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
         for entry in self.nodes.values().filter(|entry| entry.name.site.as_str() != asking_site) {
             for host in entry.contact.seen.iter().flat_map(|seen| &seen.egress) {
                 let ports = answered.entry(&host.relay).or_default();
-                // Those that anybody tries are few.
+                // Agents try a few ports only; this bounds the record.
                 ports.extend(host.answered.iter().filter(|port| is_tried(**port)));
             }
         }
@@ -195,7 +195,7 @@ fn is_tried(port: u32) -> bool {
     u16::try_from(port).is_ok_and(|port| isthmus_plan::egress::TRIED.contains(&port))
 }
 
-/// Orders as site and node do: a blank comes before all that names have.
+/// Sorts as site and node do: a blank sorts before all characters of names.
 fn key_of_node(name: &GridName) -> String {
     format!("{} {}", name.site, name.node)
 }

@@ -1,6 +1,6 @@
-//! Has one node of each pair of sites measure the way to the other, now and then,
-//! without anybody asking; and where a relay didn't reach a site that may be open,
-//! try it directly.
+//! Has one node of each pair of sites measure the path to the other in the
+//! background. If a relay didn't reach a site that may be open, the node also tries
+//! a direct connection.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,17 +13,17 @@ use isthmus_plan::{Dial, Inbound, Route};
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
+use super::fold::changed;
 use super::site_paths::{initiator, site_pair};
-use super::{Effect, NodeEntry, Party, Presence, Registry, changed};
+use super::{Effect, NodeEntry, Party, Presence, Registry};
 use crate::config::Measure;
 
-/// Sites that take part at most; their pairs are looked through again and again.
+/// Sites that take part at most, because every round looks at all their pairs.
 const MOST_SITES: usize = 256;
-/// How often it is seen whether a site is reached directly that a relay doesn't
-/// reach.
+/// Shortest time between two direct connections to a site that a relay doesn't reach.
 const DOUBT: Duration = Duration::from_secs(3600);
 
-/// A node that may stand for its site.
+/// A node that measures for its site.
 struct Delegate<'a> {
     address: VirtualAddress,
     entry: &'a NodeEntry,
@@ -31,18 +31,18 @@ struct Delegate<'a> {
     doubt: Doubt,
 }
 
-/// Whether a site may be open to other sites though a relay did not get in.
+/// Whether a site may be open to other sites though a relay failed to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Doubt {
     None,
-    /// It leaves it to measurement.
+    /// It declares `auto`.
     Some,
-    /// It is declared open.
+    /// It declares `open`.
     Strong,
 }
 
 impl Registry {
-    /// Has those ways between sites measured that are due.
+    /// Orders the measurements between sites that are due.
     pub fn measure_due(&mut self, now_unix_seconds: u64) -> Vec<Effect> {
         if self.policy.measure == Measure::Off {
             return Vec::new();
@@ -80,8 +80,8 @@ impl Registry {
         effects
     }
 
-    /// The order to measure, for whom it is, and who is concerned; none if there
-    /// is no way, and no doubt of that.
+    /// The two nodes, the gateway and the order to measure. `None` if the plan has no
+    /// step and no direct connection is to be tried.
     fn order(
         &self,
         a: &Delegate<'_>,
@@ -91,7 +91,7 @@ impl Registry {
     ) -> Option<((GridName, GridName), (Party, proto::MeasureOrder))> {
         let (a_site, b_site) = (&a.entry.name.site, &b.entry.name.site);
         let usual = initiator(a_site, b_site) == a_site;
-        // Whoever may be open is connected to.
+        // The site that may be open is the destination.
         let (from, to) = match a.doubt.cmp(&b.doubt) {
             Ordering::Less => (a, b),
             Ordering::Greater => (b, a),
@@ -115,12 +115,12 @@ impl Registry {
         Some(((from.entry.name.clone(), to.entry.name.clone()), (from.gateway.clone(), order)))
     }
 
-    /// Whether it wasn't seen not long ago if one reaches the other directly.
+    /// Whether no direct connection was tried within [`DOUBT`].
     fn is_untried(&self, sites: &(Label, Label), now: u64) -> bool {
         self.site_paths.tried(sites, now).is_none_or(|tried| tried >= DOUBT)
     }
 
-    /// Plans between two sites may have changed.
+    /// Has the gateways of two sites plan anew.
     pub(super) fn between_changed(&self, a: &Label, b: &Label) -> Vec<Effect> {
         let sites = [a, b].into_iter().filter_map(|site| self.sites.get_key_value(site));
         let gateways = sites.flat_map(|(site, entry)| entry.parties(site));
@@ -142,9 +142,8 @@ impl Registry {
         delegates.iter().map(party).collect()
     }
 
-    /// The nodes that stand for the sites that take part: those without a job,
-    /// if there are such. They must have found out how they are seen from
-    /// outside: before that, worse ways are planned than are taken later.
+    /// One node of each site that takes part, without a job if possible. A node must
+    /// have probed its network first: before that its plans are worse than later.
     fn delegates(&self) -> Vec<Delegate<'_>> {
         let at_work: BTreeSet<&str> = self.at_work().collect();
         let no_relays = self.relays_up() == 0;
@@ -166,21 +165,21 @@ impl Registry {
             }
             let works = at_work.contains(entry.name.to_string().as_str());
             if best.get(site).is_none_or(|(best_works, _)| *best_works && !works) {
-                let doubt = doubt(taking_part.says().inbound, entry);
+                let doubt = doubt(taking_part.declared().inbound, entry);
                 best.insert(site, (works, Delegate { address: *address, entry, gateway, doubt }));
             }
         }
         best.into_values().map(|(_, delegate)| delegate).take(MOST_SITES).collect()
     }
 
-    /// Names of nodes on which jobs run.
+    /// Grid names of the nodes on which jobs run.
     fn at_work(&self) -> impl Iterator<Item = &str> {
         self.jobs.all().flat_map(|job| &job.nodes).map(String::as_str)
     }
 }
 
-/// Whether a node may be reached though a relay didn't reach it: not where its
-/// address means nothing outside its site.
+/// Whether a node may be reached directly though a relay failed to connect. Not if
+/// its address is translated.
 fn doubt(inbound: Inbound, node: &NodeEntry) -> Doubt {
     let Some(seen) = &node.contact.seen else { return Doubt::None };
     let failed = seen::reach_from_wire(seen.own.as_ref()).failed();

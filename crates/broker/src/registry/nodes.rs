@@ -1,4 +1,4 @@
-//! The nodes that have come since the broker started, by address and by site.
+//! The nodes that were announced since the broker started, by address and by site.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::{Iter, Values};
@@ -8,12 +8,11 @@ use isthmus_wire::{Label, VirtualAddress};
 
 use super::NodeEntry;
 
-/// All of them. None is ever removed: one that is gone is down.
+/// All nodes. None is ever removed: a node whose agent is gone is down.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     by_address: BTreeMap<VirtualAddress, NodeEntry>,
-    /// Their addresses by site and name, so that what concerns one site looks at
-    /// its nodes only.
+    /// Their addresses by site and name, for queries about one site.
     by_site: BTreeMap<Label, BTreeMap<Label, VirtualAddress>>,
 }
 
@@ -54,8 +53,7 @@ impl Nodes {
         addresses.filter_map(|address| Some((*address, self.by_address.get(address)?)))
     }
 
-    /// All nodes in the order of their sites and names, those after `after`, a
-    /// site and a node.
+    /// All nodes after `after` (site and node), in the order of their sites and names.
     pub(super) fn after<'a>(
         &'a self,
         after: Option<&(Label, Label)>,

@@ -1,4 +1,4 @@
-//! Whom an effect is for, whichever broker they are attached to.
+//! Addressees of effects, independent of the broker that they are attached to.
 
 use std::fmt;
 

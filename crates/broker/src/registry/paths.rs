@@ -1,5 +1,4 @@
-//! How nodes reached one another when somebody had that measured, and who is
-//! measuring.
+//! Measurements between nodes that users asked for.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +9,14 @@ use isthmus_wire::{GridName, VirtualAddress};
 
 use super::{Effect, LookupError, Refused, Registry, RendezvousError, SessionId};
 
-/// Pairs of nodes that are remembered; beyond it the oldest goes.
+/// Pairs of nodes that are remembered; beyond it the oldest one is dropped.
 const MOST: usize = 4096;
 /// How long a measurement may take before it counts as lost.
 const PATIENCE_SECONDS: u64 = measuring::PATIENCE.as_secs();
 /// Shortest time between two of one pair.
 const PAUSE_SECONDS: u64 = 5;
 
-/// All of them.
+/// The paths of all pairs of nodes.
 #[derive(Debug, Default)]
 pub(super) struct Paths(BTreeMap<(GridName, GridName), Path>);
 
@@ -29,8 +28,8 @@ struct Path {
 }
 
 impl Paths {
-    /// What is known, with a key in whose order it comes: a blank comes before all
-    /// that names have.
+    /// The last report of each pair, with a key that keeps the order of the pairs: a
+    /// blank sorts before all characters of names.
     pub(super) fn by_pair(&self) -> impl Iterator<Item = (String, &proto::PathReport)> {
         let key = |(from, to): &(GridName, GridName)| {
             format!("{} {} {} {}", from.node, from.site, to.node, to.site)
@@ -38,7 +37,7 @@ impl Paths {
         self.0.iter().filter_map(move |(pair, path)| Some((key(pair), path.last.as_ref()?)))
     }
 
-    /// Those of whom one is being measured.
+    /// The pairs under measurement.
     pub(super) fn running(&self, now: u64) -> impl Iterator<Item = &(GridName, GridName)> {
         let running = move |path: &Path| {
             path.running && now.saturating_sub(path.started_unix_seconds) < PATIENCE_SECONDS
@@ -46,7 +45,7 @@ impl Paths {
         self.0.iter().filter(move |(_, path)| running(path)).map(|(pair, _)| pair)
     }
 
-    /// Whether to begin a measurement now; it counts as begun then.
+    /// Begins a measurement, unless one is under way or has just ended.
     fn begin(&mut self, pair: (GridName, GridName), now: u64) -> bool {
         let path = self.0.entry(pair).or_default();
         let since = now.saturating_sub(path.started_unix_seconds);
@@ -75,11 +74,11 @@ impl Paths {
 }
 
 impl Registry {
-    /// Has one node measure the way to another one, unless that is under way or
-    /// has just been done; and tells what is known.
+    /// Has one node measure the path to another one, unless a measurement is under
+    /// way or has just ended. The reply has the last report.
     ///
     /// # Errors
-    /// If one is unknown or absent, or can't be told.
+    /// If a node is unknown or absent, or no gateway can pass the order on.
     pub fn measure(
         &mut self,
         request: &proto::MeasureRequest,
@@ -103,10 +102,10 @@ impl Registry {
         Ok((self.paths.reply(&pair, now_unix_seconds), effect))
     }
 
-    /// A gateway passed on what one of its nodes has measured.
+    /// Takes the report of a measurement, which a gateway passed on.
     ///
     /// # Errors
-    /// If it is of another site, or makes no sense.
+    /// If the node is of another site, a name is malformed, or a bound is exceeded.
     pub fn measured(
         &mut self,
         session: SessionId,
@@ -122,11 +121,11 @@ impl Registry {
             let sites = (pair.0.site.clone(), pair.1.site.clone());
             let in_doubt = report.direct.is_some();
             let met_before = self.site_paths.met(&sites.0, &sites.1);
-            self.site_paths.measured_unasked(pair, report);
+            self.site_paths.take_background(pair, report);
             let changed = in_doubt && self.site_paths.met(&sites.0, &sites.1) != met_before;
             return Ok(if changed { self.between_changed(&sites.0, &sites.1) } else { Vec::new() });
         }
-        // Nobody asked: it would let a site fill the table.
+        // Reports that no user asked for are dropped, so that a site can't fill the table.
         let Some(path) = self.paths.0.get_mut(&pair) else { return Ok(Vec::new()) };
         path.running = false;
         path.last = Some(report.clone());

@@ -1,6 +1,6 @@
-//! Which probes are ordered: a node has its own agent dialed, and a gateway its
-//! own port outside, and no more often than finding out takes. That an address is
-//! its own, the relay sees for itself.
+//! Decides which reach tests relays are ordered to make. A node has its own agent
+//! dialed, a gateway its own port outside. The rate is bounded. The relay itself
+//! checks that the address belongs to a client of its own.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,21 +13,21 @@ use isthmus_wire::{ConnectionId, Label, VirtualAddress};
 use super::site::SiteEntry;
 use super::{Effect, Party, Registry};
 
-/// Probes of one node within [`WINDOW_SECONDS`]: twice what one round of finding
-/// out takes, which comes again after minutes.
+/// Probes of one node within [`WINDOW_SECONDS`]: twice as many as one round of
+/// probing takes. The next round follows minutes later.
 const MOST: u32 = 30;
 const WINDOW_SECONDS: u64 = 60;
-/// The same of one gateway, which has two relays try, every minute at most.
+/// The same of one gateway, which asks two relays, every minute at most.
 const MOST_OF_GATEWAY: u32 = 6;
 
 /// Why nothing is ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeError {
-    /// It makes no sense, or is for somebody else.
+    /// The request is malformed, or the address isn't the requester's.
     NotYours(String),
-    /// Too many in too short a time.
+    /// The requester exceeds its rate.
     TooOften,
-    /// The relay isn't there.
+    /// The relay isn't attached.
     NoRelay(String),
 }
 
@@ -47,15 +47,15 @@ impl fmt::Display for ProbeError {
     }
 }
 
-/// Who is to be dialed.
+/// The party that is to be dialed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Requester {
     Node(VirtualAddress),
-    /// One of the gateways of a site, by its address.
+    /// A gateway of a site, by its address outside.
     GatewayOf(Label, String),
 }
 
-/// How often each had itself dialed: since when, and how many times.
+/// The start of each requester's window in Unix seconds, and its probes since.
 #[derive(Debug, Default)]
 pub(super) struct Probed(BTreeMap<Requester, (u64, u32)>);
 
@@ -75,10 +75,10 @@ impl Probed {
 }
 
 impl Registry {
-    /// Has a relay dial the node of `site` that asks, or its gateway.
+    /// Orders a relay to dial the requester: a node of `site` or its gateway.
     ///
     /// # Errors
-    /// If it may not, or the relay isn't there.
+    /// [`ProbeError`].
     pub fn probe(
         &mut self,
         site: &Label,
@@ -112,10 +112,11 @@ impl Registry {
         Ok(Effect::Send { to, message: attach_down::Kind::Probe(order) })
     }
 
-    /// Whether a gateway of a site has said that it is reached there.
+    /// Checks that a gateway of `site` has declared this port outside.
     fn check_gateway(&self, site: &Label, address: &str) -> Result<(), ProbeError> {
-        let said = |site: &SiteEntry| site.attached().any(|(_, gateway)| gateway.outside_address == address);
-        if address.is_empty() || !self.sites.get(site).is_some_and(said) {
+        let declared =
+            |site: &SiteEntry| site.attached().any(|(_, gateway)| gateway.outside_address == address);
+        if address.is_empty() || !self.sites.get(site).is_some_and(declared) {
             return Err(ProbeError::NotYours(format!(
                 "{address:?} is not the port outside of a gateway of site {site}"
             )));
@@ -124,7 +125,7 @@ impl Registry {
     }
 }
 
-/// Whether an agent can be there.
+/// Checks that an agent may listen at an address.
 fn check(address: &str) -> Result<(), ProbeError> {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     match port {

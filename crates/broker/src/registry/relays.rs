@@ -1,4 +1,4 @@
-//! Which relay joins two nodes.
+//! Chooses the relay for two nodes.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use super::{NodeEntry, Registry, RelayEntry};
 use crate::config::RelayChoice;
 
 impl Registry {
-    /// The relay that is to join two nodes: of those that are as good, the next
-    /// by name. `avoid` are names of some that have just failed.
+    /// The relay for two nodes: of equally good ones, the next by name. `avoid` lists
+    /// relays that have just failed.
     pub(super) fn next_relay(
         &self,
         nodes: [Option<&NodeEntry>; 2],

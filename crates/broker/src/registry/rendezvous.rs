@@ -1,5 +1,5 @@
-//! Rendezvous: who dials whom is decided in `isthmus_plan::parts`. The registry
-//! chooses gateways and a relay, seals their tickets and fills in addresses.
+//! Rendezvous. `isthmus_plan::parts` decides who dials whom. The registry chooses
+//! gateways and a relay, seals their tickets and fills in addresses.
 
 use isthmus_net::contact::known;
 use isthmus_net::mac::Secret;
@@ -13,7 +13,7 @@ use isthmus_wire::{ConnectionId, Label};
 use super::gateways::{Chosen, Stop};
 use super::{Effect, NodeEntry, Presence, Registry, RelayEntry, RendezvousError};
 
-/// How long a ticket is good: a dial's deadline and what clocks may differ.
+/// How long a ticket is good: a dial's deadline, and room for clocks that differ.
 const TICKET_SECONDS: u64 = 60;
 
 /// A connection that is being arranged.
@@ -30,11 +30,12 @@ struct Arranged<'a> {
 }
 
 impl Registry {
-    /// Connects a node of `site` to another one, as the request says. For `punch`
-    /// and `traverse` the reply's way is left open until the acceptor has answered.
+    /// Arranges the connection of a node of `site` to another one by the way of the
+    /// request. For `punch` and `traverse` the reply's way is unset until the acceptor
+    /// has answered.
     ///
     /// # Errors
-    /// If the destination can't be reached, or what the way needs isn't there.
+    /// If a node is unknown, absent or down, or the way isn't possible.
     pub fn rendezvous(
         &mut self,
         site: &Label,
@@ -56,8 +57,8 @@ impl Registry {
         let (near, far, pair) = known(&self.end(from), &self.facts(site, to));
         let (way, avoid) = (request.way.way(), request.way.avoid());
         let parts = parts(way, &near, &far, &pair).map_err(|reason| refused(way.0, &reason))?;
-        let stands_in = |node, part: Option<Part>| {
-            // One that waits is connected to from outside.
+        let gateway_of = |node, part: Option<Part>| {
+            // A gateway that waits is connected to from outside.
             part.map(|part| self.gateway_for(node, matches!(part, Part::Waits(_)), avoid)).transpose()
         };
         let arranged = Arranged {
@@ -65,8 +66,8 @@ impl Registry {
             request,
             from,
             to,
-            near: stands_in(from, parts.initiators_gateway)?,
-            far: stands_in(to, parts.acceptors_gateway)?,
+            near: gateway_of(from, parts.initiators_gateway)?,
+            far: gateway_of(to, parts.acceptors_gateway)?,
             relay: match way.1 {
                 Dial::Relay => {
                     let relay = self.next_relay([Some(from), Some(to)], avoid);
@@ -108,7 +109,7 @@ fn refused(route: Route, reason: &Reason) -> RendezvousError {
 }
 
 impl<'a> Arranged<'a> {
-    /// Whether something over gateways is left that has not just failed.
+    /// Checks that not all gateways and relays of the way have just failed.
     fn check_avoided(&self) -> Result<(), RendezvousError> {
         let avoid = self.request.way.avoid();
         let mut gateways = self.gateways().peekable();
@@ -117,18 +118,19 @@ impl<'a> Arranged<'a> {
         }
         let mut parties = gateways.chain(self.relay.map(|(name, _)| name.to_string()));
         if parties.all(|party| avoid.contains(&party)) {
-            let reason = format!("all that can stand between have failed: {}", avoid.join(", "));
+            let reason =
+                format!("all gateways and relays of this way have just failed: {}", avoid.join(", "));
             return Err(RendezvousError::Unavailable(reason));
         }
         Ok(())
     }
 
-    /// Grid names of the gateways between.
+    /// Grid names of the gateways of this way.
     fn gateways(&self) -> impl Iterator<Item = String> {
         [&self.near, &self.far].into_iter().flatten().map(Chosen::grid_name)
     }
 
-    /// What the initiator is to do.
+    /// The reply to the initiator.
     fn reply(
         &self,
         parts: &Parts,
@@ -148,7 +150,7 @@ impl<'a> Arranged<'a> {
         Ok(proto::RendezvousReply { way, gateways: self.gateways().collect() })
     }
 
-    /// What the acceptor's agent is to do, if anything.
+    /// The order to the acceptor's agent, if it has a part.
     fn order(
         &self,
         parts: &Parts,
@@ -188,7 +190,7 @@ impl<'a> Arranged<'a> {
         })
     }
 
-    /// The relay or gateway that a node connects to, if it does.
+    /// The relay or gateway that a node connects to, if it connects to one.
     fn stop(
         &self,
         end: End,
@@ -203,7 +205,7 @@ impl<'a> Arranged<'a> {
             (Target::Gateway(_), Some(outward)) => {
                 let (gateway, node) = (self.gateway(end)?, self.node(end));
                 let leg = self.leg(end, outward)?;
-                gateway.join(node, ticket, relay, leg, effects)
+                gateway.splice(node, ticket, relay, leg, effects)
             }
             (Target::Relay, _) => {
                 Stop::Relay(proto::AtRelay { name: relay, address: self.address(target)?, ticket })
@@ -212,7 +214,8 @@ impl<'a> Arranged<'a> {
         }))
     }
 
-    /// What an end's gateway dials between the sites, unless it is dialed.
+    /// The connection that an end's gateway dials between the sites; `None` if the
+    /// gateway is dialed.
     fn leg(&self, end: End, outward: Part) -> Result<Option<proto::Leg>, RendezvousError> {
         let Part::Dials(target, shown) = outward else { return Ok(None) };
         let first = match (shown, self.request.way.rendezvous()) {
@@ -229,7 +232,7 @@ impl<'a> Arranged<'a> {
         Ok(Some(proto::Leg { address: self.address(target)?, ticket, first }))
     }
 
-    /// A ticket of one end for a relay or gateway.
+    /// A sealed ticket of one end for a relay or gateway.
     fn ticket(&self, target: Target, end: End) -> Result<Vec<u8>, RendezvousError> {
         let key: &Secret = match target {
             Target::Relay => &self.relay()?.key,
@@ -244,14 +247,14 @@ impl<'a> Arranged<'a> {
         Ok(key.seal_ticket(&Ticket { connection, side, expiry_unix_seconds }).to_vec())
     }
 
-    /// Where a party of the other site connects to, `HOST:PORT`.
+    /// The address that a party of the other site connects to, `HOST:PORT`.
     fn address(&self, target: Target) -> Result<String, RendezvousError> {
         Ok(match target {
             Target::Agent(end) => self.node(end).contact.address.clone(),
             Target::LetIn(end) => self.registry.outside_address(self.node(end)),
             Target::Gateway(end) => self.gateway(end)?.entry.outside_address.clone(),
             Target::Relay => self.relay()?.address.clone(),
-            // The two nodes find that out themselves.
+            // The two nodes exchange that address by themselves.
             Target::Seen(_) => return Err(no_such_way()),
         })
     }

@@ -1,5 +1,6 @@
-//! What gateways of one site are told of one another's nodes: each must know all
-//! of them, to answer for them and to dial none of them on others' behalf.
+//! Messages to a gateway about nodes of its site that are attached to the site's
+//! other gateways. Each gateway needs all nodes of its site: it answers lookups for
+//! them, and it must not dial them on behalf of the outside.
 
 use std::collections::BTreeSet;
 
@@ -9,32 +10,33 @@ use isthmus_wire::{GridName, Label, VirtualAddress};
 use super::{Effect, NodeEntry, Party, Presence, Refused, Registry};
 
 impl Registry {
-    /// A gateway has just come: the nodes that are attached to others of its
-    /// site.
+    /// Sends a newly attached gateway the nodes of its site's other gateways.
     pub(super) fn siblings_of(&self, site: &Label, gateway: &Label) -> Vec<Effect> {
         let elsewhere = self
             .nodes
             .of_site(site)
             .filter(|(_, node)| node.gateway != *gateway && node.presence != Presence::Down);
         let to = Party::gateway(site, gateway);
-        elsewhere.map(|(address, node)| tell(to.clone(), address, node)).collect()
+        elsewhere.map(|(address, node)| site_node(to.clone(), address, node)).collect()
     }
 
-    /// A node has changed: the gateways of its site that it isn't attached to.
-    pub(super) fn tell_siblings(&self, address: VirtualAddress) -> Vec<Effect> {
+    /// Sends a node that has changed to the gateways of its site that it isn't
+    /// attached to.
+    pub(super) fn send_to_siblings(&self, address: VirtualAddress) -> Vec<Effect> {
         let Some(node) = self.nodes.get(&address) else { return Vec::new() };
         let Some(site) = self.sites.get(&node.name.site) else { return Vec::new() };
         let own = Party::gateway(&node.name.site, &node.gateway);
         let others = site.parties(&node.name.site).filter(|party| *party != own);
-        others.map(|to| tell(to, address, node)).collect()
+        others.map(|to| site_node(to, address, node)).collect()
     }
 
-    /// Which gateway of a site says what, if they don't agree.
+    /// Which gateway of a site declares which `inbound`, if they differ.
     pub fn disagreement(&self, site: &Label) -> Option<String> {
         self.sites.get(site)?.disagreement()
     }
 
-    /// Says at all gateways of a site that they don't agree, if so.
+    /// Sends a notice to all gateways of a site whose gateways declare different
+    /// `inbound`.
     pub(super) fn notices(&self, site: &Label) -> Vec<Effect> {
         let Some(entry) = self.sites.get(site) else { return Vec::new() };
         let Some(text) = entry.disagreement() else { return Vec::new() };
@@ -45,8 +47,8 @@ impl Registry {
         entry.parties(site).map(notice).collect()
     }
 
-    /// Two agents of one name are refused, whichever gateways they come to; one
-    /// that goes from one gateway to another is not two.
+    /// Refuses a second agent of one name, also at another gateway of the site. An
+    /// agent that moves to another gateway, known by its address, is not refused.
     pub(super) fn check_not_twice(
         &self,
         name: &GridName,
@@ -70,8 +72,8 @@ impl Registry {
         }
     }
 
-    /// Whether a gateway tells of an agent that has gone to another one since, and
-    /// hasn't noticed.
+    /// Whether a gateway announces an agent that has attached to another gateway
+    /// since.
     pub(super) fn is_outdated(&self, name: &GridName, gateway: &Label, up: &proto::NodeUp) -> bool {
         let known = self.addresses.address(name).and_then(|address| self.nodes.get(&address));
         known.is_some_and(|known| {
@@ -81,8 +83,8 @@ impl Registry {
         })
     }
 
-    /// Whether a node, by its grid name, is attached to another gateway than
-    /// this one.
+    /// Whether a node is attached to another gateway than this one. `node` is a grid
+    /// name.
     pub(super) fn is_elsewhere(&self, node: Option<&String>, gateway: &Label) -> bool {
         let name: Option<GridName> = node.and_then(|name| name.parse().ok());
         let address = name.and_then(|name| self.addresses.address(&name));
@@ -90,8 +92,8 @@ impl Registry {
         node.is_some_and(|node| node.gateway != *gateway && node.presence == Presence::Up)
     }
 
-    /// Forgets the jobs of a site when this gateway went away, but for those whose
-    /// heads are attached to another one; they are told of again.
+    /// Drops the jobs of a site whose gateway detached, but for those whose heads are
+    /// attached to another gateway. Gateways report the dropped ones again.
     pub(super) fn forget_jobs(&mut self, site: &Label, gateway: &Label) {
         let elsewhere = |(_, node): &(VirtualAddress, &NodeEntry)| {
             node.gateway != *gateway && node.presence == Presence::Up
@@ -102,7 +104,7 @@ impl Registry {
     }
 }
 
-fn tell(to: Party, address: VirtualAddress, node: &NodeEntry) -> Effect {
+fn site_node(to: Party, address: VirtualAddress, node: &NodeEntry) -> Effect {
     let gone = node.presence == Presence::Down;
     let contact = match gone {
         true => proto::NodeUp { node: node.name.node.to_string(), ..proto::NodeUp::default() },

@@ -1,5 +1,4 @@
-//! A site and its gateways: what they say together, and which one joins two
-//! nodes.
+//! A site and its gateways: what they declare together, and which gateway is next.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +14,7 @@ use super::{Party, SessionId};
 /// A site.
 #[derive(Debug, Default)]
 pub(super) struct SiteEntry {
-    /// Those that have ever been there, by their names.
+    /// The attached ones and former ones, by their names.
     pub(super) gateways: BTreeMap<Label, GatewayEntry>,
     /// The one that was chosen last.
     pub(super) last: Option<Label>,
@@ -27,28 +26,28 @@ pub(super) struct GatewayEntry {
     pub(super) session: Option<SessionId>,
     pub(super) inbound: Inbound,
     pub(super) version: String,
-    /// Where other sites reach it; empty for nowhere.
+    /// Where other sites reach it, `HOST:PORT`; empty for nowhere.
     pub(super) outside_address: String,
-    /// Where its site's nodes reach it; empty as long as that isn't known.
+    /// Where its site's nodes reach it, `HOST:PORT`; empty as long as that is unknown.
     pub(super) inside_address: String,
-    /// Whether it is reached there, as it found out last.
+    /// Whether its port outside is reached, as it reported last.
     pub(super) outside_reach: Option<proto::Reach>,
     /// Signs tickets for it.
     pub(super) key: Secret,
-    /// Nothing is to be measured between its site and others unasked.
+    /// Nothing is to be measured in the background between its site and others.
     pub(super) measure_off: bool,
 }
 
 impl GatewayEntry {
-    /// Whether nobody outside reaches it who should.
+    /// Whether its port outside was tried and not reached.
     fn outside_failed(&self) -> bool {
         seen::reach_from_wire(self.outside_reach.as_ref()).failed()
     }
 }
 
-/// What a site's gateways say together, as far as plans go by it.
+/// What a site's gateways declare together, as far as plans depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Says {
+pub(super) struct Declared {
     /// What the site lets in.
     pub(super) inbound: Inbound,
     /// Whether a gateway has a port outside.
@@ -58,52 +57,52 @@ pub(super) struct Says {
 }
 
 impl SiteEntry {
-    /// Gateways that are attached.
+    /// The attached gateways.
     pub(super) fn attached(&self) -> impl Iterator<Item = (&Label, &GatewayEntry)> {
         self.gateways.iter().filter(|(_, gateway)| gateway.session.is_some())
     }
 
-    /// The same, as `site` has them.
+    /// The attached gateways as parties. `site` is this site's name.
     pub(super) fn parties(&self, site: &Label) -> impl Iterator<Item = Party> {
         self.attached().map(move |(name, _)| Party::gateway(site, name))
     }
 
-    /// Whether one is.
+    /// Whether a gateway is attached.
     pub(super) fn is_attached(&self) -> bool {
         self.attached().next().is_some()
     }
 
-    /// Whether this one is.
+    /// Whether this gateway is attached.
     pub(super) fn has(&self, gateway: &Label) -> bool {
         self.gateways.get(gateway).is_some_and(|gateway| gateway.session.is_some())
     }
 
-    /// Those whose word counts: the attached ones; where there is none, what was
-    /// said last.
+    /// The gateways whose declarations count: the attached ones, or all former ones
+    /// if none is attached.
     fn counting(&self) -> impl Iterator<Item = (&Label, &GatewayEntry)> {
         let attached = self.is_attached();
         self.gateways.iter().filter(move |(_, gateway)| !attached || gateway.session.is_some())
     }
 
-    /// What they say together: where they disagree, the strictest holds.
-    pub(super) fn says(&self) -> Says {
+    /// What the gateways declare together: the strictest `inbound` holds.
+    pub(super) fn declared(&self) -> Declared {
         let strictest = self.counting().map(|(_, gateway)| gateway.inbound).max_by_key(strictness);
         let let_in = self.counting().any(|(_, gateway)| !gateway.outside_address.is_empty());
         let outside_failed = seen::reach_from_wire(self.outside_reach().as_ref()).failed();
-        Says { inbound: strictest.unwrap_or(Inbound::Closed), let_in, outside_failed }
+        Declared { inbound: strictest.unwrap_or(Inbound::Closed), let_in, outside_failed }
     }
 
-    /// The same for a plan that is made elsewhere.
+    /// The same for a plan that a gateway makes.
     pub(super) fn facts(&self) -> proto::SiteFacts {
         proto::SiteFacts {
-            inbound: inbound_to_wire(self.says().inbound).into(),
+            inbound: inbound_to_wire(self.declared().inbound).into(),
             gateway_outside: self.outside_addresses(),
             gateway_reach: self.outside_reach(),
         }
     }
 
-    /// Whether a gateway is reached at its port outside: one that is counts, and
-    /// one of which it isn't known, before one that isn't.
+    /// The best result of a reach test of a gateway's port outside: reached, then
+    /// untested, then not reached.
     pub(super) fn outside_reach(&self) -> Option<proto::Reach> {
         let let_in = self.counting().filter(|(_, gateway)| !gateway.outside_address.is_empty());
         let best =
@@ -111,35 +110,36 @@ impl SiteEntry {
         best.and_then(|(_, gateway)| gateway.outside_reach.clone())
     }
 
-    /// Whether one of its gateways wants nothing measured unasked.
+    /// Whether one of its gateways declares `measure = "off"`.
     pub(super) fn measure_off(&self) -> bool {
         self.counting().any(|(_, gateway)| gateway.measure_off)
     }
 
-    /// Where other sites reach its gateways, for people.
+    /// Where other sites reach its gateways, joined by `, `, for users.
     pub(super) fn outside_addresses(&self) -> String {
         let addresses = self.counting().map(|(_, gateway)| gateway.outside_address.as_str());
         addresses.filter(|address| !address.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Which of the attached ones says what, if they don't say the same.
+    /// Which attached gateway declares which `inbound`, if they differ.
     pub(super) fn disagreement(&self) -> Option<String> {
-        let mut said = self.attached().map(|(_, gateway)| gateway.inbound);
-        let first = said.next()?;
-        if said.all(|inbound| inbound == first) {
+        let mut declared = self.attached().map(|(_, gateway)| gateway.inbound);
+        let first = declared.next()?;
+        if declared.all(|inbound| inbound == first) {
             return None;
         }
-        let each = self.attached().map(|(name, gateway)| format!("{name} says {:?}", gateway.inbound.name()));
+        let each =
+            self.attached().map(|(name, gateway)| format!("{name} declares {:?}", gateway.inbound.name()));
         Some(format!(
             "the gateways do not agree on `inbound`: {}; the strictest, {:?}, holds. Set the same in section \
              [gateway] at each",
             each.collect::<Vec<_>>().join(", "),
-            self.says().inbound.name()
+            self.declared().inbound.name()
         ))
     }
 
-    /// The gateway that somebody outside is to come to for a node attached to
-    /// `home`: those with a port outside take turns.
+    /// The gateway that other sites connect to for a node attached to `home`: those
+    /// with a port outside take turns.
     pub(super) fn next_let_in(&self, home: &Label, avoid: &Avoid<'_>) -> Option<(&Label, &GatewayEntry)> {
         let mut let_in = self.usable(home);
         let_in.retain(|(_, gateway)| !gateway.outside_address.is_empty());
@@ -149,21 +149,22 @@ impl SiteEntry {
         self.in_turn(let_in, avoid)
     }
 
-    /// The gateway that dials out for a node attached to `home`: that one, and
-    /// in its place another.
+    /// The gateway that dials out for a node attached to `home`: `home`, or another
+    /// one if `home` is detached or has just failed.
     pub(super) fn next_way_out(&self, home: &Label, avoid: &Avoid<'_>) -> Option<(&Label, &GatewayEntry)> {
         let own = self.gateways.get_key_value(home).filter(|(_, gateway)| gateway.session.is_some());
         own.filter(|(name, _)| !avoid.has(name)).or_else(|| self.in_turn(self.usable(home), avoid))
     }
 
-    /// Gateways that a node attached to `home` can be sent to.
+    /// The attached gateways that a node attached to `home` can connect to.
     fn usable(&self, home: &Label) -> Vec<(&Label, &GatewayEntry)> {
         let usable =
             |name: &Label, gateway: &GatewayEntry| name == home || !gateway.inside_address.is_empty();
         self.attached().filter(|(name, gateway)| usable(name, gateway)).collect()
     }
 
-    /// The next by name after the last one, those that have just failed last.
+    /// The next by name after the one that was chosen last. One that has just failed
+    /// is taken only if all have.
     fn in_turn<'a>(
         &self,
         mut gateways: Vec<(&'a Label, &'a GatewayEntry)>,
@@ -176,7 +177,7 @@ impl SiteEntry {
         next.or_else(|| gateways.first()).copied()
     }
 
-    /// As it is told to others; `nodes` says how many are attached to a gateway.
+    /// The gateways as a list shows them. `nodes` counts the nodes of a gateway.
     pub(super) fn gateways_to_wire(&self, nodes: impl Fn(&Label) -> u32) -> Vec<proto::SiteGateway> {
         let gateway = |(name, gateway): (&Label, &GatewayEntry)| proto::SiteGateway {
             name: name.to_string(),
@@ -190,7 +191,7 @@ impl SiteEntry {
         self.gateways.iter().map(gateway).collect()
     }
 
-    /// The version that those have who count, for people.
+    /// The versions of the gateways that count, for users.
     pub(super) fn versions(&self) -> String {
         let mut versions: Vec<&str> = self.counting().map(|(_, gateway)| gateway.version.as_str()).collect();
         versions.sort_unstable();
@@ -214,12 +215,13 @@ impl Avoid<'_> {
     }
 }
 
-/// What a gateway is called among those of all sites; relays have no dot.
+/// The grid name of a gateway. Names of relays have no dot.
 pub(super) fn grid_name(gateway: &Label, site: &Label) -> String {
     format!("{gateway}.{site}")
 }
 
-/// Where other nodes can go to, if that is what the text says.
+/// The address, unless it is unspecified or loopback: then empty, because other
+/// nodes can't connect to it.
 pub(super) fn specific(address: &str) -> &str {
     let nowhere = |address: SocketAddr| {
         let ip = address.ip().to_canonical();
@@ -270,34 +272,33 @@ mod tests {
     }
 
     #[test]
-    fn the_strictest_holds_and_who_says_what_is_told() {
-        for (gateways, inbound, outside, told) in [
+    fn the_strictest_inbound_holds_and_a_disagreement_is_named() {
+        for (gateways, inbound, outside, disagreement) in [
             (&["a open attached outside"][..], Inbound::Open, "a:7740", None),
             (&["a open attached outside", "b open attached"], Inbound::Open, "a:7740", None),
             (
                 &["a open attached outside", "b auto attached outside"],
                 Inbound::Auto,
                 "a:7740, b:7740",
-                Some("a says \"open\", b says \"auto\"; the strictest, \"auto\", holds"),
+                Some("a declares \"open\", b declares \"auto\"; the strictest, \"auto\", holds"),
             ),
             (
                 &["a auto attached", "b closed attached outside"],
                 Inbound::Closed,
                 "b:7740",
-                Some("a says \"auto\", b says \"closed\"; the strictest, \"closed\", holds"),
+                Some("a declares \"auto\", b declares \"closed\"; the strictest, \"closed\", holds"),
             ),
-            // One that isn't there has no say, unless nobody is.
+            // A detached gateway counts only if none is attached.
             (&["a auto attached", "b closed outside"], Inbound::Auto, "", None),
             (&["a auto", "b closed outside"], Inbound::Closed, "b:7740", None),
         ] {
             let site = site(gateways);
-            assert_eq!(site.says().inbound, inbound, "{gateways:?}");
+            assert_eq!(site.declared().inbound, inbound, "{gateways:?}");
             assert_eq!(site.outside_addresses(), outside, "{gateways:?}");
-            assert_eq!(site.says().let_in, !outside.is_empty(), "{gateways:?}");
-            let disagreement = site.disagreement();
-            match told {
-                None => assert_eq!(disagreement, None, "{gateways:?}"),
-                Some(want) => assert!(disagreement.unwrap().contains(want), "{gateways:?}"),
+            assert_eq!(site.declared().let_in, !outside.is_empty(), "{gateways:?}");
+            match disagreement {
+                None => assert_eq!(site.disagreement(), None, "{gateways:?}"),
+                Some(want) => assert!(site.disagreement().unwrap().contains(want), "{gateways:?}"),
             }
         }
     }
@@ -321,18 +322,18 @@ mod tests {
     }
 
     #[test]
-    fn those_outside_come_to_each_in_turn() {
+    fn connections_from_outside_go_to_each_gateway_in_turn() {
         for (gateways, home, avoid, want) in [
             (&ALL[..], "c", &[][..], "a b a b"),
             (&ALL, "a", &[], "a b a b"),
             (&ALL, "c", &["a"], "b b b b"),
-            // What has just failed is better than nothing.
+            // All have just failed.
             (&ALL, "c", &["a", "b"], "a b a b"),
             (&["c attached inside"], "c", &[], "- - - -"),
-            // Nobody outside reaches b.
+            // b is not reached from outside.
             (&["a attached outside inside", "b attached outside inside shut"], "a", &[], "a a a a"),
             (&["b attached outside inside shut"], "b", &[], "b b b b"),
-            // Nobody knows where the nodes would find b.
+            // The address of b within the site is unknown.
             (&["a attached outside", "b attached outside"], "a", &[], "a a a a"),
         ] {
             assert_eq!(turns(gateways, home, avoid, true), want, "{gateways:?} {home} {avoid:?}");
@@ -340,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_goes_out_through_its_own_gateway_and_in_its_place_through_another() {
+    fn a_node_goes_out_over_its_own_gateway_or_another_one_if_that_failed() {
         for (home, avoid, want) in [
             ("c", &[][..], "c c c c"),
             ("c", &["c"], "a b a b"),
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_sent_to_an_address_not_everywhere() {
+    fn unspecified_and_loopback_addresses_are_left_out() {
         for (address, want) in [
             ("10.0.0.1:7710", "10.0.0.1:7710"),
             ("login1:7710", "login1:7710"),

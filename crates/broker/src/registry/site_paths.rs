@@ -1,5 +1,5 @@
-//! How fast the ways between sites are, as one node of each pair of sites has
-//! measured, and whether one was reached directly that a relay didn't reach.
+//! Measured round trips and bandwidths between sites, and whether a site was reached
+//! directly though a relay didn't reach it. One node of each pair of sites measures.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use isthmus_plan::measuring::{self, Pair};
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, Label};
 
-/// How long the bandwidth of another way than is taken now is put up with: a way
-/// that comes and goes isn't measured each time.
+/// Shortest time between two measurements of bandwidth if the step in use changes: a
+/// step that works now and then isn't measured each time.
 const NEW_WAY: Duration = Duration::from_secs(3600);
 
 /// Two sites, in the order of their names.
 type SitePair = (Label, Label);
 
-/// All of them.
+/// The paths of all pairs of sites.
 #[derive(Debug, Default)]
 pub(super) struct SitePaths {
     paths: BTreeMap<SitePair, SitePath>,
@@ -26,13 +26,13 @@ pub(super) struct SitePaths {
 #[derive(Debug, Default)]
 struct SitePath {
     asked_unix_seconds: u64,
-    /// Who measures, as long as nothing came of it.
+    /// The node that measures and its destination, until the report arrives.
     running: Option<(GridName, GridName)>,
     last: Option<proto::PathReport>,
     transfer: Option<Transfer>,
-    /// The site of the two that the other one has connected to.
+    /// The site of the two to which the other one has connected directly.
     met: Option<Label>,
-    /// When that was last tried though a relay didn't get there.
+    /// When a direct connection was last tried though a relay failed to connect.
     tried_unix_seconds: u64,
 }
 
@@ -46,14 +46,15 @@ struct Transfer {
 }
 
 impl SitePaths {
-    /// What is known of each pair, with a key in whose order it comes: a blank
-    /// comes before all that names have.
+    /// The last report of each pair, with a key that keeps the order of the pairs: a
+    /// blank sorts before all characters of names.
     pub(super) fn by_pair(&self) -> impl Iterator<Item = (String, proto::PathReport)> {
-        self.paths.iter().filter_map(|((a, b), path)| Some((format!("{a} {b}"), path.told()?)))
+        self.paths.iter().filter_map(|((a, b), path)| Some((format!("{a} {b}"), path.report()?)))
     }
 
-    /// What a node that was ordered to has found. Of others nothing is taken.
-    pub(super) fn measured_unasked(&mut self, nodes: (GridName, GridName), report: proto::PathReport) {
+    /// Takes the report of a measurement in the background. Reports of nodes without
+    /// an order are dropped.
+    pub(super) fn take_background(&mut self, nodes: (GridName, GridName), report: proto::PathReport) {
         let path = self.paths.get_mut(&site_pair(&nodes.0.site, &nodes.1.site));
         if let Some(path) = path.filter(|path| path.running.as_ref() == Some(&nodes)) {
             path.running = None;
@@ -62,22 +63,22 @@ impl SitePaths {
         }
     }
 
-    /// What was found because somebody asked counts likewise, if it is of the
-    /// direction that would be measured.
+    /// Takes the report of a measurement that a user asked for, if it is of the
+    /// direction that the background measures.
     pub(super) fn take(&mut self, (from, to): &(GridName, GridName), report: proto::PathReport) {
         if from.site != to.site && initiator(&from.site, &to.site) == &from.site {
             self.paths.entry(site_pair(&from.site, &to.site)).or_default().take(report);
         }
     }
 
-    /// How long ago it was tried whether one is reached directly though a relay
-    /// didn't; none if it never was.
+    /// How long ago a direct connection was tried though a relay failed to connect;
+    /// `None` for never.
     pub(super) fn tried(&self, sites: &SitePair, now: u64) -> Option<Duration> {
         let path = self.paths.get(sites).filter(|path| path.tried_unix_seconds > 0)?;
         Some(age(path.tried_unix_seconds, now))
     }
 
-    /// That is tried now.
+    /// Notes that a direct connection is tried now.
     pub(super) fn trying(&mut self, sites: &SitePair, now: u64) {
         self.paths.entry(sites.clone()).or_default().tried_unix_seconds = now;
     }
@@ -87,12 +88,12 @@ impl SitePaths {
         self.begun_unix_seconds.get(site).map(|begun| age(*begun, now))
     }
 
-    /// Whether a node of one site is known to have connected to one of another.
+    /// Whether a node of one site has connected directly to a node of the other.
     pub(super) fn met(&self, from: &Label, to: &Label) -> bool {
         self.paths.get(&site_pair(from, to)).is_some_and(|path| path.met.as_ref() == Some(to))
     }
 
-    /// Those of whom one is being measured.
+    /// The sites of the pairs under measurement.
     pub(super) fn measuring(&self, now: u64) -> impl Iterator<Item = &Label> {
         let running = self.paths.iter().filter(move |(_, path)| {
             path.running.is_some() && age(path.asked_unix_seconds, now) < measuring::PATIENCE
@@ -100,8 +101,8 @@ impl SitePaths {
         running.flat_map(|((a, b), _)| [a, b])
     }
 
-    /// What decides whether it is their turn; `doubt`: one may be open though a
-    /// relay didn't reach it.
+    /// The facts by which the next pair is chosen. `doubt`: one of the sites may be
+    /// open though a relay didn't reach it.
     pub(super) fn pair(&self, sites: &SitePair, parties: [usize; 2], doubt: bool, now: u64) -> Pair {
         let Some(path) = self.paths.get(sites) else { return Pair { parties, ..Pair::default() } };
         let way = path.last.as_ref().map(|last| (last.route(), last.dial()));
@@ -119,7 +120,7 @@ impl SitePaths {
         }
     }
 
-    /// These two begin to measure, or none because there is no way.
+    /// Notes that `nodes` begin to measure; `None` if the plan has no step.
     pub(super) fn begin(&mut self, sites: &SitePair, nodes: Option<(GridName, GridName)>, now: u64) {
         if nodes.is_some() {
             for site in [&sites.0, &sites.1] {
@@ -132,7 +133,7 @@ impl SitePaths {
 }
 
 impl SitePath {
-    /// What a report says of whether the acceptor's site lets the other one in.
+    /// Updates `met`: whether the acceptor's site lets the other one in.
     fn meet(&mut self, acceptor: &Label, report: &proto::PathReport) {
         use proto::Reachability::{Reachable, Unknown};
         let taken = (report.failure.is_empty(), report.route(), report.dial());
@@ -156,26 +157,25 @@ impl SitePath {
         self.last = Some(report);
     }
 
-    /// What was found last, with the bandwidth of that way, which is from
-    /// before.
-    fn told(&self) -> Option<proto::PathReport> {
-        let mut told = self.last.clone()?;
-        let same = |transfer: &Transfer| transfer.way == (told.route(), told.dial());
-        if let Some(transfer) = self.transfer.filter(|transfer| told.failure.is_empty() && same(transfer)) {
-            told.sent_bytes_per_second = transfer.sent_bytes_per_second;
-            told.received_bytes_per_second = transfer.received_bytes_per_second;
-            told.transferred_unix_ms = transfer.unix_ms;
+    /// The last report, with the last bandwidth of the same step.
+    fn report(&self) -> Option<proto::PathReport> {
+        let mut report = self.last.clone()?;
+        let same = |transfer: &Transfer| transfer.way == (report.route(), report.dial());
+        if let Some(transfer) = self.transfer.filter(|transfer| report.failure.is_empty() && same(transfer)) {
+            report.sent_bytes_per_second = transfer.sent_bytes_per_second;
+            report.received_bytes_per_second = transfer.received_bytes_per_second;
+            report.transferred_unix_ms = transfer.unix_ms;
         }
-        Some(told)
+        Some(report)
     }
 }
 
-/// Two sites in their order.
+/// Two sites in the order of their names.
 pub(super) fn site_pair(a: &Label, b: &Label) -> SitePair {
     if a <= b { (a.clone(), b.clone()) } else { (b.clone(), a.clone()) }
 }
 
-/// Which of two sites measures: either one for half of the others.
+/// Which of two sites measures. Each site measures towards about half of the others.
 pub(super) fn initiator<'a>(a: &'a Label, b: &'a Label) -> &'a Label {
     let even = (sum(a.as_str()) ^ sum(b.as_str())) & 1 == 0;
     if even == (a <= b) { a } else { b }

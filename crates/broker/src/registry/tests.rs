@@ -1,4 +1,4 @@
-//! Stories of the registry, one table or sequence each.
+//! The registry under sequences of messages.
 
 mod gateways;
 mod lists;
@@ -8,12 +8,13 @@ mod site_paths;
 use std::net::Ipv4Addr;
 
 use isthmus_net::rendezvous::{Request, Way};
-use isthmus_wire::ConnectionId;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{dial_request, rendezvous_reply};
+use isthmus_wire::{ConnectionId, VirtualAddress, bounds};
 
 use super::*;
 use crate::config::RelayChoice;
+use crate::records::{Fact, GatewayRecord};
 
 fn label(text: &str) -> Label {
     text.parse().unwrap()
@@ -44,13 +45,13 @@ fn node_up(node: &str, address: &str) -> proto::NodeUp {
     }
 }
 
-/// Attachments of one test, numbered as they come.
+/// The attachments of one test, numbered in their order.
 fn next_session(registry: &mut Registry) -> SessionId {
     registry.last_session += 1;
     crate::store::Lease(registry.last_session)
 }
 
-/// What came of an announcement.
+/// The effects of an announcement.
 #[derive(Debug)]
 struct Came {
     effects: Vec<Effect>,
@@ -221,9 +222,9 @@ fn who(party: &Party) -> String {
     }
 }
 
-/// Effects on one line each, but for the directory that every gateway receives
-/// when it comes.
-fn told(effects: &[Effect]) -> Vec<String> {
+/// Effects on one line each, without the directory that every gateway receives
+/// when it attaches.
+fn texts(effects: &[Effect]) -> Vec<String> {
     let directory =
         |effect: &&Effect| matches!(effect, Effect::Send { message: attach_down::Kind::Directory(_), .. });
     let line = |effect: &Effect| match effect {
@@ -241,7 +242,7 @@ fn told(effects: &[Effect]) -> Vec<String> {
 }
 
 #[test]
-fn those_who_hold_a_contact_are_told_when_it_changes_and_only_then() {
+fn holders_of_a_contact_receive_a_message_when_it_changes_and_only_then() {
     let mut registry = registry(&[]);
     let alpha = registry.gateway("alpha");
     registry.gateway("beta");
@@ -249,22 +250,22 @@ fn those_who_hold_a_contact_are_told_when_it_changes_and_only_then() {
     let welcome = "alpha welcome 240.64.1.1";
     let (here, moved) = (node_up("n1", "10.0.0.1:7730"), node_up("n1", "10.0.0.9:7730"));
     for (name, up, want) in [
-        ("a new node, which nobody has looked up", &here, vec![welcome]),
+        ("a new node, not looked up yet", &here, vec![welcome]),
         ("the same again", &here, vec![welcome]),
         ("moved", &moved, vec![welcome, "beta changed 240.64.1.1"]),
         ("moved again, and looked up again", &here, vec![welcome, "beta changed 240.64.1.1"]),
     ] {
-        assert_eq!(told(&registry.node_up(alpha, up).unwrap().effects), want, "{name}");
+        assert_eq!(texts(&registry.node_up(alpha, up).unwrap().effects), want, "{name}");
         registry.find("beta", "n1.alpha").unwrap();
     }
     let down = proto::NodeDown { node: "n1".to_owned() };
-    assert_eq!(told(&registry.node_down(alpha, &down)), ["beta changed 240.64.1.1"]);
-    assert_eq!(told(&registry.node_down(alpha, &down)), [""; 0], "it was down already");
-    assert_eq!(told(&registry.node_up(alpha, &here).unwrap().effects), [welcome], "beta forgot it");
+    assert_eq!(texts(&registry.node_down(alpha, &down)), ["beta changed 240.64.1.1"]);
+    assert_eq!(texts(&registry.node_down(alpha, &down)), [""; 0], "it was down already");
+    assert_eq!(texts(&registry.node_up(alpha, &here).unwrap().effects), [welcome], "beta has dropped it");
 }
 
 #[test]
-fn what_nodes_found_out_is_taken_where_no_plan_goes_by_it() {
+fn findings_that_no_plan_depends_on_are_taken_without_a_record() {
     let mut registry = registry(&[]);
     let alpha = registry.gateway("alpha");
     registry.node_up(alpha, &seeing("n1", &[("r1", 1000)])).unwrap();
@@ -283,11 +284,11 @@ fn what_nodes_found_out_is_taken_where_no_plan_goes_by_it() {
     let seen = proto::Seen { egress: vec![proto::PortAnswers::default(); 9], ..Default::default() };
     let nodes = vec![proto::NodeSeen { node: "n1".to_owned(), seen: Some(seen) }];
     let refused = registry.nodes_seen(alpha, proto::NodesSeen { nodes }).unwrap_err().to_string();
-    assert_eq!(refused, "hosts whose ports a node tells of: 9 is too many, at most 8 may be sent");
+    assert_eq!(refused, "hosts whose ports a node reports: 9 is too many, at most 8 may be sent");
 }
 
 #[test]
-fn a_gateway_that_comes_back_disturbs_nobody() {
+fn a_gateway_that_attaches_again_changes_no_contact() {
     let mut registry = registry(&[]);
     let alpha = registry.gateway("alpha");
     registry.gateway("beta");
@@ -302,14 +303,14 @@ fn a_gateway_that_comes_back_disturbs_nobody() {
     let again = registry.gateway("alpha");
     assert!(matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))));
     let effects = registry.node_up(again, &node_up("n1", "10.0.0.1:7730")).unwrap().effects;
-    assert_eq!(told(&effects), ["alpha welcome 240.64.1.1"]);
-    assert_eq!(told(&registry.settle(again)), ["beta changed 240.64.1.2"], "n2 didn't come back");
-    assert_eq!(registry.detach(alpha), [], "the former session has nothing to say");
+    assert_eq!(texts(&effects), ["alpha welcome 240.64.1.1"]);
+    assert_eq!(texts(&registry.settle(again)), ["beta changed 240.64.1.2"], "n2 didn't come back");
+    assert_eq!(registry.detach(alpha), [], "the former session has no effect");
     assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
 }
 
 #[test]
-fn a_second_gateway_of_a_site_takes_its_place() {
+fn a_second_gateway_of_the_same_name_replaces_the_first() {
     let mut registry = registry(&[]);
     registry.gateway("alpha");
     registry.gateway("beta");
@@ -322,7 +323,7 @@ fn a_second_gateway_of_a_site_takes_its_place() {
         "alpha changed 0.0.0.0",
         "beta changed 0.0.0.0",
     ];
-    assert_eq!(told(&effects), want);
+    assert_eq!(texts(&effects), want);
     let foreign = registry.come("beta", "gateway", &up).unwrap_err();
     assert_eq!(foreign.to_string(), "this gateway's certificate is for site beta, not \"alpha\"");
     let gateway = &registry.sites[&label("alpha")].gateways[&label("gateway")];
@@ -375,7 +376,7 @@ fn lookups() {
 }
 
 #[test]
-fn who_is_asked_to_dial_is_told_where() {
+fn an_order_to_dial_names_the_address() {
     let mut registry = registry(&[]);
     let open = registry.come("alpha", "gateway", &gateway_up("alpha", proto::Inbound::Open)).unwrap().0;
     let closed = registry.gateway("beta");
@@ -400,7 +401,11 @@ fn who_is_asked_to_dial_is_told_where() {
         }
     };
     let (alpha, beta1, beta2) = ([240, 64, 1, 1], [240, 64, 2, 1], [240, 64, 2, 2]);
-    assert_eq!(reverse("alpha", alpha, beta1), Ok("192.0.2.1:7730".to_owned()), "not what the node says");
+    assert_eq!(
+        reverse("alpha", alpha, beta1),
+        Ok("192.0.2.1:7730".to_owned()),
+        "the site is open, so the node's own address"
+    );
     assert_eq!(reverse("beta", beta2, alpha), Ok("192.0.2.9:7731".to_owned()));
     assert_eq!(reverse("beta", beta1, alpha), Err("site beta lets nothing in".to_owned()));
 }
@@ -425,8 +430,8 @@ fn rendezvous_take_relays_in_turn() {
     assert_eq!(refused(&mut registry), "no relay is attached to the broker");
 
     let (r1, effects) = registry.relay("r1");
-    assert_eq!(told(&effects), ["r1 key", "alpha changed 0.0.0.0", "beta changed 0.0.0.0"]);
-    assert_eq!(told(&registry.relay("r22").1), ["r22 key"]);
+    assert_eq!(texts(&effects), ["r1 key", "alpha changed 0.0.0.0", "beta changed 0.0.0.0"]);
+    assert_eq!(texts(&registry.relay("r22").1), ["r22 key"]);
     let mut relays = Vec::new();
     for _ in 0..3 {
         let (reply, effects) = registry.meet("alpha", "n1.alpha", "n1.beta").unwrap();
@@ -449,7 +454,7 @@ fn rendezvous_take_relays_in_turn() {
         relays.push(reply.name);
     }
     assert_eq!(relays, ["r1", "r22", "r1"]);
-    assert_eq!(told(&registry.detach(r1)), [""; 0], "there is another one");
+    assert_eq!(texts(&registry.detach(r1)), [""; 0], "there is another one");
     assert_eq!(at_relay(registry.meet("alpha", "n1.alpha", "n1.beta").unwrap().0).name, "r22");
     assert_eq!(at_relay(registry.meet("alpha", "n1.alpha", "n1.beta").unwrap().0).name, "r22");
 
@@ -459,7 +464,7 @@ fn rendezvous_take_relays_in_turn() {
             "to nowhere",
             "n1.alpha",
             "n9.beta",
-            "no node \"\" is known in the grid; `isthmus status` lists them",
+            "there is no node \"\" in the grid; `isthmus status` lists the nodes",
         ),
     ] {
         assert_eq!(registry.meet("alpha", from, to).unwrap_err(), want, "{what}");
@@ -472,7 +477,7 @@ fn rendezvous_take_relays_in_turn() {
 }
 
 #[test]
-fn a_relay_that_comes_back_keeps_its_key() {
+fn a_relay_that_attaches_again_keeps_its_key() {
     let mut registry = registry(&[]);
     let key = |effects: &[Effect]| match effects {
         [.., Effect::Send { message: attach_down::Kind::RelayKey(key), .. }] => key.key.clone(),
@@ -482,7 +487,7 @@ fn a_relay_that_comes_back_keeps_its_key() {
     let up = proto::RelayUp { name: "r1".to_owned(), address: "r:1".to_owned(), ..proto::RelayUp::default() };
     let (_, effects) = registry.attach_relay(&label("r1"), &up, Secret::new([99; 32])).unwrap();
     assert_eq!(key(&effects), first);
-    assert_eq!(told(&effects)[0], "close 1: another relay of the name r1 has attached");
+    assert_eq!(texts(&effects)[0], "close 1: another relay of the name r1 has attached");
 }
 
 #[test]
@@ -514,14 +519,14 @@ fn job_reports() {
 }
 
 #[test]
-fn what_a_gateway_may_not_say() {
+fn announcements_that_are_refused() {
     let mut registry = registry(&[]);
     let alpha = registry.gateway("alpha");
     for up in [node_up("n 1", "a"), node_up("", "a"), node_up("n1", &"a".repeat(bounds::TEXT + 1))] {
         assert!(registry.node_up(alpha, &up).is_err(), "{up:?}");
     }
     registry.detach(alpha);
-    assert!(registry.node_up(alpha, &node_up("n1", "a")).is_err(), "it is gone");
+    assert!(registry.node_up(alpha, &node_up("n1", "a")).is_err(), "it is detached");
     assert_eq!(registry.grid().nodes.len(), 0);
 }
 
@@ -575,11 +580,11 @@ fn round_trips_alone_change_no_contact() {
     registry.gateway("beta");
     registry.node_up(alpha, &seeing("n1", &[("r1", 1000)])).unwrap();
     let effects = registry.node_up(alpha, &seeing("n1", &[("r1", 2000)])).unwrap().effects;
-    assert_eq!(told(&effects), ["alpha welcome 240.64.1.1"]);
+    assert_eq!(texts(&effects), ["alpha welcome 240.64.1.1"]);
 }
 
 #[test]
-fn a_node_has_itself_probed_and_nobody_else() {
+fn a_node_has_only_itself_probed() {
     let mut registry = registry(&[]);
     let alpha = registry.gateway("alpha");
     registry.node_up(alpha, &node_up("n1", "192.0.2.1:7730")).unwrap();
@@ -645,15 +650,15 @@ fn ways_are_measured_on_demand_and_not_twice_at_once() {
         ..proto::PathReport::default()
     };
     registry.measured(alpha, report("n1.alpha", 9)).unwrap();
-    assert_eq!(registry.grid().paths, [], "nobody asked");
-    for (name, start, now, told, running) in [
+    assert_eq!(registry.grid().paths, [], "no user asked");
+    for (name, start, now, ordered, running) in [
         ("only asked", false, 1000, false, false),
         ("begun", true, 1000, true, true),
         ("under way", true, 1003, false, true),
         ("lost", true, 1061, true, true),
     ] {
         let (reply, effect) = registry.measure(&request("n1.alpha", "n1.beta", start), now).unwrap();
-        assert_eq!((effect.is_some(), reply.running, reply.last), (told, running, None), "{name}");
+        assert_eq!((effect.is_some(), reply.running, reply.last), (ordered, running, None), "{name}");
     }
     assert!(registry.measured(beta, report("n1.alpha", 7)).is_err(), "another site's");
     registry.measured(alpha, report("n1.alpha", 7)).unwrap();

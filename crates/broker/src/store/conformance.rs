@@ -1,4 +1,4 @@
-//! What every implementation of [`Store`] must do, run against each.
+//! Tests that every implementation of [`Store`] must pass.
 
 use std::sync::Mutex;
 
@@ -49,7 +49,7 @@ conformance!(
     a_range_has_one_prefix_and_one_revision,
     a_transaction_is_done_as_a_whole_or_not_at_all,
     of_transactions_at_once_one_wins,
-    leases_end_by_the_clock_and_take_their_records_with_them,
+    leases_end_by_the_clock_and_their_records_are_deleted,
     a_record_belongs_to_the_lease_of_its_last_write,
     a_watch_has_every_change_once_and_in_order,
     a_watch_from_too_early_a_revision_is_refused,
@@ -124,7 +124,7 @@ async fn of_transactions_at_once_one_wins(store: &dyn Store, _: &TestClock) {
     assert_eq!(won, 1);
 }
 
-async fn leases_end_by_the_clock_and_take_their_records_with_them(store: &dyn Store, clock: &TestClock) {
+async fn leases_end_by_the_clock_and_their_records_are_deleted(store: &dyn Store, clock: &TestClock) {
     let lease = store.grant(Duration::from_secs(10)).await.unwrap();
     let other = store.grant(Duration::from_secs(10)).await.unwrap();
     assert_ne!(lease, other);
@@ -192,7 +192,11 @@ async fn a_watch_has_every_change_once_and_in_order(store: &dyn Store, _: &TestC
     store.transact(Transaction::default().delete("a/9")).await.unwrap();
     put(store, "a/4", "last", None).await;
     for watch in [&mut all, &mut later] {
-        assert_eq!(changes(watch, 1).await, ["a/4=last"], "nothing twice, and nothing for no change");
+        assert_eq!(
+            changes(watch, 1).await,
+            ["a/4=last"],
+            "no change twice, and none for a deletion without effect"
+        );
     }
 }
 
@@ -232,9 +236,8 @@ async fn a_slow_watcher_is_ended(store: &dyn Store, _: &TestClock) {
     assert!((1..2000).contains(&taken), "{taken}");
 }
 
-/// What must last is there after a restart; what is leased is not.
 #[tokio::test]
-async fn what_was_kept_is_there_after_a_restart() {
+async fn records_without_a_lease_outlive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("registry.redb");
     {

@@ -1,5 +1,5 @@
-//! The store of a broker that is alone: records in memory, and those without a
-//! lease on disk (redb) when the call that writes them returns.
+//! The store of a single broker. All records are in memory. Those without a lease
+//! are also on disk (redb) when the call that writes them returns.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +12,7 @@ use tonic::async_trait;
 use super::table::Table;
 use super::{Clock, Lease, Record, Revision, Snapshot, Store, StoreError, Transaction, Watch, Write, former};
 
-/// Key → value, of records without a lease.
+/// Key → value of the records without a lease.
 pub(super) const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
 
 /// The open store; the file is locked while it lives.
@@ -50,7 +50,7 @@ impl Embedded {
         let opened = || -> Result<_, redb::Error> {
             let database = Database::create(path)?;
             let write = database.begin_write()?;
-            former::bring_over(&write)?;
+            former::convert(&write)?;
             write.open_table(RECORDS)?;
             write.commit()?;
             let mut records = Vec::new();
@@ -66,8 +66,8 @@ impl Embedded {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Runs what may wait for the disk on a thread that may wait. It runs to its
-    /// end even if the caller stops waiting: disk and memory stay the same.
+    /// Runs work that may wait for the disk on a thread for blocking calls. It runs to
+    /// its end even if the caller stops waiting, so that disk and memory agree.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
@@ -96,7 +96,7 @@ impl Inner {
         }
         let lasts = |write: &&Write| match write {
             Write::Put { lease: None, .. } => true,
-            // The record may be on disk, and must not be any longer.
+            // The record may be on disk, and must be deleted there.
             Write::Put { key, .. } | Write::Delete { key } => {
                 self.table().get(key).is_some_and(|former| former.lease.is_none())
             }
@@ -171,7 +171,7 @@ impl Store for Embedded {
     }
 
     async fn expire(&self) -> Result<(), StoreError> {
-        // While something is being written this can wait for the next time.
+        // If a write is under way, leases end at the next call.
         if let Ok(_writing) = self.0.writing.try_lock() {
             let now = (self.0.clock)();
             self.0.table().expire(now);

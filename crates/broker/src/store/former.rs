@@ -1,4 +1,4 @@
-//! The form that stores of version 0.1.0 have on disk, which is brought over once.
+//! The form that stores of version 0.1.0 have on disk. It is converted once.
 //!
 //! | table | key → value |
 //! |---|---|
@@ -17,13 +17,13 @@ const NODES: TableDefinition<&str, u32> = TableDefinition::new("nodes");
 const TOKENS: TableDefinition<[u8; 16], (u64, [u8; 32])> = TableDefinition::new("used-tokens");
 const MEMBERS: TableDefinition<&str, &str> = TableDefinition::new("members");
 
-/// A table of a former name and another type: brokers of version 0.1.0 end with an
-/// error rather than give addresses anew.
+/// A table of a former name and another type. Because of it, brokers of version 0.1.0
+/// end with an error and don't assign addresses anew.
 const BARRIER: TableDefinition<&str, &str> = TableDefinition::new("address-blocks");
 
-/// Moves what a former broker wrote into [`RECORDS`].
-pub(super) fn bring_over(write: &WriteTransaction) -> Result<(), redb::Error> {
-    // `nodes` is deleted below, so it is there only once.
+/// Moves the records of a broker of version 0.1.0 into [`RECORDS`].
+pub(super) fn convert(write: &WriteTransaction) -> Result<(), redb::Error> {
+    // `nodes` is deleted below, so this runs only once.
     if !write.list_tables()?.any(|table| table.name() == NODES.name()) {
         return Ok(());
     }
@@ -67,7 +67,7 @@ mod tests {
     use crate::store::{Embedded, Store as _};
 
     #[tokio::test]
-    async fn a_store_of_a_former_version_is_brought_over_once() {
+    async fn a_store_of_a_former_version_is_converted_once() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("registry.redb");
         {
@@ -92,6 +92,6 @@ mod tests {
         }
         let database = Database::create(&path).unwrap();
         let write = database.begin_write().unwrap();
-        assert!(write.open_table(BLOCKS).is_err(), "a former broker must not begin anew");
+        assert!(write.open_table(BLOCKS).is_err(), "a broker of version 0.1.0 must not start");
     }
 }

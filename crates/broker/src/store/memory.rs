@@ -1,4 +1,4 @@
-//! A store that keeps nothing.
+//! A store in memory alone.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The records, their leases and their watchers in memory: what both
+//! The records, their leases and their watchers in memory, which both
 //! implementations share. Plain data; the caller has the clock and the disk.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,7 +42,7 @@ struct Watcher {
 }
 
 impl Table {
-    /// A table with records that were there before, all of revision 1.
+    /// A table with records from disk, all of revision 1.
     pub(super) fn restore(records: impl IntoIterator<Item = (String, Vec<u8>)>) -> Self {
         let record = |(key, value): (String, Vec<u8>)| {
             (key.into(), Record { value: value.into(), revision: 1, lease: None })
@@ -87,7 +87,7 @@ impl Table {
         Ok(transaction.compares.iter().all(holds))
     }
 
-    /// Makes the changes of a transaction that was checked.
+    /// Does the writes of a transaction that was checked.
     pub(super) fn apply(&mut self, writes: Vec<Write>) -> Revision {
         let revision = self.revision + 1;
         let mut changes = Vec::new();

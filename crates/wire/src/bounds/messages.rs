@@ -1,4 +1,4 @@
-//! The bounds of each message, one function each.
+//! The bounds of each message.
 
 use std::collections::HashSet;
 
@@ -6,16 +6,16 @@ use super::*;
 use crate::proto::dial_answer::Result as Answer;
 use crate::proto::{self, list_request::Records};
 
-/// A message that others are shown a part of.
+/// A message of which other parties receive a part.
 pub trait Bounded {
-    /// Whether all of it is within the bounds.
+    /// Checks that the whole message is within the bounds.
     ///
     /// # Errors
-    /// What isn't.
+    /// The first field that isn't.
     fn check(&self) -> Result<(), TooLarge>;
 }
 
-/// Bytes of a message as it is sent.
+/// Bytes of an encoded message.
 pub fn encoded_len(message: &impl prost::Message) -> usize {
     message.encoded_len()
 }
@@ -33,7 +33,7 @@ impl Bounded for proto::NodeUp {
             "bytes of a node's owner, version or machine",
             &[&self.owner, &self.version, &self.architecture],
         )?;
-        texts("bytes of where an agent came from", &[&self.from, &self.gateway_address])?;
+        texts("bytes of the addresses of an agent's connection", &[&self.from, &self.gateway_address])?;
         self.seen.iter().try_for_each(Bounded::check)
     }
 }
@@ -43,17 +43,17 @@ impl Bounded for proto::Seen {
         texts("bytes of the address that a node is seen at", &[&self.address, &self.look_failure])?;
         [&self.own, &self.outside].into_iter().flatten().try_for_each(Bounded::check)?;
         for (what, sights) in
-            [("relays that a node tells of", &self.relays), ("gateways that a node tells of", &self.gateways)]
+            [("relays that a node reports", &self.relays), ("gateways that a node reports", &self.gateways)]
         {
             within(what, sights.len(), SIGHTS)?;
             for sight in sights {
                 texts(
-                    "bytes of what a node tells of a relay",
+                    "bytes of a node's report of a relay",
                     &[&sight.relay, &sight.address, &sight.failure],
                 )?;
             }
         }
-        within("hosts whose ports a node tells of", self.egress.len(), EGRESS_HOSTS)?;
+        within("hosts whose ports a node reports", self.egress.len(), EGRESS_HOSTS)?;
         self.egress.iter().try_for_each(|host| {
             texts("bytes of a relay's name", &[&host.relay])?;
             within("ports that answer a node", host.answered.len(), EGRESS_PORTS)?;
@@ -64,7 +64,7 @@ impl Bounded for proto::Seen {
 
 impl Bounded for proto::NodesSeen {
     fn check(&self) -> Result<(), TooLarge> {
-        within("bytes of what nodes found out", encoded_len(self), MESSAGE_BYTES)?;
+        within("bytes of findings of nodes", encoded_len(self), MESSAGE_BYTES)?;
         self.nodes.iter().try_for_each(|node| {
             texts("bytes of a node's name", &[&node.node])?;
             node.seen.iter().try_for_each(Bounded::check)
@@ -74,7 +74,7 @@ impl Bounded for proto::NodesSeen {
 
 impl Bounded for proto::Reach {
     fn check(&self) -> Result<(), TooLarge> {
-        texts("bytes of what a relay met", &[&self.address, &self.relay, &self.detail])
+        texts("bytes of the result of a reach test", &[&self.address, &self.relay, &self.detail])
     }
 }
 
@@ -96,7 +96,7 @@ impl Bounded for proto::JobReport {
         texts("bytes of a text of a job", &[&self.job, &self.owner, &self.program])?;
         within("bytes of the names of a job's nodes", names_len(&self.nodes), JOB_NODES_BYTES)?;
         let joined: usize = self.joined.iter().map(record_len).sum();
-        within("bytes of how a job's nodes are joined", joined, JOB_JOINED_BYTES)
+        within("bytes of the connections between a job's nodes", joined, JOB_JOINED_BYTES)
     }
 }
 
@@ -105,7 +105,7 @@ impl Bounded for proto::PathReport {
         texts("bytes of a text of a measurement", &[&self.from, &self.to, &self.relay])?;
         within("steps of a measurement", self.failed.len(), PATH_STEPS)?;
         for text in self.failed.iter().chain([&self.failure]) {
-            within("bytes of what a measurement met", text.len(), LONG_TEXT)?;
+            within("bytes of the failures of a measurement", text.len(), LONG_TEXT)?;
         }
         self.direct.iter().try_for_each(Bounded::check)
     }
@@ -148,8 +148,8 @@ impl Bounded for proto::ListRequest {
     }
 }
 
-/// Cuts what a node found out to the bounds: lists from their end, texts for
-/// people. False if nothing had to be cut.
+/// Cuts a node's findings to the bounds: the ends of lists, and texts for users.
+/// False if nothing had to be cut.
 pub fn cut_seen(seen: &mut proto::Seen) -> bool {
     if seen.check().is_ok() {
         return false;
@@ -171,7 +171,7 @@ pub fn cut_seen(seen: &mut proto::Seen) -> bool {
     true
 }
 
-/// Cuts the report of a measurement: steps from their end, texts for people.
+/// Cuts the report of a measurement: the last steps, and texts for users.
 pub fn cut_path(report: &mut proto::PathReport) {
     report.failed.truncate(PATH_STEPS);
     for text in report.failed.iter_mut().chain([&mut report.failure]) {
@@ -182,9 +182,9 @@ pub fn cut_path(report: &mut proto::PathReport) {
     }
 }
 
-/// Cuts the lists of a job's report, and counts what they had. Of its nodes the
-/// head stays, and as far as they fit one of each site, for which the broker
-/// looks where jobs run.
+/// Cuts the lists of a job's report, and sets their former lengths. Of the nodes, the
+/// head stays, and one of each site as far as they fit: the broker needs the sites
+/// on which jobs run.
 pub fn cut_job(report: &mut proto::JobReport) {
     let count = |listed: usize, before: u32| u32::try_from(listed).unwrap_or(u32::MAX).max(before);
     report.node_count = count(report.nodes.len(), report.node_count);
@@ -201,7 +201,7 @@ pub fn cut_job(report: &mut proto::JobReport) {
     report.joined = fitting(std::mem::take(&mut report.joined), JOB_JOINED_BYTES, record_len);
 }
 
-/// The first of them that together take at most `limit` bytes.
+/// The first items that together take at most `limit` bytes.
 fn fitting<T>(items: Vec<T>, limit: usize, len: impl Fn(&T) -> usize) -> Vec<T> {
     let mut total = 0;
     let fits = |item: &T| {
@@ -243,13 +243,13 @@ mod tests {
     }
 
     #[test]
-    fn each_bound_of_what_a_node_found_out() {
+    fn each_bound_of_a_nodes_findings() {
         type Change = fn(&mut proto::Seen);
         let cases: [(&str, Change, bool); 7] = [
             ("within", |seen| seen.relays = vec![sight(TEXT); SIGHTS], false),
             ("relays", |seen| seen.relays = vec![sight(1); SIGHTS + 1], true),
             ("gateways", |seen| seen.gateways = vec![sight(1); SIGHTS + 1], true),
-            ("what a relay met", |seen| seen.relays = vec![sight(TEXT + 3)], true),
+            ("a failure", |seen| seen.relays = vec![sight(TEXT + 3)], true),
             ("hosts", |seen| seen.egress = vec![host(1); EGRESS_HOSTS + 1], true),
             ("ports", |seen| seen.egress = vec![host(EGRESS_PORTS + 1)], true),
             (
@@ -291,7 +291,7 @@ mod tests {
         };
         assert_eq!(seen.check(), Ok(()));
         assert!(encoded_len(&seen) < NODES_SEEN_BYTES, "{}", encoded_len(&seen));
-        // A lookup shows one node's, an explained plan two nodes'.
+        // A lookup has the findings of one node, an explained plan those of two.
         assert!(2 * encoded_len(&seen) + 8 * 1024 < MESSAGE_BYTES);
         let entry = proto::DirectoryEntry { name: long(), address: long() };
         let directory = proto::Directory {

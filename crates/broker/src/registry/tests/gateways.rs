@@ -1,4 +1,4 @@
-//! PendingRendezvous over gateways: what each of the four parties is told.
+//! Rendezvous over gateways: the order that each of the four parties receives.
 
 use isthmus_plan::{Dial, Route};
 use isthmus_wire::proto::leg;
@@ -7,7 +7,7 @@ use isthmus_wire::ticket::Ticket;
 use super::*;
 
 #[test]
-fn a_gateway_has_its_own_port_outside_dialed_and_what_is_found_counts() {
+fn a_gateway_has_its_own_port_outside_dialed_and_the_result_counts() {
     let mut registry = registry(&[]);
     registry.relay("hub");
     let up = |site: &str| proto::GatewayUp {
@@ -35,9 +35,9 @@ fn a_gateway_has_its_own_port_outside_dialed_and_what_is_found_counts() {
 
     let reach = |result: proto::Reachability| proto::Reach { result: result.into(), ..Default::default() };
     use proto::Reachability::{Filtered, Reachable, Refused};
-    for (result, told) in [(Reachable, 0), (Filtered, 2), (Refused, 0), (Reachable, 2)] {
+    for (result, sent) in [(Reachable, 0), (Filtered, 2), (Refused, 0), (Reachable, 2)] {
         let effects = registry.gateway_reach(session, reach(result)).unwrap();
-        assert_eq!(effects.len(), told, "{result:?}: every gateway makes new plans, or none need");
+        assert_eq!(effects.len(), sent, "{result:?}: every gateway makes new plans, or none need");
         assert_eq!(registry.grid().sites[0].outside_reach, Some(reach(result)));
     }
     registry.gateway_reach(session, reach(Filtered)).unwrap();
@@ -45,7 +45,7 @@ fn a_gateway_has_its_own_port_outside_dialed_and_what_is_found_counts() {
     assert_eq!(
         registry.grid().sites[0].outside_reach,
         Some(reach(Filtered)),
-        "it holds until it tells again"
+        "it holds until the next report"
     );
     assert!(registry.gateway_reach(session, reach(Filtered)).is_err(), "the former attachment");
     let moved = proto::GatewayUp { outside_address: "192.0.2.9:7741".to_owned(), ..up("alpha") };
@@ -130,7 +130,7 @@ fn meet(registry: &mut Registry, route: Route, dial: Dial) -> Result<[String; 2]
 }
 
 #[test]
-fn each_party_is_told_its_part() {
+fn each_party_receives_its_part() {
     use Dial::{Direct, PortRange, Relay, Reverse};
     use Route::{GatewayOut, OneGateway, TwoGateway};
     for (near, far, route, dial, initiator, acceptor) in [
@@ -202,8 +202,8 @@ fn each_party_is_told_its_part() {
     }
 }
 
-/// A gateway dials and joins for nobody else: neither for whoever made up a way
-/// nor for whoever heard of one that is no more.
+/// A gateway dials and splices for steps of the plan only, not for steps that an agent
+/// made up or that are outdated.
 #[test]
 fn what_is_not_in_the_plan_is_refused() {
     let mut registry = registry(&[]);

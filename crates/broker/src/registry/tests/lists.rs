@@ -104,7 +104,7 @@ fn a_page_ends_where_its_bytes_do() {
 }
 
 #[test]
-fn requests_that_make_no_sense() {
+fn malformed_requests_are_refused() {
     let registry = with_nodes(1);
     let nodes = || Some(Records::Nodes(proto::NodeFilter::default()));
     let names = |count: usize| {
@@ -147,7 +147,7 @@ fn sites_have_sums() {
 }
 
 #[test]
-fn ports_that_answered_other_sites_are_told_with_the_relays() {
+fn relays_are_listed_with_the_ports_that_answered_other_sites() {
     let mut registry = registry(&[]);
     registry.relay("hub");
     for (site, answered) in [("alpha", vec![443]), ("beta", vec![7730, 12_345]), ("gamma", vec![80])] {
@@ -180,7 +180,7 @@ fn directory(effects: &[Effect]) -> Vec<String> {
 }
 
 #[test]
-fn the_directory_is_sent_at_the_start_and_when_it_has_changed() {
+fn the_directory_is_sent_at_attachment_and_when_it_has_changed() {
     let mut registry = registry(&[]);
     let (_, effects) =
         registry.come("alpha", "gateway", &gateway_up("alpha", proto::Inbound::Closed)).unwrap();
@@ -215,7 +215,7 @@ fn the_directory_is_sent_at_the_start_and_when_it_has_changed() {
 }
 
 #[test]
-fn a_site_keeps_so_many_gateways_and_a_grid_so_many_relays_in_mind() {
+fn gateways_of_a_site_and_relays_of_a_grid_are_bounded() {
     let mut registry = registry(&[]);
     let up = gateway_up("alpha", proto::Inbound::Closed);
     let sessions: Vec<_> = (0..bounds::GATEWAYS_PER_SITE)

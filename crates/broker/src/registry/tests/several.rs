@@ -1,4 +1,4 @@
-//! Sites with several gateways: whose nodes are whose, and who is told what.
+//! Sites with several gateways: which gateway has which node, and receives what.
 
 use isthmus_plan::{Dial, Route};
 
@@ -21,7 +21,7 @@ fn two() -> (Registry, [SessionId; 2]) {
     (registry, [a, b])
 }
 
-/// As [`told`], with what siblings hear.
+/// As [`texts`], with the messages about nodes of other gateways.
 fn lines(effects: &[Effect]) -> Vec<String> {
     let line = |effect: &Effect| match effect {
         Effect::Send { to, message: attach_down::Kind::SiteNode(node) } => {
@@ -31,7 +31,7 @@ fn lines(effects: &[Effect]) -> Vec<String> {
         Effect::Send { to, message: attach_down::Kind::Notice(notice) } => {
             format!("{} {}", who(to), notice.text)
         }
-        other => told(std::slice::from_ref(other)).pop().unwrap_or_default(),
+        other => texts(std::slice::from_ref(other)).pop().unwrap_or_default(),
     };
     effects.iter().map(line).filter(|line| !line.is_empty()).collect()
 }
@@ -41,7 +41,7 @@ fn come(registry: &mut Registry, session: SessionId, node: &str) -> Vec<String> 
 }
 
 #[test]
-fn a_second_gateway_with_a_name_of_its_own_disturbs_nobody() {
+fn a_second_gateway_with_a_name_of_its_own_changes_no_contact() {
     let (mut registry, [a, b]) = two();
     assert_eq!(
         come(&mut registry, a, "n1"),
@@ -52,25 +52,33 @@ fn a_second_gateway_with_a_name_of_its_own_disturbs_nobody() {
     let (c, effects) = registry.come("alpha", "c", &up("c", proto::Inbound::Closed)).unwrap();
     assert_eq!(lines(&effects), ["c.alpha key", "c.alpha n1 elsewhere", "c.alpha n2 elsewhere"]);
     let gateways = registry.grid().sites[0].gateways.clone();
-    let told: Vec<_> = gateways.iter().map(|one| format!("{} {} {}", one.name, one.up, one.nodes)).collect();
-    assert_eq!(told, ["a true 1", "b true 1", "c true 0"]);
+    let listed: Vec<_> =
+        gateways.iter().map(|one| format!("{} {} {}", one.name, one.up, one.nodes)).collect();
+    assert_eq!(listed, ["a true 1", "b true 1", "c true 0"]);
     assert_eq!(registry.detach(c), []);
     assert!(registry.find("beta", "n1.alpha").is_ok() && registry.find("beta", "n2.alpha").is_ok());
 }
 
 #[test]
-fn nodes_of_a_lost_gateway_come_to_another_and_keep_their_addresses() {
+fn nodes_of_a_lost_gateway_attach_to_another_and_keep_their_addresses() {
     let (mut registry, [a, b]) = two();
     for node in ["n1", "n2"] {
         come(&mut registry, a, node);
     }
     come(&mut registry, b, "n3");
-    assert_eq!(registry.detach(a), [], "the site says what it said");
-    assert!(matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))), "it comes in a moment");
+    assert_eq!(registry.detach(a), [], "the site declares what it did before");
+    assert!(
+        matches!(registry.find("beta", "n1.alpha"), Err(LookupError::Absent(_))),
+        "it attaches in a moment"
+    );
     assert!(registry.find("beta", "n3.alpha").unwrap().node.unwrap().up);
     let site = &registry.grid().sites[0];
     assert!(site.up && !site.gateways[0].up && site.gateways[1].up);
-    assert_eq!(come(&mut registry, b, "n1"), ["b.alpha welcome 240.64.1.1"], "and nobody else notices");
+    assert_eq!(
+        come(&mut registry, b, "n1"),
+        ["b.alpha welcome 240.64.1.1"],
+        "and no other gateway receives a message"
+    );
     assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
     let effects = registry.settle_without(&label("alpha"), &label("a"));
     assert_eq!(lines(&effects), ["b.alpha changed 240.64.1.2", "b.alpha n2 gone"], "n2 didn't come");
@@ -82,7 +90,7 @@ fn nodes_of_a_lost_gateway_come_to_another_and_keep_their_addresses() {
 }
 
 #[test]
-fn a_node_that_has_gone_to_another_gateway_is_not_down() {
+fn a_node_that_moved_to_another_gateway_is_not_down() {
     let (mut registry, [a, b]) = two();
     come(&mut registry, a, "n1");
     assert_eq!(come(&mut registry, b, "n1"), ["b.alpha welcome 240.64.1.1", "a.alpha n1 elsewhere"]);
@@ -92,7 +100,7 @@ fn a_node_that_has_gone_to_another_gateway_is_not_down() {
         ..proto::JobReport::default()
     };
     registry.job_report(b, report.clone()).unwrap();
-    // The former gateway notices only now.
+    // The former gateway reports it only now.
     registry.job_report(a, proto::JobReport { ended: true, ..report }).unwrap();
     let down = proto::NodeDown { node: "n1".to_owned() };
     assert_eq!(registry.node_down(a, &down), []);
@@ -102,7 +110,7 @@ fn a_node_that_has_gone_to_another_gateway_is_not_down() {
     assert!(registry.find("beta", "n1.alpha").unwrap().node.unwrap().up);
     assert_eq!(lines(&registry.node_down(b, &down)), ["beta changed 240.64.1.1"]);
 
-    // Nor does it count what a gateway says that hasn't noticed at all.
+    // An announcement with a lower attachment number has no effect.
     let attached = |attachment| proto::NodeUp { attachment, ..node_up("n1", "10.0.0.1:7730") };
     registry.node_up(b, &attached(2)).unwrap();
     let a = registry.come("alpha", "a", &up("a", proto::Inbound::Closed)).unwrap().0;
@@ -112,7 +120,7 @@ fn a_node_that_has_gone_to_another_gateway_is_not_down() {
 }
 
 #[test]
-fn two_nodes_of_one_name_are_refused_whichever_gateways_they_come_to() {
+fn a_second_node_of_one_name_is_refused_at_every_gateway_of_the_site() {
     let (mut registry, [a, b]) = two();
     come(&mut registry, a, "n1");
     let other = registry.node_up(b, &node_up("n1", "10.0.0.9:7730")).unwrap_err();
@@ -122,13 +130,13 @@ fn two_nodes_of_one_name_are_refused_whichever_gateways_they_come_to() {
 }
 
 #[test]
-fn what_the_site_says_changes_with_its_gateways_and_disagreement_is_told() {
+fn declarations_change_with_the_gateways_and_a_disagreement_is_reported() {
     let mut registry = registry(&[]);
     let a = registry.come("alpha", "a", &up("a", proto::Inbound::Auto)).unwrap().0;
     registry.node_up(a, &node_up("n1", "10.0.0.1:7730")).unwrap();
     registry.gateway("beta");
     let (b, effects) = registry.come("alpha", "b", &up("b", proto::Inbound::Closed)).unwrap();
-    let want = "site alpha: the gateways do not agree on `inbound`: a says \"auto\", b says \"closed\"; \
+    let want = "site alpha: the gateways do not agree on `inbound`: a declares \"auto\", b declares \"closed\"; \
                 the strictest, \"closed\", holds. Set the same in section [gateway] at each";
     let notices: Vec<_> = ["a.alpha", "b.alpha"].map(|to| format!("{to} {want}")).into();
     let changed =
@@ -148,8 +156,8 @@ fn what_the_site_says_changes_with_its_gateways_and_disagreement_is_told() {
     assert_eq!((end.inbound(), end.gateway_outside.as_str()), (proto::Inbound::Auto, "a:7740"));
 }
 
-/// Who is told what when an enclosed node of alpha is dialed from beta: the
-/// reply's address, and what goes to whom.
+/// The effects of dialing an enclosed node of alpha from beta: the reply's address,
+/// and the orders with their addressees.
 fn dialed(registry: &mut Registry, avoid: &[&str]) -> Result<(String, Vec<String>), String> {
     let address = |name: &str| registry.addresses.address(&name.parse().unwrap()).unwrap().ip();
     let request = Request {
@@ -201,7 +209,7 @@ fn connections_from_outside_go_to_each_gateway_in_turn() {
     assert_eq!(dialed(&mut registry, &["b.alpha"]), own());
     assert_eq!(dialed(&mut registry, &["a.alpha"]), other());
     let none = dialed(&mut registry, &["a.alpha", "b.alpha"]).unwrap_err();
-    assert_eq!(none, "all that can stand between have failed: a.alpha, b.alpha");
+    assert_eq!(none, "all gateways and relays of this way have just failed: a.alpha, b.alpha");
     registry.detach(b);
     assert_eq!(dialed(&mut registry, &[]), own());
     assert_eq!(dialed(&mut registry, &[]), own());

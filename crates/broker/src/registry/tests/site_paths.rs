@@ -1,9 +1,9 @@
-//! Ways between sites that are measured without anybody asking.
+//! Measurements between sites in the background.
 
 use super::*;
 use crate::config::{Measure, PairConfig};
 
-/// A node that has found out how it is seen.
+/// A node that has probed its network.
 fn ready(node: &str) -> proto::NodeUp {
     let mut up = node_up(node, "10.0.0.1:7730");
     if let Some(seen) = &mut up.seen {
@@ -25,7 +25,7 @@ fn grid(sites: &[&str], policy: Policy) -> (Registry, Vec<SessionId>) {
     (registry, sessions)
 }
 
-/// Who is ordered to measure the way to whom: "alpha to beta, transfer".
+/// The orders to measure: "alpha to beta, transfer".
 fn ordered(registry: &mut Registry, now: u64) -> Vec<String> {
     let effects = registry.measure_due(now);
     let words = effects.iter().map(|effect| match effect {
@@ -68,7 +68,7 @@ fn one_of_each_pair_of_sites_measures_and_the_bandwidth_is_kept() {
     let session = sessions[usize::from(from == "beta")];
     assert_eq!(ordered(&mut registry, 1005), [""; 0], "it is under way");
     let relay = proto::Dial::Relay;
-    // Of what nobody was ordered to do, nothing is taken.
+    // A report without an order is dropped.
     let other = sessions[usize::from(from == "alpha")];
     registry.measured(other, report(to, from, relay, true)).unwrap();
     assert_eq!(registry.grid().site_paths, []);
@@ -76,7 +76,7 @@ fn one_of_each_pair_of_sites_measures_and_the_bandwidth_is_kept() {
     registry.measured(session, report(from, to, relay, true)).unwrap();
     registry.measured(session, report(from, to, proto::Dial::Punch, true)).unwrap();
     assert_eq!(registry.grid().site_paths, [report(from, to, relay, true)]);
-    assert_eq!(registry.grid().paths, [], "nobody asked");
+    assert_eq!(registry.grid().paths, [], "no user asked");
 
     assert_eq!(ordered(&mut registry, 1299), [""; 0]);
     let words = format!("{from} to {to}");
@@ -86,7 +86,7 @@ fn one_of_each_pair_of_sites_measures_and_the_bandwidth_is_kept() {
     let before = report(from, to, relay, true);
     assert_eq!(registry.grid().site_paths, [proto::PathReport { round_trip_us: 9, ..before }]);
 
-    // Another way: the bandwidth is not that one's, and is measured after a while.
+    // Another step: its bandwidth is unknown, and is measured after a while.
     assert_eq!(ordered(&mut registry, 2200), [words.as_str()]);
     registry.measured(session, report(from, to, proto::Dial::Punch, false)).unwrap();
     assert_eq!(registry.grid().site_paths, [report(from, to, proto::Dial::Punch, false)]);
@@ -94,7 +94,7 @@ fn one_of_each_pair_of_sites_measures_and_the_bandwidth_is_kept() {
 }
 
 #[test]
-fn what_is_off_busy_absent_or_forbidden_is_left_alone() {
+fn sites_that_are_off_busy_absent_or_forbidden_are_left_alone() {
     let none: Vec<String> = Vec::new();
     let off = Policy { measure: Measure::Off, ..Policy::default() };
     assert_eq!(ordered(&mut grid(&["alpha", "beta"], off).0, 1000), none, "the grid's keeper");
@@ -114,7 +114,7 @@ fn what_is_off_busy_absent_or_forbidden_is_left_alone() {
     let beta = registry.gateway("beta");
     assert_eq!(ordered(&mut registry, 1000), none, "its node isn't back yet");
     registry.node_up(beta, &node_up("n1", "10.0.0.1:7730")).unwrap();
-    assert_eq!(ordered(&mut registry, 1000), none, "nor has found out how it is seen");
+    assert_eq!(ordered(&mut registry, 1000), none, "nor has it probed its network");
     registry.node_up(beta, &ready("n1")).unwrap();
     let job = proto::JobReport {
         job: "ab".repeat(16),
@@ -130,7 +130,7 @@ fn what_is_off_busy_absent_or_forbidden_is_left_alone() {
 }
 
 #[test]
-fn while_somebody_has_a_site_measured_nothing_else_is() {
+fn a_site_under_measurement_by_a_user_is_left_alone() {
     let (mut registry, _) = grid(&["alpha", "beta", "gamma"], Policy::default());
     let request = proto::MeasureRequest { from: "n1.alpha".into(), to: "n1.beta".into(), start: true };
     assert!(registry.measure(&request, 1000).unwrap().1.is_some());
@@ -194,7 +194,7 @@ fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
         if !want {
             continue;
         }
-        assert!(first.0, "{name}: whoever may be open is connected to");
+        assert!(first.0, "{name}: the site that may be open is the destination");
         let planned = |registry: &Registry| {
             let plan = registry
                 .explain(&proto::ExplainRequest { from: "n1.alpha".to_owned(), to: "n1.beta".to_owned() });
@@ -208,10 +208,10 @@ fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
         assert_eq!(
             registry.measured(alpha, tried(Reachable)).unwrap().len(),
             2,
-            "{name}: both gateways are told"
+            "{name}: both gateways receive a message"
         );
         assert!(planned(&registry), "{name}");
-        // What was tried isn't tried again at once; and it may have changed.
+        // It isn't tried again at once; later it is, and the result may differ.
         let mut order = |now| registry.measure_due(now).len();
         assert_eq!((order(1200), order(1600)), (0, 1), "{name}");
         registry.measured(alpha, report("alpha", "beta", proto::Dial::Relay, false)).unwrap();

@@ -1,0 +1,197 @@
+//! The broker as a process: its shared state, its server and its periodic tasks.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use isthmus_net::clock::unix_seconds;
+use isthmus_net::credentials::{ALPN_H2, CredentialsError};
+use isthmus_net::{Credentials, grpc, lock};
+use isthmus_wire::bounds::MESSAGE_BYTES;
+use isthmus_wire::proto::enrolment_server::EnrolmentServer;
+use isthmus_wire::proto::registry_server::RegistryServer;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+use tonic::Status;
+use tonic::service::Routes;
+use tracing::{info, warn};
+
+use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrustedPairs};
+use crate::enrolment::EnrolmentService;
+use crate::fold::{Fold, FoldError};
+use crate::probes::Probes;
+use crate::records::Unreadable;
+use crate::registry::{Policy, Registry};
+use crate::rendezvous::PendingRendezvous;
+use crate::service::Service;
+use crate::sessions::Sessions;
+use crate::state::{State, StateError};
+use crate::store::{Embedded, Revision, Store, StoreError};
+
+/// How often the broker checks whether its own certificate is due.
+const RENEWAL_CHECK: Duration = Duration::from_secs(3600);
+
+/// How long attachments may take to end when the broker does.
+const ENDING: Duration = Duration::from_secs(2);
+/// How often the broker checks whether leases have ended.
+const LEASE_CHECK: Duration = Duration::from_secs(1);
+/// How often the broker checks whether measurements between sites are due.
+const MEASURE_CHECK: Duration = Duration::from_secs(5);
+/// How often the broker checks whether the directory has changed.
+const DIRECTORY_CHECK: Duration = Duration::from_millis(250);
+/// Why a broker can't run.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// Its state directory.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Its store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A record that can't be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// Its configuration.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// Its credentials.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The server.
+    #[error("the broker's server failed: {0}")]
+    Server(#[from] tonic::transport::Error),
+}
+
+/// What the services share.
+pub(crate) struct Broker {
+    pub(crate) state: State,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) sessions: Sessions,
+    pub(crate) rendezvous: PendingRendezvous,
+    pub(crate) probes: Probes,
+    /// The attachments' tasks.
+    pub(crate) tasks: TaskTracker,
+    /// Sent whenever a node's record has changed.
+    pub(crate) node_changed: watch::Sender<()>,
+    /// The revision of the store that the registry has folded.
+    pub(crate) applied: watch::Sender<Revision>,
+    registry: Mutex<Registry>,
+}
+
+impl Broker {
+    pub(crate) fn new(state: State, store: Arc<dyn Store>, registry: Registry) -> Self {
+        Self {
+            state,
+            store,
+            sessions: Sessions::new(),
+            rendezvous: PendingRendezvous::default(),
+            probes: Probes::default(),
+            tasks: TaskTracker::new(),
+            node_changed: watch::Sender::new(()),
+            applied: watch::Sender::new(0),
+            registry: Mutex::new(registry),
+        }
+    }
+
+    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
+    }
+}
+
+/// The status of a call that the store failed.
+pub(crate) fn store_status(error: StoreError) -> Status {
+    warn!(%error, "cannot use the store");
+    Status::internal("the broker cannot use its store; see its log")
+}
+
+/// Runs the broker of a state directory on a listener until `shutdown`; calls
+/// `ready` once everything is set up.
+///
+/// # Errors
+/// If it can't start, or its server fails.
+pub async fn run(
+    listener: TcpListener,
+    state: State,
+    config: &BrokerConfig,
+    ready: impl FnOnce(),
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), BrokerError> {
+    let credentials = state.credentials(SystemTime::now())?;
+    let store = Arc::new(Embedded::open(&state.store_path())?);
+    let trusted = TrustedPairs::new(&config.trusted).map_err(|error| PolicyError::Site("trusted", error))?;
+    let policy = Policy {
+        trusted,
+        forbidden: ForbiddenPairs::new(&config.pairs)?,
+        relays: config.relays,
+        measure: config.measure,
+    };
+    let registry = Registry::new(&state.grid.name, policy);
+    let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
+    let broker = Arc::new(Broker::new(state, store, registry));
+    let fold = Fold::begin(&broker).await.map_err(|error| match error {
+        FoldError::Store(error) => BrokerError::Store(error),
+        FoldError::Unreadable(error) => BrokerError::Unreadable(error),
+    })?;
+    let routes =
+        Routes::new(RegistryServer::new(Service(broker.clone())).max_decoding_message_size(MESSAGE_BYTES))
+            .add_service(EnrolmentServer::new(EnrolmentService(broker.clone())));
+    ready();
+    let serving = grpc::serve(listener, tls, routes, async {
+        shutdown.await;
+        broker.sessions.remove_all();
+    });
+    let result = tokio::select! {
+        result = serving => result.map_err(BrokerError::from),
+        () = keep_renewed(&broker, &credentials) => Ok(()),
+        () = keep_measured(&broker) => Ok(()),
+        () = keep_directory(&broker) => Ok(()),
+        () = keep_leases(&broker) => Ok(()),
+        () = fold.keep(&broker) => Ok(()),
+    };
+    // The attachments' tasks delete their records, and hold the store open.
+    broker.tasks.close();
+    let _ = timeout(ENDING, broker.tasks.wait()).await;
+    result
+}
+
+/// Renews the broker's own certificate when it is due; never returns.
+async fn keep_renewed(broker: &Broker, credentials: &Credentials) {
+    loop {
+        tokio::time::sleep(RENEWAL_CHECK).await;
+        match broker.state.renew_if_due(credentials, SystemTime::now()) {
+            Ok(true) => info!("the broker's certificate is renewed"),
+            Ok(false) => {}
+            Err(error) => warn!(%error, "cannot renew the broker's certificate"),
+        }
+    }
+}
+
+/// Ends leases whose time has passed; never returns.
+async fn keep_leases(broker: &Broker) {
+    loop {
+        tokio::time::sleep(LEASE_CHECK).await;
+        if let Err(error) = broker.store.expire().await {
+            warn!(%error, "cannot end leases");
+        }
+    }
+}
+
+/// Sends the directory to the gateways when it has changed; never returns.
+async fn keep_directory(broker: &Broker) {
+    loop {
+        tokio::time::sleep(DIRECTORY_CHECK).await;
+        let effects = broker.registry().directory_due();
+        broker.sessions.carry_out(effects);
+    }
+}
+
+/// Orders measurements between sites; never returns.
+async fn keep_measured(broker: &Broker) {
+    loop {
+        tokio::time::sleep(MEASURE_CHECK).await;
+        let effects = broker.registry().measure_due(unix_seconds(SystemTime::now()));
+        broker.sessions.carry_out(effects);
+    }
+}
