@@ -11,7 +11,7 @@ use procfs::process::Stat;
 ///
 /// # Errors
 /// If the process is gone.
-pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
+pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let table = table()?;
     let mut total = 0;
     for pid in family(&table, pid)? {
@@ -27,7 +27,7 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
 ///
 /// # Errors
 /// If the process is gone.
-pub fn descendants(pid: u32) -> anyhow::Result<Vec<u32>> {
+pub(crate) fn descendants(pid: u32) -> anyhow::Result<Vec<u32>> {
     let found = family(&table()?, pid)?;
     Ok(found.into_iter().filter_map(|pid| u32::try_from(pid).ok()).collect())
 }
@@ -61,7 +61,7 @@ fn duration(ticks: u64) -> Duration {
 ///
 /// # Errors
 /// If the process is gone.
-pub fn own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
+pub(crate) fn own_cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let stat = procfs::process::Process::new(i32::try_from(pid)?)
         .and_then(|process| process.stat())
         .with_context(|| format!("process {pid} has ended"))?;

@@ -16,7 +16,7 @@ use crate::verdict::Bar;
 
 /// What to compare.
 #[derive(Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// What to measure.
     what: What,
     /// The other isthmus command; its library lies beside it.
@@ -60,7 +60,7 @@ struct Both([Bench; 2]);
 ///
 /// # Errors
 /// If the command is not there or the results can't be written.
-pub fn run(options: &Options) -> anyhow::Result<bool> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let binary = options.binary.canonicalize();
     let binary = binary.with_context(|| format!("cannot find {}", options.binary.display()))?;
     let row = |what: String, unit: &str| Comparison::new(what, unit, "before").bar(Bar::AtMost(options.bar));

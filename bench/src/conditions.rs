@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// The machine and the tools.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Conditions {
+pub(crate) struct Conditions {
     /// Cores of the machine.
     pub cores: usize,
     /// The processor.
@@ -30,7 +30,7 @@ pub struct Conditions {
 impl Conditions {
     /// Those of this machine at this moment; `tools` with the argument that
     /// makes each print its version, listed without their directories.
-    pub fn here(tools: &[(String, &str)]) -> Self {
+    pub(crate) fn here(tools: &[(String, &str)]) -> Self {
         let cpu = read("/proc/cpuinfo").lines().find_map(|line| {
             line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name.to_owned())
         });
@@ -54,14 +54,14 @@ impl Conditions {
     }
 
     /// Sets date and load to this moment's.
-    pub fn stamp(&mut self) {
+    pub(crate) fn stamp(&mut self) {
         self.date = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
         self.load_average = read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" ");
     }
 }
 
 /// Cores of this machine.
-pub fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

@@ -28,7 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// If that isn't allowed: it takes root.
-pub fn enter() -> anyhow::Result<()> {
+pub(crate) fn enter() -> anyhow::Result<()> {
     if std::env::var_os(OUTSIDE).is_some() {
         return Ok(());
     }
@@ -54,7 +54,7 @@ pub fn enter() -> anyhow::Result<()> {
 
 /// The /proc with the processes of everyone, and in it the id of the first process of
 /// this benchmark.
-pub fn outside() -> (PathBuf, i32) {
+pub(crate) fn outside() -> (PathBuf, i32) {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<i32>().ok());
     match (number(OUTSIDE_PROC), number(OUTSIDE)) {
         (Some(proc), Some(first)) => (format!("/proc/self/fd/{proc}").into(), first),
@@ -64,7 +64,7 @@ pub fn outside() -> (PathBuf, i32) {
 
 /// A network namespace: a host with nothing but a loopback interface.
 #[derive(Debug)]
-pub struct Host {
+pub(crate) struct Host {
     holder: Child,
 }
 
@@ -73,7 +73,7 @@ impl Host {
     ///
     /// # Errors
     /// If it can't be made within some seconds.
-    pub fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let holder = Command::new("unshare")
             .args(["--net", "--", "sleep", "infinity"])
             .stdin(Stdio::null())
@@ -94,7 +94,7 @@ impl Host {
 
     /// A command that will run on this host; its process id is that of the
     /// program.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.namespace().display())).arg("--").arg(program);
         command
@@ -104,7 +104,7 @@ impl Host {
     ///
     /// # Errors
     /// If it fails, with what it said.
-    pub fn run<const N: usize>(&self, words: [&str; N]) -> anyhow::Result<()> {
+    pub(crate) fn run<const N: usize>(&self, words: [&str; N]) -> anyhow::Result<()> {
         let (program, arguments) = words.split_first().context("no command")?;
         let output = self.command(program).args(arguments).stdin(Stdio::null()).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -116,7 +116,7 @@ impl Host {
     ///
     /// # Errors
     /// If nothing does within some seconds.
-    pub fn wait_for_listener(&self, port: u16) -> anyhow::Result<()> {
+    pub(crate) fn wait_for_listener(&self, port: u16) -> anyhow::Result<()> {
         let holder = Process::new(i32::try_from(self.holder.id())?)?;
         wait_for(&format!("a listener on port {port}"), || {
             holder.tcp().is_ok_and(|sockets| {
@@ -132,7 +132,7 @@ impl Host {
     ///
     /// # Errors
     /// If an interface can't be made or set up.
-    pub fn connect(&self, other: &Self, cable: &str, addresses: (&str, &str)) -> anyhow::Result<()> {
+    pub(crate) fn connect(&self, other: &Self, cable: &str, addresses: (&str, &str)) -> anyhow::Result<()> {
         let (mine, theirs) = (self.holder.id().to_string(), other.holder.id().to_string());
         let add =
             ["link", "add", cable, "netns", &mine, "type", "veth", "peer", "name", cable, "netns", &theirs];
@@ -156,7 +156,7 @@ impl Drop for Host {
 
 /// A process that is killed when this is dropped.
 #[derive(Debug)]
-pub struct Running(pub Child);
+pub(crate) struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -169,7 +169,7 @@ impl Drop for Running {
 ///
 /// # Errors
 /// If it isn't within some seconds.
-pub fn wait_for(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
+pub(crate) fn wait_for(what: &str, mut so: impl FnMut() -> bool) -> anyhow::Result<()> {
     let start = Instant::now();
     while !so() {
         if start.elapsed() > DEADLINE {

@@ -22,14 +22,14 @@ use crate::verdict::Bar;
 const BAR: Bar = Bar::AtMost(1.02);
 
 /// Where it is measured.
-pub const GRIDS: [(&str, &str); 2] =
+pub(crate) const GRIDS: [(&str, &str); 2] =
     [("connect-near", "no delay between sites"), ("connect-far", "sites 10 ms apart")];
 
 /// A way, as "DIAL" or "ROUTE DIAL", and the nodes that it leads from and to.
-pub type Way = (&'static str, [&'static str; 2]);
+pub(crate) type Way = (&'static str, [&'static str; 2]);
 
 /// All ways. The rank that connects first is the one that sends first.
-pub const WAYS: [Way; 8] = [
+pub(crate) const WAYS: [Way; 8] = [
     ("direct", ["n1.nat-a", "n1.open-b"]),
     ("port-range", ["n1.nat-a", "n1.port-b"]),
     ("reverse", ["n1.open-a", "n1.nat-b"]),
@@ -44,7 +44,7 @@ pub const WAYS: [Way; 8] = [
 const PLAIN: [&str; 2] = ["n1.plain-a", "n1.plain-b"];
 
 /// A connection between the nodes of the reference, without MPI.
-pub const PLAIN_TCP: &str = "plain TCP";
+pub(crate) const PLAIN_TCP: &str = "plain TCP";
 /// Where the second of them listens, and where the broker does.
 const SSH_PORT: &str = "22";
 const BROKER: [&str; 2] = ["198.51.100.10", "7700"];
@@ -56,7 +56,7 @@ const KNOWN_TRIES: usize = 300;
 
 /// How to measure.
 #[derive(Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
     /// Seconds per way, message size and round, and as many for the reference.
@@ -74,7 +74,7 @@ enum Figure {
 }
 
 /// Measures, writes the results, and says whether every bar holds.
-pub fn run(options: &Options) -> anyhow::Result<bool> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
     let mut run = Run::begin("connect", &options.rounds, &tools)?;
     for (parts_left, (grid, place)) in [2, 1].into_iter().zip(GRIDS) {
@@ -130,7 +130,7 @@ fn allowed(way: &str, far: bool) -> [(&'static str, Option<&'static str>); 2] {
 }
 
 /// Waits until the way is the first of the plan.
-pub fn until_known(bench: &Bench, way: &str, [from, to]: [&str; 2]) -> anyhow::Result<()> {
+pub(crate) fn until_known(bench: &Bench, way: &str, [from, to]: [&str; 2]) -> anyhow::Result<()> {
     let isthmus = bench.isthmus().display().to_string();
     let (route, dial) = way.split_once(' ').unwrap_or(("end-to-end", way));
     for _ in 0..KNOWN_TRIES {
@@ -244,7 +244,7 @@ fn program() -> String {
 }
 
 /// Milliseconds of a job's first connection between two nodes and of the next ones.
-pub fn connect(bench: &Bench, ends: [&str; 2]) -> anyhow::Result<[f64; 2]> {
+pub(crate) fn connect(bench: &Bench, ends: [&str; 2]) -> anyhow::Result<[f64; 2]> {
     let options = format!("--quiet --nodes {} --each --no-prefix", ends.join(","));
     let job = words(&format!("{} run {options} -- python3 {}", bench.isthmus().display(), program()));
     let found = json(&bench.output(ends[0], &job)?)?;

@@ -14,7 +14,7 @@ const TOOLS: usize = 3;
 
 /// How to measure.
 #[derive(Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(flatten)]
     pub rounds: rounds::RoundOptions,
     /// How long each tool is measured per figure and round.
@@ -24,7 +24,7 @@ pub struct Options {
 
 /// What one tool took for streams.
 #[derive(Debug, Clone, Copy)]
-pub struct Streaming {
+pub(crate) struct Streaming {
     /// All streams together.
     pub gigabits_per_second: f64,
     /// Processor seconds of the tool's processes, user and system, per 10⁹ bytes.
@@ -33,7 +33,7 @@ pub struct Streaming {
 
 impl Streaming {
     /// Of this many bytes in these seconds, with these processor seconds.
-    pub fn new(bytes: u64, seconds: f64, cpu_seconds: f64) -> Self {
+    pub(crate) fn new(bytes: u64, seconds: f64, cpu_seconds: f64) -> Self {
         let bytes = bytes as f64;
         Self {
             gigabits_per_second: bytes * 8e-9 / seconds,
@@ -43,7 +43,7 @@ impl Streaming {
 }
 
 /// Tools that are set up.
-pub trait Contest {
+pub(crate) trait Contest {
     /// Their names in the rows; the first is ours.
     const NAMES: [&'static str; TOOLS];
     /// Half a round trip of 64 bytes through one of them, seconds.
@@ -56,7 +56,7 @@ pub trait Contest {
 
 /// What is measured of each tool.
 #[derive(Debug, Clone, Copy)]
-pub enum Figure {
+pub(crate) enum Figure {
     /// Half round trips.
     Latency,
     /// So many streams at once.
@@ -64,7 +64,7 @@ pub enum Figure {
 }
 
 /// All figures of a contest; `prefix` begins each row.
-pub fn cases<C: Contest>(prefix: &str) -> Vec<Case<Figure>> {
+pub(crate) fn cases<C: Contest>(prefix: &str) -> Vec<Case<Figure>> {
     let against_each = |what: &str, unit: &'static str, bar: Bar| {
         let what = format!("{prefix}{what}");
         C::NAMES[1..].iter().map(move |name| Comparison::new(&what, unit, name).bar(bar)).collect::<Vec<_>>()
@@ -79,7 +79,7 @@ pub fn cases<C: Contest>(prefix: &str) -> Vec<Case<Figure>> {
 }
 
 /// A contest in rounds.
-pub struct InTurns<C> {
+pub(crate) struct InTurns<C> {
     /// The tools.
     pub contest: C,
     /// How long each is measured.

@@ -18,7 +18,7 @@ const SIZES: [&str; 2] = ["1", "10000000"];
 
 /// How to measure.
 #[derive(Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
     /// Seconds per message size and round.
@@ -27,7 +27,7 @@ pub struct Options {
 }
 
 /// Measures, writes the results, and says whether every bar holds.
-pub fn run(options: &Options) -> anyhow::Result<bool> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools = [(Mpi::Openmpi.launcher(), "--version")];
     let mut run = Run::begin("direct", &options.rounds, &tools)?;
     let cases = SIZES.map(|size| {

@@ -20,7 +20,7 @@ use crate::traffic::{Latency, Throughput};
 use crate::tunnel::{self, JOB_PORT, Tunnel};
 
 /// The three ways, in the order of their names.
-pub struct Encrypted {
+pub(crate) struct Encrypted {
     tunnels: [Tunnel; 3],
     /// A rank of the job.
     ours: LineClient,
@@ -49,7 +49,7 @@ impl Encrypted {
     ///
     /// # Errors
     /// If something can't be started.
-    pub fn up() -> anyhow::Result<Self> {
+    pub(crate) fn up() -> anyhow::Result<Self> {
         let bench = Bench::up("two-near")?;
         let [near, far] = bench.nodes() else { anyhow::bail!("two-near must have two nodes") };
         let server = tunnel::server(&bench, far)?;

@@ -29,7 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(180);
 const END: Duration = Duration::from_secs(20);
 
 /// The running grid, mostly with sshd in every node.
-pub struct Bench {
+pub(crate) struct Bench {
     lab: Lab,
     isthmus: PathBuf,
     nodes: Vec<Node>,
@@ -39,7 +39,7 @@ pub struct Bench {
 
 /// A node with an agent.
 #[derive(Debug, Clone)]
-pub struct Node {
+pub(crate) struct Node {
     /// Its grid name, which is its name in the lab, too.
     pub name: String,
     /// Its address.
@@ -47,30 +47,30 @@ pub struct Node {
 }
 
 /// The repository.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
 /// Where `make` puts what it builds.
-pub fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 impl Bench {
     /// Brings up one of the grids in bench/grids.
-    pub fn up(name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn up(name: &str) -> anyhow::Result<Self> {
         let mut bench = Self::without_sshd(name)?;
         bench.start_sshd()?;
         Ok(bench)
     }
 
     /// The same for measurements that need no launcher.
-    pub fn without_sshd(name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn without_sshd(name: &str) -> anyhow::Result<Self> {
         Self::with(name, target().join("release/isthmus"))
     }
 
     /// The same with another isthmus command.
-    pub fn with(name: &str, isthmus: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn with(name: &str, isthmus: PathBuf) -> anyhow::Result<Self> {
         static LABS: AtomicUsize = AtomicUsize::new(0);
         ensure!(isthmus.is_file(), "{} is not there: run `make build`", isthmus.display());
         let mut grid = Grid::load(&root().join(format!("bench/grids/{name}.toml")))?;
@@ -97,27 +97,27 @@ impl Bench {
     }
 
     /// The nodes.
-    pub fn nodes(&self) -> &[Node] {
+    pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
     /// A directory for files, which all nodes see; it goes with the benchmark.
-    pub fn scratch(&self) -> &Path {
+    pub(crate) fn scratch(&self) -> &Path {
         self.files.path()
     }
 
     /// The isthmus command.
-    pub fn isthmus(&self) -> &Path {
+    pub(crate) fn isthmus(&self) -> &Path {
         &self.isthmus
     }
 
     /// The process id of the sshd in a node; its sessions are its descendants.
-    pub fn sshd(&self, node: usize) -> anyhow::Result<u32> {
+    pub(crate) fn sshd(&self, node: usize) -> anyhow::Result<u32> {
         self.daemons.get(node).map(Child::id).context("no such node")
     }
 
     /// The process id of the agent in a node.
-    pub fn agent(&self, node: &str) -> anyhow::Result<u32> {
+    pub(crate) fn agent(&self, node: &str) -> anyhow::Result<u32> {
         let services = &self.lab.record().services;
         let stand_in = services
             .iter()
@@ -133,7 +133,7 @@ impl Bench {
     }
 
     /// The lab itself.
-    pub fn lab(&self) -> &Lab {
+    pub(crate) fn lab(&self) -> &Lab {
         &self.lab
     }
 
@@ -187,13 +187,13 @@ impl Bench {
     }
 
     /// What stands in for ssh in the reference.
-    pub fn ssh(&self) -> PathBuf {
+    pub(crate) fn ssh(&self) -> PathBuf {
         self.files.path().join("ssh")
     }
 
     /// A command in a node, with what MPI wants where many ranks share few
     /// cores.
-    pub fn command(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
+    pub(crate) fn command(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
         self.limited(node, words, DEADLINE)
     }
 
@@ -206,7 +206,7 @@ impl Bench {
 
     /// Runs a command and gives all that it wrote, however it ended. It is ended if
     /// it still writes, or could, a while after its first line.
-    pub fn attempt(&self, node: &str, words: &[String], deadline: Duration) -> anyhow::Result<Output> {
+    pub(crate) fn attempt(&self, node: &str, words: &[String], deadline: Duration) -> anyhow::Result<Output> {
         let mut command = self.limited(node, words, deadline)?;
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let pipes = child.stdout.take().zip(child.stderr.take());
@@ -234,7 +234,7 @@ impl Bench {
     }
 
     /// The same without a deadline: for what stands as long as the benchmark.
-    pub fn standing(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
+    pub(crate) fn standing(&self, node: &str, words: &[String]) -> anyhow::Result<Command> {
         let (program, arguments) = words.split_first().context("no command")?;
         let mut command = self.lab.machine(node)?.command(program);
         command.args(arguments);
@@ -253,7 +253,7 @@ impl Bench {
     }
 
     /// Runs a command and gives what it wrote to its standard output.
-    pub fn output(&self, node: &str, words: &[String]) -> anyhow::Result<String> {
+    pub(crate) fn output(&self, node: &str, words: &[String]) -> anyhow::Result<String> {
         let output = self.command(node, words)?.output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         if !output.status.success() {
@@ -269,7 +269,13 @@ impl Bench {
 
     /// A launcher with these arguments as one job of isthmus, which gets
     /// `options`.
-    pub fn ours(&self, mpi: Mpi, options: &[&str], nodes: &[Node], arguments: &[String]) -> Vec<String> {
+    pub(crate) fn ours(
+        &self,
+        mpi: Mpi,
+        options: &[&str],
+        nodes: &[Node],
+        arguments: &[String],
+    ) -> Vec<String> {
         let names = nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>().join(",");
         let isthmus = self.isthmus.display().to_string();
         let mut words: Vec<String> =
@@ -281,7 +287,7 @@ impl Bench {
     }
 
     /// A launcher with these arguments over ssh, with the same transports.
-    pub fn plain(&self, mpi: Mpi, nodes: &[Node], slots: u32, arguments: &[String]) -> Vec<String> {
+    pub(crate) fn plain(&self, mpi: Mpi, nodes: &[Node], slots: u32, arguments: &[String]) -> Vec<String> {
         let mut words = vec![mpi.launcher()];
         words.extend(mpi.over_ssh(&self.ssh(), nodes, slots));
         words.extend_from_slice(arguments);
@@ -299,12 +305,12 @@ impl Drop for Bench {
 }
 
 /// Words as a command takes them.
-pub fn words(text: &str) -> Vec<String> {
+pub(crate) fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Reads the first JSON object of a program's output.
-pub fn json(output: &str) -> anyhow::Result<serde_json::Value> {
+pub(crate) fn json(output: &str) -> anyhow::Result<serde_json::Value> {
     let line = output
         .lines()
         .find(|line| line.starts_with('{'))

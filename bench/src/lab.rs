@@ -28,7 +28,7 @@ const TRIES: usize = 4;
 
 /// How to measure.
 #[derive(Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Measure only what has this in its name.
     #[arg(long)]
     only: Option<String>,
@@ -44,7 +44,7 @@ pub struct Options {
 ///
 /// # Errors
 /// If no lab comes up or its traffic fails.
-pub fn run(options: Options) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
     match options.part {
         Some(part) => isthmus_lab::command::run(part),
         None => benchmark(&options).map(crate::held),

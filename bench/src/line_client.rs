@@ -19,7 +19,7 @@ use crate::confine::{Running, wait_for};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The client, as seen from here.
-pub struct LineClient {
+pub(crate) struct LineClient {
     /// None where something else started it.
     running: Option<Running>,
     input: Box<dyn Write + Send>,
@@ -29,7 +29,7 @@ pub struct LineClient {
 
 impl LineClient {
     /// Starts the command that has the client at its standard input and output.
-    pub fn start(mut command: Command) -> anyhow::Result<Self> {
+    pub(crate) fn start(mut command: Command) -> anyhow::Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -42,7 +42,7 @@ impl LineClient {
 
     /// Makes two named pipes for a client that a job starts with them
     /// as its standard input and output.
-    pub fn at_pipes([input, output]: [PathBuf; 2]) -> anyhow::Result<Self> {
+    pub(crate) fn at_pipes([input, output]: [PathBuf; 2]) -> anyhow::Result<Self> {
         for pipe in [&input, &output] {
             nix::unistd::mkfifo(pipe, nix::sys::stat::Mode::S_IRWXU)
                 .with_context(|| format!("cannot make {}", pipe.display()))?;
@@ -53,24 +53,24 @@ impl LineClient {
     }
 
     /// Has it measure for this long, and gives what it found.
-    pub fn ask<T: DeserializeOwned>(&mut self, line: &str, duration: Duration) -> anyhow::Result<T> {
+    pub(crate) fn ask<T: DeserializeOwned>(&mut self, line: &str, duration: Duration) -> anyhow::Result<T> {
         self.send(&format!("{line} --duration {}", milliseconds(duration)))?;
         self.receive(duration).with_context(|| format!("no answer to `{line}`"))
     }
 
     /// Sends it a line.
-    pub fn send(&mut self, line: &str) -> anyhow::Result<()> {
+    pub(crate) fn send(&mut self, line: &str) -> anyhow::Result<()> {
         writeln!(self.input, "{line}").context("the client has ended")
     }
 
     /// Receives its next answer, within this time and a margin.
-    pub fn receive<T: DeserializeOwned>(&mut self, within: Duration) -> anyhow::Result<T> {
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self, within: Duration) -> anyhow::Result<T> {
         let answer = self.lines_rx.recv_timeout(within + PATIENCE).context("the client did not answer")?;
         serde_json::from_str(&answer).with_context(|| format!("the client answered {answer:?}"))
     }
 
     /// Has it do one last thing and waits for its end.
-    pub fn finish(mut self, line: &str) -> anyhow::Result<()> {
+    pub(crate) fn finish(mut self, line: &str) -> anyhow::Result<()> {
         self.send(line)?;
         drop(self.input);
         let Some(mut running) = self.running else { return Ok(()) };
@@ -100,7 +100,7 @@ fn listen<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> Rec
 }
 
 /// A duration as one word of a command line.
-pub fn milliseconds(duration: Duration) -> String {
+pub(crate) fn milliseconds(duration: Duration) -> String {
     format!("{}ms", duration.as_millis())
 }
 

@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_secs(10);
 
 /// Share of all cores that others may use while something is measured.
 #[derive(Debug, Clone)]
-pub struct Limit {
+pub(crate) struct Limit {
     share: f64,
     proc: PathBuf,
     own: i32,
@@ -26,7 +26,7 @@ pub struct Limit {
 
 /// What others used.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Others {
+pub(crate) struct Others {
     /// Share of all cores.
     pub share: f64,
 }
@@ -34,7 +34,7 @@ pub struct Others {
 impl Limit {
     /// The benchmark's processes are the first one outside of its namespaces and its
     /// descendants.
-    pub fn new(share: f64) -> Self {
+    pub(crate) fn new(share: f64) -> Self {
         let (proc, own) = confine::outside();
         Self { share, proc, own }
     }
@@ -43,7 +43,7 @@ impl Limit {
     ///
     /// # Errors
     /// If /proc can't be read.
-    pub fn quiet(&self) -> anyhow::Result<Option<Others>> {
+    pub(crate) fn quiet(&self) -> anyhow::Result<Option<Others>> {
         let start = Instant::now();
         loop {
             let (_, busy) = self.during(|| std::thread::sleep(LOOK))?;
@@ -58,7 +58,7 @@ impl Limit {
     ///
     /// # Errors
     /// If /proc can't be read.
-    pub fn during<T>(&self, what: impl FnOnce() -> T) -> anyhow::Result<(T, Option<Others>)> {
+    pub(crate) fn during<T>(&self, what: impl FnOnce() -> T) -> anyhow::Result<(T, Option<Others>)> {
         let (before, start) = (Snapshot::take(&self.proc)?, Instant::now());
         let value = what();
         let (seconds, after) = (start.elapsed().as_secs_f64(), Snapshot::take(&self.proc)?);

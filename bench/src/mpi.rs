@@ -10,7 +10,7 @@ use crate::grid::{Node, target, words};
 
 /// An MPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Mpi {
+pub(crate) enum Mpi {
     /// Open MPI 4.1, of the system.
     Openmpi,
     /// Open MPI 5, from target/openmpi5.
@@ -23,7 +23,7 @@ pub enum Mpi {
 
 impl Mpi {
     /// What it is called in reports.
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Openmpi => "Open MPI 4",
             Self::Openmpi5 => "Open MPI 5",
@@ -33,7 +33,7 @@ impl Mpi {
     }
 
     /// Its launcher.
-    pub fn launcher(self) -> String {
+    pub(crate) fn launcher(self) -> String {
         match self {
             Self::Openmpi => "mpirun.openmpi".to_owned(),
             Self::Openmpi5 => target().join("openmpi5/bin/mpirun").display().to_string(),
@@ -46,7 +46,7 @@ impl Mpi {
     ///
     /// # Errors
     /// If it isn't.
-    pub fn program(self, name: &str) -> anyhow::Result<String> {
+    pub(crate) fn program(self, name: &str) -> anyhow::Result<String> {
         let directory = match self {
             Self::Openmpi => "openmpi",
             Self::Openmpi5 => "openmpi5",
@@ -62,7 +62,7 @@ impl Mpi {
     /// though there be more of them than slots. All nodes share the cores of this
     /// machine, so no rank is bound to one, and those that wait let others run
     /// where the MPI knows how.
-    pub fn on_shared_cores(self) -> Vec<String> {
+    pub(crate) fn on_shared_cores(self) -> Vec<String> {
         words(match self {
             Self::Openmpi => "--map-by node --oversubscribe --bind-to none --mca mpi_yield_when_idle 1",
             Self::Openmpi5 => "--map-by node:OVERSUBSCRIBE --bind-to none --mca mpi_yield_when_idle 1",
@@ -72,7 +72,7 @@ impl Mpi {
 
     /// What the launcher is told beside the user's words where there is no
     /// isthmus: the nodes, ssh, and the transports that isthmus asks for.
-    pub fn over_ssh(self, ssh: &Path, nodes: &[Node], slots: u32) -> Vec<String> {
+    pub(crate) fn over_ssh(self, ssh: &Path, nodes: &[Node], slots: u32) -> Vec<String> {
         let hosts =
             nodes.iter().map(|node| format!("{}:{slots}", node.address)).collect::<Vec<_>>().join(",");
         let ssh = ssh.display().to_string();

@@ -21,7 +21,7 @@ const RESULTS: &str = "bench/results";
 
 /// What to write.
 #[derive(Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Print the page instead.
     #[arg(long)]
     print: bool,
@@ -31,7 +31,7 @@ pub struct Options {
 ///
 /// # Errors
 /// If a result is missing, or the page.
-pub fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let path = root().join(PAGE);
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let new = page(&old, &results("connect")?, &results("patterns")?)?;
@@ -46,7 +46,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn refresh(results: &Path) -> anyhow::Result<()> {
+pub(crate) fn refresh(results: &Path) -> anyhow::Result<()> {
     if is_same_directory(results, &root().join(RESULTS)) {
         run(&Options { print: false })?;
     }

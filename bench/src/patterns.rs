@@ -21,11 +21,11 @@ use crate::rounds::{self, Case, Experiment, Run};
 use crate::verdict::{Bar, median};
 use clusters::{Clusters, Way};
 
-pub use clusters::Traffic;
+pub(crate) use clusters::Traffic;
 
 /// Senders and receivers, each on a node of its own; the i-th sender has the i-th
 /// receiver, or all have the only one.
-pub const PATTERNS: [(usize, usize); 4] = [(1, 1), (2, 1), (4, 1), (4, 4)];
+pub(crate) const PATTERNS: [(usize, usize); 4] = [(1, 1), (2, 1), (4, 1), (4, 4)];
 /// Message sizes of ping-pongs in bytes: the smallest, and the paper's.
 const PINGS: [u32; 2] = [1, 128];
 /// How often they are measured in a round, in turns; their median counts.
@@ -39,7 +39,7 @@ const RATE: Bar = Bar::AtLeast(1.2);
 
 /// How to measure.
 #[derive(Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
     /// How long each way is measured per figure and round.
@@ -63,7 +63,7 @@ enum Figure {
 ///
 /// # Errors
 /// If the results can't be written.
-pub fn run(options: &Options) -> anyhow::Result<bool> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     ensure!(options.sizes.iter().all(|size| *size > 0), "a message has at least 1 byte");
     let mut run = Run::begin("patterns", &options.rounds, &[("haproxy".to_owned(), "-v")])?;
     let mut cases: Vec<_> = PINGS.map(|size| Case::new(Figure::Latency(size), latency_rows(size))).into();

@@ -41,7 +41,7 @@ const SOCAT_PORT: u16 = 7003;
 /// HAProxy as it does best here: it decides itself when to splice, and its
 /// buffer, which is also the size of its pipes' fillings, is larger than by
 /// default.
-pub const HAPROXY: &str = "
+pub(crate) const HAPROXY: &str = "
 global
     tune.bufsize 65536
 defaults
@@ -61,7 +61,7 @@ const REFERENCES: [(&str, &str); 3] = [("haproxy", "-v"), ("socat", "-V"), ("ssh
 
 /// The relay's data plane with a key from the standard input.
 #[derive(Debug, Args)]
-pub struct UnderTest {
+pub(crate) struct UnderTest {
     #[arg(long)]
     listen: SocketAddr,
 }
@@ -108,7 +108,7 @@ struct Setup {
 ///
 /// # Errors
 /// If a reference is not installed or the results can't be written.
-pub fn run(options: &Options) -> anyhow::Result<bool> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     for (tool, argument) in REFERENCES {
         Command::new(tool)
             .arg(argument)
@@ -245,7 +245,7 @@ fn start(mut command: Command) -> anyhow::Result<(Running, ChildStdin)> {
 ///
 /// # Errors
 /// If it can't be started.
-pub fn run_under_test(options: &UnderTest) -> anyhow::Result<()> {
+pub(crate) fn run_under_test(options: &UnderTest) -> anyhow::Result<()> {
     let mut key = [0; 32];
     std::io::stdin().read_exact(&mut key).context("no key on the standard input")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

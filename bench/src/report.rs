@@ -16,11 +16,11 @@ use crate::verdict::{Bar, Verdict, interval, judge, median};
 
 /// Version of the results' format. Results before version 2 have neither intervals
 /// nor verdicts.
-pub const SCHEMA: u32 = 2;
+pub(crate) const SCHEMA: u32 = 2;
 
 /// What a row compares.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// What was measured.
     pub what: String,
     /// Unit of `ours` and `reference`.
@@ -33,19 +33,19 @@ pub struct Comparison {
 
 impl Comparison {
     /// One without a bar.
-    pub fn new(what: impl Into<String>, unit: &str, against: &str) -> Self {
+    pub(crate) fn new(what: impl Into<String>, unit: &str, against: &str) -> Self {
         Self { what: what.into(), unit: unit.to_owned(), against: against.to_owned(), bar: None }
     }
 
     /// The same with a bar.
-    pub fn bar(self, bar: impl Into<Option<Bar>>) -> Self {
+    pub(crate) fn bar(self, bar: impl Into<Option<Bar>>) -> Self {
         Self { bar: bar.into(), ..self }
     }
 }
 
 /// Figures of a row that was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Median of ours.
     pub ours: f64,
     /// Median of the reference.
@@ -61,7 +61,7 @@ pub struct Figures {
 
 /// One comparison with its rounds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// What is compared.
     #[serde(flatten)]
     pub comparison: Comparison,
@@ -87,7 +87,7 @@ pub struct Row {
 impl Row {
     /// Judges the rounds of a comparison, each `[ours, reference]` measured one after
     /// the other.
-    pub fn new(comparison: Comparison, rounds: &[[f64; 2]]) -> Self {
+    pub(crate) fn new(comparison: Comparison, rounds: &[[f64; 2]]) -> Self {
         let ratios: Vec<f64> = rounds.iter().map(|[ours, reference]| ours / reference).collect();
         let of = |side: usize| median(&rounds.iter().map(|round| round[side]).collect::<Vec<_>>());
         let figures = (!rounds.is_empty()).then(|| Figures {
@@ -105,12 +105,12 @@ impl Row {
     }
 
     /// Whether the row was measured and its bar, if it has one, holds.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.verdict.is_none_or(|verdict| verdict == Verdict::Yes)
     }
 
     /// Ratio and interval in words.
-    pub fn ratio(&self) -> String {
+    pub(crate) fn ratio(&self) -> String {
         match &self.figures {
             None => Verdict::NotMeasured.to_string(),
             Some(Figures { ratio, interval: None, .. }) => format!("{ratio:.2}"),
@@ -134,7 +134,7 @@ impl Row {
 
 /// One benchmark's results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// Version of this format.
     #[serde(default)]
     pub schema: u32,
@@ -153,7 +153,7 @@ pub struct Report {
 
 impl Report {
     /// Whether every row was measured and every bar holds.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.rows.iter().all(Row::holds)
     }
 }
@@ -202,7 +202,7 @@ impl fmt::Display for Report {
 ///
 /// # Errors
 /// If the file can't be written.
-pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
     let unfinished = path.with_extension("json.new");
     let write = || -> anyhow::Result<()> {
         fs::create_dir_all(path.parent().unwrap_or(path))?;
@@ -216,13 +216,13 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If the file isn't there or has another format.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_str(&text).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Three significant figures.
-pub fn figures(value: f64) -> String {
+pub(crate) fn figures(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

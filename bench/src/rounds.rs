@@ -19,11 +19,11 @@ use crate::load::Limit;
 use crate::report::{Report, SCHEMA, write_json};
 use crate::sources::Sources;
 
-pub use case::Case;
+pub(crate) use case::Case;
 
 /// How long to measure, and where results go.
 #[derive(Debug, Clone, Args)]
-pub struct RoundOptions {
+pub(crate) struct RoundOptions {
     /// Most rounds that count. Rounds end sooner if all rows are decided.
     #[arg(long, default_value_t = 30)]
     rounds: usize,
@@ -43,7 +43,7 @@ pub struct RoundOptions {
 }
 
 /// What measures the cases of a part.
-pub trait Experiment {
+pub(crate) trait Experiment {
     /// Which measurement.
     type Case;
 
@@ -71,7 +71,7 @@ pub trait Experiment {
 }
 
 /// A run of one benchmark.
-pub struct Run {
+pub(crate) struct Run {
     options: RoundOptions,
     limit: Limit,
     started: Instant,
@@ -83,7 +83,11 @@ impl Run {
     ///
     /// # Errors
     /// Without root.
-    pub fn begin(name: &str, options: &RoundOptions, tools: &[(String, &str)]) -> anyhow::Result<Self> {
+    pub(crate) fn begin(
+        name: &str,
+        options: &RoundOptions,
+        tools: &[(String, &str)],
+    ) -> anyhow::Result<Self> {
         ensure!(options.rounds > 0, "--rounds must be at least 1");
         confine::enter()?;
         let sources =
@@ -109,7 +113,7 @@ impl Run {
     ///
     /// # Errors
     /// If the results can't be written.
-    pub fn part<E: Experiment>(
+    pub(crate) fn part<E: Experiment>(
         &mut self,
         parts_left: u32,
         mut cases: Vec<Case<E::Case>>,
@@ -204,7 +208,7 @@ impl Run {
     ///
     /// # Errors
     /// If the results can't be written.
-    pub fn finish(mut self) -> anyhow::Result<bool> {
+    pub(crate) fn finish(mut self) -> anyhow::Result<bool> {
         self.report.complete = self.options.only.is_none();
         self.publish()?;
         println!("{}", self.report);
@@ -216,14 +220,17 @@ impl Run {
 ///
 /// # Errors
 /// If a side can't be measured.
-pub fn in_turns<T>(round: usize, mut one: impl FnMut(usize) -> anyhow::Result<T>) -> anyhow::Result<[T; 2]> {
+pub(crate) fn in_turns<T>(
+    round: usize,
+    mut one: impl FnMut(usize) -> anyhow::Result<T>,
+) -> anyhow::Result<[T; 2]> {
     let first = round % 2;
     let (found, other) = (one(first)?, one(1 - first)?);
     Ok(if first == 0 { [found, other] } else { [other, found] })
 }
 
 /// Two figures of one side each, as one pair.
-pub fn pair_up(ours: &[f64], reference: &[f64]) -> Vec<[f64; 2]> {
+pub(crate) fn pair_up(ours: &[f64], reference: &[f64]) -> Vec<[f64; 2]> {
     ours.iter().zip(reference).map(|(ours, reference)| [*ours, *reference]).collect()
 }
 

@@ -51,7 +51,7 @@ const WITHOUT: &str = "without the library";
 
 /// How to measure.
 #[derive(Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
 }
@@ -74,7 +74,7 @@ struct Measurement {
 }
 
 /// Measures, writes the results, and says whether every bar holds.
-pub fn run(options: &Options) -> anyhow::Result<bool> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("shim", &options.rounds, &[("cc".to_owned(), "--version")])?;
     let mut cases = vec![Case::new(Figure::Storm, storm_rows())];
     cases.extend(PLACES.map(|(place, node, count)| {

@@ -47,7 +47,7 @@ const CONNECT_GRIDS: [&str; 2] = ["bench/grids/connect-near.toml", "bench/grids/
 
 /// What a result was measured with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sources {
+pub(crate) struct Sources {
     /// The commit.
     pub commit: String,
     /// Whether the sources had changes that are in no commit.
@@ -62,7 +62,7 @@ impl Sources {
     ///
     /// # Errors
     /// If this is no git repository.
-    pub fn here(benchmark: &str) -> anyhow::Result<Self> {
+    pub(crate) fn here(benchmark: &str) -> anyhow::Result<Self> {
         let paths = paths(benchmark)?;
         let list = git(&["ls-tree", "HEAD", "--"], &paths)?;
         let objects = list.lines().filter_map(|line| {
@@ -102,7 +102,7 @@ fn git(words: &[&str], paths: &[&str]) -> anyhow::Result<String> {
 
 /// Options of `isthmus-bench check`.
 #[derive(Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Where the results are.
     #[arg(long, default_value = "bench/results")]
     results: std::path::PathBuf,
@@ -122,7 +122,7 @@ struct Header {
 ///
 /// # Errors
 /// If this is no git repository.
-pub fn check(options: &Options) -> anyhow::Result<ExitCode> {
+pub(crate) fn check(options: &Options) -> anyhow::Result<ExitCode> {
     let mut stale = false;
     for (name, _) in BENCHMARKS {
         let found = read_json::<Header>(&options.results.join(format!("{name}.json")));
@@ -161,7 +161,7 @@ fn problem(result: Option<&Header>, now: &Sources) -> Option<String> {
 }
 
 /// Whether two paths name the same directory.
-pub fn is_same_directory(one: &Path, other: &Path) -> bool {
+pub(crate) fn is_same_directory(one: &Path, other: &Path) -> bool {
     std::fs::canonicalize(one).is_ok_and(|one| std::fs::canonicalize(other).is_ok_and(|other| one == other))
 }
 

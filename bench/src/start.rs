@@ -42,7 +42,7 @@ const MOST_PER_CORE: usize = 8;
 
 /// How to measure.
 #[derive(Debug, Args)]
-pub struct Options {
+pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
     /// The MPIs.
@@ -55,7 +55,7 @@ pub struct Options {
 }
 
 /// Measures, writes the results, and says whether every bar holds.
-pub fn run(options: &Options) -> anyhow::Result<bool> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     for mpi in &options.mpis {
         mpi.program("init")?;
     }
@@ -132,7 +132,7 @@ impl Experiment for Place<'_> {
 }
 
 /// What came of a start.
-pub struct Started {
+pub(crate) struct Started {
     /// Seconds to the last return from `MPI_Init`.
     pub seconds: Option<f64>,
     /// Whether it did not end by itself.
@@ -142,7 +142,7 @@ pub struct Started {
 }
 
 /// Starts ranks once, with the command that `command` makes of a launcher's arguments.
-pub fn start(
+pub(crate) fn start(
     bench: &Bench,
     mpi: Mpi,
     ranks: usize,

@@ -9,7 +9,7 @@ use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 const LIFE: Duration = Duration::from_secs(60);
 
 /// Both sides' tickets of a new connection, the initiator's first.
-pub fn pair(key: &Secret) -> [[u8; TICKET_LEN]; 2] {
+pub(crate) fn pair(key: &Secret) -> [[u8; TICKET_LEN]; 2] {
     let date = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + LIFE;
     let connection = new_connection();
     [Side::Initiator, Side::Acceptor]

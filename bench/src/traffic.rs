@@ -34,7 +34,7 @@ const STOP: u8 = 3;
 
 /// One end of the traffic.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Answer whoever connects; with --relay also dial it once for each ticket
     /// that comes on the standard input, and answer there.
     Serve {
@@ -87,7 +87,7 @@ struct Line {
 
 /// With whom, for how long.
 #[derive(Debug, Args)]
-pub struct Target {
+pub(crate) struct Target {
     /// Where to connect, HOST:PORT; tried again for a while if nobody listens
     /// there yet.
     address: String,
@@ -101,7 +101,7 @@ pub struct Target {
 
 /// When to begin.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Begin {
+pub(crate) struct Begin {
     /// Say `{}` when connected, and begin at the next line of the standard
     /// input: so several senders begin at once.
     #[arg(long)]
@@ -120,7 +120,7 @@ impl Begin {
 
 /// What [`Command::Ping`] found.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// Median of half the round trips, seconds.
     pub half_rtt_seconds: f64,
     /// Round trips measured.
@@ -129,7 +129,7 @@ pub struct Latency {
 
 /// What [`Command::Stream`] found.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Throughput {
+pub(crate) struct Throughput {
     /// Bytes that arrived, all streams.
     pub bytes: u64,
     /// From the first byte sent to the last confirmed.
@@ -140,7 +140,7 @@ pub struct Throughput {
 ///
 /// # Errors
 /// If a connection fails.
-pub fn run(command: Command) -> anyhow::Result<()> {
+pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Serve { listen, relay } => serve::serve(listen, relay),
         Command::Ping { target, size, begin } => {

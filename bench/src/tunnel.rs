@@ -14,7 +14,7 @@ use crate::grid::{Bench, Node};
 use crate::line_client::LineClient;
 
 /// Where the job's server listens; loopback is shared with the other one.
-pub const JOB_PORT: u16 = 7000;
+pub(crate) const JOB_PORT: u16 = 7000;
 /// Where the server of the references listens, on loopback.
 const SERVER_PORT: u16 = 7001;
 const SSH_PORT: u16 = 7002;
@@ -23,7 +23,7 @@ const TLS_PORT: u16 = 7443;
 
 /// A way that stands.
 #[derive(Debug)]
-pub struct Tunnel {
+pub(crate) struct Tunnel {
     /// What the client connects to.
     pub target: String,
     costs: Vec<Cost>,
@@ -41,7 +41,7 @@ enum Cost {
 
 impl Tunnel {
     /// Processor time so far of all its processes at both ends.
-    pub fn cpu_time(&self) -> anyhow::Result<Duration> {
+    pub(crate) fn cpu_time(&self) -> anyhow::Result<Duration> {
         self.costs
             .iter()
             .map(|cost| match *cost {
@@ -52,7 +52,7 @@ impl Tunnel {
     }
 
     /// The agents, for connections of a job.
-    pub fn isthmus(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
+    pub(crate) fn isthmus(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
         Ok(Self {
             target: format!("{}:{JOB_PORT}", far.name),
             costs: vec![Cost::Alone(bench.agent(&near.name)?), Cost::Alone(bench.agent(&far.name)?)],
@@ -61,7 +61,7 @@ impl Tunnel {
     }
 
     /// `ssh -L`, to the sshd of the second of the benchmark's nodes.
-    pub fn ssh(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
+    pub(crate) fn ssh(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
         let mut ssh = bench.lab().machine(&near.name)?.command(bench.ssh());
         ssh.args(["-N", "-c", "aes128-gcm@openssh.com", "-o", "ExitOnForwardFailure=yes"]);
         ssh.args(["-L", &format!("127.0.0.1:{SSH_PORT}:127.0.0.1:{SERVER_PORT}")]);
@@ -77,7 +77,7 @@ impl Tunnel {
 
     /// A pair of HAProxy: plain to the near one, TLS to the far one, plain to
     /// the server.
-    pub fn haproxy(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
+    pub(crate) fn haproxy(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
         let at = |name: &str| bench.scratch().join(name).display().to_string();
         let made = Command::new("openssl")
             .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"])
@@ -138,7 +138,7 @@ defaults
 ";
 
 /// The server of the references.
-pub fn server(bench: &Bench, far: &Node) -> anyhow::Result<Running> {
+pub(crate) fn server(bench: &Bench, far: &Node) -> anyhow::Result<Running> {
     let mut serving = bench.lab().machine(&far.name)?.command(itself()?);
     serving.args(["traffic", "serve", "--listen", &format!("127.0.0.1:{SERVER_PORT}")]);
     let serving = start(serving)?;
@@ -147,25 +147,30 @@ pub fn server(bench: &Bench, far: &Node) -> anyhow::Result<Running> {
 }
 
 /// The client of the references.
-pub fn client(bench: &Bench, near: &Node) -> anyhow::Result<LineClient> {
+pub(crate) fn client(bench: &Bench, near: &Node) -> anyhow::Result<LineClient> {
     let mut client = bench.lab().machine(&near.name)?.command(itself()?);
     client.args(["traffic", "obey"]);
     LineClient::start(client)
 }
 
 /// This program.
-pub fn itself() -> anyhow::Result<String> {
+pub(crate) fn itself() -> anyhow::Result<String> {
     Ok(std::env::current_exe().context("cannot find this program")?.display().to_string())
 }
 
 /// Starts a command without an input; it ends when the result is dropped.
-pub fn start(mut command: Command) -> anyhow::Result<Running> {
+pub(crate) fn start(mut command: Command) -> anyhow::Result<Running> {
     let child = command.stdin(Stdio::null()).spawn();
     Ok(Running(child.with_context(|| format!("cannot run {}", command.get_program().display()))?))
 }
 
 /// Waits until somebody listens there, as seen from the node.
-pub fn wait_for_listener(bench: &Bench, node: &Node, address: Ipv4Addr, port: u16) -> anyhow::Result<()> {
+pub(crate) fn wait_for_listener(
+    bench: &Bench,
+    node: &Node,
+    address: Ipv4Addr,
+    port: u16,
+) -> anyhow::Result<()> {
     let address = SocketAddr::from((address, port));
     bench.lab().machine(&node.name)?.in_network(|| {
         wait_for(&format!("a listener at {address} in {}", node.name), || {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Rounds that a row with a bar needs at least. The interval of fewer rounds is
 /// little more than their lowest and highest ratio.
-pub const LEAST_ROUNDS: usize = 5;
+pub(crate) const LEAST_ROUNDS: usize = 5;
 /// Samples that the bootstrap draws.
 const RESAMPLES: usize = 4000;
 /// Share of the bootstrap's medians that the interval has.
@@ -17,7 +17,7 @@ const SEED: u64 = 0x6973_7468_6d75_7321;
 /// Limit of a ratio, ours to reference.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bar {
+pub(crate) enum Bar {
     /// Not above this: times, costs.
     AtMost(f64),
     /// Not below this: rates.
@@ -26,7 +26,7 @@ pub enum Bar {
 
 impl Bar {
     /// Whether a ratio meets it.
-    pub fn holds(self, ratio: f64) -> bool {
+    pub(crate) fn holds(self, ratio: f64) -> bool {
         match self {
             Self::AtMost(most) => ratio <= most,
             Self::AtLeast(least) => ratio >= least,
@@ -46,7 +46,7 @@ impl fmt::Display for Bar {
 /// Whether a bar holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The whole interval meets the bar.
     Yes,
     /// The whole interval misses the bar.
@@ -70,7 +70,7 @@ impl fmt::Display for Verdict {
 
 /// Judges the rounds' ratios. A row without a bar has a verdict only if it was not
 /// measured.
-pub fn judge(bar: Option<Bar>, ratios: &[f64]) -> Option<Verdict> {
+pub(crate) fn judge(bar: Option<Bar>, ratios: &[f64]) -> Option<Verdict> {
     if ratios.is_empty() {
         return Some(Verdict::NotMeasured);
     }
@@ -86,7 +86,7 @@ pub fn judge(bar: Option<Bar>, ratios: &[f64]) -> Option<Verdict> {
 
 /// The 95 % interval of the median by the percentile bootstrap (Efron and
 /// Tibshirani, *An Introduction to the Bootstrap*, chapter 13).
-pub fn interval(values: &[f64]) -> (f64, f64) {
+pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     if values.is_empty() {
         return (f64::NAN, f64::NAN);
     }
@@ -103,7 +103,7 @@ pub fn interval(values: &[f64]) -> (f64, f64) {
 }
 
 /// The middle value, or the mean of the two in the middle.
-pub fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A hash over all that the programs are made from: the files of crates/*/src and
 /// crates/*/proto, the manifests and build scripts, and the lock file.
-pub fn of(workspace: &Path) -> io::Result<String> {
+pub(crate) fn of(workspace: &Path) -> io::Result<String> {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325; // FNV-1a
     let mut files = Vec::new();
     for path in parts(workspace)? {
@@ -24,7 +24,7 @@ pub fn of(workspace: &Path) -> io::Result<String> {
 }
 
 /// Those files, and the directories that hold them.
-pub fn parts(workspace: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn parts(workspace: &Path) -> io::Result<Vec<PathBuf>> {
     let mut parts = vec![workspace.join("Cargo.toml"), workspace.join("Cargo.lock")];
     for entry in std::fs::read_dir(workspace.join("crates"))? {
         let directory = entry?.path();

@@ -17,7 +17,7 @@ const NAMES: u32 = 430;
 const REACH: f64 = 15.0;
 
 /// An SVG picture of all figures that have something to be compared with.
-pub fn draw(figures: &[Figure]) -> anyhow::Result<String> {
+pub(super) fn draw(figures: &[Figure]) -> anyhow::Result<String> {
     let lines: Vec<(&Figure, f64, (f64, f64))> = figures
         .iter()
         .filter_map(|figure| Some((figure, figure.asked.filter(|asked| *asked != 0.0)?, figure.allowed?)))

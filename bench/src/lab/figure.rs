@@ -16,7 +16,7 @@ use crate::verdict::Verdict;
 
 /// One line of the results.
 #[derive(Debug, Clone, Serialize)]
-pub struct Figure {
+pub(super) struct Figure {
     /// What was measured.
     pub what: String,
     /// Unit of all values.
@@ -41,7 +41,7 @@ pub struct Figure {
 
 impl Figure {
     /// A figure with what is allowed.
-    pub fn bar(
+    pub(super) fn bar(
         what: impl Into<String>,
         unit: &str,
         asked: f64,
@@ -63,7 +63,7 @@ impl Figure {
     }
 
     /// A figure that only informs.
-    pub fn fact(what: impl Into<String>, unit: &str, reached: &Outcome<f64>) -> Self {
+    pub(super) fn fact(what: impl Into<String>, unit: &str, reached: &Outcome<f64>) -> Self {
         Self {
             what: what.into(),
             unit: unit.to_owned(),
@@ -79,7 +79,7 @@ impl Figure {
     }
 
     /// What could not be measured, and why.
-    pub fn missing(what: &str, reason: String) -> Self {
+    pub(super) fn missing(what: &str, reason: String) -> Self {
         Self {
             what: what.to_owned(),
             unit: String::new(),
@@ -95,13 +95,13 @@ impl Figure {
     }
 
     /// With the standard error.
-    pub fn error(mut self, standard_error: f64) -> Self {
+    pub(super) fn error(mut self, standard_error: f64) -> Self {
         self.standard_error = Some(standard_error);
         self
     }
 
     /// With a remark.
-    pub fn note(mut self, note: impl Into<String>) -> Self {
+    pub(super) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
@@ -109,7 +109,7 @@ impl Figure {
 
 /// All of them, as `lab.json` has them.
 #[derive(Debug, Serialize)]
-pub struct Results {
+pub(super) struct Results {
     schema: u32,
     name: &'static str,
     /// Whether the run came to its end with everything measured.
@@ -121,7 +121,7 @@ pub struct Results {
 
 impl Results {
     /// None yet.
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             schema: SCHEMA,
             name: "lab",
@@ -133,7 +133,7 @@ impl Results {
     }
 
     /// One more.
-    pub fn add(&mut self, figure: Figure) {
+    pub(super) fn add(&mut self, figure: Figure) {
         let Figure { what, unit, reached, verdict, note, .. } = &figure;
         match verdict {
             Some(Verdict::NotMeasured) => eprintln!("  {what}: not measured: {note}"),
@@ -144,17 +144,17 @@ impl Results {
     }
 
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Whether everything was measured and every bar holds.
-    pub fn hold(&self) -> bool {
+    pub(super) fn hold(&self) -> bool {
         self.rows.iter().all(|row| row.verdict.is_none_or(|verdict| verdict == Verdict::Yes))
     }
 
     /// Writes `lab.json` and `lab.svg`.
-    pub fn write(&mut self, directory: &Path) -> anyhow::Result<()> {
+    pub(super) fn write(&mut self, directory: &Path) -> anyhow::Result<()> {
         self.conditions.stamp();
         write_json(&directory.join("lab.json"), self)?;
         let path = directory.join("lab.svg");
@@ -163,7 +163,7 @@ impl Results {
     }
 
     /// Prints the table.
-    pub fn print(&self) {
+    pub(super) fn print(&self) {
         let Conditions { cores, cpu, kernel, date, load_average, .. } = &self.conditions;
         println!("lab: {cores} cores, {cpu}, Linux {kernel}, load {load_average}, {date}\n{}", self.table());
     }

@@ -14,7 +14,7 @@ use crate::verdict::median;
 type Measure = fn(&mut Results) -> anyhow::Result<()>;
 
 /// All measurements, by name.
-pub const ALL: [(&str, Measure); 10] = [
+pub(super) const ALL: [(&str, Measure); 10] = [
     ("round trips", round_trips),
     ("rates", rates),
     ("devices", devices),

@@ -67,7 +67,7 @@ fn send(socket: &UdpSocket, packet: &mut [u8], number: u64) -> io::Result<()> {
 
 /// Round trips of small UDP packets, one every `gap`, in milliseconds: the ways
 /// there and back, without the time that the one who answers takes.
-pub fn round_trips(
+pub(super) fn round_trips(
     from: Machine<'_>,
     to: Machine<'_>,
     count: u64,
@@ -104,7 +104,7 @@ pub fn round_trips(
 
 /// What a stream of numbered packets met.
 #[derive(Debug, Default, Clone)]
-pub struct Arrivals {
+pub(super) struct Arrivals {
     /// Number and one-way time in milliseconds of each that arrived.
     pub packets: Vec<(u64, f64)>,
     /// When each was sent, in seconds since the first.
@@ -113,7 +113,7 @@ pub struct Arrivals {
 
 /// Sends UDP packets of so many bytes, IP header included, one every `gap`. A
 /// sender that is held up goes on at its pace and doesn't catch up.
-pub fn paced(
+pub(super) fn paced(
     from: Machine<'_>,
     to: Machine<'_>,
     count: u64,
@@ -169,7 +169,7 @@ pub fn paced(
 
 /// What a flood of packets met.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Flood {
+pub(super) struct Flood {
     /// Packets sent.
     pub sent: u64,
     /// Packets that arrived.
@@ -182,7 +182,12 @@ pub struct Flood {
 
 /// Sends small UDP packets as fast as they arrive, until so many are sent or
 /// the time is over.
-pub fn flood(from: Machine<'_>, to: Machine<'_>, count: u64, longest: Duration) -> anyhow::Result<Flood> {
+pub(super) fn flood(
+    from: Machine<'_>,
+    to: Machine<'_>,
+    count: u64,
+    longest: Duration,
+) -> anyhow::Result<Flood> {
     const LENGTH: usize = 32;
     /// Packets of one system call.
     const BATCH: usize = 32;
@@ -243,7 +248,12 @@ pub fn flood(from: Machine<'_>, to: Machine<'_>, count: u64, longest: Duration) 
 }
 
 /// One TCP connection's goodput in bits per second, after `warm_up`.
-pub fn stream(from: Machine<'_>, to: Machine<'_>, warm_up: Duration, time: Duration) -> anyhow::Result<f64> {
+pub(super) fn stream(
+    from: Machine<'_>,
+    to: Machine<'_>,
+    warm_up: Duration,
+    time: Duration,
+) -> anyhow::Result<f64> {
     let listener = to.in_network(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))??;
     // Before the connection, so that the window's scale allows it.
     setsockopt(&listener, sockopt::RcvBufForce, &BUFFER)?;

@@ -62,7 +62,7 @@ fn figure(row: &Row, unit: &str, value: impl Fn(&Figures) -> f64) -> String {
     }
 }
 
-pub fn latency(connect: &Report) -> anyhow::Result<String> {
+pub(super) fn latency(connect: &Report) -> anyhow::Result<String> {
     let mut table = heading(&["way", "paper's technique", "paper", MPIS[0], MPIS[1]]);
     for (way, paper) in WAYS {
         let mut cells = vec![way.to_owned()];
@@ -80,7 +80,7 @@ pub fn latency(connect: &Report) -> anyhow::Result<String> {
     Ok(table)
 }
 
-pub fn bandwidth(connect: &Report) -> anyhow::Result<String> {
+pub(super) fn bandwidth(connect: &Report) -> anyhow::Result<String> {
     const BITS: f64 = 8.0 * 10_000_000.0;
     let mut table = heading(&["way", "paper's technique", "paper", MPIS[0], MPIS[1]]);
     for (way, paper) in WAYS {
@@ -104,7 +104,7 @@ pub fn bandwidth(connect: &Report) -> anyhow::Result<String> {
     Ok(table)
 }
 
-pub fn set_up(connect: &Report) -> anyhow::Result<String> {
+pub(super) fn set_up(connect: &Report) -> anyhow::Result<String> {
     let mut table = heading(&["way", "first, near", "next, near", "first, 10 ms apart", "next, 10 ms apart"]);
     for (way, _) in WAYS {
         let mut cells = vec![way.to_owned()];
@@ -119,7 +119,7 @@ pub fn set_up(connect: &Report) -> anyhow::Result<String> {
     Ok(table)
 }
 
-pub fn relays(patterns: &Report) -> anyhow::Result<String> {
+pub(super) fn relays(patterns: &Report) -> anyhow::Result<String> {
     let mut table = heading(&["", "paper, 128 B", "ours, 128 B", "ours, 1 B"]);
     let half =
         |way: &str, size: u32| row(patterns, &format!("half round trip, {way}, {size} B"), "plain routing");
@@ -148,7 +148,7 @@ pub fn relays(patterns: &Report) -> anyhow::Result<String> {
     Ok(table)
 }
 
-pub fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<String> {
+pub(super) fn rates(patterns: &Report, traffic: Traffic) -> anyhow::Result<String> {
     let mut table = heading(&[
         "pattern, message",
         "plain routing",
@@ -216,7 +216,7 @@ fn judged(row: &Row) -> String {
     row.ratio() + &verdict
 }
 
-pub fn conditions(connect: &Report, patterns: &Report) -> String {
+pub(super) fn conditions(connect: &Report, patterns: &Report) -> String {
     let mut text = String::new();
     for report in [connect, patterns] {
         let found = &report.conditions;

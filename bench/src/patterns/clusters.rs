@@ -17,20 +17,20 @@ use crate::traffic::{Latency, Throughput};
 use crate::tunnel::{itself, start};
 
 /// Nodes of each site.
-pub const NODES: usize = 4;
+pub(super) const NODES: usize = 4;
 /// The front-ends on whose machines a HAProxy stands.
-pub const FRONTS: [&str; 2] = ["fe.from", "fe.into"];
+pub(super) const FRONTS: [&str; 2] = ["fe.from", "fe.into"];
 /// Where the job's receivers listen, on every node.
 const JOB_PORT: u16 = 7000;
 /// Where plain ones do, on the i-th node i further, since the NAT forwards each
 /// port to one node.
-pub const PLAIN_PORT: u16 = 7000;
+pub(super) const PLAIN_PORT: u16 = 7000;
 /// Where both HAProxy listen for the i-th receiver, i further.
-pub const HAPROXY_PORT: u16 = 8000;
+pub(super) const HAPROXY_PORT: u16 = 8000;
 
 /// How senders and receivers are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub(super) enum Way {
     /// The kernel's NAT at both ends.
     Plain,
     /// A user-level proxy on each front-end.
@@ -43,10 +43,10 @@ pub enum Way {
 
 impl Way {
     /// All, the order being that of their numbers.
-    pub const ALL: [Self; 4] = [Self::Plain, Self::TwoProxies, Self::Gateway, Self::Sealed];
+    pub(super) const ALL: [Self; 4] = [Self::Plain, Self::TwoProxies, Self::Gateway, Self::Sealed];
 
     /// What rows call it.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain routing",
             Self::TwoProxies => "two HAProxy",
@@ -67,7 +67,7 @@ impl Way {
 
 /// What senders do with messages of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Traffic {
+pub(crate) enum Traffic {
     /// One after the other, as fast as the connection takes them.
     Streams,
     /// The next when the receiver has sent the last one back.
@@ -76,10 +76,10 @@ pub enum Traffic {
 
 impl Traffic {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::Streams, Self::Answered];
+    pub(crate) const ALL: [Self; 2] = [Self::Streams, Self::Answered];
 
     /// What rows call it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Streams => "streams",
             Self::Answered => "answered",
@@ -102,7 +102,7 @@ struct Pair {
 }
 
 /// The clusters with all that runs on them.
-pub struct Clusters {
+pub(super) struct Clusters {
     senders: Vec<(Way, Vec<LineClient>)>,
     /// Where the receivers of plain routing and of HAProxy are reached.
     plain: Ipv4Addr,
@@ -114,7 +114,7 @@ pub struct Clusters {
 
 impl Clusters {
     /// Brings it up, and waits until every way is there.
-    pub fn up() -> anyhow::Result<Self> {
+    pub(super) fn up() -> anyhow::Result<Self> {
         let bench = Bench::without_sshd("patterns")?;
         for site in ["from", "sealed"] {
             for node in 1..=NODES {
@@ -159,7 +159,7 @@ impl Clusters {
     }
 
     /// Half a round trip between the first nodes, seconds.
-    pub fn half_rtt(&mut self, way: Way, size: u32, duration: Duration) -> anyhow::Result<f64> {
+    pub(super) fn half_rtt(&mut self, way: Way, size: u32, duration: Duration) -> anyhow::Result<f64> {
         let line = format!("ping {} --size {size}", self.target(way, 0));
         let (_, senders) = &mut self.senders[way as usize];
         let found: Latency = senders[0].ask(&line, duration).with_context(|| way.name())?;
@@ -169,7 +169,7 @@ impl Clusters {
     /// What all senders of a pattern get across, all beginning at once: streams by
     /// the time from the first byte sent to the last arrived, answered messages by
     /// half the median round trip, as MPI benchmarks count.
-    pub fn bytes_per_second(
+    pub(super) fn bytes_per_second(
         &mut self,
         way: Way,
         traffic: Traffic,
@@ -215,7 +215,7 @@ impl Clusters {
     }
 
     /// Ends the job, and makes sure that it was what is to be measured.
-    pub fn finish(mut self) -> anyhow::Result<()> {
+    pub(super) fn finish(mut self) -> anyhow::Result<()> {
         let targets: Vec<_> = (0..NODES).map(|receiver| self.target(Way::Gateway, receiver)).collect();
         let (_, clients) = &mut self.senders[Way::Gateway as usize];
         for target in targets {
@@ -274,6 +274,6 @@ fn job(bench: &Bench, senders: &[String]) -> anyhow::Result<Running> {
 }
 
 /// One of the benchmark's nodes.
-pub fn node<'a>(bench: &'a Bench, name: &str) -> anyhow::Result<&'a Node> {
+pub(super) fn node<'a>(bench: &'a Bench, name: &str) -> anyhow::Result<&'a Node> {
     bench.nodes().iter().find(|node| node.name == name).with_context(|| format!("no node {name}"))
 }

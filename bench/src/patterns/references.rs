@@ -13,7 +13,7 @@ use crate::relay::HAPROXY;
 use crate::tunnel::{itself, start, wait_for_listener};
 
 /// The receivers without isthmus.
-pub fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {
+pub(super) fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {
     let mut receivers = Vec::new();
     for site in ["plain-b", "into"] {
         for (number, port) in (1..=NODES).zip(PLAIN_PORT + 1..) {
@@ -28,7 +28,7 @@ pub fn receivers(bench: &Bench) -> anyhow::Result<Vec<Running>> {
 }
 
 /// Both HAProxy: the near one passes on to the far one, that one to the nodes.
-pub fn proxies(bench: &Bench, beyond: Ipv4Addr) -> anyhow::Result<Vec<Running>> {
+pub(super) fn proxies(bench: &Bench, beyond: Ipv4Addr) -> anyhow::Result<Vec<Running>> {
     let mut processes = Vec::new();
     for (front, far) in FRONTS.into_iter().zip([false, true]) {
         let mut config = HAPROXY.to_owned();

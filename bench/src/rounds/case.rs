@@ -13,7 +13,7 @@ pub(super) const MOST_VOID: usize = 10;
 const MOST_FAILED: usize = 3;
 
 /// A case with its rows and the rounds so far.
-pub struct Case<C> {
+pub(crate) struct Case<C> {
     pub(super) case: C,
     /// Rounds that count before it may be decided.
     least: usize,
@@ -24,7 +24,7 @@ pub struct Case<C> {
 
 impl<C> Case<C> {
     /// A case with these rows.
-    pub fn new(case: C, rows: Vec<Comparison>) -> Self {
+    pub(crate) fn new(case: C, rows: Vec<Comparison>) -> Self {
         let judged = rows.iter().any(|row| row.bar.is_some());
         Self {
             case,
@@ -36,7 +36,7 @@ impl<C> Case<C> {
     }
 
     /// The same with another number of rounds that suffices, if no row has a bar.
-    pub fn enough(self, rounds: usize) -> Self {
+    pub(crate) fn enough(self, rounds: usize) -> Self {
         let judged = self.rows.iter().any(|(row, _)| row.bar.is_some());
         Self { least: if judged { self.least } else { rounds }, ..self }
     }

@@ -14,7 +14,7 @@ const PHASES: [&str; 5] = ["look", "nodes", "launcher", "commands", "connections
 
 /// What was seen of one MPI with so many ranks.
 #[derive(Debug, Serialize)]
-pub struct Case {
+pub(super) struct Case {
     what: String,
     /// Seconds to the last return from `MPI_Init`, ours and over ssh.
     pub seconds: [Vec<f64>; 2],
@@ -30,7 +30,7 @@ impl Case {
     }
 
     /// Adds the phases of a job's report.
-    pub fn add_phases(&mut self, phases: &Value) {
+    pub(super) fn add_phases(&mut self, phases: &Value) {
         for (name, values) in PHASES.iter().zip(&mut self.phases) {
             let phase = phases.as_array().and_then(|all| all.iter().find(|phase| phase["name"] == *name));
             let time = |which: &str| phase.and_then(|phase| phase[which].as_f64());
@@ -42,19 +42,19 @@ impl Case {
 }
 
 /// What was seen of all of them.
-pub struct Phases {
+pub(super) struct Phases {
     path: PathBuf,
     cases: Vec<Case>,
 }
 
 impl Phases {
     /// Nothing yet; `start-phases.json` goes into the directory.
-    pub fn new(directory: &Path) -> Self {
+    pub(super) fn new(directory: &Path) -> Self {
         Self { path: directory.join("start-phases.json"), cases: Vec::new() }
     }
 
     /// The case of this name.
-    pub fn of(&mut self, what: &str) -> &mut Case {
+    pub(super) fn of(&mut self, what: &str) -> &mut Case {
         let at = self.cases.iter().position(|case| case.what == what).unwrap_or_else(|| {
             self.cases.push(Case::new(what));
             self.cases.len() - 1
@@ -63,12 +63,12 @@ impl Phases {
     }
 
     /// Writes the file.
-    pub fn write(&self) -> anyhow::Result<()> {
+    pub(super) fn write(&self) -> anyhow::Result<()> {
         write_json(&self.path, &self.cases)
     }
 
     /// Prints the medians as a table.
-    pub fn print(&self) {
+    pub(super) fn print(&self) {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
         let mut header = vec!["our phases, s"];

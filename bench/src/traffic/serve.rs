@@ -10,7 +10,7 @@ use isthmus_wire::ticket::TICKET_LEN;
 use super::{CHUNK_BYTES, PING_PONG, STOP, dial, prepare};
 
 /// Answers whoever comes, and at the relay for each ticket on the standard input.
-pub fn serve(listen: SocketAddr, relay: Option<SocketAddr>) -> anyhow::Result<()> {
+pub(super) fn serve(listen: SocketAddr, relay: Option<SocketAddr>) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
     if let Some(relay) = relay {
         thread::spawn(move || {

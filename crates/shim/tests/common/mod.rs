@@ -14,7 +14,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 /// The library as users get it. One that cargo builds along with the tests
 /// isn't it: other crates' features of shared dependencies would be in it.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.ancestors().nth(3).unwrap().join("release/libisthmus_shim.so");
     assert!(library.exists(), "{} is not built: run `make release` first", library.display());
@@ -22,7 +22,7 @@ pub fn library() -> PathBuf {
 }
 
 /// Compiles a probe into a directory.
-pub fn probe(directory: &Path, name: &str) -> PathBuf {
+pub(crate) fn probe(directory: &Path, name: &str) -> PathBuf {
     let out = directory.join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
     let status = Command::new("cc")
@@ -35,7 +35,7 @@ pub fn probe(directory: &Path, name: &str) -> PathBuf {
 }
 
 /// A job's directory: the library, and settings unless `settings` is `None`.
-pub fn job_directory(directory: &Path, settings: Option<&str>) -> PathBuf {
+pub(crate) fn job_directory(directory: &Path, settings: Option<&str>) -> PathBuf {
     let job = directory.join("job");
     fs::create_dir(&job).unwrap();
     fs::copy(library(), job.join("libisthmus_shim.so")).unwrap();
@@ -48,7 +48,7 @@ pub fn job_directory(directory: &Path, settings: Option<&str>) -> PathBuf {
 /// A program that runs in a network namespace of its own, with nothing but
 /// loopback, and ends when its standard input does: with the test, that is,
 /// however the test ends.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     /// What it printed first.
     pub port: String,
@@ -56,7 +56,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a server in a new namespace.
-    pub fn start(mut command: Command) -> Self {
+    pub(crate) fn start(mut command: Command) -> Self {
         // SAFETY: only makes system calls.
         unsafe { command.pre_exec(enter_new_namespace) };
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -68,7 +68,7 @@ impl Server {
     }
 
     /// Runs another program to its end beside the server.
-    pub fn beside(&self, mut command: Command) -> Output {
+    pub(crate) fn beside(&self, mut command: Command) -> Output {
         let open = |kind: &str| File::open(format!("/proc/{}/ns/{kind}", self.child.id())).unwrap();
         let (user, net) = (open("user"), open("net"));
         let join = move || {
@@ -95,7 +95,7 @@ impl Drop for Server {
 }
 
 /// A command with the library of a job preloaded.
-pub fn preloaded(program: impl AsRef<OsStr>, job: Option<&Path>) -> Command {
+pub(crate) fn preloaded(program: impl AsRef<OsStr>, job: Option<&Path>) -> Command {
     let mut command = Command::new(program);
     if let Some(job) = job {
         command.env("LD_PRELOAD", job.join("libisthmus_shim.so"));
@@ -104,7 +104,7 @@ pub fn preloaded(program: impl AsRef<OsStr>, job: Option<&Path>) -> Command {
 }
 
 /// Panics with a probe's own report unless it went well.
-pub fn assert_passed(what: &str, output: &Output) {
+pub(crate) fn assert_passed(what: &str, output: &Output) {
     let report = String::from_utf8_lossy(&output.stdout);
     let complete = report.lines().last().is_some_and(|line| line.starts_with("1.."));
     assert!(

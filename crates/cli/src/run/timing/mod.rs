@@ -211,7 +211,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A start of two nodes.
-    pub fn example() -> Timing {
+    pub(crate) fn example() -> Timing {
         let origin = Instant::now();
         let at = |millis| origin + Duration::from_millis(millis);
         let held = |node: &str, times: [u64; 3]| HeldNode {

@@ -5,7 +5,7 @@ use super::*;
 
 /// A super-packet as the kernel gives it.
 #[derive(Debug, Clone)]
-pub struct Sample {
+pub(crate) struct Sample {
     pub frame: Vec<u8>,
     pub payload: Vec<u8>,
     pub segment_payload: usize,
@@ -15,7 +15,13 @@ pub struct Sample {
 
 /// Builds a TCP super-packet over IPv4 or IPv6 with all flags set that only
 /// the first or last segment may carry.
-pub fn sample(v6: bool, length: usize, segment_payload: usize, sequence: u32, identification: u16) -> Sample {
+pub(crate) fn sample(
+    v6: bool,
+    length: usize,
+    segment_payload: usize,
+    sequence: u32,
+    identification: u16,
+) -> Sample {
     let payload: Vec<u8> = (0..length).map(|i| (i * 31 + i / 251) as u8).collect();
     let mut tcp = TcpHeader::new(40_000, 5001, sequence, 1000);
     (tcp.ack, tcp.psh, tcp.fin, tcp.cwr) = (true, true, true, true);
