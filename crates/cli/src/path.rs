@@ -1,14 +1,12 @@
-//! A way between two nodes as it was measured, for people and for programs.
+//! A measured path between two nodes, for people and for programs.
 
 use isthmus_net::enums::{dial_name, route_name};
 use isthmus_net::seen;
 use isthmus_wire::proto;
 use serde::Serialize;
 
-use crate::doctor::{ago, milliseconds};
-use crate::run::account;
+use crate::format::{ago, bytes, milliseconds, site};
 
-/// A way that was measured.
 #[derive(Debug, Serialize)]
 pub(crate) struct Path {
     from: String,
@@ -18,20 +16,19 @@ pub(crate) struct Path {
     relay: String,
     failure: String,
     round_trip_ms: f64,
-    /// Absent if nothing was transferred by this way.
+    /// Absent if no transfer was measured.
     sent_bytes_per_second: Option<u64>,
     received_bytes_per_second: Option<u64>,
-    /// What came of trying to connect directly where a relay had not got in:
-    /// "reachable", "filtered", or "unknown" for private addresses; absent where
-    /// that wasn't wanted.
+    /// The result of a direct connection to an address that a relay could not
+    /// reach: "reachable", "filtered", or "unknown" for private addresses. Absent
+    /// if none was tried.
     direct: Option<String>,
-    /// When the bandwidths were measured; 0 for never.
+    /// When the bandwidths were measured; 0 if never.
     transferred_unix_ms: u64,
     measured_unix_ms: u64,
 }
 
 impl Path {
-    /// Makes it of what the broker tells.
     pub(crate) fn new(report: &proto::PathReport) -> Self {
         let transferred = report.transferred_unix_ms > 0;
         Self {
@@ -58,7 +55,7 @@ impl Path {
         }
         let bandwidth = match (self.sent_bytes_per_second, self.received_bytes_per_second) {
             (Some(sent), Some(received)) => {
-                format!(", {}/s there, {}/s back", account::bytes(sent), account::bytes(received))
+                format!(", {}/s there, {}/s back", bytes(sent), bytes(received))
             }
             _ => String::new(),
         };
@@ -69,7 +66,7 @@ impl Path {
         )
     }
 
-    /// By what it goes: "relay hub", "direct one-gateway".
+    /// Dial, relay and route: "relay hub", "direct one-gateway".
     fn way(&self) -> String {
         let mut words = vec![self.dial.as_str(), self.relay.as_str()];
         if self.route != "end-to-end" {
@@ -79,11 +76,10 @@ impl Path {
         words.join(" ")
     }
 
-    /// Cells of a table: the two sites, by what, round trip, bandwidths, when.
+    /// Cells of a table: the two sites, the way, round trip, bandwidths, age.
     pub(crate) fn row(&self) -> Vec<String> {
-        let rate =
-            |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), |rate| account::bytes(rate) + "/s");
-        let ends = format!("{} – {}", account::site(&self.from), account::site(&self.to));
+        let rate = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), |rate| bytes(rate) + "/s");
+        let ends = format!("{} – {}", site(&self.from), site(&self.to));
         let when = ago(self.measured_unix_ms);
         if !self.failure.is_empty() {
             let none = || "-".to_owned();
@@ -100,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_read_how_fast_a_way_is() {
+    fn texts_for_people() {
         let report = |words: &str| {
             let mut report = proto::PathReport {
                 from: "n1.alpha".to_owned(),

@@ -1,5 +1,8 @@
-//! `isthmus status`: what there is in the grid.
+//! `isthmus status`: sites, nodes, relays and jobs of the grid.
 
+#[cfg(test)]
+mod tests;
+mod text;
 mod view;
 
 use std::io::Write as _;
@@ -14,21 +17,21 @@ use crate::config::StateArgs;
 
 use view::View;
 
-/// Show the grid's sites with their sums, relays and running jobs; of one site
-/// its nodes, too.
+/// Show the grid's sites with their sums, relays and running jobs; with a site,
+/// also its nodes.
 ///
-/// Asks the broker or gateway with the identity of the state directory; where
-/// there is none, this node's agent.
+/// Asks the broker or gateway with the identity of the state directory; if there
+/// is none, this node's agent.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// Only this site, with its nodes.
     site: Option<String>,
-    /// Also all nodes; without it, only those of a small grid.
+    /// Also all nodes; by default, only those of a small grid.
     #[arg(long)]
     nodes: bool,
     #[command(flatten)]
     state: StateArgs,
-    /// For programs to read: everything.
+    /// Print everything as JSON.
     #[arg(long)]
     json: bool,
     /// Also nodes that are down, and how each pair of nodes is joined.
@@ -36,13 +39,13 @@ pub(crate) struct StatusArgs {
     verbose: bool,
 }
 
-/// Nodes of a grid that are listed unasked.
+/// Nodes of a grid that are listed by default.
 const FEW_NODES: u64 = 64;
 
 /// Runs `isthmus status`.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// The message for the user.
 pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     let records = records(&args).await?;
     let view = View::new(&records);
@@ -61,7 +64,7 @@ pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     }
 }
 
-/// What is to be shown; of nodes nothing where they are many and not wanted.
+/// The records to show; without nodes if they are many and not asked for.
 async fn records(args: &StatusArgs) -> anyhow::Result<ListReply> {
     let grid = Grid::find(&args.state).await?;
     let site = args.site.clone().unwrap_or_default();

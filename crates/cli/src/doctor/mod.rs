@@ -7,7 +7,6 @@ mod site;
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use clap::Subcommand;
@@ -68,23 +67,4 @@ fn print(view: &impl Serialize, text: &str, json: bool) -> anyhow::Result<()> {
         }
         Ok(()) | Err(_) => Ok(()),
     }
-}
-
-/// How long ago something was; "-" for never.
-pub(crate) fn ago(unix_ms: u64) -> String {
-    if unix_ms == 0 {
-        return "-".to_owned();
-    }
-    let then = UNIX_EPOCH + Duration::from_millis(unix_ms);
-    let seconds = SystemTime::now().duration_since(then).unwrap_or_default().as_secs();
-    match seconds {
-        0..120 => format!("{seconds} s ago"),
-        120..7200 => format!("{} min ago", seconds / 60),
-        _ => format!("{} h ago", seconds / 3600),
-    }
-}
-
-pub(crate) fn milliseconds(micros: u64) -> f64 {
-    // Below a microsecond nothing was measured.
-    (micros as f64) / 1000.0
 }

@@ -13,9 +13,10 @@ use isthmus_wire::proto::{self, NodeFilter, PathFilter, RelayFilter, SiteFilter}
 use serde::Serialize;
 
 use super::findings::{self, Finding};
-use super::{Outcome, ago, milliseconds, print};
+use super::{Outcome, print};
 use crate::ask::Grid;
 use crate::config::StateArgs;
+use crate::format::{ago, milliseconds};
 use crate::path::Path;
 
 /// Show what a site lets in and out, as its nodes found out by measurement.

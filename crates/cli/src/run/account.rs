@@ -1,28 +1,28 @@
-//! The account at the end of a job: what was joined how, and what it carried.
+//! The account at the end of a job: how sites were joined, and what the
+//! connections carried.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, Table};
-use isthmus_net::enums::{dial_name, route_name};
-use isthmus_wire::proto::{Dial, JobNode, Joined, Route};
+use isthmus_wire::proto::{JobNode, Joined};
 use serde::Serialize;
 
 use super::bypass::Bypass;
 use super::timing::Timing;
+use crate::format::{count, site};
+use crate::joined::{Pair, pairs, table};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Account {
-    /// Its id.
     pub job: String,
     /// The command's exit status.
     pub status: i32,
     /// From the start of the command to its end.
     pub seconds: f64,
-    /// Until the first second without a new connection; none without any.
+    /// From the start of the command to the last connection of the start; none if
+    /// there was no connection.
     pub wire_up_seconds: Option<f64>,
-    /// Ranks, where the command line says how many.
+    /// Ranks; none if the command line doesn't give their number.
     pub ranks: Option<u64>,
     /// Nodes that ranks could run on.
     pub nodes: usize,
@@ -30,56 +30,29 @@ pub(crate) struct Account {
     pub sites: Vec<String>,
     /// Processes that had to be killed at the end.
     pub processes_killed: u32,
-    /// How sites were joined, pairs of nodes of one site left out.
+    /// How sites were joined; without connections within one site.
     pub pairs: Vec<Pair>,
-    /// How nodes of different sites were joined, one by one.
+    /// How each two nodes of different sites were joined.
     pub node_pairs: Vec<Pair>,
     /// Connections within sites.
     pub connections_within_sites: u64,
-    /// What ended it, where that wasn't the command itself.
+    /// What ended the job, if it wasn't the command itself.
     pub ended_by: Option<String>,
-    /// What joined nodes past isthmus.
+    /// Connections of nodes past isthmus.
     pub bypasses: Vec<Bypass>,
-    /// Where the time went.
+    /// How long each phase took.
     pub timing: Timing,
 }
 
-/// How two sites, or two nodes, were joined, one way of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Pair {
-    /// Their names, in alphabetical order.
-    pub ends: [String; 2],
-    /// The dial's name.
-    pub dial: String,
-    /// The route's name.
-    pub route: String,
-    /// The sites whose gateways stand between, the initiator's first.
-    pub gateways: Vec<String>,
-    /// The relay, where there was one.
-    pub relay: Option<String>,
-    /// Whether the agents encrypted it.
-    pub encrypted: bool,
-    /// Number of connections.
-    pub connections: u64,
-    /// Mean time to set one up.
-    pub setup_mean_us: u64,
-    /// Longest time to set one up.
-    pub setup_max_us: u64,
-    /// Bytes from the first to the second and back; none where the
-    /// kernel alone carried them.
-    pub bytes: Option<[u64; 2]>,
-}
-
-/// What the account is made of, but for the connections.
+/// How a job ended: all that the account needs but for the connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome<'a> {
-    /// The job's id.
     pub job: String,
     /// The command's exit status.
     pub status: i32,
     /// From start to end.
     pub took: Duration,
-    /// Until the connections of the start stood.
+    /// From the start of the command to the last connection of the start.
     pub wire_up: Option<Duration>,
     /// Ranks asked for.
     pub ranks: Option<u64>,
@@ -87,9 +60,9 @@ pub(crate) struct Outcome<'a> {
     pub nodes: &'a [JobNode],
     /// Processes killed at the end.
     pub processes_killed: u32,
-    /// What ended it, where that wasn't the command itself.
+    /// What ended the job, if it wasn't the command itself.
     pub ended_by: Option<String>,
-    /// What joined nodes past isthmus.
+    /// Connections of nodes past isthmus.
     pub bypasses: Vec<Bypass>,
 }
 
@@ -154,132 +127,10 @@ impl Account {
     }
 }
 
-impl Pair {
-    /// How they were joined, in words.
-    pub(crate) fn way(&self) -> String {
-        let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));
-        let secrecy = if self.encrypted { "encrypted" } else { "raw, trusted" };
-        let gateways = match self.gateways.as_slice() {
-            [] => String::new(),
-            sites => format!(" at {}", sites.join(" and ")),
-        };
-        format!("{}{relay}, {}{gateways}, {secrecy}", self.dial, self.route)
-    }
-}
-
-/// Adds up by what `name` makes of the ends' grid names.
-pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
-    let mut totals: BTreeMap<_, Totals> = BTreeMap::new();
-    for entry in joined {
-        let (from, to) = (name(&entry.initiator), name(&entry.acceptor));
-        let forward = from < to;
-        let ends = if forward { [from, to] } else { [to, from] };
-        let way = (entry.route, gateways(entry), entry.dial);
-        let total = totals.entry((ends, way, entry.relay.as_str(), entry.encrypted)).or_default();
-        total.connections += entry.connections;
-        total.setup_total_us += entry.setup_total_us;
-        total.setup_max_us = total.setup_max_us.max(entry.setup_max_us);
-        total.unknown |= !entry.bytes_known;
-        total.bytes[usize::from(!forward)] += entry.bytes_sent;
-        total.bytes[usize::from(forward)] += entry.bytes_received;
-    }
-    totals
-        .into_iter()
-        .map(|((ends, (route, gateways, dial), relay, encrypted), total)| Pair {
-            ends: ends.map(str::to_owned),
-            dial: dial_name(Dial::try_from(dial).unwrap_or(Dial::Unknown)),
-            route: route_name(Route::try_from(route).unwrap_or(Route::Unknown)),
-            gateways,
-            relay: (!relay.is_empty()).then(|| relay.to_owned()),
-            encrypted,
-            connections: total.connections,
-            setup_mean_us: total.setup_total_us / total.connections.max(1),
-            setup_max_us: total.setup_max_us,
-            bytes: (!total.unknown).then_some(total.bytes),
-        })
-        .collect()
-}
-
-/// The sites whose gateways stand between.
-fn gateways(joined: &Joined) -> Vec<String> {
-    let (near, far) = (site(&joined.initiator).to_owned(), site(&joined.acceptor).to_owned());
-    match joined.route() {
-        Route::Unknown | Route::EndToEnd => Vec::new(),
-        Route::OneGateway => vec![far],
-        Route::GatewayOut => vec![near],
-        Route::TwoGateway => vec![near, far],
-    }
-}
-
-/// A table of pairs, indented; nothing without any.
-pub(crate) fn table(what: &str, pairs: &[Pair]) -> String {
-    if pairs.is_empty() {
-        return String::new();
-    }
-    let mut table = Table::new();
-    table.load_preset(NOTHING);
-    table.set_header([what, "joined by", "connections", "set-up mean / max", "bytes → / ←"]);
-    for pair in pairs {
-        table.add_row([
-            pair.ends.join(" – "),
-            pair.way(),
-            pair.connections.to_string(),
-            format!("{} / {}", millis(pair.setup_mean_us), millis(pair.setup_max_us)),
-            pair.bytes.map_or_else(
-                || "not counted (raw socket)".to_owned(),
-                |[there, back]| format!("{} / {}", bytes(there), bytes(back)),
-            ),
-        ]);
-    }
-    for index in 2..5 {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.lines().map(|line| format!(" {}\n", line.trim_end())).collect()
-}
-
-#[derive(Default)]
-struct Totals {
-    connections: u64,
-    setup_total_us: u64,
-    setup_max_us: u64,
-    bytes: [u64; 2],
-    unknown: bool,
-}
-
-pub(crate) fn site(grid_name: &str) -> &str {
-    grid_name.split_once('.').map_or(grid_name, |(_, site)| site)
-}
-
-/// "1 node", "2 nodes".
-pub(crate) fn count(number: u64, what: &str) -> String {
-    let plural = match what {
-        _ if number == 1 => "",
-        "process" => "es",
-        _ => "s",
-    };
-    format!("{number} {what}{plural}")
-}
-
-fn millis(micros: u64) -> String {
-    format!("{:.1} ms", micros as f64 / 1000.0)
-}
-
-/// Bytes in the largest unit that fits, powers of 1000.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
-    let mut value = count as f64;
-    let mut unit = 0;
-    while value >= 999.5 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
-
 #[cfg(test)]
 mod tests {
+    use isthmus_wire::proto::{Dial, Route};
+
     use super::*;
     use crate::run::timing;
 
@@ -362,14 +213,5 @@ mod tests {
     fn what_the_kernel_carried_is_not_counted() {
         let raw = Joined { bytes_known: false, encrypted: false, ..joined("n1.alpha", "n1.beta", 0, 0) };
         assert!(account(&[raw]).text(true).contains("not counted"));
-    }
-
-    #[test]
-    fn sizes() {
-        for (number, want) in
-            [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_999, "1.0 MB"), (1 << 40, "1.1 TB")]
-        {
-            assert_eq!(bytes(number), want);
-        }
     }
 }

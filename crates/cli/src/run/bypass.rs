@@ -1,28 +1,28 @@
-//! Which of a job's nodes were joined by something else than isthmus, by what
-//! was seen of their processes: a pure decision.
+//! Connections between a job's nodes past isthmus, found in what the agents saw
+//! of its processes: a pure decision.
 
 use std::net::{IpAddr, SocketAddr};
 
 use isthmus_wire::proto::{Links, Node};
 use serde::Serialize;
 
-use super::account::site;
+use crate::format::site;
 
 /// Two nodes, or one and something unknown, joined past isthmus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Bypass {
-    /// The nodes' grid names; one where the other can't be told.
+    /// The nodes' grid names; only one if the other is unknown.
     pub nodes: Vec<String>,
-    /// By what: "TCP", "RDMA", "shared memory".
+    /// "TCP", "RDMA" or "shared memory".
     pub means: &'static str,
-    /// What was seen: addresses, a device, a file.
+    /// Addresses, a device, or a file.
     pub seen: String,
-    /// A process that has it, "name (pid)".
+    /// A process that uses it, "name (pid)".
     pub process: String,
 }
 
-/// Joints past isthmus, one of each kind per pair of nodes. Connections to
-/// anywhere else, such as a licence server, are the program's own matter.
+/// Connections past isthmus, one of each kind per pair of nodes. Others, such as
+/// one to a licence server, don't count.
 pub(super) fn bypasses(links: &[Links], nodes: &[Node]) -> Vec<Bypass> {
     let mut found: Vec<Bypass> = Vec::new();
     let mut add = |mut nodes: Vec<String>, means, seen: String, process: &str| {

@@ -1,4 +1,4 @@
-//! The user's command: which launcher it is, and starting it.
+//! The user's command: whether it is a launcher, and how it starts.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,7 +18,7 @@ use super::programs::Wanted;
 /// Whether the command is an MPI's launcher.
 ///
 /// # Errors
-/// If it looks like one and isn't there, or isn't supported.
+/// If its name is that of a launcher, and it is missing or not supported.
 pub(crate) fn is_launcher(command: &[String]) -> anyhow::Result<bool> {
     let program = command.first().context("no command given")?;
     if !mpi::looks_like_launcher(program) {
@@ -31,14 +31,14 @@ pub(crate) fn is_launcher(command: &[String]) -> anyhow::Result<bool> {
         }
         output => output.with_context(|| format!("cannot run `{program} --version`"))?,
     };
-    let said =
+    let version =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    mpi::identify(program, &said)?;
+    mpi::identify(program, &version)?;
     Ok(true)
 }
 
-/// Starts the command in this terminal, supervised, with what a launcher must
-/// know, be it the command or something that the command starts.
+/// Starts the command in this terminal, supervised. Its environment has what
+/// launchers need, because a command may start one.
 ///
 /// # Errors
 /// If the supervisor can't be started.
@@ -66,7 +66,7 @@ pub(super) fn start(
     .context("cannot start the command's supervisor")
 }
 
-/// What the nodes are to look for.
+/// The programs that the nodes check.
 pub(crate) fn program_check(wanted: &[Wanted]) -> ProgramCheck {
     ProgramCheck {
         programs: wanted.iter().map(|wanted| wanted.program.clone()).collect(),
@@ -75,18 +75,18 @@ pub(crate) fn program_check(wanted: &[Wanted]) -> ProgramCheck {
     }
 }
 
-/// Whether the command itself, on this node, can't be carried.
+/// The command itself, if it can't be carried on this node.
 pub(super) fn uncarried(command: &[String], node: &str) -> Vec<UncarriedProgram> {
     let check =
         ProgramCheck { programs: command.first().cloned().into_iter().collect(), ..program_check(&[]) };
-    let told = |found: programs::Uncarried| UncarriedProgram {
+    let entry = |found: programs::Uncarried| UncarriedProgram {
         node: node.to_owned(),
         program: found.program,
         file: found.file.to_string_lossy().into_owned(),
         hindrance: found.hindrance.kind.into(),
         detail: found.hindrance.detail,
     };
-    programs::uncarried(&check, "").into_iter().map(told).collect()
+    programs::uncarried(&check, "").into_iter().map(entry).collect()
 }
 
 fn environment(job: &str, socket: &Path, job_directory: &Path) -> Vec<(OsString, OsString)> {
@@ -101,7 +101,7 @@ fn environment(job: &str, socket: &Path, job_directory: &Path) -> Vec<(OsString,
         preload.push(others);
     }
     set("LD_PRELOAD", preload);
-    // What `isthmus exec` goes by.
+    // For `isthmus exec`.
     set("ISTHMUS_JOB", job.into());
     set("ISTHMUS_AGENT", socket.into());
     for variable in mpi::environment(job_directory) {

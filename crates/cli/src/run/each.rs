@@ -1,5 +1,5 @@
-//! `isthmus run --each`: the command on every node, for programs that bring no
-//! launcher of their own.
+//! `isthmus run --each`: the command on every node, for programs without a
+//! launcher.
 
 use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -80,8 +80,8 @@ impl Each {
         Self { hands, outcome, tasks: Some(tasks) }
     }
 
-    /// Follows how it is doing: its status is that of the first that failed,
-    /// or 0 once all have ended.
+    /// Follows its outcome: the status of the first that failed, or 0 once all have
+    /// ended.
     pub(super) fn outcome(&self) -> watch::Receiver<Outcome> {
         self.outcome.clone()
     }
@@ -120,7 +120,7 @@ async fn until_end(mut running: JoinSet<(String, anyhow::Result<i32>)>) -> i32 {
     0
 }
 
-/// Where the command finds out which one it is.
+/// The variables by which the command finds its rank.
 fn variables(nodes: &[&str], rank: usize) -> Vec<isthmus_wire::proto::Variable> {
     [
         ("ISTHMUS_NODE_RANK", rank.to_string()),
@@ -162,7 +162,7 @@ impl Lines {
         Self { prefix: prefix.to_owned(), held: Vec::new() }
     }
 
-    /// Takes in some output and gives what can be written.
+    /// Takes in output, and returns the lines that are whole.
     fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -174,7 +174,7 @@ impl Lines {
         out
     }
 
-    /// What is held back, as a line.
+    /// Returns what is held back, as a line.
     fn rest(&mut self) -> Vec<u8> {
         if self.held.is_empty() {
             return Vec::new();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn each_finds_out_which_one_it_is() {
+    fn each_finds_its_rank() {
         let text = |rank| {
             let entries = variables(&["n1.a", "n1.b"], rank).into_iter().map(|entry| {
                 format!("{}={}", String::from_utf8_lossy(&entry.name), String::from_utf8_lossy(&entry.value))

@@ -1,5 +1,5 @@
-//! What each MPI's launcher must be told: through environment variables only,
-//! and in this one place. docs/mpi.md explains them.
+//! The settings of each MPI's launcher: environment variables only, all in this
+//! file. docs/mpi.md explains them.
 
 use std::path::Path;
 
@@ -9,17 +9,17 @@ use isthmus_wire::proto::JobNode;
 /// Why a launcher can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LauncherError {
-    /// One that is known and doesn't work yet.
+    /// A launcher that doesn't work yet.
     #[error("{0} is not supported yet: use the mpirun or mpiexec of Open MPI 4.1 or 5, or of MPICH 4 or 5")]
     Unsupported(String),
-    /// Looks like a launcher and says something unheard of.
+    /// Its name is that of a launcher, its version unknown.
     #[error(
-        "cannot tell which MPI {program} belongs to: `{program} --version` says {said:?}; Open MPI 4.1 and 5, and MPICH 4 and 5 are supported"
+        "the MPI of {program} is unknown: `{program} --version` prints {version:?}; Open MPI 4.1 and 5, and MPICH 4 and 5 are supported"
     )]
     Unknown {
         program: String,
-        /// The first line of what it said.
-        said: String,
+        /// The first line of its `--version`.
+        version: String,
     },
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn looks_like_launcher(program: &str) -> bool {
     matches!(stem, "mpirun" | "mpiexec" | "orterun" | "prterun" | "srun")
 }
 
-/// Whether a launcher can be used, by what it says to `--version`.
+/// Whether a launcher can be used, by the output of `--version`.
 ///
 /// # Errors
 /// If it is none that works.
@@ -53,12 +53,11 @@ pub(crate) fn identify(program: &str, version: &str) -> Result<(), LauncherError
     if first.starts_with("slurm") {
         return Err(LauncherError::Unsupported("srun".to_owned()));
     }
-    Err(LauncherError::Unknown { program: program.to_owned(), said: first.to_owned() })
+    Err(LauncherError::Unknown { program: program.to_owned(), version: first.to_owned() })
 }
 
-/// Variables for every launcher at once: which one a script calls, and of which
-/// MPI, isthmus doesn't know. Those the user has set stay as they are, but for
-/// the ones without which ranks couldn't start at all.
+/// Variables for all launchers at once: a script may call any. A variable that the
+/// user has set stays, unless ranks couldn't start with it.
 pub(super) fn environment(job_directory: &Path) -> Vec<Variable> {
     let file = |name: &str| job_directory.join(name).to_string_lossy().into_owned();
     vec![
@@ -66,12 +65,15 @@ pub(super) fn environment(job_directory: &Path) -> Vec<Variable> {
         Variable::fixed("OMPI_MCA_plm", "rsh"),
         Variable::fixed("OMPI_MCA_plm_rsh_agent", file(LAUNCHER)),
         Variable::fixed("OMPI_MCA_orte_default_hostfile", file(HOSTS)),
+        // Within a Slurm allocation, its nodes would go before the host file.
+        Variable::default("OMPI_MCA_ras", "^slurm"),
         // n1.alpha and n1.beta are two nodes.
         Variable::fixed("OMPI_MCA_orte_keep_fqdn_hostnames", "1"),
-        // Open MPI 5: PRRTE and PMIx, each with a mind of its own about names.
+        // Open MPI 5: PRRTE and PMIx; each has its own setting for names.
         Variable::fixed("PRTE_MCA_plm", "ssh"),
         Variable::fixed("PRTE_MCA_plm_ssh_agent", file(LAUNCHER)),
         Variable::fixed("PRTE_MCA_prte_default_hostfile", file(HOSTS)),
+        Variable::default("PRTE_MCA_ras", "^slurm"),
         Variable::fixed("PRTE_MCA_prte_keep_fqdn_hostnames", "1"),
         Variable::fixed("PMIX_MCA_pmix_keep_fqdn_hostnames", "1"),
         // Both: sockets between nodes, shared memory within one ("vader" is
@@ -92,21 +94,19 @@ pub(super) fn environment(job_directory: &Path) -> Vec<Variable> {
     ]
 }
 
-/// The list of nodes as Open MPI reads it.
+/// The host file of Open MPI.
 pub(super) fn hosts(nodes: &[JobNode]) -> String {
     nodes.iter().map(|node| format!("{} slots={}\n", node.name, node.slots)).collect()
 }
 
-/// The list of nodes as Hydra reads it.
+/// The host file of Hydra.
 pub(crate) fn hydra_hosts(nodes: &[JobNode]) -> String {
     nodes.iter().map(|node| format!("{}:{}\n", node.name, node.slots)).collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Variable {
-    /// Its name.
     pub name: &'static str,
-    /// Its value.
     pub value: String,
     /// Whether a value that the user has set stays.
     pub yields: bool,
@@ -122,8 +122,8 @@ impl Variable {
     }
 }
 
-/// The number of ranks a command line asks for, summed over its contexts
-/// (`-n 2 a : -n 4 b`); none if it doesn't say.
+/// The number of ranks on a command line, summed over its contexts
+/// (`-n 2 a : -n 4 b`); none if it isn't given.
 pub(super) fn ranks(arguments: &[String]) -> Option<u64> {
     let mut total = None;
     let mut words = arguments.iter();
@@ -138,7 +138,7 @@ pub(super) fn ranks(arguments: &[String]) -> Option<u64> {
         if let Some(count) = value.and_then(|value| value.parse::<u64>().ok()) {
             total = Some(total.unwrap_or(0) + count);
         }
-        // What follows `--` is the program's own.
+        // The program's own arguments follow `--`.
         if word == "--" {
             break;
         }
@@ -169,8 +169,8 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_told_apart_by_version() {
-        for (said, want) in [
+    fn launchers_are_recognised_by_version() {
+        for (version, want) in [
             ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", Ok(())),
             ("mpiexec (OpenRTE) 4.1.4\n", Ok(())),
             ("HYDRA build details:\n    Version:    5.0.2\n", Ok(())),
@@ -178,7 +178,7 @@ mod tests {
             ("mpirun (Open MPI) 3.1.3\n", Err(unsupported("Open MPI 3.1.3"))),
             ("slurm 23.02", Err(unsupported("srun"))),
         ] {
-            assert_eq!(identify("mpirun", said).map_err(|error| error.to_string()), want, "{said}");
+            assert_eq!(identify("mpirun", version).map_err(|error| error.to_string()), want, "{version}");
         }
         assert!(identify("mpirun", "LAM 7").unwrap_err().to_string().contains("\"LAM 7\""));
     }
@@ -194,6 +194,15 @@ mod tests {
             ("-n x ./app", None),
         ] {
             assert_eq!(ranks(&words(line)), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn slurm_s_nodes_are_not_used_unless_the_user_wants_them() {
+        let environment = environment(Path::new("/tmp/isthmus-x"));
+        for name in ["OMPI_MCA_ras", "PRTE_MCA_ras"] {
+            let found = environment.iter().find(|variable| variable.name == name).unwrap();
+            assert_eq!((found.value.as_str(), found.yields), ("^slurm", true), "{name}");
         }
     }
 

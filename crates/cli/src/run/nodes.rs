@@ -6,16 +6,16 @@ use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{JobNode, ListReply, Node, NodeFilter, SiteFilter};
 use tonic::Status;
 
-/// Why no job can take place.
+/// Why a job can't start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChoiceError {
-    /// A name on the command line that is neither.
+    /// A name on the command line that is neither a node nor a site.
     #[error(
         "{name:?} is neither a node nor a site of this grid; `isthmus status` lists the sites, and \
          `isthmus status SITE` the nodes of one"
     )]
     NoSuch { name: String },
-    /// A node that was asked for can't take part.
+    /// A node on the command line can't take part.
     #[error("{node} cannot take part: {reason}")]
     Unfit { node: String, reason: String },
     /// The agent's own node isn't in the grid's list.
@@ -27,19 +27,19 @@ pub(crate) enum ChoiceError {
 pub(super) struct Candidates {
     /// Grid name of the agent's own node.
     pub own: String,
-    /// The agent's own node, those named, and those of the sites named, or of all
-    /// sites where nothing is named, in the order of their virtual addresses.
+    /// The agent's own node, those named, and those of the sites named; of all
+    /// sites if nothing is named. In the order of their virtual addresses.
     pub nodes: Vec<Node>,
-    /// Sites that there are, of those named.
+    /// Those of the named sites that exist.
     pub sites: Vec<String>,
 }
 
 impl Candidates {
-    /// Asks for the records: of nodes that are named, whatever they are; of sites,
-    /// those that are up and of the own node's owner.
+    /// Fetches the records. Nodes that are named come in any state; nodes of sites
+    /// only if they are up and have the own node's owner.
     ///
     /// # Errors
-    /// The status of a page; `list` asks for all pages of one kind.
+    /// The status of a page; `list` fetches all pages of one kind.
     pub(super) async fn of<F>(wanted: &[String], list: impl Fn(Records) -> F) -> Result<Self, Status>
     where
         F: Future<Output = Result<ListReply, Status>>,
@@ -71,8 +71,8 @@ impl Candidates {
 }
 
 /// Chooses a job's nodes: those named (nodes or whole sites), or all that are
-/// fit; the head first, then in the order of their addresses. The head is always
-/// among them, because the launcher runs there; unless it was asked for it has no
+/// fit. The head comes first, then the others by address. The head is always
+/// among them, because the launcher runs there; if it isn't named, it has no
 /// slots.
 ///
 /// # Errors
@@ -97,7 +97,7 @@ pub(super) fn choose(grid: &Candidates, wanted: &[String]) -> Result<Vec<JobNode
             found = true;
             match unfit(head, node) {
                 None => add(&job_node(node), &node.name),
-                // Of a whole site those that can.
+                // Of a site, only those that are fit.
                 Some(_) if site(node) == name => {}
                 Some(reason) => return Err(ChoiceError::Unfit { node: node.name.clone(), reason }),
             }

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-/// A file that can be written, and stays as it was until it is: a run that ends
-/// before leaves none behind, nor takes an older one away.
+/// A file that is known to be writable. It stays as it was until it is written: a
+/// run that ends before leaves no empty file, and keeps an older one.
 pub(crate) struct OutputFile<'a> {
     path: &'a Path,
     file: File,
-    /// It was not there before, and nothing is in it yet.
+    /// It was not there before, and is empty.
     fresh: bool,
 }
 
@@ -31,10 +31,10 @@ impl<'a> OutputFile<'a> {
         Ok(Self { path, file, fresh })
     }
 
-    /// Writes it, in the place of what was there.
+    /// Replaces its content.
     ///
     /// # Errors
-    /// If it can't be written after all.
+    /// If writing fails.
     pub(super) fn write(mut self, text: &str) -> anyhow::Result<()> {
         self.fresh = false;
         // A pipe or a terminal has no length.
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_there_only_if_it_was_written() {
+    fn a_file_exists_only_if_it_was_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("account.json");
         drop(OutputFile::create(&path).unwrap());

@@ -1,36 +1,35 @@
-//! What the nodes found before a job starts, and what of it is a fault: a pure
-//! decision over their reports.
+//! Faults in what the nodes report before a job starts: a pure decision.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use isthmus_wire::proto::{JobNode, MissingProgram, NodeReport};
 
-use super::account::{bytes, count, site};
 use super::programs::{self, Wanted};
+use crate::format::{bytes, count, site};
 
-/// Clocks further apart than this are told: certificates are good from the
-/// minute they were issued, and logs of two nodes can't be read side by side.
+/// Clocks further apart than this are a fault: certificates are valid from the
+/// minute of their issue, and logs of two nodes can't be read side by side.
 const SKEW_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs<'a> {
     /// The launcher, as on the command line; none for any other command.
     pub launcher: Option<&'a str>,
-    /// Its programs.
+    /// The programs that it starts.
     pub wanted: &'a [Wanted],
     /// The job's nodes, the head first.
     pub nodes: &'a [JobNode],
-    /// Ranks asked for.
+    /// Number of ranks on the command line.
     pub ranks: Option<u64>,
     /// Free memory that each node must have.
     pub memory_bytes: Option<u64>,
 }
 
-/// Something that isn't as it should be.
+/// A fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// The node at fault; empty where it is no single one's.
+    /// The node at fault; empty if it isn't a single one.
     pub node: String,
     /// What is wrong.
     pub what: String,
@@ -40,7 +39,7 @@ pub(crate) struct Finding {
     pub fatal: bool,
 }
 
-/// Everything that isn't as it should be, in the nodes' order.
+/// All faults, in the nodes' order.
 pub(super) fn findings(
     needs: &Needs<'_>,
     missing: &[MissingProgram],
@@ -118,7 +117,7 @@ pub(super) fn findings(
     found
 }
 
-/// The findings for people: every node once, with all that is wrong there.
+/// The findings as text, one line for each node.
 pub(super) fn text(findings: &[Finding]) -> String {
     let mut order: Vec<&str> = Vec::new();
     let mut by_node: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -179,115 +178,32 @@ mod tests {
         changed
     }
 
-    #[test]
-    fn what_is_a_fault() {
+    /// One node's report in a job of three nodes, and the text that it gives.
+    struct Case {
+        name: &'static str,
+        missing: Vec<MissingProgram>,
+        /// Of n1.b; n1.a is without fault.
+        report: NodeReport,
+        ranks: u64,
+        memory_bytes: Option<u64>,
+        want: &'static str,
+    }
+
+    fn case(name: &'static str, report: NodeReport, want: &'static str) -> Case {
+        Case { name, missing: Vec::new(), report, ranks: 4, memory_bytes: None, want }
+    }
+
+    fn check(cases: Vec<Case>) {
         let node = |name: &str, slots| JobNode { name: name.to_owned(), virtual_address: 0, slots };
         let nodes = [node("n1.a", 2), node("n1.b", 2), node("fe.c", 0)];
         let wanted = [Wanted { program: "./app".to_owned(), nodes: None }];
-        let lacks = MissingProgram { node: "n1.b".to_owned(), program: "./app".to_owned() };
-        let fine = || changed(|_| ());
-        let probe =
-            |failure: &str| Probe { acceptor: "n1.c".to_owned(), took_us: 1, failure: failure.to_owned() };
-        for (name, missing, there, ranks, memory, want) in [
-            ("all is well", vec![], fine(), 4, None, ""),
-            (
-                "a program",
-                vec![lacks],
-                fine(),
-                4,
-                None,
-                "! n1.b: ./app is missing, or not executable (put it there, or name other nodes with --nodes)",
-            ),
-            (
-                "a library",
-                vec![],
-                changed(|report| report.libraries[0].missing.push("libx.so.1".to_owned())),
-                4,
-                None,
-                "! n1.b: ./app needs libx.so.1, not found there (install it, or start the agent with LD_LIBRARY_PATH set)",
-            ),
-            (
-                "another MPI library",
-                vec![],
-                changed(|report| report.libraries[0].mpi = vec!["libmpi.so.40.20.1".to_owned()]),
-                4,
-                None,
-                "! n1.b: ./app loads libmpi.so.40.20.1 there and libmpi.so.40.30.4 on this node \
-                 (install the same version of the MPI on all nodes)",
-            ),
-            (
-                "another launcher",
-                vec![],
-                changed(|report| report.launcher_version = "MPICH 4.0.2".to_owned()),
-                4,
-                None,
-                "! n1.b: its mpirun is of MPICH 4.0.2, this node's of Open MPI 4.1.4 \
-                 (install the same MPI at the same path on all nodes)",
-            ),
-            (
-                "no launcher",
-                vec![],
-                changed(|report| report.launcher_version.clear()),
-                4,
-                None,
-                "! n1.b: mpirun is missing (install the same MPI at the same path on all nodes)",
-            ),
-            ("memory enough", vec![], fine(), 4, Some(4_000_000_000), ""),
-            (
-                "too little memory",
-                vec![],
-                changed(|report| report.memory_available_bytes = 1_000_000),
-                4,
-                Some(4_000_000_000),
-                "! n1.b: 1.0 MB of its 8.0 GB of memory are free, --min-memory wants 4.0 GB \
-                 (free some, or name other nodes with --nodes)",
-            ),
-            (
-                "a clock that may be right",
-                vec![],
-                changed(|report| {
-                    (report.clock_skew_us, report.clock_uncertainty_us) = (-40_000_000, 20_000_000);
-                }),
-                4,
-                None,
-                "",
-            ),
-            (
-                "a clock behind",
-                vec![],
-                changed(|report| report.clock_skew_us = -40_000_000),
-                4,
-                None,
-                "n1.b: its clock is 40 s behind this node's (set it, best by NTP)",
-            ),
-            ("a way that works", vec![], changed(|report| report.probes = vec![probe("")]), 4, None, ""),
-            (
-                "no way, and an old clock: one line",
-                vec![],
-                changed(|report| {
-                    report.clock_skew_us = 40_000_000;
-                    report.probes = vec![probe("relay: refused")];
-                }),
-                4,
-                None,
-                "! n1.b: cannot reach n1.c: relay: refused (see \"What runs where\" in docs/operators.md); \
-                 its clock is 40 s ahead of this node's (set it, best by NTP)",
-            ),
-            (
-                "more ranks than slots",
-                vec![],
-                fine(),
-                5,
-                None,
-                "5 ranks on 4 slots: some will share a core (start fewer, or give more nodes with --nodes)",
-            ),
-        ] {
+        for Case { name, missing, report: there, ranks, memory_bytes, want } in cases {
             let needs = Needs {
                 launcher: Some("mpirun"),
                 wanted: &wanted,
                 nodes: &nodes,
                 ranks: Some(ranks),
-                memory_bytes: memory,
+                memory_bytes,
             };
             // A node without ranks may lack anything.
             let bare = NodeReport { node: "fe.c".to_owned(), ..NodeReport::default() };
@@ -296,6 +212,99 @@ mod tests {
             let got = format!("{fatal}{}", text(&found).trim());
             assert_eq!(got, want, "{name}");
         }
+    }
+
+    #[test]
+    fn faults_of_programs() {
+        let lacks = MissingProgram { node: "n1.b".to_owned(), program: "./app".to_owned() };
+        check(vec![
+            case("no fault", report("n1.b"), ""),
+            Case {
+                missing: vec![lacks],
+                ..case(
+                    "a program",
+                    report("n1.b"),
+                    "! n1.b: ./app is missing, or not executable (put it there, or name other nodes with --nodes)",
+                )
+            },
+            case(
+                "a library",
+                changed(|report| report.libraries[0].missing.push("libx.so.1".to_owned())),
+                "! n1.b: ./app needs libx.so.1, not found there (install it, or start the agent with LD_LIBRARY_PATH set)",
+            ),
+            case(
+                "another MPI library",
+                changed(|report| report.libraries[0].mpi = vec!["libmpi.so.40.20.1".to_owned()]),
+                "! n1.b: ./app loads libmpi.so.40.20.1 there and libmpi.so.40.30.4 on this node \
+                 (install the same version of the MPI on all nodes)",
+            ),
+            case(
+                "another launcher",
+                changed(|report| report.launcher_version = "MPICH 4.0.2".to_owned()),
+                "! n1.b: its mpirun is of MPICH 4.0.2, this node's of Open MPI 4.1.4 \
+                 (install the same MPI at the same path on all nodes)",
+            ),
+            case(
+                "no launcher",
+                changed(|report| report.launcher_version.clear()),
+                "! n1.b: mpirun is missing (install the same MPI at the same path on all nodes)",
+            ),
+        ]);
+    }
+
+    #[test]
+    fn faults_of_nodes() {
+        let wanted = Some(4_000_000_000);
+        check(vec![
+            Case { memory_bytes: wanted, ..case("memory enough", report("n1.b"), "") },
+            Case {
+                memory_bytes: wanted,
+                ..case(
+                    "too little memory",
+                    changed(|report| report.memory_available_bytes = 1_000_000),
+                    "! n1.b: 1.0 MB of its 8.0 GB of memory are free, --min-memory wants 4.0 GB \
+                     (free some, or name other nodes with --nodes)",
+                )
+            },
+            case(
+                "a clock that may be right",
+                changed(|report| {
+                    (report.clock_skew_us, report.clock_uncertainty_us) = (-40_000_000, 20_000_000);
+                }),
+                "",
+            ),
+            case(
+                "a clock behind",
+                changed(|report| report.clock_skew_us = -40_000_000),
+                "n1.b: its clock is 40 s behind this node's (set it, best by NTP)",
+            ),
+            Case {
+                ranks: 5,
+                ..case(
+                    "more ranks than slots",
+                    report("n1.b"),
+                    "5 ranks on 4 slots: some will share a core (start fewer, or give more nodes with --nodes)",
+                )
+            },
+        ]);
+    }
+
+    #[test]
+    fn faults_between_nodes() {
+        let probe =
+            |failure: &str| Probe { acceptor: "n1.c".to_owned(), took_us: 1, failure: failure.to_owned() };
+        check(vec![
+            case("a way that works", changed(|report| report.probes = vec![probe("")]), ""),
+            case(
+                "no way, and a clock ahead: one line",
+                changed(|report| {
+                    report.clock_skew_us = 40_000_000;
+                    report.probes = vec![probe("relay: refused")];
+                }),
+                "! n1.b: cannot reach n1.c: relay: refused (see \"What runs where\" in docs/operators.md); \
+                 its clock is 40 s ahead of this node's (set it, best by NTP)",
+            ),
+        ]);
     }
 
     #[test]

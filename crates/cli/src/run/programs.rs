@@ -1,10 +1,10 @@
-//! Which programs a launcher's command line wants on which nodes, as far as it
-//! can be told, and whether what the nodes lack is a mistake: pure decisions.
+//! The programs that a launcher's command line names, on which nodes they run, and
+//! whether a program that nodes lack is a mistake: pure decisions.
 
 use isthmus_wire::proto::{JobNode, MissingProgram};
 
-/// Options of Open MPI's and Hydra's launchers that take one value. Others are
-/// taken to have none: a program found wrongly does no harm, see [`lacking`].
+/// Options of Open MPI's and Hydra's launchers that take one value. Others count
+/// as having none: a word taken for a program does no harm, see [`lacking`].
 const ONE_VALUE: &[&str] = &[
     "n",
     "np",
@@ -51,25 +51,25 @@ const ONE_VALUE: &[&str] = &[
 const TWO_VALUES: &[&str] = &["mca", "gmca", "pmca", "pmixmca", "prtemca", "env", "genv"];
 /// Options that name the nodes of one context.
 const HOSTS: &[&str] = &["host", "hosts", "H"];
-/// Options that put ranks where this can't tell.
+/// Options that place ranks by a file, which isthmus doesn't read.
 const PLACED: &[&str] = &["hostfile", "machinefile", "machine", "f", "rankfile", "rf", "configfile", "app"];
 
-/// One program and the nodes it is meant for; none means all.
+/// A program, and the nodes that it runs on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// As it stands on the command line.
+    /// The word on the command line.
     pub program: String,
-    /// Names of nodes, where the command line has them.
+    /// Their names, if the command line has them; all nodes otherwise.
     pub nodes: Option<Vec<String>>,
 }
 
 /// The programs of a launcher's command line, one per context
-/// (`-n 2 a : -n 4 b`); empty where it can't be told.
+/// (`-n 2 a : -n 4 b`). Ends before a context that is placed by a file.
 pub(super) fn wanted(arguments: &[String]) -> Vec<Wanted> {
     arguments.split(|word| word == ":").map_while(context).collect()
 }
 
-/// A command that every node runs.
+/// The program of a command that every node runs.
 pub(super) fn everywhere(command: &[String]) -> Vec<Wanted> {
     command.first().map(|program| Wanted { program: program.clone(), nodes: None }).into_iter().collect()
 }
@@ -97,9 +97,9 @@ fn context(words: &[String]) -> Option<Wanted> {
     }
 }
 
-/// Programs that some of their nodes have and others lack, with the latter. One
-/// that nobody has is the launcher's to complain about: it may be no program at
-/// all.
+/// Programs that some of their nodes have and others lack, with the latter. A
+/// word that is a program on no node may not be a program at all; the launcher
+/// reports that itself.
 pub(super) fn lacking(
     wanted: &[Wanted],
     nodes: &[JobNode],

@@ -6,21 +6,21 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isthmus_wire::proto::JobNode;
 
-use super::WireUp;
+use super::wire_up::WireUp;
 
-/// Says something on standard error. The terminal may be gone: that must not
-/// keep the job from its orderly end, as a panic would.
-pub(super) fn say(text: &str) {
+/// Writes a message to standard error. The terminal may be gone; a panic would
+/// then keep the job from its orderly end.
+pub(super) fn message(text: &str) {
     write(&format!("isthmus: {text}\n"));
 }
 
-/// Writes to standard error whatever becomes of it.
+/// Writes to standard error, and ignores failure.
 pub(super) fn write(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// A line on standard error where that is a terminal, plain lines for what
-/// matters where it isn't.
+/// A progress line, if standard error is a terminal; messages appear as plain
+/// lines in any case.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -48,8 +48,8 @@ impl Progress {
         self.bar.set_message(format!("{} nodes ready, wiring up", nodes.len()));
     }
 
-    /// From time to time: shows how far the wiring is. The line goes once the
-    /// program has the terminal to itself.
+    /// Shows how far the wiring is, called every 200 ms. The line disappears
+    /// once the start is over.
     pub(super) fn tick(&self, wire_up: &WireUp) {
         if wire_up.is_done() {
             self.clear();
@@ -58,10 +58,10 @@ impl Progress {
         }
     }
 
-    /// Says something that must not be missed.
-    pub(super) fn say(&self, text: &str) {
+    /// Clears the line, and writes a message.
+    pub(super) fn message(&self, text: &str) {
         self.clear();
-        say(text);
+        message(text);
     }
 
     /// Takes the line away.

@@ -1,5 +1,5 @@
-//! Signals to `isthmus run`, and whether the terminal sent them: then the
-//! command in the same process group has got them, too.
+//! Signals to `isthmus run`. If the terminal sent one, the command in the same
+//! process group has got it, too.
 
 use std::io;
 
@@ -30,8 +30,8 @@ impl Received {
         Signal::try_from(self.number).map_or("a signal", Signal::as_str)
     }
 
-    /// Whether a command that stays must be ended: Ctrl-C is the command's own
-    /// matter.
+    /// Whether isthmus ends a command that goes on after it. After Ctrl-C the
+    /// command decides.
     pub(crate) fn is_final(self) -> bool {
         self.number != Signal::SIGINT as i32
     }
@@ -49,7 +49,7 @@ impl Signals {
         Ok(Self { set, source: None })
     }
 
-    /// The next one. For ever pending if signals can't be read.
+    /// Waits for the next one; never returns if signals can't be read.
     pub(super) async fn next(&mut self) -> Received {
         loop {
             if self.source.is_none() {

@@ -1,21 +1,21 @@
-//! Programs that can't be carried: what to say of them, and whether the job can
-//! take place all the same. Pure decisions.
+//! Programs that can't be carried: the message, and whether the job can start.
+//! Pure decisions.
 
 use isthmus_wire::proto::{Hindrance, UncarriedProgram};
 
-/// What a program is to the job.
+/// The part of a program in the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     /// An MPI's launcher: it must reach the other nodes itself.
     Launcher,
-    /// What a launcher is to start as ranks.
+    /// A program that a launcher starts as ranks.
     Rank,
     /// The user's own command: it may only start others, which are carried.
     Command,
 }
 
-/// What is wrong with programs of one part, one line for each program; `None`
-/// if nothing is.
+/// The reasons why programs can't be carried, each once with its nodes; `None`
+/// without programs.
 pub(super) fn describe(programs: &[UncarriedProgram]) -> Option<String> {
     let mut lines: Vec<String> = Vec::new();
     for (index, program) in programs.iter().enumerate() {
@@ -30,7 +30,7 @@ pub(super) fn describe(programs: &[UncarriedProgram]) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("; "))
 }
 
-/// Those that make the job pointless, and those that are only to be told of.
+/// Those that make the job pointless, and those to warn of.
 pub(super) fn sort(
     part: Part,
     programs: Vec<UncarriedProgram>,
@@ -42,7 +42,7 @@ fn is_fatal(part: Part, program: &UncarriedProgram) -> bool {
     match (part, program.hindrance()) {
         // Its loader fails on the preloaded library.
         (_, Hindrance::OtherLibc) => true,
-        // What it has in C is carried: an MPI library, for example.
+        // Its C code is carried, such as an MPI library.
         (Part::Rank, Hindrance::Go) => program.detail != "dynamic",
         (Part::Launcher | Part::Rank, _) => true,
         (Part::Command, _) => false,
@@ -114,9 +114,9 @@ mod tests {
             (Part::Command, Go, "static", false),
             (Part::Command, OtherLibc, "ld-musl", true),
         ] {
-            let (fatal, told) = sort(part, vec![program("n1.a", "./app", "/app", hindrance, detail)]);
+            let (fatal, warnings) = sort(part, vec![program("n1.a", "./app", "/app", hindrance, detail)]);
             assert_eq!(
-                (fatal.len(), told.len()),
+                (fatal.len(), warnings.len()),
                 (usize::from(want), usize::from(!want)),
                 "{part:?} {hindrance:?}"
             );

@@ -1,5 +1,4 @@
-//! Watching a job while its command runs: what ends it, and what is heard of
-//! it.
+//! Watching a job while its command runs: news of its agents, and what ends it.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use isthmus_agent::starting::supervise::handle;
 use isthmus_net::enums::dial_name;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
-use isthmus_wire::proto::{self, Joined, Links, UncarriedProgram, WayFailed};
+use isthmus_wire::proto::{self, Links, UncarriedProgram, WayFailed};
 use nix::sys::signal::Signal;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
@@ -19,15 +18,16 @@ use super::progress::Progress;
 use super::signals::{Received, Signals};
 use super::timing::Stopwatch;
 use super::uncarried;
+use super::wire_up::WireUp;
 use super::work::Work;
 
-/// How long a command may take to end by itself after it was told to.
+/// How long a command may take to end by itself after a signal to do so.
 const TERM_GRACE: Duration = Duration::from_secs(4);
 /// The same after a node was lost: by then seconds have passed, and the
 /// launcher may wait for that node for ever.
 const LOST_GRACE: Duration = Duration::from_secs(1);
-/// The same after one of the launcher's daemons was killed: it mostly notices,
-/// and says more.
+/// The same after one of the launcher's daemons was killed: the launcher mostly
+/// notices, and its own message has more detail.
 const DAEMON_GRACE: Duration = Duration::from_secs(3);
 
 /// How the command came to its end.
@@ -42,51 +42,84 @@ pub(super) enum Ended {
 /// The job's end at its agents.
 pub(super) type Ending = JoinHandle<Result<proto::EndReply, Status>>;
 
-/// What is watched while the command runs.
-pub(crate) struct Watch {
+/// A job whose command has begun.
+pub(super) struct Begun {
     /// The command.
     pub work: Work,
-    /// Nothing but errors is told.
+    /// Print errors only.
     pub quiet: bool,
-    /// Nodes and files of programs that were told of.
-    pub warned: HashSet<(String, String)>,
     /// Signals to this process.
     pub signals: Signals,
     /// What the user sees meanwhile.
     pub progress: Progress,
-    /// How the start goes.
-    pub wire_up: WireUp,
     /// When what happened.
     pub stopwatch: Stopwatch,
-    /// Connections that could not be made.
-    pub failures: Vec<String>,
-    /// Pairs of nodes that had to take another way, and the dial of it.
-    pub ways: HashSet<(String, String, i32)>,
-    /// What ended the job, if it wasn't the command itself.
-    pub cause: Option<String>,
-    /// Commands on nodes that a signal of somebody else ended.
-    pub killed: Vec<String>,
-    /// Whether one of them was a launcher's daemon.
-    pub daemon_killed: bool,
-    /// What was seen on each node that no agent handed over.
-    pub links: Vec<Links>,
     /// The agent.
     pub agent: LocalClient<Channel>,
     /// The job's id.
     pub job: String,
+}
+
+/// What has come of a job so far.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    /// Nodes and files of programs that the user was warned of.
+    warned: HashSet<(String, String)>,
+    /// Connections that could not be made.
+    pub failures: Vec<String>,
+    /// Pairs of nodes that had to take another way, and the dial of it.
+    ways: HashSet<(String, String, i32)>,
+    /// What ended the job, if it wasn't the command itself.
+    pub cause: Option<String>,
+    /// Commands on nodes that were ended by a signal from outside the job.
+    killed: Vec<String>,
+    /// Whether one of them was a launcher's daemon.
+    pub daemon_killed: bool,
+    /// Links between nodes that no agent handed over.
+    pub links: Vec<Links>,
+}
+
+pub(super) struct Watch {
+    pub work: Work,
+    quiet: bool,
+    signals: Signals,
+    pub progress: Progress,
+    /// How far the start is.
+    pub wire_up: WireUp,
+    pub stopwatch: Stopwatch,
+    pub observed: Observed,
+    agent: LocalClient<Channel>,
+    job: String,
     /// The job's end at its agents, once it was asked for.
-    pub ending: Option<Ending>,
+    ending: Option<Ending>,
     /// Interrupts from the keyboard so far.
-    pub interrupts: u32,
+    interrupts: u32,
 }
 
 impl Watch {
+    pub(super) fn new(begun: Begun, started: Instant) -> Self {
+        let Begun { work, quiet, signals, progress, stopwatch, agent, job } = begun;
+        Self {
+            work,
+            quiet,
+            signals,
+            progress,
+            wire_up: WireUp::new(started),
+            stopwatch,
+            observed: Observed::default(),
+            agent,
+            job,
+            ending: None,
+            interrupts: 0,
+        }
+    }
+
     /// Returns once the command has ended.
-    pub(crate) async fn until_end(&mut self, news: &mut Streaming<proto::JobNews>) -> Ended {
+    pub(super) async fn until_end(&mut self, news: &mut Streaming<proto::JobNews>) -> Ended {
         let mut outcome = self.work.outcome();
         let (mut lost, mut news_end) = (false, false);
         let mut deadline: Option<tokio::time::Instant> = None;
-        let mut told_to_end = false;
+        let mut is_ending = false;
         let mut ticks = tokio::time::interval(Duration::from_millis(200));
         loop {
             let grace = async {
@@ -102,14 +135,14 @@ impl Watch {
                     return if lost { Ended::Lost(status) } else { Ended::Command(status) };
                 }
                 signal = self.signals.next() => {
-                    if self.take(signal).await && !told_to_end {
-                        told_to_end = true;
+                    if self.take(signal).await && !is_ending {
+                        is_ending = true;
                         deadline = Some(tokio::time::Instant::now() + TERM_GRACE);
                     }
                 }
                 message = news.message(), if !news_end => match message {
                     Ok(Some(proto::JobNews { kind })) => {
-                        if let Some(reason) = self.hear(kind) {
+                        if let Some(reason) = self.take_news(kind) {
                             self.lose(reason);
                             lost = true;
                         }
@@ -133,19 +166,19 @@ impl Watch {
                     self.end();
                 }
             }
-            if self.daemon_killed && !told_to_end {
-                told_to_end = true;
+            if self.observed.daemon_killed && !is_ending {
+                is_ending = true;
                 deadline = Some(tokio::time::Instant::now() + DAEMON_GRACE);
             }
             if lost && !was_lost {
-                told_to_end = true;
+                is_ending = true;
                 deadline = Some(tokio::time::Instant::now() + LOST_GRACE);
                 self.work.signal(nix::libc::SIGTERM, false).await;
             }
         }
     }
 
-    /// Has the agents end the job, unless they were told already.
+    /// Has the agents end the job, unless this was asked for before.
     pub(super) fn end(&mut self) -> &mut Ending {
         self.ending.get_or_insert_with(|| {
             let (mut agent, job) = (self.agent.clone(), self.job.clone());
@@ -155,33 +188,33 @@ impl Watch {
         })
     }
 
-    /// Passes a signal on; says whether the command must end by it.
+    /// Passes a signal on; returns whether the command must end by it.
     async fn take(&mut self, signal: Received) -> bool {
         self.work.signal(signal.number, signal.from_terminal).await;
         let from = if signal.from_terminal { "from the terminal" } else { "to `isthmus run`" };
-        self.cause.get_or_insert_with(|| format!("{} {from}", signal.name()));
+        self.observed.cause.get_or_insert_with(|| format!("{} {from}", signal.name()));
         self.interrupts += u32::from(!signal.is_final());
         signal.is_final() || self.interrupts > 1
     }
 
     /// A node or the agent is lost, and with it the job.
     pub(super) fn lose(&mut self, reason: String) {
-        self.progress.say(&format!("{reason}; the job ends"));
-        self.cause.get_or_insert(reason);
+        self.progress.message(&format!("{reason}; the job ends"));
+        self.observed.cause.get_or_insert(reason);
     }
 
-    /// Tells of programs that aren't carried, once of each.
+    /// Warns of programs that aren't carried, once of each.
     pub(super) fn warn(&mut self, mut programs: Vec<UncarriedProgram>) {
         let key = |program: &UncarriedProgram| (program.node.clone(), program.file.clone());
-        programs.retain(|program| !self.warned.contains(&key(program)));
-        self.warned.extend(programs.iter().map(key));
+        programs.retain(|program| !self.observed.warned.contains(&key(program)));
+        self.observed.warned.extend(programs.iter().map(key));
         if let Some(text) = uncarried::describe(&programs).filter(|_| !self.quiet) {
-            self.progress.say(&format!("warning: {text}"));
+            self.progress.message(&format!("warning: {text}"));
         }
     }
 
-    /// Takes in a piece of news; says why if a node is lost.
-    pub(super) fn hear(&mut self, kind: Option<Kind>) -> Option<String> {
+    /// Takes in a piece of news; if a node is lost, returns the reason.
+    pub(super) fn take_news(&mut self, kind: Option<Kind>) -> Option<String> {
         match kind {
             Some(Kind::Joined(joined)) => self.wire_up.joined(joined, Instant::now()),
             Some(Kind::ConnectFailed(failed)) => {
@@ -189,15 +222,15 @@ impl Watch {
                     "{} could not connect to {}: {}",
                     failed.initiator, failed.acceptor, failed.reason
                 );
-                if !self.failures.contains(&text) {
-                    self.failures.push(text);
+                if !self.observed.failures.contains(&text) {
+                    self.observed.failures.push(text);
                 }
             }
             Some(Kind::WayFailed(failed)) => {
-                // Connections that were begun together meet it together.
+                // Connections that began together fail together.
                 let way = (failed.initiator.clone(), failed.acceptor.clone(), failed.dial);
-                if self.ways.insert(way) && !self.quiet {
-                    self.progress.say(&way_failed(&failed));
+                if self.observed.ways.insert(way) && !self.quiet {
+                    self.progress.message(&way_failed(&failed));
                 }
             }
             Some(Kind::NodeLost(lost)) => {
@@ -206,17 +239,17 @@ impl Watch {
             Some(Kind::CommandKilled(killed)) => {
                 let signal = Signal::try_from(killed.signal).map_or("a signal", Signal::as_str);
                 let text = format!("{} on {} was ended by {signal}", killed.command, killed.node);
-                // Told as news and again at the end, which may be at once.
-                self.daemon_killed |= DAEMONS.contains(&killed.command.as_str());
-                if !self.killed.contains(&text) {
-                    self.progress.say(&text);
-                    self.killed.push(text.clone());
-                    self.cause.get_or_insert(text);
+                // The same kill comes as news and in the answer at the end.
+                self.observed.daemon_killed |= DAEMONS.contains(&killed.command.as_str());
+                if !self.observed.killed.contains(&text) {
+                    self.progress.message(&text);
+                    self.observed.killed.push(text.clone());
+                    self.observed.cause.get_or_insert(text);
                 }
             }
             Some(Kind::Links(links)) => {
-                self.links.retain(|other| other.node != links.node);
-                self.links.push(links);
+                self.observed.links.retain(|other| other.node != links.node);
+                self.observed.links.push(links);
             }
             Some(Kind::CommandStarted(started)) => {
                 // Later ones belong to processes that the program spawns.
@@ -231,7 +264,7 @@ impl Watch {
     }
 }
 
-/// What a user is told of a way that failed where another one worked.
+/// The message that a way failed and another one works.
 fn way_failed(failed: &WayFailed) -> String {
     let WayFailed { initiator, acceptor, failures, relay, .. } = failed;
     let relay = if relay.is_empty() { String::new() } else { format!(" {relay}") };
@@ -240,101 +273,4 @@ fn way_failed(failed: &WayFailed) -> String {
         dial_name(failed.dial()),
         failures.join("; ")
     )
-}
-
-/// When the connections of the start stood: at the first second in which no
-/// new one came, or more if only daemons were joined to their launcher by then.
-#[derive(Debug)]
-pub(crate) struct WireUp {
-    started: Instant,
-    first: Option<Instant>,
-    latest: Option<Instant>,
-    done: bool,
-    pairs: Vec<Joined>,
-}
-
-impl WireUp {
-    /// Quiet time after which the start is over.
-    const QUIET: Duration = Duration::from_secs(1);
-    /// The same while there are no more connections than commands on nodes: those
-    /// have yet to start the ranks.
-    const RANKS: Duration = Duration::from_secs(10);
-
-    pub(crate) fn new(started: Instant) -> Self {
-        Self { started, first: None, latest: None, done: false, pairs: Vec::new() }
-    }
-
-    /// A pair of nodes has so many connections.
-    pub(crate) fn joined(&mut self, joined: Joined, now: Instant) {
-        let same = |old: &Joined| {
-            (&old.initiator, &old.acceptor, (old.route, old.dial), &old.relay)
-                == (&joined.initiator, &joined.acceptor, (joined.route, joined.dial), &joined.relay)
-        };
-        let more = match self.pairs.iter_mut().find(|old| same(old)) {
-            Some(old) => std::mem::replace(&mut old.connections, joined.connections) < joined.connections,
-            None => {
-                self.pairs.push(joined);
-                true
-            }
-        };
-        if more && !self.done {
-            self.first.get_or_insert(now);
-            self.latest = Some(now);
-        }
-    }
-
-    /// From time to time; `commands` have been started on nodes so far.
-    pub(crate) fn tick(&mut self, now: Instant, commands: usize) {
-        let ranks_joined = self.connections() > commands as u64;
-        let quiet = if ranks_joined { Self::QUIET } else { Self::RANKS };
-        self.done |= self.latest.is_some_and(|latest| now.duration_since(latest) >= quiet);
-    }
-
-    /// Connections so far.
-    pub(crate) fn connections(&self) -> u64 {
-        self.pairs.iter().map(|joined| joined.connections).sum()
-    }
-
-    /// Whether the start is over.
-    pub(crate) fn is_done(&self) -> bool {
-        self.done
-    }
-
-    /// When the first and the last connection of the start came.
-    pub(crate) fn span(&self) -> Option<(Instant, Instant)> {
-        self.first.zip(self.latest)
-    }
-
-    /// Time from the start to the last connection of it.
-    pub(crate) fn result(&self) -> Option<Duration> {
-        self.latest.map(|latest| latest.duration_since(self.started))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_start_is_over_when_nothing_comes_any_more() {
-        let began = Instant::now();
-        let after = |seconds| began + Duration::from_secs_f64(seconds);
-        let joined = |connections| Joined { connections, ..Joined::default() };
-        for (name, counts, commands, looked_at, want) in [
-            ("nothing yet", vec![], 0, 60.0, (false, None)),
-            ("one that just came", vec![(0.5, 1)], 0, 1.4, (false, Some(0.5))),
-            ("quiet", vec![(0.5, 1), (0.7, 2)], 0, 1.8, (true, Some(0.7))),
-            ("daemons, and ranks to come", vec![(0.5, 7)], 7, 9.0, (false, Some(0.5))),
-            ("ranks that came late", vec![(0.5, 7), (5.0, 30)], 7, 6.1, (true, Some(5.0))),
-            ("ranks that never come", vec![(0.5, 7)], 7, 10.6, (true, Some(0.5))),
-        ] {
-            let mut wire_up = WireUp::new(began);
-            for (seconds, connections) in counts {
-                wire_up.joined(joined(connections), after(seconds));
-            }
-            wire_up.tick(after(looked_at), commands);
-            let result = wire_up.result().map(|result| result.as_secs_f64());
-            assert_eq!((wire_up.is_done(), result), want, "{name}");
-        }
-    }
 }

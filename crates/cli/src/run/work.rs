@@ -1,4 +1,4 @@
-//! What a job does: a command here, or one on every node.
+//! A job's command: one here, or one on every node.
 
 use isthmus_agent::starting::supervise::{Outcome, Supervised};
 use tokio::sync::watch;
@@ -12,7 +12,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Follows how it is doing.
+    /// Follows its outcome.
     pub(super) fn outcome(&self) -> watch::Receiver<Outcome> {
         match self {
             Self::Here(supervised) => supervised.outcome(),
@@ -20,7 +20,7 @@ impl Work {
         }
     }
 
-    /// Passes a signal on, unless the terminal has sent it to the command.
+    /// Passes a signal on, unless the command has it from the terminal.
     pub(super) async fn signal(&mut self, number: i32, from_terminal: bool) {
         match self {
             Self::Here(_) if from_terminal => {}
@@ -29,7 +29,7 @@ impl Work {
         }
     }
 
-    /// Ends it with all that it started.
+    /// Ends it, with all processes that it started.
     pub(super) async fn end(&mut self) {
         match self {
             Self::Here(supervised) => supervised.end().await,

@@ -1,4 +1,4 @@
-//! `--timing`: where the time of a job's start went.
+//! `--timing`: how long each phase of a job's start took.
 
 mod picture;
 
@@ -10,59 +10,54 @@ use comfy_table::{CellAlignment, Table};
 use isthmus_wire::proto::{CommandStarted, HeldNode};
 use serde::Serialize;
 
-use super::account::count;
+use crate::format::count;
 
 pub(super) use picture::draw;
 
-/// When what happened, in seconds since `isthmus run` was called.
+/// Times of a run, in seconds since `isthmus run` was called.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Timing {
-    /// One after the other, but for connections, which begin while commands
-    /// are still being started.
+    /// In order; connections begin while commands are still being started.
     pub phases: Vec<Phase>,
-    /// The nodes but the head, in alphabetical order.
+    /// All nodes but the head, in alphabetical order.
     pub nodes: Vec<NodeTimes>,
 }
 
-/// What was done for a while.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Phase {
-    /// In one word, for scripts.
+    /// One word, for scripts.
     pub name: &'static str,
-    /// In a few words, for people.
+    /// A description for people.
     pub what: String,
-    /// When it began.
     pub from_seconds: f64,
-    /// When it was over.
     pub to_seconds: f64,
 }
 
-/// How one node came to take part.
+/// How one node joined the job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct NodeTimes {
     /// Its grid name.
     pub node: String,
-    /// The connection to its agent: from when it was wanted to when it stood.
+    /// The connection to its agent: from the request for it until it stood.
     pub reached_seconds: [f64; 2],
-    /// From then until it was ready, programs looked at and all.
+    /// From then until the node was ready, with its programs checked.
     pub ready_seconds: [f64; 2],
-    /// Commands that the launcher had started there.
+    /// Commands that the launcher started there.
     pub commands: Vec<CommandTimes>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct CommandTimes {
-    /// Its name.
     pub command: String,
-    /// From when the launcher asked for it to when it ran.
+    /// From the launcher's request until it ran.
     pub started_seconds: [f64; 2],
 }
 
-/// Takes the times as a job goes on.
+/// Records times during a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Stopwatch {
     origin: Instant,
-    /// The nodes were asked to take part.
+    /// When the nodes were asked to take part.
     asked: Option<Instant>,
     held: Vec<HeldNode>,
     ready: Option<Instant>,
@@ -116,7 +111,7 @@ impl Stopwatch {
         self.connections = connections;
     }
 
-    /// What it has shown, `now` that all is over.
+    /// All times; `now` is the end of the run.
     pub(super) fn times(&self, now: Instant) -> Timing {
         let at = |time: Instant| time.saturating_duration_since(self.origin).as_secs_f64();
         let mut phases = Vec::new();
@@ -166,7 +161,7 @@ impl Stopwatch {
 }
 
 impl Timing {
-    /// When the start was over: what comes then is the program's own.
+    /// When the start was over, and the program's own time began.
     pub(crate) fn start_seconds(&self) -> f64 {
         let own = |phase: &&Phase| !matches!(phase.name, "program" | "end");
         self.phases.iter().filter(own).map(|phase| phase.to_seconds).fold(0.0, f64::max)

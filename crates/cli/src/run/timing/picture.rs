@@ -1,5 +1,5 @@
-//! The picture of a start: a line for each phase and each node, time to the
-//! right.
+//! The picture of a start: a line for each phase and each node, with time from
+//! left to right.
 
 use svg::Document;
 use svg::node::element::{Line, Rectangle, Style, Text, Title};
@@ -7,7 +7,7 @@ use svg::node::element::{Line, Rectangle, Style, Text, Title};
 use super::Timing;
 
 const WIDTH: f64 = 960.0;
-/// Where names end and times begin.
+/// Width of the names.
 const LEFT: f64 = 250.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 64.0;
@@ -16,17 +16,17 @@ const BAR: f64 = 12.0;
 const SIZE: f64 = 12.0;
 const INK: &str = "#1a1a1a";
 const FAINT: &str = "#d0d0d0";
-// Colours that people tell apart however they see them (Okabe and Ito, "Color
-// universal design", 2008).
+// Colours that people with colour blindness can distinguish (Okabe and Ito,
+// "Color universal design", 2008).
 const PHASE: &str = "#595959";
 const REACHED: &str = "#56b4e9";
 const READY: &str = "#0072b2";
 const COMMAND: &str = "#d55e00";
 
-/// What stands in one line.
+/// One line.
 struct Row {
     name: String,
-    /// Colour, from, to, what it says when pointed at.
+    /// Colour, from and to, tooltip.
     bars: Vec<(&'static str, [f64; 2], String)>,
 }
 
@@ -66,15 +66,15 @@ pub(crate) fn draw(timing: &Timing, title: &str) -> String {
     for (number, row) in rows.iter().enumerate() {
         let y = TOP + ROW * (number as f64 + 0.5);
         document = document.add(text(LEFT - 8.0, y + SIZE * 0.36, &row.name).set("text-anchor", "end"));
-        for (colour, [from, to], says) in &row.bars {
+        for (colour, [from, to], tooltip) in &row.bars {
             let bar = Rectangle::new()
                 .set("x", x(*from))
                 .set("y", y - BAR / 2.0)
-                // What took no time is to be seen, too.
+                // A bar of no time is visible, too.
                 .set("width", (x(*to) - x(*from)).max(1.0))
                 .set("height", BAR)
                 .set("fill", *colour)
-                .add(Title::new(says));
+                .add(Title::new(tooltip));
             document = document.add(bar);
         }
     }
@@ -82,8 +82,8 @@ pub(crate) fn draw(timing: &Timing, title: &str) -> String {
 }
 
 fn rows(timing: &Timing) -> Vec<Row> {
-    let says = |what: &str, [from, to]: [f64; 2]| format!("{what}: {from:.3} s, took {:.3} s", to - from);
-    let bar = |colour, what: &str, times: [f64; 2]| (colour, times, says(what, times));
+    let tooltip = |what: &str, [from, to]: [f64; 2]| format!("{what}: {from:.3} s, took {:.3} s", to - from);
+    let bar = |colour, what: &str, times: [f64; 2]| (colour, times, tooltip(what, times));
     let phases = timing.phases.iter().filter(|phase| !matches!(phase.name, "program" | "end")).map(|phase| {
         let times = [phase.from_seconds, phase.to_seconds];
         Row { name: phase.what.clone(), bars: vec![bar(PHASE, &phase.what, times)] }

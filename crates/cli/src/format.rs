@@ -1,0 +1,62 @@
+//! Numbers and names as people read them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The site in a grid name, `node.site`.
+pub(crate) fn site(grid_name: &str) -> &str {
+    grid_name.split_once('.').map_or(grid_name, |(_, site)| site)
+}
+
+/// "1 node", "2 nodes".
+pub(crate) fn count(number: u64, what: &str) -> String {
+    let plural = match what {
+        _ if number == 1 => "",
+        "process" => "es",
+        _ => "s",
+    };
+    format!("{number} {what}{plural}")
+}
+
+/// Bytes in the largest unit that fits, powers of 1000.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// How long ago something was; "-" if it never was (0).
+pub(crate) fn ago(unix_ms: u64) -> String {
+    if unix_ms == 0 {
+        return "-".to_owned();
+    }
+    let then = UNIX_EPOCH + Duration::from_millis(unix_ms);
+    let seconds = SystemTime::now().duration_since(then).unwrap_or_default().as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s ago"),
+        120..7200 => format!("{} min ago", seconds / 60),
+        _ => format!("{} h ago", seconds / 3600),
+    }
+}
+
+pub(crate) fn milliseconds(micros: u64) -> f64 {
+    micros as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (number, want) in
+            [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_999, "1.0 MB"), (1 << 40, "1.1 TB")]
+        {
+            assert_eq!(bytes(number), want);
+        }
+    }
+}

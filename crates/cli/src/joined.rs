@@ -1,0 +1,131 @@
+//! How sites or nodes were joined: sums of connections, one for each way.
+
+use std::collections::BTreeMap;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use isthmus_net::enums::{dial_name, route_name};
+use isthmus_wire::proto::{Dial, Joined, Route};
+use serde::Serialize;
+
+use crate::format::{bytes, milliseconds, site};
+
+/// One way by which two sites, or two nodes, were joined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Pair {
+    /// Their names, in alphabetical order.
+    pub ends: [String; 2],
+    /// The dial's name.
+    pub dial: String,
+    /// The route's name.
+    pub route: String,
+    /// The sites whose gateways stand between, the initiator's first.
+    pub gateways: Vec<String>,
+    /// The relay, if there was one.
+    pub relay: Option<String>,
+    /// Whether the agents encrypted it.
+    pub encrypted: bool,
+    pub connections: u64,
+    /// Mean time to set one up, in microseconds.
+    pub setup_mean_us: u64,
+    /// Longest time to set one up, in microseconds.
+    pub setup_max_us: u64,
+    /// Bytes from the first end to the second, and back; none if the kernel alone
+    /// carried them.
+    pub bytes: Option<[u64; 2]>,
+}
+
+impl Pair {
+    /// How they were joined: "relay r1, end-to-end, encrypted".
+    pub(crate) fn way(&self) -> String {
+        let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));
+        let secrecy = if self.encrypted { "encrypted" } else { "raw, trusted" };
+        let gateways = match self.gateways.as_slice() {
+            [] => String::new(),
+            sites => format!(" at {}", sites.join(" and ")),
+        };
+        format!("{}{relay}, {}{gateways}, {secrecy}", self.dial, self.route)
+    }
+}
+
+/// Adds up connections whose ends have the same names; `name` makes them of grid
+/// names.
+pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
+    let mut totals: BTreeMap<_, Totals> = BTreeMap::new();
+    for entry in joined {
+        let (from, to) = (name(&entry.initiator), name(&entry.acceptor));
+        let forward = from < to;
+        let ends = if forward { [from, to] } else { [to, from] };
+        let way = (entry.route, gateways(entry), entry.dial);
+        let total = totals.entry((ends, way, entry.relay.as_str(), entry.encrypted)).or_default();
+        total.connections += entry.connections;
+        total.setup_total_us += entry.setup_total_us;
+        total.setup_max_us = total.setup_max_us.max(entry.setup_max_us);
+        total.unknown |= !entry.bytes_known;
+        total.bytes[usize::from(!forward)] += entry.bytes_sent;
+        total.bytes[usize::from(forward)] += entry.bytes_received;
+    }
+    totals
+        .into_iter()
+        .map(|((ends, (route, gateways, dial), relay, encrypted), total)| Pair {
+            ends: ends.map(str::to_owned),
+            dial: dial_name(Dial::try_from(dial).unwrap_or(Dial::Unknown)),
+            route: route_name(Route::try_from(route).unwrap_or(Route::Unknown)),
+            gateways,
+            relay: (!relay.is_empty()).then(|| relay.to_owned()),
+            encrypted,
+            connections: total.connections,
+            setup_mean_us: total.setup_total_us / total.connections.max(1),
+            setup_max_us: total.setup_max_us,
+            bytes: (!total.unknown).then_some(total.bytes),
+        })
+        .collect()
+}
+
+/// The sites whose gateways stand between.
+fn gateways(joined: &Joined) -> Vec<String> {
+    let (near, far) = (site(&joined.initiator).to_owned(), site(&joined.acceptor).to_owned());
+    match joined.route() {
+        Route::Unknown | Route::EndToEnd => Vec::new(),
+        Route::OneGateway => vec![far],
+        Route::GatewayOut => vec![near],
+        Route::TwoGateway => vec![near, far],
+    }
+}
+
+/// A table of pairs, indented; empty if there are none.
+pub(crate) fn table(what: &str, pairs: &[Pair]) -> String {
+    if pairs.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    table.set_header([what, "joined by", "connections", "set-up mean / max", "bytes → / ←"]);
+    for pair in pairs {
+        table.add_row([
+            pair.ends.join(" – "),
+            pair.way(),
+            pair.connections.to_string(),
+            format!("{:.1} ms / {:.1} ms", milliseconds(pair.setup_mean_us), milliseconds(pair.setup_max_us)),
+            pair.bytes.map_or_else(
+                || "not counted (raw socket)".to_owned(),
+                |[there, back]| format!("{} / {}", bytes(there), bytes(back)),
+            ),
+        ]);
+    }
+    for index in 2..5 {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| format!(" {}\n", line.trim_end())).collect()
+}
+
+#[derive(Default)]
+struct Totals {
+    connections: u64,
+    setup_total_us: u64,
+    setup_max_us: u64,
+    bytes: [u64; 2],
+    unknown: bool,
+}

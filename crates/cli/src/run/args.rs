@@ -1,0 +1,62 @@
+//! The command line of `isthmus run`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use isthmus_lab::grid::ByteSize;
+
+/// Run a command, such as mpirun, as one job over all sites.
+///
+/// The command runs on this node, which must have an agent. MPI's own launcher
+/// starts the ranks on the other nodes through their agents. Exit status: the
+/// command's own; 125 if isthmus itself failed; 126 or 127 if the command
+/// could not be started or found.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Nodes (NODE.SITE) or whole sites to use; all that are up by default.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(super) nodes: Vec<String>,
+    /// Print errors only.
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+    /// At the end, print how each pair of nodes was joined, not only each pair of
+    /// sites.
+    #[arg(long, short, conflicts_with = "quiet")]
+    pub(super) verbose: bool,
+    /// Write the account of the job to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(super) report: Option<PathBuf>,
+    /// At the end, print how long each phase of the start took, and each node.
+    /// With a file name, also draw it there (SVG).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub(super) timing: Option<Option<PathBuf>>,
+    /// Run the command on every node, not only on this one.
+    ///
+    /// Its environment has ISTHMUS_NODE_RANK (0, 1, ...), ISTHMUS_NODES (how
+    /// many), ISTHMUS_NODE (its own name), ISTHMUS_HEAD (that of rank 0) and
+    /// ISTHMUS_NODE_LIST (all, separated by commas). The rest is the environment
+    /// of its node's agent. It has no input. It starts in this directory, if the
+    /// node has it. When it fails on one node, isthmus ends it on all.
+    #[arg(long)]
+    pub(super) each: bool,
+    /// With --each: set a variable for the command; without a value, to what it
+    /// is here.
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "each")]
+    pub(super) env: Vec<String>,
+    /// With --each: don't begin lines of output with the node's name.
+    #[arg(long, requires = "each")]
+    pub(super) no_prefix: bool,
+    /// Free memory that each node must have, such as "2 GiB".
+    #[arg(long, value_name = "SIZE", conflicts_with = "no_check")]
+    pub(super) min_memory: Option<ByteSize>,
+    /// Start without checking the nodes: program and whether it can be carried,
+    /// libraries, MPI version, memory, clocks, connections between sites.
+    #[arg(long)]
+    pub(super) no_check: bool,
+    /// The agent's Unix socket.
+    #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
+    pub(super) socket: Option<PathBuf>,
+    /// The command and its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    pub(super) command: Vec<String>,
+}

@@ -1,0 +1,199 @@
+//! Before the command starts: isthmus chooses the nodes, their agents hold the
+//! job and report, and faults end the run.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::bail;
+use isthmus_net::{grpc, mac};
+use isthmus_wire::proto::job_news::Kind;
+use isthmus_wire::proto::local_client::LocalClient;
+use isthmus_wire::proto::{self, JobNews, JobNode, Ready, UncarriedProgram};
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use super::args::RunArgs;
+use super::nodes::Candidates;
+use super::programs::Wanted;
+use super::progress::Progress;
+use super::signals::Signals;
+use super::uncarried::{self, Part};
+use super::work::Work;
+use super::{command, each, mpi, nodes, preflight, programs};
+use crate::{local, pages};
+
+/// How long the nodes may take to take part. The agent's own deadline is shorter,
+/// and its message has more detail.
+const START_DEADLINE: Duration = Duration::from_secs(60);
+
+/// A job before its command starts.
+pub(super) struct Prepared<'a> {
+    args: &'a RunArgs,
+    socket: PathBuf,
+    /// This node's agent.
+    pub agent: LocalClient<Channel>,
+    /// The job's id.
+    pub job: String,
+    /// The records that the nodes were chosen from.
+    pub candidates: Candidates,
+    /// The job's nodes, the head first.
+    pub nodes: Vec<JobNode>,
+    is_launcher: bool,
+    /// The programs that each node must have.
+    wanted: Vec<Wanted>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Chooses the job's nodes, and finds out what they need.
+    ///
+    /// # Errors
+    /// If the launcher can't be used, the agent doesn't answer, or a node that the
+    /// command line names can't take part.
+    pub(super) async fn new(args: &'a RunArgs) -> anyhow::Result<Self> {
+        let is_launcher = command::is_launcher(&args.command)?;
+        if is_launcher && args.each {
+            bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
+        }
+        let socket = args.socket.clone().unwrap_or_else(local::socket);
+        let agent = local::connect(&socket).await?;
+        let candidates = Candidates::of(&args.nodes, |records| {
+            let agent = agent.clone();
+            let page = move |request| {
+                let mut agent = agent.clone();
+                async move { agent.list(request).await }
+            };
+            pages::all(records, page)
+        });
+        let candidates = candidates.await.map_err(local::failure)?;
+        let nodes = nodes::choose(&candidates, &args.nodes)?;
+        let wanted = match (args.no_check, args.each) {
+            (true, _) => Vec::new(),
+            (false, true) => programs::everywhere(&args.command),
+            (false, false) if is_launcher => programs::wanted(arguments(args)),
+            (false, false) => Vec::new(),
+        };
+        let job = mac::new_job().to_string();
+        Ok(Self { args, socket, agent, job, candidates, nodes, is_launcher, wanted })
+    }
+
+    /// The launcher, as on the command line; none for any other command.
+    fn launcher(&self) -> Option<&str> {
+        self.args.command.first().filter(|_| self.is_launcher).map(String::as_str)
+    }
+
+    /// The number of ranks on the launcher's command line.
+    pub(super) fn ranks(&self) -> Option<u64> {
+        self.is_launcher.then(|| mpi::ranks(arguments(self.args))).flatten()
+    }
+
+    /// Warnings about the command itself, on this node.
+    ///
+    /// # Errors
+    /// If the command can't be carried and the job is pointless without.
+    pub(super) fn check_command(&self) -> anyhow::Result<Vec<UncarriedProgram>> {
+        if self.args.no_check || self.args.each {
+            return Ok(Vec::new());
+        }
+        let part = if self.is_launcher { Part::Launcher } else { Part::Command };
+        judge(part, command::uncarried(&self.args.command, &self.candidates.own))
+    }
+
+    /// Has the agents of all nodes hold the job.
+    ///
+    /// # Errors
+    /// If one can't, a deadline passes, or a signal comes first.
+    pub(super) async fn hold(
+        &mut self,
+        signals: &mut Signals,
+    ) -> anyhow::Result<(Ready, Streaming<JobNews>)> {
+        let request = proto::StartRequest {
+            program: self.args.command.first().cloned().unwrap_or_default(),
+            nodes: self.nodes.clone(),
+            job: self.job.clone(),
+            check: Some(command::program_check(&self.wanted)),
+            preflight: (!self.args.no_check).then(|| proto::Preflight {
+                launcher: self.launcher().unwrap_or_default().to_owned(),
+                library_path: std::env::var("LD_LIBRARY_PATH").unwrap_or_default(),
+            }),
+        };
+        let starting = async {
+            let mut news = self.agent.start(request).await?.into_inner();
+            match news.message().await?.and_then(|news| news.kind) {
+                Some(Kind::Ready(ready)) => Ok((ready, news)),
+                _ => Err(tonic::Status::internal("the agent's first message is not that the job is ready")),
+            }
+        };
+        let started = tokio::select! {
+            started = tokio::time::timeout(START_DEADLINE, starting) => started,
+            signal = signals.next() => bail!("interrupted by {} before anything was started", signal.name()),
+        };
+        started
+            .map_err(|_| anyhow::anyhow!("the job's nodes were not ready within {START_DEADLINE:?}"))?
+            .map_err(|status| {
+                anyhow::anyhow!("not started: the job cannot take place\n{}", grpc::reason(&status))
+            })
+    }
+
+    /// Judges what the nodes reported. Prints faults that don't keep the job from
+    /// starting, and returns programs to warn of.
+    ///
+    /// # Errors
+    /// If the job would fail.
+    pub(super) fn check_nodes(
+        &self,
+        ready: &Ready,
+        progress: &Progress,
+    ) -> anyhow::Result<Vec<UncarriedProgram>> {
+        let needs = preflight::Needs {
+            launcher: self.launcher(),
+            wanted: &self.wanted,
+            nodes: &self.nodes,
+            ranks: self.ranks(),
+            memory_bytes: self.args.min_memory.map(|size| size.0),
+        };
+        let findings = preflight::findings(&needs, &ready.missing, &ready.reports);
+        let text = preflight::text(&findings);
+        if findings.iter().any(|finding| finding.fatal) {
+            bail!("not started:\n{text}To start in spite of that, give --no-check");
+        }
+        if !findings.is_empty() && !self.args.quiet {
+            progress.message(text.trim());
+        }
+        let part = if self.args.each { Part::Command } else { Part::Rank };
+        judge(part, ready.uncarried.clone())
+    }
+
+    /// Starts the command, here or on every node.
+    ///
+    /// # Errors
+    /// If it can't be started here.
+    pub(super) fn start(&self, ready: &Ready) -> anyhow::Result<Work> {
+        if !self.args.each {
+            let directory = Path::new(&ready.job_directory);
+            let started =
+                command::start(&self.args.command, (&self.job, &self.socket), directory, &self.nodes);
+            return Ok(Work::Here(started?));
+        }
+        let wanted = each::Wanted {
+            job: &self.job,
+            nodes: &self.nodes,
+            command: &self.args.command,
+            environment: &self.args.env,
+            prefix: !self.args.no_prefix,
+        };
+        Ok(Work::Each(each::Each::start(&self.agent, &wanted)))
+    }
+}
+
+fn arguments(args: &RunArgs) -> &[String] {
+    args.command.get(1..).unwrap_or_default()
+}
+
+/// Refuses programs that make the job pointless; returns those to warn of.
+fn judge(part: Part, programs: Vec<UncarriedProgram>) -> anyhow::Result<Vec<UncarriedProgram>> {
+    let (fatal, warnings) = uncarried::sort(part, programs);
+    if let Some(reason) = uncarried::describe(&fatal) {
+        bail!("not started: {reason}. If it only starts other programs, give --no-check");
+    }
+    Ok(warnings)
+}

@@ -1,0 +1,166 @@
+use isthmus_wire::proto::{self, Inbound, ListReply};
+
+use super::view::View;
+
+fn reply() -> ListReply {
+    let node = |name: &str, up| proto::Node {
+        name: name.to_owned(),
+        virtual_address: 0xf040_0101,
+        address: "10.0.0.1:7730".to_owned(),
+        host_name: "node1".to_owned(),
+        owner: "anna".to_owned(),
+        slots: 4,
+        architecture: "x86_64".to_owned(),
+        up,
+        ..proto::Node::default()
+    };
+    let gateway = |name: &str, up| proto::SiteGateway {
+        name: name.to_owned(),
+        up,
+        nodes: 1,
+        inbound: Inbound::Open.into(),
+        ..proto::SiteGateway::default()
+    };
+    let site = |name: &str, inbound: Inbound, trusted: &[&str]| proto::Site {
+        name: name.to_owned(),
+        inbound: inbound.into(),
+        up: true,
+        trusted: trusted.iter().map(|site| (*site).to_owned()).collect(),
+        version: "1.2.3".to_owned(),
+        nodes_up: 1,
+        nodes_down: trusted.iter().filter(|site| **site == "beta").count() as u32,
+        slots: 4,
+        jobs: trusted.iter().filter(|site| **site == "beta").count() as u32,
+        outside_address: String::new(),
+        gateways: match inbound {
+            Inbound::Open => vec![gateway("login1", true), gateway("login2", false)],
+            Inbound::Auto | Inbound::Closed => vec![gateway("gateway", true)],
+        },
+        ..proto::Site::default()
+    };
+    let joined = |initiator: &str, acceptor: &str| proto::Joined {
+        initiator: initiator.to_owned(),
+        acceptor: acceptor.to_owned(),
+        route: proto::Route::EndToEnd.into(),
+        dial: proto::Dial::Relay.into(),
+        relay: "r1".to_owned(),
+        encrypted: true,
+        connections: 2,
+        bytes_sent: 1000,
+        bytes_received: 2000,
+        bytes_known: true,
+        ..proto::Joined::default()
+    };
+    let measured = proto::PathReport {
+        from: "n1.alpha".to_owned(),
+        to: "n1.beta".to_owned(),
+        route: proto::Route::EndToEnd.into(),
+        dial: proto::Dial::Punch.into(),
+        round_trip_us: 12_000,
+        ..proto::PathReport::default()
+    };
+    ListReply {
+        paths: vec![measured],
+        grid: "demo".to_owned(),
+        sites: vec![site("alpha", Inbound::Closed, &["beta"]), site("beta", Inbound::Open, &["alpha"])],
+        nodes: vec![node("n1.alpha", true), node("n2.alpha", false), node("n1.beta", true)],
+        relays: vec![proto::Relay {
+            name: "r1".to_owned(),
+            up: true,
+            bytes: 5000,
+            ..proto::Relay::default()
+        }],
+        jobs: vec![proto::JobReport {
+            job: "ab".repeat(16),
+            program: "mpirun".to_owned(),
+            nodes: vec!["n1.alpha".to_owned(), "n1.beta".to_owned()],
+            joined: vec![joined("n1.alpha", "n1.beta"), joined("n2.alpha", "n1.alpha")],
+            ..proto::JobReport::default()
+        }],
+        ..ListReply::default()
+    }
+}
+
+#[test]
+fn tables_for_people() {
+    let reply = reply();
+    let text = View::new(&reply).text(&reply, false);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<_> = text.lines().map(words).collect();
+    for want in [
+        "grid demo: 2 sites, 2 nodes up (1 down), 1 relay, 1 job",
+        "alpha up nothing 1 1 4 1 beta 1.2.3",
+        "beta 1 of 2 up everything 1 0 4 0 alpha 1.2.3",
+        "login2.beta down 1 open -",
+        "n1.alpha up 240.64.1.1 10.0.0.1:7730 node1 anna 4 x86_64",
+        "r1 up 0 5.0 kB",
+        "alpha – beta punch 12.0 ms - - -",
+    ] {
+        assert!(lines.iter().any(|line| line == want), "{want} is not in\n{text}");
+    }
+    assert!(text.contains("job abababab: mpirun of an unknown user, 2 nodes from n1.alpha"), "{text}");
+    assert!(text.contains("alpha – beta"), "{text}");
+    assert!(!text.contains("n2.alpha"), "{text}");
+    assert!(View::new(&reply).text(&reply, true).contains("n1.alpha – n2.alpha"));
+}
+
+#[test]
+fn a_large_grid_s_nodes_are_counted_and_not_listed() {
+    let reply = ListReply { nodes: Vec::new(), ..reply() };
+    let text = View::new(&reply).text(&reply, false);
+    assert!(text.starts_with("grid demo: 2 sites, 2 nodes up (1 down), 1 relay, 1 job"), "{text}");
+    assert!(text.contains("`isthmus status --nodes` all"), "{text}");
+    let path = reply.paths[0].clone();
+    let reply = ListReply { paths: vec![path; 100], ..reply };
+    assert!(View::new(&reply).text(&reply, false).contains("and 36 more"));
+    assert!(!View::new(&reply).text(&reply, true).contains("36 more"));
+}
+
+#[test]
+fn names_in_json_stay() {
+    let json = serde_json::to_value(View::new(&reply())).unwrap();
+    for pointer in [
+        "/grid",
+        "/sites/0/name",
+        "/sites/0/up",
+        "/sites/0/inbound",
+        "/sites/0/gateways/0/name",
+        "/sites/0/gateways/0/up",
+        "/sites/0/gateways/0/nodes_up",
+        "/sites/0/trusted",
+        "/sites/0/nodes_up",
+        "/sites/0/nodes_down",
+        "/sites/0/slots",
+        "/sites/0/jobs",
+        "/sites/0/outside_address",
+        "/nodes/0/name",
+        "/nodes/0/virtual_address",
+        "/nodes/0/slots",
+        "/relays/0/connections",
+        "/relays/0/bytes",
+        "/jobs/0/id",
+        "/jobs/0/nodes",
+        "/jobs/0/node_count",
+        "/jobs/0/joined/0/ends",
+        "/jobs/0/joined/0/dial",
+        "/jobs/0/joined/0/route",
+        "/jobs/0/joined/0/gateways",
+        "/jobs/0/joined/0/encrypted",
+        "/jobs/0/joined/0/bytes",
+        "/site_paths/0/from",
+        "/site_paths/0/to",
+        "/site_paths/0/route",
+        "/site_paths/0/dial",
+        "/site_paths/0/relay",
+        "/site_paths/0/round_trip_ms",
+        "/site_paths/0/sent_bytes_per_second",
+        "/site_paths/0/received_bytes_per_second",
+        "/site_paths/0/transferred_unix_ms",
+        "/site_paths/0/measured_unix_ms",
+        "/site_paths/0/failure",
+    ] {
+        assert!(json.pointer(pointer).is_some(), "{pointer} is missing in {json:#}");
+    }
+    assert_eq!(json["nodes"][0]["virtual_address"], "240.64.1.1");
+    assert_eq!(json["jobs"][0]["joined"][0]["ends"], serde_json::json!(["n1.alpha", "n1.beta"]));
+}

@@ -1,0 +1,200 @@
+//! The grid as `isthmus status` shows it to people: tables.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{CellAlignment, Table};
+use isthmus_wire::proto::{self, ListReply};
+
+use super::view::{Job, Site, View};
+use crate::format::{bytes, count, site};
+use crate::joined;
+use crate::path::Path;
+
+/// Pairs of sites that are listed without `--verbose`.
+const FEW_PATHS: usize = 64;
+
+impl View {
+    /// All tables; `verbose` with nodes that are down and each pair of nodes.
+    pub(super) fn text(&self, reply: &ListReply, verbose: bool) -> String {
+        let sum = |of: fn(&Site) -> u32| self.sites.iter().map(|site| u64::from(of(site))).sum::<u64>();
+        let (up, down) = (sum(|site| site.nodes_up), sum(|site| site.nodes_down));
+        let mut text = format!(
+            "grid {}: {}, {} up{}, {}, {}\n",
+            self.grid,
+            count(self.sites.len() as u64, "site"),
+            count(up, "node"),
+            if down > 0 { format!(" ({down} down)") } else { String::new() },
+            count(self.relays.len() as u64, "relay"),
+            count(self.jobs.len() as u64, "job"),
+        );
+        text.push_str(&self.sites_table());
+        text.push_str(&self.gateways_table());
+        text.push_str(&self.nodes_table(verbose));
+        if self.nodes.is_empty() && up + down > 0 {
+            text.push_str(
+                "\n Nodes: `isthmus status SITE` lists those of a site, `isthmus status --nodes` all.\n",
+            );
+        }
+        text.push_str(&self.relays_table());
+        let header = ["between sites", "by", "round trip", "there", "back", "measured"];
+        let shown = if verbose { self.site_paths.len() } else { FEW_PATHS };
+        text.push_str(&table(&header, &[2, 3, 4], self.site_paths.iter().take(shown).map(Path::row)));
+        if self.site_paths.len() > shown {
+            let left_out = self.site_paths.len() - shown;
+            text.push_str(&format!(
+                " and {left_out} more: `isthmus status SITE` lists those of a site, -v all\n"
+            ));
+        }
+        for (job, report) in self.jobs.iter().zip(&reply.jobs) {
+            text.push_str(&job.text(report, verbose));
+        }
+        text
+    }
+
+    fn sites_table(&self) -> String {
+        let rows = self.sites.iter().map(|site| {
+            vec![
+                site.name.clone(),
+                match site.gateways.as_slice() {
+                    [] | [_] => state(site.up),
+                    several => {
+                        format!("{} of {} up", several.iter().filter(|one| one.up).count(), several.len())
+                    }
+                },
+                match (site.inbound, site.outside_address.as_str()) {
+                    ("open", _) => "everything".to_owned(),
+                    ("auto", "") => "as measured".to_owned(),
+                    (_, "") => "nothing".to_owned(),
+                    ("auto", outside) => format!("as measured, gateway at {outside}"),
+                    (_, outside) => format!("gateway at {outside}"),
+                },
+                site.nodes_up.to_string(),
+                site.nodes_down.to_string(),
+                site.slots.to_string(),
+                site.jobs.to_string(),
+                if site.trusted.is_empty() { "-".to_owned() } else { site.trusted.join(", ") },
+                site.version.clone(),
+            ]
+        });
+        let header = ["site", "gateway", "lets in", "nodes up", "down", "slots", "jobs", "trusts", "version"];
+        table(&header, &[3, 4, 5, 6], rows)
+    }
+
+    /// The gateways of sites that have several.
+    fn gateways_table(&self) -> String {
+        let several = self.sites.iter().filter(|site| site.gateways.len() > 1);
+        let gateways = several.flat_map(|site| site.gateways.iter().map(move |gateway| (site, gateway)));
+        let rows: Vec<_> = gateways
+            .map(|(site, gateway)| {
+                let outside = gateway.outside_address.as_str();
+                vec![
+                    format!("{}.{}", gateway.name, site.name),
+                    state(gateway.up),
+                    gateway.nodes_up.to_string(),
+                    gateway.inbound.to_owned(),
+                    if outside.is_empty() { "-".to_owned() } else { outside.to_owned() },
+                    gateway.version.clone(),
+                ]
+            })
+            .collect();
+        let headers = ["gateway", "state", "nodes up", "inbound", "outside", "version"];
+        table(&headers, &[2], rows.into_iter())
+    }
+
+    fn nodes_table(&self, verbose: bool) -> String {
+        let rows = self.nodes.iter().filter(|node| node.up || verbose).map(|node| {
+            vec![
+                node.name.clone(),
+                state(node.up),
+                node.virtual_address.to_string(),
+                node.address.clone(),
+                node.host_name.clone(),
+                node.owner.clone(),
+                node.slots.to_string(),
+                node.architecture.clone(),
+            ]
+        });
+        table(
+            &[
+                "node",
+                "agent",
+                "virtual address",
+                "address in its site",
+                "host name",
+                "owner",
+                "slots",
+                "machine",
+            ],
+            &[6],
+            rows,
+        )
+    }
+
+    fn relays_table(&self) -> String {
+        let rows = self.relays.iter().map(|relay| {
+            vec![
+                relay.name.clone(),
+                state(relay.up),
+                relay.address.clone(),
+                relay.connections.to_string(),
+                bytes(relay.bytes),
+                relay.version.clone(),
+            ]
+        });
+        table(&["relay", "state", "address", "connections", "carried", "version"], &[3, 4], rows)
+    }
+}
+
+impl Job {
+    fn text(&self, report: &proto::JobReport, verbose: bool) -> String {
+        let running = SystemTime::now()
+            .duration_since(UNIX_EPOCH + Duration::from_millis(self.started_unix_ms))
+            .map_or(0, |running| running.as_secs());
+        let mut text = format!(
+            "\njob {}: {} of {}, {} from {}, for {}\n",
+            self.id.get(..8).unwrap_or(&self.id),
+            self.program,
+            if self.owner.is_empty() { "an unknown user" } else { &self.owner },
+            count(self.node_count.into(), "node"),
+            self.nodes.first().map_or("nowhere", String::as_str),
+            humantime::format_duration(Duration::from_secs(running)),
+        );
+        if verbose {
+            text.push_str(&joined::table("nodes", &self.joined));
+        } else {
+            let between: Vec<_> = report
+                .joined
+                .iter()
+                .filter(|entry| site(&entry.initiator) != site(&entry.acceptor))
+                .collect();
+            text.push_str(&joined::table("sites", &joined::pairs(&between, site)));
+        }
+        if self.joined_left_out > 0 {
+            text.push_str(&format!(" and {} more pairs of nodes\n", self.joined_left_out));
+        }
+        text
+    }
+}
+
+fn state(up: bool) -> String {
+    if up { "up" } else { "down" }.to_owned()
+}
+
+/// A table with an empty line above it; empty if it has no rows.
+fn table(header: &[&str], right: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    table.set_header(header);
+    table.add_rows(rows);
+    if table.row_count() == 0 {
+        return String::new();
+    }
+    for index in right {
+        if let Some(column) = table.column_mut(*index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let lines: String = table.lines().map(|line| format!(" {}\n", line.trim_end())).collect();
+    format!("\n{lines}")
+}
