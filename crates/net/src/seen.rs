@@ -78,7 +78,7 @@ pub fn judge_probe(came: bool, reply: Option<Result<proto::ProbeReply, String>>)
         None => return (Reachability::Unknown, "nobody waits for it any more".to_owned()),
     };
     match reply.outcome() {
-        ProbeOutcome::Connected => (Reachability::Misdirected, "somebody else answers there".to_owned()),
+        ProbeOutcome::Connected => (Reachability::Misdirected, "another service answers there".to_owned()),
         ProbeOutcome::Refused => (Reachability::Refused, reply.detail),
         ProbeOutcome::NoAnswer => (Reachability::Filtered, reply.detail),
         ProbeOutcome::Unknown | ProbeOutcome::NotDone | ProbeOutcome::Prepared => {

@@ -15,13 +15,13 @@ pub enum Dial {
     /// The acceptor connects to the initiator, on the broker's order.
     Reverse,
     /// Both connect to each other at once (TCP simultaneous open, RFC 9293
-    /// section 3.5), so that each side's NAT or firewall takes the other's
-    /// segments for an answer.
+    /// section 3.5). Each side's NAT or firewall then takes the other's segments
+    /// for an answer.
     Punch,
-    /// The initiator connects, and the segment that begins the connection is
-    /// carried past the acceptor's firewall by the agents (Traversing TCP).
+    /// The initiator connects. The agents carry its SYN past the acceptor's
+    /// firewall (Traversing TCP).
     Traverse,
-    /// Both sides dial out to a relay, which joins the two connections.
+    /// Both sides dial out to a relay, which splices the two connections.
     Relay,
 }
 
@@ -32,8 +32,8 @@ impl Choice for Dial {
 }
 
 impl Dial {
-    /// Whether it depends on the acceptor's own address or port. Its failure then
-    /// holds for that party alone; that of another dial holds for the two sites.
+    /// Whether the dial depends on the acceptor's own address or port. Its failure
+    /// then counts for that party alone; other failures count for the two sites.
     pub(crate) fn depends_on_acceptor(self) -> bool {
         match self {
             Self::Direct | Self::PortRange => true,

@@ -1,17 +1,17 @@
-//! To which ports a site lets its nodes out, by what answered them there: hosts of
-//! relays, if only by refusing a connection. No answer says something of the site
-//! only where somebody else got one, for a relay's host may drop, too.
+//! To which ports a site lets its nodes out. Nodes try ports at the hosts of
+//! relays; a refused connection is an answer, too. A missing answer counts against
+//! the site only if another site got one there: the relay's host may drop as well.
 
 use std::fmt;
 
 /// Ports that are tried at a relay's host, beside the relay's own: those of web
-/// servers, which are let out most often, of agents and gateways, and one that
-/// stands for all others, above those that kernels use by themselves.
+/// servers, which are let out most often, those of agents and gateways, and
+/// [`OTHERS`].
 pub const TRIED: [u16; 5] = [80, 443, 7730, 7740, OTHERS];
-/// Stands for all that aren't tried.
+/// Stands for all ports that aren't tried; above the kernel's ephemeral ports.
 pub(crate) const OTHERS: u16 = 61_001;
 
-/// What a node met at the host of one relay.
+/// The ports that a node tried at the host of one relay.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answers {
     /// The relay's name.
@@ -22,8 +22,8 @@ pub struct Answers {
     pub silent: Vec<u16>,
 }
 
-/// Whether a node's site lets nothing out to a port, as others are answered there
-/// and it isn't.
+/// Whether a node's site lets nothing out to a port: it got no answer there, and
+/// others did.
 pub fn drops(own: &[Answers], others: &[Answers], port: u16) -> bool {
     let tried = if TRIED.contains(&port) || port < 1024 { port } else { OTHERS };
     let answered_others =
@@ -32,22 +32,22 @@ pub fn drops(own: &[Answers], others: &[Answers], port: u16) -> bool {
         && own.iter().any(|at| at.silent.contains(&tried) && answered_others(&at.relay))
 }
 
-/// What a site lets out, as far as is known.
+/// The ports that a site lets out to, as far as measured.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Egress {
-    /// Of the ports that are tried, those that answered.
+    /// Ports of [`TRIED`] that answered.
     pub let_out: Vec<u16>,
-    /// Those that answered others only.
+    /// Ports of [`TRIED`] that answered other sites only.
     pub dropped: Vec<u16>,
 }
 
 impl Egress {
-    /// What follows from a node's answers and those of other sites.
+    /// Judges a node's answers by those of other sites.
     pub fn of(own: &[Answers], others: &[Answers]) -> Self {
-        let that = |wanted: &dyn Fn(u16) -> bool| TRIED.into_iter().filter(|port| wanted(*port)).collect();
+        let ports = |wanted: &dyn Fn(u16) -> bool| TRIED.into_iter().filter(|port| wanted(*port)).collect();
         Self {
-            let_out: that(&|port| own.iter().any(|at| at.answered.contains(&port))),
-            dropped: that(&|port| drops(own, others, port)),
+            let_out: ports(&|port| own.iter().any(|at| at.answered.contains(&port))),
+            dropped: ports(&|port| drops(own, others, port)),
         }
     }
 }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_counts_where_others_are_answered() {
+    fn silence_counts_only_where_others_got_an_answer() {
         for (own, others, port, want) in [
             ("r 443 / 7730", "r 443 7730 /", 7730, true),
             ("r 443 / 7730", "r 443 7730 /", 443, false),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_in_few_words() {
+    fn egress_is_printed_briefly() {
         for (own, others, want) in [
             ("", "r 443 /", "unknown"),
             ("r 80 443 7730 7740 61001 /", "", "80, 443, 7730, 7740, others"),

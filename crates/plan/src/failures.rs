@@ -1,5 +1,5 @@
-//! What failed not long ago, so that it isn't tried first again, and when to
-//! see whether it works by now. Plain data; the caller has the clock.
+//! Recent failures of steps: they are tried last, and again in the background
+//! until they work. Plain data; the caller passes the time.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -7,45 +7,45 @@ use std::time::{Duration, Instant};
 
 use crate::{Dial, Failure, Route};
 
-/// First and longest pause until what failed is tried again in the background.
+/// First and longest pause before a failed step is tried again in the background.
 pub const RETRY: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(240));
-/// How long a failure counts that nobody has met again: longer than the longest
-/// pause and any step's deadline.
+/// How long a failure counts that has not occurred again: longer than the longest
+/// pause plus any step's deadline.
 pub const REMEMBERED: Duration = Duration::from_secs(300);
-/// How long it is tried again in the background without anybody having asked
-/// for the way.
+/// How long a step is tried again in the background after a connection last
+/// needed it.
 pub(crate) const WANTED: Duration = Duration::from_secs(3600);
-/// Failures remembered at most; beyond it all are forgotten.
+/// Most failures that are kept; one more clears them all.
 const MAX: usize = 4096;
 
-/// What something failed towards.
+/// The party that a failure counts for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Towards {
     Node(Ipv4Addr),
     Site(String),
 }
 
-/// Failures as one node has met them.
+/// The recent failures of one node's steps.
 #[derive(Debug, Default)]
-pub struct Failures(HashMap<(Towards, Route, Dial), Met>);
+pub struct Failures(HashMap<(Towards, Route, Dial), Record>);
 
-/// A failure that was met, perhaps more than once.
+/// One failure, which may have occurred several times.
 #[derive(Debug)]
-struct Met {
+struct Record {
     reason: String,
-    /// Towards which node, the last time.
+    /// The node of the last attempt.
     node: Ipv4Addr,
     last: Instant,
-    /// How long after that it is to be tried again.
+    /// Time from `last` to the next attempt.
     pause: Duration,
-    /// When somebody last asked for the way.
+    /// When a connection last needed this step.
     wanted: Instant,
 }
 
-/// Something to be tried again.
+/// A step to be tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
-    /// The node that it failed towards.
+    /// The node to be reached.
     pub node: Ipv4Addr,
     /// Which parties dialed.
     pub route: Route,
@@ -54,64 +54,66 @@ pub struct Due {
 }
 
 impl Failures {
-    /// A step towards a node of a site failed.
+    /// Records that a step towards a node of a site failed.
     pub fn note(&mut self, (node, site): (Ipv4Addr, &str), failure: Failure, now: Instant) {
         if self.0.len() >= MAX {
             self.0.clear();
         }
         let key = (towards(node, site, failure.route, failure.dial), failure.route, failure.dial);
         let before = self.0.get(&key);
-        let wanted = before.map_or(now, |met| met.wanted);
-        // Connections that fail together are one failure.
+        let wanted = before.map_or(now, |record| record.wanted);
+        // Connections that fail together count as one failure.
         let pause = match before {
-            Some(met) if now.saturating_duration_since(met.last) < met.pause => met.pause,
-            Some(met) => (met.pause * 2).min(RETRY.1),
+            Some(record) if now.saturating_duration_since(record.last) < record.pause => record.pause,
+            Some(record) => (record.pause * 2).min(RETRY.1),
             None => RETRY.0,
         };
-        self.0.insert(key, Met { reason: failure.reason, node, last: now, pause, wanted });
+        self.0.insert(key, Record { reason: failure.reason, node, last: now, pause, wanted });
     }
 
-    /// It worked.
+    /// Forgets a failure, because the step has worked.
     pub fn clear(&mut self, (node, site): (Ipv4Addr, &str), route: Route, dial: Dial) {
         self.0.remove(&(towards(node, site, route, dial), route, dial));
     }
 
-    /// What failed towards a node, and still counts. Somebody wants to get
-    /// there.
+    /// The failures that count for a connection to a node. They stay wanted.
     pub fn towards(&mut self, (node, site): (Ipv4Addr, &str), now: Instant) -> Vec<Failure> {
-        let found = self.0.iter_mut().filter(|((towards, ..), met)| {
-            met.counts(now)
+        let found = self.0.iter_mut().filter(|((towards, ..), record)| {
+            record.counts(now)
                 && match towards {
                     Towards::Node(failed) => *failed == node,
                     Towards::Site(failed) => failed == site,
                 }
         });
         found
-            .map(|((_, route, dial), met)| {
-                met.wanted = now;
-                Failure { route: *route, dial: *dial, reason: met.reason.clone() }
+            .map(|((_, route, dial), record)| {
+                record.wanted = now;
+                Failure { route: *route, dial: *dial, reason: record.reason.clone() }
             })
             .collect()
     }
 
-    /// What is to be tried again by now; what nobody wants is forgotten.
+    /// The steps to be tried again by now. Drops failures that no longer count or
+    /// are not wanted.
     pub fn due(&mut self, now: Instant) -> Vec<Due> {
-        self.0.retain(|_, met| met.counts(now) && now.saturating_duration_since(met.wanted) < WANTED);
-        let due = self.0.iter().filter(|(_, met)| now.saturating_duration_since(met.last) >= met.pause);
-        due.map(|((_, route, dial), met)| Due { node: met.node, route: *route, dial: *dial }).collect()
+        let since = |then| now.saturating_duration_since(then);
+        self.0.retain(|_, record| record.counts(now) && since(record.wanted) < WANTED);
+        let due = self.0.iter().filter(|(_, record)| since(record.last) >= record.pause);
+        due.map(|((_, route, dial), record)| Due { node: record.node, route: *route, dial: *dial }).collect()
     }
 }
 
-impl Met {
+impl Record {
     fn counts(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.last) < REMEMBERED
     }
 }
 
-/// What depends on a node's own address says nothing of its neighbours; what
-/// depends on the two sites' NATs and firewalls does.
+/// A failure of a dial to a node's own address counts for that node. Other dials
+/// depend on the two sites' NATs and firewalls, and their failures count for both.
 fn towards(node: Ipv4Addr, site: &str, route: Route, dial: Dial) -> Towards {
-    // Over the acceptor's gateway the dial depends on that one, as its whole site does.
+    // Over the acceptor's gateway the dial depends on the gateway, which serves
+    // the whole site.
     let to_node = matches!(route, Route::EndToEnd | Route::GatewayOut);
     if to_node && dial.depends_on_acceptor() { Towards::Node(node) } else { Towards::Site(site.to_owned()) }
 }
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_counts_for_whom_it_concerns_and_for_a_while() {
+    fn a_failure_counts_for_its_node_or_its_site_until_it_expires() {
         let start = Instant::now();
         for (dial, same_site) in [(Dial::Direct, false), (Dial::PortRange, false), (Dial::Punch, true)] {
             let mut failures = Failures::default();
@@ -144,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_tried_again_ever_less_often_and_counts_all_the_while() {
+    fn pauses_between_retries_grow_and_the_failure_counts_meanwhile() {
         let mut failures = Failures::default();
         let (mut now, mut pauses) = (Instant::now(), Vec::new());
         let due = Due { node: ONE.0, route: Route::EndToEnd, dial: Dial::Punch };
         failures.note(ONE, failure(Dial::Punch), now);
-        // A second connection met the same.
+        // A second connection fails at the same time.
         failures.note(ONE, failure(Dial::Punch), now);
         for _ in 0..7 {
             let last = now;
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_any_more_is_not_tried_for_ever() {
+    fn retries_end_when_no_connection_needs_the_step() {
         let mut failures = Failures::default();
         let (start, mut retries) = (Instant::now(), 0);
         failures.note(ONE, failure(Dial::Punch), start);

@@ -1,28 +1,29 @@
-//! What a NAT or firewall lets in (RFC 4787 section 5, RFC 5382 section 4.3),
-//! of TCP segments that begin a connection.
+//! Which SYNs a NAT or firewall lets in (RFC 4787 section 5, RFC 5382
+//! section 4.3).
 
 use std::fmt;
 
-/// Who may begin a connection to a port from which the node has one, or has
-/// tried to make one.
+/// Which peers may connect to a port from which the node has connected, or tried
+/// to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Filtering {
-    /// It was not found out.
+    /// Not measured.
     #[default]
     Unknown,
-    /// Endpoint-independent filtering, or none: everybody.
+    /// Endpoint-independent filtering, or none: every peer.
     EndpointIndependent,
-    /// Address-dependent filtering: whoever has the address that was spoken to.
+    /// Address-dependent filtering: peers at the address that the node sent to.
     AddressDependent,
-    /// Address- and port-dependent filtering: who has the address and the port.
+    /// Address- and port-dependent filtering: peers at the address and port that
+    /// the node sent to.
     PortDependent,
-    /// Nobody, whoever was spoken to: a filter that keeps no state and drops
-    /// segments with SYN and without ACK.
+    /// No peer: the filter keeps no state and drops segments with SYN and without
+    /// ACK.
     Stateless,
 }
 
 impl Filtering {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 5] = [
         Self::Unknown,
         Self::EndpointIndependent,
@@ -32,10 +33,10 @@ impl Filtering {
     ];
 }
 
-/// What becomes of what isn't let in.
+/// What a filter does with a SYN that it doesn't let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Unsolicited {
-    /// It was not found out, or all is let in.
+    /// Not measured, or every SYN is let in.
     #[default]
     Unknown,
     /// It is dropped without an answer.
@@ -44,31 +45,31 @@ pub enum Unsolicited {
     Reset,
 }
 
-/// Two that dial each other at once.
+/// What a simultaneous open between a node and a relay showed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Simultaneous {
-    /// The other side's SYN was let in.
+    /// The relay's SYN was let in.
     LetIn,
-    /// It was not, more than once, while the answer to the node's own SYN from
-    /// the same address and port was.
+    /// The relay's SYN was dropped more than once. Its answer to the node's own
+    /// SYN, from the same address and port, was let in.
     OnlyAnswered,
 }
 
-/// What was tried towards a port from which the node had spoken to one relay.
+/// Results of SYNs sent to a port from which the node had connected to one relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Observed {
-    /// There is a NAT, which has state whatever it filters by.
+    /// There is a NAT. A NAT keeps state, however it filters.
     pub translated: bool,
     /// Whether another relay's SYN was let in.
     pub from_other_address: Option<bool>,
-    /// Whether the same relay's was, from another port.
+    /// Whether the same relay's SYN from another port was let in.
     pub from_other_port: Option<bool>,
-    /// What came of a simultaneous open with the same relay.
+    /// The result of a simultaneous open with the same relay.
     pub simultaneous: Option<Simultaneous>,
 }
 
 impl Filtering {
-    /// What follows from what was tried.
+    /// Judges what was observed.
     pub fn of(observed: &Observed) -> Self {
         match (observed.from_other_address, observed.from_other_port, observed.simultaneous) {
             (Some(true), ..) => Self::EndpointIndependent,
@@ -76,7 +77,7 @@ impl Filtering {
             (_, Some(false), Some(Simultaneous::LetIn)) => Self::PortDependent,
             (_, Some(false), None) if observed.translated => Self::PortDependent,
             (_, Some(false), Some(Simultaneous::OnlyAnswered)) => Self::Stateless,
-            // One relay alone can't tell whether another one would be let in.
+            // With one relay alone it is unknown whether another one would be let in.
             (None, Some(true), _) | (_, Some(false), None) | (_, None, _) => Self::Unknown,
         }
     }
@@ -109,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filtering_follows_from_what_was_let_in() {
+    fn filtering_follows_from_observations() {
         use Simultaneous::{LetIn, OnlyAnswered};
         let (yes, no) = (Some(true), Some(false));
         for (name, translated, from_other_address, from_other_port, simultaneous, want) in [
             ("nothing tried", false, None, None, None, Filtering::Unknown),
-            ("anybody", false, yes, yes, None, Filtering::EndpointIndependent),
+            ("every peer", false, yes, yes, None, Filtering::EndpointIndependent),
             ("a full-cone NAT", true, yes, yes, None, Filtering::EndpointIndependent),
-            ("who was spoken to, from any port", true, no, yes, None, Filtering::AddressDependent),
+            ("the address sent to, from any port", true, no, yes, None, Filtering::AddressDependent),
             ("one relay only, let in", false, None, yes, None, Filtering::Unknown),
             ("one relay only, kept out by a NAT", true, None, no, None, Filtering::PortDependent),
             ("a NAT", true, no, no, None, Filtering::PortDependent),

@@ -1,7 +1,7 @@
-//! Ways over gateways. A gateway stands in for a node of its site that can't
-//! dial out or can't be dialed itself; for one that can, it would only be one
-//! more hop, which is taken if policy forbids the nodes to dial each other. The
-//! node itself always connects to its own gateway.
+//! Ways over gateways. A gateway stands in for a node of its site that can't dial
+//! out or can't be dialed. For other nodes a gateway is a needless hop; it is used
+//! only if policy forbids the nodes to dial each other. The node always connects
+//! to its own gateway.
 //!
 //! | route | dial | who dials whom between the sites |
 //! |---|---|---|
@@ -13,14 +13,14 @@
 //! | two-gateway | reverse | acceptor's gateway → initiator's gateway |
 //! | all three | relay | both to a relay: gateways for those that can't |
 
-use crate::plan::{Judged, Way, lets_in, port_range, some_relay, told};
+use crate::plan::{Judged, Way, lets_in, port_range, some_relay, attached};
 use crate::{Dial, EndFacts, PairFacts, Reason, Route, WayOut};
 
-/// Those that need no relay, in their order.
+/// The ways without a relay, in their order.
 pub(crate) fn without_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> [Way; 7] {
     let (i, a, round_trips) = (initiator, acceptor, &pair.round_trips);
     let stands_in = |end| stands_in(end, pair);
-    // Who has measured the way there has been answered.
+    // A measured round trip shows that the gateway has answered.
     let to_acceptors = || to_gateway(a, round_trips.to_acceptors_gateway.is_some(), pair);
     let to_initiators = || to_gateway(i, round_trips.to_initiators_gateway.is_some(), pair);
     [
@@ -42,7 +42,7 @@ pub(crate) fn by_relay(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFac
     let (i, a) = (initiator, acceptor);
     let stands_in = |end| stands_in(end, pair);
     let relay = |route, ends: Result<(), Reason>| {
-        let judged = some_relay(pair).and(ends).and_then(|()| told(a));
+        let judged = some_relay(pair).and(ends).and_then(|()| attached(a));
         let reason = match nodes_may(pair) {
             true => Reason::GatewayForEnclosed,
             false => Reason::GatewaysInstead,
@@ -78,10 +78,10 @@ fn stands_in(end: &EndFacts, pair: &PairFacts) -> Result<(), Reason> {
     }
 }
 
-/// Whether a site's gateway can be dialed, and has to be; `answered`: it has
-/// answered the other side.
+/// Whether a site's gateway can be dialed, and has to be. `answered`: the other
+/// site has reached it before.
 fn to_gateway(end: &EndFacts, answered: bool, pair: &PairFacts) -> Judged {
-    told(end)?;
+    attached(end)?;
     let site = end.site.clone();
     if !end.gateway_let_in {
         return Err(Reason::NoGatewayPort { site });
@@ -105,7 +105,7 @@ fn back_to_node(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
 
 /// Whether the acceptor's side can do its part of a reverse.
 fn dials_back(acceptor: &EndFacts, who: Result<(), Reason>, why: Reason) -> Judged {
-    told(acceptor)?;
+    attached(acceptor)?;
     who.map(|()| why)
 }
 

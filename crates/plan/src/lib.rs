@@ -1,10 +1,9 @@
 //! Decisions over plain data: how one node reaches another. No I/O, no clock.
 //!
-//! Two independent choices make one step of a plan. A [`Dial`] says *how* one
-//! socket between two parties is opened, a [`Route`] says *which* parties dial.
-//! [`plan`] puts the possible steps in order, cheap and fast first; the first
-//! one that works wins. What can't work is left out with the reason, so that a
-//! user who wonders why a pair goes over a relay finds the answer.
+//! Two independent choices make one step of a plan. A [`Dial`] is *how* one socket
+//! between two parties is opened, a [`Route`] is *which* parties dial. [`plan`]
+//! puts the possible steps in order, cheap and fast first; agents take the first
+//! that works. Ways that can't work are left out, each with its reason.
 //!
 //! | module | what |
 //! |---|---|
@@ -13,13 +12,13 @@
 //! | [`parts`] | who dials whom on a way, with which ticket |
 //! | [`gateways`] | which ways lead over gateways |
 //! | [`egress`] | to which ports a site lets its nodes out |
-//! | [`failures`] | what failed not long ago |
-//! | [`filtering`] | what one lets in, likewise |
-//! | [`mapping`] | what a NAT does with ports, by what was seen of it |
+//! | [`failures`] | recent failures of steps |
+//! | [`filtering`] | which SYNs a NAT or firewall lets in |
+//! | [`mapping`] | which ports a NAT maps to |
 //! | [`measuring`] | which pairs of sites are to be measured |
-//! | [`policy`] | what is forbidden two sites |
-//! | [`reachability`] | who is reached from outside, and gets out |
-//! | [`relays`] | which relay is to join two nodes |
+//! | [`policy`] | which ways two sites may not use |
+//! | [`reachability`] | whether an agent is reached from outside |
+//! | [`relays`] | which relay is to splice the connections of two nodes |
 //! | [`round_trips`] | which detour is shorter |
 #![forbid(unsafe_code)]
 
@@ -59,17 +58,17 @@ pub use round_trips::RoundTrips;
 pub enum Route {
     /// Agent to agent.
     EndToEnd,
-    /// The initiator's agent and the acceptor's gateway, which joins the stream
-    /// with its node's own connection to it.
+    /// The initiator's agent and the acceptor's gateway, which splices the
+    /// connection with that of its node.
     OneGateway,
-    /// The mirror image: the initiator's gateway and the acceptor's agent.
+    /// The initiator's gateway and the acceptor's agent.
     GatewayOut,
-    /// Gateway to gateway, each joined with its own node.
+    /// Gateway to gateway; each splices the connection with that of its node.
     TwoGateway,
 }
 
 impl Inbound {
-    /// Its name, as configurations have it.
+    /// The name in configuration files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -100,22 +99,21 @@ impl fmt::Display for Route {
     }
 }
 
-/// What a site lets in, as whoever runs its gateway says.
+/// What a site lets in, as the gateway's configuration declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Inbound {
-    /// Nothing: a NAT, or a firewall; or it isn't wanted.
+    /// Nothing, because of a NAT or firewall or by choice.
     Closed,
-    /// Every node's agent port can be reached from anywhere, unless measurement
-    /// has shown that it can't.
+    /// Connections to every node's agent, unless measurement has shown otherwise.
     Open,
-    /// What measurement has shown.
+    /// As measured.
     Auto,
 }
 
 /// Whether a node reaches anything outside its site itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum WayOut {
-    /// Nobody has tried.
+    /// Not tried.
     #[default]
     Unknown,
     /// It does.
@@ -124,7 +122,7 @@ pub enum WayOut {
     No,
 }
 
-/// What is known of one end: a node and its site.
+/// The facts about one end: a node and its site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndFacts {
     /// The site's name, for reasons.
@@ -133,72 +131,72 @@ pub struct EndFacts {
     pub inbound: Inbound,
     /// Whether the site lets in or forwards a port to this node's agent.
     pub port_let_in: bool,
-    /// What becomes of the node's ports on the way out.
+    /// How the site's NAT maps the node's ports.
     pub mapping: Mapping,
-    /// Who may begin a connection to a port that the node connects from.
+    /// Which peers may connect to a port that the node connects from.
     pub filtering: Filtering,
-    /// Whether its agent is reached at the address that its site sees.
+    /// Whether the agent is reached at the address that its site sees.
     pub own: Reach,
-    /// Whether it is reached at the address that is let in for it.
+    /// Whether the agent is reached at the address that is let in for it.
     pub outside: Reach,
-    /// Whether the site's gateway is at the broker, so that its nodes can be
-    /// told to dial out.
+    /// Whether the site's gateway is attached to the broker, which can then order
+    /// its nodes to dial out.
     pub attached: bool,
-    /// Whether the node's agent has the right to raw packets.
+    /// Whether the node's agent may send raw packets.
     pub can_traverse: bool,
     /// Whether the node itself can dial out.
     pub way_out: WayOut,
     /// Whether the site's gateway has a port for other sites.
     pub gateway_let_in: bool,
-    /// Whether the gateway is reached there.
+    /// Whether the gateway is reached at that port.
     pub gateway: Reach,
-    /// Whether a node of the other site has connected to one of this one.
+    /// Whether a node of the other site has connected to a node of this site.
     pub met: bool,
     /// Which ports outside have answered the node.
     pub egress: Vec<Answers>,
-    /// Where it is connected to.
+    /// The ports that peers connect to.
     pub ports: Ports,
 }
 
 /// The ports of a node and its gateway, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ports {
-    /// Of its agent, as its site sees it.
+    /// The agent's, as its site sees it.
     pub agent: Option<u16>,
-    /// That is let in for it from outside.
+    /// The one that is let in for the agent from outside.
     pub let_in: Option<u16>,
-    /// Of its site's gateway, outside.
+    /// The outside port of the site's gateway.
     pub gateway: Option<u16>,
 }
 
-/// What is known of two sites together.
+/// The facts about two sites together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairFacts {
     /// Whether data between them goes unencrypted.
     pub trusted: bool,
     /// Relays that both can use.
     pub relays: usize,
-    /// What the grid's policy doesn't want between them.
+    /// Ways that the grid's policy forbids between them.
     pub forbidden: Forbidden,
-    /// How long detours are.
+    /// Round trips over detours.
     pub round_trips: RoundTrips,
 }
 
-/// One thing to try.
+/// One way to try.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Which parties dial.
     pub route: Route,
     /// How.
     pub dial: Dial,
-    /// How long all of it may take before the next step: arranging a rendezvous,
-    /// the dial, TLS, and the acceptor's answer.
+    /// Limit for the whole step: the rendezvous, the dial, TLS, and the acceptor's
+    /// answer. Then the next step is tried.
     pub deadline: Duration,
     /// Why it may work.
     pub reason: Reason,
 }
 
-/// One thing that can't work.
+/// One way that can't work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     /// Which parties would dial.
@@ -209,32 +207,31 @@ pub struct LeftOut {
     pub reason: Reason,
 }
 
-/// A dial that was tried and failed not long ago.
+/// A step that failed recently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Which parties dialed.
     pub route: Route,
     /// How.
     pub dial: Dial,
-    /// What it met.
+    /// The error.
     pub reason: String,
 }
 
 /// How one node reaches another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// To be tried in this order.
+    /// Steps in the order in which they are tried.
     pub steps: Vec<Step>,
-    /// What can't work, and why.
+    /// Ways that can't work, each with its reason.
     pub left_out: Vec<LeftOut>,
     /// Whether data is to be encrypted end to end.
     pub encrypted: bool,
 }
 
 impl Plan {
-    /// Puts steps that failed not long ago behind the others, in their order.
-    /// They stay in the plan: where everything has failed, the first is still
-    /// the best try.
+    /// Puts steps that failed recently behind the others, in their order. They stay
+    /// in the plan: if every step has failed, the first is still the best try.
     pub fn demote(&mut self, failures: &[Failure]) {
         let failure = |step: &Step| failures.iter().find(|f| (f.route, f.dial) == (step.route, step.dial));
         self.steps.sort_by_key(|step| failure(step).is_some());

@@ -1,39 +1,38 @@
-//! What a NAT does with ports (RFC 4787 section 4.1, RFC 5382 section 4.1).
+//! How a NAT maps ports (RFC 4787 section 4.1, RFC 5382 section 4.1).
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// What becomes of a node's address and port on the way out of its site.
+/// How a node's address and port are translated on the way out of its site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mapping {
-    /// Nobody outside has told yet.
+    /// Not measured.
     #[default]
     Unknown,
-    /// Nothing: there is no NAT.
+    /// There is no NAT.
     Untranslated,
-    /// Endpoint-independent mapping: whoever is asked sees the same port, so
-    /// that it can be told to others.
+    /// Endpoint-independent mapping: all peers see the same port, so it can be
+    /// sent to others.
     EndpointIndependent,
-    /// Address- and port-dependent mapping: everybody sees another port.
+    /// Address- and port-dependent mapping: each peer sees another port.
     PortDependent,
 }
 
-/// What one reflector saw of one connection.
+/// The source address of one connection, at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sighting {
-    /// The connection's address at the node.
+    /// At the node.
     pub local: SocketAddr,
-    /// What it was where it arrived.
+    /// As the reflector saw it.
     pub seen: SocketAddr,
 }
 
 impl Mapping {
-    /// What follows from some sightings. From one local port seen from two
-    /// places, or two local ports seen from one.
+    /// Judges sightings: of one local port at two reflectors, or of two local ports
+    /// at one.
     ///
-    /// A NAT that preserves ports maps them independently of the endpoint as
-    /// long as nobody else has taken them, which is all that one reflector can
-    /// tell.
+    /// A NAT that preserves ports maps them independently of the endpoint, as long
+    /// as no other node has taken them. One reflector can't show more than that.
     pub fn of(sightings: &[Sighting]) -> Self {
         let [first, second, ..] = sightings else { return Self::Unknown };
         if sightings.iter().all(|sighting| sighting.local == sighting.seen) {
@@ -44,8 +43,8 @@ impl Mapping {
     }
 }
 
-/// Whether ports come out as they are, as far as two sightings tell: then how a
-/// port will be seen can be told before it is used.
+/// Whether the NAT preserves ports, by at least two sightings. The outside port of
+/// a local port can then be predicted before it is used.
 pub fn preserved(sightings: &[Sighting]) -> bool {
     sightings.len() > 1 && sightings.iter().all(|sighting| sighting.local.port() == sighting.seen.port())
 }
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_follow_from_what_was_seen() {
+    fn mappings_follow_from_sightings() {
         let sighting =
             |local: &str, seen: &str| Sighting { local: local.parse().unwrap(), seen: seen.parse().unwrap() };
         for (name, sightings, want) in [
@@ -99,7 +98,7 @@ mod tests {
                 Mapping::PortDependent,
             ),
             (
-                "one place, ports not preserved: nothing promises that another place sees the same",
+                "one place, ports not preserved: another place may see another port",
                 vec![sighting("10.0.0.2:4000", "192.0.2.1:999"), sighting("10.0.0.2:4001", "192.0.2.1:998")],
                 Mapping::PortDependent,
             ),

@@ -1,71 +1,69 @@
-//! Which pairs of sites are to be measured now, and what of them: round trips
-//! often, transfers rarely. Plain data; the caller has the clock.
+//! Which pairs of sites are to be measured now: round trips often, transfers
+//! rarely. Plain data; the caller passes the time.
 //!
-//! A site takes part in one measurement at a time, with a pause between two. So
-//! what a site has to do with it doesn't grow with the number of sites, and the
-//! pairs of many sites take their turns over a longer time.
+//! A site takes part in one measurement at a time, with a pause between two. So a
+//! site's load doesn't grow with the number of sites; the pairs of many sites take
+//! turns over a longer time.
 
 use std::time::Duration;
 
-/// How often the round trip of a pair is measured, and by how much later at
-/// most: pairs that began together are not to go on so.
+/// Least time between two measurements of a pair's round trip.
 pub(crate) const ROUND_TRIP: Duration = Duration::from_secs(300);
-/// See [`ROUND_TRIP`].
+/// Most that is added to [`ROUND_TRIP`], so that pairs that began together drift
+/// apart.
 pub(crate) const SPREAD: Duration = Duration::from_secs(300);
-/// How often the bandwidth of a pair is.
+/// Least time between two measurements of a pair's bandwidth.
 pub const TRANSFER: Duration = Duration::from_secs(24 * 3600);
 /// Pause between two measurements of one site.
 pub(crate) const SITE_PAUSE: Duration = Duration::from_secs(10);
-/// Pause until a pair of which something is still wanted is measured again.
+/// Pause before a pair is measured again whose measurement is incomplete.
 pub const AGAIN: Duration = Duration::from_secs(60);
-/// How long a measurement may take before it counts as lost: every step of a
-/// plan, and the transfers.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Transfers that are begun at once at most: over one relay they would measure
-/// each other.
+/// Limit for one measurement: every step of a plan, and the transfers.
+pub const LIMIT: Duration = Duration::from_secs(60);
+/// Most transfers that begin at once: over one relay they would slow each other.
 pub(crate) const TRANSFERS_AT_ONCE: usize = 2;
 
 /// A site that takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Party {
-    /// A job runs on one of its nodes: nothing is transferred.
+    /// A job runs on one of the site's nodes, so nothing is transferred.
     pub busy: bool,
-    /// How long ago the last measurement with it began; none if there was none.
+    /// Time since the site's last measurement began; none if there was none.
     pub last: Option<Duration>,
-    /// That one is still under way.
+    /// That measurement is still under way.
     pub measuring: bool,
 }
 
-/// Two sites, by their place among the parties.
+/// Two sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pair {
-    /// The two.
+    /// Their indexes among the parties.
     pub parties: [usize; 2],
-    /// How long ago it was last begun to measure; none if it never was.
+    /// Time since its last measurement began; none if there was none.
     pub asked: Option<Duration>,
-    /// How long ago its bandwidth was measured, by the way that is taken now.
+    /// Time since its bandwidth was measured over the way in use.
     pub transferred: Option<Duration>,
-    /// It was found that neither reaches the other, or nobody told.
+    /// The last measurement found no connection, or had no result.
     pub failed: bool,
-    /// Whether it is to be seen if one reaches the other directly, though a relay
-    /// didn't.
+    /// One site may reach the other directly, though a relay couldn't. To be
+    /// measured soon.
     pub doubt: bool,
-    /// By how much later than others of its age it is to be measured, of
-    /// [`SPREAD`]; any number that differs between pairs and from time to time.
+    /// The share of [`SPREAD`] to add, in 1/256; differs between pairs and from
+    /// time to time.
     pub chance: u8,
 }
 
 /// A pair to be measured now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
-    /// By its place among the pairs.
+    /// Its index among the pairs.
     pub pair: usize,
     /// Whether its bandwidth is to be measured, too.
     pub transfer: bool,
 }
 
-/// What is to be done now: first what was never measured, then what has waited
-/// longest.
+/// The measurements to begin now: first pairs that were never measured, then those
+/// that have waited longest.
 pub fn due(parties: &[Party], pairs: &[Pair]) -> Vec<Task> {
     let idle = |party: &Party| !party.measuring && party.last.is_none_or(|last| last >= SITE_PAUSE);
     let mut free: Vec<bool> = parties.iter().map(idle).collect();
@@ -99,7 +97,6 @@ pub fn due(parties: &[Party], pairs: &[Pair]) -> Vec<Task> {
     tasks
 }
 
-/// What is to be measured of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Wanted {
     round_trip: bool,
@@ -111,7 +108,7 @@ fn wants(pair: &Pair, busy: bool) -> Wanted {
     let pause = if pair.doubt { AGAIN } else { ROUND_TRIP + spread };
     let round_trip = pair.asked.is_none_or(|asked| asked >= pause);
     let due = !busy && pair.transferred.is_none_or(|then| then >= TRANSFER + spread);
-    // Where nothing is reached, trying more often is of no use.
+    // A pair without a connection isn't tried more often.
     let soon = !pair.failed && pair.asked.is_none_or(|asked| asked >= AGAIN);
     Wanted { round_trip, transfer: due && (round_trip || soon) }
 }
@@ -143,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_often_and_transfers_rarely_and_never_beside_a_job() {
+    fn round_trips_are_frequent_and_transfers_rare_and_none_run_beside_a_job() {
         let day = DAY.to_string();
         for (words, busy, want) in [
             ("- -", false, "round trip, transfer"),
@@ -182,7 +179,7 @@ mod tests {
         let never = |a, b| pair([a, b], "- -");
         let task = |pair, transfer| Task { pair, transfer };
         for (name, parties, pairs, want) in [
-            ("nobody", vec![], vec![], vec![]),
+            ("no parties", vec![], vec![], vec![]),
             ("two", vec![Party::default(); 2], vec![never(0, 1)], vec![task(0, true)]),
             ("pauses", vec![idle, pause], vec![never(0, 1)], vec![]),
             ("measures", vec![idle, measuring], vec![never(0, 1)], vec![]),
@@ -195,7 +192,7 @@ mod tests {
                 vec![task(0, true), task(2, true)],
             ),
             (
-                "the oldest first, and what never was before that",
+                "never measured first, then the oldest",
                 vec![idle; 6],
                 vec![pair([0, 1], "400 400"), pair([0, 2], "500 500"), pair([3, 4], "900 900"), never(3, 5)],
                 vec![task(3, true), task(1, false)],
@@ -212,9 +209,9 @@ mod tests {
         }
     }
 
-    /// Time goes by, and whatever is due is done.
+    /// Simulates an hour in which each due measurement is made.
     #[test]
-    fn every_pair_of_many_sites_has_its_turn() {
+    fn every_pair_of_many_sites_is_measured() {
         const SITES: usize = 12;
         let mut parties = vec![Party::default(); SITES];
         let mut pairs: Vec<Pair> = (0..SITES)

@@ -1,7 +1,8 @@
-//! Who dials whom with what in hand, for each way from one node to another.
+//! Who dials whom, and what each party sends first, for each way from one node to
+//! another.
 //!
-//! The broker chooses gateways and a relay, seals tickets and fills in addresses;
-//! everything else about a connection is decided here.
+//! The broker chooses gateways and a relay, seals tickets and fills in addresses.
+//! This module decides everything else about a connection.
 
 use crate::plan::{lets_in, some_relay};
 use crate::{Dial, EndFacts, PairFacts, Reason, Route, plan};
@@ -15,7 +16,7 @@ pub enum End {
     Acceptor,
 }
 
-/// A party that takes part at one end.
+/// A party at one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Party {
     /// The node's agent.
@@ -33,8 +34,7 @@ pub enum Target {
     LetIn(End),
     /// The port that a node connects from, as it is seen from outside.
     Seen(End),
-    /// A gateway: at its inside port for its own node, at its outside port for
-    /// others.
+    /// A gateway: its inside port for its own node, its outside port for others.
     Gateway(End),
     /// A relay.
     Relay,
@@ -43,19 +43,19 @@ pub enum Target {
 /// What a party sends first on a connection that it has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shown {
-    /// Nothing: the agent there expects any initiator.
+    /// Nothing: the agent there accepts any initiator.
     Nothing,
     /// The ticket of an end, sealed with the key of the gateway or relay there.
     Ticket(End),
-    /// The id of the rendezvous with which the initiator waits.
+    /// The id of the rendezvous for which the initiator waits.
     Rendezvous,
 }
 
-/// What one party does. A gateway joins the connection that its part gives with
-/// the one that its node opens to it.
+/// What one party does. A gateway splices the resulting connection with the one
+/// that its node opens to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// It is connected to by this party.
+    /// It waits for a connection from this party.
     Waits(Party),
     /// It connects.
     Dials(Target, Shown),
@@ -63,25 +63,24 @@ pub enum Part {
     TakesIn,
 }
 
-/// What each party of a way does; gateways that take no part are absent.
+/// What each party of a way does; none for a gateway that takes no part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parts {
-    /// Of the initiator's agent.
+    /// The initiator's agent.
     pub initiator: Part,
-    /// Of the gateway that stands in for the initiator.
+    /// The gateway that stands in for the initiator.
     pub initiators_gateway: Option<Part>,
-    /// Of the gateway that stands in for the acceptor.
+    /// The gateway that stands in for the acceptor.
     pub acceptors_gateway: Option<Part>,
-    /// Of the acceptor's agent.
+    /// The acceptor's agent.
     pub acceptor: Part,
 }
 
-/// Who does what on one way between two nodes of different sites.
+/// Decides what each party does on one way between two nodes of different sites.
 ///
 /// # Errors
-/// Why that way can't work. A way over gateways must be in the plan, because
-/// gateways do nothing that isn't. Of ways end to end only what the broker itself
-/// has to provide is looked at.
+/// The reason why the way can't work. A way over gateways must be in the plan. Of
+/// a way end to end this checks only what the broker has to provide.
 pub fn parts(
     (route, dial): (Route, Dial),
     initiator: &EndFacts,
@@ -137,7 +136,7 @@ pub fn parts(
 fn let_in_at(initiator: &EndFacts) -> Result<Target, Reason> {
     match lets_in(initiator) {
         Ok(_) => Ok(Target::Agent(End::Initiator)),
-        // One that measurement has not found is the best that there is.
+        // The declared port, even if measurement has not found it: there is no other.
         Err(_) if initiator.port_let_in => Ok(Target::LetIn(End::Initiator)),
         Err(reason) => Err(reason),
     }

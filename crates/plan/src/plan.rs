@@ -10,8 +10,7 @@ use crate::{
 
 /// Within a site there is one step: a long wait delays no other.
 const WITHIN_SITE: Duration = Duration::from_secs(20);
-/// Between sites: the dial, whose parts have shorter limits of their own, TLS and
-/// the introduction together.
+/// Between sites: the rendezvous, the dial, TLS and the introduction together.
 const BETWEEN_SITES: Duration = Duration::from_secs(10);
 
 /// Plans how a node reaches another one.
@@ -33,8 +32,8 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     ];
     let [direct, port_range, reverse, punch, traverse, relay] =
         end_to_end.map(|(dial, judged)| (Route::EndToEnd, dial, judged));
-    // A gateway at either site is on the way anyhow, a relay may be a detour
-    // and is shared by all.
+    // Gateways before relays: a gateway is on the path to its site anyway, a relay
+    // may be a detour and is shared by all sites.
     let ways = [direct, port_range, reverse, punch, traverse]
         .into_iter()
         .chain(gateways::without_relay(initiator, acceptor, pair))
@@ -64,9 +63,8 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     plan
 }
 
-/// The site and the port, none for any, by which a step will hardly get out. It
-/// may: what was measured is another host's port. What gateways are let out to is
-/// not known.
+/// The site that seems not to let a step out, and the port, none for any. The step
+/// is only put last: another host's port was measured. Gateways are not judged.
 fn dropped(step: &Step, initiator: &EndFacts, acceptor: &EndFacts) -> Option<(String, Option<u16>)> {
     let (i, a) = (initiator, acceptor);
     let own_port = |end: &EndFacts| if lets_in(end).is_ok() { end.ports.agent } else { end.ports.let_in };
@@ -85,22 +83,23 @@ fn dropped(step: &Step, initiator: &EndFacts, acceptor: &EndFacts) -> Option<(St
     })
 }
 
-/// Why something may work, or why it can't.
+/// Why a way may work, or why it can't.
 pub(crate) type Judged = Result<Reason, Reason>;
-/// One way, how long it may take, and whether it works.
+/// One way, and whether it works.
 pub(crate) type Way = (Route, Dial, Judged);
 
-/// Whether a node's agent can just be connected to, by what its site declares
-/// and what measurement has shown; with the reason either way.
+/// Whether peers outside can connect to a node's agent, by its site's declaration
+/// and by measurement.
 ///
 /// # Errors
-/// If it can't.
+/// The reason why they can't.
 pub fn lets_in(end: &EndFacts) -> Result<Reason, Reason> {
     let own = &end.own;
     let (site, found) = (end.site.clone(), own.clone());
     match (end.inbound, own.result) {
         (Inbound::Closed, _) => Err(Reason::LetsNothingIn { site }),
-        // The pair's own experience counts for more than a relay's.
+        // An earlier connection between the two sites counts for more than a
+        // relay's attempt.
         (Inbound::Open | Inbound::Auto, _) if own.failed() && end.met => {
             Ok(Reason::LetsInMet { site, found })
         }
@@ -112,7 +111,7 @@ pub fn lets_in(end: &EndFacts) -> Result<Reason, Reason> {
     }
 }
 
-/// Whether a port is let in for the node.
+/// Whether the site lets in a port for the node.
 pub(crate) fn port_range(acceptor: &EndFacts) -> Judged {
     let site = acceptor.site.clone();
     if lets_in(acceptor).is_ok() {
@@ -131,13 +130,13 @@ fn reverse(initiator: &EndFacts, acceptor: &EndFacts) -> Judged {
     if let Err(reason) = lets_in(initiator) {
         port_range(initiator).map_err(|other| if initiator.port_let_in { other } else { reason })?;
     }
-    told(acceptor)?;
+    attached(acceptor)?;
     leaves(acceptor)?;
     Ok(Reason::LetsIn { site: initiator.site.clone() })
 }
 
 fn punch(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
-    told(acceptor)?;
+    attached(acceptor)?;
     if pair.relays == 0 {
         return Err(Reason::NoRelayForBoth);
     }
@@ -161,7 +160,7 @@ fn traverse(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judg
     if lets_in(acceptor).is_ok() {
         return Err(Reason::EverythingLetIn { site: acceptor.site.clone() });
     }
-    told(acceptor)?;
+    attached(acceptor)?;
     for end in [initiator, acceptor] {
         let site = end.site.clone();
         if end.mapping == Mapping::Unknown {
@@ -189,7 +188,7 @@ fn traverse(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judg
 
 fn relay(acceptor: &EndFacts, pair: &PairFacts) -> Judged {
     some_relay(pair)?;
-    told(acceptor)?;
+    attached(acceptor)?;
     leaves(acceptor)?;
     Ok(Reason::BothLetOut)
 }
@@ -199,7 +198,7 @@ pub(crate) fn some_relay(pair: &PairFacts) -> Result<(), Reason> {
     if pair.relays == 0 { Err(Reason::NoRelay) } else { Ok(()) }
 }
 
-/// Whether the acceptor, or its gateway, can be told to dial out.
-pub(crate) fn told(acceptor: &EndFacts) -> Result<(), Reason> {
+/// Whether the broker can order the acceptor, or its gateway, to dial out.
+pub(crate) fn attached(acceptor: &EndFacts) -> Result<(), Reason> {
     if acceptor.attached { Ok(()) } else { Err(Reason::Detached { site: acceptor.site.clone() }) }
 }

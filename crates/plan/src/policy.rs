@@ -1,4 +1,4 @@
-//! What a grid's policy forbids two sites: dials and routes, by their names.
+//! The dials and routes that a grid's policy forbids two sites, by their names.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use crate::{Dial, Route};
 
 /// One of a few alternatives.
 pub trait Choice: Copy + Eq + 'static {
-    /// All of them, eight at most.
+    /// All variants, eight at most.
     const ALL: &'static [Self];
 }
 
@@ -17,48 +17,48 @@ impl Choice for Route {
     const ALL: &'static [Self] = &[Self::EndToEnd, Self::OneGateway, Self::GatewayOut, Self::TwoGateway];
 }
 
-/// Some of them.
+/// A set of alternatives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Set<T>(u8, PhantomData<T>);
 
 impl<T: Choice> Set<T> {
-    /// None of them.
+    /// The empty set.
     pub const NONE: Self = Self(0, PhantomData);
 
-    /// These.
+    /// The set of these members.
     pub fn of(members: &[T]) -> Self {
-        Self::that(|choice| members.contains(&choice))
+        Self::of_all(|choice| members.contains(&choice))
     }
 
-    /// All others.
+    /// The set of all others.
     pub fn all_but(members: &[T]) -> Self {
-        Self::that(|choice| !members.contains(&choice))
+        Self::of_all(|choice| !members.contains(&choice))
     }
 
-    fn that(is_member: impl Fn(T) -> bool) -> Self {
+    fn of_all(is_member: impl Fn(T) -> bool) -> Self {
         let bits = T::ALL.iter().enumerate().map(|(bit, choice)| u8::from(is_member(*choice)) << bit);
         Self(bits.sum(), PhantomData)
     }
 
-    /// Those of either.
+    /// The union.
     #[must_use]
     pub fn and(self, others: Self) -> Self {
         Self(self.0 | others.0, PhantomData)
     }
 
-    /// Whether it is one of them.
+    /// Whether a choice is in the set.
     pub fn contains(self, choice: T) -> bool {
         self.each().any(|member| member == choice)
     }
 
-    /// Each of them, in their order.
+    /// The members, in the order of [`Choice::ALL`].
     pub fn each(self) -> impl Iterator<Item = T> {
         let set = move |bit: &usize| self.0 & (1 << bit) != 0;
         T::ALL.iter().enumerate().filter(move |(bit, _)| set(bit)).map(|(_, choice)| *choice)
     }
 }
 
-/// A name of a way.
+/// A dial or a route, as configuration files name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
     /// How it is opened.
@@ -67,27 +67,27 @@ pub enum Word {
     Route(Route),
 }
 
-/// What isn't wanted between two sites.
+/// The ways that are forbidden between two sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forbidden {
-    /// However they are routed.
+    /// Forbidden with every route.
     pub dials: Set<Dial>,
-    /// However they are dialed.
+    /// Forbidden with every dial.
     pub routes: Set<Route>,
 }
 
 impl Forbidden {
-    /// Nothing.
+    /// No way is forbidden.
     pub const NOTHING: Self = Self { dials: Set::NONE, routes: Set::NONE };
 
-    /// These dials and these routes.
+    /// Forbids these dials and these routes.
     pub fn never(words: &[Word]) -> Self {
         let (dials, routes) = sorted(words);
         Self { dials: Set::of(&dials), routes: Set::of(&routes) }
     }
 
-    /// All other dials, and all other routes; if only dials are given, any route
-    /// will do, and the other way round. Without a word, everything.
+    /// Forbids all other dials and all other routes. If only dials are given, every
+    /// route stays allowed, and the reverse. Without a word, all is forbidden.
     pub fn all_but(words: &[Word]) -> Self {
         let (dials, routes) = sorted(words);
         Self {
@@ -96,13 +96,13 @@ impl Forbidden {
         }
     }
 
-    /// What either of them forbids.
+    /// The union.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self { dials: self.dials.and(other.dials), routes: self.routes.and(other.routes) }
     }
 
-    /// Whether a way is.
+    /// Whether a way is forbidden.
     pub fn contains(self, route: Route, dial: Dial) -> bool {
         self.routes.contains(route) || self.dials.contains(dial)
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_are_forbidden_by_either_name() {
+    fn ways_are_forbidden_by_dial_or_by_route() {
         let read = |text: &str| text.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<_>>();
         let never = |text| Forbidden::never(&read(text));
         let only = |text| Forbidden::all_but(&read(text));

@@ -1,34 +1,34 @@
-//! Whether a node's agent can be reached from outside its site, as a relay found
-//! out that tried, and whether the node gets out itself.
+//! Whether a node's agent can be reached from outside its site, by a relay's
+//! attempt.
 
 use std::fmt;
 
-/// What came of a relay's attempt.
+/// The result of a relay's attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Reachability {
-    /// Nobody has tried, or could.
+    /// No relay has tried, or none could.
     #[default]
     Unknown,
-    /// The agent itself was reached.
+    /// The relay reached the agent.
     Reachable,
     /// Nothing came back.
     Filtered,
     /// A reset came back.
     Refused,
-    /// Somebody else answered.
+    /// Another service answered.
     Misdirected,
 }
 
 /// Whether an agent can be reached at one address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Reach {
-    /// What came of it.
+    /// The result.
     pub result: Reachability,
     /// The address, `HOST:PORT`; empty if none was tried.
     pub address: String,
     /// The relay that tried.
     pub relay: String,
-    /// What it met, for people.
+    /// The cause, for messages.
     pub detail: String,
 }
 
@@ -41,8 +41,8 @@ impl Reach {
         }
     }
 
-    /// What the attempt showed, as a sentence goes on.
-    pub fn told(&self) -> String {
+    /// The result as a clause, for messages.
+    pub fn clause(&self) -> String {
         let Self { address, relay, detail, .. } = self;
         match self.result {
             Reachability::Unknown if detail.is_empty() => "no relay has tried to reach it yet".to_owned(),

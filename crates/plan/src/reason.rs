@@ -7,22 +7,22 @@ use crate::Reach;
 /// Why a way may work, or why it can't, each with its text for plans and
 /// messages. Sites are given by their names.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // The texts say it.
+#[allow(missing_docs)] // The texts document the variants.
 pub enum Reason {
     // Why a way may work.
     #[error("both nodes are in site {site}")]
     SameSite { site: String },
     #[error("site {site} lets connections in")]
     LetsIn { site: String },
-    #[error("site {site} lets connections in: {}", .found.told())]
+    #[error("site {site} lets connections in: {}", .found.clause())]
     LetsInMeasured { site: String, found: Reach },
-    #[error("site {site} lets connections from the other site in, as one has shown, though {}", .found.told())]
+    #[error("site {site} lets connections from the other site in, as an earlier connection has shown, though {}", .found.clause())]
     LetsInMet { site: String, found: Reach },
     #[error("site {site} lets a port in for the node")]
     PortLetIn { site: String },
     #[error("both sites let connections out from ports that are known outside")]
     PortsKnown,
-    #[error("the firewall of site {site} may let answers out that it has seen no question for")]
+    #[error("the firewall of site {site} may let an answer out without having seen the SYN")]
     MayAnswer { site: String },
     #[error("both sites let connections out")]
     BothLetOut,
@@ -30,7 +30,7 @@ pub enum Reason {
     GatewayLetIn { site: String },
     #[error("site {initiator} lets connections in, and the gateway of site {acceptor} dials for its node")]
     GatewayDials { initiator: String, acceptor: String },
-    #[error("a node without a way out uses its gateway's")]
+    #[error("a node without a way out goes over its gateway")]
     GatewayForEnclosed,
     #[error("gateways dial out, as the nodes are not to dial each other")]
     GatewaysInstead,
@@ -38,42 +38,42 @@ pub enum Reason {
     // Why a way can't work.
     #[error("site {site} lets nothing in")]
     LetsNothingIn { site: String },
-    #[error("site {site} lets nothing in: {}", .found.told())]
+    #[error("site {site} lets nothing in: {}", .found.clause())]
     NotReached { site: String, found: Reach },
-    #[error("site {site} is declared open, but {}", .found.told())]
+    #[error("site {site} is declared open, but {}", .found.clause())]
     DeclaredOpen { site: String, found: Reach },
-    #[error("whether site {site} lets connections in is not known: {}", .found.told())]
+    #[error("whether site {site} lets connections in is not known: {}", .found.clause())]
     NotMeasured { site: String, found: Reach },
     #[error("site {site} lets every port in")]
     EveryPortLetIn { site: String },
     #[error("no port of the node is let in by site {site}")]
     NoPortLetIn { site: String },
-    #[error("a port is said to be let in for the node, but {}", .found.told())]
+    #[error("a port is declared as let in for the node, but {}", .found.clause())]
     PortNotReached { found: Reach },
     #[error("no relay is attached to the broker")]
     NoRelay,
-    #[error("no relay is attached to the broker, to say how the nodes are seen from outside")]
+    #[error("no relay is attached to the broker, so it is unknown how the nodes are seen from outside")]
     NoRelayForBoth,
-    #[error("no relay is attached to the broker, to say how the initiator is seen from outside")]
+    #[error("no relay is attached to the broker, so it is unknown how the initiator is seen from outside")]
     NoRelayForInitiator,
     #[error("how nodes of site {site} are seen from outside is not known")]
     MappingUnknown { site: String },
     #[error("the NAT of site {site} takes another port for each destination")]
     PortPerDestination { site: String },
     #[error(
-        "sites {initiator} and {acceptor} both drop whatever begins a connection: their firewalls keep no state"
+        "sites {initiator} and {acceptor} both drop every SYN: their firewalls keep no state"
     )]
     BothStateless { initiator: String, acceptor: String },
     #[error("site {site} lets every connection in")]
     EverythingLetIn { site: String },
     #[error(
-        "the agent of the node of site {site} has no right to raw packets; where isthmus-raw is installed there, \
-         `setcap cap_net_raw=ep` on it as root gives it that"
+        "the agent of the node of site {site} may not send raw packets; once isthmus-raw is installed there, run \
+         `setcap cap_net_raw=ep` on it as root"
     )]
     NoRawPackets { site: String },
     #[error("the firewall of site {site} keeps state, and lets no answer out to what it dropped")]
     KeepsState { site: String },
-    #[error("nodes of site {site} have no address outside of their own")]
+    #[error("nodes of site {site} have no outside address of their own")]
     NoOwnAddress { site: String },
     #[error("the gateway of site {site} is not attached to the broker")]
     Detached { site: String },
@@ -83,7 +83,7 @@ pub enum Reason {
     HasWayOut { site: String },
     #[error("the gateway of site {site} has no port outside")]
     NoGatewayPort { site: String },
-    #[error("the gateway of site {site} is not reached at its port outside: {}", .found.told())]
+    #[error("the gateway of site {site} is not reached at its port outside: {}", .found.clause())]
     GatewayNotReached { site: String, found: Reach },
     #[error("site {site} lets connections in to the node itself")]
     NodeLetIn { site: String },
@@ -92,7 +92,7 @@ pub enum Reason {
     #[error("there is no such way")]
     NoSuchWay,
 
-    // What is added to another reason.
+    // Additions to another reason.
     #[error(
         "{why}; {:.1} ms there and back{} by measurement", .round_trip.as_secs_f64() * 1000.0,
         if *.over_relay { " over the nearest relay" } else { "" }
@@ -105,13 +105,13 @@ pub enum Reason {
     NotLetOut { why: Box<Reason>, site: String, port: Option<u16> },
     #[error("{why}, but it failed before: {failure}")]
     FailedBefore { why: Box<Reason>, failure: String },
-    /// Another process has given it, and only its text is known.
+    /// From another process, which sent only its text.
     #[error("{0}")]
     Received(String),
 }
 
 impl Reason {
-    /// Adds something to this reason, in its place.
+    /// Puts an addition around this reason.
     pub(crate) fn add(&mut self, addition: impl FnOnce(Box<Self>) -> Self) {
         let why = std::mem::replace(self, Self::NoSuchWay);
         *self = addition(Box::new(why));

@@ -1,29 +1,28 @@
-//! Which of the grid's relays is to join two nodes.
+//! Which of the grid's relays is to splice the connections of two nodes.
 
 use std::time::Duration;
 
-/// Relays whose round trips differ by less than this share, or less than
-/// [`TIE`], are as good as each other: taking turns spreads what they carry.
+/// Relays whose round trips differ by less than this share, or less than [`TIE`],
+/// count as equal; they take turns, which spreads the load.
 const TIE_SHARE: f64 = 0.1;
-/// What a measurement on a busy machine may be off by.
+/// The error of a measurement on a busy machine.
 const TIE: Duration = Duration::from_millis(1);
 
 /// A relay as the two nodes see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Candidate {
-    /// The way from one node over the relay to the other and back: the sum of
-    /// both nodes' round trips to it, if both are known.
+    /// From one node over the relay to the other and back: the sum of both nodes'
+    /// round trips to it, if both are known.
     pub round_trip: Option<Duration>,
-    /// One of the nodes could not reach it when it last tried.
+    /// One of the nodes could not reach it at its last attempt.
     pub unreached: bool,
-    /// It has just failed for them.
+    /// It has just failed for these nodes.
     pub failed: bool,
 }
 
-/// The relays that are the best choice, by their place in `candidates`: all that
-/// are about as near as the nearest. A relay of unknown distance is taken only
-/// where none is known; one that a node doesn't reach, or that has failed, only
-/// where there is no other.
+/// The indexes of the best relays: all that are about as near as the nearest. A
+/// relay at an unknown distance is taken only if no distance is known. A relay that
+/// a node didn't reach, or that has failed, is taken only if there is no other.
 pub fn nearest(candidates: &[Candidate]) -> Vec<usize> {
     let fit = fit(candidates);
     let distance = |index: &usize| candidates.get(*index).and_then(|candidate| candidate.round_trip);
@@ -36,13 +35,13 @@ pub fn nearest(candidates: &[Candidate]) -> Vec<usize> {
     }
 }
 
-/// Whether a round trip is longer than another one by more than measurement may
-/// be off.
+/// Whether a round trip is longer than another one by more than the error of
+/// measurement.
 pub(crate) fn much_longer(round_trip: Duration, than: Duration) -> bool {
     round_trip > than + TIE.max(than.mul_f64(TIE_SHARE))
 }
 
-/// Those that can be expected to work, likewise, however near.
+/// The indexes of the relays that can be expected to work, near or far.
 pub fn fit(candidates: &[Candidate]) -> Vec<usize> {
     let bad = |candidate: &Candidate| (candidate.failed, candidate.unreached);
     let least = candidates.iter().map(bad).min();
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_that_work() {
+    fn nearest_and_working_relays() {
         for (candidates, near, working) in [
             ("", vec![], vec![]),
             ("?", vec![0], vec![0]),

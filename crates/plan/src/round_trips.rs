@@ -1,12 +1,12 @@
-//! Which of several detours is shorter, where that was measured. Ways end to end
-//! keep their order: none of them is a detour.
+//! Which of several detours is shorter, by measurement. Ways end to end keep their
+//! order: none of them is a detour.
 
 use std::time::Duration;
 
 use crate::relays::much_longer;
 use crate::{Dial, Reason, Route, Step};
 
-/// The shortest times there and back, as far as they were measured.
+/// The shortest measured round trips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RoundTrips {
     /// From one node over the nearest relay to the other.
@@ -18,8 +18,9 @@ pub struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// Puts a detour that is known to be shorter by more than measurement may be
-    /// off before its neighbour that is known, too, and gives the reason.
+    /// Puts the shorter of two neighbouring detours first, if both were measured
+    /// and differ by more than the error of measurement. Adds the round trips to
+    /// the reasons.
     pub(crate) fn order(&self, steps: &mut [Step]) {
         for end in (1..steps.len()).rev() {
             for index in 0..end {
@@ -39,13 +40,14 @@ impl RoundTrips {
         }
     }
 
-    /// Of one way, from node to node; inside a site it takes no time to speak of.
+    /// The round trip of one way, from node to node. The time inside a site is
+    /// neglected.
     fn of(&self, step: &Step) -> Option<Duration> {
         match (step.route, step.dial) {
             (Route::EndToEnd, Dial::Relay) => self.relay,
             (Route::OneGateway, Dial::Direct) => self.to_acceptors_gateway,
             (Route::GatewayOut, Dial::Reverse) => self.to_initiators_gateway,
-            // Who has no way out measures nothing outside.
+            // A node without a way out measures nothing outside.
             _ => None,
         }
     }
@@ -64,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_to_be_shorter_comes_first_and_says_so() {
+    fn shorter_detours_come_first_with_their_round_trips() {
         use Dial::{Direct, Punch, Relay, Reverse};
         use Route::{EndToEnd, GatewayOut, OneGateway, TwoGateway};
         let all = [(EndToEnd, Punch), (OneGateway, Direct), (GatewayOut, Reverse), (EndToEnd, Relay)];
@@ -95,8 +97,8 @@ mod tests {
             round_trips.order(&mut steps);
             let order: Vec<_> = steps.iter().map(|step| number(&step.reason)).collect();
             assert_eq!(order.join(" "), want, "{name}");
-            let told = steps.iter().filter(|step| matches!(step.reason, Reason::Measured { .. })).count();
-            assert_eq!(told, steps.iter().filter(|step| round_trips.of(step).is_some()).count(), "{name}");
+            let measured = steps.iter().filter(|step| matches!(step.reason, Reason::Measured { .. })).count();
+            assert_eq!(measured, steps.iter().filter(|step| round_trips.of(step).is_some()).count(), "{name}");
         }
     }
 }

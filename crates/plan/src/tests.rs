@@ -39,7 +39,7 @@ fn end(site: &str, words: &str) -> EndFacts {
             "filtered" => end.own = reach(Reachability::Filtered, "192.0.2.2:7730", "no answer within 3 s"),
             "taken" => {
                 end.outside =
-                    reach(Reachability::Misdirected, "192.0.2.9:7731", "somebody else answers there");
+                    reach(Reachability::Misdirected, "192.0.2.9:7731", "another service answers there");
             }
             "away" => end.attached = false,
             "raw" => end.can_traverse = true,
@@ -50,7 +50,7 @@ fn end(site: &str, words: &str) -> EndFacts {
                 end.gateway = reach(Reachability::Filtered, "192.0.2.9:7740", "no answer within 3 s");
             }
             "met" => end.met = true,
-            // What its site lets out.
+            // The ports that its site lets out to.
             "all" => end.egress = answers(&[443, 7730, 7740, 61_001], &[]),
             "web" => end.egress = answers(&[443], &[7730, 7740, 61_001]),
             other => panic!("{other}"),
@@ -147,8 +147,8 @@ fn ways_in_their_order() {
         ("firewall stateless", "firewall stateless", 1, "relay"),
         ("firewall stateless", "firewall stateful", 1, "punch relay"),
         ("firewall stateless", "firewall", 1, "punch relay"),
-        // What the two sites have seen of each other counts for more than what a
-        // relay has; but not for more than policy.
+        // An earlier connection between the sites counts for more than a relay's
+        // attempt, and for less than policy.
         ("nat", "open nat filtered met", 1, "direct punch relay"),
         ("open nat filtered met", "nat", 1, "reverse punch relay"),
         ("nat", "auto nat filtered met", 1, "direct punch relay"),
@@ -168,7 +168,7 @@ fn ways_in_their_order() {
 #[test]
 fn ways_over_gateways() {
     for (initiator, acceptor, relays, want) in [
-        // Who can't dial out, its gateway stands in for.
+        // A gateway stands in for a node that can't dial out.
         ("enclosed", "open", 1, "direct/gateway-out relay/gateway-out"),
         ("enclosed", "port nat", 1, "port-range/gateway-out relay/gateway-out"),
         ("enclosed", "nat", 1, "relay/gateway-out"),
@@ -198,10 +198,10 @@ fn ways_over_gateways() {
         ("nat gate shut", "nat", 1, "punch relay"),
         ("nat gate shut", "nat gate", 0, "direct/one-gateway"),
         ("enclosed", "enclosed gate shut", 1, "relay/two-gateway"),
-        // Nobody knows: first as if there were a way out.
+        // The way out is unknown: first as if there were one.
         ("untried", "open", 0, "direct direct/gateway-out"),
         ("untried", "untried", 1, "relay relay/one-gateway relay/gateway-out relay/two-gateway"),
-        // Nobody can tell the acceptor, or its gateway.
+        // The broker can't order the acceptor, or its gateway, to dial.
         ("nat", "nat gate away", 1, ""),
         ("nat gate", "nat away", 1, ""),
         ("enclosed", "open away", 1, "direct/gateway-out"),
@@ -218,7 +218,7 @@ fn detours_are_ordered_by_what_was_measured() {
         (None, None, Some(10), "reverse/gateway-out relay"),
         (None, Some(20), Some(10), "relay reverse/gateway-out"),
         (None, Some(10), Some(20), "reverse/gateway-out relay"),
-        // The initiator itself was answered, where a relay was not.
+        // The gateway answered the initiator, but not a relay.
         (Some(5), Some(10), Some(20), "direct/one-gateway reverse/gateway-out relay"),
         (Some(15), Some(10), Some(20), "reverse/gateway-out direct/one-gateway relay"),
     ] {
@@ -234,7 +234,7 @@ fn detours_are_ordered_by_what_was_measured() {
 }
 
 #[test]
-fn what_is_left_out_over_gateways_says_why() {
+fn reasons_of_ways_over_gateways_left_out() {
     use Route::{GatewayOut, OneGateway, TwoGateway};
     let shut = reach(Reachability::Filtered, "192.0.2.9:7740", "no answer within 3 s");
     for (initiator, acceptor, relays, (route, dial), want) in [
@@ -261,9 +261,9 @@ fn what_is_left_out_over_gateways_says_why() {
 }
 
 #[test]
-fn what_is_left_out_says_why() {
+fn reasons_of_ways_left_out() {
     let filtered = || reach(Reachability::Filtered, "192.0.2.2:7730", "no answer within 3 s");
-    let taken = reach(Reachability::Misdirected, "192.0.2.9:7731", "somebody else answers there");
+    let taken = reach(Reachability::Misdirected, "192.0.2.9:7731", "another service answers there");
     for (initiator, acceptor, relays, dial, want) in [
         ("nat", "nat", 1, Dial::Direct, Reason::LetsNothingIn { site: beta() }),
         ("nat", "nat", 1, Dial::PortRange, Reason::NoPortLetIn { site: beta() }),
@@ -301,7 +301,7 @@ fn what_is_left_out_says_why() {
 }
 
 #[test]
-fn what_is_planned_says_why() {
+fn reasons_of_steps() {
     let reached = reach(Reachability::Reachable, "192.0.2.2:7730", "");
     let (initiator, acceptor) = (alpha(), beta());
     for (initiator, acceptor, (route, dial), want) in [
@@ -331,7 +331,7 @@ fn what_is_planned_says_why() {
 }
 
 #[test]
-fn what_is_forbidden_is_left_out() {
+fn forbidden_ways_are_left_out() {
     let words = |text: &str| text.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<_>>();
     let never = |text| PairFacts { forbidden: Forbidden::never(&words(text)), ..PAIR };
     let only = |text| PairFacts { forbidden: Forbidden::all_but(&words(text)), ..PAIR };
@@ -361,11 +361,11 @@ fn what_is_forbidden_is_left_out() {
     let forbidden = Reason::Forbidden { initiator: alpha(), acceptor: beta() };
     assert_eq!(*reason(&never, Dial::Reverse), forbidden);
     let nothing_in = Reason::LetsNothingIn { site: beta() };
-    assert_eq!(*reason(&never, Dial::Direct), nothing_in, "it can't be had anyway");
+    assert_eq!(*reason(&never, Dial::Direct), nothing_in, "it is impossible anyway");
 }
 
 #[test]
-fn what_is_not_let_out_comes_last() {
+fn steps_that_are_not_let_out_come_last() {
     for (initiator, acceptor, want) in [
         ("nat all", "open nat all", "direct punch relay"),
         ("nat web", "open nat all", "relay direct punch"),
@@ -386,7 +386,7 @@ fn what_is_not_let_out_comes_last() {
 }
 
 #[test]
-fn within_a_site_nothing_else_matters() {
+fn within_a_site_the_plan_is_direct() {
     let plan = plan(&end("alpha", "nat"), &end("alpha", "symmetric away"), &PairFacts { relays: 0, ..PAIR });
     assert_eq!((dials(&plan).as_str(), plan.left_out.len(), plan.encrypted), ("direct", 0, false));
     assert_eq!(*reason(&plan, Dial::Direct), Reason::SameSite { site: alpha() });
@@ -414,8 +414,8 @@ fn failed_steps_go_last() {
         let mut plan = plan(&end("alpha", "open"), &end("beta", "open"), &PAIR);
         plan.demote(&failures);
         assert_eq!(dials(&plan), want, "{name}");
-        let told =
+        let marked =
             plan.steps.iter().filter(|step| matches!(step.reason, Reason::FailedBefore { .. })).count();
-        assert_eq!(told, failures.len(), "{name}");
+        assert_eq!(marked, failures.len(), "{name}");
     }
 }

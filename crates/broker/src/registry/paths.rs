@@ -12,7 +12,7 @@ use super::{Effect, LookupError, Refused, Registry, RendezvousError, SessionId};
 /// Pairs of nodes that are remembered; beyond it the oldest one is dropped.
 const MOST: usize = 4096;
 /// How long a measurement may take before it counts as lost.
-const PATIENCE_SECONDS: u64 = measuring::PATIENCE.as_secs();
+const PATIENCE_SECONDS: u64 = measuring::LIMIT.as_secs();
 /// Shortest time between two of one pair.
 const PAUSE_SECONDS: u64 = 5;
 

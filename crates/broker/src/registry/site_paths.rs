@@ -96,7 +96,7 @@ impl SitePaths {
     /// The sites of the pairs under measurement.
     pub(super) fn measuring(&self, now: u64) -> impl Iterator<Item = &Label> {
         let running = self.paths.iter().filter(move |(_, path)| {
-            path.running.is_some() && age(path.asked_unix_seconds, now) < measuring::PATIENCE
+            path.running.is_some() && age(path.asked_unix_seconds, now) < measuring::LIMIT
         });
         running.flat_map(|((a, b), _)| [a, b])
     }

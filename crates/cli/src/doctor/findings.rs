@@ -41,7 +41,7 @@ pub(crate) fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[prot
              gateway, correct outside_address, or take both out of section [gateway]: until then no way over \
              that port is planned",
             site.name,
-            gateway.told(),
+            gateway.clause(),
             site.outside_address
         )));
     }
@@ -131,7 +131,7 @@ fn let_in(inbound: Inbound, node: &proto::Node, found: &proto::Seen) -> Vec<Find
         findings.push(problem(format!(
             "the site is declared open, but {}; let TCP to {} in, or set `inbound = \"auto\"` in section \
              [gateway]",
-            own.told(),
+            own.clause(),
             node.address
         )));
     }
@@ -146,14 +146,14 @@ fn let_in(inbound: Inbound, node: &proto::Node, found: &proto::Seen) -> Vec<Find
         findings.push(problem(format!(
             "a port is said to be let in for {name}, but {}; check what forwards or lets it in, and port_range \
              and outside_host in section [agent]",
-            outside.told()
+            outside.clause()
         )));
     }
     if inbound == Inbound::Closed && own.result == Reachability::Reachable {
         findings.push(hint(format!(
             "{}, but the site is declared closed: `inbound = \"auto\"` in section [gateway] would let others \
              connect to {name}",
-            own.told()
+            own.clause()
         )));
     }
     let reached = [&own, &outside].iter().any(|reach| reach.result == Reachability::Reachable);

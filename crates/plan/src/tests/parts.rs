@@ -1,4 +1,4 @@
-//! Who dials whom with what in hand, as a table.
+//! Who dials whom, and what each party sends first, as a table.
 
 use super::*;
 use crate::parts::{End, Part, Party, Shown, Target, parts};
@@ -46,7 +46,7 @@ fn row(initiator: &str, acceptor: &str, way: (Route, Dial), pair: &PairFacts) ->
     ])
 }
 
-/// Every route with every dial, between ends that allow it if any do.
+/// Every route with every dial, between ends that allow it if any ends do.
 #[test]
 fn every_way_gives_each_party_its_part() {
     use Dial::{Direct, PortRange, Punch, Relay, Reverse, Traverse};
@@ -141,7 +141,7 @@ fn every_way_gives_each_party_its_part() {
 }
 
 #[test]
-fn what_a_way_lacks_is_the_reason_that_it_is_refused() {
+fn impossible_ways_are_refused_with_the_reason() {
     use Route::{EndToEnd, GatewayOut, OneGateway, TwoGateway};
     let no_relay = PairFacts { relays: 0, ..PAIR };
     let never = |word: &str| PairFacts { forbidden: Forbidden::never(&[word.parse().unwrap()]), ..PAIR };

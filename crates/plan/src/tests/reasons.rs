@@ -21,14 +21,14 @@ fn reasons_as_they_are_printed() {
         ),
         (
             Reason::LetsInMet { site: site(), found: found() },
-            "site beta lets connections from the other site in, as one has shown, though relay hub could not \
-             reach 192.0.2.2:7730: no answer within 3 s",
+            "site beta lets connections from the other site in, as an earlier connection has shown, though relay hub \
+             could not reach 192.0.2.2:7730: no answer within 3 s",
         ),
         (Reason::PortLetIn { site: site() }, "site beta lets a port in for the node"),
         (Reason::PortsKnown, "both sites let connections out from ports that are known outside"),
         (
             Reason::MayAnswer { site: site() },
-            "the firewall of site beta may let answers out that it has seen no question for",
+            "the firewall of site beta may let an answer out without having seen the SYN",
         ),
         (Reason::BothLetOut, "both sites let connections out"),
         (Reason::GatewayLetIn { site: site() }, "the gateway of site beta can be reached from outside"),
@@ -36,7 +36,7 @@ fn reasons_as_they_are_printed() {
             Reason::GatewayDials { initiator: initiator(), acceptor: acceptor() },
             "site alpha lets connections in, and the gateway of site beta dials for its node",
         ),
-        (Reason::GatewayForEnclosed, "a node without a way out uses its gateway's"),
+        (Reason::GatewayForEnclosed, "a node without a way out goes over its gateway"),
         (Reason::GatewaysInstead, "gateways dial out, as the nodes are not to dial each other"),
         (Reason::LetsNothingIn { site: site() }, "site beta lets nothing in"),
         (
@@ -55,17 +55,17 @@ fn reasons_as_they_are_printed() {
         (Reason::NoPortLetIn { site: site() }, "no port of the node is let in by site beta"),
         (
             Reason::PortNotReached { found: found() },
-            "a port is said to be let in for the node, but relay hub could not reach 192.0.2.2:7730: no answer \
+            "a port is declared as let in for the node, but relay hub could not reach 192.0.2.2:7730: no answer \
              within 3 s",
         ),
         (Reason::NoRelay, "no relay is attached to the broker"),
         (
             Reason::NoRelayForBoth,
-            "no relay is attached to the broker, to say how the nodes are seen from outside",
+            "no relay is attached to the broker, so it is unknown how the nodes are seen from outside",
         ),
         (
             Reason::NoRelayForInitiator,
-            "no relay is attached to the broker, to say how the initiator is seen from outside",
+            "no relay is attached to the broker, so it is unknown how the initiator is seen from outside",
         ),
         (
             Reason::MappingUnknown { site: site() },
@@ -77,19 +77,19 @@ fn reasons_as_they_are_printed() {
         ),
         (
             Reason::BothStateless { initiator: initiator(), acceptor: acceptor() },
-            "sites alpha and beta both drop whatever begins a connection: their firewalls keep no state",
+            "sites alpha and beta both drop every SYN: their firewalls keep no state",
         ),
         (Reason::EverythingLetIn { site: site() }, "site beta lets every connection in"),
         (
             Reason::NoRawPackets { site: site() },
-            "the agent of the node of site beta has no right to raw packets; where isthmus-raw is installed there, \
-             `setcap cap_net_raw=ep` on it as root gives it that",
+            "the agent of the node of site beta may not send raw packets; once isthmus-raw is installed there, \
+             run `setcap cap_net_raw=ep` on it as root",
         ),
         (
             Reason::KeepsState { site: site() },
             "the firewall of site beta keeps state, and lets no answer out to what it dropped",
         ),
-        (Reason::NoOwnAddress { site: site() }, "nodes of site beta have no address outside of their own"),
+        (Reason::NoOwnAddress { site: site() }, "nodes of site beta have no outside address of their own"),
         (Reason::Detached { site: site() }, "the gateway of site beta is not attached to the broker"),
         (Reason::NoWayOut { site: site() }, "the node of site beta has no way out but its gateway"),
         (Reason::HasWayOut { site: site() }, "the node of site beta has a way out itself"),
