@@ -60,7 +60,7 @@ impl EnrolmentService {
         // Before the token is used: a malformed request must not use it up.
         let certificate = self.certificate(&identity, &request.signing_request)?;
         let used = UsedToken {
-            expiry_unix_seconds: unix_seconds(token.expires),
+            expiry_unix_seconds: unix_seconds(token.invitation.expires),
             request_sha256: sha256(&request.signing_request),
         };
         let good = records::use_token(&*self.0.store, (token.id, used), &identity, unix_seconds(now)).await;

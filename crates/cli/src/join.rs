@@ -48,7 +48,7 @@ pub(crate) struct JoinArgs {
 pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     let text = read_token(&args.token)?;
     let token = JoinToken::read(&text)?;
-    let name = match (&args.name, &token.name, token.role) {
+    let name = match (&args.name, &token.invitation.name, token.invitation.role) {
         (None, None, Role::Agent | Role::Relay) => Some(host_name()?),
         _ => args.name.clone(),
     };
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     credentials.save(&directory)?;
     println!(
         "Joined grid {} as {}; it attaches to {}. Start it: isthmus {}{}",
-        token.grid,
+        token.invitation.grid,
         credentials.identity(),
         credentials.upstream(),
         credentials.identity().role(),

@@ -24,6 +24,7 @@ impl Enrolment for EnrolmentService {
         // The broker verifies the token. Tokens for others need not reach it.
         let token = JoinToken::read(&request.get_ref().token)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let token = token.invitation;
         if token.role != Role::Agent || token.site.as_ref() != Some(&self.0.site) {
             let site = token.site.map(|site| format!(" of site {site}")).unwrap_or_default();
             return Err(Status::permission_denied(format!(

@@ -19,12 +19,12 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::files::{self, FileError};
 use crate::identity::{Identity, Role};
 
-/// How long the authority's own certificate is good: ten years.
+/// Validity of the authority's own certificate: ten years.
 pub(crate) const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * DAY);
-/// How long certificates of services are good: long enough for a site to be
-/// down over the holidays, short enough that a stolen key dies.
+/// Validity of services' certificates: longer than a site is down over the
+/// holidays, and short enough to limit the use of a stolen key.
 pub const SERVICE_VALIDITY: Duration = Duration::from_secs(30 * DAY);
-/// How long an administrator's certificate is good.
+/// Validity of an administrator's certificate.
 pub(crate) const ADMIN_VALIDITY: Duration = Duration::from_secs(365 * DAY);
 
 /// Name of the authority's certificate in a state directory.
@@ -33,11 +33,11 @@ pub(crate) const CERTIFICATE_FILE: &str = "ca.pem";
 pub(crate) const KEY_FILE: &str = "ca-key.pem";
 
 const DAY: u64 = 24 * 3600;
-/// Certificates are good from a little before they are made, for clocks that
-/// are late.
+/// Certificates are valid from a little before they are made, for clocks that are
+/// late.
 const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
-/// What went wrong with the authority.
+/// An error of the authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// A file couldn't be used.
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Makes a new authority for a grid of this name, good from `now`.
+    /// Makes a new authority for a grid of this name, valid from `now`.
     ///
     /// # Errors
     /// If the system has no randomness.
@@ -130,8 +130,8 @@ impl Authority {
     }
 
     /// Signs a certificate for the key of a signing request (PKCS #10, DER;
-    /// RFC 2986), whose signature is checked and whose own names count for
-    /// nothing: who the holder is, is the caller's decision.
+    /// RFC 2986). The request's signature is checked; its names are ignored, the
+    /// caller passes the identity.
     ///
     /// # Errors
     /// If the request isn't valid.
@@ -182,7 +182,7 @@ impl Authority {
     }
 
     /// Signs a text that isn't a certificate (ECDSA with SHA-256, ASN.1).
-    /// `purpose` keeps signatures of one kind from passing for another.
+    /// `purpose` keeps a signature of one kind from being valid for another.
     ///
     /// # Errors
     /// If the system has no randomness.
@@ -206,7 +206,7 @@ pub(crate) fn verify_text(
     Ok(key.verify(&signed_text(purpose, text), signature).is_ok())
 }
 
-/// A certificate starts with 0x30, so no signed text can pass for one.
+/// A certificate starts with 0x30, so no signed text is a valid certificate.
 fn signed_text(purpose: &str, text: &str) -> Vec<u8> {
     format!("isthmus {purpose}\n{text}").into_bytes()
 }
@@ -244,7 +244,7 @@ mod tests {
 
     fn request() -> (KeyPair, Vec<u8>) {
         let key = KeyPair::generate().unwrap();
-        // Names that the authority must not believe.
+        // Names that the authority must ignore.
         let params = CertificateParams::new(vec!["broker".to_owned()]).unwrap();
         let request = params.serialize_request(&key).unwrap();
         (key, request.der().to_vec())
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_none() {
+    fn invalid_requests_are_refused() {
         let authority = Authority::create("demo", SystemTime::now()).unwrap();
         let mut forged = request().1;
         let last = forged.len() - 1;

@@ -1,28 +1,27 @@
-//! Where somebody of another site may have an agent or a gateway dial to. Whoever
-//! asks is a member of the grid, and the broker passes it on; but agents and
-//! gateways stand inside their site, where they reach what outsiders don't, so
-//! that they dial nothing but what an agent, or a gateway or relay, can be.
+//! Which addresses a party of another site may have an agent or a gateway dial.
+//! The requester is a member of the grid, and the order comes from the broker.
+//! But agents and gateways reach services inside their site that outsiders don't.
+//! So they dial only addresses that an agent, a gateway or a relay can have.
 
 use std::net::{IpAddr, SocketAddr};
 
 /// Ports below are for services of the system.
 pub const FIRST_PORT: u16 = 1024;
-/// But for this one, where gateways and relays may be because it is let out
-/// everywhere.
+/// The exception: gateways and relays may use it, because most sites let it out.
 pub const HTTPS: u16 = 443;
 
 /// Why an address isn't dialed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnAgent {
-    /// Nothing outside this node is there.
+    /// The address is no unicast address of another node.
     #[error("{0} is no address of another node")]
     OwnNode(SocketAddr),
-    /// Nobody of the grid listens or dials there.
+    /// No service of the grid has such a port.
     #[error("{0} has a port of the system's services")]
     SystemPort(SocketAddr),
 }
 
-/// Whether this agent may be asked to dial there.
+/// Checks that an agent can have this address.
 ///
 /// # Errors
 /// [`NotAnAgent`].
@@ -33,7 +32,7 @@ pub fn check(address: SocketAddr) -> Result<(), NotAnAgent> {
     elsewhere(address)
 }
 
-/// Whether there may be a gateway's outside port, or a relay.
+/// Checks that a gateway's outside port or a relay can have this address.
 ///
 /// # Errors
 /// [`NotAnAgent`].

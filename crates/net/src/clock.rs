@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The time since 1970; zero on a machine whose clock is before.
+/// The time since 1970; zero if the machine's clock is before that.
 pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The same in milliseconds, as the control plane has it.
+/// The same in milliseconds, the control plane's unit.
 pub fn unix_ms() -> u64 {
     u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
 }
@@ -17,7 +17,7 @@ pub fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// A duration in microseconds, as the control plane has it.
+/// A duration in microseconds, the control plane's unit.
 pub fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,11 +1,11 @@
-//! One connection of a program, as every service's log names it. The initiator's
-//! agent makes up 12 random bytes; every id that is made for the connection begins
-//! with them: its preamble's nonce, its rendezvous, its tickets. So `grep` finds
-//! the way of one connection in all logs by the 24 hexadecimal digits.
+//! The id of one connection of a program in the logs of all services. The
+//! initiator's agent draws 12 random bytes. The connection's nonce, rendezvous and
+//! tickets all begin with them. So `grep` for the 24 hexadecimal digits finds the
+//! connection in all logs.
 //!
-//! Calls over gRPC carry them as metadata, as a trace context. They are no secret,
-//! and nothing is granted for them: the last 4 bytes of each id are random anew,
-//! and tickets, tokens and certificates decide what is let in.
+//! gRPC calls carry the id as metadata, as a trace context. It is no secret and
+//! grants nothing: the last 4 bytes of each id are random anew, and tickets, tokens
+//! and certificates decide what is let in.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,12 +32,12 @@ tokio::task_local! {
 pub struct Connection([u8; 12]);
 
 impl Connection {
-    /// A new one.
+    /// A new connection.
     pub fn random() -> Self {
         Self(random())
     }
 
-    /// The one for which the broker has a node dial.
+    /// The connection for which the broker orders a node to dial.
     pub fn of_dial(request: &proto::DialRequest) -> Option<Self> {
         use proto::dial_request::Way;
         match request.way.as_ref()? {
@@ -51,7 +51,7 @@ impl Connection {
         }
     }
 
-    /// The same, of a request that was read.
+    /// The same, of an order that was read.
     pub fn of_order(order: &Order) -> Option<Self> {
         match &order.way {
             OrderWay::Stop(stop) => Self::of_ticket(&stop.ticket),
@@ -69,13 +69,13 @@ impl Connection {
         Some(ConnectionId::try_from(id).ok()?.into())
     }
 
-    /// The one that a caller names, if it does.
+    /// The connection that a caller names, if it does.
     pub(crate) fn of_headers(headers: &HeaderMap) -> Option<Self> {
         headers.get(KEY)?.to_str().ok()?.parse().ok()
     }
 
-    /// Runs a future for this connection: its log lines have it in their span, and
-    /// [`request`], new ids and nonces have it from here.
+    /// Runs a future for this connection: the span of its log lines names it, and
+    /// [`request`], new ids and nonces use it.
     pub async fn scope<F: Future>(self, future: F) -> F::Output {
         let span = tracing::info_span!("connection", id = %self);
         CURRENT.scope(self, future.instrument(span)).await
@@ -101,8 +101,8 @@ pub fn request<T>(message: T) -> Request<T> {
     request
 }
 
-/// Bytes of a new id: those of the current connection and 4 random ones, or all
-/// random.
+/// A new id: the 12 bytes of the current connection, if there is one, then random
+/// bytes.
 pub(crate) fn new_id() -> [u8; 16] {
     let mut id: [u8; 16] = random();
     let _ = CURRENT.try_with(|current| id[..12].copy_from_slice(&current.0));

@@ -1,5 +1,4 @@
-//! Plans and policies between their wire form and the one that decisions are
-//! made in.
+//! Plans and policies between their wire form and that of `isthmus-plan`.
 
 use std::time::Duration;
 
@@ -31,8 +30,7 @@ pub fn plan_to_wire(plan: &Plan) -> proto::Plan {
     proto::Plan { steps: steps.collect(), left_out: left_out.collect(), encrypted: plan.encrypted }
 }
 
-/// A plan as it was received. Steps of a newer version that this one doesn't
-/// know are passed over.
+/// A plan as it was received. Steps that this version doesn't know are left out.
 pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
     let steps = plan.steps.iter().filter_map(|step| {
         Some(Step {
@@ -83,13 +81,13 @@ fn port(address: &str) -> Option<u16> {
     address.split(", ").next()?.rsplit_once(':')?.1.parse().ok()
 }
 
-/// The plan that follows from what is known of both ends.
+/// Plans by the facts about both ends.
 pub fn plan_from_facts(initiator: &proto::End, facts: &proto::Facts) -> proto::Plan {
     let (from, to, pair) = known(initiator, facts);
     plan_to_wire(&isthmus_plan::plan(&from, &to, &pair))
 }
 
-/// What decisions go by: of the initiator, the acceptor, and both together.
+/// The facts that decisions use: of the initiator, the acceptor, and both together.
 pub fn known(initiator: &proto::End, facts: &proto::Facts) -> (EndFacts, EndFacts, PairFacts) {
     let acceptor = facts.acceptor.clone().unwrap_or_default();
     let dials: Vec<Dial> = facts.forbidden().filter_map(dial_from_wire).collect();
@@ -105,7 +103,7 @@ pub fn known(initiator: &proto::End, facts: &proto::Facts) -> (EndFacts, EndFact
     (from, to, pair)
 }
 
-/// How long detours are, by what both nodes have measured of relays and of each
+/// Round trips over detours, by both nodes' measurements of relays and of each
 /// other's gateway.
 fn round_trips(initiator: &proto::End, acceptor: &proto::End) -> RoundTrips {
     let gateways =
@@ -118,7 +116,7 @@ fn round_trips(initiator: &proto::End, acceptor: &proto::End) -> RoundTrips {
     });
     let to_gateway = |from: &proto::End, to: &proto::End| {
         let sights = gateways(from);
-        // Several take turns.
+        // A site's gateways share one list.
         let is_one = |address: &str| to.gateway_outside.split(", ").any(|one| one == address);
         sights.iter().filter(|sight| is_one(&sight.address)).filter_map(seen::round_trip).max()
     };
@@ -165,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_are_taken_from_what_both_have_seen() {
+    fn round_trips_follow_from_both_nodes_measurements() {
         let sight = |relay: &str, address: &str, round_trip_us, failure: &str| proto::RelaySight {
             relay: relay.to_owned(),
             address: address.to_owned(),
@@ -198,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_two_sites_have_met_crosses_the_wire() {
+    fn earlier_connections_between_sites_cross_the_wire() {
         let filtered = proto::Reach { result: proto::Reachability::Filtered.into(), ..Default::default() };
         let mut acceptor = end("n1.beta", proto::Inbound::Open, proto::Mapping::Untranslated);
         if let Some(seen) = &mut acceptor.seen {
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forbidden_crosses_the_wire() {
+    fn forbidden_ways_cross_the_wire() {
         let nat = proto::Mapping::EndpointIndependent;
         let facts = proto::Facts {
             acceptor: Some(end("n1.beta", proto::Inbound::Open, nat)),

@@ -1,6 +1,6 @@
-//! What a service counts, in one place, as Prometheus reads it. Nothing is
-//! counted before [`start`]; then [`keep_written`] writes a file for the textfile
-//! collector of node_exporter. No label names a job, a user or an address.
+//! All counters of a service, for Prometheus. Counting begins with [`start`].
+//! [`keep_written`] writes a file for the textfile collector of node_exporter. No
+//! label names a job, a user or an address.
 //!
 //! | name | labels | unit | counted by |
 //! |---|---|---|---|
@@ -87,7 +87,7 @@ impl Counters {
 /// Begins to count, for the rest of the process's life.
 ///
 /// # Errors
-/// If the names clash, which is a mistake in this file.
+/// If two names are the same, which is a mistake in this file.
 pub fn start() -> Result<(), prometheus::Error> {
     let _ = COUNTERS.set(Counters::new()?);
     Ok(())
@@ -114,7 +114,7 @@ pub async fn keep_written(directory: PathBuf, service: &str, name: &str) {
 }
 
 fn write(path: &Path) -> Result<(), files::FileError> {
-    // Any user's exporter may read it.
+    // node_exporter may run as another user.
     files::write(path, text().as_bytes(), 0o644)
 }
 
@@ -133,7 +133,7 @@ pub fn set_up(way: &str, took: Duration) {
     }
 }
 
-/// Bytes carried by one way.
+/// The byte counters of one way.
 #[derive(Debug, Clone)]
 pub struct Carried {
     sent: IntCounter,
@@ -150,7 +150,7 @@ impl Carried {
         })
     }
 
-    /// Counts bytes of the initiator's program.
+    /// Counts bytes from the initiator's program.
     pub fn sent(&self, bytes: u64) {
         self.sent.inc_by(bytes);
     }
@@ -161,7 +161,7 @@ impl Carried {
     }
 }
 
-/// What a data plane has carried since its start; a process has one.
+/// Sets the totals of the process's data plane since its start.
 pub fn spliced(connections: u64, running: u64, bytes: u64) {
     if let Some(counters) = COUNTERS.get() {
         counters.spliced_total.inc_by(connections.saturating_sub(counters.spliced_total.get()));
@@ -177,14 +177,14 @@ pub fn refused(reason: &str) {
     }
 }
 
-/// How many entries a queue has now.
+/// Sets how many entries a queue has now.
 pub fn waiting(queue: &str, entries: usize) {
     if let Some(counters) = COUNTERS.get() {
         counters.waiting.with_label_values(&[queue]).set(gauge(entries as u64));
     }
 }
 
-/// How many parties are attached to this service now.
+/// Sets how many parties are attached to this service now.
 pub(crate) fn attached(parties: usize) {
     if let Some(counters) = COUNTERS.get() {
         counters.attached.set(gauge(parties as u64));
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_counted_stands_in_the_file() {
+    async fn counters_are_written_to_the_file() {
         attempt("direct end-to-end", "ok");
         assert_eq!(text(), "", "nothing is counted before the start");
         start().unwrap();

@@ -1,6 +1,5 @@
-//! A service's own certificate and key, and the TLS configurations made of
-//! them: TLS 1.3 only (RFC 8446), both ends authenticated by certificates of
-//! the grid's authority, AES-128-GCM first (the cheapest with hardware AES).
+//! A service's own certificate and key, and the TLS configurations made of them:
+//! both ends show certificates of the grid's authority.
 //!
 //! A state directory holds:
 //!
@@ -11,6 +10,8 @@
 //! | `ca.pem` | 0644 | the authority's certificate |
 //! | `identity.toml` | 0644 | the same for people, and the address to attach to |
 
+mod tls;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
@@ -18,21 +19,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::client::ResolvesClientCert;
-use rustls::crypto::ring::cipher_suite::{
-    TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
-};
-use rustls::crypto::{CryptoProvider, ring as ring_provider};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SignatureScheme};
+use rustls::{RootCertStore, SignatureScheme};
 use serde::{Deserialize, Serialize};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::authority::CERTIFICATE_FILE as AUTHORITY_FILE;
 use crate::files::{self, FileError};
 use crate::identity::{Identity, IdentityError};
+
+pub(crate) use tls::anonymous_client_config;
+use tls::{provider, roots};
 
 /// ALPN name (RFC 7301) of HTTP/2, which gRPC speaks.
 pub const ALPN_H2: &[u8] = b"h2";
@@ -43,7 +43,7 @@ const CERTIFICATE_FILE: &str = "identity.pem";
 const KEY_FILE: &str = "key.pem";
 const SUMMARY_FILE: &str = "identity.toml";
 
-/// What went wrong with credentials.
+/// An error of credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// There are none yet.
@@ -55,13 +55,13 @@ pub enum CredentialsError {
     /// A file couldn't be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The certificate is not one of a grid.
+    /// The certificate isn't one of a grid.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// A certificate or key isn't what it should be.
+    /// A certificate, a key or a setting is invalid.
     #[error("{what}: {reason}")]
     Invalid {
-        /// Which.
+        /// Which one.
         what: &'static str,
         /// Why.
         reason: String,
@@ -69,7 +69,7 @@ pub enum CredentialsError {
     /// The certificate has expired.
     #[error("the certificate of {identity} expired; join again with a new token")]
     Expired {
-        /// Whose.
+        /// Its identity.
         identity: String,
     },
 }
@@ -103,14 +103,14 @@ impl SigningRequest {
         Ok(Self { der: request.der().to_vec(), key })
     }
 
-    /// The public key, for an authority at hand.
+    /// The public key.
     pub fn public_key(&self) -> &impl rcgen::PublicKeyData {
         &self.key
     }
 }
 
-/// A certificate with its key and the authority behind it. Cheap to clone;
-/// clones share what [`Credentials::renew`] puts in.
+/// A certificate with its key and its authority. Cheap to clone; all clones use the
+/// certificate of the last [`Credentials::renew`].
 #[derive(Clone)]
 pub struct Credentials(Arc<Inner>);
 
@@ -122,8 +122,8 @@ struct Inner {
     current: Arc<Current>,
 }
 
-/// The certificate in use. TLS configurations ask it at every handshake, so
-/// that a renewed certificate needs no new configuration.
+/// The certificate in use. TLS configurations read it at every handshake, so a
+/// renewed certificate needs no new configuration.
 #[derive(Debug)]
 struct Current(RwLock<Arc<Material>>);
 
@@ -146,8 +146,7 @@ impl fmt::Debug for Secret {
 
 impl Current {
     fn material(&self) -> Arc<Material> {
-        // A writer can't panic between lock and unlock; should it, the old
-        // value is whole.
+        // A writer only replaces the pointer, so the value is always whole.
         self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 }
@@ -187,8 +186,8 @@ struct Summary {
 }
 
 impl Credentials {
-    /// Puts credentials together from a key, the certificate that was made for
-    /// it, the authority's certificate and the address to attach to.
+    /// Credentials of a key, the certificate made for it, the authority's certificate
+    /// and the address to attach to.
     ///
     /// # Errors
     /// If they don't belong together.
@@ -220,8 +219,7 @@ impl Credentials {
         )
     }
 
-    /// Writes the credentials into a state directory, which it makes if need
-    /// be.
+    /// Writes the credentials into a state directory; makes it if necessary.
     ///
     /// # Errors
     /// If a file can't be written.
@@ -253,20 +251,18 @@ impl Credentials {
     ) -> Result<Self, CredentialsError> {
         let authority = CertificateDer::from_pem_slice(authority_pem.as_bytes())
             .map_err(|error| invalid("the authority's certificate")(&error))?;
-        let mut roots = RootCertStore::empty();
-        roots.add(authority).map_err(|error| invalid("the authority's certificate")(&error))?;
         let (identity, material) = Material::from_pem(certificate_pem, key_pem)?;
         Ok(Self(Arc::new(Inner {
             identity,
             upstream: upstream.to_owned(),
             authority_pem: authority_pem.to_owned(),
-            roots: Arc::new(roots),
+            roots: Arc::new(roots(authority)?),
             current: Arc::new(Current(RwLock::new(Arc::new(material)))),
         })))
     }
 
-    /// Puts a fresh certificate of the same identity in place of the one in
-    /// use; every further handshake shows it.
+    /// Replaces the certificate in use by a new one of the same identity. Every
+    /// further handshake uses it.
     ///
     /// # Errors
     /// If it is of another identity or doesn't belong to the key.
@@ -280,7 +276,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Whose credentials they are.
+    /// The identity in the certificate.
     pub fn identity(&self) -> &Identity {
         &self.0.identity
     }
@@ -302,7 +298,7 @@ impl Credentials {
         material.not_before + life * 2 / 3
     }
 
-    /// Checks that the certificate is still good.
+    /// Checks that the certificate is still valid.
     ///
     /// # Errors
     /// If it expired.
@@ -313,86 +309,6 @@ impl Credentials {
             Err(CredentialsError::Expired { identity: self.0.identity.to_string() })
         }
     }
-
-    /// TLS for a server whose clients must show a certificate of the grid.
-    /// Make it once and keep it: it remembers sessions.
-    ///
-    /// # Errors
-    /// If the authority's certificate is of no use.
-    pub fn server_config(&self, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, CredentialsError> {
-        self.server_config_for(alpn, false)
-    }
-
-    /// TLS for a server that also lets in clients without a certificate, for
-    /// enrolment.
-    ///
-    /// # Errors
-    /// As [`Credentials::server_config`].
-    pub fn enrolling_server_config(&self, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, CredentialsError> {
-        self.server_config_for(alpn, true)
-    }
-
-    fn server_config_for(
-        &self,
-        alpn: &[&[u8]],
-        anonymous_too: bool,
-    ) -> Result<Arc<ServerConfig>, CredentialsError> {
-        let provider = provider();
-        let verifier = WebPkiClientVerifier::builder_with_provider(self.0.roots.clone(), provider.clone());
-        let verifier = if anonymous_too { verifier.allow_unauthenticated() } else { verifier };
-        let verifier = verifier.build().map_err(|error| invalid("the authority's certificate")(&error))?;
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| invalid("TLS")(&error))?
-            .with_client_cert_verifier(verifier)
-            .with_cert_resolver(self.0.current.clone());
-        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-        Ok(Arc::new(config))
-    }
-
-    /// TLS for a client. Make it once and keep it: it remembers sessions.
-    ///
-    /// # Errors
-    /// If the cryptography can't be set up.
-    pub fn client_config(&self, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, CredentialsError> {
-        let mut config = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| invalid("TLS")(&error))?
-            .with_root_certificates(self.0.roots.clone())
-            .with_client_cert_resolver(self.0.current.clone());
-        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-        Ok(Arc::new(config))
-    }
-}
-
-/// TLS for a client that has no certificate yet, only the authority's.
-///
-/// # Errors
-/// If the authority's certificate is of no use.
-pub(crate) fn anonymous_client_config(
-    authority: CertificateDer<'static>,
-    alpn: &[&[u8]],
-) -> Result<Arc<ClientConfig>, CredentialsError> {
-    let mut roots = RootCertStore::empty();
-    roots.add(authority).map_err(|error| invalid("the authority's certificate")(&error))?;
-    let mut config = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|error| invalid("TLS")(&error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    Ok(Arc::new(config))
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(CryptoProvider {
-        cipher_suites: vec![
-            TLS13_AES_128_GCM_SHA256,
-            TLS13_AES_256_GCM_SHA384,
-            TLS13_CHACHA20_POLY1305_SHA256,
-        ],
-        ..ring_provider::default_provider()
-    })
 }
 
 impl Material {
@@ -421,52 +337,4 @@ impl Material {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Authority;
-    use crate::authority::SERVICE_VALIDITY;
-
-    fn issue(authority: &Authority, uri: &str) -> Credentials {
-        let request = SigningRequest::new().unwrap();
-        let identity = Identity::from_uri(uri).unwrap();
-        let certificate = authority.sign_request(&identity, &request.der, SystemTime::now()).unwrap();
-        Credentials::new(&request, &certificate, authority.certificate_pem(), "192.0.2.1:7700").unwrap()
-    }
-
-    #[test]
-    fn saved_and_loaded() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = directory.path().join("state");
-        let missing = Credentials::load(&state).unwrap_err().to_string();
-        assert!(missing.contains("isthmus join"), "{missing}");
-        let authority = Authority::create("demo", SystemTime::now()).unwrap();
-        let credentials = issue(&authority, "isthmus:///agent/alpha/n1/anna");
-        credentials.save(&state).unwrap();
-        let loaded = Credentials::load(&state).unwrap();
-        assert_eq!(loaded.identity(), credentials.identity());
-        assert_eq!(loaded.upstream(), "192.0.2.1:7700");
-        assert!(!format!("{loaded:?} {:?}", loaded.0.current).contains("PRIVATE"));
-    }
-
-    #[test]
-    fn renewal_takes_the_same_identity_only() {
-        let authority = Authority::create("demo", SystemTime::now()).unwrap();
-        let credentials = issue(&authority, "isthmus:///agent/alpha/n1/anna");
-        let sign = |uri: &str, request: &SigningRequest, at: SystemTime| {
-            authority.sign_request(&Identity::from_uri(uri).unwrap(), &request.der, at).unwrap()
-        };
-        let first_due = credentials.renewal_due();
-        let request = SigningRequest::new().unwrap();
-        let later = SystemTime::now() + SERVICE_VALIDITY / 2;
-        credentials.renew(&request, &sign("isthmus:///agent/alpha/n1/anna", &request, later)).unwrap();
-        assert!(credentials.renewal_due() > first_due);
-        assert!(
-            credentials.renew(&request, &sign("isthmus:///agent/alpha/n2/anna", &request, later)).is_err()
-        );
-        let other = SigningRequest::new().unwrap();
-        let foreign = sign("isthmus:///agent/alpha/n1/anna", &other, later);
-        assert!(credentials.renew(&request, &foreign).is_err(), "a certificate of another key");
-        assert!(credentials.check(SystemTime::now()).is_ok());
-        assert!(credentials.check(SystemTime::now() + SERVICE_VALIDITY * 2).is_err());
-    }
-}
+mod tests;

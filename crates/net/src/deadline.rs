@@ -1,17 +1,17 @@
-//! One limit for work that has several parts.
+//! One time limit for work that has several parts.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-/// The moment by which all parts of a piece of work are done.
+/// The moment by which all parts of a piece of work must be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
     limit: Duration,
     at: Instant,
 }
 
-/// The work was not done by its deadline, which left it this long.
+/// The work was not done by its deadline; with the time that it had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no answer within {0:?}")]
 pub struct Late(pub Duration);
@@ -30,12 +30,12 @@ impl Deadline {
         if part.at < self.at { part } else { self }
     }
 
-    /// How long the work could take when it began; for messages.
+    /// The time that the work had when it began; for messages.
     pub fn limit(self) -> Duration {
         self.limit
     }
 
-    /// How long the work may still take.
+    /// The time that is left.
     pub fn left(self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
@@ -45,7 +45,7 @@ impl Deadline {
         self.at
     }
 
-    /// Does the work, or gives it up at the deadline.
+    /// Does the work; cancels it at the deadline.
     ///
     /// # Errors
     /// [`Late`].

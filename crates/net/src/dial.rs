@@ -19,7 +19,7 @@ pub use probe::SilentPort;
 pub use punch::PunchPort;
 pub use traverse::TraverseSocket;
 
-/// What a program wants of its socket before it connects.
+/// Socket options that a program set before it connects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketOptions {
     /// `SO_SNDBUF` in bytes, 0 for the kernel's default.
@@ -29,8 +29,8 @@ pub struct SocketOptions {
 }
 
 impl SocketOptions {
-    /// Sets what it can on a socket that somebody else has opened: buffers
-    /// don't widen its window any more.
+    /// Sets the buffer sizes on a connected socket. That no longer widens its TCP
+    /// window.
     pub fn apply_late(self, stream: &TcpStream) {
         // The connection is worth more than the size of its buffers.
         if self.send_buffer > 0 {
@@ -52,53 +52,53 @@ impl SocketOptions {
     }
 }
 
-/// Why a dial didn't lead to a connection.
+/// Why a dial failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The name has no address.
     #[error("cannot resolve {address}: {source}")]
     Resolve {
-        /// What was to be resolved.
+        /// The name, with its port.
         address: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
     /// The connection was refused or failed.
     #[error("cannot connect from {from} to {to}: {source}")]
     Connect {
-        /// The address the kernel would choose here.
+        /// The source address that the kernel would choose.
         from: String,
-        /// Where to.
+        /// The destination.
         to: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// There is no socket to be had.
+    /// No socket could be made.
     #[error("cannot make a socket: {source}")]
     Socket {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Somebody else answered, or something else than was asked.
-    #[error("{from} does not tell how this node is seen: {reason}")]
+    /// The answer is not that of a relay.
+    #[error("{from} does not report how this node is seen: {reason}")]
     Reflection {
-        /// Who was asked.
+        /// The relay.
         from: String,
-        /// What was wrong.
+        /// What is wrong with the answer.
         reason: String,
     },
     /// Nothing came back.
     #[error("no answer from {to} within {waited:?}; is a firewall dropping it?")]
     TimedOut {
-        /// Where to.
+        /// The destination.
         to: String,
-        /// How long.
+        /// The deadline.
         waited: Duration,
     },
 }
 
-/// `direct`: just connects. `TCP_NODELAY` is set: preambles and handshakes
-/// are small messages, and the program sets its own choice afterwards.
+/// `direct`: connects, and sets `TCP_NODELAY`, because preambles and handshakes are
+/// small messages. The program sets its own choice afterwards.
 ///
 /// # Errors
 /// [`DialError`], at the latest after `deadline`.
@@ -125,10 +125,9 @@ pub async fn direct(
     deadline.bound(connecting).await.map_err(late)?
 }
 
-/// `relay`: connects to a relay and shows it the ticket. What the relay joins
-/// it to comes later on the same stream, without a word of the relay's own.
-/// Likewise the acceptor's part of `reverse`, which says first for which rendezvous
-/// it comes.
+/// Connects and sends `first`: a ticket to a relay (`relay`), or the id of a
+/// rendezvous to the initiator (`reverse`). A relay adds no bytes of its own to the
+/// stream.
 ///
 /// # Errors
 /// As [`direct`].
@@ -157,7 +156,7 @@ pub async fn resolve(address: &str) -> Result<SocketAddr, DialError> {
     addresses.next().ok_or_else(|| failed(io::Error::other("it has no address")))
 }
 
-/// The local address from which the kernel would go there; for messages.
+/// The source address that the kernel would choose; for messages.
 fn source_towards(to: SocketAddr) -> String {
     // Connecting a datagram socket sends nothing.
     let source = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bad_address_is_said() {
+    async fn an_error_names_the_address_that_cannot_be_resolved() {
         let text = direct("nowhere", SocketOptions::default(), Duration::from_secs(5)).await;
         assert!(text.unwrap_err().to_string().starts_with("cannot resolve nowhere"));
     }

@@ -7,6 +7,7 @@ use isthmus_wire::{Label, proto};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::timeout;
+use tonic::{Response, Status};
 
 use crate::credentials::{CredentialsError, SigningRequest};
 use crate::grpc::{self, ConnectError};
@@ -17,10 +18,20 @@ use crate::{Credentials, Identity};
 /// How long the broker may take: a gateway in between may have to wait for it.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
+/// Waits for an answer of the enrolment service. The error is a text for messages.
+pub(crate) async fn answer<T>(
+    server_name: &str,
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, String> {
+    let late = |_| format!("{server_name} did not answer within {CALL_DEADLINE:?}");
+    let answer = timeout(CALL_DEADLINE, call).await.map_err(late)?;
+    Ok(answer.map_err(|status| grpc::reason(&status))?.into_inner())
+}
+
 /// Why joining failed.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The token is no good, or not for this.
+    /// The token is invalid, or for another name.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// An agent attaches to the gateway of its site, and enrols there.
@@ -29,24 +40,23 @@ pub enum JoinError {
     /// The service to enrol at can't be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// It refused.
+    /// That service refused.
     #[error("the grid refused: {0}")]
     Refused(String),
-    /// It answered something else than what was asked for.
+    /// The answer doesn't match the request.
     #[error("the grid answered with {0}")]
     WrongAnswer(String),
-    /// The certificate is of no use.
+    /// The certificate can't be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
 
-/// Trades a token for credentials. `name` is the node's, relay's or gateway's, where
-/// the token leaves the choice. `via` is the gateway to enrol through and attach
-/// to, which agents need; others enrol at the broker that the token names.
+/// Exchanges a token for credentials. `name` is the name of the node, relay or
+/// gateway, if the token leaves the choice. `via` is the gateway to enrol at and
+/// attach to, which agents need; others enrol at the broker that the token names.
 ///
 /// # Errors
-/// [`JoinError`]. The token is spent only if a certificate was made, and even
-/// then its loss is the only harm.
+/// [`JoinError`]. The token is used up only if a certificate was made.
 pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result<Credentials, JoinError> {
     let text = token.trim();
     let token = JoinToken::read(text)?;
@@ -54,7 +64,7 @@ pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result
     let address = match (via, identity.role()) {
         (Some(via), _) => via,
         (None, Role::Agent) => return Err(JoinError::NoGateway),
-        (None, _) => &token.broker,
+        (None, _) => &token.invitation.broker,
     };
     let server_name = identity.upstream_server_name();
     let channel = grpc::connect_unidentified(address, &server_name, token.authority.clone()).await?;
@@ -64,13 +74,9 @@ pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result
         name: name_to_send(&identity),
         signing_request: request.der.clone(),
     };
-    let answer = timeout(CALL_DEADLINE, EnrolmentClient::new(channel).join(message))
-        .await
-        .map_err(|_| JoinError::Refused(format!("{server_name} did not answer within {CALL_DEADLINE:?}")))?
-        .map_err(|status| JoinError::Refused(grpc::reason(&status)))?
-        .into_inner();
-    // TLS proved the authority of the token; the answer must not bring in
-    // another one.
+    let answer = answer(&server_name, EnrolmentClient::new(channel).join(message)).await;
+    let answer = answer.map_err(JoinError::Refused)?;
+    // TLS has checked the token's authority; the answer must name the same one.
     let authority = CertificateDer::from_pem_slice(answer.authority_pem.as_bytes()).ok();
     if authority.as_ref() != Some(&token.authority) {
         return Err(JoinError::WrongAnswer("another certificate authority".to_owned()));

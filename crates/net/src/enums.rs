@@ -1,11 +1,11 @@
 //! The enums that `isthmus-plan` and the protocol have in common: one table each,
-//! for both directions. The printed name is that of `isthmus-plan`'s.
+//! for both directions. The printed name is that of `isthmus-plan`.
 
 use isthmus_plan::{Dial, Filtering, Inbound, Mapping, Reachability, Route, Unsolicited, WayOut};
 use isthmus_wire::proto;
 
-/// Two functions from one table of variants, which have the same names on both
-/// sides. With `none`, a value that only the protocol has becomes none.
+/// Makes two functions from one table of variants, which have the same names on
+/// both sides. With `none`, a value that only the protocol has becomes none.
 macro_rules! table {
     ($to:ident, $from:ident: $name:ident { $($variant:ident),+ }) => {
         #[doc = concat!("[`", stringify!($name), "`] as it is sent.")]
@@ -53,12 +53,12 @@ table!(
     Reachability { Unknown, Reachable, Filtered, Refused, Misdirected }
 );
 
-/// A dial's name as docs and messages have it.
+/// A dial's name in docs and messages.
 pub fn dial_name(dial: proto::Dial) -> String {
     dial_from_wire(dial).map_or_else(|| "unknown".to_owned(), |dial| dial.to_string())
 }
 
-/// A route's name as docs and messages have it.
+/// A route's name in docs and messages.
 pub fn route_name(route: proto::Route) -> String {
     route_from_wire(route).map_or_else(|| "unknown".to_owned(), |route| route.to_string())
 }

@@ -1,6 +1,5 @@
-//! Secrets on disk: directories that only their owner enters, files that only
-//! their owner reads, written so that a crash leaves the old or the new
-//! content and nothing between.
+//! Secrets on disk: directories and files that only their owner may read. After a
+//! crash a file has either its old or its new content.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -15,11 +14,11 @@ pub struct FileError {
     pub action: &'static str,
     /// Which file.
     pub path: PathBuf,
-    /// What the operating system said.
+    /// The operating system's error.
     pub source: io::Error,
 }
 
-/// Makes a directory and its parents, 0700 where they didn't exist.
+/// Makes a directory and its parents. New ones get mode 0700.
 ///
 /// # Errors
 /// If it can't be made.
@@ -31,7 +30,7 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
     })
 }
 
-/// Writes a file with these permission bits in place of a former one.
+/// Writes a file with these permission bits, or replaces it.
 ///
 /// # Errors
 /// If it can't be written.
@@ -47,7 +46,7 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
 
 fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
-    // A left-over file keeps its own mode, and umask may have taken bits away.
+    // A left-over file keeps its own mode, and umask may have cleared bits.
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
     file.write_all(content)?;
     file.sync_all()?;
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_for_their_owner_only() {
+    fn secrets_are_readable_by_their_owner_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b/key.pem");
         create_directory(path.parent().unwrap()).unwrap();

@@ -1,9 +1,9 @@
-//! gRPC over mutual TLS: connecting, serving, and who called.
+//! gRPC over mutual TLS: connecting, serving, and the caller's identity.
 //!
-//! Servers do the TLS handshake themselves, with a deadline, so that every
-//! request carries its caller's [`Identity`]: see [`caller`]. Both ends send
-//! HTTP/2 pings while idle: a peer that is gone without a word is noticed
-//! within [`KEEPALIVE_INTERVAL`] + [`KEEPALIVE_TIMEOUT`].
+//! Servers do the TLS handshake themselves, with a deadline, so every request
+//! carries its caller's [`Identity`](crate::Identity): see [`caller`]. Both ends send
+//! HTTP/2 pings while idle, so a vanished peer is noticed within
+//! [`KEEPALIVE_INTERVAL`] + [`KEEPALIVE_TIMEOUT`].
 
 pub mod attachments;
 pub mod call;
@@ -26,14 +26,13 @@ pub use versions::{check_caller, check_server, with_versions};
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for a TLS handshake.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a connection is probed. A NAT that has moved or begun anew is found
-/// by the first probe after it.
+/// Time between two pings. The first ping after a NAT has restarted finds that out.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a probe may stay unanswered.
+/// How long a ping may stay unanswered.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a failed call has to say, with the causes below it: "transport error"
-/// alone helps nobody.
+/// The message of a failed call with the causes below it: "transport error" alone
+/// doesn't help.
 pub fn reason(status: &Status) -> String {
     let mut text = status.message().to_owned();
     let mut cause = status.source();

@@ -1,18 +1,18 @@
-//! Handing a socket to another process of this machine: `SCM_RIGHTS`, unix(7).
+//! Passes a socket to another process of this machine: `SCM_RIGHTS`, unix(7).
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
-/// Sends a whole message, with at most one descriptor, over a Unix socket that
-/// has room for it.
+/// Sends a whole message, with at most one descriptor, over a Unix socket that has
+/// room for it.
 ///
-/// The receiver gets a descriptor of its own; the caller must close its copy,
-/// or the connection's end is never seen by the peer.
+/// The receiver gets a descriptor of its own. The caller must close its copy, or
+/// the peer never sees the end of the connection.
 ///
 /// # Errors
-/// As `sendmsg(2)`; a message that didn't fit whole is `WriteZero`.
+/// As `sendmsg(2)`; `WriteZero` if the message didn't fit.
 pub fn send(stream: &impl AsFd, message: &[u8], socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let descriptors: Vec<_> = socket.iter().map(|socket| socket.as_raw_fd()).collect();
     let rights = [ControlMessage::ScmRights(&descriptors)];

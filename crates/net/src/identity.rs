@@ -1,9 +1,9 @@
-//! Who somebody is, and how a certificate says it.
+//! Identities, and their form in certificates.
 //!
-//! A certificate of the grid carries exactly two subject alternative names
-//! (RFC 5280 section 4.2.1.6): a DNS name, by which TLS clients check that they
-//! reached whom they meant, and a URI `isthmus:///ROLE/SITE/NAME/OWNER` with
-//! empty parts where they don't apply, which is what authorisation reads.
+//! A certificate of the grid has exactly two subject alternative names (RFC 5280
+//! section 4.2.1.6). TLS clients check the DNS name of the server. Authorisation
+//! reads the URI, `isthmus:///ROLE/SITE/NAME/OWNER`, with empty parts where they
+//! don't apply.
 //!
 //! | role | DNS name | URI |
 //! |---|---|---|
@@ -22,7 +22,7 @@ use std::str::FromStr;
 use isthmus_wire::{GridName, Label};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// What a certificate's holder may be to others.
+/// What a certificate's holder is in the grid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -32,17 +32,17 @@ pub enum Role {
     Gateway,
     /// The service on a node.
     Agent,
-    /// A service that joins two outgoing connections.
+    /// A service that splices two outgoing connections.
     Relay,
     /// A person who runs the grid.
     Admin,
 }
 
 impl Role {
-    /// Every role, in the order of their documentation.
+    /// All roles.
     pub const ALL: [Self; 5] = [Self::Broker, Self::Gateway, Self::Agent, Self::Relay, Self::Admin];
 
-    /// The role as it stands in certificates and configuration.
+    /// The role's name in certificates and configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Broker => "broker",
@@ -71,8 +71,7 @@ impl FromStr for Role {
     }
 }
 
-/// A user name as the operating system has it: 1 to 64 letters, digits, dots,
-/// underscores and hyphens.
+/// A user name of the grid: 1 to 64 letters, digits, dots, underscores and hyphens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(String);
 
@@ -102,27 +101,28 @@ impl FromStr for Owner {
     }
 }
 
-/// Why something is no identity.
+/// Why an identity is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// No such role.
     #[error("unknown role {0:?}: expected broker, gateway, agent, relay or admin")]
     UnknownRole(String),
-    /// A name that services have for themselves.
+    /// A name that is reserved for services.
     #[error("the name {0:?} is reserved: choose another one")]
     Reserved(Label),
     /// Not a user name.
     #[error("{0:?} is not a user name: use 1 to 64 letters, digits, dots, underscores and hyphens")]
     Owner(String),
-    /// A part that this role needs, or may not have.
+    /// A part is missing, or not allowed for this role.
     #[error("{0}")]
     Parts(String),
-    /// The certificate can't be read or wasn't made for a grid.
+    /// The certificate can't be read, or isn't one of a grid.
     #[error("not a certificate of a grid: {0}")]
     Certificate(String),
 }
 
-/// Who somebody is. Only combinations that make sense can be built.
+/// The identity of a service, a node's agent or an administrator. Only valid
+/// combinations of its parts can be built.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Identity {
     role: Role,
@@ -134,8 +134,8 @@ pub struct Identity {
 impl Identity {
     /// Puts an identity together.
     ///
-    /// `name` is required for agents and relays; a site's only gateway, the
-    /// broker and the administrator need none, and are called as their role.
+    /// `name` is required for agents and relays. A site's only gateway, the broker
+    /// and the administrator need none; their name is that of their role.
     ///
     /// # Errors
     /// If a part is missing, superfluous or reserved.
@@ -182,7 +182,7 @@ impl Identity {
         Ok(Self { role, site, name, owner })
     }
 
-    /// The role.
+    /// Its role.
     pub fn role(&self) -> Role {
         self.role
     }
@@ -197,7 +197,7 @@ impl Identity {
         &self.name
     }
 
-    /// The user who may start processes there, where the token named one.
+    /// The user who may start processes there, if the token named one.
     pub fn owner(&self) -> Option<&Owner> {
         self.owner.as_ref()
     }
@@ -210,7 +210,7 @@ impl Identity {
         }
     }
 
-    /// The DNS name by which TLS clients know it.
+    /// The DNS name in its certificate, which TLS clients check.
     pub fn server_name(&self) -> String {
         match (self.role, &self.site) {
             (Role::Relay, _) => format!("{}.{}", self.name, Role::Relay),
@@ -220,8 +220,8 @@ impl Identity {
         }
     }
 
-    /// The TLS name of the service that it attaches to and is enrolled by: an
-    /// agent's is the gateway of its site, everybody else's the broker.
+    /// The TLS name of the service that it attaches to and enrols at: the gateway of
+    /// its site for an agent, the broker for all others.
     pub fn upstream_server_name(&self) -> String {
         match (self.role, &self.site) {
             (Role::Agent, Some(site)) => format!("{}.{site}", Role::Gateway),
@@ -229,7 +229,7 @@ impl Identity {
         }
     }
 
-    /// The URI by which authorisation knows it.
+    /// The URI in its certificate, which authorisation reads.
     pub fn uri(&self) -> String {
         let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
         format!(
@@ -256,8 +256,8 @@ impl Identity {
         Self::new(role.parse()?, label(site)?, label(name)?, owner)
     }
 
-    /// Reads a certificate in DER. It must have been verified before, as TLS
-    /// does: this checks no signature.
+    /// Reads a certificate in DER, which TLS has verified before. This checks no
+    /// signature.
     ///
     /// # Errors
     /// If it has other names than a certificate of a grid.
@@ -297,93 +297,10 @@ impl fmt::Display for Identity {
 
 const URI_PREFIX: &str = "isthmus:///";
 
-/// Whether a name belongs to services: no node, relay or site may have it.
+/// Whether a name is reserved for services. No node, relay or site may have it.
 fn is_reserved(name: &Label) -> bool {
     Role::ALL.iter().any(|role| *role != Role::Agent && role.as_str() == name.as_str())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn build(role: &str, site: &str, name: &str, owner: &str) -> Result<Identity, IdentityError> {
-        let label = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-        let owner = (!owner.is_empty()).then(|| owner.parse().unwrap());
-        Identity::new(role.parse()?, label(site), label(name), owner)
-    }
-
-    #[test]
-    fn names_of_every_role() {
-        for ((role, site, name, owner), server_name, uri) in [
-            (("broker", "", "", ""), "broker", "isthmus:///broker//broker/"),
-            (("gateway", "alpha", "", ""), "gateway.alpha", "isthmus:///gateway/alpha/gateway/"),
-            (("gateway", "alpha", "login1", ""), "gateway.alpha", "isthmus:///gateway/alpha/login1/"),
-            (("agent", "alpha", "n1", "anna_b"), "n1.alpha", "isthmus:///agent/alpha/n1/anna_b"),
-            (("agent", "alpha", "n1", ""), "n1.alpha", "isthmus:///agent/alpha/n1/"),
-            (("relay", "", "r1", ""), "r1.relay", "isthmus:///relay//r1/"),
-            (("admin", "", "", "anna"), "admin", "isthmus:///admin//admin/anna"),
-        ] {
-            let identity = build(role, site, name, owner).unwrap();
-            assert_eq!(identity.server_name(), server_name);
-            assert_eq!(identity.uri(), uri);
-            assert_eq!(Identity::from_uri(uri), Ok(identity));
-        }
-    }
-
-    #[test]
-    fn a_gateway_is_told_from_another_one_only_where_there_is_one() {
-        for (name, display) in
-            [("", "gateway.alpha"), ("gateway", "gateway.alpha"), ("login1", "gateway login1.alpha")]
-        {
-            assert_eq!(build("gateway", "alpha", name, "").unwrap().to_string(), display);
-        }
-    }
-
-    #[test]
-    fn what_is_no_identity() {
-        for (role, site, name) in [
-            ("agent", "", "n1"),
-            ("agent", "alpha", ""),
-            ("agent", "alpha", "gateway"),
-            ("agent", "alpha", "relay"),
-            ("agent", "relay", "n1"),
-            ("gateway", "", ""),
-            ("gateway", "broker", ""),
-            ("gateway", "alpha", "relay"),
-            ("relay", "", ""),
-            ("relay", "", "broker"),
-            ("relay", "alpha", "r1"),
-            ("broker", "alpha", ""),
-            ("root", "", ""),
-        ] {
-            assert!(build(role, site, name, "").is_err(), "{role} {site} {name}");
-        }
-        for uri in [
-            "",
-            "isthmus:///",
-            "isthmus:///admin//admin",
-            "isthmus:///admin//admin//",
-            "http:///admin//admin/",
-        ] {
-            assert!(Identity::from_uri(uri).is_err(), "{uri}");
-        }
-        for owner in ["", "a b", "a/b", &"x".repeat(65)] {
-            assert!(owner.parse::<Owner>().is_err(), "{owner}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_an_identity_or_none_without_panic(uri in "(isthmus:///)?[a-z./]{0,40}") {
-            if let Ok(identity) = Identity::from_uri(&uri) {
-                prop_assert_eq!(Identity::from_uri(&identity.uri()), Ok(identity));
-            }
-        }
-
-        #[test]
-        fn any_bytes_are_a_certificate_or_none_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Identity::from_certificate(&bytes);
-        }
-    }
-}
+mod tests;

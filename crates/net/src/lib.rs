@@ -1,27 +1,26 @@
-//! What isthmus needs of the network and of cryptography.
+//! Network and cryptography for all services.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`identity`] | who somebody is: role, site, name, owner, as certificates say it |
+//! | [`identity`] | identities: role, site, name, owner, as certificates name them |
 //! | [`authority`] | the grid's certificate authority |
 //! | [`token`] | join tokens: the right to one certificate |
 //! | [`credentials`] | a service's own certificate and key, and TLS configurations made of them |
-//! | [`counters`] | what a service counts, as text for Prometheus |
+//! | [`counters`] | a service's counters, for Prometheus |
 //! | [`connection`] | one connection in the logs of all services |
-//! | [`contact`] | plans and policies between wire form and decisions |
-//! | [`seen`] | likewise what a node found out of its site |
-//! | [`enrol`] | joining a grid with a token |
-//! | [`renewal`] | fresh certificates before the old ones end |
+//! | [`contact`], [`seen`], [`enums`] | plans, measurements and enums between wire form and plan form |
+//! | [`rendezvous`] | requests and replies by which two nodes connect, read from the protocol |
+//! | [`enrol`], [`renewal`] | certificates by a token, and new ones before the old ones end |
 //! | [`files`] | secrets on disk |
 //! | [`clock`], [`mod@lock`] | this machine's time; mutexes |
 //! | [`mac`] | message authentication, random values |
-//! | [`deadline`] | one limit for work that has several parts |
+//! | [`deadline`] | one time limit for work that has several parts |
 //! | [`dial`] | how one socket between two parties is opened |
-//! | [`callback`] | where somebody else may have one dial to |
-//! | [`mod@listen`] | listening for bursts of connections |
-//! | [`handover`] | handing a socket to another process |
-//! | [`loopback`] | a program's end of a connection that an agent carries |
-//! | [`grpc`] | gRPC over mutual TLS: connecting, serving, and who called |
+//! | [`callback`] | which addresses another party may have a service dial |
+//! | [`mod@listen`] | listening for bursts of connections, first bytes |
+//! | [`handover`] | passing a socket to another process |
+//! | [`loopback`] | loopback connections of an agent: knocks, programs' ends |
+//! | [`grpc`] | gRPC over mutual TLS: connecting, serving, the caller's identity |
 #![forbid(unsafe_code)]
 
 pub mod authority;

@@ -1,4 +1,4 @@
-//! Listening for connections that come in bursts, and what they begin with.
+//! Listening for bursts of connections, and their first bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,11 +11,11 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 /// Connections that may wait to be accepted; the kernel allows no more than
-/// `net.core.somaxconn`, 4,096 since Linux 5.4. A large job makes all of its
-/// connections at once, and one that finds the queue full is tried again by the
-/// kernel only after a second, then after two more, then four.
+/// `net.core.somaxconn`, 4,096 since Linux 5.4. A large job makes all its
+/// connections at once. If the queue is full, the kernel retries after 1 s, then
+/// 2 s, then 4 s.
 const BACKLOG: u32 = 4096;
-/// Pause after a failed accept: it is mostly "too many open files", which passes.
+/// Pause after a failed accept, mostly for "too many open files", which passes.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Listens on an address.
@@ -30,8 +30,8 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves each connection in a task of its own; never returns. At most `most` slots
-/// are taken at once, and further connections wait in the listen queue; `serve`
-/// drops its slot once it knows what the connection is.
+/// are taken at once; further connections wait in the listen queue. `serve` drops
+/// its slot once it knows what the connection is for.
 pub async fn serve_each<F>(
     listener: TcpListener,
     most: usize,
@@ -52,7 +52,7 @@ pub async fn serve_each<F>(
     }
 }
 
-/// The first byte of a connection, which stays to be read.
+/// The first byte of a connection; it stays unread.
 ///
 /// # Errors
 /// If there is none within `deadline`.
@@ -69,7 +69,7 @@ pub async fn first_byte(tcp: &TcpStream, deadline: Duration) -> io::Result<u8> {
 mod tests {
     use super::*;
 
-    /// None of them is accepted meanwhile, and none is tried a second time.
+    /// No connection is accepted meanwhile, and no SYN is sent twice.
     #[tokio::test]
     async fn a_burst_of_connections_finds_room() {
         let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();

@@ -1,9 +1,9 @@
-//! Mutexes whose holders leave them usable even when they panic.
+//! Mutexes that stay usable after a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex, also one whose holder panicked: what it guards is kept whole
-/// at every step.
+/// Locks a mutex, even if a holder has panicked: the guarded values are consistent
+/// after every step.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

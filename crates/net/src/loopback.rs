@@ -1,6 +1,6 @@
-//! What an agent connects over loopback: knocks, and programs' ends of connections
-//! that it carries itself. For those a Unix socket pair would be cheaper, but
-//! programs set TCP options on what they believe is a TCP socket.
+//! Loopback connections of an agent: knocks, and programs' ends of connections that
+//! the agent carries. A Unix socket pair would be cheaper for the latter, but
+//! programs set TCP options on their sockets.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,8 +20,8 @@ use crate::lock;
 /// How long the kernel may take to connect two sockets over loopback.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A socket bound to [`KNOCK_SOURCE`], not connected yet, with its address. Buffer
-/// sizes are in bytes, 0 for the kernel's default.
+/// An unconnected socket bound to [`KNOCK_SOURCE`], with its address. Buffer sizes
+/// are in bytes, 0 for the kernel's default.
 ///
 /// # Errors
 /// As `socket(2)` and `bind(2)`.
@@ -38,8 +38,8 @@ pub fn socket(send_buffer: u32, receive_buffer: u32) -> io::Result<(Socket, Sock
     Ok((socket, own))
 }
 
-/// Connects a socket over loopback. Where the listener has room, the kernel has
-/// done so by the time that it is asked again, and there is nothing to wait for.
+/// Connects a socket over loopback. If the listener has room, the kernel has
+/// connected it by the second call, and nothing is waited for.
 ///
 /// # Errors
 /// As `connect(2)`.
@@ -66,21 +66,22 @@ pub async fn connect(socket: Socket, to: SocketAddr) -> io::Result<std::net::Tcp
     }
 }
 
-/// Makes pairs of connected loopback sockets. One listener serves them all;
-/// whatever it didn't ask for is closed when the next pair is made.
+/// Makes pairs of connected loopback sockets by one listener. Connections of other
+/// processes to it are closed when the next pair is made.
 #[derive(Debug)]
 pub struct PairMaker {
     listener: TcpListener,
     address: SocketAddr,
-    /// Who waits for the other end of which connection: all take what comes.
+    /// Which call waits for the other end of which connection. Each call accepts
+    /// for all.
     waiting: Mutex<HashMap<SocketAddr, oneshot::Sender<TcpStream>>>,
 }
 
 /// Both ends of a connection over loopback.
 #[derive(Debug)]
 pub struct Pair {
-    /// The end to be handed to the program; its peer address is
-    /// [`KNOCK_SOURCE`], by which a shim knows it.
+    /// The program's end. Its peer address is [`KNOCK_SOURCE`], by which a shim
+    /// recognises it.
     pub program: std::net::TcpStream,
     /// The agent's end.
     pub agent: TcpStream,
@@ -103,14 +104,15 @@ impl PairMaker {
     /// # Errors
     /// As `connect(2)`, or `TimedOut`.
     pub async fn pair(&self, send_buffer: u32, receive_buffer: u32) -> io::Result<Pair> {
-        // Bound first, so that this connection can be told from one that a
-        // stranger on this machine makes.
+        // Bound first, so that this connection differs from those of other
+        // processes on this machine.
         let (socket, own) = socket(send_buffer, receive_buffer)?;
         let (agent_tx, mut agent_rx) = oneshot::channel();
         lock(&self.waiting).insert(own, agent_tx);
         let made = tokio::time::timeout(DEADLINE, async {
             let program = connect(socket, self.address).await?;
-            // It mostly is there by now, and others' are, before the runtime has heard.
+            // Most often the connection is in the queue already, before the runtime
+            // reports it.
             while let Ok((stream, peer)) = SockRef::from(&self.listener).accept() {
                 stream.set_nonblocking(true)?;
                 self.give(TcpStream::from_std(stream.into())?, peer.as_socket());
@@ -134,7 +136,7 @@ impl PairMaker {
         made.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Gives an accepted connection to whoever made it; closes it if nobody did.
+    /// Gives an accepted connection to the call that made it; closes it if none did.
     fn give(&self, stream: TcpStream, peer: Option<SocketAddr>) {
         let agent_tx = peer.and_then(|peer| lock(&self.waiting).remove(&peer));
         if let Some(agent_tx) = agent_tx {
@@ -152,15 +154,15 @@ mod tests {
     use tokio::io::AsyncReadExt as _;
 
     #[tokio::test]
-    async fn pairs_are_connected_and_strangers_are_not() {
+    async fn pairs_are_connected_and_other_connections_closed() {
         let maker = PairMaker::bind().unwrap();
-        let mut stranger = TcpStream::connect(maker.address).await.unwrap();
+        let mut other = TcpStream::connect(maker.address).await.unwrap();
         for round in 0..10u8 {
             let mut pair = maker.pair(0, 0).await.unwrap();
             assert_eq!(pair.program.peer_addr().unwrap().ip(), KNOCK_SOURCE);
             pair.program.write_all(&[round]).unwrap();
             assert_eq!(pair.agent.read_u8().await.unwrap(), round);
         }
-        assert_eq!(stranger.read(&mut [0]).await.unwrap(), 0);
+        assert_eq!(other.read(&mut [0]).await.unwrap(), 0);
     }
 }

@@ -31,7 +31,7 @@ impl Secret {
         Self::new(random())
     }
 
-    /// The bytes, to be sent to whoever shares the secret.
+    /// The bytes, to be sent to the party that shares the secret.
     pub fn expose(&self) -> [u8; 32] {
         self.bytes
     }
@@ -73,8 +73,8 @@ impl std::fmt::Debug for Secret {
 /// Random bytes from the operating system.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    // Linux's getrandom fails only where the system call is forbidden. Nothing
-    // secret may then be made up, so there is no way to go on.
+    // Linux's getrandom fails only if the system call is forbidden. Without it no
+    // secret can be made, so the process ends.
     #[allow(clippy::expect_used)]
     SystemRandom::new().fill(&mut bytes).expect("the operating system gives random bytes");
     bytes
@@ -85,12 +85,12 @@ pub fn new_job() -> JobId {
     JobId(random())
 }
 
-/// A new connection id; it begins as all ids of the current [`connection`].
+/// A new connection id, which begins like all ids of the current [`connection`].
 pub fn new_connection() -> ConnectionId {
     ConnectionId(connection::new_id())
 }
 
-/// A new nonce; it begins as all ids of the current [`connection`].
+/// A new nonce, which begins like all ids of the current [`connection`].
 pub fn new_nonce() -> Nonce {
     Nonce(connection::new_id())
 }

@@ -1,41 +1,39 @@
-//! Fresh certificates before the old ones end. Connections that stand go on;
-//! every further handshake shows the fresh certificate.
+//! New certificates before the old ones end. Open connections continue; every
+//! further handshake uses the new certificate.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use isthmus_wire::proto;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::Credentials;
 use crate::credentials::{CredentialsError, SigningRequest};
+use crate::enrol;
 use crate::grpc::{self, ConnectError};
 
-/// How often the clock is looked at, and pause after a failure. A certificate
-/// is due ten days before it ends, which leaves time for 1,440 attempts.
+/// Time between two checks, and pause after a failure. A certificate is due ten
+/// days before it ends, which leaves time for 1,440 attempts.
 const CHECK: Duration = Duration::from_secs(600);
-/// How long the service above may take to answer.
-const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Why a certificate wasn't renewed.
 #[derive(Debug, thiserror::Error)]
 pub enum RenewalError {
-    /// The service above can't be reached.
+    /// The upstream service can't be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The fresh certificate is of no use, or can't be written.
+    /// The new certificate can't be used or written.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// It was refused.
+    /// The upstream service refused, or didn't answer.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Renews credentials whenever that is due, and keeps them in their state
-/// directory; `upstreams` is where the service above is, one or several. Never
-/// returns.
+/// Renews credentials whenever that is due, and writes them to their state
+/// directory. `upstreams` are the addresses of the upstream service. Never returns.
 pub async fn keep_fresh(credentials: &Credentials, directory: &Path, upstreams: &[String]) {
     loop {
         if SystemTime::now() >= credentials.renewal_due() {
@@ -54,8 +52,8 @@ pub async fn keep_fresh(credentials: &Credentials, directory: &Path, upstreams: 
     }
 }
 
-/// Trades the certificate in use for a fresh one of the same identity, at the
-/// service above, which is at `upstream`.
+/// Exchanges the certificate in use for a new one of the same identity, at
+/// `upstream`.
 ///
 /// # Errors
 /// [`RenewalError`]; the certificate in use then stays.
@@ -64,11 +62,9 @@ pub async fn renew(credentials: &Credentials, directory: &Path, upstream: &str) 
     let channel = grpc::connect(upstream, &server_name, credentials).await?;
     let request = SigningRequest::new()?;
     let message = proto::RenewRequest { signing_request: request.der.clone(), identity: String::new() };
-    let certificate = timeout(CALL_DEADLINE, EnrolmentClient::new(channel).renew(message))
-        .await
-        .map_err(|_| RenewalError::Refused(format!("{server_name} did not answer within {CALL_DEADLINE:?}")))?
-        .map_err(|status| RenewalError::Refused(grpc::reason(&status)))?;
-    credentials.renew(&request, &certificate.into_inner().certificate_pem)?;
+    let certificate = enrol::answer(&server_name, EnrolmentClient::new(channel).renew(message)).await;
+    let certificate = certificate.map_err(RenewalError::Refused)?;
+    credentials.renew(&request, &certificate.certificate_pem)?;
     credentials.save(directory)?;
     Ok(())
 }

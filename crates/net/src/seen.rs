@@ -1,5 +1,5 @@
-//! What a node found out of how it is seen from outside, between its wire form
-//! and the one that decisions are made in.
+//! How a node is seen from outside, between the wire form and that of
+//! `isthmus-plan`.
 
 use std::time::Duration;
 
@@ -46,8 +46,9 @@ pub fn answers_from_wire(answers: &[proto::PortAnswers]) -> Vec<Answers> {
     answers.iter().map(one).collect()
 }
 
-/// What makes plans out of date when it changes: all but times of day and how
-/// long round trips are. That they are known counts.
+/// The part of a node's measurements whose change makes plans out of date. Times of
+/// day and lengths of round trips are left out; whether a round trip is known
+/// counts.
 pub fn for_plans(seen: Option<&proto::Seen>) -> proto::Seen {
     let mut seen = seen.cloned().unwrap_or_default();
     for sight in seen.relays.iter_mut().chain(&mut seen.gateways) {
@@ -66,8 +67,8 @@ pub fn round_trip(sight: &proto::RelaySight) -> Option<Duration> {
     reached.then(|| Duration::from_micros(sight.round_trip_us))
 }
 
-/// What follows for the one who is to be reached from what came there and what
-/// the relay tells that was to come: only what came counts as reached.
+/// Judges a reach test at its target. `came`: the relay's connection arrived there.
+/// Only that counts as reached, whatever the relay reports.
 pub fn judge_probe(came: bool, reply: Option<Result<proto::ProbeReply, String>>) -> (Reachability, String) {
     if came {
         return (Reachability::Reachable, String::new());
@@ -75,7 +76,7 @@ pub fn judge_probe(came: bool, reply: Option<Result<proto::ProbeReply, String>>)
     let reply = match reply {
         Some(Ok(reply)) => reply,
         Some(Err(reason)) => return (Reachability::Unknown, reason),
-        None => return (Reachability::Unknown, "nobody waits for it any more".to_owned()),
+        None => return (Reachability::Unknown, "the relay's report was lost".to_owned()),
     };
     match reply.outcome() {
         ProbeOutcome::Connected => (Reachability::Misdirected, "another service answers there".to_owned()),
@@ -87,9 +88,8 @@ pub fn judge_probe(came: bool, reply: Option<Result<proto::ProbeReply, String>>)
     }
 }
 
-/// Where other sites reach a node's agent though its site isn't open: as it is
-/// declared, or else as measurement has found where the site leaves it to that.
-/// Empty for nowhere.
+/// Where other sites reach a node's agent though its site isn't open: the declared
+/// address, or with `inbound = auto` the measured one. Empty for nowhere.
 pub fn let_in_at(declared: &str, inbound: proto::Inbound, seen: Option<&proto::Seen>) -> String {
     let found = seen.and_then(|seen| seen.outside.as_ref());
     match found {
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_it_survives_the_wire() {
+    fn reaches_cross_the_wire() {
         for result in [
             Reachability::Unknown,
             Reachability::Reachable,
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_was_found_is_used_where_the_site_leaves_it_to_measurement() {
+    fn a_measured_port_is_used_if_inbound_is_auto() {
         use proto::Inbound::{Auto, Closed};
         let seen = |result: proto::Reachability| proto::Seen {
             outside: Some(proto::Reach {
@@ -160,20 +160,20 @@ mod tests {
         };
         let known = seen(&[("away", 0), ("hub", 7)], 1);
         assert_eq!(seen(&[("hub", 9), ("away", 0)], 2), known);
-        assert_ne!(seen(&[("hub", 0), ("away", 0)], 2), known, "one isn't reached any more");
+        assert_ne!(seen(&[("hub", 0), ("away", 0)], 2), known, "a relay isn't reached any more");
         assert_ne!(seen(&[("hub", 9)], 2), known);
         assert_eq!(for_plans(None), proto::Seen::default());
     }
 
     #[test]
-    fn only_what_came_counts_as_reached() {
+    fn only_an_arrived_connection_counts_as_reached() {
         use proto::ProbeReply;
         let reply =
             |outcome: ProbeOutcome| Some(Ok(ProbeReply { outcome: outcome.into(), ..ProbeReply::default() }));
         for (name, came, reply, want) in [
-            ("it came before the relay told", true, None, Reachability::Reachable),
+            ("it came before the relay's report", true, None, Reachability::Reachable),
             ("it came", true, reply(ProbeOutcome::Connected), Reachability::Reachable),
-            ("it came to somebody else", false, reply(ProbeOutcome::Connected), Reachability::Misdirected),
+            ("another service accepted it", false, reply(ProbeOutcome::Connected), Reachability::Misdirected),
             ("refused", false, reply(ProbeOutcome::Refused), Reachability::Refused),
             ("dropped", false, reply(ProbeOutcome::NoAnswer), Reachability::Filtered),
             ("the relay wouldn't", false, reply(ProbeOutcome::NotDone), Reachability::Unknown),

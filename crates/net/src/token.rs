@@ -1,9 +1,8 @@
 //! Join tokens: the right to one certificate of the grid.
 //!
-//! A token is text that its bearer needs nothing else with: it says what
-//! identity it is good for and until when, where the broker is, and by which
-//! authority to know it. It is signed by that authority, and good once: the
-//! broker remembers the ids it has seen.
+//! A token is text and all that its bearer needs. It names the identity that it is
+//! valid for, its expiry, the broker's address and the authority's certificate. The
+//! authority signs it. It is valid once: the broker keeps the ids of used tokens.
 //!
 //! ```text
 //! isthmus-token-1.PAYLOAD.SIGNATURE
@@ -25,21 +24,21 @@ use crate::authority::{self, Authority, AuthorityError};
 use crate::clock::unix_seconds;
 use crate::identity::{Identity, IdentityError, Owner, Role};
 
-/// How long a token is good where nobody says otherwise.
+/// Validity of a token by default.
 pub const DEFAULT_VALIDITY: Duration = Duration::from_secs(3600);
 
 const PREFIX: &str = "isthmus-token-1";
 const PURPOSE: &str = "join token";
-/// Longest token that is looked at; a real one has about 1,100 characters.
+/// Longest token that is read; a real one has about 1,100 characters.
 const MAX_LENGTH: usize = 16 * 1024;
 
-/// Why a token isn't good.
+/// Why a token is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// Not a token, or cut short.
     #[error("not a join token ({0}); give the whole text that `isthmus grid invite` printed")]
     Malformed(&'static str),
-    /// Signed by somebody else.
+    /// Signed by another authority.
     #[error("the join token was not made by this grid's authority")]
     Forged,
     /// Too old.
@@ -48,18 +47,18 @@ pub enum TokenError {
         /// How long ago.
         ago: Duration,
     },
-    /// It is good for another name.
+    /// It is for another name.
     #[error("the join token is for the name {expected}, not {got}")]
     OtherName {
         /// The token's.
         expected: Label,
-        /// The bearer's wish.
+        /// The bearer's.
         got: Label,
     },
-    /// What it is good for makes no sense.
+    /// It is for an invalid identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// It couldn't be made.
+    /// The token couldn't be made.
     #[error("cannot make a join token: {0}")]
     Authority(String),
 }
@@ -70,31 +69,19 @@ impl From<AuthorityError> for TokenError {
     }
 }
 
-/// What a token is good for.
+/// A token that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinToken {
-    /// Random; the broker takes each once.
+    /// Random; the broker accepts each once.
     pub id: [u8; 16],
-    /// Name of the grid.
-    pub grid: String,
-    /// The bearer's role.
-    pub role: Role,
-    /// The bearer's site.
-    pub site: Option<Label>,
-    /// The bearer's name; without one it chooses.
-    pub name: Option<Label>,
-    /// The bearer's owner.
-    pub owner: Option<Owner>,
-    /// Until when.
-    pub expires: SystemTime,
-    /// Where the broker is, `HOST:PORT`.
-    pub broker: String,
+    /// What the token grants.
+    pub invitation: Invitation,
     /// The authority's certificate.
     pub authority: CertificateDer<'static>,
 }
 
-/// Who gets a token, and until when it is good.
-#[derive(Debug, Clone)]
+/// What a token grants.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invitation {
     /// Name of the grid.
     pub grid: String,
@@ -102,13 +89,13 @@ pub struct Invitation {
     pub role: Role,
     /// The bearer's site.
     pub site: Option<Label>,
-    /// The bearer's name; without one it chooses.
+    /// The bearer's name; without one the bearer chooses.
     pub name: Option<Label>,
     /// The bearer's owner.
     pub owner: Option<Owner>,
-    /// Until when.
+    /// The token's expiry.
     pub expires: SystemTime,
-    /// Where the broker is, `HOST:PORT`.
+    /// The broker's address, `HOST:PORT`.
     pub broker: String,
 }
 
@@ -132,14 +119,13 @@ impl JoinToken {
     /// Makes a token with the authority's key.
     ///
     /// # Errors
-    /// If the invitation makes no sense (an agent without a site, say).
+    /// If the invitation is for an invalid identity, such as an agent without a site.
     pub fn mint(authority: &Authority, invitation: &Invitation) -> Result<String, TokenError> {
         if matches!(invitation.role, Role::Broker | Role::Admin) {
             let reason = format!("a {} does not join: `isthmus grid init` makes it", invitation.role);
             return Err(IdentityError::Parts(reason).into());
         }
-        // A name that the bearer chooses later must not keep an otherwise
-        // senseless invitation from being noticed here.
+        // Checked here with any name, if the bearer chooses it later.
         let name = invitation.name.clone().or_else(|| match invitation.role {
             Role::Agent | Role::Relay => "any".parse().ok(),
             Role::Broker | Role::Gateway | Role::Admin => None,
@@ -167,8 +153,8 @@ impl JoinToken {
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// Reads a token as its bearer does, who trusts whoever handed it over:
-    /// checks that it is whole, by the authority it names itself.
+    /// Reads a token as its bearer does, who trusts its source. Checks the signature
+    /// by the authority that the token itself names.
     ///
     /// # Errors
     /// If it isn't a token, or was changed or cut.
@@ -192,34 +178,35 @@ impl JoinToken {
         }
     }
 
-    /// Reads a token as the broker does.
+    /// Reads a token as the broker does: it must be of this authority.
     ///
     /// # Errors
-    /// If it isn't a token of this authority or has expired.
+    /// If it is of another authority, malformed or expired.
     pub fn verify(text: &str, authority: &Authority, now: SystemTime) -> Result<Self, TokenError> {
         let token = Self::read(text)?;
         if token.authority != *authority.certificate() {
             return Err(TokenError::Forged);
         }
-        match now.duration_since(token.expires) {
+        match now.duration_since(token.invitation.expires) {
             Ok(ago) if !ago.is_zero() => Err(TokenError::Expired { ago }),
             Ok(_) | Err(_) => Ok(token),
         }
     }
 
-    /// The identity that its bearer gets, who wishes to be called `name`.
+    /// The identity that its bearer gets; `name` is the bearer's choice.
     ///
     /// # Errors
     /// If the token is for another name, or the name isn't allowed.
     pub fn identity(&self, name: Option<Label>) -> Result<Identity, TokenError> {
-        let name = match (&self.name, name) {
+        let Invitation { role, site, owner, .. } = &self.invitation;
+        let name = match (&self.invitation.name, name) {
             (Some(expected), Some(got)) if *expected != got => {
                 return Err(TokenError::OtherName { expected: expected.clone(), got });
             }
             (Some(name), _) => Some(name.clone()),
             (None, name) => name,
         };
-        Ok(Identity::new(self.role, self.site.clone(), name, self.owner.clone())?)
+        Ok(Identity::new(*role, site.clone(), name, owner.clone())?)
     }
 
     fn decode(payload: &str) -> Result<Self, TokenError> {
@@ -231,13 +218,15 @@ impl JoinToken {
             UNIX_EPOCH.checked_add(Duration::from_secs(payload.expires_unix_seconds)).ok_or(WRONG)?;
         Ok(Self {
             id: base64url(&payload.id)?.try_into().map_err(|_| WRONG)?,
-            grid: payload.grid,
-            role: payload.role,
-            site: label(payload.site)?,
-            name: label(payload.name)?,
-            owner: payload.owner.map(|owner| owner.parse()).transpose()?,
-            expires,
-            broker: payload.broker,
+            invitation: Invitation {
+                grid: payload.grid,
+                role: payload.role,
+                site: label(payload.site)?,
+                name: label(payload.name)?,
+                owner: payload.owner.map(|owner| owner.parse()).transpose()?,
+                expires,
+                broker: payload.broker,
+            },
             authority: base64url(&payload.authority)?.into(),
         })
     }
@@ -247,7 +236,7 @@ fn base64url(text: &str) -> Result<Vec<u8>, TokenError> {
     URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::Malformed("it is not base64url"))
 }
 
-/// A duration as people say it, in its largest unit.
+/// A duration in its largest unit, for messages.
 fn humane(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -259,86 +248,4 @@ fn humane(duration: Duration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn invitation(role: Role, site: Option<&str>, name: Option<&str>) -> Invitation {
-        Invitation {
-            grid: "demo".to_owned(),
-            role,
-            site: site.map(|site| site.parse().unwrap()),
-            name: name.map(|name| name.parse().unwrap()),
-            owner: None,
-            expires: SystemTime::now() + Duration::from_secs(60),
-            broker: "broker.example.org:7700".to_owned(),
-        }
-    }
-
-    fn authority() -> Authority {
-        Authority::create("demo", SystemTime::now()).unwrap()
-    }
-
-    #[test]
-    fn a_token_says_what_it_was_made_for() {
-        let authority = authority();
-        let text = JoinToken::mint(&authority, &invitation(Role::Agent, Some("alpha"), Some("n1"))).unwrap();
-        let token = JoinToken::read(&format!("{text}\n")).unwrap();
-        assert_eq!(token.broker, "broker.example.org:7700");
-        assert_eq!(JoinToken::verify(&text, &authority, SystemTime::now()), Ok(token.clone()));
-        let n2: Label = "n2".parse().unwrap();
-        assert_eq!(token.identity(None).unwrap().server_name(), "n1.alpha");
-        assert!(matches!(token.identity(Some(n2)), Err(TokenError::OtherName { .. })));
-    }
-
-    #[test]
-    fn a_token_without_a_name_leaves_the_choice() {
-        let text = JoinToken::mint(&authority(), &invitation(Role::Agent, Some("alpha"), None)).unwrap();
-        let token = JoinToken::read(&text).unwrap();
-        assert_eq!(token.identity("n7".parse().ok()).unwrap().server_name(), "n7.alpha");
-        assert!(token.identity(None).is_err());
-        assert!(token.identity("gateway".parse().ok()).is_err());
-    }
-
-    #[test]
-    fn expired_forged_and_changed_tokens() {
-        let authority = authority();
-        let text = JoinToken::mint(&authority, &invitation(Role::Gateway, Some("alpha"), None)).unwrap();
-        let late = SystemTime::now() + Duration::from_secs(3 * 3600);
-        let error = JoinToken::verify(&text, &authority, late).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the join token expired 2 h ago; ask for a new one (isthmus grid invite)"
-        );
-
-        let other = Authority::create("demo", SystemTime::now()).unwrap();
-        assert_eq!(JoinToken::verify(&text, &other, SystemTime::now()), Err(TokenError::Forged));
-
-        for changed in
-            [&text[..text.len() - 3], &text.replace("token-1.e", "token-1.f"), "", "a.b.c", "isthmus-token-1"]
-        {
-            assert!(matches!(JoinToken::read(changed), Err(TokenError::Malformed(_))), "{changed}");
-        }
-    }
-
-    #[test]
-    fn senseless_invitations() {
-        for (role, site, name) in [
-            (Role::Agent, None, None),
-            (Role::Gateway, None, None),
-            (Role::Relay, Some("alpha"), None),
-            (Role::Agent, Some("alpha"), Some("gateway")),
-            (Role::Broker, None, None),
-            (Role::Admin, None, None),
-        ] {
-            assert!(JoinToken::mint(&authority(), &invitation(role, site, name)).is_err(), "{role}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_a_token_or_none_without_panic(text in "(isthmus-token-1\\.)?[a-zA-Z0-9_.-]{0,80}") {
-            prop_assert!(JoinToken::read(&text).is_err());
-        }
-    }
-}
+mod tests;

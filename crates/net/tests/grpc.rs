@@ -17,14 +17,14 @@ use tokio_rustls::TlsConnector;
 use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 
-/// Answers with the name of its caller; `join` is for everybody.
+/// Answers with the name of its caller; `join` needs no certificate.
 struct WhoCalls;
 
 #[tonic::async_trait]
 impl Enrolment for WhoCalls {
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<Certificate>, Status> {
         let name = grpc::peer(&request).and_then(|peer| peer.identity.clone());
-        let certificate_pem = name.map_or("nobody".to_owned(), |identity| identity.to_string());
+        let certificate_pem = name.map_or("no certificate".to_owned(), |identity| identity.to_string());
         Ok(Response::new(Certificate { certificate_pem, ..Certificate::default() }))
     }
 
@@ -85,25 +85,28 @@ async fn without_a_certificate_only_enrolment_works() {
     let channel =
         grpc::connect_unidentified(&service.address.to_string(), "broker", authority).await.unwrap();
     let mut client = EnrolmentClient::new(channel);
-    assert_eq!(client.join(JoinRequest::default()).await.unwrap().into_inner().certificate_pem, "nobody");
+    assert_eq!(
+        client.join(JoinRequest::default()).await.unwrap().into_inner().certificate_pem,
+        "no certificate"
+    );
     let refused = client.renew(RenewRequest::default()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
 }
 
 #[tokio::test]
-async fn strangers_are_refused_on_both_sides() {
+async fn other_grids_are_refused_on_both_sides() {
     let service = start().await;
     let elsewhere = Authority::create("elsewhere", SystemTime::now()).unwrap();
-    let stranger = issue(&elsewhere, "isthmus:///agent/alpha/n1/", SystemTime::now());
-    let error = grpc::connect(&service.address.to_string(), "broker", &stranger).await.unwrap_err();
-    assert_eq!(error.stage, Stage::Handshake, "the stranger doesn't know the broker: {error}");
+    let foreign = issue(&elsewhere, "isthmus:///agent/alpha/n1/", SystemTime::now());
+    let error = grpc::connect(&service.address.to_string(), "broker", &foreign).await.unwrap_err();
+    assert_eq!(error.stage, Stage::Handshake, "another authority signed the broker's certificate: {error}");
 
     let agent = issue(&service.authority, "isthmus:///agent/alpha/n1/", SystemTime::now());
     let error = grpc::connect(&service.address.to_string(), "gateway.alpha", &agent).await.unwrap_err();
-    assert_eq!(error.stage, Stage::Handshake, "the broker is no gateway: {error}");
+    assert_eq!(error.stage, Stage::Handshake, "the broker's certificate is not a gateway's: {error}");
 
-    // An authority of the same name whose key is another one: a server must
-    // not believe its certificates.
+    // An authority of the same name with another key: a server must refuse its
+    // certificates.
     let forger = Authority::create("demo", SystemTime::now()).unwrap();
     let request = SigningRequest::new().unwrap();
     let identity = Identity::from_uri("isthmus:///admin//admin/").unwrap();
@@ -147,7 +150,7 @@ async fn shutdown_cuts_connections() {
 }
 
 #[tokio::test]
-async fn calls_go_over_a_connection_that_stands_already() {
+async fn calls_go_over_an_open_connection() {
     let authority = Authority::create("demo", SystemTime::now()).unwrap();
     let n1 = issue(&authority, "isthmus:///agent/alpha/n1/", SystemTime::now());
     let n2 = issue(&authority, "isthmus:///agent/beta/n2/", SystemTime::now());

@@ -1,5 +1,4 @@
-//! What finding out a site's filter needs beside `punch`: ports that are dialed
-//! to and from at will.
+//! Ports for measuring a site's filter.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,9 +11,9 @@ use tokio::net::{TcpListener, TcpStream};
 use super::punch::{self, PunchPort};
 use super::{DialError, SocketOptions};
 
-/// A port at which nothing is answered, neither by a connection nor by a reset:
-/// it has a listener whose queue is full. A NAT or firewall on the way of a SYN
-/// to it takes it for sent and unanswered.
+/// A port that answers a SYN neither by a connection nor by a reset: it has a
+/// listener whose queue is full. For NATs and firewalls on the path the SYN was
+/// sent and not answered.
 #[derive(Debug)]
 pub struct SilentPort {
     port: u16,
@@ -23,7 +22,7 @@ pub struct SilentPort {
 }
 
 impl SilentPort {
-    /// Takes any port, for IPv4.
+    /// Takes any free port, for IPv4.
     ///
     /// # Errors
     /// As `bind(2)` and `connect(2)`.
@@ -44,8 +43,8 @@ impl SilentPort {
         self.port
     }
 
-    /// Connects from it, again and again where that is refused, and says
-    /// something first.
+    /// Connects from this port, and sends `first`. Retries while the connection is
+    /// refused.
     ///
     /// # Errors
     /// [`DialError`], at the latest after `deadline`.
@@ -69,7 +68,7 @@ impl SilentPort {
 }
 
 impl PunchPort {
-    /// Listens at this port, whoever comes.
+    /// Listens at this port.
     ///
     /// # Errors
     /// As `bind(2)`.
@@ -77,8 +76,8 @@ impl PunchPort {
         punch::socket(self.local())?.listen(punch::BACKLOG)
     }
 
-    /// Sends a SYN from this port and wants no answer: what stands on the way
-    /// remembers it.
+    /// Sends a SYN from this port and ignores the answer. NATs and firewalls on the
+    /// path then have state for it.
     ///
     /// # Errors
     /// As `connect(2)`.
@@ -97,7 +96,7 @@ impl PunchPort {
     /// Connects from this port, without listening there.
     ///
     /// # Errors
-    /// As `connect(2)`; never ends where nothing is answered.
+    /// As `connect(2)`. Without an answer it never returns.
     pub async fn reach(&self, to: SocketAddr) -> io::Result<TcpStream> {
         punch::connect(self.local(), to, SocketOptions::default()).await
     }
@@ -120,8 +119,8 @@ mod tests {
         let to = listener.local_addr().unwrap();
         let _stream = silent.introduced(to, b"hello", SOON).await.unwrap();
         let (mut stream, from) = listener.accept().await.unwrap();
-        let mut said = [0; 5];
-        stream.read_exact(&mut said).await.unwrap();
-        assert_eq!((&said, from.port()), (b"hello", silent.port()));
+        let mut received = [0; 5];
+        stream.read_exact(&mut received).await.unwrap();
+        assert_eq!((&received, from.port()), (b"hello", silent.port()));
     }
 }

@@ -1,8 +1,8 @@
 //! `punch`: both sides connect to each other at once, from ports whose outside
-//! they know (TCP simultaneous open, RFC 9293 section 3.5, which RFC 5382
-//! section 4.3 has NATs let through). Each side's first segment makes its own
-//! NAT or firewall take the other's for an answer, so that it is enough if one
-//! of the two comes second.
+//! address they know (TCP simultaneous open, RFC 9293 section 3.5; RFC 5382
+//! section 4.3 requires NATs to support it). After its own first segment, each
+//! side's NAT or firewall takes the other's for an answer. So it is enough that one
+//! of the two segments arrives second.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,10 +15,10 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::{DialError, SocketOptions, resolve};
 use crate::{Deadline, Late};
 
-/// Pause before a connect is tried again that was refused: the other side's
-/// router may answer with a reset what comes before its own side has dialed.
+/// Pause before a refused connect is retried. The other side's router may answer
+/// with a reset until its own side has dialed.
 const AGAIN: Duration = Duration::from_millis(30);
-/// One is expected; strangers may come before.
+/// One connection is expected; other peers may connect before it.
 pub(super) const BACKLOG: u32 = 8;
 
 /// A local port, and how it is seen from outside.
@@ -30,11 +30,11 @@ pub struct PunchPort {
     _holder: Holder,
 }
 
-/// What keeps a port ours until it is dialed from.
+/// The socket that reserves a port until it is dialed from.
 #[derive(Debug)]
 enum Holder {
-    /// The connection on which a relay told how it is seen; its mapping in a NAT
-    /// lasts as long.
+    /// The connection to the relay that reported how the port is seen. It keeps the
+    /// mapping in the NAT.
     Reflection {
         _stream: TcpStream,
     },
@@ -81,8 +81,8 @@ impl PunchPort {
             .unwrap_or_else(|_| Err(DialError::TimedOut { to: reflector.to_owned(), waited: deadline }))
     }
 
-    /// Takes a port that will be seen as it is, at another address: behind a NAT
-    /// that preserves ports, or none. Nobody is asked.
+    /// Takes a port whose number is the same outside: without a NAT, or behind one
+    /// that preserves ports. No relay is asked.
     ///
     /// # Errors
     /// If no port is free, or `local` is no address of this node.
@@ -98,7 +98,7 @@ impl PunchPort {
         self.local
     }
 
-    /// How it is seen from outside, as a relay told or as is foreseen.
+    /// How it is seen from outside: as a relay reported, or as predicted.
     pub fn seen(&self) -> SocketAddr {
         self.seen
     }
@@ -108,14 +108,14 @@ impl PunchPort {
         socket(self.local)
     }
 
-    /// The shorter of the two round trips that asking took, 0 if nobody was asked.
+    /// The shorter of the two round trips to the relay, 0 if none was asked.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }
 
-    /// Connects to the other side, which does the same; again and again where
-    /// that is refused. Whatever comes from there meanwhile is as good: where no
-    /// router stands before one side, the two may never cross on the way.
+    /// Connects to the other side, which does the same. Retries while the connection
+    /// is refused. An incoming connection from the other side counts as well: if one
+    /// side has no router, the two SYNs may never cross on the path.
     ///
     /// # Errors
     /// [`DialError`], at the latest after `deadline`.
@@ -128,20 +128,20 @@ impl PunchPort {
         let deadline = deadline.into();
         let to: SocketAddr = resolve(to).await?;
         let failed = |source| DialError::Connect { from: self.local.to_string(), to, source };
-        let joined = async {
+        let connected = async {
             tokio::select! {
                 stream = accept(self.local, to, options) => stream,
                 stream = connect(self.local, to, options) => stream,
             }
         };
         let late = |Late(waited)| DialError::TimedOut { to: to.to_string(), waited };
-        let stream = deadline.bound(joined).await.map_err(late)?.map_err(failed)?;
+        let stream = deadline.bound(connected).await.map_err(late)?.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         Ok(stream)
     }
 }
 
-/// Connects, again and again where that comes too early.
+/// Connects; retries if the other side isn't ready.
 pub(super) async fn connect(
     local: SocketAddr,
     to: SocketAddr,
@@ -157,14 +157,14 @@ pub(super) async fn connect(
     }
 }
 
-/// The refused: the other side hasn't dialed yet. The address not to be had: it
-/// has, and is about to be accepted.
+/// Refused or reset: the other side hasn't dialed yet. Address not available: it
+/// has, and its connection is about to be accepted.
 fn is_early(error: &io::Error) -> bool {
     use io::ErrorKind::{AddrInUse, AddrNotAvailable, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionRefused | ConnectionReset | AddrInUse | AddrNotAvailable)
 }
 
-/// Takes the other side's connection, and nobody else's.
+/// Accepts the other side's connection, and closes all others.
 async fn accept(local: SocketAddr, from: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
     let socket = socket(local)?;
     options.apply(&socket)?;
@@ -174,7 +174,7 @@ async fn accept(local: SocketAddr, from: SocketAddr, options: SocketOptions) -> 
         if peer == from {
             return Ok(stream);
         }
-        tracing::debug!(%peer, expected = %from, "a stranger at a punched port, sent away");
+        tracing::debug!(%peer, expected = %from, "a connection from another address at a punched port, closed");
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(5);
 
-    /// Tells whoever asks where they came from.
+    /// Answers each connection with its source address.
     async fn reflector() -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_that_dial_each_other_are_joined() {
+    async fn two_ports_that_dial_each_other_connect() {
         let reflector = reflector().await;
         let near = PunchPort::open(&reflector, SOON).await.unwrap();
         let far = PunchPort::open(&reflector, SOON).await.unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_is_foreseen_is_as_good() {
+    async fn predicted_ports_connect() {
         let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
         let near = PunchPort::predicted(loopback, loopback).unwrap();
         let far = PunchPort::predicted(loopback, loopback).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_across_is_said_in_time() {
+    async fn an_absent_peer_is_an_error_within_the_deadline() {
         let port = PunchPort::open(&reflector().await, SOON).await.unwrap();
         let failed =
             port.connect("127.128.0.9:9", SocketOptions::default(), Duration::from_millis(200)).await;

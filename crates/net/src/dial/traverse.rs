@@ -1,7 +1,6 @@
-//! `traverse`, the initiator's end: an ordinary connect, by a socket whose
-//! address is known outside. What begins the connection reaches the acceptor by
-//! another way than the one on which its firewall drops it; the answer comes
-//! back on that one.
+//! `traverse`, the initiator's end: an ordinary connect of a socket whose outside
+//! address is known. The acceptor's firewall drops the SYN, so the agents carry it
+//! by another path. The answer comes back through the firewall.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,16 +11,16 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::{DialError, PunchPort, SocketOptions};
 
-/// A socket that somebody else connects, on its owner's behalf.
+/// A socket that the raw helper connects.
 #[derive(Debug)]
 pub struct TraverseSocket {
     socket: TcpSocket,
-    /// Where a NAT translates it: how it is seen, for as long as this lasts.
+    /// Behind a NAT: keeps the mapping of the socket's port.
     port: Option<PunchPort>,
 }
 
 impl TraverseSocket {
-    /// Takes a socket; where the node is behind a NAT, asks a relay how it is
+    /// Makes a socket. Behind a NAT (`reflector` given), a relay reports how it is
     /// seen.
     ///
     /// # Errors
@@ -44,12 +43,12 @@ impl TraverseSocket {
         Ok(Self { socket, port })
     }
 
-    /// How it is seen from outside, where a relay was asked.
+    /// How it is seen from outside, if a relay was asked.
     pub fn seen(&self) -> Option<SocketAddr> {
         self.port.as_ref().map(PunchPort::seen)
     }
 
-    /// Waits until the connect that is under way has come to its end.
+    /// Waits for the end of the connect that is under way.
     ///
     /// # Errors
     /// [`DialError::Connect`].
@@ -102,8 +101,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_one_says_from_where_to_where() {
-        // Taken, so that nobody else listens there.
+    async fn a_refused_connect_names_both_addresses() {
+        // Bound, so that no other socket listens there.
         let taken = TcpSocket::new_v4().unwrap();
         taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let to = taken.local_addr().unwrap();

@@ -1,5 +1,5 @@
-//! The serving ends of attachments: what a broker sends to gateways and relays,
-//! and a gateway to agents, for as long as their `Attach` calls last.
+//! The serving ends of attachments: messages that a broker sends to gateways and
+//! relays, and a gateway to agents, during their `Attach` calls.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,10 +18,10 @@ use tracing::warn;
 
 use crate::{counters, lock};
 
-/// How long a caller may take to say who it is.
+/// How long a caller may take to send its first message.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What is sent down one attachment.
+/// A message to the caller of an attachment.
 pub type Down = Result<proto::AttachDown, Status>;
 
 /// All attachments at a service, by an id that is never used twice.
@@ -38,7 +38,7 @@ struct Open {
     closed: CancellationToken,
 }
 
-/// What the task of one attachment holds.
+/// The task's end of one attachment.
 #[derive(Debug)]
 pub struct Opened {
     /// service → caller
@@ -47,10 +47,10 @@ pub struct Opened {
     pub closed: CancellationToken,
 }
 
-/// The first message of an attachment, which says who attaches.
+/// The first message of an attachment, which names the caller.
 ///
 /// # Errors
-/// `DEADLINE_EXCEEDED` if it doesn't come within 10 s, and what breaks the stream.
+/// `DEADLINE_EXCEEDED` if it doesn't come within 10 s; the stream's errors.
 pub async fn first_message(
     inbound: &mut Streaming<proto::AttachUp>,
 ) -> Result<Option<attach_up::Kind>, Status> {
@@ -76,9 +76,9 @@ fn pack(kind: attach_down::Kind) -> Down {
 }
 
 impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
-    /// None yet. `queue` messages may wait for one caller. One for which more wait
-    /// is detached: it has lost track, and attaching again makes it forget what it
-    /// held.
+    /// None yet. `queue` messages may wait for one caller. A caller for which more
+    /// wait is detached: it has missed messages, and attaching again resets its
+    /// state.
     pub fn new(queue: usize) -> Self {
         Self { open: Mutex::default(), queue, ended: AtomicBool::new(false) }
     }
@@ -101,7 +101,7 @@ impl<Id: Eq + Hash + Copy + fmt::Debug> Attachments<Id> {
     pub fn send(&self, to: Id, kind: attach_down::Kind) {
         let full = lock(&self.open).get(&to).is_some_and(|open| open.down_tx.try_send(pack(kind)).is_err());
         if full {
-            warn!(attachment = ?to, "a caller does not read what it is sent; detaching it");
+            warn!(attachment = ?to, "a caller does not read its messages; detaching it");
             self.remove(to);
         }
     }

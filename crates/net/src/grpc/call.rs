@@ -1,6 +1,6 @@
-//! Calls with one budget each: the time for finding a connection, for every try,
-//! and for what the servers down the line ask on behalf of the caller. They get
-//! what is left of it as the gRPC deadline (`grpc-timeout`).
+//! Calls with one time budget each: for finding a connection, for every try, and
+//! for the calls that servers make on behalf of the caller. A server gets the rest
+//! of the budget as the gRPC deadline (`grpc-timeout`).
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::{Deadline, Late, connection};
 
-/// Pause before a call is sent again that the server can't answer yet.
+/// Pause before a call is sent again after `UNAVAILABLE`.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long one try of a call may take that may be sent again.
+/// Limit for one try of a call that may be sent again.
 const TRY: Duration = Duration::from_secs(5);
-/// How much of its caller's budget a server keeps for its own answer, at most.
+/// Most of its caller's budget that a server keeps for its own answer.
 const OWN: Duration = Duration::from_millis(250);
 
 /// When a call may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// Never: it does harm twice.
+    /// Never: a second call would do harm.
     Never,
     /// If the connection broke before the answer.
     IfBroken,
-    /// Also if the server answers that it can't answer now (`UNAVAILABLE`).
+    /// Also if the server answers `UNAVAILABLE`.
     IfUnavailable,
 }
 
-/// What came of one try, other than an answer.
+/// How one try failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The connection broke, or was silent for too long.
@@ -35,7 +35,7 @@ pub enum Failure {
     Code(Code),
 }
 
-/// What a caller does after a try that failed.
+/// What a caller does after a failed try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// It returns the failure.
@@ -46,7 +46,7 @@ pub enum Next {
     After(Duration),
 }
 
-/// Decides about a try that failed; `left` is what is left of the budget.
+/// Decides what follows a failed try; `left` is the rest of the budget.
 pub fn next(failure: Failure, repeat: Repeat, left: Duration) -> Next {
     match (failure, repeat) {
         _ if left.is_zero() => Next::GiveUp,
@@ -63,28 +63,28 @@ pub trait Connections: Sync {
     /// One connection.
     type Connection: Clone + Send + Sync;
 
-    /// Waits for a connection that stands; another one than `former`, which
-    /// broke, if there can be another.
+    /// Waits for an open connection. If `former` is given, it broke, and another one
+    /// is preferred.
     async fn get(&self, former: Option<&Self::Connection>) -> Option<Self::Connection>;
 
-    /// Waits until this connection is given up for another.
+    /// Waits until this connection is replaced by another.
     async fn lost(&self, _connection: &Self::Connection) {
         std::future::pending().await
     }
 
-    /// Whether this connection has been given up for another.
+    /// Whether this connection has been replaced by another.
     fn is_lost(&self, _connection: &Self::Connection) -> bool {
         false
     }
 
-    /// What the caller gets if there is no connection within the budget.
+    /// The status for a caller that got no connection within its budget.
     fn absent(&self) -> Status;
 }
 
 /// One call.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// Who is called, for messages: "the gateway".
+    /// The server's name in messages: "the gateway".
     pub server: &'a str,
     /// Its budget.
     pub deadline: Deadline,
@@ -151,8 +151,8 @@ impl Call<'_> {
     }
 }
 
-/// The budget of a call that a server answers: what its caller gives, less a
-/// little, so that the answer is there in time; `most` at most.
+/// The budget of a server for a call: its caller's less a little, so that the
+/// answer arrives in time; `most` at most.
 pub fn budget<T>(request: &Request<T>, most: Duration) -> Deadline {
     let given = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
     let own = |given: Duration| given - (given / 10).min(OWN);
@@ -178,12 +178,12 @@ fn timeout(text: &str) -> Option<Duration> {
     })
 }
 
-/// Whether the connection broke, rather than that a server answered.
+/// Whether the connection broke, as opposed to an answer of the server.
 fn broke(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 
-/// Whether the call was given up for its `grpc-timeout`, here or at the server.
+/// Whether the call was cancelled by its `grpc-timeout`, here or at the server.
 fn is_late(status: &Status) -> bool {
     matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
 }
@@ -198,28 +198,28 @@ mod tests {
     const LEFT: Duration = Duration::from_secs(3);
 
     #[test]
-    fn what_is_sent_again() {
-        use Failure::{Broken, Code as Said};
+    fn which_calls_are_sent_again() {
+        use Failure::{Broken, Code as Answered};
         use Repeat::{IfBroken, IfUnavailable, Never};
         for (failure, repeat, left, want) in [
             (Broken, Never, LEFT, Next::GiveUp),
             (Broken, IfBroken, LEFT, Next::Elsewhere),
             (Broken, IfUnavailable, LEFT, Next::Elsewhere),
             (Broken, IfUnavailable, Duration::ZERO, Next::GiveUp),
-            (Said(Code::Unavailable), Never, LEFT, Next::GiveUp),
-            (Said(Code::Unavailable), IfBroken, LEFT, Next::GiveUp),
-            (Said(Code::Unavailable), IfUnavailable, LEFT, Next::After(PAUSE)),
-            (Said(Code::Unavailable), IfUnavailable, PAUSE, Next::GiveUp),
-            (Said(Code::NotFound), IfUnavailable, LEFT, Next::GiveUp),
-            (Said(Code::PermissionDenied), IfUnavailable, LEFT, Next::GiveUp),
-            (Said(Code::Internal), IfBroken, LEFT, Next::GiveUp),
+            (Answered(Code::Unavailable), Never, LEFT, Next::GiveUp),
+            (Answered(Code::Unavailable), IfBroken, LEFT, Next::GiveUp),
+            (Answered(Code::Unavailable), IfUnavailable, LEFT, Next::After(PAUSE)),
+            (Answered(Code::Unavailable), IfUnavailable, PAUSE, Next::GiveUp),
+            (Answered(Code::NotFound), IfUnavailable, LEFT, Next::GiveUp),
+            (Answered(Code::PermissionDenied), IfUnavailable, LEFT, Next::GiveUp),
+            (Answered(Code::Internal), IfBroken, LEFT, Next::GiveUp),
         ] {
             assert_eq!(next(failure, repeat, left), want, "{failure:?} {repeat:?} {left:?}");
         }
     }
 
     #[test]
-    fn a_server_takes_less_than_its_caller_has() {
+    fn a_servers_budget_is_less_than_its_callers() {
         let most = Duration::from_secs(10);
         for (text, want_ms) in [
             ("4S", 3750),
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Connections are numbers; each try of a call meets what a script says.
+    /// Connections are numbers; a script lists the result of each try.
     struct Script(Mutex<Vec<Result<u32, Code>>>);
 
     #[tonic::async_trait]
@@ -281,11 +281,11 @@ mod tests {
                 .send(&script, (), |_, request: Request<()>| {
                     let given = budget(&request, LEFT).limit();
                     let mut script = lock(&script.0);
-                    let said = (!script.is_empty()).then(|| script.remove(0));
+                    let result = (!script.is_empty()).then(|| script.remove(0));
                     async move {
                         assert!(given < Duration::from_millis(limit_ms), "{given:?}");
-                        match said {
-                            Some(said) => said.map(Response::new).map_err(|code| Status::new(code, "")),
+                        match result {
+                            Some(result) => result.map(Response::new).map_err(|code| Status::new(code, "")),
                             None => std::future::pending().await,
                         }
                     }

@@ -17,12 +17,12 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::versions;
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
-use crate::credentials::{ALPN_H2, Credentials, anonymous_client_config};
+use crate::credentials::{ALPN_H2, Credentials, CredentialsError, anonymous_client_config};
 
-/// How far a connection had come when it failed.
+/// The stage at which a connection failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Nothing was sent yet: names, certificates.
+    /// Before anything was sent: names, certificates.
     Setup,
     /// The host name wasn't found.
     Resolve,
@@ -39,13 +39,13 @@ pub enum Stage {
 pub struct ConnectError {
     /// Its TLS name: "broker", "gateway.alpha".
     pub server_name: String,
-    /// Its address as it was given, `HOST:PORT`.
+    /// Its address as given, `HOST:PORT`.
     pub address: String,
-    /// The address this end spoke from, where it got so far as to have one.
+    /// The source address of the connection, if it got one.
     pub local: Option<IpAddr>,
-    /// How far it came.
+    /// The stage that failed.
     pub stage: Stage,
-    /// What happened.
+    /// The cause.
     pub reason: String,
 }
 
@@ -71,9 +71,9 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// Connects to a service of the grid: at `address`, `HOST:PORT`, which must
-/// prove to be `server_name`. The channel connects again by itself, with the
-/// credentials of that moment, when a call finds it broken.
+/// Connects to a service of the grid at `address`, `HOST:PORT`, whose certificate
+/// must be for `server_name`. If a call finds the channel broken, the channel
+/// connects again, with the credentials of that moment.
 ///
 /// # Errors
 /// If the service can't be reached within [`CONNECT_TIMEOUT`] and
@@ -83,14 +83,7 @@ pub async fn connect(
     server_name: &str,
     credentials: &Credentials,
 ) -> Result<Channel, ConnectError> {
-    let tls = credentials.client_config(&[ALPN_H2]).map_err(|error| ConnectError {
-        server_name: server_name.to_owned(),
-        address: address.to_owned(),
-        local: None,
-        stage: Stage::Setup,
-        reason: error.to_string(),
-    })?;
-    Target::new(address, server_name, tls).channel().await
+    connect_with(address, server_name, credentials.client_config(&[ALPN_H2])).await
 }
 
 /// Connects to a service without a certificate of one's own, to enrol.
@@ -102,7 +95,15 @@ pub async fn connect_unidentified(
     server_name: &str,
     authority: CertificateDer<'static>,
 ) -> Result<Channel, ConnectError> {
-    let tls = anonymous_client_config(authority, &[ALPN_H2]).map_err(|error| ConnectError {
+    connect_with(address, server_name, anonymous_client_config(authority, &[ALPN_H2])).await
+}
+
+async fn connect_with(
+    address: &str,
+    server_name: &str,
+    tls: Result<Arc<ClientConfig>, CredentialsError>,
+) -> Result<Channel, ConnectError> {
+    let tls = tls.map_err(|error| ConnectError {
         server_name: server_name.to_owned(),
         address: address.to_owned(),
         local: None,
@@ -112,8 +113,7 @@ pub async fn connect_unidentified(
     Target::new(address, server_name, tls).channel().await
 }
 
-/// Speaks gRPC over one connection that stands already. The channel ends with
-/// the connection.
+/// A channel over one open connection. The channel ends with the connection.
 ///
 /// # Errors
 /// If the HTTP/2 handshake fails.
@@ -124,9 +124,8 @@ where
     channel_by(endpoint()?, io).await
 }
 
-/// The same within one machine: without probes, because there the kernel says
-/// when the other side is gone, and a caller that was stopped (Ctrl-Z) finds
-/// its connection as it was.
+/// The same within one machine, without pings: the kernel reports the end of the
+/// other side, and a stopped process (Ctrl-Z) keeps its connection.
 ///
 /// # Errors
 /// As [`channel_over`].
@@ -152,7 +151,7 @@ where
     endpoint.connect_with_connector(connector).await
 }
 
-/// The authority part of requests; which service answers is decided by TLS.
+/// The URI's host has no meaning here: TLS checks the server's name.
 fn endpoint() -> Result<Endpoint, tonic::transport::Error> {
     Ok(plain_endpoint()?
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
@@ -161,7 +160,7 @@ fn endpoint() -> Result<Endpoint, tonic::transport::Error> {
         .connect_timeout(CONNECT_TIMEOUT + HANDSHAKE_TIMEOUT))
 }
 
-/// Every call names the versions that this end speaks.
+/// Every call names the versions that this end supports.
 fn plain_endpoint() -> Result<Endpoint, tonic::transport::Error> {
     Endpoint::from_static("http://isthmus").user_agent(versions::own().to_string())
 }
@@ -191,7 +190,7 @@ impl Target {
         connected.map_err(|error| self.unwrap_error(&error))
     }
 
-    /// Finds the error of [`Target::dial`] below what tonic made of it.
+    /// Finds the error of [`Target::dial`] among the causes of tonic's error.
     fn unwrap_error(&self, error: &tonic::transport::Error) -> ConnectError {
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
         let mut last = String::new();
@@ -257,8 +256,8 @@ impl Target {
     }
 }
 
-/// The address this machine would speak from; asks the routing table only,
-/// nothing is sent.
+/// The source address that the kernel would choose. Only the routing table is
+/// read, nothing is sent.
 fn source_towards(address: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr =
         if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };

@@ -28,31 +28,31 @@ use super::in_connection::InConnection;
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::{Identity, listen};
 
-/// How long calls in progress may go on after shutdown was asked for, before
-/// their connections are cut.
+/// How long calls in progress may continue after the shutdown began, before their
+/// connections are closed.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// Handshakes in progress at once; further connections wait in the listen
 /// queue. 256 × a P-256 handshake of about 1 ms is a quarter second of work.
 const MAX_HANDSHAKES: usize = 256;
-/// Connections that stand but aren't served yet.
+/// Connections that wait to be served after their handshake.
 const INCOMING_BOUND: usize = 64;
 /// Calls at once on one connection. A gateway sends all its agents' lookups
 /// over one; beyond this they wait at the sender.
 const MAX_CONCURRENT_CALLS: u32 = 4096;
 
-/// Who is at the other end of a served connection.
+/// The other end of a served connection.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// What its certificate says; none where it showed none.
+    /// The identity in its certificate; none if it showed none.
     pub identity: Option<Arc<Identity>>,
     /// Its address as this end sees it.
     pub address: SocketAddr,
-    /// The address that it came to.
+    /// The address that it connected to.
     pub local: SocketAddr,
 }
 
-/// Who made a request, as its certificate says.
+/// The identity of a request's caller, by its certificate.
 ///
 /// # Errors
 /// UNAUTHENTICATED if it showed no certificate.
@@ -62,7 +62,7 @@ pub fn caller<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
     })
 }
 
-/// The other end of the connection a request came by, where it came by TLS.
+/// The other end of a request's connection, if that uses TLS.
 pub fn peer<T>(request: &Request<T>) -> Option<&Peer> {
     request.extensions().get::<Peer>()
 }
@@ -79,9 +79,8 @@ pub async fn accept(tcp: TcpStream, tls: Arc<ServerConfig>) -> io::Result<TlsStr
     })
 }
 
-/// Serves gRPC on a listener until `shutdown`, then lets calls in progress end
-/// for [`SHUTDOWN_GRACE`] and cuts what is left. Connections that fail concern
-/// nobody else.
+/// Serves gRPC on a listener until `shutdown`. Calls in progress then have
+/// [`SHUTDOWN_GRACE`] to end. A failed connection doesn't affect the others.
 ///
 /// # Errors
 /// If the server itself fails.
@@ -102,8 +101,8 @@ pub async fn serve(
     .await
 }
 
-/// Serves gRPC on TLS connections that somebody else accepted, until
-/// `shutdown` as in [`serve`]. The sender drops what can't be taken.
+/// Serves gRPC on TLS connections that the caller has accepted, until `shutdown`
+/// as in [`serve`].
 ///
 /// # Errors
 /// If the server itself fails.
@@ -134,7 +133,7 @@ pub async fn serve_streams(
     }
 }
 
-/// A stream that doesn't end the server when its sender goes away first.
+/// A stream that never ends, so that the server doesn't end with the sender.
 struct Forever<S>(S);
 
 impl<S: Stream + Unpin> Stream for Forever<S> {
@@ -175,7 +174,7 @@ struct Io {
 }
 
 impl Io {
-    /// None for a certificate that TLS lets pass but names nobody.
+    /// None if the certificate is valid but names no identity of a grid.
     fn new(stream: TlsStream<TcpStream>, cut: &CancellationToken) -> Option<Self> {
         let (tcp, session) = stream.get_ref();
         let (address, local) = (tcp.peer_addr().ok()?, tcp.local_addr().ok()?);

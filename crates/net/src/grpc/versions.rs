@@ -1,20 +1,20 @@
-//! Which version of the protocol two ends take. A client sends the range that it
-//! speaks with every call, as HTTP's `user-agent`; a server answers with its own
-//! range where something begins.
+//! Which version of the protocol two ends use. A client sends the range that it
+//! supports with every call, as HTTP's `user-agent`. A server sends its own range
+//! with the answer to an attachment and to `Hold`.
 
 use isthmus_wire::protocol::{SPOKEN, Speaker};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 
-/// Where a server names its range.
+/// The metadata in which a server names its range.
 const HEADER: &str = "isthmus-protocol";
 
-/// What this build speaks.
+/// The versions that this build supports.
 pub(crate) fn own() -> Speaker {
     Speaker { isthmus: env!("CARGO_PKG_VERSION").to_owned(), versions: SPOKEN }
 }
 
-/// The version that this server, called `own_name`, and its caller take.
+/// The version that this server, named `own_name`, and its caller use.
 ///
 /// # Errors
 /// `FAILED_PRECONDITION` if there is none, with both ranges and the end to be
@@ -31,8 +31,8 @@ pub fn with_versions<T>(mut response: Response<T>) -> Response<T> {
     response
 }
 
-/// The version that this client, called `own_name`, and the server of a response
-/// take.
+/// The version that this client, named `own_name`, and the server of a response
+/// use.
 ///
 /// # Errors
 /// As [`check_caller`].

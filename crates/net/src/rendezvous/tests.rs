@@ -1,7 +1,9 @@
-//! Requests cross the wire unchanged, and what makes no sense is refused.
+//! Messages cross the wire unchanged, and malformed ones are refused.
 
+use isthmus_plan::Route;
 use isthmus_raw::syn::Options;
-use isthmus_wire::ticket::Side;
+use isthmus_wire::proto::rendezvous_request;
+use isthmus_wire::ticket::{Side, Ticket};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -51,7 +53,7 @@ fn requests_cross_the_wire() {
 }
 
 #[test]
-fn requests_that_make_no_sense_are_refused() {
+fn malformed_requests_are_refused() {
     use rendezvous_request::{DialedByGateway, OverGateways, Punch, Relay, Reverse, Traverse, Way as Wire};
     let id = || ID.0.to_vec();
     let syn = example_syn().to_bytes();

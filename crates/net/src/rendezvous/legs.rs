@@ -1,0 +1,98 @@
+//! Connections that a gateway opens for its nodes, and nodes that it expects.
+
+use std::net::IpAddr;
+
+use isthmus_wire::proto::{self, leg};
+use isthmus_wire::{ConnectionId, DecodeError, hello};
+
+use super::SealedTicket;
+use super::fields::{EXPECT, LEG, OWN_GATEWAY, address, connection, id, malformed, sealed};
+
+/// A connection that a gateway opens for one of its nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leg {
+    /// Where to, `HOST:PORT`.
+    pub address: String,
+    /// The ticket under which the gateway itself splices it.
+    pub ticket: SealedTicket,
+    /// What the gateway sends first.
+    pub first: First,
+}
+
+/// What a gateway sends first on a connection that it has opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    /// Nothing.
+    Nothing,
+    /// A ticket.
+    Ticket(SealedTicket),
+    /// The rendezvous for which the initiator waits.
+    Rendezvous(ConnectionId),
+}
+
+impl First {
+    /// The bytes as they are sent.
+    pub fn to_bytes(self) -> Vec<u8> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::Ticket(ticket) => ticket.to_vec(),
+            Self::Rendezvous(id) => hello::RENDEZVOUS.encode(id).to_vec(),
+        }
+    }
+}
+
+impl TryFrom<proto::Leg> for Leg {
+    type Error = DecodeError;
+
+    fn try_from(leg: proto::Leg) -> Result<Self, DecodeError> {
+        let first = match &leg.first {
+            None => First::Nothing,
+            Some(leg::First::ShownTicket(ticket)) => First::Ticket(sealed(LEG, ticket)?),
+            Some(leg::First::Rendezvous(rendezvous)) => First::Rendezvous(id(rendezvous)?),
+        };
+        Ok(Self { address: address(LEG, leg.address)?, ticket: sealed(LEG, &leg.ticket)?, first })
+    }
+}
+
+impl From<Leg> for proto::Leg {
+    fn from(leg: Leg) -> Self {
+        let first = match leg.first {
+            First::Nothing => None,
+            First::Ticket(ticket) => Some(leg::First::ShownTicket(ticket.to_vec())),
+            First::Rendezvous(id) => Some(leg::First::Rendezvous(id.0.to_vec())),
+        };
+        Self { address: leg.address, ticket: leg.ticket.to_vec(), first }
+    }
+}
+
+/// A node that is about to connect to a gateway for a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// The connection id in its ticket.
+    pub connection: ConnectionId,
+    /// Its source address.
+    pub from: IpAddr,
+    /// The connection that the gateway opens for it meanwhile.
+    pub leg: Option<Leg>,
+}
+
+impl TryFrom<proto::ExpectOrder> for Expected {
+    type Error = DecodeError;
+
+    fn try_from(order: proto::ExpectOrder) -> Result<Self, DecodeError> {
+        let from = order.from.parse();
+        let from = from.map_err(|_| malformed(EXPECT, format!("{:?} is no IP address", order.from)))?;
+        let leg = order.leg.map(Leg::try_from).transpose()?;
+        Ok(Self { connection: connection(EXPECT, &order.ticket)?, from, leg })
+    }
+}
+
+/// What a gateway does for its own node: the connection id of the node's ticket, and
+/// the connection that the gateway opens, which is removed from the message.
+///
+/// # Errors
+/// If one of the two is malformed.
+pub fn take_leg(at: &mut proto::AtOwnGateway) -> Result<(ConnectionId, Option<Leg>), DecodeError> {
+    let leg = at.leg.take().map(Leg::try_from).transpose()?;
+    Ok((connection(OWN_GATEWAY, &at.ticket)?, leg))
+}

@@ -1,0 +1,176 @@
+//! An initiator's request for a rendezvous.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use isthmus_plan::{Dial, Route};
+use isthmus_raw::Syn;
+use isthmus_wire::proto::{self, rendezvous_request};
+use isthmus_wire::{ConnectionId, DecodeError};
+
+use super::fields::{LONGEST_ADDRESS, REQUEST, carried, id, malformed, socket_address, unknown_way};
+use crate::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
+
+/// Most relays and gateways that a request names as failed.
+const MOST_AVOIDED: usize = 64;
+
+/// An initiator's request to the broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The node to be connected to.
+    pub destination: Ipv4Addr,
+    /// The node that connects.
+    pub initiator: Ipv4Addr,
+    /// How they connect.
+    pub way: Way,
+}
+
+/// The ways that need the broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// Both connect to a relay.
+    Relay {
+        /// Relays that have just failed, by name.
+        avoid: Vec<String>,
+    },
+    /// The acceptor connects to the initiator.
+    Reverse {
+        /// The id that the acceptor sends first.
+        rendezvous: ConnectionId,
+    },
+    /// Both connect to each other.
+    Punch {
+        /// The id of the acceptor's answer.
+        rendezvous: ConnectionId,
+        /// Where the initiator dials from, as seen from outside.
+        address: SocketAddr,
+        /// Both ask a relay how they are seen from outside.
+        ask: bool,
+    },
+    /// The acceptor's agent takes in the initiator's SYN.
+    Traverse {
+        /// The id of the acceptor's answer.
+        rendezvous: ConnectionId,
+        /// The SYN, with its source as seen from outside.
+        syn: Syn,
+    },
+    /// The initiator connects to a relay or a gateway.
+    OverGateways {
+        /// Any but [`Route::EndToEnd`].
+        route: Route,
+        /// How the gateways connect.
+        dial: Dial,
+        /// Relays and gateways that have just failed, by (grid) name.
+        avoid: Vec<String>,
+    },
+    /// The acceptor's gateway connects to the initiator.
+    DialedByGateway {
+        /// The id that the gateway sends first.
+        rendezvous: ConnectionId,
+        /// As in `OverGateways`.
+        avoid: Vec<String>,
+    },
+}
+
+impl Way {
+    /// The route and the dial that this is a request for.
+    pub fn way(&self) -> (Route, Dial) {
+        match self {
+            Self::Relay { .. } => (Route::EndToEnd, Dial::Relay),
+            Self::Reverse { .. } => (Route::EndToEnd, Dial::Reverse),
+            Self::Punch { .. } => (Route::EndToEnd, Dial::Punch),
+            Self::Traverse { .. } => (Route::EndToEnd, Dial::Traverse),
+            Self::OverGateways { route, dial, .. } => (*route, *dial),
+            Self::DialedByGateway { .. } => (Route::OneGateway, Dial::Reverse),
+        }
+    }
+
+    /// The id that the initiator has drawn, if the way needs one.
+    pub fn rendezvous(&self) -> Option<ConnectionId> {
+        match self {
+            Self::Reverse { rendezvous }
+            | Self::Punch { rendezvous, .. }
+            | Self::Traverse { rendezvous, .. }
+            | Self::DialedByGateway { rendezvous, .. } => Some(*rendezvous),
+            Self::Relay { .. } | Self::OverGateways { .. } => None,
+        }
+    }
+
+    /// Relays and gateways that have just failed.
+    pub fn avoid(&self) -> &[String] {
+        match self {
+            Self::Relay { avoid }
+            | Self::OverGateways { avoid, .. }
+            | Self::DialedByGateway { avoid, .. } => avoid,
+            Self::Reverse { .. } | Self::Punch { .. } | Self::Traverse { .. } => &[],
+        }
+    }
+}
+
+impl TryFrom<&proto::RendezvousRequest> for Request {
+    type Error = DecodeError;
+
+    fn try_from(request: &proto::RendezvousRequest) -> Result<Self, DecodeError> {
+        use rendezvous_request::Way as Wire;
+        let way = match request.way.as_ref().ok_or_else(|| unknown_way(REQUEST))? {
+            Wire::Relay(relay) => Way::Relay { avoid: avoided(&relay.avoid)? },
+            Wire::Reverse(reverse) => Way::Reverse { rendezvous: id(&reverse.rendezvous)? },
+            Wire::Punch(punch) => Way::Punch {
+                rendezvous: id(&punch.rendezvous)?,
+                address: socket_address(REQUEST, &punch.address)?,
+                ask: punch.ask,
+            },
+            Wire::Traverse(traverse) => {
+                Way::Traverse { rendezvous: id(&traverse.rendezvous)?, syn: carried(REQUEST, &traverse.syn)? }
+            }
+            Wire::OverGateways(over) => over_gateways(over)?,
+            Wire::DialedByGateway(by) => {
+                Way::DialedByGateway { rendezvous: id(&by.rendezvous)?, avoid: avoided(&by.avoid)? }
+            }
+        };
+        Ok(Self { destination: request.destination.into(), initiator: request.initiator.into(), way })
+    }
+}
+
+fn over_gateways(over: &rendezvous_request::OverGateways) -> Result<Way, DecodeError> {
+    let route = route_from_wire(over.route()).filter(|route| *route != Route::EndToEnd);
+    let route = route.ok_or_else(|| malformed(REQUEST, "a way over gateways without such a route"))?;
+    let dial = dial_from_wire(over.dial());
+    let dial = dial.ok_or_else(|| malformed(REQUEST, "a way over gateways without a known dial"))?;
+    if (route, dial) == (Route::OneGateway, Dial::Reverse) {
+        return Err(malformed(REQUEST, "the initiator connects to a gateway that is to connect to it"));
+    }
+    Ok(Way::OverGateways { route, dial, avoid: avoided(&over.avoid)? })
+}
+
+impl From<Request> for proto::RendezvousRequest {
+    fn from(request: Request) -> Self {
+        use rendezvous_request::{self as wire, Way as Wire};
+        let id = |id: ConnectionId| id.0.to_vec();
+        let way = match request.way {
+            Way::Relay { avoid } => Wire::Relay(wire::Relay { avoid }),
+            Way::Reverse { rendezvous } => Wire::Reverse(wire::Reverse { rendezvous: id(rendezvous) }),
+            Way::Punch { rendezvous, address, ask } => {
+                let (rendezvous, address) = (id(rendezvous), address.to_string());
+                Wire::Punch(wire::Punch { rendezvous, address, ask })
+            }
+            Way::Traverse { rendezvous, syn } => {
+                Wire::Traverse(wire::Traverse { rendezvous: id(rendezvous), syn: syn.to_bytes() })
+            }
+            Way::OverGateways { route, dial, avoid } => {
+                let (route, dial) = (route_to_wire(route).into(), dial_to_wire(dial).into());
+                Wire::OverGateways(wire::OverGateways { route, dial, avoid })
+            }
+            Way::DialedByGateway { rendezvous, avoid } => {
+                Wire::DialedByGateway(wire::DialedByGateway { rendezvous: id(rendezvous), avoid })
+            }
+        };
+        Self { destination: request.destination.into(), initiator: request.initiator.into(), way: Some(way) }
+    }
+}
+
+fn avoided(names: &[String]) -> Result<Vec<String>, DecodeError> {
+    if names.len() > MOST_AVOIDED || names.iter().any(|name| name.len() > LONGEST_ADDRESS) {
+        return Err(malformed(REQUEST, format!("more than {MOST_AVOIDED} names to avoid, or a long one")));
+    }
+    Ok(names.to_vec())
+}
