@@ -15,21 +15,21 @@ pub const DEFAULT_PORT: u16 = 7730;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
-    /// Where the site's gateways are, `HOST:PORT`, if there are several: the agent
-    /// attaches to one of them, and to another when that one is lost. By default
-    /// the one by which it joined.
+    /// The addresses of the site's gateways, `HOST:PORT`, if there are several. The
+    /// agent attaches to one of them, and to another when that one is lost. By
+    /// default the gateway at which it joined.
     pub gateway: Option<Gateways>,
-    /// Where to listen for other agents. By default port 7730 of the address
-    /// from which this node reaches its gateway.
+    /// The address to listen on for other agents. By default port 7730 of the
+    /// address from which this node reaches its gateway.
     pub listen: Option<SocketAddr>,
-    /// Where other agents reach this one, `HOST:PORT`, if that differs.
+    /// The address at which other agents reach this one, `HOST:PORT`, if it differs.
     pub address: Option<String>,
-    /// Ports that the site's firewall or NAT lets in for this node, "7731-7740":
-    /// the agent listens on the first that is free, in place of `listen`'s, and
-    /// other sites reach it there without a relay.
+    /// Ports that the site's firewall or NAT lets in for this node, "7731-7740". The
+    /// agent listens on the first free one, in place of `listen`'s. Other sites
+    /// reach it there without a relay.
     pub port_range: Option<PortRange>,
-    /// The address at which they are let in, if it isn't this node's own: that of
-    /// a NAT that forwards them.
+    /// The address at which these ports are let in, if it isn't this node's own:
+    /// that of a NAT that forwards them.
     pub outside_host: Option<String>,
     /// Ranks to start here by default. By default one per core.
     pub slots: Option<u32>,
@@ -39,14 +39,15 @@ pub struct AgentConfig {
     /// The library that is preloaded into programs. By default
     /// libisthmus_shim.so beside the `isthmus` binary or in ../lib/isthmus.
     pub shim: Option<PathBuf>,
-    /// The helper with the right to raw packets, for the dial `traverse`. By
-    /// default isthmus-raw beside the `isthmus` binary or in ../lib/isthmus; if
-    /// it isn't there, the agent does without.
+    /// The helper that may send raw packets, for the dial `traverse`. By default
+    /// isthmus-raw beside the `isthmus` binary or in ../lib/isthmus. Without it the
+    /// agent doesn't use this dial.
     pub raw: Option<PathBuf>,
 }
 
 impl AgentConfig {
-    /// Where other sites reach the agent that listens on `port`, if they can.
+    /// The address at which other sites reach the agent that listens on `port`, if a
+    /// range of ports is let in.
     pub fn outside_address(&self, own_ip: IpAddr, port: u16) -> Option<String> {
         self.port_range?;
         Some(match &self.outside_host {
@@ -55,10 +56,11 @@ impl AgentConfig {
         })
     }
 
-    /// Where the site's gateways are; `joined` is the one by which the agent did.
+    /// The addresses of the site's gateways; `joined` is the one at which the agent
+    /// joined.
     ///
     /// # Errors
-    /// If the configuration's make no sense.
+    /// If a configured address is invalid.
     pub fn gateways(&self, joined: &str) -> Result<Vec<String>, String> {
         self.gateway.as_ref().map_or_else(|| Ok(vec![joined.to_owned()]), Gateways::addresses)
     }
@@ -70,7 +72,7 @@ impl AgentConfig {
     }
 }
 
-/// Directory of the agent's own Unix socket unless configured otherwise.
+/// Directory of the agent's own Unix socket by default.
 pub fn default_runtime_directory() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return "/run/isthmus".into();

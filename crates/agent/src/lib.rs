@@ -1,14 +1,14 @@
-//! The agent: one per node. It makes and accepts connections for the node's
-//! processes, hands them over as open sockets, and starts remote processes.
-//! Connections are opened by [`isthmus_reach`].
+//! The agent: one per node. It opens and accepts connections for the node's
+//! processes, passes them on as open sockets, and starts remote processes.
+//! [`isthmus_reach`] opens the connections.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`uplink`] | the way to the gateway |
+//! | [`uplink`] | the attachment to the gateway |
 //! | [`accepting`] | the acceptor's side of connections |
-//! | [`carrying`] | the initiator's side; what programs see of connections |
+//! | [`carrying`] | the initiator's side, and the sockets that programs get |
 //! | [`jobs`] | the node and its jobs |
-//! | [`starting`] | starting processes, and what a job needs for it |
+//! | [`starting`] | starting processes, and the checks before |
 //! | [`observing`] | heartbeats, measurements, the account of connections |
 //! | [`service`] | all of it, as a service |
 

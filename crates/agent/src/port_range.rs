@@ -1,4 +1,4 @@
-//! Ports as the configuration has them: "7731-7740" or "7731".
+//! Ranges of ports in the configuration: "7731-7740" or "7731".
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ pub struct PortRange {
     last: u16,
 }
 
-/// What isn't a range of ports.
+/// The text is no range of ports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no range of ports: expected FIRST-LAST, such as \"7731-7740\"")]
 pub struct NotPorts(String);

@@ -1,5 +1,4 @@
-//! The agent as a service: sets everything up and runs until it is told to
-//! stop.
+//! The agent as a service: sets it up and runs it until shutdown.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,7 +9,7 @@ use anyhow::{Context as _, bail};
 use isthmus_net::connection::{self, Connection};
 use isthmus_net::loopback::PairMaker;
 use isthmus_net::rendezvous::Order;
-use isthmus_net::{Credentials, Role, grpc};
+use isthmus_net::{Credentials, Role, grpc, listen};
 use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use isthmus_reach::probing::Probing;
 use isthmus_reach::raw::{self, RawHelper};
@@ -40,13 +39,13 @@ use crate::uplink::attachment::AttachError;
 use crate::uplink::gateways;
 use crate::uplink::upstream::{self, Upstream};
 
-/// Connections and requests to dial out that may wait.
+/// Connections, orders to dial and orders to measure that may wait.
 const QUEUE: usize = 1024;
 /// How long the first byte of a connection to the agent's port may take.
-const DIRECT_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the initiator may take to come to a rendezvous and speak.
+const FIRST_BYTE_DEADLINE: Duration = Duration::from_secs(10);
+/// How long the initiator may take to connect at a rendezvous and send.
 const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long to try to find the way to the gateway at the start.
+/// Limit for a test connection to a gateway at the start.
 const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Runs the agent until `shutdown`; calls `ready` once it is attached.
@@ -130,12 +129,12 @@ pub async fn run(
         warn!(job = %job.id, "the agent stops: the job ends here");
         node.end(&job).await;
     }
-    // The file would say that an agent is here.
+    // The file would look like that of a running agent.
     let _ = std::fs::remove_file(&local_socket);
     ended
 }
 
-/// What the gateway is told of this node; `own` is where it listens.
+/// The announcement of this node to the gateway; `own` is the address it listens on.
 fn announcement(
     config: &AgentConfig,
     facilities: &Facilities,
@@ -156,7 +155,7 @@ fn announcement(
     })
 }
 
-/// What finds out how the node is reached, and what dials others.
+/// The parts that measure how the node is reached, and that dial other nodes.
 fn dialing(
     upstream: &Upstream,
     node_up: proto::NodeUp,
@@ -183,18 +182,17 @@ fn dialing(
     (probing, dialer)
 }
 
-/// Listens where the configuration says: at one port, or at the first free one
-/// of those that the site lets in.
+/// Listens on the configured port, or on the first free one of `port_range`.
 fn bind(config: &AgentConfig, own_ip: IpAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let Some(range) = config.port_range else {
         let listen = config.listen.unwrap_or_else(|| SocketAddr::new(own_ip, DEFAULT_PORT));
-        let listener = isthmus_net::listen(listen).with_context(|| format!("cannot listen on {listen}"))?;
+        let listener = listen::listen(listen).with_context(|| format!("cannot listen on {listen}"))?;
         let listen = listener.local_addr()?;
         return Ok((listener, listen));
     };
     let ip = config.listen.map_or(own_ip, |listen| listen.ip());
     for port in range.ports() {
-        match isthmus_net::listen(SocketAddr::new(ip, port)) {
+        match listen::listen(SocketAddr::new(ip, port)) {
             Ok(listener) => return Ok((listener, SocketAddr::new(ip, port))),
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
             Err(error) => return Err(error).with_context(|| format!("cannot listen on {ip}:{port}")),
@@ -204,40 +202,33 @@ fn bind(config: &AgentConfig, own_ip: IpAddr) -> anyhow::Result<(TcpListener, So
 }
 
 async fn accept_all(listener: TcpListener, reception: Reception) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                tokio::spawn(reception.clone().receive(stream, DIRECT_PATIENCE));
-            }
-            Err(error) => {
-                // Most likely no descriptor is free; one will be.
-                warn!(%error, "cannot accept");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
+    // Slots are dropped at once: a job connects all its ranks at the same time.
+    listen::serve_each(listener, 1, |stream, _, slot| {
+        drop(slot);
+        reception.clone().receive(stream, FIRST_BYTE_DEADLINE)
+    })
+    .await;
 }
 
-/// Takes the acceptor's part of dials, as the broker asks.
+/// Takes the acceptor's part of dials, by the broker's orders.
 async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
     while let Some(order) = dials_rx.recv().await {
         let reception = reception.clone();
         let connection = Connection::of_order(&order);
         tokio::spawn(connection::scope_of(connection, async move {
-            debug!(way = %order.way, "asked to dial for another node");
+            debug!(way = %order.way, "ordered to dial for another node");
             match reception.node.dialer().accept(&order).await {
                 Ok(Some(stream)) => reception.receive(stream, RENDEZVOUS_TIMEOUT).await,
                 Ok(None) => {}
                 Err(error) => {
-                    warn!(initiator = %order.initiator, way = %order.way, error, "cannot dial for another node");
+                    debug!(initiator = %order.initiator, way = %order.way, error, "cannot dial for another node");
                 }
             }
         }));
     }
 }
 
-/// The address from which this node reaches the first of its gateways that
-/// answers.
+/// The address from which this node reaches the first gateway that answers.
 async fn towards(gateways: &[String]) -> anyhow::Result<std::net::IpAddr> {
     let mut failures = Vec::new();
     for gateway in gateways {

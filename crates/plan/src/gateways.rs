@@ -13,7 +13,7 @@
 //! | two-gateway | reverse | acceptor's gateway → initiator's gateway |
 //! | all three | relay | both to a relay: gateways for those that can't |
 
-use crate::plan::{Judged, Way, lets_in, port_range, some_relay, attached};
+use crate::plan::{Judged, Way, attached, lets_in, port_range, some_relay};
 use crate::{Dial, EndFacts, PairFacts, Reason, Route, WayOut};
 
 /// The ways without a relay, in their order.

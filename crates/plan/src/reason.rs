@@ -60,9 +60,7 @@ pub enum Reason {
     MappingUnknown { site: String },
     #[error("the NAT of site {site} takes another port for each destination")]
     PortPerDestination { site: String },
-    #[error(
-        "sites {initiator} and {acceptor} both drop every SYN: their firewalls keep no state"
-    )]
+    #[error("sites {initiator} and {acceptor} both drop every SYN: their firewalls keep no state")]
     BothStateless { initiator: String, acceptor: String },
     #[error("site {site} lets every connection in")]
     EverythingLetIn { site: String },

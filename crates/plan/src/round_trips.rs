@@ -98,7 +98,11 @@ mod tests {
             let order: Vec<_> = steps.iter().map(|step| number(&step.reason)).collect();
             assert_eq!(order.join(" "), want, "{name}");
             let measured = steps.iter().filter(|step| matches!(step.reason, Reason::Measured { .. })).count();
-            assert_eq!(measured, steps.iter().filter(|step| round_trips.of(step).is_some()).count(), "{name}");
+            assert_eq!(
+                measured,
+                steps.iter().filter(|step| round_trips.of(step).is_some()).count(),
+                "{name}"
+            );
         }
     }
 }

@@ -46,7 +46,7 @@ const WAY: [(&str, &[&str]); 5] = [
     ("gateway at n1.alpha", &["Registry/Rendezvous"]),
     ("broker at hub", &["Registry/Rendezvous"]),
     ("relay at hub", &["joined"]),
-    ("agent at n1.beta", &["asked to dial", "a preamble", "knocked", "handed over"]),
+    ("agent at n1.beta", &["ordered to dial", "a preamble", "knocked", "handed over"]),
 ];
 
 #[test]

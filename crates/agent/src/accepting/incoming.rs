@@ -1,5 +1,5 @@
-//! The acceptor's side: what comes to the agent's port, or over a relay, is
-//! recognised by its first byte, checked, and brought to the program.
+//! The acceptor's side: a connection to the agent's port, or over a relay, is
+//! recognised by its first byte, checked, and passed to the program.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use isthmus_net::connection::Connection;
 use isthmus_net::mac::Secret;
-use isthmus_net::{Role, counters, grpc};
+use isthmus_net::{Role, counters, grpc, listen};
 use isthmus_reach::ControlPlane;
 use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
 use isthmus_reach::peer_identity;
@@ -36,41 +36,38 @@ use crate::observing::heartbeat;
 const PREAMBLE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long it may take to find the plan to an initiator's site.
 const PLAN: Duration = Duration::from_secs(10);
-/// After how long the initiator gets an interim answer: its deadline for reaching
-/// this agent may be shorter than a listener with a full backlog is waited for.
+/// Time until the initiator gets an interim answer. Its deadline for reaching this
+/// agent may be shorter than the wait for a listener with a full backlog.
 const WAITING: Duration = Duration::from_secs(1);
 
-/// Takes care of incoming connections.
+/// Accepts connections for the node's programs and for its agent.
 #[derive(Clone)]
 pub struct Reception {
     /// The node and its jobs.
     pub node: Arc<Node>,
-    /// TLS, for both protocols.
+    /// TLS for all protocols between agents.
     pub tls: Arc<ServerConfig>,
     /// reception → gRPC server: a connection that speaks gRPC.
     pub grpc_tx: mpsc::Sender<tokio_rustls::server::TlsStream<TcpStream>>,
 }
 
 impl Reception {
-    /// Takes care of one connection; logs why if nothing comes of it.
+    /// Serves one connection; logs the reason if that fails.
     ///
-    /// `patience` is how long the first byte may take: over a relay the other
-    /// side may come later.
-    pub async fn receive(self, stream: TcpStream, patience: Duration) {
+    /// `limit` is how long the first byte may take: over a relay the other side may
+    /// connect later.
+    pub async fn receive(self, stream: TcpStream, limit: Duration) {
         let from = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
-        if let Err(error) = self.try_receive(stream, patience).await {
+        if let Err(error) = self.try_receive(stream, limit).await {
             debug!(from, %error, "incoming connection dropped");
         }
     }
 
-    async fn try_receive(self, stream: TcpStream, patience: Duration) -> io::Result<()> {
+    async fn try_receive(self, stream: TcpStream, limit: Duration) -> io::Result<()> {
         stream.set_nodelay(true)?;
-        let mut first = [0];
-        let peeked = tokio::time::timeout(patience, stream.peek(&mut first)).await;
-        match peeked.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            _ if first[0] == FIRST_BYTE => self.program(Carrier::Raw(stream)).await,
-            _ if first[0] == hello::RENDEZVOUS.first_byte() => self.rendezvous(stream).await,
+        match listen::first_byte(&stream, limit).await? {
+            FIRST_BYTE => self.program(Carrier::Raw(stream)).await,
+            first if first == hello::RENDEZVOUS.first_byte() => self.rendezvous(stream).await,
             _ => {
                 keep_alive(&stream);
                 let stream = grpc::accept(stream, self.tls.clone()).await?;
@@ -88,7 +85,7 @@ impl Reception {
         }
     }
 
-    /// Somebody who was asked to dial this node.
+    /// A connection of a party that was ordered to dial this node.
     async fn rendezvous(self, mut stream: TcpStream) -> io::Result<()> {
         let mut hello = [0; hello::RENDEZVOUS_LEN];
         tokio::time::timeout(PREAMBLE_DEADLINE, stream.read_exact(&mut hello))
@@ -98,7 +95,7 @@ impl Reception {
         if self.node.dialer().rendezvous.arrived(id, stream) {
             Ok(())
         } else {
-            Err(io::Error::other("nobody here waits for this rendezvous any more"))
+            Err(io::Error::other("no connect of this node waits for this rendezvous"))
         }
     }
 
@@ -112,11 +109,11 @@ impl Reception {
         Connection::from(preamble.nonce).scope(self.introduced(carrier, preamble, mac)).await
     }
 
-    /// The same, once it is clear which connection it is.
+    /// The same, after the preamble was read.
     async fn introduced(self, mut carrier: Carrier, preamble: Preamble, mac: Mac) -> io::Result<()> {
         debug!(job = %preamble.job, ends = carrier.ends(), port = preamble.destination_port, "a preamble");
         let Some(job) = self.node.job(preamble.job) else {
-            warn!(job = %preamble.job, ends = carrier.ends(), "a connection for a job that does not run here");
+            debug!(job = %preamble.job, ends = carrier.ends(), "a connection for a job that does not run here");
             counters::refused(refusal_word(Status::UnknownJob));
             return carrier.send(&Answer { status: Status::UnknownJob }.encode(&[0; 32])).await;
         };
@@ -171,7 +168,7 @@ impl Reception {
         }
     }
 
-    /// Whether this is what it says it is, and may come this way.
+    /// Checks the preamble, and whether the connection may come unencrypted.
     async fn check(
         &self,
         job: &Job,
@@ -209,12 +206,12 @@ impl Reception {
                     Ok(())
                 }
                 other => {
-                    warn!(job = %job.id, ends, ?other, %source, "denied: the certificate names somebody else");
+                    warn!(job = %job.id, ends, ?other, %source, "denied: the certificate names another party");
                     Err(Status::Denied)
                 }
             },
-            // Raw is right within a site and between sites that trust each
-            // other; this end's own plan says so, not the initiator.
+            // Raw is allowed within a site and between sites that trust each other.
+            // This end's own plan decides, not the initiator.
             Carrier::Raw(_) if source.site == self.node.name().site => Ok(()),
             Carrier::Raw(_) => {
                 let found = self.node.upstream().lookup(preamble.source, PLAN.into()).await;
@@ -229,7 +226,7 @@ impl Reception {
     }
 }
 
-/// A status in a word, for counters.
+/// A status as a label of counters.
 fn refusal_word(status: Status) -> &'static str {
     match status {
         Status::Connected => "connected",
@@ -247,7 +244,7 @@ fn sealed(token: &Secret, status: Status, preamble: &Preamble) -> [u8; isthmus_w
     token.seal_answer(Answer { status }, &preamble.nonce)
 }
 
-/// Answers "connected" and brings the connection to the program.
+/// Answers "connected" and passes the connection to the program.
 async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Knock) -> io::Result<()> {
     let ends = Ends {
         local: End { address: preamble.destination, port: preamble.destination_port },
@@ -263,14 +260,14 @@ async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Kn
             let incoming = Incoming { peer: ends.peer, local: ends.local, socket: Some(socket) };
             let stream = knock.admit(incoming);
             debug!(job = %job.id, "handed over");
-            // The program's end closes when the shim puts the real socket in
-            // its place, or with the listener if nobody ever accepts.
+            // The program's end closes when the shim puts the real socket in its
+            // place, or with the listener if the program never accepts.
             tokio::select! {
                 _ = stream.readable() => {}
                 () = job.ended.cancelled() => {}
             }
-            // Somebody who fetched it has it. What is left here goes as the
-            // kernel ends what its listener's queue holds: by a reset.
+            // A socket that was not fetched is closed by a reset, as the kernel does
+            // with connections in a listener's queue.
             if let Some(Incoming { socket: Some(socket), .. }) = job.sockets.knocks.forget(knock_port) {
                 let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
             }

@@ -1,10 +1,10 @@
 //! Knocks: how an incoming connection reaches a program's `accept`.
 //!
 //! A knock is a connection over loopback, from
-//! [`KNOCK_SOURCE`](isthmus_wire::address::KNOCK_SOURCE), to the port
-//! the program listens on. The kernel's own queue, `poll` and `epoll` do the
-//! rest. The shim's `accept` knows a knock by its source and fetches what it
-//! stands for by its source port.
+//! [`KNOCK_SOURCE`](isthmus_wire::address::KNOCK_SOURCE), to the program's port.
+//! The kernel's own queue, `poll` and `epoll` do the rest. The shim's `accept`
+//! recognises a knock by its source address, and fetches the connection behind it
+//! by its source port.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,18 +19,18 @@ use isthmus_wire::shim::End;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-/// How long a listener with a full queue is waited for.
+/// How long a listener's queue may stay full.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// What an accepted knock stands for.
+/// The connection behind a knock.
 #[derive(Debug)]
 pub struct Incoming {
-    /// The initiator's end, as its program knows it.
+    /// The initiator's end, as its program sees it.
     pub peer: End,
     /// This end.
     pub local: End,
-    /// The socket that takes the knock's place; none if the knock is itself
-    /// the program's end of the connection.
+    /// The socket that takes the knock's place; none if the knock itself is the
+    /// program's end of the connection.
     pub socket: Option<std::net::TcpStream>,
 }
 
@@ -41,17 +41,17 @@ pub struct Knocks(Mutex<HashMap<u16, oneshot::Receiver<Incoming>>>);
 /// A knock that the kernel has put into the listener's queue.
 #[derive(Debug)]
 pub struct Knock {
-    /// The knocking end.
+    /// The agent's end.
     pub stream: TcpStream,
     incoming_tx: oneshot::Sender<Incoming>,
 }
 
 impl Knocks {
-    /// Knocks at a port. The program may accept at once, but its shim waits
-    /// until [`Knock::admit`].
+    /// Knocks at a port. The program may accept at once, but its shim waits until
+    /// [`Knock::admit`].
     ///
     /// # Errors
-    /// The status that the initiator is to get.
+    /// The status for the initiator.
     pub async fn knock(&self, twin: Ipv4Addr, port: u16) -> Result<Knock, Status> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::ConnectionRefused => Status::Refused,
@@ -77,14 +77,14 @@ impl Knocks {
         }
     }
 
-    /// What the knock from this port stands for, once it is admitted; none if
-    /// no agent knocked from there or the incoming has left.
+    /// Waits for the connection behind the knock from this port; none if no agent
+    /// knocked from there, or the initiator has left.
     pub async fn fetch(&self, knock_port: u16) -> Option<Incoming> {
         let incoming_rx = lock(&self.0).remove(&knock_port)?;
         tokio::time::timeout(DEADLINE, incoming_rx).await.ok()?.ok()
     }
 
-    /// Drops a knock that nobody fetched; gives its incoming, if it was
+    /// Drops a knock that was not fetched; returns its connection, if it was
     /// admitted.
     pub fn forget(&self, knock_port: u16) -> Option<Incoming> {
         lock(&self.0).remove(&knock_port)?.try_recv().ok()
@@ -92,12 +92,11 @@ impl Knocks {
 }
 
 impl Knock {
-    /// Lets the incoming in and gives the knocking end back. To be called only
-    /// after the initiator was told "connected": from here on the program may
-    /// write to the socket.
+    /// Passes the connection to the shim and returns the agent's end of the knock.
+    /// To be called only after the answer "connected" was sent: from here on the
+    /// program may write to the socket.
     pub fn admit(self, incoming: Incoming) -> TcpStream {
-        // The program may have closed its listener meanwhile: it then closes
-        // the incoming's socket, too, by dropping it.
+        // If the program has closed its listener, this drops the socket, too.
         let _ = self.incoming_tx.send(incoming);
         self.stream
     }
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_listens() {
+    async fn a_port_without_a_listener_refuses() {
         let refused = Knocks::default().knock(Ipv4Addr::new(127, 64, 9, 9), 1).await;
         assert_eq!(refused.unwrap_err(), Status::Refused);
     }

@@ -1,6 +1,6 @@
-//! The black-hole listener: its queue is full, so the kernel drops every SYN,
-//! and a program's non-blocking connect to it stays pending in the kernel
-//! itself until the shim swaps the real socket in.
+//! The black-hole listener: its queue is full, so the kernel drops every SYN. A
+//! program's non-blocking connect to it stays pending in the kernel until the shim
+//! swaps the real socket in.
 
 use std::io;
 use std::net::SocketAddrV4;
@@ -8,7 +8,7 @@ use std::net::SocketAddrV4;
 use isthmus_wire::address::BLACK_HOLE;
 use socket2::{Domain, Socket, Type};
 
-/// Lives as long as connects are to stay pending.
+/// Connects to it stay pending until it is dropped.
 #[derive(Debug)]
 pub struct BlackHole {
     port: u16,

@@ -1,5 +1,5 @@
-//! How a connection of a job is introduced to another node's agent: by a preamble
-//! under the job's token.
+//! Introduces a connection of a job to another node's agent: by a preamble with an
+//! HMAC by the job's token.
 
 use std::io;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Introduction, Unaccepted};
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
 
-/// How long an acceptor may take with its final answer: its own deadline for
-/// knocking and a margin for the way.
+/// How long an acceptor's final answer may take: its own deadline for knocking, and
+/// a margin for the network.
 const FINAL_DEADLINE: Duration = Duration::from_secs(15);
 
 /// The introduction of one connection.
@@ -22,7 +22,8 @@ pub struct JobIntroduction<'a> {
 }
 
 impl<'a> JobIntroduction<'a> {
-    /// For a connection with these ends; each attempt has a nonce of its own.
+    /// The introduction of a connection with these ends. Each attempt gets a nonce
+    /// of its own.
     pub fn new(token: &'a Secret, preamble: Preamble) -> Self {
         Self { token, preamble, waits: false }
     }
@@ -53,7 +54,7 @@ impl<'a> JobIntroduction<'a> {
             carrier.receive::<{ ANSWER_LEN }>().await.map_err(|error| failed(&ends, broken(&error)))?;
         let (answer, mac) = Answer::decode(&bytes).map_err(|error| failed(&ends, error.to_string()))?;
         match answer.status {
-            // Any party can send these without the token: they don't end the dialing.
+            // Any party can send these without the token, so the next step is tried.
             Status::UnknownJob | Status::Denied | Status::WrongNode => {
                 Err(failed(&ends, answer.status.to_string()))
             }
@@ -68,7 +69,7 @@ impl<'a> JobIntroduction<'a> {
 #[tonic::async_trait]
 impl Introduction for JobIntroduction<'_> {
     async fn introduce(&mut self, carrier: &mut Carrier) -> Result<(), Unaccepted> {
-        // An acceptor takes each nonce once.
+        // An acceptor accepts each nonce once.
         self.preamble.nonce = mac::new_nonce();
         let sent = carrier.send(&self.token.seal_preamble(&self.preamble)).await;
         sent.map_err(|error| Unaccepted::Next(format!("{}: {}", carrier.ends(), broken(&error))))?;
@@ -83,7 +84,7 @@ impl Introduction for JobIntroduction<'_> {
 
 fn broken(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => "the other side closed the connection unanswered".to_owned(),
+        io::ErrorKind::UnexpectedEof => "the other side closed the connection without an answer".to_owned(),
         _ => error.to_string(),
     }
 }

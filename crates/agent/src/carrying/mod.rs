@@ -1,15 +1,18 @@
-//! The initiator's side of a program's connection, and what programs see of connections.
+//! The initiator's side of a program's connection, and the sockets that programs
+//! get.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`shim_socket`] | what shims ask for |
-//! | [`introduction`] | how a job's connection is introduced |
-//! | [`mod@pump`] | carrying an encrypted connection for a program |
+//! | [`shim_socket`] | serves the shims' requests |
+//! | [`connect`] | opens a connection for a program |
+//! | [`introduction`] | introduces it to the acceptor's agent |
+//! | [`mod@pump`] | carries an encrypted connection for a program |
 //! | [`names`] | the ends of handed-over sockets |
-//! | [`sockets`], [`ports`] | names of sockets; ports of programs that bound none |
-//! | [`black_hole`] | where a pending connect waits |
+//! | [`sockets`], [`ports`] | identifiers of sockets; ports of programs that bound none |
+//! | [`black_hole`] | the listener at which connects stay pending |
 
 pub mod black_hole;
+pub(crate) mod connect;
 pub mod introduction;
 pub mod names;
 pub mod ports;

@@ -1,14 +1,14 @@
-//! What the ends of handed-over sockets are called, by `SO_COOKIE`: for
-//! processes that inherited a socket over `exec` and know nothing of it.
+//! The names of both ends of handed-over sockets, by `SO_COOKIE`. A process that
+//! inherited a socket over `exec` has no record of them.
 
 use std::collections::{HashMap, VecDeque};
 
 use isthmus_wire::shim::End;
 
-/// Names kept at most per job; the oldest go first. 48 bytes each.
+/// Most names that are kept per job, 48 bytes each; the oldest are dropped first.
 const CAPACITY: usize = 1 << 18;
 
-/// The names.
+/// The names of a job's sockets.
 #[derive(Debug, Default)]
 pub struct Names {
     ends: HashMap<u64, Ends>,
@@ -20,12 +20,12 @@ pub struct Names {
 pub struct Ends {
     /// This node's end.
     pub local: End,
-    /// The other one.
+    /// The other end.
     pub peer: End,
 }
 
 impl Names {
-    /// Remembers a socket. The kernel uses no cookie twice.
+    /// Adds a socket. The kernel uses no cookie twice.
     pub fn insert(&mut self, cookie: u64, ends: Ends) {
         if self.ends.insert(cookie, ends).is_none() {
             self.order.push_back(cookie);
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_go_first() {
+    fn the_oldest_are_dropped_first() {
         let ends = Ends { local: End::NONE, peer: End::NONE };
         let mut names = Names::default();
         for cookie in 0..=CAPACITY as u64 {

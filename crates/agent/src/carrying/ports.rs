@@ -1,12 +1,12 @@
 //! Ports of programs that bound none.
 
-/// Ports that stand for programs which bound none; the range that Linux uses
-/// by default for such.
+/// Source ports for programs that bound none, in Linux's default range of ephemeral
+/// ports.
 #[derive(Debug, Default)]
 pub struct PortCounter(std::sync::atomic::AtomicU16);
 
 impl PortCounter {
-    /// The next one.
+    /// The next port.
     pub fn next(&self) -> u16 {
         const FIRST: u16 = 32768;
         const COUNT: u16 = 28232;

@@ -1,26 +1,29 @@
-//! Carries an encrypted connection for a program: its own end is a loopback
-//! socket to the agent, the other a TLS connection to another agent.
+//! Carries an encrypted connection for a program, between a loopback socket to the
+//! program and a TLS connection to another agent.
 //!
-//! One task moves both directions. TLS is driven directly rather than through
-//! a stream adapter, because the adapter reads the network 4 KiB at a time.
+//! One task moves both directions. It drives TLS directly: a stream adapter would
+//! read the network 4 KiB at a time.
+
+mod side;
+#[cfg(test)]
+mod tests;
 
 use std::future::poll_fn;
 use std::io::{self, BufRead as _, Write as _};
 use std::net::Shutdown;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use side::{Network, Side, poll_read, unless_blocked};
 use socket2::SockRef;
-use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::Connection;
 
 use crate::observing::account::Bytes;
 
-/// What is read at once, from either side: four TLS records.
+/// Size of a read from either side: four TLS records.
 const BUFFER: usize = 64 * 1024;
 
 /// Which end of the connection this agent's program is.
@@ -41,17 +44,16 @@ impl End {
     }
 }
 
-/// How long what is left of a broken connection may take: for a program to read
-/// what came before, or for the other side to end it, too.
+/// How long the rest of a broken connection may take: until the program has read the
+/// remaining data, or the other side has ended it, too.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Carries a connection until both directions have ended or it breaks.
 ///
-/// Programs see what they would see of one TCP connection: an end arrives as
-/// an end, after all that was written before it, and a failure as a reset,
-/// after what was under way in order. Between agents a TLS end stands for the
-/// one and the network's end without it for the other, rather than a reset,
-/// which would overtake data.
+/// Programs see the behaviour of one TCP connection: an end arrives as an end, after
+/// all data; a failure arrives as a reset, after the data under way. Between agents,
+/// `close_notify` of TLS is an end, and the network's end without it is a failure. A
+/// reset between agents would overtake data.
 pub async fn pump(program: TcpStream, tls: TlsStream<TcpStream>, bytes: Arc<Bytes>, end: End) {
     let (network, connection) = match tls {
         TlsStream::Client(stream) => {
@@ -91,14 +93,6 @@ struct Pump {
     end: End,
 }
 
-/// One of the two sockets.
-struct Side {
-    socket: TcpStream,
-    /// Why nothing more can be written to it. What it had received before can
-    /// still be read.
-    lost: Option<io::ErrorKind>,
-}
-
 /// From the program to the network.
 struct Outgoing {
     buffer: Vec<u8>,
@@ -109,7 +103,7 @@ struct Outgoing {
 enum OutgoingState {
     /// The program may write.
     Open,
-    /// It has ended its direction, or is gone; what is left is on its way.
+    /// The program has ended its direction, or is gone; the rest is being sent.
     Ending,
     /// All has been sent.
     Ended,
@@ -117,7 +111,7 @@ enum OutgoingState {
 
 /// From the network to the program.
 struct Incoming {
-    /// Ciphertext, of which TLS has taken what is before `start`.
+    /// Ciphertext. TLS has taken the part before `start`.
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -128,19 +122,19 @@ struct Incoming {
 enum IncomingState {
     /// The other side may write.
     Open,
-    /// It has ended its direction, and the program was told.
+    /// It has ended its direction, and so has the socket to the program.
     Ended,
-    /// It was cut off; all that came before has been passed on.
+    /// It was cut off; all data before that has been passed on.
     CutOff,
 }
 
 impl Pump {
-    /// Ready with `true` once both directions have ended, with `false` once
-    /// the connection is broken, if that is asked for.
+    /// Ready with `true` once both directions have ended; with `until_broken` also
+    /// with `false`, once the connection is broken.
     fn poll(&mut self, context: &mut Context<'_>, until_broken: bool) -> Poll<bool> {
         loop {
             let before = self.broken();
-            // Incoming first: TLS may have to answer, which outgoing then sends.
+            // Incoming first: TLS may make an answer, which outgoing then sends.
             let incoming = self.poll_incoming(context);
             let outgoing = self.poll_outgoing(context);
             if incoming.is_ready() && outgoing.is_ready() {
@@ -152,7 +146,7 @@ impl Pump {
             if until_broken {
                 return Poll::Ready(false);
             }
-            // What broke in one direction changes what the other is to do.
+            // A failure of one direction changes the work of the other.
         }
     }
 
@@ -165,14 +159,13 @@ impl Pump {
             match self.connection.reader().fill_buf() {
                 Ok([]) => {
                     self.incoming.state = IncomingState::Ended;
-                    // A program that is gone needs no end.
+                    // It fails if the program is gone.
                     let _ = SockRef::from(&self.program.socket).shutdown(Shutdown::Write);
                     break;
                 }
                 Ok(plain) => {
-                    // What comes for a program that is gone is read all the
-                    // same: unread, it would turn the end of what the program
-                    // wrote into a reset.
+                    // Data for a program that is gone is read as well. Unread, it
+                    // would turn the end of the program's own data into a reset.
                     let taken = match self.program.lost {
                         Some(_) => Ok(Some(plain.len())),
                         None => {
@@ -206,7 +199,7 @@ impl Pump {
         Poll::Ready(())
     }
 
-    /// Gives TLS more to decrypt.
+    /// Gives TLS more ciphertext.
     fn poll_ciphertext(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Incoming { buffer, start, end, .. } = &mut self.incoming;
         if start == end {
@@ -243,16 +236,15 @@ impl Pump {
                 }
                 OutgoingState::Open => match ready!(self.poll_program(context)) {
                     Ok(0) => {
-                        // After a reset that a write met, a read only says that
-                        // there is no more. Had the program ended in order
-                        // before, the write would have met a broken pipe.
+                        // If a write has failed by a reset, this is no end in order:
+                        // after an end in order it would have failed by a broken pipe.
                         if self.program.lost != Some(io::ErrorKind::ConnectionReset) {
                             self.connection.send_close_notify();
                         }
                         self.outgoing.state = OutgoingState::Ending;
                     }
                     Ok(read) => {
-                        // Without a limit TLS takes everything.
+                        // TLS has no limit, so it takes all bytes.
                         if let Err(error) = self.connection.writer().write_all(&self.outgoing.buffer[..read])
                         {
                             self.network.lose(&error, "network");
@@ -268,7 +260,7 @@ impl Pump {
         }
     }
 
-    /// Writes what TLS has to send.
+    /// Writes the ciphertext that TLS has.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.connection.wants_write() {
             ready!(self.network.socket.poll_write_ready(context))?;
@@ -282,9 +274,8 @@ impl Pump {
         poll_read(&mut self.program.socket, context, &mut self.outgoing.buffer)
     }
 
-    /// Throws away what the program writes while it reads what came before the
-    /// network broke: a program that only reads once it has written would never
-    /// come to it.
+    /// Discards the program's writes after the network broke, while the program reads
+    /// the remaining data. A program that writes before it reads would block otherwise.
     fn poll_discarding(&mut self, context: &mut Context<'_>) -> Poll<()> {
         while self.incoming.state == IncomingState::Open && self.outgoing.state == OutgoingState::Open {
             match ready!(self.poll_program(context)) {
@@ -307,11 +298,10 @@ impl Pump {
         }
     }
 
-    /// Closes both sockets; `settled` if nothing was left to do.
+    /// Closes both sockets; `settled`: nothing was left to do.
     fn close(self, settled: bool) {
-        // Closing with a zero linger time sends a reset (tcp(7)). After an end
-        // in order a plain close does: it answers with a reset what comes
-        // later.
+        // Closing with a zero linger time sends a reset (tcp(7)). After an end in
+        // order a plain close suffices: it answers later data with a reset.
         let ended = self.incoming.state == IncomingState::Ended;
         if self.network.lost.is_some() && !ended || !settled {
             self.program.reset();
@@ -321,59 +311,3 @@ impl Pump {
         }
     }
 }
-
-impl Side {
-    fn lose(&mut self, error: &io::Error, side: &str) {
-        tracing::debug!(%error, side, "an encrypted connection broke");
-        self.lost.get_or_insert(error.kind());
-    }
-
-    fn reset(&self) {
-        // Already gone, if it fails.
-        let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
-    }
-}
-
-/// Reads through tokio's own stream rather than by `try_read`: after a read
-/// that didn't fill the buffer it knows that there is no more, and saves the
-/// system call that would say so.
-fn poll_read(
-    socket: &mut TcpStream,
-    context: &mut Context<'_>,
-    buffer: &mut [u8],
-) -> Poll<io::Result<usize>> {
-    let mut buffer = ReadBuf::new(buffer);
-    ready!(Pin::new(socket).poll_read(context, &mut buffer))?;
-    Poll::Ready(Ok(buffer.filled().len()))
-}
-
-/// `None` where the readiness was a false alarm.
-fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
-    match result {
-        Ok(count) => Ok(Some(count)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// The network as TLS writes to it.
-struct Network<'a>(&'a TcpStream);
-
-impl io::Write for Network<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
-    }
-
-    fn write_vectored(&mut self, buffers: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(buffers)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests;

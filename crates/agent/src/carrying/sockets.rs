@@ -1,13 +1,13 @@
-//! Names of sockets.
+//! Identifiers of sockets.
 
 use std::io;
 
-/// By what `/proc` knows a socket.
+/// The inode by which `/proc` lists a socket.
 pub fn inode(socket: &impl std::os::fd::AsFd) -> io::Result<u64> {
     Ok(nix::sys::stat::fstat(socket)?.st_ino)
 }
 
-/// By what the kernel knows a socket for good (`SO_COOKIE`, socket(7)).
+/// The kernel's permanent identifier of a socket (`SO_COOKIE`, socket(7)).
 pub fn cookie(socket: &impl std::os::fd::AsFd) -> io::Result<u64> {
     socket2::SockRef::from(socket).cookie()
 }

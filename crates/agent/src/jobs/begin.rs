@@ -1,4 +1,4 @@
-//! How a job begins at a node.
+//! Begins a job at a node.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::{Facilities, Node};
 use crate::observing::links;
 
-/// Why a job can't take place here.
+/// Why a job can't begin here.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {
     /// It runs here already.
@@ -32,13 +32,12 @@ pub enum BeginError {
     Directory {
         /// The node.
         node: GridName,
-        /// What the file system said.
+        /// The file system's error.
         error: io::Error,
     },
 }
 
-/// Takes part in a job from here on; its news are for the one that the job's head
-/// is told by.
+/// Begins a job here. The receiver gets the job's news for the head.
 ///
 /// # Errors
 /// [`BeginError`].

@@ -1,4 +1,4 @@
-//! How an agent calls the others of a job.
+//! Calls of an agent to the other agents of a job.
 
 use isthmus_net::grpc;
 use isthmus_reach::Purpose;
@@ -14,7 +14,7 @@ use crate::jobs::node::Node;
 /// A channel to the agent of another node, dialed like any connection.
 ///
 /// # Errors
-/// `UNAVAILABLE` with every way that was tried.
+/// `UNAVAILABLE` with the error of every step that was tried.
 pub async fn connect(node: &Node, address: VirtualAddress) -> Result<PeerClient<Channel>, Status> {
     let unavailable = |reason: String| Status::unavailable(reason);
     let reached = node

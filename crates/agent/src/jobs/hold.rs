@@ -1,5 +1,5 @@
-//! Holding a job's nodes together: each node of the job but its head is held by
-//! another ([`tree`]), for as long as the job lasts.
+//! Holding a job's nodes together: each node but the head is held by another one
+//! ([`tree`]) until the job ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,34 +21,33 @@ use crate::jobs::tree;
 use crate::observing::heartbeat;
 use crate::starting::preflight;
 
-/// How long a node may take to take part in a job, with those that it holds,
-/// as the head waits for it; whoever stands for a site waits a little less, to
-/// be the one who says what was late.
+/// How long the head waits for a node to begin a job, with the nodes that it holds.
 const HOLD_DEADLINE: Duration = Duration::from_secs(30);
-/// Likewise how long it may take to end a job.
+/// How long the head waits for a node to end a job.
 const END_DEADLINE: Duration = Duration::from_secs(10);
-/// How much less.
+/// By how much the other nodes wait less, so that they can report which node was
+/// late.
 const BELOW: Duration = Duration::from_secs(2);
 
-/// Where news of a job go.
+/// The sending end for news of a job.
 pub type NewsSender = mpsc::Sender<Result<proto::JobNews, Status>>;
 
-/// A node that takes part.
+/// A node that is held.
 #[derive(Debug)]
 pub struct Held {
     host: Host,
     /// Its further news.
     news: Streaming<proto::JobNews>,
-    /// What it and those below it found.
+    /// The findings of this node and those below it.
     ready: proto::Ready,
 }
 
-/// Gets this node ready for a job, and has the nodes below it take part, in
-/// parallel; tells what was found. All take part or none.
+/// Prepares this node for a job, and has the nodes below do so in parallel. Sends the
+/// findings. Either all nodes begin the job or none.
 ///
 /// # Errors
-/// `ABORTED` with a line for each node below that doesn't, `CANCELLED` if
-/// nobody waits for it any more.
+/// `ABORTED` with a line for each node below that failed; `CANCELLED` if the caller
+/// has gone.
 pub async fn prepare(
     node: &Arc<Node>,
     job: &Arc<Job>,
@@ -65,17 +64,17 @@ pub async fn prepare(
     };
     let (held, faults, report) = tokio::select! {
         prepared = preparing => prepared,
-        () = news_tx.closed() => return Err(Status::cancelled("nobody waits for the job")),
+        () = news_tx.closed() => return Err(Status::cancelled("the caller has gone")),
     };
     let held = held?;
     let report = report.map(|report| proto::NodeReport { clock_unix_us, ..report });
     let ready = job_news::Kind::Ready(together(job, faults, report, &held));
-    // Who doesn't listen has gone, which the caller sees by itself.
+    // It fails if the receiver has gone, which the caller notices by itself.
     let _ = news_tx.send(Ok(proto::JobNews { kind: Some(ready) })).await;
     Ok(held)
 }
 
-/// What this node found and those below it.
+/// The findings of this node and those below it.
 fn together(job: &Job, faults: Faults, report: Option<proto::NodeReport>, held: &[Held]) -> proto::Ready {
     let Faults { missing, uncarried } = faults;
     let mut ready = proto::Ready {
@@ -94,7 +93,7 @@ fn together(job: &Job, faults: Faults, report: Option<proto::NodeReport>, held: 
     ready
 }
 
-/// A deadline, as this node has it.
+/// This node's deadline, by the head's.
 fn deadline(job: &Job, node: &Node, head: Duration) -> Duration {
     if tree::is_head(&job.members.nodes, node.name()) { head } else { head - BELOW }
 }
@@ -114,7 +113,7 @@ async fn hold_all(
             let held = tokio::time::timeout(limit, hold(&node, &job, host, request, began)).await;
             let late = || Status::deadline_exceeded(format!("no answer within {limit:?}"));
             held.unwrap_or_else(|_| Err(late())).map_err(|status| match status.code() {
-                // It speaks of nodes below it.
+                // The reason names nodes below.
                 Code::Aborted => grpc::reason(&status),
                 _ => format!("{name}: {}", grpc::reason(&status)),
             })
@@ -156,7 +155,7 @@ async fn hold(
             job.holding.channels.keep(host.address, client);
             let name = host.name.to_string();
             preflight::set_skews(&mut ready.reports, &name, asked_at, round_trip);
-            // It counts from when it was asked: half a round trip later.
+            // Its times count from when it received the call: half a round trip later.
             let half_us = micros(round_trip / 2);
             for below in &mut ready.held {
                 for time_us in [&mut below.asked_us, &mut below.reached_us, &mut below.ready_us] {
@@ -166,7 +165,7 @@ async fn hold(
             ready.held.push(proto::HeldNode { node: name, asked_us, reached_us, ready_us: since_began() });
             Ok(Held { host, news, ready })
         }
-        _ => Err(Status::internal("the node did not say that it is ready")),
+        _ => Err(Status::internal("the node did not report that it is ready")),
     }
 }
 
@@ -177,7 +176,7 @@ pub fn follow_all(node: &Arc<Node>, job: &Arc<Job>, held: Vec<Held>, news_tx: &N
     }
 }
 
-/// Passes one node's news on; says so when the node is lost.
+/// Passes on one node's news, and reports when the node is lost.
 async fn follow(
     node: Arc<Node>,
     job: Arc<Job>,
@@ -228,7 +227,7 @@ pub async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
             match tokio::time::timeout(limit, ending).await {
                 Ok(Ok(reply)) => reply.into_inner(),
                 Ok(Err(status)) => {
-                    // It ends the job by itself when it loses this agent.
+                    // The node ends the job by itself when it loses this agent.
                     let reason = grpc::reason(&status);
                     tracing::warn!(node = %host.name, reason, "cannot end the job there");
                     let lost = proto::NodeLost { node: host.name.to_string(), reason };

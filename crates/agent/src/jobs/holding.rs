@@ -1,5 +1,5 @@
-//! What holds a job together: the calls to its other nodes, and the state of
-//! those that this node holds.
+//! The state by which one node holds a job together: channels to the job's other
+//! agents, and the nodes that it holds.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -12,14 +12,14 @@ use isthmus_wire::{GridName, VirtualAddress};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
 
-/// What holds a job together at one node.
+/// One node's part in holding a job together.
 #[derive(Debug, Default)]
 pub struct Holding {
     /// Channels to the job's other agents.
     pub channels: PeerChannels,
     /// The head has begun to end the job: nodes that leave are not lost.
     pub ending: AtomicBool,
-    /// Nodes that are not to be waited for when the job ends.
+    /// Lost nodes: the end of the job doesn't wait for them.
     pub lost: Mutex<HashSet<GridName>>,
     /// Ends the heartbeat connection from the node that holds this one.
     pub heartbeat: Mutex<Option<CancellationToken>>,

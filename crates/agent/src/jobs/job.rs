@@ -13,7 +13,7 @@ use crate::jobs::sockets::Sockets;
 use crate::observing::account::Account;
 use crate::starting::processes::Processes;
 
-/// A job as one node sees it.
+/// A job at one node.
 #[derive(Debug)]
 pub struct Job {
     /// Its id.
@@ -30,11 +30,11 @@ pub struct Job {
     pub account: Account,
     /// Commands running here.
     pub processes: Processes,
-    /// What holds it together.
+    /// Its part in holding the job together.
     pub holding: Holding,
-    /// What its head is told.
+    /// News for its head.
     pub news: News,
-    /// Ends everything of the job here.
+    /// Cancelled when the job ends here.
     pub ended: CancellationToken,
 }
 
@@ -63,7 +63,7 @@ impl Job {
         (job, news_rx)
     }
 
-    /// Ends its processes on this node and lets no further one start. Gives the
+    /// Ends its processes on this node and lets no further one start. Returns the
     /// number of processes that had to be killed.
     pub async fn end_processes(&self, node: &str) -> u32 {
         let (killed, by_others) = self.processes.end_all().await;

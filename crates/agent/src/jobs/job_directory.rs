@@ -1,8 +1,7 @@
-//! A job's directory on a node: what the shim and the MPI's launcher need.
+//! A job's directory on a node: files for the shim and the MPI's launcher.
 //!
-//! It has the same path on every node, because launchers pass the path of the
-//! head's on: /tmp/isthmus-JOBID. The id is random, so nobody can have put
-//! something there before.
+//! Its path is /tmp/isthmus-JOBID on every node, because launchers pass the head's
+//! path on. The id is random, so no other user can have made the path before.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, Write as _};
@@ -19,7 +18,7 @@ pub const LAUNCHER: &str = "launch";
 /// File name of the list of nodes within a job's directory, as Open MPI reads
 /// it.
 pub const HOSTS: &str = "hosts";
-/// The same as Hydra reads it.
+/// The same list as Hydra reads it.
 pub const HYDRA_HOSTS: &str = "hosts.hydra";
 
 /// The directory; removed when dropped.
@@ -32,10 +31,10 @@ pub fn path(job: JobId) -> PathBuf {
 }
 
 impl JobDirectory {
-    /// Makes the directory with all that is in it but the socket.
+    /// Makes the directory with all its files but the socket.
     ///
     /// # Errors
-    /// As the file system's.
+    /// The file system's.
     pub fn create(
         job: JobId,
         settings: &Settings,
@@ -49,7 +48,7 @@ impl JobDirectory {
         symlink(shim, this.0.join(SHIM))?;
         fs::write(this.0.join(FILE_NAME), settings.encode())?;
         let mut launcher = fs::File::create(this.0.join(LAUNCHER))?;
-        // The launcher itself must see the machine as it is.
+        // The launcher itself runs without the shim.
         write!(
             launcher,
             "#!/bin/sh\nunset LD_PRELOAD\nexport ISTHMUS_SHIM=off\nexec {} launch --socket {} --job {job} -- \"$@\"\n",
@@ -65,7 +64,7 @@ impl JobDirectory {
         &self.0
     }
 
-    /// Where shims reach the agent.
+    /// The path of the job's Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.0.join(SOCKET_NAME)
     }
@@ -79,8 +78,8 @@ impl Drop for JobDirectory {
     }
 }
 
-/// Removes what an agent that was killed has left: directories of this user's
-/// jobs whose socket nobody serves.
+/// Removes directories that a killed agent has left: those of this user's jobs whose
+/// socket no process serves.
 pub fn sweep() {
     let own = nix::unistd::geteuid().as_raw();
     let entries = fs::read_dir("/tmp").into_iter().flatten().flatten();
@@ -94,7 +93,7 @@ pub fn sweep() {
         let socket = std::os::unix::net::UnixStream::connect(entry.path().join(SOCKET_NAME));
         if socket.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             let removed = fs::remove_dir_all(entry.path());
-            tracing::info!(directory = %entry.path().display(), ?removed, "a dead agent's job is cleared away");
+            tracing::info!(directory = %entry.path().display(), ?removed, "removed the job directory of an agent that has ended");
         }
     }
 }
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_serves_is_swept() {
+    fn only_directories_without_a_server_are_removed() {
         let made = |served: bool| {
             let directory = path(isthmus_net::mac::new_job());
             fs::create_dir(&directory).unwrap();
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stays_behind() {
+    fn the_directory_is_removed_when_dropped() {
         let job = isthmus_net::mac::new_job();
         let settings = Settings {
             virtual_address: isthmus_wire::VirtualAddress::new([240, 64, 1, 1].into()).unwrap(),

@@ -1,5 +1,5 @@
-//! What the node's own users ask of the agent, over its Unix socket; and the
-//! head of a job.
+//! The service for the node's own users, over the agent's Unix socket; and the head
+//! of a job.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -42,7 +42,7 @@ pub struct LocalService {
 /// Binds the agent's own Unix socket, for its own user alone.
 ///
 /// # Errors
-/// If another agent has it, or as the file system's.
+/// If another agent has it; the file system's.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -90,8 +90,8 @@ impl Local for LocalService {
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let head = Head { node: self.node.clone(), job, news_tx, program: request.program };
-        // A task of its own: this call may be dropped at any moment, and the
-        // job must then be ended.
+        // A task of its own: this call may be dropped at any moment, and then the job
+        // must be ended.
         tokio::spawn(head.start(own_news, request.nodes, request.check, request.preflight));
         Ok(Response::new(Box::pin(ReceiverStream::new(news_rx))))
     }
@@ -171,7 +171,7 @@ impl LocalService {
     }
 }
 
-/// What stands at the head of a running job.
+/// The head of a running job.
 struct Head {
     node: Arc<Node>,
     job: Arc<Job>,
@@ -210,7 +210,7 @@ impl Head {
         hold::follow_all(&self.node, &self.job, held, &all_tx);
         let own_tx = all_tx.clone();
         let own_job = self.job.clone();
-        tokio::spawn(async move { peers::tell_news(&own_job, own_news, &own_tx).await });
+        tokio::spawn(async move { peers::send_news(&own_job, own_news, &own_tx).await });
         let mut joined: Vec<proto::Joined> = Vec::new();
         let mut changed = true;
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);

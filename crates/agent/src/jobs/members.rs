@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use isthmus_wire::settings::Host;
 use isthmus_wire::{GridName, VirtualAddress};
 
-/// The nodes of a job, which never change.
+/// The nodes of a job. They never change.
 #[derive(Debug)]
 pub struct Members {
     /// The head first.
@@ -15,7 +15,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// These nodes, the head first.
+    /// Takes the nodes, the head first.
     pub fn new(nodes: Vec<Host>) -> Self {
         Self { by_address: nodes.iter().map(|node| (node.address.ip(), node.name.clone())).collect(), nodes }
     }

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | [`node`] | the node |
 //! | [`job`] | one job, of [`members`], [`sockets`], [`holding`] and [`news`] |
-//! | [`begin`] | how it begins here |
-//! | [`calls`] | how an agent calls the others of a job |
-//! | [`job_directory`] | its files |
+//! | [`begin`] | begins a job |
+//! | [`calls`] | calls to the other agents of a job |
+//! | [`job_directory`] | a job's files |
 //! | [`tree`] | which node of a job holds which |
 //! | [`hold`] | holding them |
-//! | [`peers`] | what other agents ask for |
-//! | [`local`] | what the node's users ask for |
+//! | [`peers`] | the service for other agents |
+//! | [`local`] | the service for the node's users |
 
 pub mod begin;
 pub mod calls;

@@ -1,4 +1,4 @@
-//! What one node tells a job's head.
+//! A node's news for a job's head.
 
 use std::sync::Mutex;
 
@@ -6,11 +6,10 @@ use isthmus_net::lock;
 use isthmus_wire::proto::{CommandKilled, UncarriedProgram, job_news};
 use tokio::sync::mpsc;
 
-/// News waiting to be sent to the head; more are dropped, because they say much
-/// the same.
+/// News waiting to be sent to the head; more are dropped.
 const NEWS_QUEUE: usize = 1024;
 
-/// The sending end, and what the job's account repeats at the end.
+/// The sending end, and the news that the job's account repeats at the end.
 #[derive(Debug)]
 pub struct News {
     news_tx: mpsc::Sender<job_news::Kind>,
@@ -18,24 +17,24 @@ pub struct News {
     killed: Mutex<Vec<CommandKilled>>,
 }
 
-/// The other end, for the task that sends them on.
+/// The receiving end, for the task that sends them to the head.
 pub type NewsReceiver = mpsc::Receiver<job_news::Kind>;
 
 impl News {
-    /// Both ends.
+    /// Makes both ends.
     pub fn channel() -> (Self, NewsReceiver) {
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         (Self { news_tx, uncarried: Mutex::default(), killed: Mutex::default() }, news_rx)
     }
 
-    /// Sends something that happened here.
+    /// Sends news of this node.
     pub fn send(&self, news: job_news::Kind) {
-        // A full queue says the same already.
+        // A full queue has enough of the same kind.
         let _ = self.news_tx.try_send(news);
     }
 
-    /// Sends that a process here starts a program that can't be carried, once
-    /// for each program.
+    /// Reports that a process here starts a program that can't be carried, once for
+    /// each program.
     pub fn uncarried(&self, program: UncarriedProgram) {
         let mut started = lock(&self.uncarried);
         if started.len() < NEWS_QUEUE && !started.contains(&program) {
@@ -44,15 +43,15 @@ impl News {
         }
     }
 
-    /// Sends that a signal of another party ended a command here.
+    /// Reports that a signal of another party ended a command here.
     pub fn killed(&self, node: &str, (signal, command): (i32, String)) {
         let killed = CommandKilled { node: node.to_owned(), command, signal };
         lock(&self.killed).push(killed.clone());
         self.send(job_news::Kind::CommandKilled(killed));
     }
 
-    /// All programs that can't be carried, and all commands that were ended by
-    /// another party's signal: the last ones may not have been sent.
+    /// All programs that can't be carried, and all commands that were ended by another
+    /// party's signal: not all may have been sent.
     pub fn all(&self) -> (Vec<UncarriedProgram>, Vec<CommandKilled>) {
         (lock(&self.uncarried).clone(), lock(&self.killed).clone())
     }

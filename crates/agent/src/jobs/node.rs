@@ -1,4 +1,4 @@
-//! The node: its jobs, and what they share.
+//! The node: its jobs and their shared resources.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +22,7 @@ use crate::observing::measure::serving::Measuring;
 use crate::starting::programs;
 use crate::uplink::upstream::Upstream;
 
-/// TLS for the connections between agents, by what they are for.
+/// TLS for the connections between agents, by purpose.
 #[derive(Debug, Clone)]
 pub struct ClientTls {
     /// One program's connection.
@@ -38,7 +38,7 @@ pub struct ClientTls {
 pub struct Facilities {
     /// The node's grid name.
     pub name: GridName,
-    /// Whose processes may be started here.
+    /// The user whose processes may be started here.
     pub owner: Option<Owner>,
     /// The `isthmus` binary.
     pub isthmus: PathBuf,
@@ -46,7 +46,7 @@ pub struct Facilities {
     pub shim: PathBuf,
     /// The agent's own Unix socket.
     pub local_socket: PathBuf,
-    /// The interface that appears to hold the virtual address.
+    /// The interface that programs see as that of the virtual address.
     pub interface: String,
 }
 
@@ -65,10 +65,10 @@ pub struct Node {
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
 }
 
-/// What is wrong with the programs of a job.
+/// Faults of a job's programs on this node.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Programs that aren't there.
+    /// Programs that don't exist.
     pub missing: Vec<proto::MissingProgram>,
     /// Programs that can't be carried.
     pub uncarried: Vec<proto::UncarriedProgram>,
@@ -104,12 +104,12 @@ impl Node {
         self.upstream.own_address()
     }
 
-    /// The loopback address that stands for it.
+    /// Its twin, the loopback address.
     pub fn twin(&self) -> Ipv4Addr {
         self.own_address().map_or(Ipv4Addr::LOCALHOST, VirtualAddress::twin)
     }
 
-    /// The way to the gateway.
+    /// The connection to the gateway.
     pub fn upstream(&self) -> &Upstream {
         &self.upstream
     }
@@ -134,12 +134,12 @@ impl Node {
         &self.heartbeats
     }
 
-    /// Measures ways to other nodes, and lets them be measured.
+    /// Serves measurements of other nodes.
     pub fn measuring(&self) -> &Measuring {
         &self.measuring
     }
 
-    /// A port to stand for a program that bound none.
+    /// A source port for a program that bound none.
     pub fn next_port(&self) -> u16 {
         self.ports.next()
     }
@@ -149,7 +149,7 @@ impl Node {
         self.black_hole.port()
     }
 
-    /// Adds a job, which `make` gives, unless it is there.
+    /// Adds the job that `make` returns, unless a job of this id is there.
     ///
     /// # Errors
     /// That of `make`; `None` if the job is there.
@@ -177,7 +177,7 @@ impl Node {
         lock(&self.jobs).values().cloned().collect()
     }
 
-    /// What is wrong with the programs of a check on this node.
+    /// Finds the faults of a check's programs on this node.
     pub async fn look_for(self: &Arc<Self>, check: Option<proto::ProgramCheck>) -> Faults {
         let Some(check) = check else { return Faults::default() };
         let node = self.clone();
@@ -196,7 +196,7 @@ impl Node {
         }
     }
 
-    /// A program that can't be carried here, as it is told to others.
+    /// A program that can't be carried here, as it is sent.
     pub fn uncarried(&self, found: programs::Uncarried) -> proto::UncarriedProgram {
         proto::UncarriedProgram {
             node: self.name().to_string(),
@@ -207,8 +207,8 @@ impl Node {
         }
     }
 
-    /// Ends a job: its processes, its connections under way, its directory.
-    /// Gives the number of processes that had to be killed.
+    /// Ends a job: its processes, its pending connections, its directory. Returns the
+    /// number of processes that had to be killed.
     pub async fn end(&self, job: &Arc<Job>) -> u32 {
         let killed = job.end_processes(&self.name().to_string()).await;
         job.ended.cancel();

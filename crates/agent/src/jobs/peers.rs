@@ -1,4 +1,4 @@
-//! What agents ask of each other: the Peer service and its callers.
+//! The Peer service, by which agents call each other, and its callers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub const NEWS_QUEUE: usize = 256;
 /// A stream of answers.
 pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// What other agents may ask of this one.
+/// The Peer service of this agent.
 #[derive(Debug, Clone)]
 pub struct PeerService {
     /// The node.
@@ -40,7 +40,7 @@ pub struct PeerService {
 }
 
 impl PeerService {
-    /// Only agents of the same owner may have this one run anything.
+    /// Only agents of the same owner may call this one.
     fn authorise<T>(&self, request: &Request<T>) -> Result<Arc<Identity>, Status> {
         let caller = grpc::caller(request)?;
         grpc::check_caller(&self.node.name().to_string(), &caller.to_string(), request)?;
@@ -67,7 +67,7 @@ impl PeerService {
 }
 
 fn owner_text(owner: Option<&isthmus_net::Owner>) -> String {
-    owner.map_or_else(|| "nobody".to_owned(), |owner| format!("user {owner}"))
+    owner.map_or_else(|| "no user".to_owned(), |owner| format!("user {owner}"))
 }
 
 /// Reads a job id.
@@ -113,9 +113,9 @@ impl Peer for PeerService {
             match hold::prepare(&node, &job, request, &news_tx).await {
                 Ok(held) => {
                     hold::follow_all(&node, &job, held, &news_tx);
-                    tell_news(&job, own_news, &news_tx).await;
+                    send_news(&job, own_news, &news_tx).await;
                     if !job.ended.is_cancelled() {
-                        // Who held this node is gone.
+                        // The node that held this one is gone.
                         hold::end_all(&node, &job).await;
                     }
                 }
@@ -145,7 +145,7 @@ impl Peer for PeerService {
     }
 }
 
-/// The command that an Exec call begins with, and what follows it.
+/// The command that an Exec call begins with, and the rest of the stream.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if it begins with anything else.
@@ -158,19 +158,19 @@ pub async fn command_of(
     }
 }
 
-/// Tells what happens to a job here until it ends or nobody listens.
-pub async fn tell_news(job: &Arc<Job>, mut own: NewsReceiver, news_tx: &NewsSender) {
+/// Sends a job's news from here until the job ends or the receiver is gone.
+pub async fn send_news(job: &Arc<Job>, mut own: NewsReceiver, news_tx: &NewsSender) {
     let news = |kind| Ok(proto::JobNews { kind: Some(kind) });
     let mut changes = job.account.changes();
-    let mut told = Vec::new();
+    let mut sent = Vec::new();
     loop {
         let message = tokio::select! {
             Ok(()) = changes.changed() => {
                 tokio::time::sleep(NEWS_INTERVAL).await;
                 let _ = changes.borrow_and_update();
                 let joined = job.account.joined();
-                let changed: Vec<_> = joined.iter().filter(|entry| !told.contains(*entry)).cloned().collect();
-                told = joined;
+                let changed: Vec<_> = joined.iter().filter(|entry| !sent.contains(*entry)).cloned().collect();
+                sent = joined;
                 changed.into_iter().map(job_news::Kind::Joined).collect()
             }
             Some(other) = own.recv() => vec![other],
@@ -185,8 +185,8 @@ pub async fn tell_news(job: &Arc<Job>, mut own: NewsReceiver, news_tx: &NewsSend
     }
 }
 
-/// Runs a command on the node that it is for: this one, or another one of the
-/// job, on the way to which one more agent may stand.
+/// Runs a command on its node: this one, or another one of the job, perhaps by way of
+/// one more agent.
 ///
 /// # Errors
 /// As [`find`], [`calls::connect`] and [`exec::run`].
@@ -203,25 +203,25 @@ pub async fn exec(
     let hop = tree::next_hop(&job.members.nodes, node.name(), target);
     let mut client = calls::channel(node, job, hop.address).await?;
     let first = proto::ExecUp { kind: Some(exec_up::Kind::Command(command)) };
-    // An error upwards is the launcher's end; ending the stream says so.
+    // An error of the launcher's stream is its end, and ends this stream, too.
     let rest = up.map_while(Result::ok);
     let down = client.exec(tokio_stream::once(first).chain(rest)).await?;
     Ok(Box::pin(down.into_inner()))
 }
 
-/// The node of a job that a launcher means.
+/// The node of a job that a launcher names.
 ///
 /// # Errors
 /// `NOT_FOUND` with the nodes that the job has.
 pub fn find<'a>(job: &'a Job, text: &str) -> Result<&'a Host, Status> {
-    job.members.nodes.iter().find(|host| is_called(host, text)).ok_or_else(|| {
+    job.members.nodes.iter().find(|host| is_named(host, text)).ok_or_else(|| {
         let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
         Status::not_found(format!("{text:?} is not a node of this job: {}", nodes.join(", ")))
     })
 }
 
-/// Whether this node is meant: by grid name or virtual address.
-fn is_called(host: &Host, text: &str) -> bool {
+/// Whether a text names this node: by grid name or virtual address.
+fn is_named(host: &Host, text: &str) -> bool {
     let text = text.rsplit_once('@').map_or(text, |(_, host)| host);
     host.name.to_string().eq_ignore_ascii_case(text) || host.address.to_string() == text
 }

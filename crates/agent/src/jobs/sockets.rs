@@ -1,5 +1,4 @@
-//! A job's connections at one node: those that arrive, and the sockets that were
-//! handed over.
+//! A job's connections at one node: knocks, and sockets that were handed over.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
@@ -10,17 +9,17 @@ use isthmus_wire::Nonce;
 use crate::accepting::knock::Knocks;
 use crate::carrying::names::Names;
 
-/// Preambles a job may see at one node before it must end: a bound on memory,
-/// 16 bytes each, far beyond any job's number of connections.
+/// Most preambles that one job may receive at one node: a bound on memory, 16 bytes
+/// each, far beyond any job's number of connections.
 const NONCES_MAX: usize = 1 << 22;
-/// Handed-over sockets remembered at most, 8 bytes each; beyond that all are
-/// taken for such.
+/// Most handed-over sockets that are kept, 8 bytes each. At this number every socket
+/// counts as handed over.
 const HANDED_OVER_MAX: usize = 1 << 20;
 
 /// A job's connections at one node.
 #[derive(Debug, Default)]
 pub struct Sockets {
-    /// Knocks not yet answered.
+    /// Knocks that are not fetched yet.
     pub knocks: Knocks,
     names: Mutex<Names>,
     seen: Mutex<HashSet<Nonce>>,
@@ -29,7 +28,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Whether this nonce comes for the first time; it is then remembered.
+    /// Whether this nonce is new; keeps it.
     pub fn first_use(&self, nonce: Nonce) -> bool {
         let mut seen = lock(&self.seen);
         seen.len() < NONCES_MAX && seen.insert(nonce)
@@ -40,7 +39,7 @@ impl Sockets {
         lock(&self.names)
     }
 
-    /// Remembers that this socket was handed over.
+    /// Records that this socket was handed over.
     pub fn handed_over(&self, inode: u64) {
         let mut sockets = lock(&self.handed_over);
         if sockets.len() < HANDED_OVER_MAX {

@@ -1,15 +1,14 @@
-//! How a job's nodes hang together: its head holds the other nodes of its own
-//! site and one node of each other site, which holds the rest of that one. So
-//! whatever starts or ends goes over the wide area once per site.
+//! The tree of a job's nodes. Its head holds the other nodes of its own site and one
+//! node of each other site, which holds the rest of that site. So a start or an end
+//! goes over the wide area once per site.
 //!
-//! All of a job's nodes have the same list of nodes, the head first, and come
-//! to the same tree by it.
+//! All nodes of a job have the same list of nodes, the head first, and so compute
+//! the same tree.
 
 use isthmus_wire::GridName;
 use isthmus_wire::settings::Host;
 
-/// The first node of each site, which stands for it: the head is that of its
-/// own.
+/// The first node of each site, its lead. The head is the lead of its own site.
 pub fn leads(nodes: &[Host]) -> Vec<&Host> {
     let mut leads: Vec<&Host> = Vec::new();
     for host in nodes {
@@ -45,8 +44,8 @@ pub fn holder<'a>(nodes: &'a [Host], own: &GridName) -> Option<&'a Host> {
     (holder.name != *own).then_some(holder)
 }
 
-/// Whom a node asks for something at another one: that one itself within a
-/// site, else who stands for its site.
+/// The node that forwards a call to another one: that node itself within a site, else
+/// the lead of its site.
 pub fn next_hop<'a>(nodes: &'a [Host], own: &GridName, target: &'a Host) -> &'a Host {
     if target.name.site == own.site {
         return target;
@@ -59,7 +58,7 @@ mod tests {
     use super::*;
     use isthmus_wire::VirtualAddress;
 
-    /// The head at alpha, and in no order.
+    /// The head at alpha; the others in no order.
     fn nodes() -> Vec<Host> {
         let names = ["n2.alpha", "n1.beta", "n1.alpha", "n1.gamma", "n2.beta", "n3.beta"];
         let host = |(number, name): (u8, &&str)| Host {
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_whom() {
+    fn children_of_each_node() {
         let nodes = nodes();
         for (own, want) in [
             ("n2.alpha", &["n1.alpha", "n1.beta", "n1.gamma"][..]),
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_asks_of_another_reaches_it() {
+    fn calls_reach_their_node_within_two_hops() {
         let nodes = nodes();
         for from in &nodes {
             for to in &nodes {

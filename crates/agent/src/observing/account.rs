@@ -1,4 +1,5 @@
-//! How the node's connections to other nodes were made, and what they carried.
+//! The account of a node's connections to other nodes: by which ways, how many, how
+//! many bytes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,16 +14,16 @@ use isthmus_wire::GridName;
 use isthmus_wire::proto;
 use tokio::sync::watch;
 
-/// What tells two kinds of connections from this node apart.
+/// A kind of connections from this node, which are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Joint {
-    /// The node across.
+    /// The other node.
     pub acceptor: GridName,
-    /// Who stood between.
+    /// Which parties dialed.
     pub route: proto::Route,
     /// How the socket was opened.
     pub dial: proto::Dial,
-    /// Over which relay, empty for none.
+    /// The relay on the way, empty for none.
     pub relay: String,
     /// Whether the agents encrypt it.
     pub encrypted: bool,
@@ -98,13 +99,13 @@ impl Account {
         }
     }
 
-    /// Takes note that a connection is being set up.
+    /// Counts a connection that is being set up.
     pub fn begin(&self) -> UnderWay<'_> {
         self.under_way.send_modify(|count| *count += 1);
         UnderWay(&self.under_way)
     }
 
-    /// Waits until none has been set up for this long.
+    /// Waits until no connection has been set up for this long.
     pub async fn calm(&self, quiet: Duration) {
         let mut under_way = self.under_way.subscribe();
         while under_way.wait_for(|count| *count == 0).await.is_ok() {
@@ -114,7 +115,7 @@ impl Account {
         }
     }
 
-    /// Counts a connection; what it carries is added to the returned counters.
+    /// Counts a connection. Its bytes are added to the returned counters.
     pub fn connected(&self, joint: Joint, setup: Duration) -> Arc<Bytes> {
         let bytes = {
             let mut totals = lock(&self.totals);
@@ -130,7 +131,7 @@ impl Account {
         bytes
     }
 
-    /// Wakes whenever a connection was counted.
+    /// Changes whenever a connection is counted.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -150,7 +151,7 @@ impl Account {
                 connections: totals.connections,
                 bytes_sent: totals.bytes.sent.load(Relaxed),
                 bytes_received: totals.bytes.received.load(Relaxed),
-                // The kernel alone carries what isn't encrypted.
+                // The kernel carries unencrypted connections, uncounted.
                 bytes_known: joint.encrypted,
                 setup_total_us: micros(totals.setup_total),
                 setup_max_us: micros(totals.setup_max),

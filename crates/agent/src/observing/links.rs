@@ -1,6 +1,6 @@
-//! What joins a job's processes past the agents: connections that no agent
-//! handed over, RDMA devices, memory shared with another node. Looked at from
-//! time to time; whether two nodes are joined by it, the head decides.
+//! Links between a job's processes that bypass the agents: connections that no agent
+//! handed over, RDMA devices, memory shared with another node. The agent looks for
+//! them from time to time; the head decides whether two nodes share one.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -15,20 +15,19 @@ use procfs::process::{FDTarget, MMPermissions, MMapPath, Process};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 
-/// How long no connection must have been set up here before a look, which
-/// would hold up a job that is just being wired up; and the first pause between
-/// two looks, which doubles each time.
+/// Time without a new connection before a look, which would delay a job that is
+/// connecting its ranks. Also the first pause between two looks; it doubles each time.
 const CALM: Duration = Duration::from_secs(5);
 /// Longest time between two looks.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
-/// Things of one kind that are remembered: one suffices for a warning.
+/// Most links of one kind that are kept: one suffices for a warning.
 const ENTRIES_MAX: usize = 256;
-/// Where RDMA devices are; one that is opened for data is an `uverbs`.
+/// RDMA devices that are opened for data.
 const RDMA: &str = "/dev/infiniband/uverbs";
-/// Mappings without memory of their own, and those of every process.
+/// Mappings that share no memory with other nodes.
 const NOT_MEMORY: &[&str] = &["/dev/zero", "/dev/infiniband", "anon_inode:", "socket:"];
 
-/// What was seen, each thing once.
+/// The links that were seen, each once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Seen {
     connections: BTreeSet<(String, String, String)>,
@@ -36,11 +35,11 @@ struct Seen {
     memory: BTreeSet<(String, String, String)>,
 }
 
-/// Looks until the job ends and tells the head whenever something is new.
+/// Looks until the job ends, and reports new links to the head.
 pub async fn follow(node: Arc<Node>, job: Arc<Job>) {
     let began = ticks_since_boot();
     let mut pause = Duration::ZERO;
-    let mut told = Seen::default();
+    let mut sent = Seen::default();
     loop {
         let calm = async {
             tokio::time::sleep(pause).await;
@@ -50,16 +49,16 @@ pub async fn follow(node: Arc<Node>, job: Arc<Job>) {
             () = calm => {}
             () = job.ended.cancelled() => return,
         }
-        let (looking, mut seen) = (job.clone(), told.clone());
-        // Hundreds of small reads: nothing that other tasks should wait for.
+        let (looking, mut seen) = (job.clone(), sent.clone());
+        // Hundreds of small reads, which would delay other tasks.
         let look = tokio::task::spawn_blocking(move || {
             look(&looking, began, &mut seen);
             seen
         });
         let Ok(seen) = look.await else { return };
-        if seen != told {
+        if seen != sent {
             job.news.send(job_news::Kind::Links(seen.message(node.name().to_string())));
-            told = seen;
+            sent = seen;
         }
         pause = (pause * 2).clamp(CALM, INTERVAL_MAX);
     }
@@ -98,7 +97,7 @@ fn look(job: &Job, began: u64, seen: &mut Seen) {
     let connections = connections();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     for process in &processes {
-        // It may have ended a moment ago; then nothing can be read of it.
+        // If it has just ended, nothing of it can be read.
         let name = process.stat().map(|stat| stat.comm).unwrap_or_default();
         let name = format!("{name} ({})", process.pid);
         for target in process.fd().into_iter().flatten().flatten().map(|open| open.target) {
@@ -134,8 +133,8 @@ fn look(job: &Job, began: u64, seen: &mut Seen) {
     }
 }
 
-/// The job's processes on this node: those that were started with its library
-/// since the job began, and what they started.
+/// The job's processes on this node: those that were started with its library since
+/// the job began, and their descendants.
 fn processes_of(job: &Job, began: u64) -> Vec<Process> {
     let own = nix::unistd::geteuid().as_raw();
     let young: Vec<(Process, i32)> = procfs::process::all_processes()
@@ -166,14 +165,13 @@ fn processes_of(job: &Job, began: u64) -> Vec<Process> {
     young.into_iter().map(|(process, _)| process).filter(|process| members.contains(&process.pid)).collect()
 }
 
-/// The time in the unit and from the moment that `/proc/PID/stat` counts in and
-/// from.
+/// The time since boot, in the unit of `/proc/PID/stat`.
 fn ticks_since_boot() -> u64 {
     let uptime = procfs::Uptime::current().map(|uptime| uptime.uptime_duration()).unwrap_or_default();
     u64::try_from(uptime.as_millis()).unwrap_or_default() * procfs::ticks_per_second() / 1000
 }
 
-/// The node's connections that leave it, by inode.
+/// The node's connections to other nodes, by inode.
 fn connections() -> HashMap<u64, (SocketAddr, SocketAddr)> {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     tables
@@ -186,7 +184,7 @@ fn connections() -> HashMap<u64, (SocketAddr, SocketAddr)> {
         .collect()
 }
 
-/// An IPv4 address that an IPv6 socket shows in its own way, as what it is.
+/// Turns an IPv4-mapped IPv6 address into an IPv4 address.
 fn plain(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V6(ip) => SocketAddr::new(ip.to_canonical(), address.port()),

@@ -1,11 +1,11 @@
-//! What an agent observes of its jobs and of other nodes.
+//! Observations of the agent's jobs and of other nodes.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`account`] | connections that began here |
 //! | [`heartbeat`] | whether another agent is frozen or cut off |
-//! | [`links`] | what joins a job's processes past the agents |
-//! | [`measure`] | how fast the path to another node is |
+//! | [`links`] | links between a job's processes that bypass the agents |
+//! | [`measure`] | round trip and bandwidth to another node |
 
 pub mod account;
 pub mod heartbeat;

@@ -1,4 +1,4 @@
-//! Commands of a job on this node, started for a launcher elsewhere.
+//! Commands of a job on this node, started for a launcher on another node.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -21,18 +21,18 @@ use crate::starting::processes::{Control, DAEMONS, Running};
 use crate::starting::supervise::handle::{self, Launch, clean_environment};
 use crate::starting::supervise::{Outcome, Supervised};
 
-/// Output that may wait for the launcher to take it, in chunks.
+/// Chunks of output that may wait for the launcher.
 const OUTPUT_QUEUE: usize = 16;
 /// Size of a chunk of output.
 const CHUNK: usize = 32 * 1024;
-/// How long output may still come after the command has ended: a daemonised
-/// descendant may hold the pipe open for ever.
+/// How long output is forwarded after the command has ended: a daemonised descendant
+/// may hold the pipe open for ever.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How long the end of what the command left is kept to itself: it may have died
-/// of the command's own end, which is told instead.
+/// Pause before a descendant's end is reported. It may be caused by the command's own
+/// end, which is reported instead.
 const TOGETHER: Duration = Duration::from_millis(500);
 
-/// Runs a command; `up` is what follows the command from its launcher.
+/// Runs a command; `up` is the rest of its launcher's stream.
 ///
 /// # Errors
 /// If the job is ending.
@@ -68,22 +68,23 @@ pub fn run(
     })?;
     let (stdin, stdout, stderr) =
         (supervised.stdin.take(), supervised.stdout.take(), supervised.stderr.take());
-    // There is room for the first one.
+    // The queue is empty.
     let _ = down_tx.try_send(Ok(proto::ExecDown { kind: Some(exec_down::Kind::Started(true)) }));
-    let (key, running) = job.processes.add(supervised, program_of(&command.shell_command).to_owned());
-    info!(job = %job.id, command = command.shell_command.split(' ').next(), "command starts");
+    let program = program_of(&command.shell_command);
+    let (key, running) = job.processes.add(supervised, program.to_owned());
+    info!(job = %job.id, program, "command starts");
 
     let out = tokio::spawn(forward(stdout, down_tx.clone(), exec_down::Kind::Stdout));
     let err = tokio::spawn(forward(stderr, down_tx.clone(), exec_down::Kind::Stderr));
     let input = tokio::spawn(follow(up, stdin, running.control_tx.clone()));
     let (job, node) = (job.clone(), node.name().to_string());
-    tokio::spawn(tell_killed(job.clone(), node, running.clone()));
+    tokio::spawn(report_killed(job.clone(), node, running.clone()));
     tokio::spawn(async move {
         let mut outcome = running.outcome.clone();
         let status = tokio::select! {
             status = handle::status(&mut outcome) => status,
             () = down_tx.closed() => {
-                // The launcher is gone: what it started goes, too.
+                // The launcher is gone, so its command is ended.
                 let _ = running.control_tx.send(Control::End).await;
                 handle::status(&mut outcome).await
             }
@@ -99,9 +100,9 @@ pub fn run(
     Ok(ReceiverStream::new(down_rx))
 }
 
-/// Tells when the command, or a daemon that it left, is ended by a signal which
-/// neither the launcher nor this agent sent.
-async fn tell_killed(job: Arc<Job>, node: String, mut running: Running) {
+/// Reports if the command, or a daemon that it left, is ended by a signal that neither
+/// the launcher nor this agent sent.
+async fn report_killed(job: Arc<Job>, node: String, mut running: Running) {
     let ended = |outcome: &Outcome| outcome.killed.is_some() || outcome.gone.is_some();
     let _ = running.outcome.wait_for(ended).await;
     let _ = tokio::time::timeout(TOGETHER, handle::status(&mut running.outcome)).await;
@@ -111,13 +112,14 @@ async fn tell_killed(job: Arc<Job>, node: String, mut running: Running) {
     }
 }
 
-/// What a shell command is about: launchers put settings before their daemon.
+/// The program of a shell command: a launcher's daemon, or the first word that is no
+/// variable, whose value may be a secret.
 pub fn program_of(shell_command: &str) -> &str {
     let mut names = shell_command
         .split_whitespace()
         .map(|word| word.trim_matches('"'))
         .filter_map(|word| word.rsplit('/').next());
-    let first = shell_command.split_whitespace().next().unwrap_or_default();
+    let first = shell_command.split_whitespace().find(|word| !word.contains('=')).unwrap_or_default();
     names.find(|name| DAEMONS.contains(name)).unwrap_or(first)
 }
 
@@ -136,8 +138,8 @@ async fn forward(
     }
 }
 
-/// Passes input and signals on until the launcher has no more; a launcher that
-/// breaks off ends the command.
+/// Passes input and signals on until the launcher's stream ends. If the stream breaks,
+/// the command is ended.
 async fn follow(
     mut up: impl Stream<Item = Result<proto::ExecUp, Status>> + Unpin,
     stdin: Option<tokio::process::ChildStdin>,
@@ -171,12 +173,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_launchers_daemon_is_found_behind_settings() {
+    fn the_program_is_found_behind_variables() {
         for (line, want) in [
             ("orted -mca ess env", "orted"),
             ("PRTE_PREFIX=/p;export PRTE_PREFIX; /p/bin/prted --x 1", "prted"),
             ("\"/p/bin/hydra_pmi_proxy\" --control-port n1.a:1", "hydra_pmi_proxy"),
             ("sleep 5", "sleep"),
+            ("KEY=secret ./app", "./app"),
             ("", ""),
         ] {
             assert_eq!(program_of(line), want, "{line}");

@@ -1,15 +1,15 @@
-//! Limits of this process: an agent holds two descriptors for each encrypted
-//! connection of its node, and systems start processes with 1,024 of them.
+//! Limits of this process. An agent holds two descriptors for each encrypted
+//! connection of its node; by default a process may have 1,024.
 
 use std::io;
 use std::sync::OnceLock;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// As it was before it was raised.
+/// The limits before they were raised, soft and hard.
 static ORIGINAL: OnceLock<(u64, u64)> = OnceLock::new();
 
-/// Raises the number of descriptors to what the system allows.
+/// Raises the number of descriptors to the hard limit.
 ///
 /// # Errors
 /// As setrlimit(2).
@@ -19,8 +19,8 @@ pub fn raise_descriptors() -> io::Result<()> {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
 }
 
-/// Gives a new process the number that this one was started with: programs that
-/// use select(2) fail with more than 1,024. To be called before exec.
+/// Gives a new process the original limit: programs that use select(2) fail with more
+/// than 1,024 descriptors. To be called before exec.
 ///
 /// # Errors
 /// As setrlimit(2).
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_raised_for_the_agent_is_restored_for_its_children() {
+    fn the_agents_limit_is_raised_and_its_childrens_restored() {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         let soft = hard.min(1000);
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();

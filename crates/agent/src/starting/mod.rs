@@ -1,14 +1,14 @@
-//! Starting processes, and what a job needs for it.
+//! Starting processes, and the checks before.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`exec`] | commands of a job |
-//! | [`processes`] | those that run |
-//! | [`supervise`] | ending all that a command left |
+//! | [`processes`] | commands that run |
+//! | [`supervise`] | ends every descendant of a command |
 //! | [`limits`] | numbers of descriptors |
-//! | [`programs`] | whether a job's programs are there |
+//! | [`programs`] | whether a job's programs exist |
 //! | [`preloadable`] | whether they can be carried |
-//! | [`preflight`] | what else a job needs |
+//! | [`preflight`] | other checks of a node before a job |
 
 pub mod exec;
 pub mod limits;

@@ -1,6 +1,6 @@
-//! What a node looks at before a job starts there, beside its programs: their
-//! libraries, the launcher's version, memory, the clock, the way to other
-//! sites. It only reports; what is a fault, `isthmus run` decides.
+//! Checks of a node before a job starts there, beside its programs: their libraries,
+//! the launcher's version, memory, the clock, connections to other sites. The node
+//! only reports; `isthmus run` decides what is a fault.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -26,20 +26,20 @@ use crate::jobs::tree;
 use crate::starting::programs;
 use crate::starting::supervise::handle::clean_environment;
 
-/// How long a launcher may take to tell its version, and the loader to list
+/// How long a launcher may take to print its version, and the loader to list
 /// libraries.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a test connection may take.
 const PROBE_DEADLINE: Duration = Duration::from_secs(10);
-/// Dynamic loaders of the GNU C library, by the paths that programs name. No
-/// other file is ever run to list a program's libraries.
+/// Dynamic loaders of the GNU C library, by the paths that programs name. Only these
+/// are run to list a program's libraries.
 const LOADERS: &[&str] = &[
     "/lib64/ld-linux-x86-64.so.2",
     "/lib/ld-linux-aarch64.so.1",
     "/lib64/ld64.so.2",
     "/lib/ld-linux-riscv64-lp64d.so.1",
 ];
-/// Libraries of which every node must have the same.
+/// Libraries whose version must be the same on every node.
 const MPI_LIBRARIES: &[&str] = &["libmpi", "libmpich", "libmpi_abi"];
 
 /// This machine's time, in microseconds since 1970.
@@ -47,9 +47,9 @@ pub fn clock() -> i64 {
     i64::try_from(since_1970().as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Fills in how clocks stand against this one's: that of the node that was
-/// asked was read within the round trip of the question; it has compared those
-/// of the nodes below it with its own.
+/// Fills in the skew of clocks against this node's. The called node read its clock
+/// within the round trip of the call, and has compared the clocks of the nodes below
+/// with its own.
 pub fn set_skews(reports: &mut [proto::NodeReport], asked: &str, asked_at: i64, round_trip: Duration) {
     let half = i64::try_from(round_trip.as_micros() / 2).unwrap_or(i64::MAX);
     let Some(own) = reports.iter().find(|report| report.node == asked) else { return };
@@ -60,7 +60,7 @@ pub fn set_skews(reports: &mut [proto::NodeReport], asked: &str, asked_at: i64, 
     }
 }
 
-/// Everything, in parallel; nothing unless it is asked for.
+/// All checks, in parallel; none unless the request asks for them.
 pub async fn report(
     node: &Arc<Node>,
     job: &Job,
@@ -86,8 +86,12 @@ pub async fn report(
     })
 }
 
-/// Runs a tool of the system and gives what it says, in both outputs.
-async fn ask(program: &Path, arguments: &[&Path], environment: Vec<(OsString, OsString)>) -> Option<String> {
+/// Runs a tool of the system and returns its standard output and error.
+async fn output_of(
+    program: &Path,
+    arguments: &[&Path],
+    environment: Vec<(OsString, OsString)>,
+) -> Option<String> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().envs(environment).stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(COMMAND_DEADLINE, command.output()).await.ok()?.ok()?;
@@ -99,16 +103,17 @@ async fn launcher_version(check: Option<&proto::ProgramCheck>, launcher: &str) -
     let found =
         check.filter(|_| !launcher.is_empty()).and_then(|check| programs::locate(launcher, check, &own_path));
     let Some(program) = found else { return String::new() };
-    let said = ask(&program, &[Path::new("--version")], clean_environment()).await.unwrap_or_default();
-    version(&said).unwrap_or_else(|| "unknown version".to_owned())
+    let output =
+        output_of(&program, &[Path::new("--version")], clean_environment()).await.unwrap_or_default();
+    version(&output).unwrap_or_else(|| "unknown version".to_owned())
 }
 
-/// Which MPI a launcher says it is of.
-fn version(said: &str) -> Option<String> {
-    if let Some((_, rest)) = said.split_once("(Open MPI) ") {
+/// The MPI and its version in a launcher's output.
+fn version(output: &str) -> Option<String> {
+    if let Some((_, rest)) = output.split_once("(Open MPI) ") {
         return Some(format!("Open MPI {}", rest.split_whitespace().next()?));
     }
-    let line = said.lines().find_map(|line| line.trim().strip_prefix("Version:"))?;
+    let line = output.lines().find_map(|line| line.trim().strip_prefix("Version:"))?;
     Some(format!("MPICH {}", line.trim()))
 }
 
@@ -122,13 +127,12 @@ async fn libraries(check: Option<&proto::ProgramCheck>, library_path: &str) -> V
         };
         let Some(loader) = loader(&file) else { continue };
         let mut environment = clean_environment();
-        // Some launchers pass the head's on, others don't: what either finds
-        // is there.
+        // Some launchers pass the head's path on, others don't, so both count.
         let own = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
         let both = [own.as_str(), library_path].into_iter().filter(|path| !path.is_empty());
         environment.retain(|(name, _)| name != "LD_LIBRARY_PATH");
         environment.push(("LD_LIBRARY_PATH".into(), both.collect::<Vec<_>>().join(":").into()));
-        let listing = ask(Path::new(loader), &[Path::new("--list"), &file], environment).await;
+        let listing = output_of(Path::new(loader), &[Path::new("--list"), &file], environment).await;
         let (missing, mpi) = read_listing(&listing.unwrap_or_default());
         let mpi = mpi.iter().map(|path| real_name(path)).collect();
         found.push(proto::ProgramLibraries { program: program.clone(), missing, mpi });
@@ -136,7 +140,7 @@ async fn libraries(check: Option<&proto::ProgramCheck>, library_path: &str) -> V
     found
 }
 
-/// The loader that a program names, if it is one of those that may be asked.
+/// The loader that a program names, if it is one of [`LOADERS`].
 fn loader(program: &Path) -> Option<&'static str> {
     let cache = object::ReadCache::new(std::fs::File::open(program).ok()?);
     let header = FileHeader64::<LittleEndian>::parse(&cache).ok()?;
@@ -146,7 +150,7 @@ fn loader(program: &Path) -> Option<&'static str> {
     LOADERS.iter().copied().find(|known| known.as_bytes() == named)
 }
 
-/// What the loader lists: libraries it doesn't find, and where the MPI's are.
+/// Reads the loader's list: missing libraries, and the paths of the MPI's.
 fn read_listing(listing: &str) -> (Vec<String>, Vec<String>) {
     let (mut missing, mut mpi) = (Vec::new(), Vec::new());
     for (name, place) in listing.lines().filter_map(|line| line.split_once(" => ")) {
@@ -157,7 +161,7 @@ fn read_listing(listing: &str) -> (Vec<String>, Vec<String>) {
             mpi.push(place.split(" (").next().unwrap_or(place).to_owned());
         }
     }
-    // The loader gives up at the first one, so that the program can't run.
+    // The loader stops at the first missing library.
     let failure = listing.split_once("error while loading shared libraries: ");
     missing.extend(failure.and_then(|(_, rest)| rest.split(':').next()).map(ToOwned::to_owned));
     missing.sort();
@@ -171,8 +175,8 @@ fn real_name(path: &str) -> String {
     real.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Test connections to one node of each other site, if this node stands for
-/// its own. The head makes none: its calls to those nodes are such.
+/// Makes test connections to the lead of each other site, if this node is the lead of
+/// its own. The head makes none: it calls those nodes anyway.
 async fn probes(node: &Arc<Node>, job: &Job) -> Vec<proto::Probe> {
     let own = node.name();
     let leads = tree::leads(&job.members.nodes);
@@ -203,7 +207,7 @@ mod tests {
 
     #[test]
     fn versions_are_read() {
-        for (said, want) in [
+        for (output, want) in [
             ("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/\n", Some("Open MPI 4.1.4")),
             (
                 "HYDRA build details:\n    Version:                                 4.0.2\n",
@@ -211,7 +215,7 @@ mod tests {
             ),
             ("something else", None),
         ] {
-            assert_eq!(version(said).as_deref(), want, "{said}");
+            assert_eq!(version(output).as_deref(), want, "{output}");
         }
     }
 

@@ -1,6 +1,6 @@
-//! Whether a program can be carried: whether the shim can be preloaded into it
-//! and stands in its way once it is. A pure function over the program's bytes
-//! and what the file system says of it.
+//! Whether a program can be carried: whether the shim can be preloaded into it and
+//! then intercepts its calls. A pure function over the program's bytes and its rights
+//! in the file system.
 
 use isthmus_wire::proto::Hindrance as Kind;
 use object::elf::{self, FileHeader32, FileHeader64};
@@ -15,7 +15,7 @@ const OWN_MACHINE: u16 = elf::EM_AARCH64;
 
 /// Longest first line of a script that Linux reads (`BINPRM_BUF_SIZE`).
 pub const SCRIPT_LINE_MAX: usize = 256;
-/// No loader's name, notes or dynamic section that are worth reading are longer.
+/// Longest loader's name, notes or dynamic section that are read.
 const SEGMENT_MAX: u64 = 1 << 20;
 /// Name of the note that every program built by Go has.
 const GO_NOTE: &[u8] = b"Go";
@@ -23,9 +23,9 @@ const GO_NOTE: &[u8] = b"Go";
 /// Why a program can't be carried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hindrance {
-    /// Which reason.
+    /// The kind of reason.
     pub kind: Kind,
-    /// What was found: the program's own loader, machine.
+    /// What was found, such as the program's loader or machine.
     pub detail: String,
 }
 
@@ -35,27 +35,26 @@ impl Hindrance {
     }
 }
 
-/// What the file system says of a program.
+/// A program's rights in the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rights {
-    /// Its mode, as stat(2) has it.
+    /// Its mode, as in stat(2).
     pub mode: u32,
-    /// Who owns it.
+    /// The user id of its owner.
     pub user: u32,
-    /// And which group.
+    /// Its group id.
     pub group: u32,
     /// Whether it has the attribute `security.capability`.
     pub capabilities: bool,
-    /// Whether the file system, mounted `nosuid`, makes all of that void.
+    /// Whether the file system is mounted `nosuid`, which makes these rights void.
     pub void: bool,
 }
 
-/// Whether the kernel starts a program with rights that its caller lacks: the
-/// dynamic linker then passes `LD_PRELOAD` over. `user` and `group` are the
-/// caller's.
+/// Whether the kernel starts a program with rights that its caller lacks. The dynamic
+/// linker then ignores `LD_PRELOAD`. `user` and `group` are the caller's.
 pub fn raised(rights: Rights, user: u32, group: u32) -> Option<Hindrance> {
     const SET_USER: u32 = 0o4000;
-    /// Without the group's execute bit it once meant mandatory locking.
+    /// Without the group's execute bit setgid meant mandatory locking.
     const SET_GROUP: u32 = 0o2010;
     if rights.void {
         return None;
@@ -66,12 +65,12 @@ pub fn raised(rights: Rights, user: u32, group: u32) -> Option<Hindrance> {
     if rights.mode & SET_GROUP == SET_GROUP && rights.group != group {
         return Some(Hindrance::new(Kind::SetId, "setgid"));
     }
-    // Root has them all, and the linker doesn't care.
+    // Root has all capabilities, so the linker keeps LD_PRELOAD.
     (rights.capabilities && user != 0).then(|| Hindrance::new(Kind::SetId, "file capabilities"))
 }
 
-/// Why an executable can't be carried, by its bytes; `None` if it can, and for
-/// what is no executable of a kind that this knows.
+/// Why an executable can't be carried, by its bytes; `None` if it can, or if it is no
+/// ELF file.
 pub fn hindrance<'data, R: ReadRef<'data>>(data: R) -> Option<Hindrance> {
     match FileKind::parse(data).ok()? {
         FileKind::Elf64 => of_elf(FileHeader64::<Endianness>::parse(data).ok()?, data),

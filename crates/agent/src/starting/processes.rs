@@ -13,11 +13,11 @@ use crate::starting::supervise::{GRACE, Outcome, Supervised};
 
 /// Signals that may wait for a command's task.
 const CONTROL_QUEUE: usize = 16;
-/// How long processes may take to be gone after they were told: the
-/// supervisor's grace period and a margin for a loaded machine.
+/// How long processes may take to end: the supervisor's grace period and a margin for
+/// a loaded machine.
 const GONE_DEADLINE: Duration = GRACE.saturating_add(Duration::from_secs(5));
 
-/// The daemons that launchers start on nodes; ranks live and die with them.
+/// The daemons that launchers start on nodes; a daemon's end ends its ranks.
 pub const DAEMONS: [&str; 3] = ["orted", "prted", "hydra_pmi_proxy"];
 
 /// The commands of one job that run, or have left processes behind.
@@ -30,19 +30,19 @@ pub struct Processes {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Running {
-    /// → the command's task: a signal to pass on, or none to end it.
+    /// → the command's task
     pub(crate) control_tx: mpsc::Sender<Control>,
     pub(crate) outcome: watch::Receiver<Outcome>,
-    /// What the launcher had started, as it is told to people.
+    /// The program's name in messages.
     program: String,
-    /// Whether it has been told that somebody else's signal ended it.
+    /// Whether its end by another party's signal has been reported.
     reported: Arc<AtomicBool>,
 }
 
 impl Running {
-    /// What of it was ended by a signal that neither the launcher nor this
-    /// agent sent, as far as is known by now. A job that is ending has ranks
-    /// killed by their daemons: there, only a daemon counts.
+    /// The process that was ended by a signal of neither the launcher nor this agent,
+    /// if one is known by now: signal and name. While a job is ending, daemons kill
+    /// their ranks, so only a daemon counts.
     fn killed(&self, ending: bool) -> Option<(i32, String)> {
         let outcome = *self.outcome.borrow();
         let (signal, name) = outcome.killed()?;
@@ -70,9 +70,9 @@ impl Processes {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Lets no further command start, ends all with all their descendants and
-    /// waits until they are gone. Gives the number of processes that had to be
-    /// killed, and what other signals ended: signal and command.
+    /// Lets no further command start, ends all with their descendants, and waits for
+    /// that. Returns the number of processes that had to be killed, and the commands
+    /// that other parties' signals ended: signal and command.
     pub(crate) async fn end_all(&self) -> (u32, Vec<(i32, String)>) {
         self.closed.store(true, Ordering::SeqCst);
         let running: Vec<_> = lock(&self.running).values().cloned().collect();
@@ -117,7 +117,7 @@ impl Processes {
     }
 }
 
-/// Whether it is a signal that launchers don't end their daemons with.
+/// Whether launchers never end their daemons by this signal.
 fn is_crash(signal: i32) -> bool {
     use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV};
     [SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV].contains(&signal)

@@ -1,6 +1,6 @@
-//! Whether programs are there and can be carried, before anything starts: some
-//! launchers wait for ever for a rank that could not be started, and a rank
-//! that isn't carried waits for ever for the others.
+//! Checks before a job starts that its programs exist and can be carried. Some
+//! launchers wait for ever for a rank that could not be started, and a rank that isn't
+//! carried waits for ever for the others.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -14,7 +14,7 @@ use object::ReadCache;
 
 use crate::starting::preloadable::{self, Hindrance, Rights, SCRIPT_LINE_MAX};
 
-/// How many interpreters of interpreters are followed; Linux stops at four.
+/// Most interpreters of interpreters that are followed; Linux stops at four.
 const SCRIPTS_MAX: usize = 5;
 
 /// The programs that this node doesn't have. `own_path` is the agent's own
@@ -27,7 +27,7 @@ pub fn missing(check: &ProgramCheck, own_path: &str) -> Vec<String> {
 /// A program that this node has and that can't be carried.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Uncarried {
-    /// As it was asked for.
+    /// The program, as the check names it.
     pub program: String,
     /// The executable: the program itself, or the interpreter of a script.
     pub file: PathBuf,
@@ -37,20 +37,20 @@ pub struct Uncarried {
 
 /// The programs that this node has and that can't be carried.
 pub fn uncarried(check: &ProgramCheck, own_path: &str) -> Vec<Uncarried> {
-    let look_at = |program: &String| {
+    let examine = |program: &String| {
         let named = |name: &str| locate(name, check, own_path);
         let (file, hindrance) = inspect(named(program)?, named)?;
         Some(Uncarried { program: program.clone(), file, hindrance })
     };
-    check.programs.iter().filter_map(look_at).collect()
+    check.programs.iter().filter_map(examine).collect()
 }
 
-/// Why an executable can't be carried, and which it is: that of a script is its
-/// interpreter, and where that is env(1), what `find` gives for env's program.
+/// The executable that can't be carried, and why. The executable of a script is its
+/// interpreter; if that is env(1), the result of `find` for env's program.
 pub fn inspect(path: PathBuf, find: impl Fn(&str) -> Option<PathBuf>) -> Option<(PathBuf, Hindrance)> {
     let mut path = path;
     for _ in 0..SCRIPTS_MAX {
-        // What can't be read can't be judged.
+        // An unreadable program can't be judged.
         let mut file = open(&path).ok()?;
         let mut start = Vec::new();
         (&file).take(SCRIPT_LINE_MAX as u64).read_to_end(&mut start).ok()?;
@@ -68,10 +68,10 @@ pub fn inspect(path: PathBuf, find: impl Fn(&str) -> Option<PathBuf>) -> Option<
     None
 }
 
-/// Opens a program. Whatever else has its name is not waited for.
+/// Opens a program. Does not block if the path is a FIFO.
 ///
 /// # Errors
-/// If it is no file, or as open(2).
+/// If it is no file; as open(2).
 pub fn open(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
@@ -99,13 +99,13 @@ fn rights(file: &File) -> io::Result<Rights> {
     })
 }
 
-/// Where a program of the check is.
+/// The path of a program of the check.
 pub fn locate(program: &str, check: &ProgramCheck, own_path: &str) -> Option<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 || path.is_absolute() {
         return Some(Path::new(&check.working_directory).join(path)).filter(|path| is_program(path));
     }
-    // Launchers differ in whether a bare name is looked for where they start.
+    // Some launchers look for a bare name in their working directory, too.
     let directories = std::env::split_paths(&check.search_path).chain(std::env::split_paths(own_path));
     let here = std::iter::once(PathBuf::from(&check.working_directory));
     directories.chain(here).map(|directory| directory.join(path)).find(|path| is_program(path))
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_names_are_looked_for_as_launchers_do() {
+    fn programs_are_found_as_launchers_find_them() {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("app");
         std::fs::write(&program, "").unwrap();
@@ -157,7 +157,7 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             path
         };
-        // The start of an executable for 32 bits is enough to tell.
+        // The start of an executable for 32 bits suffices.
         let mut image = b"\x7fELF\x01\x01\x01".to_vec();
         image.resize(52, 0);
         image[18] = 3;

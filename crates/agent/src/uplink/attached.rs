@@ -1,4 +1,4 @@
-//! What a standing attachment gives, and the contacts that came by it.
+//! An open attachment, and the contacts that were looked up over it.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -11,13 +11,13 @@ use tonic::transport::Channel;
 
 pub(crate) type Contacts = Arc<Mutex<HashMap<Ipv4Addr, Arc<proto::LookupReply>>>>;
 
-/// A standing attachment.
+/// An open attachment.
 #[derive(Debug, Clone)]
 pub struct Attached {
     /// Counts attachments.
     pub(crate) number: u64,
     pub(crate) address: VirtualAddress,
-    /// Where its gateway is reached, `HOST:PORT`.
+    /// The gateway's address, `HOST:PORT`.
     pub(crate) gateway: Arc<str>,
     pub(crate) client: RegistryClient<Channel>,
 }

@@ -1,11 +1,11 @@
-//! Which of its site's gateways an agent attaches to: each has its first choice,
-//! so that they spread, and goes through the others in turn.
+//! The order in which an agent tries its site's gateways. First choices differ between
+//! agents, so that they spread over the gateways.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde::Deserialize;
 
-/// One gateway or several, as the configuration has them.
+/// One gateway or several, in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "expected \"HOST:PORT\" or a list of these")]
 pub enum Gateways {
@@ -16,7 +16,7 @@ pub enum Gateways {
 }
 
 impl Gateways {
-    /// All of them.
+    /// The addresses of all gateways.
     ///
     /// # Errors
     /// If there is none, or one isn't `HOST:PORT`.
@@ -45,13 +45,14 @@ pub fn in_order(mut gateways: Vec<String>, node: &str) -> Vec<String> {
     gateways.dedup();
     let count = gateways.len();
     if let Some(turn) = turn(node).checked_rem(count as u64) {
-        // Less than their count.
+        // Less than the number of gateways.
         gateways.rotate_left(usize::try_from(turn).unwrap_or_default());
     }
     gateways
 }
 
-/// Nodes are mostly numbered, and by their numbers they spread evenly.
+/// The number at the end of a node's name, which spreads nodes evenly; a hash if it
+/// has none.
 fn turn(node: &str) -> u64 {
     let digits = node.len() - node.trim_end_matches(|digit: char| digit.is_ascii_digit()).len();
     let number = node.get(node.len() - digits..).and_then(|digits| digits.parse().ok());
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_gateways() {
+    fn malformed_lists_of_gateways_are_refused() {
         let parse = |text: &str| {
             let table: Result<std::collections::BTreeMap<String, Gateways>, _> = toml::from_str(text);
             table.map_err(|error| error.to_string()).and_then(|table| table["gateway"].addresses())
@@ -104,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_node_is_called_it_knows_all_gateways(node in "[a-z0-9-]{0,30}", count in 1usize..9) {
+        fn every_node_tries_all_gateways(node in "[a-z0-9-]{0,30}", count in 1usize..9) {
             let gateways: Vec<_> = (0..count).map(|number| format!("g{number}:7710")).collect();
             let mut ordered = in_order(gateways.clone(), &node);
             ordered.sort();

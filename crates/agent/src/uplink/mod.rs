@@ -1,12 +1,14 @@
-//! The agent's way to its gateway, and by it to the broker.
+//! The agent's connection to its gateway, and over it to the broker.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`upstream`] | what the gateway is asked |
-//! | [`attachment`] | the attachment to one of the site's gateways |
-//! | [`gateways`] | which of them |
+//! | [`upstream`] | the rest of the agent's interface to it |
+//! | [`attachment`] | keeps the agent attached to one of the site's gateways |
+//! | `opener` | opens attachments, handles a gateway's messages |
+//! | [`gateways`] | the order in which gateways are tried |
 
 mod attached;
 pub mod attachment;
 pub mod gateways;
+mod opener;
 pub mod upstream;

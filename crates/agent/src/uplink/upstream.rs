@@ -1,4 +1,4 @@
-//! What the rest of the agent asks its gateway: who the others are, and to be met.
+//! The rest of the agent's interface to its gateway: calls and reports.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -16,22 +16,23 @@ use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status};
 
 use crate::uplink::attached::{Attached, Contacts};
-use crate::uplink::attachment::{Attachment, Opener};
+use crate::uplink::attachment::Attachment;
+use crate::uplink::opener::Opener;
 
 /// The budget of a call to the gateway that has no deadline of its own.
 const CALL: Duration = Duration::from_secs(15);
-/// How long an answer may come after its gateway has gone.
+/// How long an answer is awaited after its gateway has been replaced.
 const GRACE: Duration = Duration::from_millis(100);
 /// How long the first directory may take, after the agent has attached.
 const DIRECTORY_DEADLINE: Duration = Duration::from_secs(5);
 /// Messages waiting to be sent.
 const QUEUE: usize = 64;
 
-/// What the attachment looks like from the rest of the agent.
+/// The attachment, for the rest of the agent.
 #[derive(Debug, Clone)]
 pub struct Upstream {
     attached: watch::Receiver<Option<Attached>>,
-    /// This node's, from the first attachment on.
+    /// This node's address, from the first attachment on.
     own_address: Arc<Mutex<Option<VirtualAddress>>>,
     contacts: Contacts,
     /// None until a gateway has sent one.
@@ -41,8 +42,8 @@ pub struct Upstream {
     site: Arc<str>,
 }
 
-/// Makes both ends; `gateways` are those that the agent may attach to, in the
-/// order of its preference.
+/// Makes both ends; `gateways` are those that the agent may attach to, in the order of
+/// its preference.
 pub fn upstream(
     credentials: Credentials,
     gateways: Vec<String>,
@@ -83,7 +84,7 @@ impl Upstream {
         *lock(&self.own_address)
     }
 
-    /// How one node would reach another.
+    /// Explains how one node would reach another.
     ///
     /// # Errors
     /// The broker's status.
@@ -92,7 +93,7 @@ impl Upstream {
         idempotent(CALL.into()).send(self, request, explain).await
     }
 
-    /// Has one node measure the way to another one, or tells how that went.
+    /// Has one node measure the way to another one, or returns the last result.
     ///
     /// # Errors
     /// The broker's status.
@@ -110,17 +111,16 @@ impl Upstream {
         idempotent(CALL.into()).send(self, request, list).await
     }
 
-    /// Tells how a job is doing. Of lists that are too long, as much as others
-    /// take.
+    /// Reports the state of a job. Lists that are too long are cut.
     pub fn report(&self, mut report: proto::JobReport) {
         bounds::cut_job(&mut report);
-        // Reports are totals: the next one says what this one would have.
+        // Reports are totals, so the next one replaces one that is lost.
         let _ = self.up_tx.try_send(attach_up::Kind::Job(report));
     }
 }
 
-/// A call that does no harm if it is sent twice: if the gateway goes away before
-/// it has answered, the next one gets it.
+/// A call that may be sent twice: if the gateway is lost before it has answered, the
+/// next one gets the call.
 fn idempotent(deadline: Deadline) -> Call<'static> {
     Call { server: "the gateway", deadline, repeat: Repeat::IfBroken }
 }
@@ -140,7 +140,7 @@ impl Connections for Upstream {
 
     async fn lost(&self, attached: &Attached) {
         let _ = self.attached.clone().wait_for(|now| is_another(now.as_ref(), attached)).await;
-        // A channel that still stands answers all the same.
+        // A channel that is still open may answer.
         tokio::time::sleep(GRACE).await;
     }
 
@@ -164,7 +164,7 @@ impl ControlPlane for Upstream {
     }
 
     async fn attached(&self) {
-        // It ends only with the agent.
+        // It fails only when the agent ends.
         let _ = self.attached.clone().wait_for(Option::is_some).await;
     }
 
@@ -184,7 +184,7 @@ impl ControlPlane for Upstream {
     }
 
     async fn rendezvous(&self, destination: Ipv4Addr, way: Way, deadline: Deadline) -> Result<Reply, Status> {
-        // The initiator is filled in where the node is attached.
+        // The initiator is filled in once an attachment is found.
         let request = rendezvous::Request { destination, initiator: Ipv4Addr::UNSPECIFIED, way };
         let request = proto::RendezvousRequest::from(request);
         let rendezvous = |mut attached: Attached, mut request: Request<proto::RendezvousRequest>| async move {
@@ -193,7 +193,7 @@ impl ControlPlane for Upstream {
             let reply = Reply::read(reply.into_inner(), &attached.gateway);
             reply.map(Response::new).map_err(|error| Status::internal(error.to_string()))
         };
-        // Sent twice, it makes two rendezvous, one of which is left alone.
+        // Sent twice, it makes two rendezvous, one of which expires.
         idempotent(deadline).send(self, request, rendezvous).await
     }
 

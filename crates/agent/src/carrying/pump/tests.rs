@@ -1,4 +1,4 @@
-//! Two pumps face to face over real sockets and real TLS.
+//! Two connected pumps over real sockets and real TLS.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -41,7 +41,7 @@ async fn secured() -> (client::TlsStream<TcpStream>, server::TlsStream<TcpStream
 }
 
 /// Both programs' ends, the count of bytes, and the two pumps.
-async fn face_to_face() -> (TcpStream, TcpStream, Arc<Bytes>, [tokio::task::JoinHandle<()>; 2]) {
+async fn two_pumps() -> (TcpStream, TcpStream, Arc<Bytes>, [tokio::task::JoinHandle<()>; 2]) {
     let (a, b) = secured().await;
     let (near, near_agent) = pair().await;
     let (far, far_agent) = pair().await;
@@ -56,9 +56,9 @@ async fn face_to_face() -> (TcpStream, TcpStream, Arc<Bytes>, [tokio::task::Join
 #[tokio::test]
 async fn everything_arrives_both_ways_at_once() {
     const SIZE: usize = 8 << 20;
-    let (near, far, bytes, pumps) = face_to_face().await;
+    let (near, far, bytes, pumps) = two_pumps().await;
     let data = |seed: usize| (0..SIZE).map(|index| ((index * 31 + seed) >> 3) as u8).collect::<Vec<_>>();
-    let talk = |stream: TcpStream, own: usize, other: usize| async move {
+    let exchange = |stream: TcpStream, own: usize, other: usize| async move {
         let (mut reading, mut writing) = stream.into_split();
         let write = async {
             writing.write_all(&data(own)).await.unwrap();
@@ -69,7 +69,7 @@ async fn everything_arrives_both_ways_at_once() {
         read.unwrap();
         assert!(got == data(other));
     };
-    tokio::join!(talk(near, 1, 2), talk(far, 2, 1));
+    tokio::join!(exchange(near, 1, 2), exchange(far, 2, 1));
     for pump in pumps {
         pump.await.unwrap();
     }
@@ -78,7 +78,7 @@ async fn everything_arrives_both_ways_at_once() {
 
 #[tokio::test]
 async fn one_direction_may_end_before_the_other() {
-    let (mut near, mut far, _, _) = face_to_face().await;
+    let (mut near, mut far, _, _) = two_pumps().await;
     near.write_all(b"question").await.unwrap();
     near.shutdown().await.unwrap();
     let mut question = String::new();
@@ -93,35 +93,35 @@ async fn one_direction_may_end_before_the_other() {
 
 #[tokio::test]
 async fn a_reset_stays_a_reset() {
-    let (near, mut far, _, _) = face_to_face().await;
+    let (near, mut far, _, _) = two_pumps().await;
     socket2::SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
     drop(near);
     let error = far.read(&mut [0]).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 }
 
-/// No more than a socket holds for its reader: what a sender still has to send
-/// when it is reset is lost on any network.
+/// Fits into a socket's receive buffer: data that a sender hasn't sent when it is
+/// reset is lost on any network.
 const HELD: usize = 40_000;
 
 fn filled(size: usize) -> Vec<u8> {
     (0..size).map(|index| (index >> 4) as u8).collect()
 }
 
-/// Programs that answer and leave while the other one still talks.
+/// Programs that answer and close while the other one still sends.
 #[tokio::test]
-async fn what_was_written_before_a_close_arrives_though_more_came_for_the_closed_end() {
+async fn data_before_a_close_arrives_though_the_closed_end_had_unread_data() {
     let mut rounds = tokio::task::JoinSet::new();
     for _ in 0..10 {
         rounds.spawn(async {
-            let (mut near, far, _, pumps) = face_to_face().await;
+            let (mut near, far, _, pumps) = two_pumps().await;
             let (mut reading, mut writing) = far.into_split();
             let late = tokio::spawn(async move { while writing.write_all(&[7; 999]).await.is_ok() {} });
-            // By then there is something under way everywhere.
+            // By then all buffers on the way hold data.
             let mut unread = vec![0; 4 << 20];
             near.read_exact(&mut unread).await.unwrap();
-            // Closing with something unread is a reset. On one thread nothing
-            // comes in between.
+            // Closing with unread data is a reset. On one thread nothing arrives in
+            // between.
             let near = near.into_std().unwrap();
             assert_eq!(std::io::Write::write(&mut &near, &filled(HELD)).unwrap(), HELD);
             while std::io::Read::read(&mut &near, &mut unread).is_ok() {}
@@ -130,7 +130,7 @@ async fn what_was_written_before_a_close_arrives_though_more_came_for_the_closed
             let end = reading.read_to_end(&mut got).await;
             assert!(got == filled(HELD), "{} bytes, then {end:?}", got.len());
             end.unwrap();
-            // The one who writes hears that nobody reads.
+            // The writer gets an error, because the reader is gone.
             late.await.unwrap();
             for pump in pumps {
                 pump.await.unwrap();
@@ -143,9 +143,9 @@ async fn what_was_written_before_a_close_arrives_though_more_came_for_the_closed
 }
 
 #[tokio::test]
-async fn what_was_written_before_a_reset_arrives_before_the_reset() {
+async fn data_before_a_reset_arrives_before_the_reset() {
     for _ in 0..20 {
-        let (mut near, mut far, _, pumps) = face_to_face().await;
+        let (mut near, mut far, _, pumps) = two_pumps().await;
         far.write_all(b"unread").await.unwrap();
         near.readable().await.unwrap();
         near.write_all(&filled(HELD)).await.unwrap();
@@ -160,7 +160,7 @@ async fn what_was_written_before_a_reset_arrives_before_the_reset() {
 }
 
 #[tokio::test]
-async fn a_cut_network_is_a_reset_after_what_came_before() {
+async fn a_cut_network_is_a_reset_after_the_data() {
     let (mut near, near_agent) = pair().await;
     let (a, mut peer) = secured().await;
     let pump = pump(near_agent, TlsStream::Client(a), Arc::default(), End::Initiator);

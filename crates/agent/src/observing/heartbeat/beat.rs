@@ -1,4 +1,4 @@
-//! One heartbeat connection: what goes over it, and the thread that it lives on.
+//! One heartbeat connection, and the thread for all of them.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::silence::{INTERVAL, Silence};
 /// Length of a heartbeat.
 const HEARTBEAT_LEN: usize = 4;
 
-/// The thread that all heartbeat connections of an agent live on.
+/// The thread that serves all heartbeat connections of an agent.
 #[derive(Debug)]
 pub struct Heartbeats {
     runtime: Handle,
@@ -22,12 +22,12 @@ pub struct Heartbeats {
     _alive_tx: oneshot::Sender<()>,
 }
 
-/// How a heartbeat connection came to its end.
+/// How a heartbeat connection ended.
 #[derive(Debug)]
 pub enum Ended {
     /// The other side has been silent for too long.
     Silent(Duration),
-    /// The connection broke, which by itself says nothing of the other side.
+    /// The connection broke; the other side may be well.
     Broken,
 }
 
@@ -35,7 +35,7 @@ impl Heartbeats {
     /// Starts the thread.
     ///
     /// # Errors
-    /// If the kernel won't.
+    /// If the kernel refuses the thread.
     pub fn start() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -70,10 +70,10 @@ async fn exchange(stream: std::net::TcpStream) -> Ended {
     let mut last = Instant::now();
     loop {
         tokio::select! {
-            // What has come meanwhile counts before the silence is judged.
+            // Heartbeats that have arrived count before the silence is judged.
             biased;
             readable = stream.readable() => {
-                if readable.is_err() || hear(&stream, &mut received, &mut silence).is_err() {
+                if readable.is_err() || read_heartbeats(&stream, &mut received, &mut silence).is_err() {
                     return Ended::Broken;
                 }
             }
@@ -87,9 +87,9 @@ async fn exchange(stream: std::net::TcpStream) -> Ended {
                 let late = u32::try_from(since.saturating_sub(INTERVAL).as_millis()).unwrap_or(u32::MAX);
                 match stream.try_write(&late.to_be_bytes()) {
                     Ok(HEARTBEAT_LEN) => {}
-                    // Nothing is taken off at the other end: no room, no loss.
+                    // The other end doesn't read, so leaving out a heartbeat loses nothing.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    // Half a heartbeat would put all others out of step.
+                    // After half a heartbeat the receiver would misread all others.
                     Ok(_) | Err(_) => return Ended::Broken,
                 }
             }
@@ -97,8 +97,8 @@ async fn exchange(stream: std::net::TcpStream) -> Ended {
     }
 }
 
-/// Takes in the heartbeats that have come.
-fn hear(stream: &TcpStream, received: &mut Vec<u8>, silence: &mut Silence) -> io::Result<()> {
+/// Reads the heartbeats that have arrived.
+fn read_heartbeats(stream: &TcpStream, received: &mut Vec<u8>, silence: &mut Silence) -> io::Result<()> {
     let mut chunk = [0; 64 * HEARTBEAT_LEN];
     match stream.try_read(&mut chunk) {
         Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -108,7 +108,7 @@ fn hear(stream: &TcpStream, received: &mut Vec<u8>, silence: &mut Silence) -> io
     }
     let (heartbeats, rest) = received.as_chunks::<HEARTBEAT_LEN>();
     for heartbeat in heartbeats {
-        silence.heard(Duration::from_millis(u32::from_be_bytes(*heartbeat).into()));
+        silence.received(Duration::from_millis(u32::from_be_bytes(*heartbeat).into()));
     }
     *received = rest.to_vec();
     Ok(())
@@ -126,17 +126,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_ends_is_no_silence() {
+    async fn the_end_of_a_connection_is_not_silence() {
         let heartbeats = Heartbeats::start().unwrap();
         let (near, mut far) = pair().await;
         let beating = heartbeats.beat(near, CancellationToken::new());
-        let talk = async {
+        let peer = async {
             let mut heartbeat = [0; HEARTBEAT_LEN];
             far.read_exact(&mut heartbeat).await.unwrap();
             far.write_all(&[0, 0]).await.unwrap();
             drop(far);
         };
-        let (ended, ()) = tokio::join!(beating, talk);
+        let (ended, ()) = tokio::join!(beating, peer);
         assert!(matches!(ended, Ended::Broken));
     }
 
@@ -150,7 +150,7 @@ mod tests {
         for bytes in [&[0, 0][..], &[0, 9, 0]] {
             far.write_all(bytes).await.unwrap();
             near.readable().await.unwrap();
-            hear(&near, &mut received, &mut silence).unwrap();
+            read_heartbeats(&near, &mut received, &mut silence).unwrap();
         }
         assert_eq!(received, [0]);
         silence.passed(INTERVAL);

@@ -1,15 +1,15 @@
-//! Heartbeats: how the agents of a job notice that one of them is frozen or cut
-//! off, within seconds and without mistaking a busy one for a dead one.
+//! Heartbeats: the agents of a job notice within seconds that one of them is frozen
+//! or cut off, and don't mistake a busy one for a dead one.
 //!
-//! Whoever holds a node keeps one connection to its agent. Both send a
-//! heartbeat every [`silence::INTERVAL`], 4 bytes that say by how many milliseconds
-//! the sender was late, and judge the other by [`silence::Silence`]. The connection is
-//! introduced like a program's, by a preamble under the job's token with port
-//! [`PORT`], and carries nothing else: it isn't encrypted.
+//! The agent that holds a node keeps one connection to the node's agent. Both send a
+//! heartbeat every [`silence::INTERVAL`]: 4 bytes, the milliseconds by which the
+//! sender was late. Both judge the other by [`silence::Silence`]. The connection is
+//! introduced like a program's, by a preamble with port [`PORT`]. It carries no data,
+//! so it isn't encrypted.
 //!
-//! All of it runs on a thread of its own. The agent's other threads may have
-//! seconds of handshakes queued when a job wires up; this one sleeps nearly all
-//! the time, so that the kernel lets it run soon when it wakes.
+//! Heartbeats have a thread of their own. When a job connects its ranks, the agent's
+//! other threads may have seconds of handshakes queued. This one sleeps nearly all
+//! the time, so the kernel runs it soon after it wakes.
 
 pub mod beat;
 pub mod silence;
@@ -38,8 +38,8 @@ pub const PORT: u16 = 0;
 /// Pause before a heartbeat connection that broke is made again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// At whoever holds a node: returns when that has been silent for too long,
-/// with the time; for ever pending otherwise.
+/// At the agent that holds a node: returns when the node has been silent for too
+/// long, with the time; never otherwise.
 pub async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Duration {
     loop {
         match connect(node, job, host).await {
@@ -88,7 +88,7 @@ pub struct Lost;
 /// [`Lost`]: the job is to be ended here and below.
 pub async fn serve(node: &Node, job: &Job, stream: TcpStream) -> Result<(), Lost> {
     let stop = job.ended.child_token();
-    // The other one makes a new connection where the old one broke.
+    // The other side makes a new connection when the old one broke.
     if let Some(old) = lock(&job.holding.heartbeat).replace(stop.clone()) {
         old.cancel();
     }

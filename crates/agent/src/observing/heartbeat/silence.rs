@@ -1,22 +1,21 @@
-//! How long the other side has been silent: a pure judgement.
+//! Judges how long the other side has been silent. Pure.
 //!
-//! A machine whose cores are taken by spinning ranks makes agents late, and a
-//! late agent is not a dead one. So two kinds of lateness don't count: this
-//! side's own (time in which nobody here could have listened), and the other
-//! side's recent one, which it tells with every heartbeat.
+//! On a machine whose cores are taken by spinning ranks agents are late, and not
+//! dead. So two kinds of lateness don't count: this side's own, and the other side's
+//! recent one, which its heartbeats report.
 
 use std::time::Duration;
 
 /// Time between two heartbeats.
 pub const INTERVAL: Duration = Duration::from_millis(500);
-/// Silence after which the other side is lost: ten heartbeats. With the time that
-/// ending takes it leaves a job gone within 10 s.
+/// Silence after which the other side is lost: ten heartbeats. So a job ends within
+/// 10 s of a loss.
 pub const LIMIT: Duration = Duration::from_secs(5);
-/// Longest time by which lateness extends that.
+/// Longest extension of the limit by lateness.
 const EXTENSION_MAX: Duration = Duration::from_secs(25);
-/// What a late heartbeat adds to the limit, as a multiple of its lateness.
+/// The extension by a late heartbeat, as a multiple of its lateness.
 const EXTENSION: u32 = 2;
-/// Heartbeats after which a lateness counts half: about 11 s.
+/// Number of heartbeats after which a lateness counts half: about 11 s.
 const HALF_LIFE: u32 = 22;
 
 /// The silence of one other side.
@@ -28,14 +27,14 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// This much time has passed since the last call. What is more than one
-    /// interval is this side's own lateness.
+    /// Time has passed since the last call. Time beyond one interval is this side's
+    /// own lateness.
     pub fn passed(&mut self, time: Duration) {
         self.quiet += time.min(INTERVAL);
     }
 
-    /// A heartbeat came; its sender says by how much it was late.
-    pub fn heard(&mut self, lateness: Duration) {
+    /// A heartbeat has arrived, with its sender's lateness.
+    pub fn received(&mut self, lateness: Duration) {
         let late = lateness.max(self.quiet.saturating_sub(2 * INTERVAL));
         self.quiet = Duration::ZERO;
         self.age += 1;
@@ -49,7 +48,7 @@ impl Silence {
         }
     }
 
-    /// How long it has been silent, if that is too long.
+    /// The time of silence, if it is too long.
     pub fn lost(&self) -> Option<Duration> {
         let limit = LIMIT + (self.worst * EXTENSION).min(EXTENSION_MAX);
         (self.quiet >= limit).then_some(self.quiet)
@@ -62,13 +61,13 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// What happens: time passes, or a heartbeat comes that is late by so much.
+    /// Time passes, or a heartbeat arrives with its lateness, in milliseconds.
     #[derive(Clone, Copy)]
     enum Event {
         Passed(u32),
-        Heard(u32),
+        Received(u32),
     }
-    use Event::{Heard, Passed};
+    use Event::{Passed, Received};
 
     /// Time of this side until it judges the other lost, in seconds.
     fn lost_after(events: &[Event]) -> u64 {
@@ -77,7 +76,7 @@ mod tests {
             assert_eq!(silence.lost(), None);
             match event {
                 Passed(ms) => silence.passed(*ms * MS),
-                Heard(ms) => silence.heard(*ms * MS),
+                Received(ms) => silence.received(*ms * MS),
             }
         }
         let mut ticks = 0;
@@ -89,15 +88,19 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_judged_by_what_both_sides_could_do() {
-        let recovered: Vec<Event> = [Heard(4000)].into_iter().chain([Heard(0); 100]).collect();
+    fn lateness_of_either_side_is_not_silence() {
+        let recovered: Vec<Event> = [Received(4000)].into_iter().chain([Received(0); 100]).collect();
         for (name, events, want) in [
             ("never a heartbeat", &[][..], 5),
-            ("heartbeats in time", &[Passed(500), Heard(0), Passed(500), Heard(0)], 5),
-            ("this side slept for an hour", &[Heard(0), Passed(3_600_000)], 4),
-            ("the other side was late by 2 s", &[Heard(2000)], 9),
-            ("its heartbeat took long", &[Passed(500), Passed(500), Passed(500), Passed(500), Heard(0)], 7),
-            ("late beyond reason", &[Heard(3_600_000)], 30),
+            ("heartbeats in time", &[Passed(500), Received(0), Passed(500), Received(0)], 5),
+            ("this side slept for an hour", &[Received(0), Passed(3_600_000)], 4),
+            ("the other side was late by 2 s", &[Received(2000)], 9),
+            (
+                "its heartbeat took long",
+                &[Passed(500), Passed(500), Passed(500), Passed(500), Received(0)],
+                7,
+            ),
+            ("late beyond reason", &[Received(3_600_000)], 30),
             ("it has recovered", &recovered, 5),
         ] {
             assert_eq!(lost_after(events), want, "{name}");

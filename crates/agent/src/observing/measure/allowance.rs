@@ -1,23 +1,23 @@
-//! How often one node may measure the way to another. Plain data; the caller has
-//! the clock.
+//! How often one node may measure the way to another. Plain data; the caller passes
+//! the time.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Times within [`WINDOW`] that one node may: as often as the broker has one pair
-/// of nodes measured at most.
+/// Most measurements by one node within [`WINDOW`]: as often as the broker has one
+/// pair of nodes measured at most.
 const MOST: u32 = 12;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Nodes that are remembered; beyond it those of former windows are forgotten,
-/// and then nobody new is let in.
+/// Most nodes that are kept. At this number, nodes of former windows are dropped; if
+/// that frees no place, new nodes are refused.
 const MOST_NODES: usize = 4096;
 
-/// Since when, and how many times, each node has measured.
+/// The begin of each node's window, and its measurements since.
 #[derive(Debug, Default)]
 pub(super) struct Allowance(HashMap<String, (Instant, u32)>);
 
 impl Allowance {
-    /// Whether a node may once more; it counts if so.
+    /// Whether a node may measure now; counts it if so.
     pub(super) fn allow(&mut self, node: &str, now: Instant) -> bool {
         let over = |since: &Instant| now.saturating_duration_since(*since) >= WINDOW;
         if !self.0.contains_key(node) && self.0.len() >= MOST_NODES {
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_node_may_so_often_in_a_minute() {
+    fn each_node_may_measure_12_times_in_a_minute() {
         let (mut allowance, start) = (Allowance::default(), Instant::now());
         let allowed = (0..100).filter(|_| allowance.allow("n1.alpha", start)).count();
         assert_eq!(allowed, 12);

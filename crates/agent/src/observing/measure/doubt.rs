@@ -1,9 +1,9 @@
-//! Whether a node is reached directly though a relay did not reach it: a firewall
-//! may let in other sites and not the relays.
+//! Whether a node is reached directly though a relay did not reach it: a firewall may
+//! let in other sites and not the relays.
 //!
-//! Where the node says that it is, its site alone says. So that nobody of another
-//! site has this agent look around in its own network, it goes to no private
-//! address, and tells of what it met only whether it was that node.
+//! The node's address comes from its own site. So that no other site can make this
+//! agent scan its own network, the agent dials no private address. It reports only
+//! whether it reached that node.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::jobs::node::Node;
 const DEADLINE: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(4);
 
-/// Tries it; what answers must be that node.
+/// Tries to reach a node directly; it must prove to be that node.
 pub(super) async fn try_directly(node: &Node, destination: Ipv4Addr) -> proto::Reach {
     let own = node;
     let node = match own.upstream().lookup(destination, DEADLINE.into()).await {
@@ -37,7 +37,7 @@ pub(super) async fn try_directly(node: &Node, destination: Ipv4Addr) -> proto::R
     reach_to_wire(&Reach { result, address: node.address, ..Reach::default() })
 }
 
-/// Whether it was reached; none if it isn't to be tried.
+/// Whether the node was reached; none if it must not be tried.
 async fn attempt(own: &Node, node: &proto::Node) -> Option<bool> {
     let name: GridName = node.name.parse().ok()?;
     let address = dial::resolve(&node.address).await.ok()?;
@@ -57,7 +57,7 @@ async fn attempt(own: &Node, node: &proto::Node) -> Option<bool> {
     Some(reached)
 }
 
-/// Whether an address means something else in each site (RFC 1918, RFC 6598,
+/// Whether an address is private, so that each site may use it (RFC 1918, RFC 6598,
 /// RFC 4193).
 fn is_private(ip: IpAddr) -> bool {
     match ip.to_canonical() {

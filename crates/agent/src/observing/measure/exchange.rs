@@ -1,9 +1,9 @@
-//! What the two agents say to each other over the connection that is measured.
-//! The initiator asks by one byte at a time.
+//! The protocol of two agents over the connection that is measured. The initiator
+//! sends one byte for each request.
 //!
 //! ```text
 //! P           the acceptor answers P
-//! B           whether transfers are welcome: Y, or N while a job runs there
+//! B           the acceptor answers Y if transfers are allowed, N while a job runs there
 //! U frames    a transfer; the acceptor answers how many bytes arrived in how
 //!             many microseconds, u64 each, big-endian
 //! D           the acceptor makes a transfer of frames
@@ -18,11 +18,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// Bytes of one frame.
 const FRAME: usize = 64 * 1024;
-/// Bytes of one transfer at most: somewhat less than 8 MB.
+/// Most bytes of one transfer: somewhat less than 8 MB.
 const MOST: usize = 122 * FRAME;
-/// How long one may take.
+/// Limit for sending one transfer.
 const TRANSFER: Duration = Duration::from_secs(1);
-/// Times that the round trip is taken.
+/// Number of round trips; the shortest counts.
 const ROUND_TRIPS: usize = 10;
 
 /// Whether the bandwidth is to be measured.
@@ -32,11 +32,11 @@ pub(super) enum Transfers {
     Not,
     /// Unless a job runs at the other end.
     IfIdle,
-    /// Somebody waits for it.
+    /// Yes: a user waits for the result.
     Asked,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Measured {
     pub(super) round_trip: Duration,
@@ -44,14 +44,14 @@ pub(super) struct Measured {
     pub(super) bandwidth: Option<Bandwidth>,
 }
 
-/// How fast transfers arrived.
+/// The bandwidth in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bandwidth {
     pub(super) sent_bytes_per_second: u64,
     pub(super) received_bytes_per_second: u64,
 }
 
-/// What arrived of a transfer, and in which time.
+/// The bytes of a transfer that arrived, and the time that they took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Arrived {
     bytes: u64,
@@ -72,29 +72,29 @@ pub(super) async fn measure<S: AsyncRead + AsyncWrite + Unpin>(
     let mut round_trip = Duration::MAX;
     for _ in 0..ROUND_TRIPS {
         let asked = Instant::now();
-        say(&mut stream, b"P").await?;
+        write(&mut stream, b"P").await?;
         if stream.read_u8().await? != b'P' {
             return Err(io::ErrorKind::InvalidData.into());
         }
         round_trip = round_trip.min(asked.elapsed());
     }
-    let welcome = match transfers {
+    let allowed = match transfers {
         Transfers::Not => false,
         Transfers::Asked => true,
         Transfers::IfIdle => {
-            say(&mut stream, b"B").await?;
+            write(&mut stream, b"B").await?;
             stream.read_u8().await? == b'Y'
         }
     };
-    let bandwidth = if welcome { Some(bandwidth(&mut stream).await?) } else { None };
+    let bandwidth = if allowed { Some(bandwidth(&mut stream).await?) } else { None };
     Ok(Measured { round_trip, bandwidth })
 }
 
 async fn bandwidth<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Result<Bandwidth> {
-    say(stream, b"U").await?;
+    write(stream, b"U").await?;
     send(stream).await?;
     let sent = Arrived { bytes: stream.read_u64().await?, micros: stream.read_u64().await? };
-    say(stream, b"D").await?;
+    write(stream, b"D").await?;
     let received = receive(stream).await?;
     Ok(Bandwidth {
         sent_bytes_per_second: sent.bytes_per_second(),
@@ -102,8 +102,7 @@ async fn bandwidth<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> io::Res
     })
 }
 
-/// The acceptor's side, until the initiator has had enough; `busy` says whether
-/// a job runs here.
+/// The acceptor's side, until the initiator closes; `busy`: whether a job runs here.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     busy: impl Fn() -> bool,
@@ -115,8 +114,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             asked => asked?,
         };
         match asked {
-            b'P' => say(&mut stream, b"P").await?,
-            b'B' => say(&mut stream, if busy() { b"N" } else { b"Y" }).await?,
+            b'P' => write(&mut stream, b"P").await?,
+            b'B' => write(&mut stream, if busy() { b"N" } else { b"Y" }).await?,
             // One of each is enough.
             b'U' | b'D' if transfers >= 2 => return Err(io::Error::other("too many transfers")),
             b'U' => {
@@ -130,17 +129,17 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                 transfers += 1;
                 send(&mut stream).await?;
             }
-            other => return Err(io::Error::other(format!("unknown question {other}"))),
+            other => return Err(io::Error::other(format!("unknown request {other}"))),
         }
     }
 }
 
-async fn say<S: AsyncWrite + Unpin>(stream: &mut S, what: &[u8]) -> io::Result<()> {
+async fn write<S: AsyncWrite + Unpin>(stream: &mut S, what: &[u8]) -> io::Result<()> {
     stream.write_all(what).await?;
     stream.flush().await
 }
 
-/// Makes a transfer, as long as it may last.
+/// Sends a transfer, up to its limits.
 async fn send<S: AsyncWrite + Unpin>(stream: &mut S) -> io::Result<()> {
     let frame = vec![0x5a; FRAME];
     let started = Instant::now();
@@ -154,8 +153,8 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S) -> io::Result<()> {
     stream.flush().await
 }
 
-/// Takes a transfer in. Its time begins with its first frame: what came with
-/// that one says nothing.
+/// Receives a transfer. Its time begins with the first frame, whose bytes don't
+/// count.
 async fn receive<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<Arrived> {
     let mut frame = vec![0; FRAME];
     let (mut first, mut last, mut bytes, mut whole) = (None, Instant::now(), 0_u64, 0_usize);
@@ -184,7 +183,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn both_directions_are_measured_where_that_is_wanted_and_no_job_runs() {
+    async fn both_directions_are_measured_if_wanted_and_no_job_runs() {
         for (transfers, busy, want) in [
             (Transfers::Not, false, false),
             (Transfers::IfIdle, false, true),
@@ -210,14 +209,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_can_have_more_than_is_due() {
-        for (name, said) in [
+    async fn malformed_and_excessive_requests_are_refused() {
+        for (name, sent) in [
             ("a frame too long", b"U\xff\xff\xff\xff".to_vec()),
-            ("an unknown question", b"X".to_vec()),
+            ("an unknown request", b"X".to_vec()),
             ("many transfers", b"U\0\0\0\0U\0\0\0\0U\0\0\0\0".to_vec()),
         ] {
             let (mut near, far) = tokio::io::duplex(1 << 20);
-            near.write_all(&said).await.unwrap();
+            near.write_all(&sent).await.unwrap();
             assert!(serve(far, || false).await.is_err(), "{name}");
         }
     }

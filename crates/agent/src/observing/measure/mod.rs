@@ -1,14 +1,12 @@
-//! How fast the way to another node is: the time that one byte takes there and
-//! back, and how fast a short transfer arrives, over a connection opened along
-//! the plan like any other. TLS says who asks, and keeps the broker's nodes among
-//! themselves.
+//! Round trip and bandwidth to another node, over a connection opened along the plan
+//! like any other. TLS proves that both ends are agents of the grid.
 //!
 //! | module | what |
 //! |---|---|
-//! | `exchange` | what is said over the connection |
+//! | `exchange` | the protocol over the connection |
 //! | `doubt` | whether a node is reached directly though a relay did not reach it |
-//! | `serving` | lets others measure the way to here |
-//! | `allowance` | how often somebody may measure the way to here |
+//! | `serving` | serves measurements of other nodes |
+//! | `allowance` | how often another node may measure |
 mod allowance;
 mod doubt;
 mod exchange;
@@ -30,16 +28,16 @@ use tokio::sync::mpsc;
 
 use crate::jobs::node::Node;
 
-/// How long all of it may take once the connection stands; the other side ends
-/// then, too.
+/// How long a measurement may take over an open connection; the other side's limit,
+/// too.
 const DEADLINE: Duration = Duration::from_secs(15);
 /// How long it may take to open the connection, over every step of a plan.
 const REACH_DEADLINE: Duration = Duration::from_secs(40);
-/// Characters of a failure that are told.
+/// Most characters of a failure that are sent.
 const MOST_TEXT: usize = 1000;
 
-/// Measures as the broker orders; never returns while it may. One that a user
-/// waits for is begun at once, and what goes on in the background given up.
+/// Measures as the broker orders; never returns. A new order replaces a measurement
+/// in the background.
 pub async fn carry_out(node: &Arc<Node>, mut orders: mpsc::Receiver<proto::MeasureOrder>) {
     let mut next = orders.recv().await;
     while let Some(order) = next.take() {

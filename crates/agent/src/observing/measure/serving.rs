@@ -1,4 +1,4 @@
-//! Lets others measure the way to here.
+//! Serves measurements of other nodes.
 
 use std::io;
 use std::sync::Mutex;
@@ -14,11 +14,11 @@ use tokio_rustls::TlsStream;
 use super::allowance::Allowance;
 use super::exchange::serve;
 
-/// How long a measurement may take, and how long it may wait for another one.
+/// How long a measurement may take, and how long it may wait for another one to end.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// Lets others measure the way to here, one at a time and each only so often: it
-/// takes of what jobs need.
+/// Serves measurements, one at a time and only so often for each node, because they
+/// take bandwidth from jobs.
 #[derive(Debug)]
 pub struct Measuring {
     one: Semaphore,
@@ -32,11 +32,11 @@ impl Default for Measuring {
 }
 
 impl Measuring {
-    /// The acceptor's side; `busy` says whether a job runs here.
+    /// The acceptor's side of one measurement; `busy`: whether a job runs here.
     ///
     /// # Errors
-    /// As the connection's; if it isn't another agent's, or comes too often, or
-    /// others measure.
+    /// The connection's; if the peer is no agent or measures too often, or if other
+    /// measurements take too long.
     pub async fn serve(&self, stream: TlsStream<TcpStream>, busy: impl Fn() -> bool) -> io::Result<()> {
         let Some(peer) = peer_identity(&stream).filter(|peer| peer.role() == Role::Agent) else {
             return Err(io::Error::other("only agents measure"));
@@ -45,7 +45,8 @@ impl Measuring {
             return Err(io::Error::other(format!("{peer} measures too often")));
         }
         let permit = tokio::time::timeout(DEADLINE, self.one.acquire()).await;
-        let _permit = permit.map_err(|_| io::Error::other("others measure"))?.map_err(io::Error::other)?;
+        let _permit =
+            permit.map_err(|_| io::Error::other("other nodes measure"))?.map_err(io::Error::other)?;
         tokio::time::timeout(DEADLINE, serve(stream, busy)).await.map_err(|_| io::ErrorKind::TimedOut)?
     }
 }

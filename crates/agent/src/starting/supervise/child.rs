@@ -1,4 +1,4 @@
-//! What the supervisor process does: one thread, one `poll` loop.
+//! The supervisor process: one thread, one `poll` loop.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
@@ -18,12 +18,12 @@ use nix::unistd::{Pid, getpid};
 use super::message::{END, GONE, GRACE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
 use super::tree;
 
-/// What the supervisor is asked to do, by its parent.
+/// The supervisor's command line.
 #[derive(Debug)]
 pub struct Options {
     /// Descriptor number of the control socket.
     pub control: RawFd,
-    /// Start a session of its own, as a remote login would.
+    /// Start a session of its own, as a remote login does.
     pub session: bool,
     /// The command and its arguments.
     pub command: Vec<OsString>,
@@ -32,11 +32,11 @@ pub struct Options {
 /// Runs the command and returns once no descendant is left.
 ///
 /// # Errors
-/// If the process can't be set up; the command's own failure is reported over
-/// the control socket instead.
+/// If the process can't be set up. A failure of the command is reported over the
+/// control socket instead.
 pub fn run(options: Options) -> io::Result<ExitCode> {
-    // SAFETY: the parent made this descriptor for this process and nothing
-    // else here knows its number.
+    // SAFETY: the parent made this descriptor for this process, and nothing else here
+    // uses it.
     let control = UnixStream::from(unsafe { OwnedFd::from_raw_fd(options.control) });
     control.set_nonblocking(true)?;
     nix::fcntl::fcntl(&control, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
@@ -45,8 +45,8 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
         nix::unistd::setsid()?;
     }
     let mut signals = SigSet::empty();
-    // The terminal sends SIGINT, SIGQUIT and SIGHUP to the command as well; the
-    // supervisor only outlives them.
+    // The terminal sends SIGINT, SIGQUIT and SIGHUP to the command as well. The
+    // supervisor ignores them.
     for signal in [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGTERM] {
         signals.add(signal);
     }
@@ -77,9 +77,9 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
                 supervisor.end();
             }
         }
-        supervisor.listen();
+        supervisor.read_control();
     }
-    supervisor.tell(GONE, supervisor.killed);
+    supervisor.report(GONE, supervisor.killed);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -90,9 +90,9 @@ struct Supervisor {
     killed: i32,
     /// Whether the parent had a signal passed on.
     signalled: bool,
-    /// When the job was told to end.
+    /// When the end of the command was ordered.
     ending: Option<Instant>,
-    /// Whether what outstayed the grace period has been sent SIGKILL.
+    /// Whether descendants have been sent SIGKILL after the grace period.
     killing: bool,
 }
 
@@ -119,13 +119,13 @@ impl Supervisor {
             Err(error) => {
                 eprintln!("isthmus: cannot start {}: {error}", program.display());
                 let status = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-                self.tell(STATUS, status);
+                self.report(STATUS, status);
             }
         }
         Ok(())
     }
 
-    /// Collects whatever has ended, adopted descendants too.
+    /// Collects the children that have ended, adopted descendants too.
     fn reap(&mut self) {
         loop {
             self.look_ahead();
@@ -137,29 +137,28 @@ impl Supervisor {
             if self.command == Some(pid) {
                 self.command = None;
                 if let Ok(signal) = Signal::try_from(status - 128) {
-                    self.tell_killed(signal, b"");
+                    self.report_killed(signal, b"");
                 }
-                self.tell(STATUS, status);
+                self.report(STATUS, status);
             }
         }
     }
 
-    /// Tells of the next child to be collected if a signal ended it; what is left
-    /// of it still has its name.
+    /// Reports the next child to be collected if a signal ended it. Until it is
+    /// collected, its name can be read.
     fn look_ahead(&self) {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         if let Ok(WaitStatus::Signaled(pid, signal, _)) = waitid(Id::All, flags)
             && self.command != Some(pid)
         {
             let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-            self.tell_killed(signal, name.trim_ascii_end());
+            self.report_killed(signal, name.trim_ascii_end());
         }
     }
 
-    /// Tells of an end by a signal unless it came from here. A launcher may notice
-    /// the loss of its daemon, and so have the job ended, before the news of it is
-    /// read here.
-    fn tell_killed(&self, signal: Signal, name: &[u8]) {
+    /// Reports an end by a signal that this process didn't send. A launcher may notice
+    /// the loss of its daemon, and have the job ended, before the loss is read here.
+    fn report_killed(&self, signal: Signal, name: &[u8]) {
         let ours = self.killing || self.signalled || (self.ending.is_some() && signal == Signal::SIGTERM);
         if ours {
             return;
@@ -167,7 +166,7 @@ impl Supervisor {
         let mut padded = [0; NAME_LEN];
         let length = name.len().min(NAME_LEN);
         padded[..length].copy_from_slice(&name[..length]);
-        self.tell(KILLED, signal as i32);
+        self.report(KILLED, signal as i32);
         let _ = (&self.control).write_all(&padded);
     }
 
@@ -175,8 +174,8 @@ impl Supervisor {
         waitpid(None, Some(WaitPidFlag::WNOHANG)) == Err(Errno::ECHILD)
     }
 
-    /// Reads what the parent wants.
-    fn listen(&mut self) {
+    /// Reads the parent's orders.
+    fn read_control(&mut self) {
         let mut bytes = [0; 16];
         loop {
             match self.control.read(&mut bytes) {
@@ -189,7 +188,7 @@ impl Supervisor {
                             (self.command, Signal::try_from(i32::from(byte)))
                         {
                             self.signalled = true;
-                            // It may have ended a moment ago.
+                            // The command may have just ended.
                             let _ = kill(pid, signal);
                         }
                     }
@@ -209,15 +208,15 @@ impl Supervisor {
         }
     }
 
-    /// Kills what has outstayed the grace period; says how long to wait for
-    /// the next event.
+    /// Kills the descendants that are left after the grace period; returns how long to
+    /// wait for the next event.
     fn kill_step(&mut self) -> PollTimeout {
         let Some(since) = self.ending else { return PollTimeout::NONE };
         let left = GRACE.saturating_sub(since.elapsed());
         if left.is_zero() {
             self.killing = true;
             self.killed += self.signal_descendants(Signal::SIGKILL);
-            // Again soon: a process may have forked meanwhile.
+            // Repeated soon: a process may have forked meanwhile.
             return PollTimeout::from(50u8);
         }
         PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)
@@ -229,11 +228,11 @@ impl Supervisor {
         i32::try_from(signalled.count()).unwrap_or(i32::MAX)
     }
 
-    fn tell(&self, kind: u8, value: i32) {
+    fn report(&self, kind: u8, value: i32) {
         let mut message = [0; MESSAGE_LEN];
         message[0] = kind;
         message[1..].copy_from_slice(&value.to_ne_bytes());
-        // A parent that is gone doesn't listen; that is no reason to stop.
+        // It fails if the parent is gone; the supervisor's work goes on.
         let _ = (&self.control).write_all(&message);
     }
 }

@@ -1,4 +1,4 @@
-//! How a supervisor is started and talked to.
+//! The parent's end: starts a supervisor and communicates with it.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,24 +16,24 @@ use tokio::sync::watch;
 use super::message::{END, GONE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
 use crate::starting::limits;
 
-/// The name that a command has in what is told of killed processes.
+/// The name of the command itself in reports of killed processes.
 const COMMAND: [u8; NAME_LEN] = [0; NAME_LEN];
 
-/// How a supervised command is doing.
+/// The state of a supervised command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// The command's exit status, or 128 + signal, once it has ended.
     pub status: Option<i32>,
-    /// What a signal of somebody else ended: which signal, and the process's name.
-    /// It is the command, which has an empty name, or the first descendant.
+    /// A process that another party's signal ended: the signal and its name. It is the
+    /// command, which has an empty name, or the first descendant.
     pub killed: Option<(i32, [u8; NAME_LEN])>,
-    /// How many descendants had to be killed, once none is left.
+    /// The number of descendants that had to be killed, once none is left.
     pub gone: Option<u32>,
 }
 
 impl Outcome {
-    /// What was ended by a signal of somebody else, by name; the command's is
-    /// empty.
+    /// The process that another party's signal ended: the signal and its name; the
+    /// command's name is empty.
     pub fn killed(&self) -> Option<(i32, String)> {
         let (signal, name) = self.killed?;
         let name = String::from_utf8_lossy(&name);
@@ -41,19 +41,19 @@ impl Outcome {
     }
 }
 
-/// What to run, and how.
+/// A command to run.
 #[derive(Debug)]
 pub struct Launch<'a> {
     /// The `isthmus` binary, whose `supervise` subcommand is the supervisor.
     pub isthmus: &'a Path,
     /// The command and its arguments.
     pub command: Vec<OsString>,
-    /// Its environment, whole.
+    /// Its whole environment.
     pub environment: Vec<(OsString, OsString)>,
-    /// Where it starts.
+    /// Its working directory.
     pub working_directory: &'a Path,
-    /// Pipes and a session of its own (a remote command), or the parent's
-    /// terminal and process group.
+    /// With pipes and a session of its own (a remote command); otherwise it has the
+    /// parent's terminal and process group.
     pub detached: bool,
 }
 
@@ -74,8 +74,8 @@ impl Supervised {
     /// Starts a command.
     ///
     /// # Errors
-    /// If the supervisor can't be started; that the command can't is an
-    /// [`Outcome`] of 126 or 127.
+    /// If the supervisor can't be started. If the command can't, the [`Outcome`] has
+    /// status 126 or 127.
     pub fn start(launch: Launch<'_>) -> io::Result<Self> {
         let (own, theirs) = StdUnixStream::pair()?;
         let mut command = Command::new(launch.isthmus);
@@ -110,7 +110,7 @@ impl Supervised {
         if let Ok(byte) = u8::try_from(signal)
             && byte != END
         {
-            // A supervisor that is gone has nobody to pass it to.
+            // It fails if the supervisor is gone, and the command with it.
             let _ = self.control.write_all(&[byte]).await;
         }
     }
@@ -120,7 +120,7 @@ impl Supervised {
         let _ = self.control.write_all(&[END]).await;
     }
 
-    /// Follows how it is doing.
+    /// Follows its state.
     pub fn outcome(&self) -> watch::Receiver<Outcome> {
         self.outcome.clone()
     }
@@ -158,7 +158,7 @@ async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch:
         }
         outcome_tx.send_modify(|outcome| match kind {
             STATUS => outcome.status = Some(value),
-            // What the command started may die of its end and be seen before it.
+            // A descendant may end because of the command's end, and be reported first.
             KILLED if outcome.killed.is_none() || name == COMMAND => outcome.killed = Some((value, name)),
             GONE => outcome.gone = u32::try_from(value).ok(),
             _ => {}
@@ -174,8 +174,8 @@ async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch:
     });
 }
 
-/// Variables of this process without those that isthmus or a preload set, to
-/// start a command as a fresh login would.
+/// The variables of this process without those that isthmus or a preload set, for
+/// commands that start as after a new login.
 pub fn clean_environment() -> Vec<(OsString, OsString)> {
     std::env::vars_os().filter(|(name, _)| !private(name)).collect()
 }

@@ -1,16 +1,15 @@
-//! Running a command so that nothing of it can stay behind.
+//! Runs a command so that none of its descendants outlives it unnoticed.
 //!
-//! A supervisor process stands between whoever wants the command (an agent, or
-//! `isthmus run`) and the command. It is a child subreaper (`prctl(2)`), so
-//! that daemonised descendants stay below it, and it holds one end of a socket
-//! whose other end its parent holds: when the parent dies in whatever way, the
-//! socket ends and the supervisor kills every descendant.
+//! A supervisor process is the parent of the command, and a child of an agent or of
+//! `isthmus run`. It is a child subreaper (`prctl(2)`), so daemonised descendants stay
+//! below it. A socket connects it to its parent. When the parent ends in whatever way,
+//! the socket ends, and the supervisor kills every descendant.
 //!
 //! | module | |
 //! |---|---|
-//! | [`child`] | what the supervisor process does |
-//! | [`handle`] | how the parent starts one and talks to it |
-//! | `message` | what the two send each other |
+//! | [`child`] | the supervisor process |
+//! | [`handle`] | the parent's end |
+//! | `message` | the messages between the two |
 //! | [`tree`] | which processes descend from which |
 
 pub mod child;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 /// A process id.
 pub type Pid = i32;
 
-/// All descendants of `root`, itself left out.
+/// All descendants of `root`, without itself.
 pub fn descendants(root: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
     for &(pid, parent) in parents {
@@ -14,8 +14,7 @@ pub fn descendants(root: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
     let mut found = Vec::new();
     let mut open = vec![root];
     while let Some(pid) = open.pop() {
-        // Removing guards against a cycle, which a snapshot of a changing
-        // process table could show.
+        // Removed, because a snapshot of a changing process table may have a cycle.
         for child in children.remove(&pid).unwrap_or_default() {
             found.push(child);
             open.push(child);
@@ -24,7 +23,7 @@ pub fn descendants(root: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
     found
 }
 
-/// Every process with its parent, as `/proc` shows them to this process.
+/// Every process with its parent, as `/proc` lists them for this process.
 pub fn snapshot() -> Vec<(Pid, Pid)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries
