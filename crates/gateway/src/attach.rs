@@ -17,11 +17,11 @@ use crate::roster::{Refused, SessionId};
 use crate::way_out;
 
 /// Accepts an attachment, and starts a task that reads its messages until it ends.
-/// `from` is the agent's address, `came_to` the one that it connected to.
+/// `from` is the agent's address, `connected_to` the gateway's.
 pub(crate) async fn attach(
     gateway: &Arc<Gateway>,
     caller: &Identity,
-    (from, came_to): (IpAddr, SocketAddr),
+    (from, connected_to): (IpAddr, SocketAddr),
     mut inbound: Streaming<proto::AttachUp>,
 ) -> Result<ReceiverStream<Down>, Status> {
     let Some(attach_up::Kind::NodeUp(mut contact)) = attachments::first_message(&mut inbound).await? else {
@@ -32,7 +32,7 @@ pub(crate) async fn attach(
     if let Some(owner) = caller.owner() {
         contact.owner = owner.to_string();
     }
-    (contact.from, contact.gateway_address) = (from.to_string(), came_to.to_string());
+    (contact.from, contact.gateway_address) = (from.to_string(), connected_to.to_string());
     if contact.seen.as_mut().is_some_and(cut_seen) {
         warn!(%caller, "this agent's findings are longer than allowed, and were cut");
     }

@@ -102,7 +102,7 @@ impl Streams {
             let _slot = self.dials.acquire().await.map_err(|error| error.to_string())?;
             let address = isthmus_reach::service_address(&leg.address).await?;
             if own(address.ip()) || is_this_machine(address.ip()) {
-                return Err(format!("{address} is in this site: only what is outside is dialed"));
+                return Err(format!("{address} is in this site, and gateways dial only outside their site"));
             }
             let options = SocketOptions::default();
             let dialed =

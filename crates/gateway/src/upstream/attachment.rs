@@ -129,10 +129,10 @@ async fn drive(
                 match timeout(CALL_DEADLINE, up_tx.send(message)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => break "the connection broke".to_owned(),
-                    Err(_) => break format!("the broker took nothing for {CALL_DEADLINE:?}"),
+                    Err(_) => break format!("the broker read nothing for {CALL_DEADLINE:?}"),
                 }
             }
-            () = gateway.upstream.resync.notified() => break "too much waits for the broker".to_owned(),
+            () = gateway.upstream.resync.notified() => break "too many messages wait for the broker".to_owned(),
         }
     };
     End::Broken(reason)

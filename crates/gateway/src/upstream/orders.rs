@@ -59,8 +59,8 @@ pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
     }
 }
 
-/// Passes a request to dial on to its node. If the node is to come to this gateway,
-/// that connection is expected, and dialed for meanwhile.
+/// Passes a request to dial on to its node. If the node must connect to this
+/// gateway, the gateway expects it, and dials its part meanwhile.
 fn ask_to_dial(gateway: &Arc<Gateway>, mut request: proto::DialRequest) {
     if let Some(dial_request::Way::OwnGateway(at)) = &mut request.way {
         let (connection, leg) = match take_leg(at) {

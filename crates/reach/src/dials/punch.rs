@@ -45,8 +45,12 @@ impl Attempt<'_> {
             let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };
             Ok(port.connect(&acceptor.to_string(), self.options, deadline).await?)
         };
-        let late =
-            |_| StepError::Next(format!("both sides dialed, and nothing came within {:?}", deadline.limit()));
+        let late = |_| {
+            StepError::Next(format!(
+                "both sides dialed, and no connection stood within {:?}",
+                deadline.limit()
+            ))
+        };
         deadline.bound(punched).await.map_err(late)?
     }
 }
