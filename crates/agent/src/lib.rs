@@ -4,23 +4,23 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`uplink`] | the attachment to the gateway |
-//! | [`accepting`] | the acceptor's side of connections |
-//! | [`carrying`] | the initiator's side, and the sockets that programs get |
+//! | `uplink` | the attachment to the gateway |
+//! | `accepting` | the acceptor's side of connections |
+//! | `carrying` | the initiator's side, and the sockets that programs get |
 //! | [`jobs`] | the node and its jobs |
 //! | [`starting`] | starting processes, and the checks before |
-//! | [`observing`] | heartbeats, measurements, the account of connections |
-//! | [`service`] | all of it, as a service |
+//! | `observing` | heartbeats, measurements, the account of connections |
+//! | `service` | all of it, as a service |
 
-pub mod accepting;
-pub mod carrying;
+mod accepting;
+mod carrying;
 pub mod config;
 pub mod jobs;
-pub mod observing;
-pub mod port_range;
-pub mod service;
+mod observing;
+mod port_range;
+mod service;
 pub mod starting;
-pub mod uplink;
+mod uplink;
 
 pub use config::AgentConfig;
 pub use service::run;

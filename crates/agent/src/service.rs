@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use isthmus_net::connection::{self, Connection};
+use isthmus_net::credentials::CredentialsError;
 use isthmus_net::loopback::PairMaker;
 use isthmus_net::rendezvous::Order;
 use isthmus_net::{Credentials, Role, grpc, listen};
@@ -89,11 +90,7 @@ pub async fn run(
     let (measures_tx, measures_rx) = mpsc::channel(QUEUE);
     let (upstream, attachment) =
         upstream::upstream(credentials.clone(), gateways, node_up.clone(), dials_tx, measures_tx);
-    let tls = ClientTls {
-        stream: credentials.client_config(&[STREAM_PROTOCOL])?,
-        grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
-        measure: credentials.client_config(&[MEASURE_PROTOCOL])?,
-    };
+    let tls = client_tls(&credentials)?;
     let pairs = PairMaker::bind().context("cannot listen on loopback")?;
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
     let (probing, dialer) = dialing(&upstream, node_up, listen.port(), raw);
@@ -132,6 +129,14 @@ pub async fn run(
     // The file would look like that of a running agent.
     let _ = std::fs::remove_file(&local_socket);
     ended
+}
+
+fn client_tls(credentials: &Credentials) -> Result<ClientTls, CredentialsError> {
+    Ok(ClientTls {
+        stream: credentials.client_config(&[STREAM_PROTOCOL])?,
+        grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
+        measure: credentials.client_config(&[MEASURE_PROTOCOL])?,
+    })
 }
 
 /// The announcement of this node to the gateway; `own` is the address it listens on.

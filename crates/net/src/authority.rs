@@ -24,7 +24,6 @@ pub(crate) const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * D
 /// Validity of services' certificates: longer than a site is down over the
 /// holidays, and short enough to limit the use of a stolen key.
 pub const SERVICE_VALIDITY: Duration = Duration::from_secs(30 * DAY);
-/// Validity of an administrator's certificate.
 pub(crate) const ADMIN_VALIDITY: Duration = Duration::from_secs(365 * DAY);
 
 /// Name of the authority's certificate in a state directory.

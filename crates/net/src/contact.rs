@@ -51,7 +51,7 @@ pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
 }
 
 /// One end as it was received.
-pub fn end_from_wire(end: &proto::End) -> EndFacts {
+pub(crate) fn end_from_wire(end: &proto::End) -> EndFacts {
     let seen = end.seen.clone().unwrap_or_default();
     EndFacts {
         site: end.node.split_once('.').map_or(end.node.as_str(), |(_, site)| site).to_owned(),

@@ -34,10 +34,8 @@ use crate::identity::{Identity, IdentityError};
 pub(crate) use tls::anonymous_client_config;
 use tls::{provider, roots};
 
-/// ALPN name (RFC 7301) of HTTP/2, which gRPC speaks.
+/// ALPN name (RFC 7301) of HTTP/2, which gRPC uses.
 pub const ALPN_H2: &[u8] = b"h2";
-/// ALPN name of one encrypted connection of a program.
-pub const ALPN_STREAM: &[u8] = b"isthmus-stream/1";
 
 const CERTIFICATE_FILE: &str = "identity.pem";
 const KEY_FILE: &str = "key.pem";
@@ -78,7 +76,7 @@ fn invalid(what: &'static str) -> impl Fn(&dyn fmt::Display) -> CredentialsError
     move |reason| CredentialsError::Invalid { what, reason: reason.to_string() }
 }
 
-/// A fresh private key (ECDSA P-256) and the request to certify it.
+/// A new private key (ECDSA P-256) and the request to certify it.
 pub struct SigningRequest {
     key: KeyPair,
     /// PKCS #10 in DER (RFC 2986), with no names in it.

@@ -3,7 +3,7 @@
 //! Servers do the TLS handshake themselves, with a deadline, so every request
 //! carries its caller's [`Identity`](crate::Identity): see [`caller`]. Both ends send
 //! HTTP/2 pings while idle, so a vanished peer is noticed within
-//! [`KEEPALIVE_INTERVAL`] + [`KEEPALIVE_TIMEOUT`].
+//! `KEEPALIVE_INTERVAL` + `KEEPALIVE_TIMEOUT`.
 
 pub mod attachments;
 pub mod call;

@@ -1,7 +1,7 @@
 //! Decisions over plain data: how one node reaches another. No I/O, no clock.
 //!
 //! Two independent choices make one step of a plan. A [`Dial`] is *how* one socket
-//! between two parties is opened, a [`Route`] is *which* parties dial. [`plan`]
+//! between two parties is opened, a [`Route`] is *which* parties dial. [`plan()`]
 //! puts the possible steps in order, cheap and fast first; agents take the first
 //! that works. Ways that can't work are left out, each with its reason.
 //!
@@ -10,16 +10,16 @@
 //! | `dial` | the dials and their names |
 //! | [`mod@plan`] | the decision |
 //! | [`parts`] | who dials whom on a way, with which ticket |
-//! | [`gateways`] | which ways lead over gateways |
+//! | `gateways` | which ways lead over gateways |
 //! | [`egress`] | to which ports a site lets its nodes out |
 //! | [`failures`] | recent failures of steps |
 //! | [`filtering`] | which SYNs a NAT or firewall lets in |
 //! | [`mapping`] | which ports a NAT maps to |
 //! | [`measuring`] | which pairs of sites are to be measured |
 //! | [`policy`] | which ways two sites may not use |
-//! | [`reachability`] | whether an agent is reached from outside |
+//! | `reachability` | whether an agent is reached from outside |
 //! | [`relays`] | which relay is to splice the connections of two nodes |
-//! | [`round_trips`] | which detour is shorter |
+//! | `round_trips` | which detour is shorter |
 #![forbid(unsafe_code)]
 
 mod dial;

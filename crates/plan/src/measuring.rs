@@ -48,7 +48,7 @@ pub struct Pair {
     /// One site may reach the other directly, though a relay couldn't. To be
     /// measured soon.
     pub doubt: bool,
-    /// The share of [`SPREAD`] to add, in 1/256; differs between pairs and from
+    /// The share of `SPREAD` to add, in 1/256; differs between pairs and from
     /// time to time.
     pub chance: u8,
 }

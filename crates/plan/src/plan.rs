@@ -193,7 +193,6 @@ fn relay(acceptor: &EndFacts, pair: &PairFacts) -> Judged {
     Ok(Reason::BothLetOut)
 }
 
-/// Whether there is a relay.
 pub(crate) fn some_relay(pair: &PairFacts) -> Result<(), Reason> {
     if pair.relays == 0 { Err(Reason::NoRelay) } else { Ok(()) }
 }

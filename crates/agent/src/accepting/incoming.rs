@@ -42,12 +42,11 @@ const WAITING: Duration = Duration::from_secs(1);
 
 /// Accepts connections for the node's programs and for its agent.
 #[derive(Clone)]
-pub struct Reception {
-    /// The node and its jobs.
+pub(crate) struct Reception {
     pub node: Arc<Node>,
     /// TLS for all protocols between agents.
     pub tls: Arc<ServerConfig>,
-    /// reception → gRPC server: a connection that speaks gRPC.
+    /// reception → gRPC server: a connection for gRPC.
     pub grpc_tx: mpsc::Sender<tokio_rustls::server::TlsStream<TcpStream>>,
 }
 
@@ -56,7 +55,7 @@ impl Reception {
     ///
     /// `limit` is how long the first byte may take: over a relay the other side may
     /// connect later.
-    pub async fn receive(self, stream: TcpStream, limit: Duration) {
+    pub(crate) async fn receive(self, stream: TcpStream, limit: Duration) {
         let from = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
         if let Err(error) = self.try_receive(stream, limit).await {
             debug!(from, %error, "incoming connection dropped");

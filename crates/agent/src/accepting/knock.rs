@@ -20,11 +20,11 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 /// How long a listener's queue may stay full.
-pub const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The connection behind a knock.
 #[derive(Debug)]
-pub struct Incoming {
+pub(crate) struct Incoming {
     /// The initiator's end, as its program sees it.
     pub peer: End,
     /// This end.
@@ -36,11 +36,11 @@ pub struct Incoming {
 
 /// Knocks that no `accept` has fetched yet, by source port.
 #[derive(Debug, Default)]
-pub struct Knocks(Mutex<HashMap<u16, oneshot::Receiver<Incoming>>>);
+pub(crate) struct Knocks(Mutex<HashMap<u16, oneshot::Receiver<Incoming>>>);
 
 /// A knock that the kernel has put into the listener's queue.
 #[derive(Debug)]
-pub struct Knock {
+pub(crate) struct Knock {
     /// The agent's end.
     pub stream: TcpStream,
     incoming_tx: oneshot::Sender<Incoming>,
@@ -52,7 +52,7 @@ impl Knocks {
     ///
     /// # Errors
     /// The status for the initiator.
-    pub async fn knock(&self, twin: Ipv4Addr, port: u16) -> Result<Knock, Status> {
+    pub(crate) async fn knock(&self, twin: Ipv4Addr, port: u16) -> Result<Knock, Status> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::ConnectionRefused => Status::Refused,
             io::ErrorKind::TimedOut => Status::TimedOut,
@@ -79,14 +79,14 @@ impl Knocks {
 
     /// Waits for the connection behind the knock from this port; none if no agent
     /// knocked from there, or the initiator has left.
-    pub async fn fetch(&self, knock_port: u16) -> Option<Incoming> {
+    pub(crate) async fn fetch(&self, knock_port: u16) -> Option<Incoming> {
         let incoming_rx = lock(&self.0).remove(&knock_port)?;
         tokio::time::timeout(DEADLINE, incoming_rx).await.ok()?.ok()
     }
 
     /// Drops a knock that was not fetched; returns its connection, if it was
     /// admitted.
-    pub fn forget(&self, knock_port: u16) -> Option<Incoming> {
+    pub(crate) fn forget(&self, knock_port: u16) -> Option<Incoming> {
         lock(&self.0).remove(&knock_port)?.try_recv().ok()
     }
 }
@@ -95,7 +95,7 @@ impl Knock {
     /// Passes the connection to the shim and returns the agent's end of the knock.
     /// To be called only after the answer "connected" was sent: from here on the
     /// program may write to the socket.
-    pub fn admit(self, incoming: Incoming) -> TcpStream {
+    pub(crate) fn admit(self, incoming: Incoming) -> TcpStream {
         // If the program has closed its listener, this drops the socket, too.
         let _ = self.incoming_tx.send(incoming);
         self.stream

@@ -5,5 +5,5 @@
 //! | [`incoming`] | what arrives at the agent's port, or over a relay |
 //! | [`knock`] | how a connection gets into a program's queue |
 
-pub mod incoming;
-pub mod knock;
+pub(crate) mod incoming;
+pub(crate) mod knock;

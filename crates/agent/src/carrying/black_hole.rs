@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 /// Connects to it stay pending until it is dropped.
 #[derive(Debug)]
-pub struct BlackHole {
+pub(crate) struct BlackHole {
     port: u16,
     _listener: Socket,
     _filler: Socket,
@@ -21,7 +21,7 @@ impl BlackHole {
     ///
     /// # Errors
     /// As `bind(2)` and `connect(2)`.
-    pub fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         listener.bind(&SocketAddrV4::new(BLACK_HOLE, 0).into())?;
         listener.listen(0)?;
@@ -32,8 +32,7 @@ impl BlackHole {
         Ok(Self { port, _listener: listener, _filler: filler })
     }
 
-    /// Its port at [`BLACK_HOLE`].
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::mac;
 use isthmus_reach::carrier::Carrier;
-use isthmus_reach::{Purpose, ReachError, Security};
+use isthmus_reach::{Purpose, ReachError, Reached, Security};
 use isthmus_wire::preamble::{Preamble, Status};
 use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::{End, Handover, Reply};
@@ -79,20 +79,7 @@ pub(crate) async fn connect(
         destination_port: destination.port,
     };
     let _under_way = job.account.begin();
-    let mut introduction = JobIntroduction::new(&job.token, preamble);
-    let purpose = Purpose {
-        security: Security::AsPlanned(&node.tls().stream),
-        options: wanted.options,
-        introduction: Some(&mut introduction),
-        given_up: Some(given_up),
-    };
-    let mut reaching = node.dialer().reach(destination.address, purpose).await;
-    if let Ok(reached) = &mut reaching
-        && let Err(status) = introduction.settle(&mut reached.carrier).await
-    {
-        reaching = Err(ReachError::Answered(status));
-    }
-    let reached = match reaching {
+    let reached = match reach(node, job, preamble, wanted.options, given_up).await {
         Ok(reached) => reached,
         Err(error) => {
             let errno = errno(&error);
@@ -135,6 +122,27 @@ pub(crate) async fn connect(
             Connected::failed(error.raw_os_error().unwrap_or(libc::EIO))
         }
     }
+}
+
+/// Connects to the acceptor's agent, and waits for its final answer.
+async fn reach(
+    node: &Node,
+    job: &Job,
+    preamble: Preamble,
+    options: SocketOptions,
+    given_up: &CancellationToken,
+) -> Result<Reached, ReachError> {
+    let destination = preamble.destination;
+    let mut introduction = JobIntroduction::new(&job.token, preamble);
+    let purpose = Purpose {
+        security: Security::AsPlanned(&node.tls().stream),
+        options,
+        introduction: Some(&mut introduction),
+        given_up: Some(given_up),
+    };
+    let mut reached = node.dialer().reach(destination, purpose).await?;
+    introduction.settle(&mut reached.carrier).await.map_err(ReachError::Answered)?;
+    Ok(reached)
 }
 
 async fn hand_over(

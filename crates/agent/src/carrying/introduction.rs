@@ -13,9 +13,8 @@ use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
 /// a margin for the network.
 const FINAL_DEADLINE: Duration = Duration::from_secs(15);
 
-/// The introduction of one connection.
 #[derive(Debug)]
-pub struct JobIntroduction<'a> {
+pub(crate) struct JobIntroduction<'a> {
     token: &'a Secret,
     preamble: Preamble,
     waits: bool,
@@ -24,7 +23,7 @@ pub struct JobIntroduction<'a> {
 impl<'a> JobIntroduction<'a> {
     /// The introduction of a connection with these ends. Each attempt gets a nonce
     /// of its own.
-    pub fn new(token: &'a Secret, preamble: Preamble) -> Self {
+    pub(crate) fn new(token: &'a Secret, preamble: Preamble) -> Self {
         Self { token, preamble, waits: false }
     }
 
@@ -32,7 +31,7 @@ impl<'a> JobIntroduction<'a> {
     ///
     /// # Errors
     /// The final status, unless it is [`Status::Connected`].
-    pub async fn settle(&self, carrier: &mut Carrier) -> Result<(), Status> {
+    pub(crate) async fn settle(&self, carrier: &mut Carrier) -> Result<(), Status> {
         if !self.waits {
             return Ok(());
         }

@@ -11,11 +11,11 @@
 //! | [`sockets`], [`ports`] | identifiers of sockets; ports of programs that bound none |
 //! | [`black_hole`] | the listener at which connects stay pending |
 
-pub mod black_hole;
+pub(crate) mod black_hole;
 pub(crate) mod connect;
-pub mod introduction;
-pub mod names;
-pub mod ports;
-pub mod pump;
-pub mod shim_socket;
-pub mod sockets;
+pub(crate) mod introduction;
+pub(crate) mod names;
+pub(crate) mod ports;
+pub(crate) mod pump;
+pub(crate) mod shim_socket;
+pub(crate) mod sockets;

@@ -10,14 +10,14 @@ const CAPACITY: usize = 1 << 18;
 
 /// The names of a job's sockets.
 #[derive(Debug, Default)]
-pub struct Names {
+pub(crate) struct Names {
     ends: HashMap<u64, Ends>,
     order: VecDeque<u64>,
 }
 
 /// Both ends of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ends {
+pub(crate) struct Ends {
     /// This node's end.
     pub local: End,
     /// The other end.
@@ -26,7 +26,7 @@ pub struct Ends {
 
 impl Names {
     /// Adds a socket. The kernel uses no cookie twice.
-    pub fn insert(&mut self, cookie: u64, ends: Ends) {
+    pub(crate) fn insert(&mut self, cookie: u64, ends: Ends) {
         if self.ends.insert(cookie, ends).is_none() {
             self.order.push_back(cookie);
         }
@@ -37,8 +37,7 @@ impl Names {
         }
     }
 
-    /// The ends of a socket.
-    pub fn find(&self, cookie: u64) -> Option<Ends> {
+    pub(crate) fn find(&self, cookie: u64) -> Option<Ends> {
         self.ends.get(&cookie).copied()
     }
 }

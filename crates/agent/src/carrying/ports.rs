@@ -3,11 +3,10 @@
 /// Source ports for programs that bound none, in Linux's default range of ephemeral
 /// ports.
 #[derive(Debug, Default)]
-pub struct PortCounter(std::sync::atomic::AtomicU16);
+pub(crate) struct PortCounter(std::sync::atomic::AtomicU16);
 
 impl PortCounter {
-    /// The next port.
-    pub fn next(&self) -> u16 {
+    pub(crate) fn next(&self) -> u16 {
         const FIRST: u16 = 32768;
         const COUNT: u16 = 28232;
         FIRST + self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % COUNT

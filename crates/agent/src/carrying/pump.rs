@@ -28,7 +28,7 @@ const BUFFER: usize = 64 * 1024;
 
 /// Which end of the connection this agent's program is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub(crate) enum End {
     /// The one that called `connect`.
     Initiator,
     /// The one that accepted.
@@ -54,7 +54,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// all data; a failure arrives as a reset, after the data under way. Between agents,
 /// `close_notify` of TLS is an end, and the network's end without it is a failure. A
 /// reset between agents would overtake data.
-pub async fn pump(program: TcpStream, tls: TlsStream<TcpStream>, bytes: Arc<Bytes>, end: End) {
+pub(crate) async fn pump(program: TcpStream, tls: TlsStream<TcpStream>, bytes: Arc<Bytes>, end: End) {
     let (network, connection) = match tls {
         TlsStream::Client(stream) => {
             let (network, connection) = stream.into_inner();

@@ -29,7 +29,7 @@ use crate::starting::programs::{self, Uncarried};
 const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Serves shims until the job ends.
-pub async fn serve(node: Arc<Node>, job: Arc<Job>, listener: AsyncFd<UnixListener>) {
+pub(crate) async fn serve(node: Arc<Node>, job: Arc<Job>, listener: AsyncFd<UnixListener>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.async_io(Interest::READABLE, UnixListener::accept) => accepted,
@@ -159,7 +159,7 @@ fn reply(stream: &impl AsFd, connected: &Connected) -> io::Result<()> {
 ///
 /// # Errors
 /// As `bind(2)`.
-pub fn bind(path: &std::path::Path) -> io::Result<AsyncFd<UnixListener>> {
+pub(crate) fn bind(path: &std::path::Path) -> io::Result<AsyncFd<UnixListener>> {
     use std::os::unix::fs::PermissionsExt as _;
     // The job's directory is closed to others already.
     let listener = UnixListener::bind(path)?;

@@ -17,7 +17,7 @@ use crate::observing::links;
 
 /// Why a job can't begin here.
 #[derive(Debug, thiserror::Error)]
-pub enum BeginError {
+pub(crate) enum BeginError {
     /// It runs here already.
     #[error("the job runs on {0} already")]
     Twice(GridName),
@@ -29,19 +29,14 @@ pub enum BeginError {
     NotMeant(GridName, VirtualAddress),
     /// The job's directory can't be made.
     #[error("cannot make the job's directory on {node}: {error}")]
-    Directory {
-        /// The node.
-        node: GridName,
-        /// The file system's error.
-        error: io::Error,
-    },
+    Directory { node: GridName, error: io::Error },
 }
 
 /// Begins a job here. The receiver gets the job's news for the head.
 ///
 /// # Errors
 /// [`BeginError`].
-pub fn begin(
+pub(crate) fn begin(
     node: &Arc<Node>,
     id: JobId,
     token: Secret,

@@ -15,7 +15,7 @@ use crate::jobs::node::Node;
 ///
 /// # Errors
 /// `UNAVAILABLE` with the error of every step that was tried.
-pub async fn connect(node: &Node, address: VirtualAddress) -> Result<PeerClient<Channel>, Status> {
+pub(crate) async fn connect(node: &Node, address: VirtualAddress) -> Result<PeerClient<Channel>, Status> {
     let unavailable = |reason: String| Status::unavailable(reason);
     let reached = node
         .dialer()
@@ -33,7 +33,11 @@ pub async fn connect(node: &Node, address: VirtualAddress) -> Result<PeerClient<
 ///
 /// # Errors
 /// As [`connect`].
-pub async fn channel(node: &Node, job: &Job, address: VirtualAddress) -> Result<PeerClient<Channel>, Status> {
+pub(crate) async fn channel(
+    node: &Node,
+    job: &Job,
+    address: VirtualAddress,
+) -> Result<PeerClient<Channel>, Status> {
     if let Some(client) = job.holding.channels.get(address) {
         return Ok(client);
     }

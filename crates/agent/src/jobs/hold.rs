@@ -30,11 +30,11 @@ const END_DEADLINE: Duration = Duration::from_secs(10);
 const BELOW: Duration = Duration::from_secs(2);
 
 /// The sending end for news of a job.
-pub type NewsSender = mpsc::Sender<Result<proto::JobNews, Status>>;
+pub(crate) type NewsSender = mpsc::Sender<Result<proto::JobNews, Status>>;
 
 /// A node that is held.
 #[derive(Debug)]
-pub struct Held {
+pub(crate) struct Held {
     host: Host,
     /// Its further news.
     news: Streaming<proto::JobNews>,
@@ -48,7 +48,7 @@ pub struct Held {
 /// # Errors
 /// `ABORTED` with a line for each node below that failed; `CANCELLED` if the caller
 /// has gone.
-pub async fn prepare(
+pub(crate) async fn prepare(
     node: &Arc<Node>,
     job: &Arc<Job>,
     request: proto::HoldRequest,
@@ -170,7 +170,7 @@ async fn hold(
 }
 
 /// Passes on the news of the nodes below.
-pub fn follow_all(node: &Arc<Node>, job: &Arc<Job>, held: Vec<Held>, news_tx: &NewsSender) {
+pub(crate) fn follow_all(node: &Arc<Node>, job: &Arc<Job>, held: Vec<Held>, news_tx: &NewsSender) {
     for Held { host, news, .. } in held {
         tokio::spawn(follow(node.clone(), job.clone(), host, news, news_tx.clone()));
     }
@@ -213,7 +213,7 @@ async fn follow(
 }
 
 /// Ends a job here and on the nodes below, in parallel, and adds up the account.
-pub async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
+pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
     job.holding.ending.store(true, Ordering::SeqCst);
     let limit = deadline(job, node, END_DEADLINE);
     let mut ending = JoinSet::new();

@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 
 /// One node's part in holding a job together.
 #[derive(Debug, Default)]
-pub struct Holding {
+pub(crate) struct Holding {
     /// Channels to the job's other agents.
     pub channels: PeerChannels,
     /// The head has begun to end the job: nodes that leave are not lost.
@@ -27,16 +27,15 @@ pub struct Holding {
 
 /// Channels of one job to its other agents.
 #[derive(Debug, Default)]
-pub struct PeerChannels(Mutex<HashMap<Ipv4Addr, PeerClient<Channel>>>);
+pub(crate) struct PeerChannels(Mutex<HashMap<Ipv4Addr, PeerClient<Channel>>>);
 
 impl PeerChannels {
     /// The channel to this node, if there is one.
-    pub fn get(&self, node: VirtualAddress) -> Option<PeerClient<Channel>> {
+    pub(crate) fn get(&self, node: VirtualAddress) -> Option<PeerClient<Channel>> {
         lock(&self.0).get(&node.ip()).cloned()
     }
 
-    /// Keeps a channel.
-    pub fn keep(&self, node: VirtualAddress, client: PeerClient<Channel>) {
+    pub(crate) fn keep(&self, node: VirtualAddress, client: PeerClient<Channel>) {
         lock(&self.0).insert(node.ip(), client);
     }
 }

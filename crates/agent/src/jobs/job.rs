@@ -15,14 +15,11 @@ use crate::starting::processes::Processes;
 
 /// A job at one node.
 #[derive(Debug)]
-pub struct Job {
-    /// Its id.
+pub(crate) struct Job {
     pub id: JobId,
     /// The secret that its agents share.
     pub token: Secret,
-    /// Its nodes.
     pub members: Members,
-    /// Its directory here.
     pub directory: JobDirectory,
     /// Its connections here.
     pub sockets: Sockets,
@@ -40,7 +37,7 @@ pub struct Job {
 
 impl Job {
     /// Puts a job together; `nodes` has the head first.
-    pub fn new(
+    pub(crate) fn new(
         id: JobId,
         token: Secret,
         nodes: Vec<Host>,
@@ -65,7 +62,7 @@ impl Job {
 
     /// Ends its processes on this node and lets no further one start. Returns the
     /// number of processes that had to be killed.
-    pub async fn end_processes(&self, node: &str) -> u32 {
+    pub(crate) async fn end_processes(&self, node: &str) -> u32 {
         let (killed, by_others) = self.processes.end_all().await;
         for killed in by_others {
             self.news.killed(node, killed);

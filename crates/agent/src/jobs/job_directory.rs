@@ -23,10 +23,10 @@ pub const HYDRA_HOSTS: &str = "hosts.hydra";
 
 /// The directory; removed when dropped.
 #[derive(Debug)]
-pub struct JobDirectory(PathBuf);
+pub(crate) struct JobDirectory(PathBuf);
 
 /// The path of a job's directory on every node.
-pub fn path(job: JobId) -> PathBuf {
+pub(crate) fn path(job: JobId) -> PathBuf {
     PathBuf::from(format!("/tmp/isthmus-{job}"))
 }
 
@@ -35,7 +35,7 @@ impl JobDirectory {
     ///
     /// # Errors
     /// The file system's.
-    pub fn create(
+    pub(crate) fn create(
         job: JobId,
         settings: &Settings,
         shim: &Path,
@@ -59,13 +59,12 @@ impl JobDirectory {
         Ok(this)
     }
 
-    /// The directory itself.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
     /// The path of the job's Unix socket.
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.0.join(SOCKET_NAME)
     }
 }
@@ -80,7 +79,7 @@ impl Drop for JobDirectory {
 
 /// Removes directories that a killed agent has left: those of this user's jobs whose
 /// socket no process serves.
-pub fn sweep() {
+pub(crate) fn sweep() {
     let own = nix::unistd::geteuid().as_raw();
     let entries = fs::read_dir("/tmp").into_iter().flatten().flatten();
     for entry in entries {

@@ -32,10 +32,8 @@ use crate::starting::exec::program_of;
 /// Shortest time between two reports of a job to the broker.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The Local service.
 #[derive(Debug, Clone)]
-pub struct LocalService {
-    /// The node.
+pub(crate) struct LocalService {
     pub node: Arc<Node>,
 }
 
@@ -43,7 +41,7 @@ pub struct LocalService {
 ///
 /// # Errors
 /// If another agent has it; the file system's.
-pub fn bind(path: &Path) -> io::Result<UnixListener> {
+pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }

@@ -2,26 +2,26 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`node`] | the node |
-//! | [`job`] | one job, of [`members`], [`sockets`], [`holding`] and [`news`] |
-//! | [`begin`] | begins a job |
-//! | [`calls`] | calls to the other agents of a job |
+//! | `node` | the node |
+//! | `job` | one job, of `members`, `sockets`, `holding` and `news` |
+//! | `begin` | begins a job |
+//! | `calls` | calls to the other agents of a job |
 //! | [`job_directory`] | a job's files |
-//! | [`tree`] | which node of a job holds which |
-//! | [`hold`] | holding them |
-//! | [`peers`] | the service for other agents |
-//! | [`local`] | the service for the node's users |
+//! | `tree` | which node of a job holds which |
+//! | `hold` | holding them |
+//! | `peers` | the service for other agents |
+//! | `local` | the service for the node's users |
 
-pub mod begin;
-pub mod calls;
-pub mod hold;
-pub mod holding;
-pub mod job;
+pub(crate) mod begin;
+pub(crate) mod calls;
+pub(crate) mod hold;
+pub(crate) mod holding;
+pub(crate) mod job;
 pub mod job_directory;
-pub mod local;
-pub mod members;
-pub mod news;
-pub mod node;
-pub mod peers;
-pub mod sockets;
-pub mod tree;
+pub(crate) mod local;
+pub(crate) mod members;
+pub(crate) mod news;
+pub(crate) mod node;
+pub(crate) mod peers;
+pub(crate) mod sockets;
+pub(crate) mod tree;

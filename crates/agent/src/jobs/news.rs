@@ -11,31 +11,29 @@ const NEWS_QUEUE: usize = 1024;
 
 /// The sending end, and the news that the job's account repeats at the end.
 #[derive(Debug)]
-pub struct News {
+pub(crate) struct News {
     news_tx: mpsc::Sender<job_news::Kind>,
     uncarried: Mutex<Vec<UncarriedProgram>>,
     killed: Mutex<Vec<CommandKilled>>,
 }
 
 /// The receiving end, for the task that sends them to the head.
-pub type NewsReceiver = mpsc::Receiver<job_news::Kind>;
+pub(crate) type NewsReceiver = mpsc::Receiver<job_news::Kind>;
 
 impl News {
-    /// Makes both ends.
-    pub fn channel() -> (Self, NewsReceiver) {
+    pub(crate) fn channel() -> (Self, NewsReceiver) {
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         (Self { news_tx, uncarried: Mutex::default(), killed: Mutex::default() }, news_rx)
     }
 
-    /// Sends news of this node.
-    pub fn send(&self, news: job_news::Kind) {
+    pub(crate) fn send(&self, news: job_news::Kind) {
         // A full queue has enough of the same kind.
         let _ = self.news_tx.try_send(news);
     }
 
     /// Reports that a process here starts a program that can't be carried, once for
     /// each program.
-    pub fn uncarried(&self, program: UncarriedProgram) {
+    pub(crate) fn uncarried(&self, program: UncarriedProgram) {
         let mut started = lock(&self.uncarried);
         if started.len() < NEWS_QUEUE && !started.contains(&program) {
             started.push(program.clone());
@@ -44,7 +42,7 @@ impl News {
     }
 
     /// Reports that a signal of another party ended a command here.
-    pub fn killed(&self, node: &str, (signal, command): (i32, String)) {
+    pub(crate) fn killed(&self, node: &str, (signal, command): (i32, String)) {
         let killed = CommandKilled { node: node.to_owned(), command, signal };
         lock(&self.killed).push(killed.clone());
         self.send(job_news::Kind::CommandKilled(killed));
@@ -52,7 +50,7 @@ impl News {
 
     /// All programs that can't be carried, and all commands that were ended by another
     /// party's signal: not all may have been sent.
-    pub fn all(&self) -> (Vec<UncarriedProgram>, Vec<CommandKilled>) {
+    pub(crate) fn all(&self) -> (Vec<UncarriedProgram>, Vec<CommandKilled>) {
         (lock(&self.uncarried).clone(), lock(&self.killed).clone())
     }
 }

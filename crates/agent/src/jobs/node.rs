@@ -24,10 +24,9 @@ use crate::uplink::upstream::Upstream;
 
 /// TLS for the connections between agents, by purpose.
 #[derive(Debug, Clone)]
-pub struct ClientTls {
+pub(crate) struct ClientTls {
     /// One program's connection.
     pub stream: Arc<ClientConfig>,
-    /// gRPC.
     pub grpc: Arc<ClientConfig>,
     /// A measurement.
     pub measure: Arc<ClientConfig>,
@@ -35,7 +34,7 @@ pub struct ClientTls {
 
 /// Files and names that the node's jobs need.
 #[derive(Debug, Clone)]
-pub struct Facilities {
+pub(crate) struct Facilities {
     /// The node's grid name.
     pub name: GridName,
     /// The user whose processes may be started here.
@@ -50,9 +49,8 @@ pub struct Facilities {
     pub interface: String,
 }
 
-/// The node and its jobs.
 #[derive(Debug)]
-pub struct Node {
+pub(crate) struct Node {
     facilities: Facilities,
     upstream: Upstream,
     dialer: Dialer,
@@ -67,7 +65,7 @@ pub struct Node {
 
 /// Faults of a job's programs on this node.
 #[derive(Debug, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Programs that don't exist.
     pub missing: Vec<proto::MissingProgram>,
     /// Programs that can't be carried.
@@ -75,8 +73,7 @@ pub struct Faults {
 }
 
 impl Node {
-    /// A node without jobs.
-    pub fn new(
+    pub(crate) fn new(
         facilities: Facilities,
         upstream: Upstream,
         dialer: Dialer,
@@ -89,63 +86,54 @@ impl Node {
         Self { facilities, upstream, dialer, tls, pairs, black_hole, ports, heartbeats, measuring, jobs }
     }
 
-    /// Its grid name.
-    pub fn name(&self) -> &GridName {
+    pub(crate) fn name(&self) -> &GridName {
         &self.facilities.name
     }
 
-    /// Files and names.
-    pub fn facilities(&self) -> &Facilities {
+    pub(crate) fn facilities(&self) -> &Facilities {
         &self.facilities
     }
 
     /// Its virtual address, while the agent is attached or has been.
-    pub fn own_address(&self) -> Option<VirtualAddress> {
+    pub(crate) fn own_address(&self) -> Option<VirtualAddress> {
         self.upstream.own_address()
     }
 
     /// Its twin, the loopback address.
-    pub fn twin(&self) -> Ipv4Addr {
+    pub(crate) fn twin(&self) -> Ipv4Addr {
         self.own_address().map_or(Ipv4Addr::LOCALHOST, VirtualAddress::twin)
     }
 
-    /// The connection to the gateway.
-    pub fn upstream(&self) -> &Upstream {
+    pub(crate) fn upstream(&self) -> &Upstream {
         &self.upstream
     }
 
-    /// Opens connections to other nodes' agents.
-    pub fn dialer(&self) -> &Dialer {
+    pub(crate) fn dialer(&self) -> &Dialer {
         &self.dialer
     }
 
-    /// TLS for connections to other nodes' agents.
-    pub fn tls(&self) -> &ClientTls {
+    pub(crate) fn tls(&self) -> &ClientTls {
         &self.tls
     }
 
-    /// Makes loopback pairs.
-    pub fn pairs(&self) -> &PairMaker {
+    pub(crate) fn pairs(&self) -> &PairMaker {
         &self.pairs
     }
 
-    /// Exchanges heartbeats with other agents.
-    pub fn heartbeats(&self) -> &Heartbeats {
+    pub(crate) fn heartbeats(&self) -> &Heartbeats {
         &self.heartbeats
     }
 
-    /// Serves measurements of other nodes.
-    pub fn measuring(&self) -> &Measuring {
+    pub(crate) fn measuring(&self) -> &Measuring {
         &self.measuring
     }
 
     /// A source port for a program that bound none.
-    pub fn next_port(&self) -> u16 {
+    pub(crate) fn next_port(&self) -> u16 {
         self.ports.next()
     }
 
-    /// The port of the black hole.
-    pub fn black_hole_port(&self) -> u16 {
+    pub(crate) fn black_hole_port(&self) -> u16 {
         self.black_hole.port()
     }
 
@@ -153,7 +141,7 @@ impl Node {
     ///
     /// # Errors
     /// That of `make`; `None` if the job is there.
-    pub fn add<T, E>(
+    pub(crate) fn add<T, E>(
         &self,
         id: JobId,
         make: impl FnOnce() -> Result<(Arc<Job>, T), E>,
@@ -167,18 +155,16 @@ impl Node {
         Ok((job, rest))
     }
 
-    /// A running job.
-    pub fn job(&self, id: JobId) -> Option<Arc<Job>> {
+    pub(crate) fn job(&self, id: JobId) -> Option<Arc<Job>> {
         lock(&self.jobs).get(&id).cloned()
     }
 
-    /// All running jobs.
-    pub fn jobs(&self) -> Vec<Arc<Job>> {
+    pub(crate) fn jobs(&self) -> Vec<Arc<Job>> {
         lock(&self.jobs).values().cloned().collect()
     }
 
     /// Finds the faults of a check's programs on this node.
-    pub async fn look_for(self: &Arc<Self>, check: Option<proto::ProgramCheck>) -> Faults {
+    pub(crate) async fn look_for(self: &Arc<Self>, check: Option<proto::ProgramCheck>) -> Faults {
         let Some(check) = check else { return Faults::default() };
         let node = self.clone();
         // Programs may lie on a slow file system.
@@ -197,7 +183,7 @@ impl Node {
     }
 
     /// A program that can't be carried here, as it is sent.
-    pub fn uncarried(&self, found: programs::Uncarried) -> proto::UncarriedProgram {
+    pub(crate) fn uncarried(&self, found: programs::Uncarried) -> proto::UncarriedProgram {
         proto::UncarriedProgram {
             node: self.name().to_string(),
             program: found.program,
@@ -209,7 +195,7 @@ impl Node {
 
     /// Ends a job: its processes, its pending connections, its directory. Returns the
     /// number of processes that had to be killed.
-    pub async fn end(&self, job: &Arc<Job>) -> u32 {
+    pub(crate) async fn end(&self, job: &Arc<Job>) -> u32 {
         let killed = job.end_processes(&self.name().to_string()).await;
         job.ended.cancel();
         if lock(&self.jobs).remove(&job.id).is_some() {
@@ -220,7 +206,7 @@ impl Node {
 }
 
 /// The name of the interface with this address, "lo" if there is none.
-pub fn interface_of(address: IpAddr) -> String {
+pub(crate) fn interface_of(address: IpAddr) -> String {
     let holds = |interface: &nix::ifaddrs::InterfaceAddress| match (&interface.address, address) {
         (Some(held), IpAddr::V4(wanted)) => held.as_sockaddr_in().is_some_and(|held| held.ip() == wanted),
         (Some(held), IpAddr::V6(wanted)) => held.as_sockaddr_in6().is_some_and(|held| held.ip() == wanted),

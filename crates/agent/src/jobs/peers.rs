@@ -25,17 +25,15 @@ use crate::jobs::tree;
 use crate::starting::exec;
 
 /// Shortest time between two reports of one node's connections.
-pub const NEWS_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const NEWS_INTERVAL: Duration = Duration::from_millis(100);
 /// News waiting for the head.
-pub const NEWS_QUEUE: usize = 256;
+pub(crate) const NEWS_QUEUE: usize = 256;
 
-/// A stream of answers.
-pub type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+pub(crate) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// The Peer service of this agent.
 #[derive(Debug, Clone)]
-pub struct PeerService {
-    /// The node.
+pub(crate) struct PeerService {
     pub node: Arc<Node>,
 }
 
@@ -74,7 +72,7 @@ fn owner_text(owner: Option<&isthmus_net::Owner>) -> String {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
-pub fn parse_job(id: &str) -> Result<JobId, Status> {
+pub(crate) fn parse_job(id: &str) -> Result<JobId, Status> {
     id.parse().map_err(|error: isthmus_wire::DecodeError| Status::invalid_argument(error.to_string()))
 }
 
@@ -82,7 +80,7 @@ pub fn parse_job(id: &str) -> Result<JobId, Status> {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT`.
-pub fn parse_nodes(nodes: &[proto::JobNode]) -> Result<Vec<Host>, Status> {
+pub(crate) fn parse_nodes(nodes: &[proto::JobNode]) -> Result<Vec<Host>, Status> {
     nodes
         .iter()
         .map(|node| {
@@ -149,7 +147,7 @@ impl Peer for PeerService {
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` if it begins with anything else.
-pub async fn command_of(
+pub(crate) async fn command_of(
     mut up: Streaming<proto::ExecUp>,
 ) -> Result<(proto::Command, Streaming<proto::ExecUp>), Status> {
     match up.message().await?.and_then(|message| message.kind) {
@@ -159,7 +157,7 @@ pub async fn command_of(
 }
 
 /// Sends a job's news from here until the job ends or the receiver is gone.
-pub async fn send_news(job: &Arc<Job>, mut own: NewsReceiver, news_tx: &NewsSender) {
+pub(crate) async fn send_news(job: &Arc<Job>, mut own: NewsReceiver, news_tx: &NewsSender) {
     let news = |kind| Ok(proto::JobNews { kind: Some(kind) });
     let mut changes = job.account.changes();
     let mut sent = Vec::new();
@@ -190,7 +188,7 @@ pub async fn send_news(job: &Arc<Job>, mut own: NewsReceiver, news_tx: &NewsSend
 ///
 /// # Errors
 /// As [`find`], [`calls::connect`] and [`exec::run`].
-pub async fn exec(
+pub(crate) async fn exec(
     node: &Node,
     job: &Arc<Job>,
     command: proto::Command,
@@ -213,7 +211,7 @@ pub async fn exec(
 ///
 /// # Errors
 /// `NOT_FOUND` with the nodes that the job has.
-pub fn find<'a>(job: &'a Job, text: &str) -> Result<&'a Host, Status> {
+pub(crate) fn find<'a>(job: &'a Job, text: &str) -> Result<&'a Host, Status> {
     job.members.nodes.iter().find(|host| is_named(host, text)).ok_or_else(|| {
         let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
         Status::not_found(format!("{text:?} is not a node of this job: {}", nodes.join(", ")))

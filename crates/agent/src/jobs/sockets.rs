@@ -18,7 +18,7 @@ const HANDED_OVER_MAX: usize = 1 << 20;
 
 /// A job's connections at one node.
 #[derive(Debug, Default)]
-pub struct Sockets {
+pub(crate) struct Sockets {
     /// Knocks that are not fetched yet.
     pub knocks: Knocks,
     names: Mutex<Names>,
@@ -29,18 +29,18 @@ pub struct Sockets {
 
 impl Sockets {
     /// Whether this nonce is new; keeps it.
-    pub fn first_use(&self, nonce: Nonce) -> bool {
+    pub(crate) fn first_use(&self, nonce: Nonce) -> bool {
         let mut seen = lock(&self.seen);
         seen.len() < NONCES_MAX && seen.insert(nonce)
     }
 
     /// Names of handed-over sockets.
-    pub fn names(&self) -> MutexGuard<'_, Names> {
+    pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
         lock(&self.names)
     }
 
     /// Records that this socket was handed over.
-    pub fn handed_over(&self, inode: u64) {
+    pub(crate) fn handed_over(&self, inode: u64) {
         let mut sockets = lock(&self.handed_over);
         if sockets.len() < HANDED_OVER_MAX {
             sockets.insert(inode);
@@ -48,7 +48,7 @@ impl Sockets {
     }
 
     /// Whether this socket was handed over.
-    pub fn was_handed_over(&self, inode: u64) -> bool {
+    pub(crate) fn was_handed_over(&self, inode: u64) -> bool {
         let sockets = lock(&self.handed_over);
         sockets.len() == HANDED_OVER_MAX || sockets.contains(&inode)
     }

@@ -9,7 +9,7 @@ use isthmus_wire::GridName;
 use isthmus_wire::settings::Host;
 
 /// The first node of each site, its lead. The head is the lead of its own site.
-pub fn leads(nodes: &[Host]) -> Vec<&Host> {
+pub(crate) fn leads(nodes: &[Host]) -> Vec<&Host> {
     let mut leads: Vec<&Host> = Vec::new();
     for host in nodes {
         if !leads.iter().any(|lead| lead.name.site == host.name.site) {
@@ -20,12 +20,12 @@ pub fn leads(nodes: &[Host]) -> Vec<&Host> {
 }
 
 /// Whether a node is the job's head.
-pub fn is_head(nodes: &[Host], own: &GridName) -> bool {
+pub(crate) fn is_head(nodes: &[Host], own: &GridName) -> bool {
     nodes.first().is_some_and(|head| head.name == *own)
 }
 
 /// The nodes that a node holds.
-pub fn children<'a>(nodes: &'a [Host], own: &GridName) -> Vec<&'a Host> {
+pub(crate) fn children<'a>(nodes: &'a [Host], own: &GridName) -> Vec<&'a Host> {
     let leads = leads(nodes);
     let mut children = Vec::new();
     if leads.iter().any(|lead| lead.name == *own) {
@@ -38,7 +38,7 @@ pub fn children<'a>(nodes: &'a [Host], own: &GridName) -> Vec<&'a Host> {
 }
 
 /// The node that holds a node; none holds the head.
-pub fn holder<'a>(nodes: &'a [Host], own: &GridName) -> Option<&'a Host> {
+pub(crate) fn holder<'a>(nodes: &'a [Host], own: &GridName) -> Option<&'a Host> {
     let lead = nodes.iter().find(|host| host.name.site == own.site)?;
     let holder = if lead.name == *own { nodes.first()? } else { lead };
     (holder.name != *own).then_some(holder)
@@ -46,7 +46,7 @@ pub fn holder<'a>(nodes: &'a [Host], own: &GridName) -> Option<&'a Host> {
 
 /// The node that forwards a call to another one: that node itself within a site, else
 /// the lead of its site.
-pub fn next_hop<'a>(nodes: &'a [Host], own: &GridName, target: &'a Host) -> &'a Host {
+pub(crate) fn next_hop<'a>(nodes: &'a [Host], own: &GridName, target: &'a Host) -> &'a Host {
     if target.name.site == own.site {
         return target;
     }

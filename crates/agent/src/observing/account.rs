@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 /// A kind of connections from this node, which are counted together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Joint {
+pub(crate) struct Joint {
     /// The other node.
     pub acceptor: GridName,
     /// Which parties dialed.
@@ -31,7 +31,7 @@ pub struct Joint {
 
 /// Bytes that an agent carried for a program.
 #[derive(Debug, Default)]
-pub struct Bytes {
+pub(crate) struct Bytes {
     /// From the initiator's program.
     pub sent: AtomicU64,
     /// To the initiator's program.
@@ -71,7 +71,7 @@ struct Totals {
 
 /// The account of one job at one node: connections that began here.
 #[derive(Debug)]
-pub struct Account {
+pub(crate) struct Account {
     initiator: GridName,
     totals: Mutex<HashMap<Joint, Totals>>,
     changed: watch::Sender<u64>,
@@ -80,7 +80,7 @@ pub struct Account {
 
 /// A connection is being set up, from or to here, until this is dropped.
 #[derive(Debug)]
-pub struct UnderWay<'a>(&'a watch::Sender<usize>);
+pub(crate) struct UnderWay<'a>(&'a watch::Sender<usize>);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
@@ -90,7 +90,7 @@ impl Drop for UnderWay<'_> {
 
 impl Account {
     /// An empty account of the node with this name.
-    pub fn new(initiator: GridName) -> Self {
+    pub(crate) fn new(initiator: GridName) -> Self {
         Self {
             initiator,
             totals: Mutex::default(),
@@ -100,13 +100,13 @@ impl Account {
     }
 
     /// Counts a connection that is being set up.
-    pub fn begin(&self) -> UnderWay<'_> {
+    pub(crate) fn begin(&self) -> UnderWay<'_> {
         self.under_way.send_modify(|count| *count += 1);
         UnderWay(&self.under_way)
     }
 
     /// Waits until no connection has been set up for this long.
-    pub async fn calm(&self, quiet: Duration) {
+    pub(crate) async fn calm(&self, quiet: Duration) {
         let mut under_way = self.under_way.subscribe();
         while under_way.wait_for(|count| *count == 0).await.is_ok() {
             if tokio::time::timeout(quiet, under_way.changed()).await.is_err() {
@@ -116,7 +116,7 @@ impl Account {
     }
 
     /// Counts a connection. Its bytes are added to the returned counters.
-    pub fn connected(&self, joint: Joint, setup: Duration) -> Arc<Bytes> {
+    pub(crate) fn connected(&self, joint: Joint, setup: Duration) -> Arc<Bytes> {
         let bytes = {
             let mut totals = lock(&self.totals);
             let way = format!("{} {}", dial_name(joint.dial), route_name(joint.route));
@@ -132,12 +132,12 @@ impl Account {
     }
 
     /// Changes whenever a connection is counted.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
     /// Everything so far.
-    pub fn joined(&self) -> Vec<proto::Joined> {
+    pub(crate) fn joined(&self) -> Vec<proto::Joined> {
         let totals = lock(&self.totals);
         let mut joined: Vec<_> = totals
             .iter()

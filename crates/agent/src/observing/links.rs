@@ -36,7 +36,7 @@ struct Seen {
 }
 
 /// Looks until the job ends, and reports new links to the head.
-pub async fn follow(node: Arc<Node>, job: Arc<Job>) {
+pub(crate) async fn follow(node: Arc<Node>, job: Arc<Job>) {
     let began = ticks_since_boot();
     let mut pause = Duration::ZERO;
     let mut sent = Seen::default();

@@ -7,7 +7,7 @@
 //! | [`links`] | links between a job's processes that bypass the agents |
 //! | [`measure`] | round trip and bandwidth to another node |
 
-pub mod account;
-pub mod heartbeat;
-pub mod links;
-pub mod measure;
+pub(crate) mod account;
+pub(crate) mod heartbeat;
+pub(crate) mod links;
+pub(crate) mod measure;

@@ -36,7 +36,7 @@ const TOGETHER: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// If the job is ending.
-pub fn run(
+pub(crate) fn run(
     node: &Node,
     job: &Arc<Job>,
     command: &proto::Command,
@@ -114,7 +114,7 @@ async fn report_killed(job: Arc<Job>, node: String, mut running: Running) {
 
 /// The program of a shell command: a launcher's daemon, or the first word that is no
 /// variable, whose value may be a secret.
-pub fn program_of(shell_command: &str) -> &str {
+pub(crate) fn program_of(shell_command: &str) -> &str {
     let mut names = shell_command
         .split_whitespace()
         .map(|word| word.trim_matches('"'))

@@ -13,7 +13,7 @@ static ORIGINAL: OnceLock<(u64, u64)> = OnceLock::new();
 ///
 /// # Errors
 /// As setrlimit(2).
-pub fn raise_descriptors() -> io::Result<()> {
+pub(crate) fn raise_descriptors() -> io::Result<()> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let _ = ORIGINAL.set((soft, hard));
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
@@ -24,7 +24,7 @@ pub fn raise_descriptors() -> io::Result<()> {
 ///
 /// # Errors
 /// As setrlimit(2).
-pub fn restore_descriptors() -> io::Result<()> {
+pub(crate) fn restore_descriptors() -> io::Result<()> {
     match ORIGINAL.get() {
         Some((soft, hard)) => Ok(setrlimit(Resource::RLIMIT_NOFILE, *soft, *hard)?),
         None => Ok(()),

@@ -43,14 +43,14 @@ const LOADERS: &[&str] = &[
 const MPI_LIBRARIES: &[&str] = &["libmpi", "libmpich", "libmpi_abi"];
 
 /// This machine's time, in microseconds since 1970.
-pub fn clock() -> i64 {
+pub(crate) fn clock() -> i64 {
     i64::try_from(since_1970().as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Fills in the skew of clocks against this node's. The called node read its clock
 /// within the round trip of the call, and has compared the clocks of the nodes below
 /// with its own.
-pub fn set_skews(reports: &mut [proto::NodeReport], asked: &str, asked_at: i64, round_trip: Duration) {
+pub(crate) fn set_skews(reports: &mut [proto::NodeReport], asked: &str, asked_at: i64, round_trip: Duration) {
     let half = i64::try_from(round_trip.as_micros() / 2).unwrap_or(i64::MAX);
     let Some(own) = reports.iter().find(|report| report.node == asked) else { return };
     let skew_us = own.clock_unix_us.saturating_sub(asked_at.saturating_add(half));
@@ -61,7 +61,7 @@ pub fn set_skews(reports: &mut [proto::NodeReport], asked: &str, asked_at: i64, 
 }
 
 /// All checks, in parallel; none unless the request asks for them.
-pub async fn report(
+pub(crate) async fn report(
     node: &Arc<Node>,
     job: &Job,
     check: Option<&proto::ProgramCheck>,

@@ -14,7 +14,7 @@ const OWN_MACHINE: u16 = elf::EM_X86_64;
 const OWN_MACHINE: u16 = elf::EM_AARCH64;
 
 /// Longest first line of a script that Linux reads (`BINPRM_BUF_SIZE`).
-pub const SCRIPT_LINE_MAX: usize = 256;
+pub(crate) const SCRIPT_LINE_MAX: usize = 256;
 /// Longest loader's name, notes or dynamic section that are read.
 const SEGMENT_MAX: u64 = 1 << 20;
 /// Name of the note that every program built by Go has.
@@ -37,7 +37,7 @@ impl Hindrance {
 
 /// A program's rights in the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rights {
+pub(crate) struct Rights {
     /// Its mode, as in stat(2).
     pub mode: u32,
     /// The user id of its owner.
@@ -52,7 +52,7 @@ pub struct Rights {
 
 /// Whether the kernel starts a program with rights that its caller lacks. The dynamic
 /// linker then ignores `LD_PRELOAD`. `user` and `group` are the caller's.
-pub fn raised(rights: Rights, user: u32, group: u32) -> Option<Hindrance> {
+pub(crate) fn raised(rights: Rights, user: u32, group: u32) -> Option<Hindrance> {
     const SET_USER: u32 = 0o4000;
     /// Without the group's execute bit setgid meant mandatory locking.
     const SET_GROUP: u32 = 0o2010;
@@ -71,7 +71,7 @@ pub fn raised(rights: Rights, user: u32, group: u32) -> Option<Hindrance> {
 
 /// Why an executable can't be carried, by its bytes; `None` if it can, or if it is no
 /// ELF file.
-pub fn hindrance<'data, R: ReadRef<'data>>(data: R) -> Option<Hindrance> {
+pub(crate) fn hindrance<'data, R: ReadRef<'data>>(data: R) -> Option<Hindrance> {
     match FileKind::parse(data).ok()? {
         FileKind::Elf64 => of_elf(FileHeader64::<Endianness>::parse(data).ok()?, data),
         FileKind::Elf32 => of_elf(FileHeader32::<Endianness>::parse(data).ok()?, data),
@@ -139,7 +139,7 @@ fn machine_name(machine: u16) -> String {
 
 /// The interpreter of a script and the one argument that its first line may
 /// have, as execve(2) reads them.
-pub fn script(start: &[u8]) -> Option<(&str, Option<&str>)> {
+pub(crate) fn script(start: &[u8]) -> Option<(&str, Option<&str>)> {
     let line = start.strip_prefix(b"#!")?;
     let line = line.split(|byte| *byte == b'\n').next()?;
     let line = std::str::from_utf8(line).ok()?.trim_matches([' ', '\t']);
@@ -151,7 +151,7 @@ pub fn script(start: &[u8]) -> Option<(&str, Option<&str>)> {
 }
 
 /// The program that env(1) starts, given its arguments as one line.
-pub fn of_env(arguments: &str) -> Option<&str> {
+pub(crate) fn of_env(arguments: &str) -> Option<&str> {
     arguments.split_whitespace().find(|word| !word.starts_with('-') && !word.contains('='))
 }
 

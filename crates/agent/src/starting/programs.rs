@@ -100,7 +100,7 @@ fn rights(file: &File) -> io::Result<Rights> {
 }
 
 /// The path of a program of the check.
-pub fn locate(program: &str, check: &ProgramCheck, own_path: &str) -> Option<PathBuf> {
+pub(crate) fn locate(program: &str, check: &ProgramCheck, own_path: &str) -> Option<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 || path.is_absolute() {
         return Some(Path::new(&check.working_directory).join(path)).filter(|path| is_program(path));

@@ -11,9 +11,8 @@ use tonic::transport::Channel;
 
 pub(crate) type Contacts = Arc<Mutex<HashMap<Ipv4Addr, Arc<proto::LookupReply>>>>;
 
-/// An open attachment.
 #[derive(Debug, Clone)]
-pub struct Attached {
+pub(crate) struct Attached {
     /// Counts attachments.
     pub(crate) number: u64,
     pub(crate) address: VirtualAddress,

@@ -22,7 +22,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::fro
 
 /// Why an attachment ended.
 #[derive(Debug, thiserror::Error)]
-pub enum AttachError {
+pub(crate) enum AttachError {
     /// The gateway refuses this agent; a retry is useless.
     #[error("the gateway refuses this agent: {0}")]
     Refused(String),
@@ -33,7 +33,7 @@ pub enum AttachError {
 
 /// The task that keeps the agent attached: see [`Attachment::run`].
 #[derive(Debug)]
-pub struct Attachment {
+pub(crate) struct Attachment {
     opener: Opener,
     attached_tx: watch::Sender<Option<Attached>>,
     own_address: Arc<Mutex<Option<VirtualAddress>>>,
@@ -59,7 +59,7 @@ impl Attachment {
     /// # Errors
     /// Only [`AttachError::Refused`], and only before the first attachment. Later, jobs
     /// may be running, and the agent tries again.
-    pub async fn run(mut self) -> Result<(), AttachError> {
+    pub(crate) async fn run(mut self) -> Result<(), AttachError> {
         let count = self.opener.gateways.len().max(1);
         let (mut index, mut failed, mut pause) = (0, 0, BACKOFF.0);
         loop {

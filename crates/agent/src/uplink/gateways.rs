@@ -41,7 +41,7 @@ impl Gateways {
 }
 
 /// The gateways in the order in which the agent of this node tries them.
-pub fn in_order(mut gateways: Vec<String>, node: &str) -> Vec<String> {
+pub(crate) fn in_order(mut gateways: Vec<String>, node: &str) -> Vec<String> {
     gateways.dedup();
     let count = gateways.len();
     if let Some(turn) = turn(node).checked_rem(count as u64) {

@@ -8,7 +8,7 @@
 //! | [`gateways`] | the order in which gateways are tried |
 
 mod attached;
-pub mod attachment;
-pub mod gateways;
+pub(crate) mod attachment;
+pub(crate) mod gateways;
 mod opener;
-pub mod upstream;
+pub(crate) mod upstream;

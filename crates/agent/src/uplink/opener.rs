@@ -34,7 +34,6 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Messages waiting to be sent.
 const QUEUE: usize = 64;
 
-/// Opens attachments.
 #[derive(Debug, Clone)]
 pub(crate) struct Opener {
     pub(crate) credentials: Credentials,
@@ -53,7 +52,6 @@ pub(crate) struct Opener {
 
 /// An attachment that a gateway has accepted.
 pub(super) struct Session {
-    /// The gateway's index.
     pub(super) index: usize,
     pub(super) gateway: Arc<str>,
     pub(super) address: VirtualAddress,
@@ -116,7 +114,6 @@ impl Opener {
         }
     }
 
-    /// Handles a gateway's message.
     pub(super) fn handle(
         &self,
         message: proto::AttachDown,

@@ -30,7 +30,7 @@ const QUEUE: usize = 64;
 
 /// The attachment, for the rest of the agent.
 #[derive(Debug, Clone)]
-pub struct Upstream {
+pub(crate) struct Upstream {
     attached: watch::Receiver<Option<Attached>>,
     /// This node's address, from the first attachment on.
     own_address: Arc<Mutex<Option<VirtualAddress>>>,
@@ -44,7 +44,7 @@ pub struct Upstream {
 
 /// Makes both ends; `gateways` are those that the agent may attach to, in the order of
 /// its preference.
-pub fn upstream(
+pub(crate) fn upstream(
     credentials: Credentials,
     gateways: Vec<String>,
     node_up: proto::NodeUp,
@@ -80,7 +80,7 @@ pub fn upstream(
 
 impl Upstream {
     /// This node's virtual address, if the agent is attached or has been.
-    pub fn own_address(&self) -> Option<VirtualAddress> {
+    pub(crate) fn own_address(&self) -> Option<VirtualAddress> {
         *lock(&self.own_address)
     }
 
@@ -88,7 +88,10 @@ impl Upstream {
     ///
     /// # Errors
     /// The broker's status.
-    pub async fn explain(&self, request: proto::ExplainRequest) -> Result<proto::ExplainReply, Status> {
+    pub(crate) async fn explain(
+        &self,
+        request: proto::ExplainRequest,
+    ) -> Result<proto::ExplainReply, Status> {
         let explain = |mut attached: Attached, request| async move { attached.client.explain(request).await };
         idempotent(CALL.into()).send(self, request, explain).await
     }
@@ -97,7 +100,10 @@ impl Upstream {
     ///
     /// # Errors
     /// The broker's status.
-    pub async fn measure(&self, request: proto::MeasureRequest) -> Result<proto::MeasureReply, Status> {
+    pub(crate) async fn measure(
+        &self,
+        request: proto::MeasureRequest,
+    ) -> Result<proto::MeasureReply, Status> {
         let measure = |mut attached: Attached, request| async move { attached.client.measure(request).await };
         idempotent(CALL.into()).send(self, request, measure).await
     }
@@ -106,13 +112,13 @@ impl Upstream {
     ///
     /// # Errors
     /// The broker's status.
-    pub async fn list(&self, request: proto::ListRequest) -> Result<proto::ListReply, Status> {
+    pub(crate) async fn list(&self, request: proto::ListRequest) -> Result<proto::ListReply, Status> {
         let list = |mut attached: Attached, request| async move { attached.client.list(request).await };
         idempotent(CALL.into()).send(self, request, list).await
     }
 
     /// Reports the state of a job. Lists that are too long are cut.
-    pub fn report(&self, mut report: proto::JobReport) {
+    pub(crate) fn report(&self, mut report: proto::JobReport) {
         bounds::cut_job(&mut report);
         // Reports are totals, so the next one replaces one that is lost.
         let _ = self.up_tx.try_send(attach_up::Kind::Job(report));

@@ -76,8 +76,8 @@ impl std::error::Error for ConnectError {}
 /// connects again, with the credentials of that moment.
 ///
 /// # Errors
-/// If the service can't be reached within [`CONNECT_TIMEOUT`] and
-/// [`HANDSHAKE_TIMEOUT`].
+/// If the service can't be reached within `CONNECT_TIMEOUT` and
+/// `HANDSHAKE_TIMEOUT`.
 pub async fn connect(
     address: &str,
     server_name: &str,

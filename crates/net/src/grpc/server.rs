@@ -67,7 +67,7 @@ pub fn peer<T>(request: &Request<T>) -> Option<&Peer> {
     request.extensions().get::<Peer>()
 }
 
-/// Does the server's part of a TLS handshake, within [`HANDSHAKE_TIMEOUT`].
+/// Does the server's part of a TLS handshake, within `HANDSHAKE_TIMEOUT`.
 ///
 /// # Errors
 /// If the handshake fails or takes too long.
@@ -80,7 +80,7 @@ pub async fn accept(tcp: TcpStream, tls: Arc<ServerConfig>) -> io::Result<TlsStr
 }
 
 /// Serves gRPC on a listener until `shutdown`. Calls in progress then have
-/// [`SHUTDOWN_GRACE`] to end. A failed connection doesn't affect the others.
+/// `SHUTDOWN_GRACE` to end. A failed connection doesn't affect the others.
 ///
 /// # Errors
 /// If the server itself fails.

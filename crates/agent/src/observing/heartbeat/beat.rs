@@ -16,7 +16,7 @@ const HEARTBEAT_LEN: usize = 4;
 
 /// The thread that serves all heartbeat connections of an agent.
 #[derive(Debug)]
-pub struct Heartbeats {
+pub(crate) struct Heartbeats {
     runtime: Handle,
     /// Ends the thread when dropped.
     _alive_tx: oneshot::Sender<()>,
@@ -24,7 +24,7 @@ pub struct Heartbeats {
 
 /// How a heartbeat connection ended.
 #[derive(Debug)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// The other side has been silent for too long.
     Silent(Duration),
     /// The connection broke; the other side may be well.
@@ -36,7 +36,7 @@ impl Heartbeats {
     ///
     /// # Errors
     /// If the kernel refuses the thread.
-    pub fn start() -> io::Result<Self> {
+    pub(crate) fn start() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (alive_tx, alive_rx) = oneshot::channel::<()>();
@@ -49,7 +49,7 @@ impl Heartbeats {
     }
 
     /// Exchanges heartbeats over a connection until it ends or `stop`.
-    pub async fn beat(&self, stream: TcpStream, stop: CancellationToken) -> Ended {
+    pub(crate) async fn beat(&self, stream: TcpStream, stop: CancellationToken) -> Ended {
         let Ok(stream) = stream.into_std() else { return Ended::Broken };
         let beating = self.runtime.spawn(async move {
             tokio::select! {

@@ -11,8 +11,8 @@
 //! other threads may have seconds of handshakes queued. This one sleeps nearly all
 //! the time, so the kernel runs it soon after it wakes.
 
-pub mod beat;
-pub mod silence;
+pub(crate) mod beat;
+pub(crate) mod silence;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,13 +34,13 @@ use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 
 /// The port in a heartbeat connection's preamble; no program can listen there.
-pub const PORT: u16 = 0;
+pub(crate) const PORT: u16 = 0;
 /// Pause before a heartbeat connection that broke is made again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// At the agent that holds a node: returns when the node has been silent for too
 /// long, with the time; never otherwise.
-pub async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Duration {
+pub(crate) async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Duration {
     loop {
         match connect(node, job, host).await {
             Ok(stream) => {
@@ -80,13 +80,13 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
 
 /// The node that holds this one has been silent for too long.
 #[derive(Debug)]
-pub struct Lost;
+pub(crate) struct Lost;
 
 /// At the node that is held: answers the heartbeats of the node that holds it.
 ///
 /// # Errors
 /// [`Lost`]: the job is to be ended here and below.
-pub async fn serve(node: &Node, job: &Job, stream: TcpStream) -> Result<(), Lost> {
+pub(crate) async fn serve(node: &Node, job: &Job, stream: TcpStream) -> Result<(), Lost> {
     let stop = job.ended.child_token();
     // The other side makes a new connection when the old one broke.
     if let Some(old) = lock(&job.holding.heartbeat).replace(stop.clone()) {

@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 /// Time between two heartbeats.
-pub const INTERVAL: Duration = Duration::from_millis(500);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
 /// Silence after which the other side is lost: ten heartbeats. So a job ends within
 /// 10 s of a loss.
-pub const LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const LIMIT: Duration = Duration::from_secs(5);
 /// Longest extension of the limit by lateness.
 const EXTENSION_MAX: Duration = Duration::from_secs(25);
 /// The extension by a late heartbeat, as a multiple of its lateness.
@@ -20,7 +20,7 @@ const HALF_LIFE: u32 = 22;
 
 /// The silence of one other side.
 #[derive(Debug, Clone, Default)]
-pub struct Silence {
+pub(crate) struct Silence {
     quiet: Duration,
     worst: Duration,
     age: u32,
@@ -29,12 +29,12 @@ pub struct Silence {
 impl Silence {
     /// Time has passed since the last call. Time beyond one interval is this side's
     /// own lateness.
-    pub fn passed(&mut self, time: Duration) {
+    pub(crate) fn passed(&mut self, time: Duration) {
         self.quiet += time.min(INTERVAL);
     }
 
     /// A heartbeat has arrived, with its sender's lateness.
-    pub fn received(&mut self, lateness: Duration) {
+    pub(crate) fn received(&mut self, lateness: Duration) {
         let late = lateness.max(self.quiet.saturating_sub(2 * INTERVAL));
         self.quiet = Duration::ZERO;
         self.age += 1;
@@ -49,7 +49,7 @@ impl Silence {
     }
 
     /// The time of silence, if it is too long.
-    pub fn lost(&self) -> Option<Duration> {
+    pub(crate) fn lost(&self) -> Option<Duration> {
         let limit = LIMIT + (self.worst * EXTENSION).min(EXTENSION_MAX);
         (self.quiet >= limit).then_some(self.quiet)
     }

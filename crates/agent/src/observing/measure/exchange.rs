@@ -36,7 +36,6 @@ pub(super) enum Transfers {
     Asked,
 }
 
-/// The result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Measured {
     pub(super) round_trip: Duration,

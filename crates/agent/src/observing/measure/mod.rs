@@ -10,7 +10,7 @@
 mod allowance;
 mod doubt;
 mod exchange;
-pub mod serving;
+pub(crate) mod serving;
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -38,7 +38,7 @@ const MOST_TEXT: usize = 1000;
 
 /// Measures as the broker orders; never returns. A new order replaces a measurement
 /// in the background.
-pub async fn carry_out(node: &Arc<Node>, mut orders: mpsc::Receiver<proto::MeasureOrder>) {
+pub(crate) async fn carry_out(node: &Arc<Node>, mut orders: mpsc::Receiver<proto::MeasureOrder>) {
     let mut next = orders.recv().await;
     while let Some(order) = next.take() {
         let report = tokio::select! {

@@ -20,7 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 /// Serves measurements, one at a time and only so often for each node, because they
 /// take bandwidth from jobs.
 #[derive(Debug)]
-pub struct Measuring {
+pub(crate) struct Measuring {
     one: Semaphore,
     allowance: Mutex<Allowance>,
 }
@@ -37,7 +37,11 @@ impl Measuring {
     /// # Errors
     /// The connection's; if the peer is no agent or measures too often, or if other
     /// measurements take too long.
-    pub async fn serve(&self, stream: TlsStream<TcpStream>, busy: impl Fn() -> bool) -> io::Result<()> {
+    pub(crate) async fn serve(
+        &self,
+        stream: TlsStream<TcpStream>,
+        busy: impl Fn() -> bool,
+    ) -> io::Result<()> {
         let Some(peer) = peer_identity(&stream).filter(|peer| peer.role() == Role::Agent) else {
             return Err(io::Error::other("only agents measure"));
         };
