@@ -1,87 +1,93 @@
-//! Asking the grid: the broker or gateway, with the identity of a state
-//! directory; where there is none, this node's agent.
+//! Requests to the grid: to the broker or a gateway, with the identity of a state
+//! directory; if there is none, to this node's agent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use isthmus_broker::state::ADMIN_DIRECTORY;
-use isthmus_net::{Credentials, Role, grpc};
+use isthmus_net::grpc::{Call, Connections, Repeat};
+use isthmus_net::{Credentials, Deadline, Role, grpc};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
-    ExplainReply, ExplainRequest, ListReply, MeasureReply, MeasureRequest, SiteFilter,
+    ExplainReply, ExplainRequest, ListReply, ListRequest, MeasureReply, MeasureRequest, SiteFilter,
 };
 use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
 
 use crate::config::StateArgs;
 use crate::{local, pages};
 
-/// Sites that are named where another was asked for.
+/// Sites that the message about an unknown site names.
 const NAMED: usize = 32;
-/// How long the grid may take to answer: a gateway may have to wait for its
-/// broker.
-const DEADLINE: Duration = Duration::from_secs(20);
+/// The budget of one call: a gateway may have to wait for its broker.
+const BUDGET: Duration = Duration::from_secs(20);
+/// Pause before another try over a new connection.
+const RETRY: Duration = Duration::from_millis(250);
 
-pub(crate) enum Grid {
-    /// The broker or a gateway, by this name.
-    Registry(Box<RegistryClient<Channel>>, String),
-    /// This node's agent.
+/// The server that answers requests to the grid.
+pub(crate) struct Grid {
+    client: Client,
+    place: Place,
+}
+
+#[derive(Clone)]
+pub(crate) enum Client {
+    Registry(RegistryClient<Channel>),
     Agent(LocalClient<Channel>),
 }
 
+enum Place {
+    /// The broker or a gateway, by this name. Its channel connects again by itself.
+    Upstream(String),
+    /// This node's agent, at this socket.
+    Agent(PathBuf),
+}
+
 impl Grid {
-    /// Finds somebody to ask.
+    /// Connects to the server.
     ///
     /// # Errors
-    /// If there is nobody, or they can't be reached.
+    /// If there is neither an identity nor an agent, or the server isn't reached.
     pub(crate) async fn find(state: &StateArgs) -> anyhow::Result<Self> {
-        within(async {
-            let directory = state.directory();
-            if has_identity(&directory) || state.is_given() {
-                return registry(&directory).await;
-            }
-            let socket = local::socket();
-            if !socket.exists() {
-                bail!(
-                    "there is neither an identity in {} nor an agent at {}; give --state DIR, or start an agent",
-                    directory.display(),
-                    socket.display()
-                );
-            }
-            Ok(Self::Agent(local::connect(&socket).await?))
-        })
-        .await
+        let directory = state.directory();
+        if has_identity(&directory) || state.is_given() {
+            return registry(&directory).await;
+        }
+        let socket = local::socket();
+        if !socket.exists() {
+            bail!(
+                "there is neither an identity in {} nor an agent at {}; give --state DIR, or start an agent",
+                directory.display(),
+                socket.display()
+            );
+        }
+        Ok(Self::of_agent(local::connect(&socket).await?, socket))
+    }
+
+    /// This node's agent, connected at this socket.
+    pub(crate) fn of_agent(client: LocalClient<Channel>, socket: PathBuf) -> Self {
+        Self { client: Client::Agent(client), place: Place::Agent(socket) }
     }
 
     /// All records of one kind, page by page.
     ///
     /// # Errors
-    /// What the one who is asked says, or that they don't answer.
+    /// The server's error, or that it doesn't answer within [`BUDGET`].
     pub(crate) async fn list(&self, records: Records) -> anyhow::Result<ListReply> {
-        within(async {
-            match self {
-                Self::Registry(client, name) => {
-                    let page = |request| {
-                        let mut client = client.clone();
-                        async move { client.list(request).await }
-                    };
-                    pages::all(records, page).await.map_err(|status| said(name, &status))
-                }
-                Self::Agent(client) => {
-                    let page = |request| {
-                        let mut client = client.clone();
-                        async move { client.list(request).await }
-                    };
-                    pages::all(records, page).await.map_err(local::failure)
-                }
+        let list = |client, request: Request<ListRequest>| async move {
+            match client {
+                Client::Registry(mut client) => client.list(request).await,
+                Client::Agent(mut client) => client.list(request).await,
             }
-        })
-        .await
+        };
+        let page = |request| self.call(request, list);
+        pages::all(records, page).await.map_err(|status| self.failure(&status))
     }
 
-    /// What to say of a site that isn't there: which there are.
+    /// The message about an unknown site; it names the sites that there are.
     ///
     /// # Errors
     /// As [`Grid::list`].
@@ -98,61 +104,91 @@ impl Grid {
     ///
     /// # Errors
     /// As [`Grid::list`].
-    pub(crate) async fn explain(self, request: ExplainRequest) -> anyhow::Result<ExplainReply> {
-        within(async {
-            let reply = match self {
-                Self::Registry(mut client, name) => {
-                    client.explain(request).await.map_err(|status| said(&name, &status))
-                }
-                Self::Agent(mut client) => client.explain(request).await.map_err(local::failure),
-            };
-            Ok(reply?.into_inner())
-        })
-        .await
+    pub(crate) async fn explain(&self, request: ExplainRequest) -> anyhow::Result<ExplainReply> {
+        let explain = |client, request: Request<ExplainRequest>| async move {
+            match client {
+                Client::Registry(mut client) => client.explain(request).await,
+                Client::Agent(mut client) => client.explain(request).await,
+            }
+        };
+        let reply = self.call(request, explain).await;
+        reply.map_err(|status| self.failure(&status))
     }
-}
 
-impl Grid {
-    /// Has one node measure the way to another one, or tells how that went.
+    /// Has one node measure the way to another one, or asks for the result.
     ///
     /// # Errors
     /// As [`Grid::list`].
-    pub(crate) async fn measure(self, request: MeasureRequest) -> anyhow::Result<MeasureReply> {
-        within(async {
-            let reply = match self {
-                Self::Registry(mut client, name) => {
-                    client.measure(request).await.map_err(|status| said(&name, &status))
-                }
-                Self::Agent(mut client) => client.measure(request).await.map_err(local::failure),
-            };
-            Ok(reply?.into_inner())
-        })
-        .await
+    pub(crate) async fn measure(&self, request: MeasureRequest) -> anyhow::Result<MeasureReply> {
+        let measure = |client, request: Request<MeasureRequest>| async move {
+            match client {
+                Client::Registry(mut client) => client.measure(request).await,
+                Client::Agent(mut client) => client.measure(request).await,
+            }
+        };
+        let reply = self.call(request, measure).await;
+        reply.map_err(|status| self.failure(&status))
+    }
+
+    /// Calls the server; none of the calls does harm if it is sent twice.
+    async fn call<M: Clone, T, F>(
+        &self,
+        message: M,
+        call: impl Fn(Client, Request<M>) -> F,
+    ) -> Result<T, Status>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let server = match self.place {
+            // Its name is before the message.
+            Place::Upstream(_) => "it",
+            Place::Agent(_) => "this node's agent",
+        };
+        let sent = Call { server, deadline: Deadline::within(BUDGET), repeat: Repeat::IfBroken };
+        sent.send(self, message, call).await
+    }
+
+    fn failure(&self, status: &Status) -> anyhow::Error {
+        let reason = grpc::reason(status);
+        match &self.place {
+            Place::Upstream(name) => anyhow::anyhow!("{name}: {reason}"),
+            Place::Agent(_) => anyhow::anyhow!("{reason}"),
+        }
     }
 }
 
-async fn within<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    tokio::time::timeout(DEADLINE, work)
-        .await
-        .with_context(|| format!("the grid did not answer within {} s", DEADLINE.as_secs()))?
-}
+#[tonic::async_trait]
+impl Connections for Grid {
+    type Connection = Client;
 
-fn said(name: &str, status: &tonic::Status) -> anyhow::Error {
-    anyhow::anyhow!("{name}: {}", grpc::reason(status))
+    async fn get(&self, former: Option<&Client>) -> Option<Client> {
+        if former.is_none() {
+            return Some(self.client.clone());
+        }
+        tokio::time::sleep(RETRY).await;
+        match &self.place {
+            Place::Upstream(_) => Some(self.client.clone()),
+            Place::Agent(socket) => local::connect(socket).await.ok().map(Client::Agent),
+        }
+    }
+
+    fn absent(&self) -> Status {
+        Status::unavailable("the connection broke and could not be made again")
+    }
 }
 
 async fn registry(directory: &Path) -> anyhow::Result<Grid> {
     let mut credentials = Credentials::load(directory)?;
     if credentials.identity().role() == Role::Broker {
-        // The broker's own identity is for serving; a person asks as admin.
+        // The broker's own identity is for serving; users have the administrator's.
         credentials = Credentials::load(&directory.join(ADMIN_DIRECTORY))?;
     }
     let server_name = credentials.identity().upstream_server_name();
     let channel = grpc::connect(credentials.upstream(), &server_name, &credentials).await?;
-    Ok(Grid::Registry(Box::new(RegistryClient::new(channel)), server_name))
+    Ok(Grid { client: Client::Registry(RegistryClient::new(channel)), place: Place::Upstream(server_name) })
 }
 
-/// Whether somebody could ask with this directory, as far as this user can see.
+/// Whether this user can read an identity in the directory.
 fn has_identity(directory: &Path) -> bool {
     std::fs::File::open(directory.join("key.pem")).is_ok()
 }

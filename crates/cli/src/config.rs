@@ -1,4 +1,4 @@
-//! The one configuration file, and where things are by default.
+//! The configuration file, and the state directory.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub(crate) struct Config {
     pub gateway: GatewayConfig,
     /// `isthmus agent`
     pub agent: AgentConfig,
-    /// What services count, and where they write it.
+    /// `[metrics]`
     pub metrics: MetricsConfig,
     /// `isthmus relay`
     pub relay: RelayConfig,
@@ -55,7 +55,7 @@ impl Config {
     }
 }
 
-/// Where a service keeps its state unless told otherwise.
+/// The state directory by default.
 pub(crate) fn default_state() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return "/var/lib/isthmus".into();
@@ -70,7 +70,7 @@ pub(crate) fn default_state() -> PathBuf {
 /// The `--state` option.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct StateArgs {
-    /// Directory of identity, keys and what must last; by default
+    /// Directory of identity, keys and lasting records; by default
     /// /var/lib/isthmus for root, ~/.local/state/isthmus for others.
     #[arg(long, env = "ISTHMUS_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
@@ -82,7 +82,7 @@ impl StateArgs {
         self.state.clone().unwrap_or_else(default_state)
     }
 
-    /// Whether it was named.
+    /// Whether the command line or the environment names it.
     pub(crate) fn is_given(&self) -> bool {
         self.state.is_some()
     }
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(config.gateway.listen, defaults.gateway.listen);
         assert_eq!(config.relay.listen, defaults.relay.listen);
 
-        // What is commented out must be right as well.
+        // The commented lines must be valid, too.
         let commented: String = text
             .lines()
             .map(|line| line.strip_prefix("#: ").unwrap_or(line))

@@ -1,4 +1,4 @@
-//! `isthmus exec`: from within a job, a command on another of its nodes.
+//! `isthmus exec`: runs a command on another node of the same job.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::{local, remote};
 ///
 /// For scripts under `isthmus run`: `isthmus exec n1.beta -- psql -h n1.alpha`.
 /// Input, output and signals pass through. The command starts in the same
-/// directory, where the node has it, with the environment of that node's agent.
+/// directory, if the node has it, with the environment of that node's agent.
 /// Exit status: the command's own, or 255 if it could not be run.
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
@@ -36,7 +36,7 @@ pub(crate) struct ExecArgs {
 pub(crate) fn main(args: ExecArgs) -> ExitCode {
     let Some(job) = args.job else {
         eprintln!(
-            "isthmus exec: there is no job here: call it from a command of `isthmus run`, or give --job"
+            "isthmus exec: this is not within a job: call it from a command of `isthmus run`, or give --job"
         );
         return ExitCode::from(CONNECTION_FAILED);
     };
@@ -53,7 +53,7 @@ pub(crate) fn main(args: ExecArgs) -> ExitCode {
     ))
 }
 
-/// What a command on another node is to find in its environment.
+/// The variables for a command on another node.
 pub(crate) fn variables(job: &str, wanted: &[String]) -> Vec<isthmus_wire::proto::Variable> {
     let own = ("ISTHMUS_JOB".to_owned(), job.to_owned());
     let given = wanted.iter().filter_map(|text| match text.split_once('=') {
@@ -63,7 +63,6 @@ pub(crate) fn variables(job: &str, wanted: &[String]) -> Vec<isthmus_wire::proto
     std::iter::once(own).chain(given).map(|(name, value)| variable(&name, &value)).collect()
 }
 
-/// One variable.
 pub(crate) fn variable(name: &str, value: &str) -> isthmus_wire::proto::Variable {
     isthmus_wire::proto::Variable { name: name.into(), value: value.into() }
 }

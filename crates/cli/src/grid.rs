@@ -1,4 +1,4 @@
-//! `isthmus grid`: making a grid, and inviting into it.
+//! `isthmus grid`: makes a grid, and join tokens for it.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use isthmus_wire::Label;
 
 use crate::config::StateArgs;
 
-/// Make a grid, and invite others into it.
+/// Make a grid, and join tokens for it.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GridCommand {
     Init(InitArgs),
@@ -26,10 +26,10 @@ pub(crate) enum GridCommand {
 pub(crate) struct InitArgs {
     #[command(flatten)]
     state: StateArgs,
-    /// What to call the grid.
+    /// Name of the grid.
     #[arg(long)]
     name: String,
-    /// How gateways and relays reach the broker.
+    /// Address at which gateways and relays reach the broker.
     #[arg(long, value_name = "HOST:PORT")]
     address: String,
 }
@@ -42,17 +42,17 @@ pub(crate) struct InitArgs {
 pub(crate) struct InviteArgs {
     #[command(flatten)]
     state: StateArgs,
-    /// What to invite.
+    /// Role of the service.
     #[arg(long)]
     role: InvitedRole,
     /// Site of a gateway or an agent.
     #[arg(long)]
     site: Option<Label>,
     /// Name of the node or relay, or of one of several gateways of a site;
-    /// without it, whoever joins chooses.
+    /// without it, `isthmus join` chooses.
     #[arg(long)]
     name: Option<Label>,
-    /// User whose processes an agent may start; by default the one who invites.
+    /// User whose processes an agent may start; by default the user of this command.
     #[arg(long, value_name = "USER")]
     owner: Option<Owner>,
     /// How long the token is good.
@@ -70,7 +70,7 @@ pub(crate) enum InvitedRole {
     Gateway,
     /// The service on a node.
     Agent,
-    /// A service that joins two outgoing connections.
+    /// A service that splices two outgoing connections.
     Relay,
 }
 
@@ -87,7 +87,7 @@ impl From<InvitedRole> for Role {
 /// Runs `isthmus grid`.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// The message for the user.
 pub(crate) fn run(command: GridCommand) -> anyhow::Result<()> {
     match command {
         GridCommand::Init(args) => init(&args),
@@ -106,7 +106,7 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     println!("                        (listens on port {DEFAULT_PORT}; others reach it at {})", args.address);
     println!("  invite a gateway      isthmus grid invite{option} --role gateway --site SITE");
     println!("  see what is going on  isthmus status --state {}", directory.join(ADMIN_DIRECTORY).display());
-    println!("ca-key.pem in there is the grid's authority: whoever has it can be anybody.");
+    println!("ca-key.pem in there is the grid's authority: with it, any identity can be made.");
     if port != DEFAULT_PORT.to_string() {
         println!("If port {port} isn't forwarded to {DEFAULT_PORT}, set `listen` in section [broker].");
     }
@@ -141,7 +141,7 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
             writeln!(stdout, "{token}").context("cannot write the token")?;
             if stdout.is_terminal() {
                 let good = humantime::format_duration(args.expires);
-                eprintln!("Good once, for {good}. There: isthmus join, and paste it.");
+                eprintln!("Good once, for {good}. On the other machine: isthmus join, and paste it.");
             }
         }
     }

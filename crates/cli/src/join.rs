@@ -1,4 +1,4 @@
-//! `isthmus join`: a token becomes an identity.
+//! `isthmus join`: exchanges a join token for an identity.
 
 use std::io::{IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use crate::config::StateArgs;
 /// Longest token that is read.
 const MAX_TOKEN: u64 = 64 * 1024;
 
-/// Join a grid: trade a join token for an identity.
+/// Join a grid: exchange a join token for an identity.
 ///
-/// The token is read from a file or from stdin, never from the command line,
-/// where others could see it.
+/// The token is read from a file or from stdin. It is never on the command line,
+/// because other users can see that.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
     #[command(flatten)]
@@ -27,13 +27,12 @@ pub(crate) struct JoinArgs {
     /// File with the token, - for stdin.
     #[arg(long, value_name = "FILE", default_value = "-")]
     token: PathBuf,
-    /// Name of this node or relay, where the token leaves the choice; by
-    /// default the machine's host name. Of a gateway only if its site has
-    /// several: each needs one of its own.
+    /// Name of this node or relay, if the token has none; by default the machine's
+    /// host name. A gateway needs one only if its site has several.
     #[arg(long)]
     name: Option<Label>,
-    /// Where to enrol and, from then on, attach: for agents the gateway of their
-    /// site. Gateways and relays find the broker by the token.
+    /// Where to enrol and, from then on, attach: for agents, the gateway of their
+    /// site. Gateways and relays have the broker's address from the token.
     #[arg(long, value_name = "HOST:PORT")]
     via: Option<String>,
     /// Replace another identity in the state directory.
@@ -44,7 +43,7 @@ pub(crate) struct JoinArgs {
 /// Runs `isthmus join`.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// The message for the user.
 pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     let text = read_token(&args.token)?;
     let token = JoinToken::read(&text)?;
@@ -93,7 +92,7 @@ fn host_name() -> anyhow::Result<Label> {
     first.parse().with_context(|| format!("the host name {name} is no node name; give one with --name"))
 }
 
-/// Makes the state directory, and sees that no other identity is lost.
+/// Makes the state directory, and refuses one that holds another identity.
 fn check_directory(directory: &Path, identity: &Identity, force: bool) -> anyhow::Result<()> {
     files::create_directory(directory)?;
     let former = match Credentials::load(directory) {

@@ -1,5 +1,5 @@
-//! `isthmus launch`: what an MPI's launcher calls in place of ssh. It runs a
-//! command on another node of the job, through the agents.
+//! `isthmus launch`: an MPI's launcher calls it in place of ssh. It runs a command
+//! on another node of the job, through the agents.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub(crate) const CONNECTION_FAILED: u8 = 255;
 const WITH_VALUE: &[&str] =
     &["-l", "-p", "-o", "-i", "-F", "-c", "-m", "-b", "-e", "-J", "-L", "-R", "-D", "-w", "-W", "-S"];
 
-/// What the launch script of a job calls.
+/// The launch script of a job calls it.
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArgs {
     /// The agent's Unix socket.
@@ -54,7 +54,7 @@ pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<i32>>) -> Ex
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.context("cannot start").and_then(|runtime| {
         let result = runtime.block_on(command);
-        // A read from standard input may be waiting for ever.
+        // A read from standard input may wait for ever.
         runtime.shutdown_background();
         result
     });
@@ -67,12 +67,12 @@ pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<i32>>) -> Ex
     }
 }
 
-/// Where a command on another node is to start, if it has that.
+/// The directory in which a command on another node starts, if the node has it.
 pub(crate) fn working_directory() -> String {
     std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What ssh would have been asked.
+/// The request to ssh.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     host: String,

@@ -1,4 +1,4 @@
-//! Reaching this node's agent over its Unix socket.
+//! The connection to this node's agent, over its Unix socket.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use tokio::net::UnixStream;
 use tonic::Status;
 use tonic::transport::Channel;
 
-/// How long a connect over a Unix socket may take: only a hung agent lets it.
+/// How long a connect over a Unix socket may take; only a hung agent takes long.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The agent's socket unless configured otherwise.
+/// The agent's socket by default.
 pub(crate) fn socket() -> PathBuf {
     default_runtime_directory().join(LOCAL_SOCKET)
 }
@@ -22,16 +22,18 @@ pub(crate) fn socket() -> PathBuf {
 /// Connects to the agent.
 ///
 /// # Errors
-/// If there is none; the message says what to do.
+/// If there is none; the message names the remedy.
 pub(crate) async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel>> {
-    let stream = tokio::time::timeout(DEADLINE, UnixStream::connect(socket))
-        .await
-        .map_err(|_| anyhow::anyhow!("it does not answer"))
-        .and_then(|connected| connected.map_err(Into::into))
-        .with_context(|| {
-            format!("cannot reach this node's agent at {}; start one with `isthmus agent`", socket.display())
-        })?;
-    Ok(LocalClient::new(grpc::channel_within(stream).await.context("cannot speak to this node's agent")?))
+    let connecting = async {
+        let stream = UnixStream::connect(socket).await?;
+        anyhow::Ok(grpc::channel_within(stream).await?)
+    };
+    let connected = tokio::time::timeout(DEADLINE, connecting).await;
+    let channel =
+        connected.map_err(|_| anyhow::anyhow!("no answer within {DEADLINE:?}")).and_then(|made| made);
+    Ok(LocalClient::new(channel.with_context(|| {
+        format!("cannot reach this node's agent at {}; start one with `isthmus agent`", socket.display())
+    })?))
 }
 
 /// An agent's answer as an error.

@@ -49,7 +49,7 @@ enum Command {
     Join(join::JoinArgs),
     /// Run the grid's broker: certificates, registry, plans.
     Broker(services::ServiceArgs),
-    /// Run a relay: joins outgoing connections of two sites.
+    /// Run a relay: splices outgoing connections of two sites.
     Relay(services::ServiceArgs),
     /// Run a site's gateway, on its front-end.
     Gateway(services::ServiceArgs),
@@ -65,8 +65,8 @@ enum Command {
     Lab(isthmus_lab::command::LabCommand),
     /// Print a completion script for a shell.
     ///
-    /// It asks `isthmus` itself what can stand where, names of running labs and their machines
-    /// included. For bash: source <(isthmus completion bash)
+    /// The script runs `isthmus` for the possible words, with names of running labs and
+    /// their machines. For bash: source <(isthmus completion bash)
     Completion {
         /// The shell.
         shell: clap_complete::Shell,
@@ -77,7 +77,7 @@ enum Command {
     Supervise(SuperviseArgs),
 }
 
-/// What `isthmus run` and the agent call to start a command.
+/// The command by which `isthmus run` and the agent start a command.
 #[derive(Debug, clap::Args)]
 struct SuperviseArgs {
     /// Descriptor number of the control socket.
@@ -115,7 +115,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The script that has a shell ask this program for completions.
+/// A script by which a shell gets completions from this program.
 fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let shells = Shells::builtins();
     let Some(completer) = shells.completer(&shell.to_string()) else {
@@ -131,7 +131,7 @@ fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
 
 fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
     // Only an agent starts programs; the others' further threads carry data.
-    let children = if service == Service::Agent { Children::AsUsual } else { Children::Likewise };
+    let children = if service == Service::Agent { Children::Usual } else { Children::Same };
     let promptly = move || promptly::run_soon_after_waking(children);
     promptly::raise_own_session();
     promptly();
@@ -155,12 +155,12 @@ fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Resu
 
 fn run_in<T>(runtime: Runtime, command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let result = runtime.block_on(command);
-    // What still runs is of no use to anybody; it must not hold up the end.
+    // Tasks that still run have no use, and must not delay the end.
     runtime.shutdown_background();
     result
 }
 
-/// Says what went wrong, on one line.
+/// Prints an error on one line.
 fn finish(what: &str, result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

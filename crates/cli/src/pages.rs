@@ -1,36 +1,29 @@
 //! Lists of the broker's records, which come in pages.
 
-use std::time::Duration;
-
 use isthmus_wire::bounds::NAMES;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{ListReply, ListRequest, NodeFilter};
-use tokio::time::timeout;
-use tonic::{Response, Status};
+use tonic::Status;
 
-/// How long one page may take: a gateway may have to wait for its broker.
-const PAGE_DEADLINE: Duration = Duration::from_secs(20);
-/// Pages of one list: about 4 million records. The broker ends every list; this
-/// is for one that doesn't.
+/// Most pages of one list: about 4 million records. It bounds a list that a faulty
+/// broker never ends.
 const MOST_PAGES: usize = 4096;
 
-/// Collects all pages; `page` asks for one. More names than one request takes
-/// are asked for in several.
+/// Collects all pages; `page` fetches one, within a deadline. Names that are too
+/// many for one request are split over several.
 ///
 /// # Errors
-/// What the one who is asked says, or that a page doesn't come.
+/// The status of a page.
 pub(crate) async fn all<F>(records: Records, page: impl Fn(ListRequest) -> F) -> Result<ListReply, Status>
 where
-    F: Future<Output = Result<Response<ListReply>, Status>>,
+    F: Future<Output = Result<ListReply, Status>>,
 {
     let mut all = ListReply::default();
     for records in in_requests(records) {
         let mut token = Vec::new();
         for _ in 0..MOST_PAGES {
             let request = ListRequest { page_token: token, page_size: 0, records: Some(records.clone()) };
-            let late =
-                |_| Status::deadline_exceeded(format!("the grid did not answer within {PAGE_DEADLINE:?}"));
-            let reply = timeout(PAGE_DEADLINE, page(request)).await.map_err(late)??.into_inner();
+            let reply = page(request).await?;
             all.nodes.extend(reply.nodes);
             all.sites.extend(reply.sites);
             all.relays.extend(reply.relays);
@@ -48,7 +41,7 @@ where
 /// Splits a request with many names.
 fn in_requests(records: Records) -> Vec<Records> {
     match records {
-        // The agent asked may add its own name to the first.
+        // The agent may add its own name to the first.
         Records::Nodes(filter) if filter.names.len() + filter.sites.len() >= NAMES => {
             let (names, sites) = (filter.names.chunks(NAMES - 1), filter.sites.chunks(NAMES - 1));
             let parts = names.map(|names| (names.to_vec(), Vec::new()));
@@ -80,7 +73,7 @@ mod tests {
             asked.borrow_mut().push(number);
             let nodes = vec![Node { slots: number.into(), ..Node::default() }];
             let next_page_token = if number < 3 { vec![number + 1] } else { Vec::new() };
-            async move { Ok(Response::new(ListReply { nodes, next_page_token, ..ListReply::default() })) }
+            async move { Ok(ListReply { nodes, next_page_token, ..ListReply::default() }) }
         };
         let reply = all(Records::Nodes(NodeFilter::default()), page).await.unwrap();
         assert_eq!(reply.nodes.iter().map(|node| node.slots).collect::<Vec<_>>(), [0, 1, 2, 3]);

@@ -1,4 +1,4 @@
-//! `isthmus plan`: how one node would reach another, and why so.
+//! `isthmus plan`: the steps by which one node would reach another, with reasons.
 
 use isthmus_net::enums::inbound_from_wire;
 use isthmus_net::enums::{dial_name, filtering_from_wire, mapping_from_wire, route_name};
@@ -15,11 +15,11 @@ use serde::Serialize;
 use crate::ask::Grid;
 use crate::config::StateArgs;
 
-/// Show how one node would reach another: the ways in their order, with the
-/// reason for each, and for each that is left out.
+/// Show how one node would reach another: the steps in their order, and those that
+/// are left out, each with its reason.
 ///
-/// Asked at the node that connects, it also has what failed for that node not
-/// long ago, which it tries last; other nodes keep that to themselves.
+/// On the node that connects, it also has the steps that failed for that node not
+/// long ago, which it tries last. Other nodes' agents don't know these failures.
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// The node that connects, NODE.SITE.
@@ -28,12 +28,12 @@ pub(crate) struct PlanArgs {
     to: String,
     #[command(flatten)]
     state: StateArgs,
-    /// For programs to read.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` gives.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct View {
     encrypted: bool,
@@ -60,41 +60,41 @@ struct LeftOut {
     reason: String,
 }
 
-/// What a plan goes by.
+/// Facts about one end.
 #[derive(Debug, Serialize)]
 struct End {
     node: String,
-    /// What its site lets in, as its gateway says: "open", "closed" or "auto".
+    /// What its site lets in, declared by its gateway: "open", "closed" or "auto".
     inbound: &'static str,
     /// The address that is let in for its agent, if there is one.
     outside_address: Option<String>,
-    /// What becomes of its ports on the way out, as relays see it (RFC 4787
-    /// section 4.1).
+    /// How its ports are mapped on the way out, seen by relays (RFC 4787 section
+    /// 4.1).
     mapping: String,
     /// What its site lets in to a port that it connects from (RFC 4787 section
     /// 5).
     filtering: String,
-    /// Whether a relay reached its agent: at the address that its site sees, and
-    /// at the one that is let in for it.
+    /// Whether a relay reached its agent: at its address in the site, and at the one
+    /// that is let in for it.
     reached: [String; 2],
-    /// The address that relays see, if one has told.
+    /// The address that relays see, if known.
     seen_as: Option<String>,
-    /// Whether its site's gateway is at the broker.
+    /// Whether its site's gateway is attached to the broker.
     attached: bool,
     /// Whether its agent has the right to raw packets.
     can_traverse: bool,
-    /// Whether the node itself reaches the outside; none if nobody has tried.
+    /// Whether the node itself reaches the outside; none if not tried.
     way_out: Option<bool>,
-    /// Where other sites reach its site's gateway, if they do.
+    /// The address at which other sites reach its site's gateway, if there is one.
     gateway_outside: Option<String>,
-    /// Whether relays have tried that, and not got there.
+    /// Whether relays failed to reach that.
     gateway_failed: bool,
 }
 
 /// Runs `isthmus plan`.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// The message for the user.
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<()> {
     let request = ExplainRequest { from: args.from, to: args.to };
     let reply = Grid::find(&args.state).await?.explain(request).await?;

@@ -1,5 +1,5 @@
-//! Services that are to run soon after they wake, on processors that programs
-//! keep busy: ranks poll, and hold up every connection that waits for an agent.
+//! Scheduling of services on busy processors: they run soon after they wake. Ranks
+//! poll, and would delay each connection that waits for an agent.
 
 use std::io;
 use std::time::Duration;
@@ -7,29 +7,31 @@ use std::time::Duration;
 /// The shortest slice that the kernel grants.
 const SLICE_NANOSECONDS: u64 = 100_000;
 
-/// The nice value of a service that may have it. One of them then weighs as much
-/// as nine ranks, and needs it only while connections are made.
+/// The nice value of a service that may have it. A service then weighs as much as
+/// nine ranks. It uses the processor only while connections are made.
 const NICE: i32 = -10;
 
-/// What the threads and processes that a thread starts have of it.
+/// The scheduling of threads and processes that a thread starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Children {
-    Likewise,
-    /// What is usual: they may be programs.
-    AsUsual,
+    /// The same as that of the thread.
+    Same,
+    /// The usual one: they may be programs.
+    Usual,
 }
 
-/// Asks the kernel for a share of the processor that suffices beside many ranks,
-/// for the calling thread: short slices, which everybody may have and which make
-/// the share no larger but give it sooner (`sched_setattr(2)`, since Linux 6.12;
-/// an older kernel takes no notice), and a low nice value, which takes privilege
-/// or `RLIMIT_NICE`. A nice value that the process was started with stays.
+/// Asks the kernel for short slices and a low nice value, for the calling thread.
+/// - Short slices need no privilege. They don't make the thread's share of the
+///   processor larger, but give it sooner (`sched_setattr(2)`, since Linux 6.12;
+///   an older kernel ignores them).
+/// - The nice value needs privilege or `RLIMIT_NICE`. One that the process was
+///   started with stays.
 pub(crate) fn run_soon_after_waking(children: Children) {
     match attributes() {
         Ok(mut attributes) if attributes.sched_policy == libc::SCHED_OTHER.unsigned_abs() => {
             attributes.sched_flags = match children {
-                Children::Likewise => 0,
-                Children::AsUsual => u64::from(libc::SCHED_FLAG_RESET_ON_FORK.unsigned_abs()),
+                Children::Same => 0,
+                Children::Usual => u64::from(libc::SCHED_FLAG_RESET_ON_FORK.unsigned_abs()),
             };
             attributes.sched_runtime = SLICE_NANOSECONDS;
             let started_with = attributes.sched_nice;
@@ -49,14 +51,14 @@ pub(crate) fn run_soon_after_waking(children: Children) {
     }
 }
 
-/// Asks the same for the process's session, by which the kernel shares processors
-/// out before it looks at threads (sched(7), autogroup). Only if nobody else is in
-/// it: jobs have sessions of their own, a shell that started the service hasn't.
+/// Asks the same for the process's session: the kernel divides processors among
+/// sessions first (sched(7), autogroup). Does so only if the process leads its
+/// session, which it then shares with no shell. Jobs have sessions of their own.
 pub(crate) fn raise_own_session() {
     if nix::unistd::getsid(None) != Ok(nix::unistd::getpid()) {
         return;
     }
-    // The kernel takes one such wish per 100 ms from all ordinary users together.
+    // The kernel takes one such write per 100 ms from all ordinary users together.
     for _ in 0..5 {
         match std::fs::write("/proc/self/autogroup", NICE.to_string()) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

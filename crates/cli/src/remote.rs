@@ -32,7 +32,7 @@ pub(crate) struct Remote {
     up_rx: mpsc::Receiver<ExecUp>,
 }
 
-/// What a running command is given.
+/// Sends a running command input and signals.
 #[derive(Debug, Clone)]
 pub(crate) struct Hand(mpsc::Sender<ExecUp>);
 
@@ -43,7 +43,7 @@ impl Remote {
         Self { command, up_tx, up_rx }
     }
 
-    /// Gives it input and signals.
+    /// A sender of input and signals to it.
     pub(crate) fn hand(&self) -> Hand {
         Hand(self.up_tx.clone())
     }
@@ -65,7 +65,7 @@ impl Remote {
         let first = tokio_stream::once(ExecUp { kind: Some(Up::Command(command)) });
         let up = tokio_stream::StreamExt::chain(first, ReceiverStream::new(up_rx));
         let mut down = agent.exec(up).await.map_err(failed)?.into_inner();
-        // Held to the end: an end of all input would be the end of signals.
+        // Held to the end: signals go over the same stream.
         let _up_tx = up_tx;
         while let Some(message) = down.message().await.map_err(failed)? {
             match message.kind {
@@ -89,12 +89,12 @@ impl Remote {
 }
 
 impl Hand {
-    /// Gives it input; `false` if it takes none any more.
+    /// Sends it input; `false` if the command has ended.
     pub(crate) async fn input(&self, bytes: &[u8]) -> bool {
         self.give(Up::Stdin(bytes.to_vec())).await
     }
 
-    /// There is no more input.
+    /// Ends its input.
     pub(crate) async fn end_input(&self) -> bool {
         self.give(Up::StdinEnd(true)).await
     }
@@ -108,7 +108,7 @@ impl Hand {
     }
 }
 
-/// Words as one command of the shell, which is replaced by it.
+/// Words as one command line of the shell, with `exec`.
 pub(crate) fn shell_command(words: &[String]) -> String {
     let quoted = words.iter().map(|word| format!(" '{}'", word.replace('\'', r"'\''")));
     std::iter::once("exec".to_owned()).chain(quoted).collect()
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_reach_the_program_as_they_are() {
+    fn words_reach_the_program_unchanged() {
         let words: Vec<String> =
             ["printf", "%s|", "a b", "it's", "$HOME", ""].into_iter().map(ToOwned::to_owned).collect();
         let output = std::process::Command::new("sh").arg("-c").arg(shell_command(&words)).output().unwrap();

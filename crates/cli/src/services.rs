@@ -20,7 +20,7 @@ use crate::config::{Config, StateArgs};
 /// Environment variable with the log filter.
 const LOG_VARIABLE: &str = "ISTHMUS_LOG";
 
-/// What every service takes.
+/// The arguments of every service.
 #[derive(Debug, Args)]
 pub(crate) struct ServiceArgs {
     #[command(flatten)]
@@ -34,13 +34,13 @@ pub(crate) struct ServiceArgs {
 /// Which service to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// The rendezvous of the grid.
+    /// The grid's central service.
     Broker,
     /// A site's front-end.
     Gateway,
     /// A node.
     Agent,
-    /// A rendezvous place.
+    /// Splices connections of two sites.
     Relay,
 }
 
@@ -63,7 +63,7 @@ impl Service {
 /// Runs a service until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// The message for the user.
 pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<()> {
     start_logging()?;
     let directory = args.state.directory();
@@ -118,7 +118,8 @@ pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<(
     }
 }
 
-/// Writes the service's counters where the configuration says so; never ends.
+/// Writes the service's counters if the configuration has a directory for them;
+/// never ends.
 async fn keep_counters(directory: Option<PathBuf>, service: Service, label: &str) {
     match directory {
         Some(directory) => counters::keep_written(directory, service.name(), label).await,
@@ -165,7 +166,7 @@ fn shutdown() -> anyhow::Result<impl Future<Output = ()> + Send> {
     })
 }
 
-/// Tells the service manager that the service does its job.
+/// Reports to the service manager that the service is ready.
 fn ready() {
     tracing::info!("ready");
     notify(NotifyState::Ready);
@@ -174,6 +175,6 @@ fn ready() {
 /// Does nothing where there is no service manager.
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(%error, "cannot tell the service manager");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }

@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-/// What takes longer than this has failed.
+/// Longest wait.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A directory with a grid in it.
@@ -38,14 +38,14 @@ impl Playground {
         command.env_remove("ISTHMUS_STATE").stdin(Stdio::null()).output().unwrap()
     }
 
-    /// The same, which must go well.
+    /// The same, which must succeed.
     fn good(&self, words: &str) -> String {
         let output = self.isthmus(words);
         assert!(output.status.success(), "isthmus {words}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The same, which must fail and say why on one line.
+    /// The same, which must fail with a message of one line.
     fn bad(&self, words: &str, want: &str) {
         let output = self.isthmus(words);
         let message = String::from_utf8_lossy(&output.stderr);
@@ -60,7 +60,7 @@ impl Playground {
         std::fs::write(self.path("broker/isthmus.toml"), listen).unwrap();
     }
 
-    /// Starts a service and waits until it says that it is ready.
+    /// Starts a service and waits until it reports that it is ready.
     fn start(&self, service: &str, state: &str) -> Service {
         let socket_path = self.path(&format!("{state}.notify"));
         let notifications = UnixDatagram::bind(&socket_path).unwrap();
@@ -136,7 +136,7 @@ fn a_grid_from_nothing_to_its_end() {
     std::fs::write(playground.path("relay/isthmus.toml"), "[relay]\nlisten = \"127.0.0.1:0\"\n").unwrap();
     let relay = playground.start("relay", "relay");
 
-    // The gateway says that it is ready before it has found the broker.
+    // The gateway reports that it is ready before it has found the broker.
     let started = Instant::now();
     let status = loop {
         let json = playground.good("status --state broker --json");

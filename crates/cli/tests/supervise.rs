@@ -37,7 +37,7 @@ async fn first_line(supervised: &mut Supervised) -> String {
 }
 
 #[tokio::test]
-async fn status_is_the_commands() {
+async fn status_is_that_of_the_command() {
     for (script, want) in [("exit 7", 7), ("kill -9 $$", 128 + 9), ("true", 0)] {
         let supervised = start(script);
         assert_eq!(handle::status(&mut supervised.outcome()).await, want, "{script}");
@@ -46,14 +46,14 @@ async fn status_is_the_commands() {
 }
 
 #[tokio::test]
-async fn what_was_killed_is_told() {
+async fn killed_commands_are_reported() {
     let killed = |name| Some((nix::libc::SIGKILL, str::to_owned(name)));
     for (script, want) in [
         ("exit 7", None),
         ("kill -KILL $$", killed("")),
         ("sh -c 'kill -KILL $$'; exit $?", killed("")),
         ("sh -c '(while :; do :; done) & kill -KILL $!'", killed("sh")),
-        // What dies with the command may be seen before it.
+        // The end of a process that dies with the command may be seen first.
         (
             "sh -c '(while :; do :; done) & kill -SEGV $!; kill -KILL $$'; end=$?; sleep 0.1; exit $end",
             killed(""),
@@ -93,7 +93,7 @@ async fn dropping_the_handle_is_the_end() {
     assert!(!runs(&daemon));
 }
 
-/// The parent is a process that is killed: it can't tell anybody anything.
+/// The parent is a process that is killed, so it can send nothing before its end.
 #[test]
 fn a_killed_parent_is_the_end() {
     let test = std::env::current_exe().unwrap();

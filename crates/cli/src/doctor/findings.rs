@@ -1,5 +1,4 @@
-//! What is wrong with a site, and what could be better: a pure decision over
-//! what was found out.
+//! Problems of a site, and hints: a pure decision over what its nodes found out.
 
 use isthmus_agent::config::DEFAULT_PORT as AGENTS;
 use isthmus_net::enums::{filtering_from_wire, mapping_from_wire};
@@ -11,9 +10,9 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
-    /// Whether something is wrong, rather than could be better.
+    /// A problem; otherwise a hint.
     pub problem: bool,
-    /// What it is, and what to do.
+    /// The fact, and the remedy.
     pub text: String,
 }
 
@@ -25,7 +24,7 @@ fn hint(text: String) -> Finding {
     Finding { problem: false, text }
 }
 
-/// What is to be said of a site, its nodes that are up, and the grid's relays.
+/// Findings about a site; `nodes` are those that are up.
 pub(crate) fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[proto::Relay]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !site.up {
@@ -51,7 +50,7 @@ pub(crate) fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[prot
     if !relays.iter().any(|relay| relay.up) {
         findings.push(problem(
             "no relay is attached to the broker: nothing can be found out from outside, and nodes that let \
-             nothing in can't be joined; run `isthmus relay` where everybody can reach it"
+             nothing in can't be joined; run `isthmus relay` where all sites can reach it"
                 .to_owned(),
         ));
         return findings;
@@ -62,7 +61,7 @@ pub(crate) fn of_site(site: &proto::Site, nodes: &[&proto::Node], relays: &[prot
     findings
 }
 
-/// What is to be said of the ports that a node is let out to.
+/// A finding about the ports that a node is let out to.
 pub(crate) fn of_egress(node: &str, egress: &Egress) -> Option<Finding> {
     let dropped = egress.dropped.contains(&AGENTS);
     dropped.then(|| {
@@ -79,7 +78,7 @@ fn of_node(inbound: Inbound, node: &proto::Node) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !found.look_failure.is_empty() {
         findings.push(problem(format!(
-            "{name} could not look again how it is seen from outside, and what is shown is from before: {}",
+            "{name} could not find out again how it is seen from outside; the findings below are older: {}",
             found.look_failure
         )));
     }
@@ -98,28 +97,30 @@ fn of_node(inbound: Inbound, node: &proto::Node) -> Vec<Finding> {
         findings.push(problem(format!("{name} does not reach relay {relay} at {address}: {failure}")));
     }
     if found.measured_unix_ms == 0 {
-        findings.push(hint(format!("{name} is still finding out what is let in; ask again in some seconds")));
+        findings.push(hint(format!(
+            "{name} is still finding out what is let in; run this again in some seconds"
+        )));
         return findings;
     }
     findings.extend(let_in(inbound, node, &found));
     let mapping = mapping_from_wire(found.mapping());
     if mapping == Mapping::PortDependent {
         findings.push(hint(format!(
-            "the NAT before {name} takes another port for each destination, so that nobody can punch through \
-             it: sites that let nothing in are joined to it by relays; endpoint-independent mapping (RFC 5382, \
+            "the NAT before {name} takes another port for each destination, so punching through it \
+             fails: sites that let nothing in are joined to it by relays; endpoint-independent mapping (RFC 5382, \
              REQ-1) at the NAT, or a forwarded port, would help"
         )));
     }
     if filtering_from_wire(found.filtering()) == Filtering::Stateless {
         findings.push(hint(format!(
-            "the firewall before {name} keeps no state and drops every SYN: another site behind such a one is \
-             joined to it by relays"
+            "the firewall before {name} keeps no state and drops every SYN: it is joined to another site \
+             behind such a firewall by relays"
         )));
     }
     findings
 }
 
-/// What is to be said of who may connect to a node.
+/// Findings about connections to a node from outside its site.
 fn let_in(inbound: Inbound, node: &proto::Node, found: &proto::Seen) -> Vec<Finding> {
     let name = &node.name;
     let (own, outside) =
@@ -144,8 +145,8 @@ fn let_in(inbound: Inbound, node: &proto::Node, found: &proto::Seen) -> Vec<Find
     }
     if !node.outside_address.is_empty() && outside.failed() {
         findings.push(problem(format!(
-            "a port is said to be let in for {name}, but {}; check what forwards or lets it in, and port_range \
-             and outside_host in section [agent]",
+            "section [agent] of {name} declares a port that is let in, but {}; check the NAT or \
+             firewall that lets it in, and port_range and outside_host there",
             outside.clause()
         )));
     }
@@ -161,13 +162,13 @@ fn let_in(inbound: Inbound, node: &proto::Node, found: &proto::Seen) -> Vec<Find
         let port = node.address.rsplit_once(':').map_or("7730", |(_, port)| port);
         findings.push(hint(if translated {
             format!(
-                "nobody outside can connect to {name}: to let them, have the NAT at {} forward a TCP port to \
+                "no node outside the site can connect to {name}: to allow it, have the NAT at {} forward a TCP port to \
                  it, such as {port}, and set port_range = \"{port}\" and outside_host = \"{}\" in its section \
                  [agent]",
                 found.address, found.address
             )
         } else {
-            format!("nobody outside can connect to {name}: to let them, let TCP to {} in", node.address)
+            format!("no node outside the site can connect to {name}: to allow it, let TCP to {} in", node.address)
         }));
     }
     findings
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_and_what_could_be_better() {
+    fn problems_and_hints_of_nodes() {
         use Inbound::{Auto, Closed, Open};
         for (inbound, words, want) in [
             (Open, "reached", vec![]),
@@ -244,13 +245,21 @@ mod tests {
             (Auto, "nat port forwarded", vec![]),
             (Open, "filtered", vec!["!the site is declared open, but relay hub could not reach"]),
             (Open, "nat", vec!["the site is declared open, but relays see n1.alpha"]),
-            (Auto, "filtered", vec!["nobody outside can connect to n1.alpha: to let them, let TCP"]),
+            (
+                Auto,
+                "filtered",
+                vec!["no node outside the site can connect to n1.alpha: to allow it, let TCP"],
+            ),
             (
                 Auto,
                 "nat unforwarded",
-                vec!["nobody outside can connect to n1.alpha: to let them, have the NAT"],
+                vec!["no node outside the site can connect to n1.alpha: to allow it, have the NAT"],
             ),
-            (Auto, "nat port unforwarded", vec!["!a port is said to be let in for n1.alpha, but relay hub"]),
+            (
+                Auto,
+                "nat port unforwarded",
+                vec!["!section [agent] of n1.alpha declares a port that is let in, but relay hub"],
+            ),
             (Closed, "reached", vec!["relay hub reached 192.0.2.2:7730, but the site is declared closed"]),
             (
                 Auto,
@@ -260,7 +269,7 @@ mod tests {
             (Auto, "reached stateless", vec!["the firewall before n1.alpha keeps no state"]),
             (Auto, "shut", vec!["!n1.alpha reaches no relay (hub at 198.51.100.10:7720)"]),
             (Auto, "reached onedead", vec!["!n1.alpha does not reach relay hub at 198.51.100.10:7720"]),
-            (Open, "reached blind", vec!["!n1.alpha could not look again how it is seen from outside"]),
+            (Open, "reached blind", vec!["!n1.alpha could not find out again how it is seen from outside"]),
             (Open, "new", vec!["n1.alpha is still finding out"]),
         ] {
             let got = found(inbound, words);
@@ -271,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_outside_that_is_not_reached_is_said() {
+    fn a_port_outside_that_is_not_reached_is_a_problem() {
         let site = |address: &str, result: proto::Reachability| proto::Site {
             name: "alpha".to_owned(),
             up: true,
@@ -293,16 +302,16 @@ mod tests {
             ("", Filtered, false),
         ] {
             let findings = of_site(&site(address, result), &[&node("reached")], &relays);
-            let said = findings.iter().any(|finding| {
+            let reported = findings.iter().any(|finding| {
                 finding.problem
                     && finding.text.contains("relay hub could not reach 192.0.2.9:7740: no answer within 3 s")
             });
-            assert_eq!(said, want, "{address} {result:?}: {findings:?}");
+            assert_eq!(reported, want, "{address} {result:?}: {findings:?}");
         }
     }
 
     #[test]
-    fn a_site_without_gateway_agents_or_relays_is_ill() {
+    fn a_site_without_gateway_agents_or_relays_has_problems() {
         let site = proto::Site { name: "alpha".to_owned(), up: false, ..proto::Site::default() };
         let findings = of_site(&site, &[], &[]);
         assert_eq!((findings.len(), findings.iter().all(|finding| finding.problem)), (3, true));

@@ -1,5 +1,5 @@
-//! `isthmus doctor`: what was found out of sites and of the ways between them,
-//! what is wrong, and what could be better.
+//! `isthmus doctor`: measurements of sites and of the ways between them, problems,
+//! and hints.
 
 mod findings;
 mod pair;
@@ -12,34 +12,33 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use serde::Serialize;
 
-/// Show what was found out of a site, or of the way between two, what is wrong
-/// and what could be better.
+/// Show measurements of a site, or of the way between two, with problems and
+/// hints.
 ///
-/// Agents find out what their site lets in and out by asking relays to reach
-/// them, every five minutes and whenever the outside address changes. How fast
-/// the ways between sites are is measured in the background, too, the bandwidth
-/// once a day.
+/// Agents find out what their site lets in and out: relays try to reach them,
+/// every five minutes and whenever the outside address changes. Round trips and
+/// bandwidths between sites are measured in the background, the bandwidth once a
+/// day.
 ///
-/// Ends with status 0 if all is well, 1 if something is wrong or the grid
-/// can't be asked, 2 if the command line names nothing in the grid.
+/// Exit status: 0 without problems; 1 if there is a problem, or the grid does not
+/// answer; 2 if the command line names nothing in the grid.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DoctorCommand {
     Site(site::SiteArgs),
     Pair(pair::PairArgs),
 }
 
-/// What a command found.
 enum Outcome {
     Healthy,
     Ill,
-    /// What the command line names isn't there.
+    /// The command line names nothing in the grid; the message.
     Unknown(String),
 }
 
 /// Runs `isthmus doctor`.
 ///
 /// # Errors
-/// What went wrong, for people.
+/// The message for the user.
 pub(crate) async fn run(command: DoctorCommand) -> anyhow::Result<ExitCode> {
     let outcome = match command {
         DoctorCommand::Site(args) => site::run(args).await?,

@@ -1,4 +1,4 @@
-//! `isthmus doctor pair`: the ways between two nodes, tried and measured.
+//! `isthmus doctor pair`: tries and measures the ways between two nodes.
 
 use std::time::{Duration, Instant};
 
@@ -16,31 +16,31 @@ use crate::path::Path;
 
 /// How long one measurement may take: every step of a plan, and the transfers.
 const DEADLINE: Duration = Duration::from_secs(70);
-/// How often is asked whether it is done.
+/// Pause between two requests for the result.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Open a test connection between two sites or nodes in both directions, and
 /// show which steps were tried, the round trip and the bandwidth.
 ///
-/// The transfer takes at most 8 MB or 1 s each way, so that over long ways it
-/// doesn't reach the full rate.
+/// The transfer takes at most 8 MB or 1 s each way. Over a long round trip it doesn't
+/// reach the full rate.
 #[derive(Debug, Args)]
 pub(crate) struct PairArgs {
     /// A site, or a node as NODE.SITE; of a site, its first node.
     a: String,
-    /// Another one.
+    /// Another site or node.
     b: String,
-    /// Open no connection; show what is planned and what was measured before.
+    /// Open no connection; show the plan and the last measurement.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     state: StateArgs,
-    /// For programs to read.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` gives.
+/// The output of `--json`.
 #[derive(Debug, Serialize)]
 struct View {
     healthy: bool,
@@ -51,12 +51,11 @@ struct View {
 struct Direction {
     from: String,
     to: String,
-    /// In their order.
     planned: Vec<Step>,
     left_out: Vec<Step>,
-    /// Steps that failed before the one that worked, with what they met.
+    /// Steps that failed before the one that worked, with their errors.
     failed: Vec<String>,
-    /// Absent if it was never measured.
+    /// Absent if there is no measurement.
     measured: Option<Path>,
     findings: Vec<Finding>,
 }
@@ -76,7 +75,7 @@ pub(super) async fn run(args: PairArgs) -> anyhow::Result<Outcome> {
     };
     let mut directions = Vec::new();
     for (from, to) in [(&a, &b), (&b, &a)] {
-        directions.push(direction(&args, from, to).await?);
+        directions.push(direction(&grid, args.dry_run, from, to).await?);
     }
     let healthy = !directions.iter().flat_map(|direction| &direction.findings).any(|finding| finding.problem);
     let view = View { healthy, directions };
@@ -85,18 +84,18 @@ pub(super) async fn run(args: PairArgs) -> anyhow::Result<Outcome> {
     Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
 }
 
-/// The node that is meant.
+/// The node that the command line names.
 async fn node(grid: &Grid, text: &str) -> anyhow::Result<Result<String, String>> {
-    let found = grid.list(Records::Nodes(meant(text))).await?.nodes;
-    // The first that came to its site.
+    let found = grid.list(Records::Nodes(filter(text))).await?.nodes;
+    // The first node of its site.
     let found = found.into_iter().min_by_key(|node| node.virtual_address).map(|node| node.name);
     Ok(found.ok_or_else(|| {
         format!("no site or node {text} with an agent is in the grid; `isthmus status {text}` lists a site's nodes")
     }))
 }
 
-/// A node, or those of a site that are up.
-fn meant(text: &str) -> NodeFilter {
+/// The node, or the site's nodes that are up.
+fn filter(text: &str) -> NodeFilter {
     let text = text.to_owned();
     match text.contains('.') {
         true => NodeFilter { names: vec![text], ..NodeFilter::default() },
@@ -104,14 +103,14 @@ fn meant(text: &str) -> NodeFilter {
     }
 }
 
-async fn direction(args: &PairArgs, from: &str, to: &str) -> anyhow::Result<Direction> {
+async fn direction(grid: &Grid, dry_run: bool, from: &str, to: &str) -> anyhow::Result<Direction> {
     let (from, to) = (from.to_owned(), to.to_owned());
     let explain = ExplainRequest { from: from.clone(), to: to.clone() };
-    let explained = Grid::find(&args.state).await?.explain(explain).await?;
-    let measured =
-        measured(args, MeasureRequest { from: from.clone(), to: to.clone(), start: !args.dry_run }).await?;
+    let explained = grid.explain(explain).await?;
+    let request = MeasureRequest { from: from.clone(), to: to.clone(), start: !dry_run };
+    let measured = measured(grid, request).await?;
     let plan = explained.plan.unwrap_or_default();
-    let findings = findings(&plan, measured.as_ref(), args.dry_run);
+    let findings = findings(&plan, measured.as_ref(), dry_run);
     let step = |dial, reason: &String| Step { dial: dial_name(dial), reason: reason.clone() };
     Ok(Direction {
         from,
@@ -124,48 +123,48 @@ async fn direction(args: &PairArgs, from: &str, to: &str) -> anyhow::Result<Dire
     })
 }
 
-/// Has it measured, unless that isn't wanted, and waits for what comes of it.
-async fn measured(args: &PairArgs, request: MeasureRequest) -> anyhow::Result<Option<proto::PathReport>> {
+/// Has it measured, if the request starts that, and waits for the result.
+async fn measured(grid: &Grid, request: MeasureRequest) -> anyhow::Result<Option<proto::PathReport>> {
     let started = Instant::now();
-    let mut reply = Grid::find(&args.state).await?.measure(request.clone()).await?;
+    let mut reply = grid.measure(request.clone()).await?;
     while reply.running && started.elapsed() < DEADLINE {
         tokio::time::sleep(PAUSE).await;
         let ask = MeasureRequest { start: false, ..request.clone() };
-        reply = Grid::find(&args.state).await?.measure(ask).await?;
+        reply = grid.measure(ask).await?;
     }
     if reply.running {
         anyhow::bail!(
-            "the agent of {} did not tell what it measured within {DEADLINE:?}; see its log",
+            "the agent of {} did not report its measurement within {DEADLINE:?}; see its log",
             request.from
         );
     }
     Ok(reply.last)
 }
 
-/// What is wrong with a way.
+/// Problems of a way, and hints.
 fn findings(plan: &proto::Plan, measured: Option<&proto::PathReport>, dry_run: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut say = |problem, text: String| findings.push(Finding { problem, text });
+    let mut add = |problem, text: String| findings.push(Finding { problem, text });
     if plan.steps.is_empty() {
         let reasons: Vec<_> =
             plan.left_out.iter().map(|left| format!("{}: {}", dial_name(left.dial()), left.reason)).collect();
-        say(true, format!("there is no way: {}", reasons.join("; ")));
+        add(true, format!("there is no way: {}", reasons.join("; ")));
     }
     match measured {
-        Some(report) if !report.failure.is_empty() => say(true, report.failure.clone()),
+        Some(report) if !report.failure.is_empty() => add(true, report.failure.clone()),
         Some(report) => {
             for failed in &report.failed {
-                say(true, format!("a step that is planned does not work: {failed}"));
+                add(true, format!("a step that is planned does not work: {failed}"));
             }
             if report.dial() == proto::Dial::Relay {
-                say(
+                add(
                     false,
-                    "everything between the two goes over a relay; `isthmus doctor site` says what would help"
+                    "everything between the two goes over a relay; `isthmus doctor site` names remedies"
                         .to_owned(),
                 );
             }
         }
-        None if !dry_run => say(true, "nothing was measured".to_owned()),
+        None if !dry_run => add(true, "nothing was measured".to_owned()),
         None => {}
     }
     findings
@@ -199,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_is_ill_if_there_is_none_or_a_step_fails() {
+    fn no_way_and_a_failed_step_are_problems() {
         let plan = |steps: usize| proto::Plan {
             steps: vec![proto::PlanStep::default(); steps],
             ..proto::Plan::default()
@@ -227,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_asked_for_by_name_and_of_a_site_one_that_is_up() {
-        let node = meant("n1.alpha");
+    fn a_node_is_listed_by_name_and_of_a_site_those_that_are_up() {
+        let node = filter("n1.alpha");
         assert_eq!((node.names, node.sites, node.up), (vec!["n1.alpha".to_owned()], vec![], false));
-        let site = meant("alpha");
+        let site = filter("alpha");
         assert_eq!((site.names, site.sites, site.up), (vec![], vec!["alpha".to_owned()], true));
     }
 }

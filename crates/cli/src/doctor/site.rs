@@ -1,4 +1,4 @@
-//! `isthmus doctor site`: what was found out of the nodes of a site.
+//! `isthmus doctor site`: what the nodes of a site found out of its network.
 
 use clap::Args;
 use comfy_table::Table;
@@ -19,36 +19,36 @@ use crate::config::StateArgs;
 use crate::format::{ago, milliseconds};
 use crate::path::Path;
 
-/// Show what a site lets in and out, as its nodes found out by measurement.
+/// Show what a site lets in and out, by measurements of its nodes.
 #[derive(Debug, Args)]
 pub(crate) struct SiteArgs {
-    /// The site; all of them without one.
+    /// The site; all sites by default.
     site: Option<String>,
     #[command(flatten)]
     state: StateArgs,
-    /// For programs to read.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` gives, one for each site.
+/// The output of `--json`, one for each site.
 #[derive(Debug, Serialize)]
 pub(crate) struct View {
     site: String,
     /// Whether its gateway is attached.
     up: bool,
-    /// As its gateway says: "open", "closed" or "auto".
+    /// Declared by its gateway: "open", "closed" or "auto".
     inbound: &'static str,
-    /// No problem was found.
+    /// Whether there is no problem.
     healthy: bool,
     findings: Vec<Finding>,
     nodes: Vec<Node>,
-    /// Where other sites reach its gateway, and whether a relay does; absent
-    /// where it has no port outside.
+    /// The address at which other sites reach its gateway, and whether a relay
+    /// reaches it; absent if the gateway has no port outside.
     gateway_outside: Option<Reached>,
-    /// Ways that were measured because somebody asked.
+    /// Measurements on a user's request.
     paths: Vec<Path>,
-    /// The way to each other site, as it was last measured in the background.
+    /// The last background measurement to each other site.
     to_sites: Vec<Path>,
     /// Whether ways to this site are measured in the background: "auto", "off".
     measure: &'static str,
@@ -57,7 +57,7 @@ pub(crate) struct View {
 #[derive(Debug, Serialize)]
 struct Node {
     node: String,
-    /// Where its agent is in its site.
+    /// Its agent's address in the site.
     address: String,
     /// The address that relays see.
     seen_as: Option<String>,
@@ -65,20 +65,20 @@ struct Node {
     mapping: String,
     /// RFC 4787 section 5.
     filtering: String,
-    /// What becomes of what isn't let in: "dropped", "reset".
+    /// What happens to packets that aren't let in: "dropped", "reset".
     unsolicited: String,
     /// Whether it gets out: "yes", "no", "unknown".
     way_out: String,
-    /// Of the ports that are tried, those that are let out and those that aren't,
-    /// as far as is known; 61001 stands for all others.
+    /// Of the ports that are tried, those that are let out, and those that aren't,
+    /// as far as known; 61001 stands for all others.
     let_out: Vec<u16>,
     dropped: Vec<u16>,
-    /// Whether a relay reached its agent where its site does.
+    /// Whether a relay reached its agent at the address in the site.
     own: Reached,
-    /// Whether one did at the address that is let in or forwarded for it.
+    /// Whether a relay reached it at the address that is let in or forwarded.
     outside: Reached,
     relays: Vec<Relay>,
-    /// Gateways of other sites, likewise.
+    /// Gateways of other sites, in the same form.
     gateways: Vec<Relay>,
     found_out_unix_ms: u64,
 }
@@ -116,9 +116,9 @@ pub(super) async fn run(args: SiteArgs) -> anyhow::Result<Outcome> {
     Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
 }
 
-/// What is known of a site.
+/// The records of a site.
 struct Known {
-    /// Those that are up, with what they found out.
+    /// Those that are up, with their findings.
     nodes: Vec<proto::Node>,
     /// With the ports of their hosts that have answered nodes of other sites.
     relays: Vec<proto::Relay>,
@@ -190,14 +190,14 @@ impl View {
             text.extend(table.lines().map(|line| format!(" {}\n", line.trim_end())));
         }
         for node in &self.nodes {
-            let told = |sights: &[Relay]| sights.iter().map(Relay::text).collect::<Vec<_>>().join(", ");
-            let relays = if node.relays.is_empty() { "none".to_owned() } else { told(&node.relays) };
+            let list = |sights: &[Relay]| sights.iter().map(Relay::text).collect::<Vec<_>>().join(", ");
+            let relays = if node.relays.is_empty() { "none".to_owned() } else { list(&node.relays) };
             text.push_str(&format!(" {} to relays: {relays}\n", node.node));
             if node.egress() != Egress::default() {
                 text.push_str(&format!(" {} is let out to ports: {}\n", node.node, node.egress()));
             }
             if !node.gateways.is_empty() {
-                text.push_str(&format!(" {} to gateways: {}\n", node.node, told(&node.gateways)));
+                text.push_str(&format!(" {} to gateways: {}\n", node.node, list(&node.gateways)));
             }
         }
         for path in self.to_sites.iter().chain(&self.paths) {
@@ -214,13 +214,13 @@ impl View {
     }
 }
 
-/// What of a relay's host answered nodes of other sites.
+/// The ports of a relay's host that answered nodes of other sites.
 fn answered_others(relay: &proto::Relay) -> Answers {
     let answered = relay.answered.iter().filter_map(|port| u16::try_from(*port).ok());
     Answers { relay: relay.name.clone(), answered: answered.collect(), silent: Vec::new() }
 }
 
-/// What answered a node outside.
+/// The ports outside that answered a node.
 fn answers(node: &proto::Node) -> Vec<Answers> {
     seen::answers_from_wire(node.seen.as_ref().map_or(&[], |seen| &seen.egress))
 }
@@ -251,7 +251,7 @@ impl Node {
         Egress { let_out: self.let_out.clone(), dropped: self.dropped.clone() }
     }
 
-    /// Where it was reached, or what was met in vain.
+    /// The addresses at which it was reached, or the failures.
     fn reached(&self) -> String {
         let tried = [&self.own, &self.outside].into_iter().filter(|reached| !reached.address.is_empty());
         let texts: Vec<_> = tried

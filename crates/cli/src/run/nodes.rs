@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{JobNode, ListReply, Node, NodeFilter, SiteFilter};
-use tonic::Status;
 
 /// Why a job can't start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,10 +38,10 @@ impl Candidates {
     /// only if they are up and have the own node's owner.
     ///
     /// # Errors
-    /// The status of a page; `list` fetches all pages of one kind.
-    pub(super) async fn of<F>(wanted: &[String], list: impl Fn(Records) -> F) -> Result<Self, Status>
+    /// That of `list`, which fetches all records of one kind.
+    pub(super) async fn of<F, E>(wanted: &[String], list: impl Fn(Records) -> F) -> Result<Self, E>
     where
-        F: Future<Output = Result<ListReply, Status>>,
+        F: Future<Output = Result<ListReply, E>>,
     {
         let (names, sites): (Vec<_>, Vec<_>) = wanted.iter().cloned().partition(|name| name.contains('.'));
         let filter = NodeFilter { names, own: true, ..NodeFilter::default() };

@@ -20,7 +20,8 @@ use super::signals::Signals;
 use super::uncarried::{self, Part};
 use super::work::Work;
 use super::{command, each, mpi, nodes, preflight, programs};
-use crate::{local, pages};
+use crate::ask::Grid;
+use crate::local;
 
 /// How long the nodes may take to take part. The agent's own deadline is shorter,
 /// and its message has more detail.
@@ -56,15 +57,8 @@ impl<'a> Prepared<'a> {
         }
         let socket = args.socket.clone().unwrap_or_else(local::socket);
         let agent = local::connect(&socket).await?;
-        let candidates = Candidates::of(&args.nodes, |records| {
-            let agent = agent.clone();
-            let page = move |request| {
-                let mut agent = agent.clone();
-                async move { agent.list(request).await }
-            };
-            pages::all(records, page)
-        });
-        let candidates = candidates.await.map_err(local::failure)?;
+        let grid = Grid::of_agent(agent.clone(), socket.clone());
+        let candidates = Candidates::of(&args.nodes, |records| grid.list(records)).await?;
         let nodes = nodes::choose(&candidates, &args.nodes)?;
         let wanted = match (args.no_check, args.each) {
             (true, _) => Vec::new(),
