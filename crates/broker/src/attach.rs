@@ -9,7 +9,7 @@ use isthmus_net::rendezvous::read_answer;
 use isthmus_net::{Identity, Role, grpc};
 use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, attach_down, attach_up};
-use isthmus_wire::{GridName, Label};
+use isthmus_wire::{GridName, JobId, Label};
 use prost::Message as _;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
@@ -18,9 +18,9 @@ use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
 use crate::broker::{Broker, store_status};
-use crate::fold::NotWritten;
+use crate::fold::{NotWritten, RecordChange};
 use crate::records::{self, GatewayRecord, NodeRecord};
-use crate::registry::{Party, Refused, Registry, SessionId};
+use crate::registry::{JobChange, Party, Refused, Registry, SessionId};
 use crate::store::{Record, StoreError, Transaction};
 
 /// How long the records of an attachment last without keep-alives: longer than it
@@ -80,13 +80,13 @@ async fn begin(
         Newcomer::Gateway(site, up) => {
             let make = |registry: &Registry, _: Option<&Record>| {
                 let record = registry.gateway_record(site, name, up, &new_key)?;
-                Ok(Some(record.encode_to_vec()))
+                Ok(RecordChange::Put(record.encode_to_vec()))
             };
             broker.write((&records::gateway_key(site, name), session), |write| write, make).await
         }
         Newcomer::Relay(up) => {
             let make = |registry: &Registry, _: Option<&Record>| {
-                Ok(Some(registry.relay_record(name, up, &new_key)?.encode_to_vec()))
+                Ok(RecordChange::Put(registry.relay_record(name, up, &new_key)?.encode_to_vec()))
             };
             broker.write((&records::relay_key(name), session), |write| write, make).await
         }
@@ -172,8 +172,8 @@ impl Attachment {
                 }
             }
             attach_up::Kind::Job(report) => {
-                if let Err(refused) = self.broker.registry().job_report(self.session, report) {
-                    self.refuse("a job's report", &refused);
+                if let Err(error) = self.job_report(&report).await {
+                    self.refuse("a job's report", &error);
                 }
             }
             attach_up::Kind::RelayReport(report) => {
@@ -236,9 +236,29 @@ impl Attachment {
         make: impl Fn(&Registry) -> Result<Option<(GridName, NodeRecord)>, Refused>,
     ) -> Result<(), NotWritten> {
         let make = |registry: &Registry, _: Option<&Record>| {
-            Ok(make(registry)?.map(|(_, record)| record.encode_to_vec()))
+            Ok(match make(registry)? {
+                Some((_, record)) => RecordChange::Put(record.encode_to_vec()),
+                None => RecordChange::None,
+            })
         };
         self.broker.write((&records::node_key(name), self.session), self.attached(), make).await
+    }
+
+    async fn job_report(&self, report: &proto::JobReport) -> Result<(), NotWritten> {
+        let job: JobId = report.job.parse().map_err(|error| Refused(format!("{error}")))?;
+        let make = |registry: &Registry, former: Option<&Record>| {
+            Ok(match registry.job_change(self.session, &job, report)? {
+                Some(JobChange::Running(record)) => {
+                    let value = record.encode_to_vec();
+                    let same =
+                        |former: &Record| former.lease == Some(self.session) && *former.value == *value;
+                    if former.is_some_and(same) { RecordChange::None } else { RecordChange::Put(value) }
+                }
+                Some(JobChange::Ended) => RecordChange::Delete,
+                None => RecordChange::None,
+            })
+        };
+        self.broker.write((&records::job_key(&job), self.session), self.attached(), make).await
     }
 
     async fn gateway_reach(&self, reach: &proto::Reach) -> Result<(), NotWritten> {
@@ -246,7 +266,7 @@ impl Attachment {
         let make = |registry: &Registry, former: Option<&Record>| {
             let former = former.and_then(|former| GatewayRecord::decode(&*former.value).ok());
             let former = former.ok_or_else(|| Refused("this gateway is not attached".to_owned()))?;
-            Ok(Some(registry.reach_record(self.session, former, reach)?.encode_to_vec()))
+            Ok(RecordChange::Put(registry.reach_record(self.session, former, reach)?.encode_to_vec()))
         };
         let key = records::gateway_key(site, name);
         self.broker.write((&key, self.session), self.attached(), make).await

@@ -123,7 +123,11 @@ fn apply(broker: &Arc<Broker>, fact: Fact) {
     let (attached, detached) = match &fact {
         Fact::Gateway { record: Some((session, _)), .. } => (Some(*session), None),
         Fact::Gateway { site, name, record: None } => (None, Some((site.clone(), name.clone()))),
-        Fact::Address { .. } | Fact::Block { .. } | Fact::Relay { .. } | Fact::Node { .. } => (None, None),
+        Fact::Address { .. }
+        | Fact::Block { .. }
+        | Fact::Relay { .. }
+        | Fact::Node { .. }
+        | Fact::Job { .. } => (None, None),
     };
     let mut registry = broker.registry();
     let attached = attached.filter(|session| registry.gateway_of(*session).is_none());
@@ -151,6 +155,14 @@ fn after_settling(broker: &Arc<Broker>, settle: impl FnOnce(&mut Registry) -> Ve
             broker.sessions.carry_out(effects);
         }
     });
+}
+
+/// A change of one record.
+#[derive(Debug)]
+pub(crate) enum RecordChange {
+    None,
+    Put(Vec<u8>),
+    Delete,
 }
 
 /// Why a record isn't written.
@@ -191,21 +203,26 @@ impl Broker {
         }
     }
 
-    /// Writes a record of an attachment as `make` says, which gets the registry and
-    /// the record that is there. `guard` adds what else must hold. Returns once the
-    /// registry has taken the record in.
+    /// Writes or deletes a record of an attachment. `make` gets the registry and the
+    /// present record. `guard` adds further conditions. Returns once the registry has
+    /// folded the change.
     pub(crate) async fn write(
         &self,
         (key, session): (&str, SessionId),
         guard: impl Fn(Transaction) -> Transaction,
-        make: impl Fn(&Registry, Option<&Record>) -> Result<Option<Vec<u8>>, Refused>,
+        make: impl Fn(&Registry, Option<&Record>) -> Result<RecordChange, Refused>,
     ) -> Result<(), NotWritten> {
         for _ in 0..ATTEMPTS {
             let former = self.store.get(key).await?;
             let revision = former.as_ref().map_or(0, |former| former.revision);
             self.reached(revision).await?;
-            let Some(value) = make(&self.registry(), former.as_ref())? else { return Ok(()) };
-            let transaction = Transaction::default().when(key, revision).put(key, value, Some(session));
+            let change = make(&self.registry(), former.as_ref())?;
+            let transaction = Transaction::default().when(key, revision);
+            let transaction = match change {
+                RecordChange::None => return Ok(()),
+                RecordChange::Put(value) => transaction.put(key, value, Some(session)),
+                RecordChange::Delete => transaction.delete(key),
+            };
             if let Some(revision) = self.store.transact(guard(transaction)).await? {
                 return self.reached(revision).await;
             }

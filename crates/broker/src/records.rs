@@ -9,9 +9,10 @@
 //! | `gateways/SITE/NAME` | [`GatewayRecord`] | with the gateway's attachment |
 //! | `relays/NAME` | [`RelayRecord`] | with the relay's attachment |
 //! | `nodes/SITE/NODE` | [`NodeRecord`] | with the attachment of the gateway that announced it |
+//! | `jobs/ID` | a running job: [`JobRecord`] | with the attachment of the gateway that reported it last |
 
 use isthmus_net::{Identity, Role};
-use isthmus_wire::{GridName, Label, VirtualAddress, proto};
+use isthmus_wire::{GridName, JobId, Label, VirtualAddress, proto};
 use prost::Message;
 
 use crate::addresses::Block;
@@ -23,6 +24,7 @@ const TOKENS: &str = "tokens/";
 const GATEWAYS: &str = "gateways/";
 const RELAYS: &str = "relays/";
 const NODES: &str = "nodes/";
+const JOBS: &str = "jobs/";
 /// Expired tokens that one use of another token deletes.
 const FORGET_AT_ONCE: usize = 64;
 
@@ -62,6 +64,16 @@ pub(crate) struct NodeRecord {
     pub(crate) down: bool,
 }
 
+/// A running job as the gateway of its head's site reported it.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct JobRecord {
+    /// The site of the job's head.
+    #[prost(string, tag = "1")]
+    pub(crate) site: String,
+    #[prost(message, required, tag = "2")]
+    pub(crate) report: proto::JobReport,
+}
+
 /// A record that the registry folds. `None` for one that was deleted.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "each is taken in as soon as it is read")]
@@ -71,6 +83,7 @@ pub(crate) enum Fact {
     Gateway { site: Label, name: Label, record: Option<(Lease, GatewayRecord)> },
     Relay { name: Label, record: Option<(Lease, RelayRecord)> },
     Node { node: GridName, record: Option<NodeRecord> },
+    Job { job: JobId, record: Option<(Label, proto::JobReport)> },
 }
 
 /// A record whose key or value can't be read.
@@ -92,6 +105,7 @@ pub(crate) fn read(
         (GATEWAYS, value) => read_gateway(key, value, lease),
         (RELAYS, value) => read_relay(key, value, lease),
         (NODES, value) => read_node(key, value),
+        (JOBS, value) => read_job(key, value),
         _ => return Ok(None),
     };
     fact.map(Some).ok_or_else(|| Unreadable(key.to_owned()))
@@ -135,6 +149,18 @@ fn read_node(key: &str, value: Option<&[u8]>) -> Option<Fact> {
     Some(Fact::Node { node, record })
 }
 
+fn read_job(key: &str, value: Option<&[u8]>) -> Option<Fact> {
+    let job = key.strip_prefix(JOBS)?.parse().ok()?;
+    let record = match value {
+        Some(value) => {
+            let JobRecord { site, report } = JobRecord::decode(value).ok()?;
+            Some((site.parse().ok()?, report))
+        }
+        None => None,
+    };
+    Some(Fact::Job { job, record })
+}
+
 pub(crate) fn gateway_key(site: &Label, name: &Label) -> String {
     format!("{GATEWAYS}{site}/{name}")
 }
@@ -145,6 +171,10 @@ pub(crate) fn relay_key(name: &Label) -> String {
 
 pub(crate) fn node_key(node: &GridName) -> String {
     format!("{NODES}{}/{}", node.site, node.node)
+}
+
+pub(crate) fn job_key(job: &JobId) -> String {
+    format!("{JOBS}{job}")
 }
 
 pub(crate) fn address_key(node: &str) -> String {
@@ -268,11 +298,13 @@ mod tests {
 
     #[test]
     fn records_are_read_or_refused() {
+        let job = JobRecord { site: "alpha".to_owned(), ..JobRecord::default() }.encode_to_vec();
         let node = NodeRecord { gateway: "a".to_owned(), ..NodeRecord::default() }.encode_to_vec();
         for (key, value, want) in [
             ("addresses/n1.alpha", &b"240.64.1.1"[..], Ok(true)),
             ("blocks/7", b"alpha", Ok(true)),
             ("nodes/alpha/n1", &node, Ok(true)),
+            ("jobs/0123456789abcdef0123456789abcdef", &job, Ok(true)),
             ("tokens/07", b"x", Ok(false)),
             ("of a later version", b"x", Ok(false)),
             ("addresses/n1", b"240.64.1.1", Err(())),
@@ -280,6 +312,8 @@ mod tests {
             ("blocks/x", b"alpha", Err(())),
             ("nodes/alpha/n1", b"\xff", Err(())),
             ("relays/r1", b"", Err(())),
+            ("jobs/07", &job, Err(())),
+            ("jobs/0123456789abcdef0123456789abcdef", b"", Err(())),
         ] {
             let read = read(key, Some(value), None, 1).map(|fact| fact.is_some()).map_err(drop);
             assert_eq!(read, want, "{key}");

@@ -1,7 +1,7 @@
 //! The state of the grid: plain data, no I/O, no clock.
 //!
 //! All brokers share the records in the [store](crate::store): addresses, gateways,
-//! relays and nodes. The registry is a fold over them. [`Registry::fold`] takes each
+//! relays, nodes and jobs. The registry is a fold over them. [`Registry::fold`] takes each
 //! record as it was written and returns [`Effect`]s. The caller must carry them out
 //! in their order. A message of a gateway or relay becomes a record first
 //! ([`records`]).
@@ -52,11 +52,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use isthmus_net::mac::Secret;
-use isthmus_wire::bounds::{Bounded as _, TooLarge};
+use isthmus_wire::bounds::TooLarge;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label};
 
 pub use answers::{LookupError, RendezvousError};
+pub(crate) use job::JobChange;
 pub(crate) use party::Party;
 pub use probing::ProbeError;
 
@@ -134,6 +135,8 @@ pub struct Registry {
     last_relay: Option<Label>,
     #[cfg(test)]
     last_session: u64,
+    #[cfg(test)]
+    job_leases: BTreeMap<isthmus_wire::JobId, SessionId>,
 }
 
 #[derive(Debug)]
@@ -181,26 +184,14 @@ impl Registry {
             last_relay: None,
             #[cfg(test)]
             last_session: 0,
+            #[cfg(test)]
+            job_leases: BTreeMap::new(),
         }
     }
 
     /// Site and name of an attached gateway.
     pub fn gateway_of(&self, session: SessionId) -> Option<(Label, Label)> {
         self.gateway_sessions.get(&session).cloned()
-    }
-
-    /// A gateway reported the state of a job.
-    ///
-    /// # Errors
-    /// If the report makes no sense or the site has too many jobs; the gateway
-    /// goes on.
-    pub fn job_report(&mut self, session: SessionId, report: proto::JobReport) -> Result<(), Refused> {
-        let (site, gateway) = self.attached_gateway(session)?;
-        if self.is_elsewhere(report.nodes.first(), &gateway) {
-            return Ok(());
-        }
-        report.check()?;
-        self.jobs.report(site, report)
     }
 
     fn attached_gateway(&self, session: SessionId) -> Result<(Label, Label), Refused> {

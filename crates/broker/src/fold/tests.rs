@@ -4,11 +4,12 @@ use std::sync::Mutex;
 use std::time::{Instant, SystemTime};
 
 use isthmus_net::mac::Secret;
-use isthmus_wire::{Label, proto};
+use isthmus_wire::proto::list_request::Records;
+use isthmus_wire::{JobId, Label, proto};
 use prost::Message as _;
 
 use super::*;
-use crate::registry::{LookupError, Policy};
+use crate::registry::{JobChange, LookupError, Policy};
 use crate::state::State;
 use crate::store::{Memory, Store};
 
@@ -60,7 +61,7 @@ async fn attach(broker: &Broker, site: &str) -> SessionId {
     let up = proto::GatewayUp { site: site.to_string(), ..proto::GatewayUp::default() };
     let make = |registry: &Registry, _: Option<&Record>| {
         let record = registry.gateway_record(&site, &name, &up, &Secret::random())?;
-        Ok(Some(record.encode_to_vec()))
+        Ok(RecordChange::Put(record.encode_to_vec()))
     };
     broker.write((&records::gateway_key(&site, &name), session), |write| write, make).await.unwrap();
     session
@@ -74,9 +75,62 @@ async fn announce(broker: &Broker, session: SessionId, node: &str) -> Result<Vir
     let (name, record) = found.unwrap();
     let address = broker.address_for(&name).await?;
     let key = records::gateway_key(&name.site, &label("gateway"));
-    let make = |_: &Registry, _: Option<&Record>| Ok(Some(record.encode_to_vec()));
+    let make = |_: &Registry, _: Option<&Record>| Ok(RecordChange::Put(record.encode_to_vec()));
     broker.write((&records::node_key(&name), session), |write| write.held(&key, session), make).await?;
     Ok(address)
+}
+
+/// Reports a job at a broker: whether it runs.
+async fn report(broker: &Broker, session: SessionId, running: bool) -> Result<(), NotWritten> {
+    let job = JobId([7; 16]);
+    let report = proto::JobReport {
+        job: job.to_string(),
+        nodes: vec!["n1.alpha".to_owned()],
+        ended: !running,
+        ..proto::JobReport::default()
+    };
+    let make = |registry: &Registry, _: Option<&Record>| {
+        Ok(match registry.job_change(session, &job, &report)? {
+            Some(JobChange::Running(record)) => RecordChange::Put(record.encode_to_vec()),
+            Some(JobChange::Ended) => RecordChange::Delete,
+            None => RecordChange::None,
+        })
+    };
+    let key = records::gateway_key(&label("alpha"), &label("gateway"));
+    broker.write((&records::job_key(&job), session), |write| write.held(&key, session), make).await
+}
+
+/// The number of jobs that a broker lists.
+fn jobs(broker: &Broker) -> usize {
+    let records = Some(Records::Jobs(proto::JobFilter::default()));
+    let request = proto::ListRequest { records, ..proto::ListRequest::default() };
+    broker.registry().list(&request).unwrap().jobs.len()
+}
+
+#[tokio::test]
+async fn a_job_reported_at_one_broker_is_listed_at_the_other() {
+    let brokers = Brokers::start().await;
+    let [a, b] = &brokers.both;
+    let listed = async || {
+        brokers.settled().await;
+        [jobs(a), jobs(b)]
+    };
+    let alpha = attach(a, "alpha").await;
+    report(a, alpha, true).await.unwrap();
+    assert_eq!(listed().await, [1, 1]);
+    report(a, alpha, false).await.unwrap();
+    assert_eq!(listed().await, [0, 0], "it has ended");
+
+    report(a, alpha, true).await.unwrap();
+    let beta = attach(b, "beta").await;
+    let foreign = report(b, beta, false).await.unwrap_err().to_string();
+    assert_eq!(foreign, format!("the head of job {} is not in site beta", JobId([7; 16])));
+    let again = attach(b, "alpha").await;
+    report(b, again, true).await.unwrap();
+    brokers.store.revoke(alpha).await.unwrap();
+    assert_eq!(listed().await, [1, 1], "the gateway has reported it again, at the other broker");
+    brokers.store.revoke(again).await.unwrap();
+    assert_eq!(listed().await, [0, 0], "its gateway is detached");
 }
 
 fn find(broker: &Broker, name: &str) -> Result<proto::Node, LookupError> {
@@ -132,7 +186,9 @@ async fn a_gateway_that_was_replaced_writes_nothing_more() {
     attach(b, "alpha").await;
     // It was still attached when this was checked.
     let key = records::gateway_key(&label("alpha"), &label("gateway"));
-    let make = |_: &Registry, _: Option<&Record>| Ok(Some(records::NodeRecord::default().encode_to_vec()));
+    let make = |_: &Registry, _: Option<&Record>| {
+        Ok(RecordChange::Put(records::NodeRecord::default().encode_to_vec()))
+    };
     let written = a.write(("nodes/alpha/n1", old), |write| write.held(&key, old), make).await;
     assert!(matches!(written, Err(NotWritten::Refused(_))), "{written:?}");
     assert!(brokers.store.get("nodes/alpha/n1").await.unwrap().is_none());

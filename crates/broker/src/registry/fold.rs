@@ -36,6 +36,10 @@ impl Registry {
                 self.fold_node_gone(&node);
                 Vec::new()
             }
+            Fact::Job { job, record } => {
+                self.jobs.fold(job, record);
+                Vec::new()
+            }
         }
     }
 

@@ -2,8 +2,6 @@
 //! other gateways. Each gateway needs all nodes of its site: it answers lookups for
 //! them, and it must not dial them on behalf of the outside.
 
-use std::collections::BTreeSet;
-
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
@@ -90,17 +88,6 @@ impl Registry {
         let address = name.and_then(|name| self.addresses.address(&name));
         let node = address.and_then(|address| self.nodes.get(&address));
         node.is_some_and(|node| node.gateway != *gateway && node.presence == Presence::Up)
-    }
-
-    /// Drops the jobs of a site whose gateway detached, but for those whose heads are
-    /// attached to another gateway. Gateways report the dropped ones again.
-    pub(super) fn forget_jobs(&mut self, site: &Label, gateway: &Label) {
-        let elsewhere = |(_, node): &(VirtualAddress, &NodeEntry)| {
-            node.gateway != *gateway && node.presence == Presence::Up
-        };
-        let kept = self.nodes.of_site(site).filter(elsewhere).map(|(_, node)| node.name.to_string());
-        let kept: BTreeSet<String> = kept.collect();
-        self.jobs.keep_headed(site, |head| kept.contains(head));
     }
 }
 

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use isthmus_net::rendezvous::{Request, Way};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{dial_request, rendezvous_reply};
-use isthmus_wire::{ConnectionId, VirtualAddress, bounds};
+use isthmus_wire::{ConnectionId, JobId, VirtualAddress, bounds};
 
 use super::*;
 use crate::config::RelayChoice;
@@ -89,6 +89,10 @@ impl Registry {
             let own = |node: &&NodeEntry| node.name.site == site && node.gateway == name;
             let nodes: Vec<_> = self.nodes.values().filter(own).map(|node| node.name.clone()).collect();
             let effects = self.fold(Fact::Gateway { site, name, record: None });
+            let jobs = self.job_leases.iter().filter(|(_, lease)| **lease == session).map(|(job, _)| *job);
+            for job in jobs.collect::<Vec<_>>() {
+                assert_eq!(self.fold(Fact::Job { job, record: None }), []);
+            }
             for node in nodes {
                 assert_eq!(self.fold(Fact::Node { node, record: None }), []);
             }
@@ -110,6 +114,20 @@ impl Registry {
     fn node_down(&mut self, session: SessionId, down: &proto::NodeDown) -> Vec<Effect> {
         let record = self.node_down_record(session, down);
         record.map(|(node, record)| self.fold(Fact::Node { node, record: Some(record) })).unwrap_or_default()
+    }
+
+    fn job_report(&mut self, session: SessionId, report: proto::JobReport) -> Result<(), Refused> {
+        let job: JobId = report.job.parse().map_err(|error| Refused(format!("{error}")))?;
+        match self.job_change(session, &job, &report)? {
+            Some(JobChange::Running(record)) => {
+                self.job_leases.insert(job, session);
+                let record = Some((label(&record.site), record.report));
+                assert_eq!(self.fold(Fact::Job { job, record }), []);
+            }
+            Some(JobChange::Ended) => assert_eq!(self.fold(Fact::Job { job, record: None }), []),
+            None => {}
+        }
+        Ok(())
     }
 
     fn gateway_reach(&mut self, session: SessionId, reach: proto::Reach) -> Result<Vec<Effect>, Refused> {

@@ -53,6 +53,7 @@ conformance!(
     a_record_belongs_to_the_lease_of_its_last_write,
     a_watch_has_every_change_once_and_in_order,
     a_watch_from_too_early_a_revision_is_refused,
+    the_history_for_watches_is_bounded_in_bytes,
     a_slow_watcher_is_ended,
 );
 
@@ -209,6 +210,17 @@ async fn a_watch_from_too_early_a_revision_is_refused(store: &dyn Store, _: &Tes
     assert!(matches!(refused, Err(StoreError::Forgotten { from: 1, oldest }) if oldest > 1), "{refused:?}");
     let now = store.range("a").await.unwrap().revision;
     assert_eq!(changes(&mut store.watch("a", now).await.unwrap(), 1).await, ["a=17407"]);
+}
+
+async fn the_history_for_watches_is_bounded_in_bytes(store: &dyn Store, _: &TestClock) {
+    let lease = store.grant(Duration::from_secs(10)).await.unwrap();
+    let megabyte = "x".repeat(1 << 20);
+    for _ in 0..66 {
+        put(store, "a", &megabyte, Some(lease)).await;
+    }
+    let refused = store.watch("a", 1).await;
+    assert!(matches!(refused, Err(StoreError::Forgotten { from: 1, .. })), "{refused:?}");
+    assert!(store.watch("a", store.range("").await.unwrap().revision).await.is_ok());
 }
 
 async fn a_slow_watcher_is_ended(store: &dyn Store, _: &TestClock) {

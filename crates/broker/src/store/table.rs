@@ -10,8 +10,9 @@ use tokio::sync::mpsc;
 
 use super::{Change, Compare, Lease, Record, Revision, Snapshot, StoreError, Transaction, Watch, Write};
 
-/// Changes that are kept for watches from an earlier revision.
+/// Changes that are kept for watches from an earlier revision, and their bytes.
 const HISTORY: usize = 16 * 1024;
+const HISTORY_BYTES: usize = 64 << 20;
 /// Transactions that may wait for one watcher.
 const WAITING: usize = 1024;
 
@@ -22,6 +23,8 @@ pub(super) struct Table {
     revision: Revision,
     /// The latest changes, oldest first.
     history: VecDeque<Change>,
+    /// Bytes of the values in `history`.
+    history_bytes: usize,
     /// The last revision of which `history` lacks a change.
     forgotten: Revision,
     watchers: Vec<Watcher>,
@@ -129,9 +132,12 @@ impl Table {
             // A full queue ends the watch: its sender is dropped.
             own.is_empty() || watcher.changes_tx.try_send(own).is_ok()
         });
+        self.history_bytes += changes.iter().map(value_bytes).sum::<usize>();
         self.history.extend(changes);
-        while self.history.len() > HISTORY {
-            self.forgotten = self.history.pop_front().map_or(self.forgotten, |change| change.revision);
+        while self.history.len() > HISTORY || self.history_bytes > HISTORY_BYTES {
+            let Some(oldest) = self.history.pop_front() else { return };
+            self.history_bytes -= value_bytes(&oldest);
+            self.forgotten = oldest.revision;
         }
     }
 
@@ -176,4 +182,8 @@ impl Table {
             self.revoke(lease);
         }
     }
+}
+
+fn value_bytes(change: &Change) -> usize {
+    change.value.as_ref().map_or(0, |value| value.len())
 }

@@ -76,7 +76,6 @@ impl Registry {
         let session = self.gateway_mut(site, name).and_then(|gateway| gateway.session.take());
         session.and_then(|session| self.gateway_sessions.remove(&session));
         self.lose_nodes(site, name);
-        self.forget_jobs(site, name);
         if before == self.declared(site) { Vec::new() } else { self.everything_changed() }
     }
 }
