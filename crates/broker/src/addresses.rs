@@ -14,22 +14,22 @@ use crate::store::Revision;
 
 /// Number of a /24 block within the virtual range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Block(pub u16);
+pub(crate) struct Block(pub(crate) u16);
 
 /// An address for a node that has none yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assignment {
-    pub node: GridName,
-    pub address: VirtualAddress,
+pub(crate) struct Assignment {
+    pub(crate) node: GridName,
+    pub(crate) address: VirtualAddress,
     /// The block it lies in.
-    pub block: Block,
+    pub(crate) block: Block,
     /// Revision of the block's record; 0: the block is new.
-    pub block_revision: Revision,
+    pub(crate) block_revision: Revision,
 }
 
 /// No address is left for a new node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Exhausted {
+pub(crate) enum Exhausted {
     /// All 16,383 blocks are taken.
     #[error("no virtual address is left for a new node")]
     Grid,
@@ -40,7 +40,7 @@ pub enum Exhausted {
 
 /// The addresses assigned so far.
 #[derive(Debug, Clone, Default)]
-pub struct AddressBook {
+pub(crate) struct AddressBook {
     /// Each with the revision of its record. An assignment writes the record of its
     /// block anew, so that no two brokers assign the same address.
     blocks: BTreeMap<Block, (Label, Revision)>,
@@ -51,23 +51,21 @@ pub struct AddressBook {
 
 impl AddressBook {
     /// A block was assigned to a site, or an address of it to a node.
-    pub fn fold_block(&mut self, block: Block, site: Label, revision: Revision) {
+    pub(crate) fn fold_block(&mut self, block: Block, site: Label, revision: Revision) {
         self.blocks.insert(block, (site, revision));
     }
 
     /// An address was assigned to a node.
-    pub fn fold_address(&mut self, node: GridName, address: VirtualAddress) {
+    pub(crate) fn fold_address(&mut self, node: GridName, address: VirtualAddress) {
         self.by_name.insert(node.clone(), address);
         self.by_address.insert(address, node);
     }
 
-    /// A node's address.
-    pub fn address(&self, node: &GridName) -> Option<VirtualAddress> {
+    pub(crate) fn address(&self, node: &GridName) -> Option<VirtualAddress> {
         self.by_name.get(node).copied()
     }
 
-    /// The node of an address.
-    pub fn node(&self, address: VirtualAddress) -> Option<&GridName> {
+    pub(crate) fn node(&self, address: VirtualAddress) -> Option<&GridName> {
         self.by_address.get(&address)
     }
 
@@ -75,7 +73,7 @@ impl AddressBook {
     ///
     /// # Errors
     /// If none is left.
-    pub fn propose(&self, node: &GridName) -> Result<Assignment, Exhausted> {
+    pub(crate) fn propose(&self, node: &GridName) -> Result<Assignment, Exhausted> {
         let own = self.blocks.iter().filter(|(_, (site, _))| *site == node.site);
         let mut own =
             own.flat_map(|(block, (_, revision))| hosts(*block).map(|address| (address, *block, *revision)));

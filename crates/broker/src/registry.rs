@@ -56,10 +56,10 @@ use isthmus_wire::bounds::TooLarge;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label};
 
-pub use answers::{LookupError, RendezvousError};
+pub(crate) use answers::{LookupError, RendezvousError};
 pub(crate) use job::JobChange;
 pub(crate) use party::Party;
-pub use probing::ProbeError;
+pub(crate) use probing::ProbeError;
 
 use crate::addresses::AddressBook;
 use crate::config::{ForbiddenPairs, Measure, RelayChoice, TrustedPairs};
@@ -77,7 +77,7 @@ pub(crate) use crate::store::Lease as SessionId;
 /// A step that the caller must carry out.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "few of them are there at once, and most are of the large one")]
-pub enum Effect {
+pub(crate) enum Effect {
     /// Send a message to an attached gateway or relay.
     Send { to: Party, message: attach_down::Kind },
     /// End an attachment.
@@ -86,7 +86,7 @@ pub enum Effect {
 
 /// An attachment or a message that isn't accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused(pub String);
+pub(crate) struct Refused(pub(crate) String);
 
 impl From<TooLarge> for Refused {
     fn from(error: TooLarge) -> Self {
@@ -102,20 +102,20 @@ impl fmt::Display for Refused {
 
 /// The part of the configuration that plans and rendezvous go by.
 #[derive(Debug, Clone, Default)]
-pub struct Policy {
+pub(crate) struct Policy {
     /// Pairs of sites between which data goes unencrypted.
-    pub trusted: TrustedPairs,
+    pub(crate) trusted: TrustedPairs,
     /// Dials and routes that some pairs of sites may not use.
-    pub forbidden: ForbiddenPairs,
+    pub(crate) forbidden: ForbiddenPairs,
     /// How the relay for two nodes is chosen.
-    pub relays: RelayChoice,
+    pub(crate) relays: RelayChoice,
     /// Whether paths between sites are measured in the background.
-    pub measure: Measure,
+    pub(crate) measure: Measure,
 }
 
 /// The registry.
 #[derive(Debug)]
-pub struct Registry {
+pub(crate) struct Registry {
     grid: String,
     policy: Policy,
     addresses: AddressBook,
@@ -166,7 +166,7 @@ struct RelayEntry {
 
 impl Registry {
     /// A registry without records.
-    pub fn new(grid: &str, policy: Policy) -> Self {
+    pub(crate) fn new(grid: &str, policy: Policy) -> Self {
         Self {
             grid: grid.to_owned(),
             policy,
@@ -190,7 +190,7 @@ impl Registry {
     }
 
     /// Site and name of an attached gateway.
-    pub fn gateway_of(&self, session: SessionId) -> Option<(Label, Label)> {
+    pub(crate) fn gateway_of(&self, session: SessionId) -> Option<(Label, Label)> {
         self.gateway_sessions.get(&session).cloned()
     }
 

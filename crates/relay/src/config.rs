@@ -14,9 +14,9 @@ pub(crate) const DEFAULT_PORT: u16 = 7720;
 pub struct RelayConfig {
     /// Where to listen for agents.
     pub listen: SocketAddr,
-    /// `HOST:PORT` at which agents of all sites reach the relay; without one,
-    /// the address that it listens on, and if that is unspecified, the one from
-    /// which it reaches the broker.
+    /// `HOST:PORT` at which agents of all sites reach the relay. By default the
+    /// address that it listens on, or if that is unspecified, the address from which
+    /// it reaches the broker.
     pub address: Option<String>,
     /// Threads of the data plane; without a number, one per core.
     pub workers: Option<NonZeroUsize>,

@@ -1,6 +1,5 @@
-//! The relay's attachment to the broker: makes itself known, gets the key of
-//! tickets, reports what it carried. Joined connections don't notice whether it
-//! stands.
+//! The relay's attachment to the broker. The relay announces itself, receives the key
+//! of tickets, and reports its counters. Spliced connections don't depend on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +19,12 @@ use crate::prober::Prober;
 
 /// Longest wait for the broker's answer to a new attachment.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
-/// How often the broker is told what was carried, if that has changed.
+/// How often the relay reports its counters, if they have changed.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 /// Pauses between attempts to attach: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
-/// Messages to the broker that may be under way: one greeting, one report, as no
-/// report is made before the last was taken, and what came of probes.
+/// Messages to the broker that may be under way: the first message, one report (the
+/// next one waits for the last) and results of probes.
 const UP_BOUND: usize = 66;
 /// Results of probes that wait to be sent.
 const PROBES_BOUND: usize = 64;
@@ -41,7 +40,7 @@ enum Lost {
     Broke { address: String, reason: String },
 }
 
-/// The relay as the broker shall know it.
+/// The data for attaching, and the parts of the relay that use the attachment.
 pub(crate) struct Attachment {
     pub(crate) credentials: Credentials,
     /// Where agents reach the relay.
@@ -52,7 +51,7 @@ pub(crate) struct Attachment {
 }
 
 impl Attachment {
-    /// Attaches, again and again.
+    /// Attaches, and again whenever the attachment is lost.
     pub(crate) async fn keep(self) {
         let mut pause = PAUSES.0;
         loop {
@@ -75,13 +74,13 @@ impl Attachment {
     async fn attach(&self) -> Result<Session, Lost> {
         let channel = grpc::connect(self.credentials.upstream(), "broker", &self.credentials).await?;
         let (up_tx, up_rx) = mpsc::channel(UP_BOUND);
-        let greeting = RelayUp {
+        let announcement = RelayUp {
             name: self.credentials.identity().name().to_string(),
             address: self.address.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        // The receiver is at hand and the channel empty.
-        let _ = up_tx.try_send(AttachUp { kind: Some(attach_up::Kind::RelayUp(greeting)) });
+        // The receiver exists and the channel is empty.
+        let _ = up_tx.try_send(AttachUp { kind: Some(attach_up::Kind::RelayUp(announcement)) });
         let own = self.credentials.identity().to_string();
         let answer = async {
             let mut client = RegistryClient::new(channel);
@@ -101,7 +100,7 @@ impl Attachment {
         Ok(Session { up_tx, down, probes_tx, probes_rx })
     }
 
-    /// Listens and reports until the attachment is lost.
+    /// Receives and reports until the attachment is lost.
     async fn stay(&self, mut session: Session) -> Lost {
         let mut reported = RelayReport::default();
         let mut ticks = interval(REPORT_INTERVAL);
@@ -119,13 +118,13 @@ impl Attachment {
                 }
                 Some(report) = session.probes_rx.recv() => {
                     let message = AttachUp { kind: Some(attach_up::Kind::Probed(report)) };
-                    // Full: whoever waits for it gives up in time.
+                    // Full: the broker's call that waits for it ends by its deadline.
                     let _ = session.up_tx.try_send(message);
                 }
                 _ = ticks.tick() => {
                     let report = report(self.plane.totals());
                     let message = AttachUp { kind: Some(attach_up::Kind::RelayReport(report)) };
-                    // Full: the broker doesn't keep up, and the next one says all.
+                    // Full: the broker is slow, and the next report has all totals.
                     if report != reported && session.up_tx.try_send(message).is_ok() {
                         reported = report;
                     }
@@ -161,7 +160,7 @@ impl Attachment {
                 Ok(())
             }
             None => {
-                tracing::debug!("message of a newer version, passed over");
+                tracing::debug!("message of a newer version, dropped");
                 Ok(())
             }
             Some(
@@ -173,7 +172,7 @@ impl Attachment {
                 | attach_down::Kind::SiteNode(_)
                 | attach_down::Kind::Directory(_)
                 | attach_down::Kind::CutOff(_),
-            ) => Err(self.broke("it sent a message that is none for a relay")),
+            ) => Err(self.broke("it sent a message that is not for relays")),
         }
     }
 

@@ -1,15 +1,15 @@
-//! The relay: a publicly reachable service that joins two outgoing connections
-//! by their connection id. It sees what the agents let it see, ciphertext
-//! between sites that don't trust each other, and copies it without user space.
+//! The relay: a publicly reachable service that splices two outgoing connections by
+//! their connection id. Between sites that don't trust each other it carries
+//! ciphertext only. The bytes don't enter its memory.
 //!
 //! | module | does |
 //! |---|---|
 //! | [`config`] | the `[relay]` section |
-//! | [`prober`] | dials nodes that want to know what is let in to them |
+//! | [`prober`] | dials nodes and gateways for reach tests |
 //! | `control` | the attachment to the broker |
-//! | `service` | all of it together: [`run`] |
+//! | `service` | port, data plane and attachment together: [`run`] |
 //!
-//! Matching tickets and carrying bytes is [`isthmus_splice`]'s.
+//! [`isthmus_splice`] matches tickets and carries bytes.
 
 #![forbid(unsafe_code)]
 

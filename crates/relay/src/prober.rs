@@ -1,10 +1,11 @@
-//! Dials nodes that want to know what is let in to them, and gateways that want to
-//! know whether their port outside is reached, as the broker orders.
+//! Dials nodes and gateways for reach tests, on the broker's order.
 //!
-//! A relay must not become a scanner of whatever its own network reaches. So it
-//! dials only addresses from which somebody has asked it not long ago how they
-//! are seen, over TCP, so that the address is truly theirs; no port of the
-//! system's services; and only so many at once.
+//! A relay must not become a scanner of the networks that it reaches. So these rules
+//! hold:
+//! - It dials only addresses from which a client has recently asked for its outside
+//!   address. That was over TCP, so the address is the client's own.
+//! - It dials no port of system services.
+//! - The number of dials under way is bounded.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use tokio::sync::{Semaphore, mpsc};
 const DEADLINE: Duration = Duration::from_secs(3);
 /// Dials under way at most.
 const AT_ONCE: usize = 64;
-/// How long a port stays prepared, and how many may be.
+/// How long a port stays prepared, and the most prepared ports at once.
 const PREPARED_FOR: Duration = Duration::from_secs(15);
 const MAX_PREPARED: usize = 64;
 
@@ -40,7 +41,7 @@ impl Prober {
         Self { recent_clients, prepared: Mutex::default(), running: Semaphore::new(AT_ONCE) }
     }
 
-    /// Carries one out in a task of its own, which tells what came of it.
+    /// Carries an order out in a task of its own, which reports the result.
     pub(crate) fn order(self: &Arc<Self>, order: ProbeOrder, reports_tx: mpsc::Sender<ProbeReport>) {
         let prober = self.clone();
         tokio::spawn(async move {
@@ -59,7 +60,7 @@ impl Prober {
             ProbeKind::ProbePrepare => self.prepare(nonce, Instant::now()),
             ProbeKind::ProbeDial | ProbeKind::ProbeDialPrepared | ProbeKind::ProbeDialGateway => {
                 let Ok(_permit) = self.running.try_acquire() else {
-                    return not_done("the relay has too much of this to do at the moment");
+                    return not_done("the relay has too many probes under way");
                 };
                 let address = match self.allowed(&order.address, order.kind()).await {
                     Ok(address) => address,
@@ -82,7 +83,7 @@ impl Prober {
                 };
                 outcome(dialed.map(drop))
             }
-            ProbeKind::ProbeUnknown => not_done("this relay does not know how"),
+            ProbeKind::ProbeUnknown => not_done("this relay does not have this kind of probe"),
         }
     }
 
@@ -90,7 +91,7 @@ impl Prober {
         let mut prepared = lock(&self.prepared);
         prepared.retain(|_, (_, at)| now.saturating_duration_since(*at) < PREPARED_FOR);
         if prepared.len() >= MAX_PREPARED {
-            return not_done("the relay has too much of this to do at the moment");
+            return not_done("the relay has too many probes under way");
         }
         match SilentPort::open() {
             Ok(port) => {
@@ -102,17 +103,17 @@ impl Prober {
         }
     }
 
-    /// Where to dial, if it may.
+    /// The address to dial, if the rules allow it.
     async fn allowed(&self, address: &str, kind: ProbeKind) -> Result<SocketAddr, String> {
         let resolving = tokio::time::timeout(DEADLINE, dial::resolve(address)).await;
         let resolved = resolving.map_err(|_| format!("{address} is not resolved in time"))?;
         let to = resolved.map_err(|error| error.to_string())?;
         let gateway = kind == ProbeKind::ProbeDialGateway && to.port() == HTTPS;
         if to.port() < FIRST_PORT && !gateway {
-            return Err(format!("{to} has a port of the system's services"));
+            return Err(format!("{to} has a port of system services"));
         }
         if !self.recent_clients.know(to.ip(), Instant::now()) {
-            return Err(format!("nobody has come to the relay from {}", to.ip()));
+            return Err(format!("no client has recently connected to the relay from {}", to.ip()));
         }
         Ok(to)
     }
@@ -166,15 +167,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_who_came_is_dialed_and_no_service_of_the_system() {
+    async fn only_recent_clients_are_dialed_and_no_port_of_system_services() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let stranger = prober(&[]).carry_out(&order(ProbeKind::ProbeDial, &address)).await;
         assert_eq!(stranger.outcome(), ProbeOutcome::NotDone);
-        assert_eq!(stranger.detail, "nobody has come to the relay from 127.0.0.1");
+        assert_eq!(stranger.detail, "no client has recently connected to the relay from 127.0.0.1");
         let prober = prober(&["127.0.0.1"]);
         let system = prober.carry_out(&order(ProbeKind::ProbeDial, "127.0.0.1:22")).await;
-        assert_eq!(system.detail, "127.0.0.1:22 has a port of the system's services");
+        assert_eq!(system.detail, "127.0.0.1:22 has a port of system services");
         for wrong in [
             ProbeOrder { nonce: vec![1], ..order(ProbeKind::ProbeDial, &address) },
             order(ProbeKind::ProbeUnknown, &address),
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_gateway_gets_the_reach_test() {
+    async fn a_gateway_receives_the_reach_test() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let prober = prober(&["127.0.0.1"]);

@@ -26,13 +26,13 @@ pub enum RelayError {
     Listen {
         /// The address that was to be listened on.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The operating system's error.
         cause: io::Error,
     },
-    /// Nobody could be told where the relay is.
+    /// Agents can't reach any address that the relay could announce.
     #[error(
-        "listening on {listen} doesn't say where agents reach this relay, and it reaches the broker from \
-         {towards_broker}, where they can't: set `address = \"HOST:PORT\"` in section [relay] of the configuration"
+        "this relay listens on {listen} and reaches the broker from {towards_broker}, and agents can't reach it \
+         at either: set `address = \"HOST:PORT\"` in section [relay] of the configuration"
     )]
     NoAddress {
         /// The address that it listens on.
@@ -40,10 +40,10 @@ pub enum RelayError {
         /// The address from which it reaches the broker.
         towards_broker: IpAddr,
     },
-    /// The state directory is that of another service.
+    /// The credentials are another service's.
     #[error("these are the credentials of {identity}, not of a relay")]
     NotARelay {
-        /// Whose they are.
+        /// The service.
         identity: String,
     },
     /// The data plane could not be started or broke.
@@ -52,12 +52,11 @@ pub enum RelayError {
 }
 
 /// Runs a relay until `shutdown`, which resets the connections that it carries.
-/// `ready` is called with the address it listens on once the broker knows it
-/// and has sent the key of tickets.
+/// `ready` is called with the address it listens on, once the broker has sent the key
+/// of tickets.
 ///
 /// # Errors
-/// See [`RelayError`]. A broker that can't be reached is none: the relay goes
-/// on trying.
+/// See [`RelayError`]. An unreachable broker is no error: the relay goes on trying.
 pub async fn run(
     config: RelayConfig,
     credentials: Credentials,

@@ -1,5 +1,5 @@
-//! The relay with a real broker: agents meet at it by the tickets that the
-//! broker gives out, and what they joined outlives the broker.
+//! The relay with a real broker: two agents are spliced by the tickets that the broker
+//! makes, and their connection outlives the broker.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -106,7 +106,7 @@ impl Site {
             node: "n1".into(),
             address: "192.0.2.2:7730".into(),
             host_name: "node1".into(),
-            owner: "somebody".into(),
+            owner: "ada".into(),
             slots: 1,
             version: env!("CARGO_PKG_VERSION").into(),
             architecture: "x86_64".into(),
@@ -118,7 +118,7 @@ impl Site {
         let down = client.attach(ReceiverStream::new(up_rx)).await.unwrap().into_inner();
         let mut site = Self { client, down, virtual_address: 0, _up_tx: up_tx };
         site.virtual_address = site
-            .hear("a welcome", |kind| match kind {
+            .receive("a welcome", |kind| match kind {
                 attach_down::Kind::Welcome(welcome) => Some(welcome.virtual_address),
                 _ => None,
             })
@@ -126,8 +126,8 @@ impl Site {
         site
     }
 
-    /// Waits for a message of some kind, passing over others.
-    async fn hear<T>(&mut self, what: &str, wanted: impl Fn(attach_down::Kind) -> Option<T>) -> T {
+    /// Waits for a message of some kind; drops others.
+    async fn receive<T>(&mut self, what: &str, wanted: impl Fn(attach_down::Kind) -> Option<T>) -> T {
         let hearing = async {
             loop {
                 let message = self.down.message().await.unwrap().expect("the broker goes on");
@@ -140,7 +140,7 @@ impl Site {
     }
 
     async fn dial_request(&mut self) -> DialRequest {
-        self.hear("a request to dial", |kind| match kind {
+        self.receive("a request to dial", |kind| match kind {
             attach_down::Kind::Dial(dial) => Some(dial),
             _ => None,
         })
@@ -148,7 +148,7 @@ impl Site {
     }
 }
 
-/// Waits until the broker says this of the relay.
+/// Waits until the broker lists the relay in this state.
 async fn until(directory: &Path, what: &str, wanted: impl Fn(&Relay) -> bool) {
     let admin = Credentials::load(&directory.join(ADMIN_DIRECTORY)).unwrap();
     let asking = async {
@@ -167,7 +167,7 @@ async fn until(directory: &Path, what: &str, wanted: impl Fn(&Relay) -> bool) {
     in_time(what, asking).await;
 }
 
-/// Two agents of two sites meet at the relay as the broker arranges it.
+/// Two agents of two sites connect to the relay as the broker arranges it.
 async fn meet(alpha: &mut Site, beta: &mut Site) -> (TcpStream, TcpStream) {
     let request = RendezvousRequest {
         destination: beta.virtual_address,
@@ -192,14 +192,14 @@ async fn meet(alpha: &mut Site, beta: &mut Site) -> (TcpStream, TcpStream) {
 async fn assert_joined(one: &mut TcpStream, other: &mut TcpStream) {
     for message in [b"ping", b"pong"] {
         one.write_all(message).await.unwrap();
-        let mut heard = [0; 4];
-        in_time("a message", other.read_exact(&mut heard)).await.unwrap();
-        assert_eq!(&heard, message);
+        let mut received = [0; 4];
+        in_time("a message", other.read_exact(&mut received)).await.unwrap();
+        assert_eq!(&received, message);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agents_meet_and_what_they_joined_outlives_the_broker() {
+async fn a_spliced_connection_outlives_the_broker() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -235,7 +235,7 @@ async fn agents_meet_and_what_they_joined_outlives_the_broker() {
 }
 
 #[tokio::test]
-async fn a_relay_does_not_start_with_what_cannot_work() {
+async fn a_relay_does_not_start_with_wrong_settings() {
     let directory = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let broker = taken.local_addr().unwrap().to_string();
@@ -254,7 +254,7 @@ async fn a_relay_does_not_start_with_what_cannot_work() {
             "nowhere that agents could reach",
             RelayConfig { listen: "0.0.0.0:0".parse().unwrap(), ..here() },
             relay(),
-            "reaches the broker from 127.0.0.1, where they can't: set `address",
+            "and agents can't reach it at either: set `address",
         ),
     ] {
         let running = isthmus_relay::run(config, credentials, |_| (), std::future::pending());

@@ -1,5 +1,5 @@
-//! Where others reach a port if the configuration doesn't say: at the address
-//! from which this machine reaches the broker.
+//! The address that a service announces if none is configured: the one from which
+//! this machine reaches the broker.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
 /// Pauses between attempts: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// Others could not reach what was found.
+/// Other machines can't reach the address that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoAddress {
     /// The address that is listened on.
@@ -22,12 +22,11 @@ pub struct NoAddress {
     pub towards_broker: IpAddr,
 }
 
-/// What others are told of a port: the configured address, if there is one, else
-/// that which is listened on, else the one that goes with it. Tries until the
-/// broker can be reached.
+/// The address to announce: the configured one, else a specific one that is listened
+/// on, else the one that faces the broker. Tries until the broker can be reached.
 ///
 /// # Errors
-/// If others could not reach what is found.
+/// [`NoAddress`].
 pub async fn of(
     configured: Option<String>,
     listening: SocketAddr,
@@ -53,20 +52,19 @@ async fn find(listening: SocketAddr, broker: &str) -> Result<SocketAddr, NoAddre
         }
     };
     let found = announced(listening, local).ok_or(NoAddress { listen: listening, towards_broker: local })?;
-    tracing::info!(address = %found, "no address is configured: others are told the one that faces the broker");
+    tracing::info!(address = %found, "no address is configured: announcing the one that faces the broker");
     Ok(found)
 }
 
-/// The address from which this machine reaches the broker. Connects, because
-/// the broker's name may stand for several addresses, not all of them in reach.
+/// The address from which this machine reaches the broker. It connects, because the
+/// broker's name may have several addresses, some of them unreachable.
 async fn local_towards(broker: &str) -> io::Result<IpAddr> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {CONNECT_DEADLINE:?}"));
     let stream = timeout(CONNECT_DEADLINE, TcpStream::connect(broker)).await.map_err(late)??;
     Ok(stream.local_addr()?.ip())
 }
 
-/// What others may be told, if anything: an address that means the same on
-/// their machines, and that is listened on.
+/// The address to announce, if other machines can reach it and it is listened on.
 fn announced(listening: SocketAddr, local: IpAddr) -> Option<SocketAddr> {
     let local = local.to_canonical();
     let means_something = match local {
@@ -85,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_are_told_what_they_can_use() {
+    fn only_addresses_that_others_can_reach_are_announced() {
         for (listening, local, want) in [
             ("0.0.0.0:7720", "198.51.100.10", Some("198.51.100.10:7720")),
             ("0.0.0.0:9", "10.1.2.3", Some("10.1.2.3:9")),

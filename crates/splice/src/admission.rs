@@ -1,6 +1,6 @@
-//! Takes connections and their tickets, and hands pairs to the data
-//! plane. A relay has one, open to everybody; a gateway has one inside its site
-//! and perhaps one outside, and what it dials itself comes in, too.
+//! Takes connections and their tickets, and hands pairs to the data plane. A relay
+//! accepts connections from every address. A gateway accepts connections inside its
+//! site and perhaps at a port outside; connections that it dials are added.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,24 +25,24 @@ use crate::plane::Plane;
 use crate::reach_tests::ReachTests;
 use crate::recent_clients::RecentClients;
 
-/// How often queues and what was carried are counted.
+/// How often the counters are updated.
 const COUNTING: Duration = Duration::from_secs(5);
-/// Pause after a failed accept: descriptors have run out, most likely, and
-/// asking again at once would only burn the processor.
+/// Pause after a failed accept: most likely descriptors have run out, and another try
+/// at once would fail, too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bounds of what strangers can make it hold.
+/// Bounds of the connections that unknown peers can open.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections that may be in the middle of showing their ticket. One more
-    /// drops the oldest of them: an honest one takes a round trip.
+    /// Connections that have not shown their whole ticket yet. One more drops the
+    /// oldest of them: an honest one takes a round trip.
     pub handshakes: usize,
     /// How long a connection may take to show its ticket.
     pub handshake_deadline: Duration,
-    /// Bounds of those who have shown a ticket.
+    /// Bounds of connections that have shown a ticket.
     pub matching: Bounds,
-    /// Connections joined at once.
-    pub joined: u64,
+    /// Connections spliced at once.
+    pub spliced: u64,
 }
 
 impl Default for Limits {
@@ -53,15 +53,15 @@ impl Default for Limits {
             handshakes: 1024,
             handshake_deadline: Duration::from_secs(10),
             matching: Bounds::default(),
-            joined: 1 << 19,
+            spliced: 1 << 19,
         }
     }
 }
 
-/// Where a connection came from.
+/// The side from which a connection arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Anybody may have come this way.
+    /// From any address.
     Outside,
     /// From within the site.
     Inside,
@@ -72,36 +72,37 @@ pub enum Origin {
 pub struct Candidate {
     /// The connection.
     pub stream: TcpStream,
-    /// Who is at its other end.
+    /// The address of its other end.
     pub peer: SocketAddr,
-    /// How it came.
+    /// The side from which it arrived.
     pub origin: Origin,
 }
 
-/// Who may be joined with whom, where their tickets agree.
+/// Which two candidates may be spliced, if their tickets match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pairs {
-    /// Everybody with everybody.
+    /// Any two.
     Any,
-    /// One inside with one outside: no detour for two strangers.
+    /// One inside with one outside, so that a gateway carries nothing between two
+    /// outside peers.
     InsideWithOutside,
 }
 
-/// Ways in.
+/// The sources of candidates.
 #[derive(Debug)]
 pub struct Intake {
-    /// Where anybody may come; none where nobody is to come from outside.
+    /// The port outside; none for a gateway without one.
     pub outside: Option<TcpListener>,
-    /// Candidates that came another way, with the tickets that they showed.
+    /// Other candidates, with the tickets that they showed.
     pub arrivals_rx: mpsc::Receiver<([u8; TICKET_LEN], Candidate)>,
-    /// Who may be joined.
+    /// Which candidates may be spliced.
     pub pairs: Pairs,
-    /// Who is to show that the outside is reached.
+    /// The expected reach tests of the port outside.
     pub reach_tests: Arc<ReachTests>,
 }
 
 impl Intake {
-    /// One port for everybody.
+    /// One port without further rules.
     pub fn open(listener: TcpListener) -> Self {
         Self {
             outside: Some(listener),
@@ -112,8 +113,8 @@ impl Intake {
     }
 }
 
-/// Serves the intake until `shutdown`, verifying tickets with the latest key of
-/// `keys`, and noting who asks how they are seen.
+/// Serves the intake until `shutdown`. Verifies tickets with the latest key of `keys`,
+/// and notes clients that ask for their outside address.
 pub async fn serve(
     mut intake: Intake,
     limits: Limits,
@@ -151,11 +152,11 @@ pub async fn serve(
             Some(shown) = handshakes.join_next(), if !handshakes.is_empty() => {
                 // The outer error: dropped to make room.
                 if let Ok(Some((ticket, candidate))) = shown {
-                    admit(&mut matcher, &ticket, candidate, &plane, (intake.pairs, limits.joined));
+                    admit(&mut matcher, &ticket, candidate, &plane, (intake.pairs, limits.spliced));
                 }
             }
             Some((ticket, candidate)) = intake.arrivals_rx.recv() => {
-                admit(&mut matcher, &ticket, candidate, &plane, (intake.pairs, limits.joined));
+                admit(&mut matcher, &ticket, candidate, &plane, (intake.pairs, limits.spliced));
             }
             _ = counting.tick() => {
                 let totals = plane.totals();
@@ -172,7 +173,7 @@ pub async fn serve(
             () = sleep_until(deadline), if deadline.is_some() => {
                 for (connection, side, candidate) in matcher.expire(now()) {
                     counters::refused("other side never came");
-                    tracing::info!(%connection, ?side, "the other side never came");
+                    tracing::info!(%connection, ?side, "the other side did not arrive");
                     tracing::debug!(%connection, peer = %candidate.peer, "closed");
                 }
             }
@@ -206,9 +207,9 @@ fn make_room<T: 'static>(oldest_first: &mut VecDeque<AbortHandle>, handshakes: &
     }
 }
 
-/// Reads the ticket and not a byte more: what follows is the program's. Who
-/// asks how they are seen instead is told, and that is all; who comes to show
-/// that they get here isn't even told.
+/// Reads the ticket and not a byte more: the following bytes are the program's. A
+/// client that asks for its outside address receives that and is closed. A reach test
+/// is closed without an answer.
 async fn handshake(
     mut candidate: Candidate,
     deadline: Duration,
@@ -221,7 +222,7 @@ async fn handshake(
             recent_clients.note(candidate.peer.ip(), Instant::now());
             let answer = reflect::encode_answer(candidate.peer);
             let answered = tokio::time::timeout(deadline, candidate.stream.write_all(&answer)).await;
-            tracing::debug!(peer = %candidate.peer, ok = matches!(answered, Ok(Ok(()))), "asked how it is seen");
+            tracing::debug!(peer = %candidate.peer, ok = matches!(answered, Ok(Ok(()))), "asked for its outside address");
             None
         }
         Ok(Ok(_)) => match hello::REACH_TEST.decode(&ticket) {
@@ -257,24 +258,24 @@ fn admit(
                 counters::refused("same origin");
                 tracing::warn!(
                     %connection, initiator = %initiator.peer, acceptor = %acceptor.peer, origin = ?initiator.origin,
-                    "both sides came by the same origin: not joined"
+                    "both sides arrived from the same side: not spliced"
                 );
                 return;
             }
             if plane.totals().running >= most {
                 counters::refused("too many");
-                tracing::warn!(%connection, most, "too many connections are joined already: not joined");
+                tracing::warn!(%connection, most, "too many connections are spliced already: not spliced");
                 return;
             }
-            tracing::debug!(%connection, initiator = %initiator.peer, acceptor = %acceptor.peer, "joined");
-            if let Err(error) = join(plane, initiator, acceptor) {
-                tracing::warn!(%connection, %error, "cannot join a pair");
+            tracing::debug!(%connection, initiator = %initiator.peer, acceptor = %acceptor.peer, "spliced");
+            if let Err(error) = splice(plane, initiator, acceptor) {
+                tracing::warn!(%connection, %error, "cannot splice a pair");
             }
         }
         Admission::Refused { reason, candidate } => {
             counters::refused(reason.word());
             match reason {
-                // Whoever runs the service must know of these; the ticket is genuine.
+                // The operator must see these: the ticket is genuine.
                 Refusal::Expired { .. } | Refusal::Full { .. } => {
                     tracing::warn!(%reason, "connection refused");
                 }
@@ -286,8 +287,8 @@ fn admit(
     }
 }
 
-fn join(plane: &Plane, initiator: Candidate, acceptor: Candidate) -> io::Result<()> {
-    plane.join(initiator.stream.into_std()?, acceptor.stream.into_std()?)
+fn splice(plane: &Plane, initiator: Candidate, acceptor: Candidate) -> io::Result<()> {
+    plane.splice(initiator.stream.into_std()?, acceptor.stream.into_std()?)
 }
 
 async fn sleep_until(deadline: Option<Instant>) {

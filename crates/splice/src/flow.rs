@@ -1,13 +1,12 @@
-//! One direction of a joined pair: bytes from one socket to the other.
+//! One direction of a spliced pair: bytes from one socket to the other.
 //!
-//! Small messages are read and written through the worker's buffer: two system
-//! calls, and the copies are cheaper than moving pages about. A flow with large
-//! ones changes to splice(2), where the pages themselves move from socket to
-//! pipe to socket, until its messages are small again.
+//! Small messages are read and written through the worker's buffer, with two system
+//! calls: the copies are cheaper than moving pages. A flow with large messages changes
+//! to splice(2), which moves the pages from socket to pipe to socket, until its
+//! messages are small again.
 //!
-//! Sockets are registered edge-triggered with epoll(7), once, so each flow
-//! remembers what it was last told: a socket is taken as readable or writable
-//! until a call says otherwise.
+//! Sockets are registered edge-triggered with epoll(7), once. So a flow takes a socket
+//! as readable or writable from an event until a call returns `EAGAIN`.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -24,10 +23,10 @@ const BUFFER_BYTES: usize = 64 << 10;
 const LARGE: usize = 16 << 10;
 /// … and after so many in a row the flow goes back to copying.
 const SMALL_IN_A_ROW: u8 = 4;
-/// What a flow may move before others have their turn: some 200 µs of work.
+/// Bytes that a flow may move in one turn: some 200 µs of work.
 const TURN_BYTES: usize = 1 << 20;
 
-/// What the flows of one worker share.
+/// The buffer and pipes that the flows of one worker share.
 #[derive(Debug)]
 pub(crate) struct Tools {
     buffer: Box<[u8]>,
@@ -40,18 +39,18 @@ impl Tools {
     }
 }
 
-/// How far a turn came.
+/// The result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// As far as the sockets allow: an event will tell when to go on.
+    /// The sockets allow no more until the next event.
     Waits,
-    /// There is more to move, but others are due.
+    /// There is more to move, but other flows are due.
     Unfinished,
-    /// The source has ended, and the sink was told.
+    /// The source has ended, and the sink was shut down.
     Ended,
 }
 
-/// At which socket a flow broke.
+/// The socket at which a flow broke.
 #[derive(Debug)]
 pub(crate) enum Broken {
     Source(io::Error),
@@ -72,8 +71,8 @@ pub(crate) struct Flow {
     held: Held,
     readable: bool,
     writable: bool,
-    /// The source said that no more will come: reads go on until they say so
-    /// too, even where one was short.
+    /// An event reported the end of the source: reads go on until one returns 0, even
+    /// after a short one.
     closing: bool,
     source_ended: bool,
     ended: bool,
@@ -106,13 +105,13 @@ impl Flow {
         self.writable = true;
     }
 
-    /// Whether the source has ended and the sink was told.
+    /// Whether the source has ended and the sink was shut down.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Moves what there is to move, at most one turn's worth; `carried` is told
-    /// how many bytes reached the sink.
+    /// Moves bytes, at most one turn's worth. Adds those that reached the sink to
+    /// `carried`.
     pub(crate) fn pump(
         &mut self,
         source: &TcpStream,
@@ -148,7 +147,7 @@ impl Flow {
         }
     }
 
-    /// Reads once and writes what was read.
+    /// Reads once and writes the bytes.
     fn copy(
         &mut self,
         source: &TcpStream,
@@ -186,7 +185,7 @@ impl Flow {
         Ok(read)
     }
 
-    /// Moves what the source has into a pipe.
+    /// Moves the source's bytes into a pipe.
     fn splice_in(&mut self, source: &TcpStream, tools: &mut Tools) -> Result<usize, Broken> {
         let pipe = match tools.pipes.take() {
             Ok(pipe) => pipe,
@@ -224,7 +223,7 @@ impl Flow {
         }
     }
 
-    /// Writes what is held; says whether nothing is held any more.
+    /// Writes the bytes that are held; returns whether none is left.
     fn flush(&mut self, mut sink: &TcpStream, tools: &mut Tools, carried: &mut u64) -> io::Result<bool> {
         loop {
             if matches!(self.held, Held::Nothing) {

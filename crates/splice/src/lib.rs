@@ -1,15 +1,15 @@
-//! Joining two connections by their tickets, as relays do for the whole grid
-//! and gateways for the nodes of their site: whoever shows the two tickets of
-//! one connection id is joined, and bytes flow without coming to user space.
+//! Splices two connections that show the two tickets of one connection id. Relays do
+//! so for the whole grid, gateways for the nodes of their site. The bytes don't enter
+//! user space.
 //!
 //! | module | does |
 //! |---|---|
 //! | [`matcher`] | decides: tickets in, pairs out, no I/O |
 //! | [`admission`] | takes connections and their tickets |
-//! | [`recent_clients`] | who has asked how they are seen |
-//! | [`reach_tests`] | who is to show that the port outside is reached |
+//! | [`recent_clients`] | clients that have asked for their outside address |
+//! | [`reach_tests`] | expected reach tests of the port outside |
 //! | [`plane`] | the data plane: worker threads that carry the bytes |
-//! | [`address`] | where others reach a port if nobody says |
+//! | [`address`] | the address that a service announces |
 
 #![forbid(unsafe_code)]
 

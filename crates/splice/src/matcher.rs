@@ -1,5 +1,4 @@
-//! Which two connections belong together: tickets in, pairs out. Does no I/O
-//! and reads no clock.
+//! Matches connections by their tickets. Does no I/O and reads no clock.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -50,25 +49,25 @@ pub enum Refusal {
     /// Not a ticket at all.
     #[error(transparent)]
     Malformed(#[from] DecodeError),
-    /// This service never was attached to its broker.
+    /// This service was never attached to its broker.
     #[error("the broker has sent no ticket key yet")]
     NoKey,
-    /// Made up, or meant for another relay or gateway.
+    /// Forged, or for another relay or gateway.
     #[error("the ticket is not signed with this service's key")]
     WrongKey,
-    /// Too late, or the clocks of the broker and this machine differ.
+    /// Shown too late, or the clocks of the broker and this machine differ.
     #[error("the ticket expired {seconds_ago} s ago by this machine's clock")]
     Expired {
         /// Seconds since it expired.
         seconds_ago: u64,
     },
-    /// This side came already, or its other side has waited in vain.
+    /// This side's ticket was shown before, or the other side's wait has ended.
     #[error("the ticket was used before")]
     Used,
     /// No room for another waiting side.
     #[error("{waiting} connections wait for their other side already")]
     Full {
-        /// How many wait.
+        /// The number of waiting connections.
         waiting: usize,
     },
 }
@@ -87,25 +86,25 @@ impl Refusal {
     }
 }
 
-/// What became of somebody who showed a ticket.
+/// The result of showing a ticket.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Admission<T> {
-    /// Kept until the other side comes.
+    /// Kept until the other side arrives.
     Waits,
-    /// Both sides are there.
+    /// Both sides have arrived.
     Paired {
         /// Their connection.
         connection: ConnectionId,
-        /// Who showed the initiator's ticket.
+        /// The candidate with the initiator's ticket.
         initiator: T,
-        /// Who showed the acceptor's ticket.
+        /// The candidate with the acceptor's ticket.
         acceptor: T,
     },
-    /// Sent away.
+    /// Refused.
     Refused {
-        /// Why.
+        /// The reason.
         reason: Refusal,
-        /// Who.
+        /// The refused candidate.
         candidate: T,
     },
 }
@@ -114,8 +113,8 @@ pub enum Admission<T> {
 ///
 /// [`set_key`](Self::set_key) and [`admit`](Self::admit) are inputs;
 /// [`expire`](Self::expire) must be called when
-/// [`next_deadline`](Self::next_deadline) has come and hands back those whose
-/// other side never came.
+/// [`next_deadline`](Self::next_deadline) has passed. It returns the candidates whose
+/// other side did not arrive.
 #[derive(Debug)]
 pub struct Matcher<T> {
     bounds: Bounds,
@@ -123,8 +122,8 @@ pub struct Matcher<T> {
     former_key: Option<(Secret, Instant)>,
     connections: HashMap<ConnectionId, State<T>>,
     waiting: usize,
-    /// Deadlines of the waiting, in the order in which they came, which is that
-    /// of the deadlines; may hold some that wait no more.
+    /// Deadlines of the waiting sides in the order of arrival, which is that of the
+    /// deadlines. It may have entries of sides that don't wait any more.
     deadlines: VecDeque<(Instant, ConnectionId)>,
     /// Used connections by the second in which their tickets expire.
     used: BTreeSet<(u64, ConnectionId)>,
@@ -143,7 +142,7 @@ impl<T> State<T> {
 }
 
 impl<T> Matcher<T> {
-    /// One that refuses everybody until it has a key.
+    /// A matcher that refuses every ticket until it has a key.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -156,8 +155,8 @@ impl<T> Matcher<T> {
         }
     }
 
-    /// Takes the key that the broker signs tickets with. Tickets of the former
-    /// one are good a while longer: they are on their way.
+    /// Takes the key that the broker signs tickets with. Tickets of the former key
+    /// stay good for two minutes: some are under way.
     pub fn set_key(&mut self, key: Secret, now: Now) {
         if self.key.as_ref().is_some_and(|current| current.expose() == key.expose()) {
             return;
@@ -210,13 +209,13 @@ impl<T> Matcher<T> {
         }
     }
 
-    /// Hands back those who have waited too long. Their connection is used up:
-    /// an other side that comes later is sent away at once.
+    /// Returns the candidates whose wait has ended. Their tickets are used up: the
+    /// other side is refused at once if it arrives later.
     pub fn expire(&mut self, now: Now) -> Vec<(ConnectionId, Side, T)> {
         let mut gone = Vec::new();
         while let Some((deadline, connection)) = self.deadlines.front().copied() {
             let state = self.connections.get_mut(&connection);
-            // Not waiting any more, or somebody else under the same id.
+            // It doesn't wait any more, or a later side waits under the same id.
             let Some(state) = state.filter(|state| state.waits_until(deadline)) else {
                 self.deadlines.pop_front();
                 continue;
@@ -235,12 +234,12 @@ impl<T> Matcher<T> {
         gone
     }
 
-    /// When [`expire`](Self::expire) has something to do, at the earliest.
+    /// The earliest time at which [`expire`](Self::expire) returns a candidate.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.deadlines.front().map(|(deadline, _)| *deadline)
     }
 
-    /// How many wait for their other side.
+    /// The number of sides that wait.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
@@ -259,7 +258,7 @@ impl<T> Matcher<T> {
         Ok(ticket)
     }
 
-    /// Drops what can't be shown again because it has expired.
+    /// Drops used connections whose tickets have expired.
     fn forget_expired(&mut self, now: Now) {
         while let Some((expiry, connection)) = self.used.first().copied() {
             if expiry > now.unix_seconds {

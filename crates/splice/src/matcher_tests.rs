@@ -19,7 +19,7 @@ fn ticket(key: [u8; 32], id: u8, side: Side, seconds: u64) -> [u8; TICKET_LEN] {
 }
 
 /// What happened, in a form that is short to write down.
-fn told(admission: Admission<u32>) -> String {
+fn text(admission: Admission<u32>) -> String {
     match admission {
         Admission::Waits => "waits".into(),
         Admission::Paired { initiator, acceptor, .. } => format!("pairs {initiator} with {acceptor}"),
@@ -45,7 +45,7 @@ impl Bench {
 
     fn show(&mut self, seconds: u64, ticket: &[u8; TICKET_LEN]) -> String {
         self.candidates += 1;
-        told(self.matcher.admit(ticket, self.candidates, self.at(seconds)))
+        text(self.matcher.admit(ticket, self.candidates, self.at(seconds)))
     }
 }
 
@@ -234,11 +234,11 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: nobody waits beyond the deadline,
-    /// everybody who was let in leaves once, only two sides of one connection
-    /// meet, a ticket works once.
+    /// For every sequence of tickets: no candidate waits beyond the deadline, each
+    /// leaves once, only two sides of one connection are paired, and a ticket works
+    /// once.
     #[test]
-    fn everybody_leaves_once(ops in prop::collection::vec(op(), 1..200)) {
+    fn each_candidate_leaves_once(ops in prop::collection::vec(op(), 1..200)) {
         let mut bench = Bench::new(BOUNDS);
         bench.matcher.set_key(Secret::new(KEY), bench.at(0));
         let mut clock = 0;

@@ -1,5 +1,4 @@
-//! The pipes through which data moves without coming to user space, and the
-//! one buffer for data so small that the detour isn't worth it.
+//! Pipes through which data moves without entering user space.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,17 +6,15 @@ use std::os::fd::OwnedFd;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::pipe2;
 
-/// What one pipe may hold, in bytes: the larger, the fewer system calls and
-/// changes of process per byte; 1 MiB took a third less processor time than
-/// 256 KiB. Users without privilege get no larger pipe than 1 MiB and 64 MiB of
-/// them in all (`pipe-max-size` and `pipe-user-pages-soft`, pipe(7)), hence the
-/// second choice.
+/// Sizes of a pipe in bytes, first choice first. A larger pipe needs fewer system
+/// calls and context switches per byte: 1 MiB took a third less processor time than
+/// 256 KiB. Unprivileged users get at most 1 MiB per pipe and 64 MiB in all
+/// (`pipe-max-size` and `pipe-user-pages-soft`, pipe(7)), hence the second choice.
 const PIPE_BYTES: [i32; 2] = [1 << 20, 256 << 10];
-/// Pipes kept for the next use. A flow holds one only while its receiver
-/// doesn't keep up.
+/// Idle pipes that are kept. A flow holds one only while its receiver is slow.
 const IDLE_PIPES: usize = 64;
 
-/// A pipe, empty whenever nobody holds it.
+/// A pipe. It is empty whenever no flow holds it.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     pub(crate) read: OwnedFd,
@@ -29,8 +26,8 @@ pub(crate) struct Pipe {
 impl Pipe {
     fn new() -> io::Result<Self> {
         let (read, write) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        // Refused where the user's share of pipe memory is spent; a small pipe
-        // works as well, only not as fast.
+        // The kernel refuses it once the user's share of pipe memory is used up. A
+        // small pipe is only slower.
         let sized = PIPE_BYTES.iter().find_map(|size| fcntl(&write, FcntlArg::F_SETPIPE_SZ(*size)).ok());
         let capacity = match sized {
             Some(size) => size,

@@ -1,4 +1,4 @@
-//! The data plane: worker threads, and the counters of what they carried.
+//! The data plane: worker threads and their counters.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -20,19 +20,19 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
     .with_interval(Duration::from_secs(30))
     .with_retries(10);
 
-/// What was carried since the start.
+/// Counters since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Connections joined.
+    /// Connections spliced.
     pub connections: u64,
-    /// Those still joined.
+    /// Those that still run.
     pub running: u64,
     /// Bytes carried, both directions.
     pub bytes: u64,
 }
 
-/// The threads that carry joined connections. Dropping it resets what still
-/// runs and waits for them to end.
+/// The threads that carry spliced connections. Dropping it resets the connections
+/// that still run, and waits for the threads to end.
 #[derive(Debug)]
 pub struct Plane {
     mailboxes: Vec<Arc<Mailbox>>,
@@ -52,9 +52,9 @@ impl Plane {
         for number in 0..workers.get() {
             let (worker, mailbox) = Worker::new()?;
             let failure_tx = failure_tx.clone();
-            let thread = std::thread::Builder::new().name(format!("join-{number}")).spawn(move || {
+            let thread = std::thread::Builder::new().name(format!("splice-{number}")).spawn(move || {
                 if let Err(error) = worker.run() {
-                    // Full or closed: somebody knows already.
+                    // Full or closed: a failure was reported already.
                     let _ = failure_tx.try_send(error);
                 }
             })?;
@@ -64,13 +64,12 @@ impl Plane {
         Ok((plane, failure_rx))
     }
 
-    /// Joins two connected sockets: from here on bytes flow between them, until
-    /// both directions have ended in order or one socket breaks, which resets
-    /// the other.
+    /// Splices two connected sockets. Bytes flow between them until both directions
+    /// have ended in order, or one socket breaks, which resets the other.
     ///
     /// # Errors
     /// Where the sockets can't be made non-blocking; both are closed then.
-    pub fn join(&self, initiator: std::net::TcpStream, acceptor: std::net::TcpStream) -> io::Result<()> {
+    pub fn splice(&self, initiator: std::net::TcpStream, acceptor: std::net::TcpStream) -> io::Result<()> {
         for socket in [&initiator, &acceptor] {
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
@@ -83,7 +82,7 @@ impl Plane {
         mailbox.send([initiator, acceptor])
     }
 
-    /// What was carried so far.
+    /// The counters so far.
     pub fn totals(&self) -> Totals {
         Totals {
             connections: self.connections.load(Relaxed),
@@ -101,14 +100,14 @@ impl Drop for Plane {
             }
         }
         for thread in self.threads.drain(..) {
-            // It panicked, which was said where it happened.
+            // A panic was reported in its thread.
             let _ = thread.join();
         }
     }
 }
 
-/// Asks for as many descriptors as the process may have: each joined connection
-/// takes two, and up to four more while both its ends are slow.
+/// Raises the limit of descriptors to the hard limit. Each spliced connection takes
+/// two, and up to four more while both ends are slow.
 pub fn raise_descriptor_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));

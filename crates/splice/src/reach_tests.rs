@@ -1,4 +1,4 @@
-//! Who is expected to come to the port outside, to show that it is reached.
+//! Reach tests of the port outside that are expected.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,11 +7,11 @@ use isthmus_net::lock;
 use isthmus_wire::ConnectionId;
 use tokio::sync::oneshot;
 
-/// All of them.
+/// The expected reach tests, by their numbers.
 #[derive(Debug, Default)]
 pub struct ReachTests(Mutex<HashMap<ConnectionId, oneshot::Sender<()>>>);
 
-/// One of them; nobody is expected any more once it is dropped.
+/// One expected reach test. Dropping it ends the expectation.
 #[derive(Debug)]
 pub struct ReachTest<'a> {
     reach_tests: &'a ReachTests,
@@ -20,21 +20,21 @@ pub struct ReachTest<'a> {
 }
 
 impl ReachTests {
-    /// Begins to expect somebody who knows this number.
+    /// Begins to expect a reach test with this number.
     pub fn expect(&self, number: ConnectionId) -> ReachTest<'_> {
         let (came_tx, came_rx) = oneshot::channel();
         lock(&self.0).insert(number, came_tx);
         ReachTest { reach_tests: self, number, came_rx }
     }
 
-    /// Somebody came; `false` if nobody was expected with this number.
+    /// Takes a reach test that arrived; `false` if its number was not expected.
     pub fn come(&self, number: ConnectionId) -> bool {
         lock(&self.0).remove(&number).is_some_and(|came_tx| came_tx.send(()).is_ok())
     }
 }
 
 impl ReachTest<'_> {
-    /// Waits until they come; for ever, if need be.
+    /// Waits until the reach test arrives; for ever if it doesn't.
     pub async fn came(&mut self) {
         if (&mut self.came_rx).await.is_err() {
             std::future::pending::<()>().await;
@@ -53,13 +53,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_who_is_expected_counts_and_once() {
+    async fn only_an_expected_reach_test_counts_and_once() {
         let reach_tests = ReachTests::default();
         let (right, wrong) = (ConnectionId([1; 16]), ConnectionId([2; 16]));
         let mut reach_test = reach_tests.expect(right);
         assert!(!reach_tests.come(wrong) && reach_tests.come(right) && !reach_tests.come(right));
         reach_test.came().await;
         drop(reach_tests.expect(wrong));
-        assert!(!reach_tests.come(wrong), "nobody is expected any more");
+        assert!(!reach_tests.come(wrong), "it is not expected any more");
     }
 }

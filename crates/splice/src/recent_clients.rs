@@ -1,5 +1,5 @@
-//! Who has asked how they are seen from outside, and so has shown an address to
-//! be theirs.
+//! Clients that have recently asked for their outside address. Each has thereby shown
+//! that it owns the address.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::lock;
 
-/// How long it counts that somebody asked, and of how many that is remembered;
-/// beyond it all are forgotten, and asked again by those who are concerned.
+/// How long a client counts as recent, and how many are remembered. Beyond that all
+/// are dropped; clients ask again.
 const ASKED_FOR: Duration = Duration::from_secs(900);
 const MAX_RECENT: usize = 64 * 1024;
 
-/// Who has asked how they are seen.
+/// The recent clients, by IP address.
 #[derive(Debug, Default)]
 pub struct RecentClients(Mutex<HashMap<IpAddr, Instant>>);
 
 impl RecentClients {
-    /// Somebody asked from this address.
+    /// Notes a client that asked from this address.
     pub fn note(&self, ip: IpAddr, now: Instant) {
         let mut recent_clients = lock(&self.0);
         if recent_clients.len() >= MAX_RECENT {
@@ -30,7 +30,7 @@ impl RecentClients {
         recent_clients.insert(ip.to_canonical(), now);
     }
 
-    /// Whether somebody did not long ago.
+    /// Whether a client has recently asked from this address.
     pub fn know(&self, ip: IpAddr, now: Instant) -> bool {
         let at = lock(&self.0).get(&ip.to_canonical()).copied();
         at.is_some_and(|at| now.saturating_duration_since(at) < ASKED_FOR)
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asked_is_forgotten_after_a_while() {
+    fn a_client_is_recent_for_a_while() {
         let (recent_clients, start) = (RecentClients::default(), Instant::now());
         let (ip, mapped) = ("192.0.2.1".parse().unwrap(), "::ffff:192.0.2.1".parse().unwrap());
         assert!(!recent_clients.know(ip, start));

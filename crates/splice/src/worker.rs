@@ -21,11 +21,11 @@ const MAILBOX: u64 = u64::MAX;
 /// Events taken from the kernel at once.
 const EVENTS: usize = 256;
 
-/// Two sockets to be joined: initiator's and acceptor's.
+/// Two sockets to be spliced: the initiator's and the acceptor's.
 pub(crate) type Ends = [TcpStream; 2];
 
-/// How the rest of the process reaches a worker. On lines of its own, since each
-/// worker counts while it carries.
+/// A worker's queue of new pairs, and its counters. Aligned to cache lines of its own,
+/// because each worker counts while it carries.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Mailbox {
@@ -99,7 +99,7 @@ impl Worker {
         Ok((worker, mailbox))
     }
 
-    /// Carries until told to stop.
+    /// Carries until [`Mailbox::stop`].
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = [EpollEvent::empty(); EVENTS];
         loop {
@@ -131,9 +131,9 @@ impl Worker {
         }
     }
 
-    /// Takes in new pairs; says whether to go on.
+    /// Takes new pairs; returns whether to go on.
     fn on_mail(&mut self) -> bool {
-        // It may only have been read by nobody else, and its value says nothing.
+        // Only this thread reads it, and its value isn't used.
         let _ = self.mailbox.wake.read();
         let arrivals = std::mem::take(&mut *lock(&self.mailbox.arrivals));
         let stop = self.mailbox.stop.load(Relaxed);
@@ -175,8 +175,8 @@ impl Worker {
         if events.intersects(EpollFlags::EPOLLOUT | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
             pair.flows[1 - end].sink_is_ready();
         }
-        // A socket that has ended in order is no longer read, so that nothing
-        // else would notice that it was reset afterwards.
+        // A socket that has ended in order is no longer read, so only this event
+        // shows that it was reset afterwards.
         let lost = events.intersects(EpollFlags::EPOLLERR) && pair.flows[end].ended();
         self.pump(key);
         if lost {
@@ -194,13 +194,13 @@ impl Worker {
             match Self::turn(pair, from, &mut self.tools, &mut carried) {
                 Ok(turn) => unfinished |= turn == Turn::Unfinished,
                 Err(Broken::Source(error)) => {
-                    tracing::debug!(%error, "a joined connection broke");
+                    tracing::debug!(%error, "a spliced connection broke");
                     broken = true;
                 }
                 Err(Broken::Sink(error)) => {
-                    tracing::debug!(%error, "a joined connection broke");
+                    tracing::debug!(%error, "a spliced connection broke");
                     broken = true;
-                    // What the broken end sent before it broke still counts.
+                    // Bytes that the broken end sent before are still carried.
                     let _ = Self::turn(pair, 1 - from, &mut self.tools, &mut carried);
                 }
             }
@@ -227,7 +227,7 @@ impl Worker {
         pair.flows[from].pump(&pair.ends[from], &pair.ends[1 - from], tools, carried)
     }
 
-    /// Ends a pair such that neither side takes it for an orderly end.
+    /// Ends a pair by a reset of both sockets, so that it is no orderly end.
     fn reset(&mut self, key: usize) {
         if let Some(pair) = self.remove(key) {
             for socket in &pair.ends {
@@ -244,7 +244,7 @@ impl Worker {
     }
 }
 
-/// What epoll hands back for one end of a pair.
+/// The epoll data of one end of a pair.
 fn token(key: usize, end: usize) -> u64 {
     (key as u64) << 1 | end as u64
 }

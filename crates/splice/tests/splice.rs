@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
-/// Far beyond what anything here takes; a hang fails instead of hanging.
+/// Much longer than any test takes: a hang becomes a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_millis(50);
 
@@ -70,13 +70,13 @@ impl Relay {
         self.send(&self.ticket(connection, side)).await
     }
 
-    /// A new joined pair: initiator's and acceptor's end.
+    /// A new spliced pair: the initiator's and the acceptor's end.
     async fn pair(&self) -> (TcpStream, TcpStream) {
         let connection = new_connection();
         (self.come(connection, Side::Initiator).await, self.come(connection, Side::Acceptor).await)
     }
 
-    /// Waits until the counters are such.
+    /// Waits until the counters fulfil a condition.
     async fn until(&self, what: &str, reached: impl Fn(Totals) -> bool) {
         let waiting = async {
             while !reached(self.plane.totals()) {
@@ -88,16 +88,15 @@ impl Relay {
     }
 }
 
-/// How a stream ended, and what came before.
+/// The bytes of a stream, and how it ended.
 async fn rest(stream: &mut TcpStream) -> (Vec<u8>, io::Result<()>) {
     let mut bytes = Vec::new();
     let outcome = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("ends in time");
     (bytes, outcome.map(drop))
 }
 
-/// Sent away without a byte: closed, or reset where it still had something to
-/// read.
-async fn assert_sent_away(mut stream: TcpStream, what: &str) {
+/// Refused without a byte: closed, or reset if the relay had not read all.
+async fn assert_refused(mut stream: TcpStream, what: &str) {
     let (bytes, outcome) = rest(&mut stream).await;
     assert!(bytes.is_empty(), "{what}");
     if let Err(error) = outcome {
@@ -125,7 +124,7 @@ async fn receive(stream: &mut (impl tokio::io::AsyncRead + Unpin), length: usize
 }
 
 #[tokio::test]
-async fn joins_two_sides_in_either_order() {
+async fn two_sides_are_spliced_in_either_order() {
     let relay = Relay::start(Limits::default()).await;
     for first in [Side::Initiator, Side::Acceptor] {
         let connection = new_connection();
@@ -216,7 +215,7 @@ async fn a_reset_is_passed_on_by_an_end_that_sends_no_more() {
 }
 
 #[tokio::test]
-async fn whoever_asks_is_told_how_they_are_seen() {
+async fn a_client_that_asks_receives_its_outside_address() {
     let relay = Relay::start(Limits::default()).await;
     let mut stream = relay.send(&reflect::question()).await;
     let (answer, outcome) = rest(&mut stream).await;
@@ -234,14 +233,14 @@ async fn an_expected_reach_test_is_noticed_without_an_answer() {
     for number in [other, expected] {
         let mut stream = relay.send(&hello::REACH_TEST.encode(number)).await;
         let mut answer = Vec::new();
-        assert_eq!(stream.read_to_end(&mut answer).await.unwrap(), 0, "closed without a word");
+        assert_eq!(stream.read_to_end(&mut answer).await.unwrap(), 0, "closed without an answer");
     }
     reach_test.came().await;
     assert!(!relay.reach_tests.come(expected), "it is used up");
 }
 
 #[tokio::test]
-async fn wrong_tickets_are_sent_away_at_once() {
+async fn wrong_tickets_are_refused_at_once() {
     let relay = Relay::start(Limits::default()).await;
     let connection = new_connection();
     let good = relay.ticket(connection, Side::Initiator);
@@ -252,48 +251,48 @@ async fn wrong_tickets_are_sent_away_at_once() {
         ("another relay's key", Secret::random().seal_ticket(&Ticket::decode(&good).unwrap().0)),
         ("expired", relay.key.seal_ticket(&expired)),
         ("another side than was signed", changed),
-        ("HTTP", *b"GET / HTTP/1.1\r\nHost: relay.example\r\nUser-Agent: somebody/1.0\r\n\r"),
+        ("HTTP", *b"GET / HTTP/1.1\r\nHost: relay.example\r\nUser-Agent: curl/7.88.10\r\n\r"),
         ("zeroes", [0; TICKET_LEN]),
     ];
     for (what, ticket) in table {
-        assert_sent_away(relay.send(&ticket).await, what).await;
+        assert_refused(relay.send(&ticket).await, what).await;
     }
     // None of them used up the genuine ones.
     let mut initiator = relay.send(&good).await;
-    assert_sent_away(relay.send(&good).await, "a second time").await;
+    assert_refused(relay.send(&good).await, "a second time").await;
     let mut acceptor = relay.come(connection, Side::Acceptor).await;
     initiator.write_all(b"x").await.unwrap();
     assert_eq!(receive(&mut acceptor, 1).await, b"x");
-    assert_sent_away(relay.come(connection, Side::Acceptor).await, "after they met").await;
+    assert_refused(relay.come(connection, Side::Acceptor).await, "after they were paired").await;
 }
 
 #[tokio::test]
-async fn whoever_shows_no_ticket_is_sent_away_at_the_deadline() {
+async fn a_connection_without_a_ticket_is_closed_at_the_deadline() {
     let relay = Relay::start(Limits { handshake_deadline: SHORT, ..Limits::default() }).await;
-    assert_sent_away(relay.send(b"").await, "silent").await;
-    assert_sent_away(relay.send(&relay.ticket(new_connection(), Side::Initiator)[..63]).await, "short").await;
+    assert_refused(relay.send(b"").await, "silent").await;
+    assert_refused(relay.send(&relay.ticket(new_connection(), Side::Initiator)[..63]).await, "short").await;
 }
 
 #[tokio::test]
-async fn a_side_that_waits_in_vain_is_sent_away_at_the_deadline() {
+async fn a_side_without_its_other_side_is_closed_at_the_deadline() {
     let matching = Bounds { patience: SHORT, ..Bounds::default() };
     let relay = Relay::start(Limits { matching, ..Limits::default() }).await;
     let connection = new_connection();
-    assert_sent_away(relay.come(connection, Side::Initiator).await, "alone").await;
-    assert_sent_away(relay.come(connection, Side::Acceptor).await, "too late").await;
+    assert_refused(relay.come(connection, Side::Initiator).await, "alone").await;
+    assert_refused(relay.come(connection, Side::Acceptor).await, "too late").await;
 }
 
 #[tokio::test]
-async fn silent_strangers_keep_nobody_out() {
+async fn silent_connections_do_not_block_others() {
     let relay = Relay::start(Limits { handshakes: 4, ..Limits::default() }).await;
-    let mut strangers = Vec::new();
+    let mut silent = Vec::new();
     for _ in 0..8 {
-        strangers.push(relay.send(b"I").await);
+        silent.push(relay.send(b"I").await);
     }
     let (mut initiator, mut acceptor) = relay.pair().await;
     initiator.write_all(b"x").await.unwrap();
     assert_eq!(receive(&mut acceptor, 1).await, b"x");
-    assert_sent_away(strangers.remove(0), "the oldest").await;
+    assert_refused(silent.remove(0), "the oldest").await;
 }
 
 #[tokio::test]
@@ -317,7 +316,7 @@ async fn a_receiver_that_does_not_read_holds_the_sender_back() {
         timeout(Duration::from_millis(200), initiator.write(&chunk[sent % chunk.len()..])).await
     {
         sent += written.unwrap();
-        assert!(sent < 1 << 30, "somebody keeps it all in memory");
+        assert!(sent < 1 << 30, "the relay keeps it all in memory");
     }
     initiator.shutdown().await.unwrap();
     let (bytes, outcome) = rest(&mut acceptor).await;

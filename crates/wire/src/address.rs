@@ -16,10 +16,10 @@ const TWIN_BASE: u32 = 0x7f40_0000;
 /// Source address of knocks: a loopback address outside all twins, from which
 /// nothing but agents connects.
 pub const KNOCK_SOURCE: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 1);
-/// Where an agent's black-hole listener stands: a connect to it stays in
-/// SYN_SENT, which is what a non-blocking connect looks like while pending.
+/// The address of an agent's black-hole listener. A connect to it stays in SYN_SENT,
+/// as a non-blocking connect does while it is pending.
 pub const BLACK_HOLE: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 2);
-/// An address nothing ever listens on, where connects are refused natively.
+/// An address at which no program listens, so that the kernel refuses connects.
 pub const REFUSED: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 3);
 
 /// The address of a node as programs see it.

@@ -1,6 +1,6 @@
-//! Messages that bring nothing but the id for which a connection comes. The one
-//! that waits for it made the id up and sent it over mutual TLS only, so that
-//! only the party that was asked can have it. There is no answer.
+//! Messages that carry only the id of the request that a connection belongs to. The
+//! party that waits has made the id, and has sent it over mutual TLS only. So only
+//! the party that received the order to dial has it. There is no answer.
 //!
 //! ```text
 //!  0  4B magic
@@ -15,15 +15,14 @@ use crate::{ConnectionId, DecodeError, array, opening};
 
 /// Length of [`RENDEZVOUS`].
 pub const RENDEZVOUS_LEN: usize = 24;
-/// Length of [`REACH_TEST`]: that of a ticket, because it comes in its place.
+/// Length of [`REACH_TEST`]: that of a ticket, because it is sent instead of one.
 pub const REACH_TEST_LEN: usize = TICKET_LEN;
 
-/// The first message of a party that was asked to dial (`reverse`): for which
-/// rendezvous it comes. TLS or a preamble then proves who it is.
+/// The first message of a party that dials on order (`reverse`): the id of the
+/// rendezvous. TLS or a preamble then authenticates the party.
 pub const RENDEZVOUS: Hello<RENDEZVOUS_LEN> = Hello { message: "hello", magic: opening::RENDEZVOUS };
 
-/// What a relay shows at a gateway's port outside when it was asked whether it
-/// reaches the port.
+/// The message of a relay that tests whether a gateway's port outside is reached.
 pub const REACH_TEST: Hello<REACH_TEST_LEN> = Hello { message: "reach test", magic: opening::REACH_TEST };
 
 /// One kind of such a message, of `LEN` bytes.

@@ -58,7 +58,7 @@ id!(
     "job id"
 );
 id!(
-    /// By what a relay matches two outgoing connections.
+    /// The id by which a relay or gateway matches two connections.
     ConnectionId,
     "connection id"
 );

@@ -1,17 +1,16 @@
-//! How messages that stand at the start of a connection begin: 4 bytes of magic,
-//! then the version of their layout. The table names them all, so that no two
-//! are alike and none is taken for a TLS record, which may come to the same
-//! ports (RFC 8446 section 5.1).
+//! The first messages of connections begin with 4 bytes of magic and the version of
+//! their layout. The table names all of them, so that no two are alike. None can be
+//! taken for a TLS record, which may arrive at the same ports (RFC 8446 section 5.1).
 //!
 //! | magic | message | bytes | from, to |
 //! |---|---|---|---|
 //! | `ISTH` | [`preamble`](crate::preamble) | 88 | agent, agent |
 //! | `ISTA` | its answer | 40 | agent, agent |
-//! | `MEET` | [`hello::RENDEZVOUS`](crate::hello::RENDEZVOUS) | 24 | who was asked to dial, agent or gateway |
+//! | `MEET` | [`hello::RENDEZVOUS`](crate::hello::RENDEZVOUS) | 24 | agent, gateway or relay that dials on order, agent |
 //! | `ISTR` | [`ticket`](crate::ticket) | 64 | agent or gateway, relay or gateway |
-//! | `ISRQ` | [`reflect`](crate::reflect), in the place of a ticket | 64 | agent or gateway, relay |
+//! | `ISRQ` | [`reflect`](crate::reflect), instead of a ticket | 64 | agent or gateway, relay |
 //! | `ISRA` | its answer | 24 | relay, agent or gateway |
-//! | `ISVT` | [`hello::REACH_TEST`](crate::hello::REACH_TEST), in the place of a ticket | 64 | relay, gateway |
+//! | `ISVT` | [`hello::REACH_TEST`](crate::hello::REACH_TEST), instead of a ticket | 64 | relay, gateway |
 
 use crate::{DecodeError, array};
 
@@ -34,7 +33,7 @@ pub(crate) fn begin<const N: usize>(magic: [u8; 4]) -> [u8; N] {
     out
 }
 
-/// Whether the bytes begin so.
+/// Checks magic and version.
 pub(crate) fn check(message: &'static str, bytes: &[u8], magic: [u8; 4]) -> Result<(), DecodeError> {
     let [found @ .., version] = array::<5>(bytes, 0);
     if found != magic {
@@ -46,8 +45,7 @@ pub(crate) fn check(message: &'static str, bytes: &[u8], magic: [u8; 4]) -> Resu
     Ok(())
 }
 
-/// Whether the message, read and written anew, is what came: reserved bytes are
-/// zero.
+/// Checks that reserved bytes are zero: `anew` is the message read and written again.
 pub(crate) fn same(message: &'static str, anew: &[u8], bytes: &[u8]) -> Result<(), DecodeError> {
     if anew == bytes { Ok(()) } else { Err(DecodeError::new(message, "reserved bytes are not zero")) }
 }
@@ -63,6 +61,6 @@ mod tests {
             assert!(!all[..index].contains(magic), "{magic:?}");
             assert!(!(20..=24).contains(&magic[0]), "content types of TLS (RFC 8446, appendix B.1)");
         }
-        assert_ne!(PREAMBLE[0], RENDEZVOUS[0], "agents tell these two apart by the first byte");
+        assert_ne!(PREAMBLE[0], RENDEZVOUS[0], "agents distinguish these two by the first byte");
     }
 }

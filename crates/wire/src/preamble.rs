@@ -46,7 +46,7 @@ const ANSWER_SIGNED: usize = ANSWER_LEN - 32;
 /// A code of HMAC-SHA256.
 pub type Mac = [u8; 32];
 
-/// Who wants to reach whom, for which job.
+/// The two ends of a connection, and its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preamble {
     /// The job both ends belong to.
@@ -103,13 +103,13 @@ impl Preamble {
     }
 }
 
-/// What the acceptor found.
+/// The acceptor's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
     /// The connection stands; the program's bytes follow.
     Connected = 0,
-    /// Nobody listens on that port.
+    /// No program listens on that port.
     Refused = 1,
     /// The listener's backlog stayed full.
     TimedOut = 2,
@@ -119,7 +119,7 @@ pub enum Status {
     Denied = 4,
     /// The destination isn't this node.
     WrongNode = 5,
-    /// The acceptor failed in another way; its log says how.
+    /// The acceptor failed in another way; its log has the error.
     Failed = 6,
     /// The preamble is right, and the listener's backlog is full; the final
     /// answer follows.
@@ -130,21 +130,21 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connected => "connected",
-            Self::Refused => "nobody listens there",
+            Self::Refused => "no program listens there",
             Self::TimedOut => "the listener does not accept: its backlog stayed full",
             Self::UnknownJob => "the node does not take part in this job (did its agent restart?)",
             Self::Denied => "the node denied it: the job's token does not match",
-            Self::WrongNode => "another node answered: does the contact's address belong to somebody else?",
+            Self::WrongNode => "another node answered: does the contact's address belong to another node?",
             Self::Failed => "the node's agent failed; see its log",
             Self::Waiting => "the listener's backlog is full",
         })
     }
 }
 
-/// What the acceptor answers.
+/// The acceptor's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    /// What it found.
+    /// The result.
     pub status: Status,
 }
 

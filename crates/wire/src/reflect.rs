@@ -1,7 +1,6 @@
-//! How a node finds out how it is seen from outside: it asks a relay, in the
-//! place of a ticket, and the relay tells where the connection came from (as
-//! STUN does for UDP, RFC 8489). The answer says nothing that the asker's own
-//! router doesn't know, so anybody may ask.
+//! A node asks a relay for its outside address. The question is sent instead of a
+//! ticket. The relay answers with the address that the connection came from, as STUN
+//! does for UDP (RFC 8489). The answer contains nothing secret, so every peer may ask.
 //!
 //! Integers are big-endian.
 //!
@@ -19,7 +18,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use crate::ticket::TICKET_LEN;
 use crate::{DecodeError, array, opening};
 
-/// Length of a question: that of a ticket, because it comes in its place.
+/// Length of a question: that of a ticket, because it is sent instead of one.
 pub const QUESTION_LEN: usize = TICKET_LEN;
 /// Length of an answer.
 pub const ANSWER_LEN: usize = 24;
@@ -29,12 +28,12 @@ pub fn question() -> [u8; QUESTION_LEN] {
     opening::begin(opening::REFLECT)
 }
 
-/// Whether something is the question.
+/// Whether these bytes are the question.
 pub fn is_question(bytes: &[u8; QUESTION_LEN]) -> bool {
     *bytes == question()
 }
 
-/// The answer to somebody who came from this address.
+/// The answer to a peer that is seen at this address.
 pub fn encode_answer(seen: SocketAddr) -> [u8; ANSWER_LEN] {
     let mut out: [u8; ANSWER_LEN] = opening::begin(opening::REFLECT_ANSWER);
     out[6..8].copy_from_slice(&seen.port().to_be_bytes());

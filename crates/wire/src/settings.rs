@@ -1,6 +1,6 @@
-//! What a shim must know of its job: a text file `shim.conf` beside the shim
-//! itself in the job's directory. A file rather than the environment, because
-//! launchers clear the environment.
+//! The shim's settings: a text file `shim.conf` beside the shim itself in the job's
+//! directory. It is a file rather than the environment, because launchers clear the
+//! environment.
 //!
 //! ```text
 //! virtual 240.64.1.2
@@ -11,7 +11,7 @@
 //! host 240.64.2.1 n1.beta
 //! ```
 //!
-//! One `key value…` per line; unknown keys are passed over.
+//! One `key value…` per line; unknown keys are ignored.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ pub const FILE_NAME: &str = "shim.conf";
 /// Name of the job's Unix socket within the job's directory.
 pub const SOCKET_NAME: &str = "agent.sock";
 
-/// What a shim must know of its job and node.
+/// A shim's settings: its job and its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The node's own virtual address.
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_passed_over() {
+    fn unknown_keys_are_ignored() {
         let text = format!("future thing\n\n{}", settings().encode());
         assert_eq!(Settings::decode(&text), Ok(settings()));
     }

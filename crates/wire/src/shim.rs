@@ -31,7 +31,7 @@ pub const REQUEST_LEN: usize = 40;
 /// Length of an encoded [`Reply`].
 pub const REPLY_LEN: usize = 32;
 
-/// What a shim asks of its agent.
+/// A shim's request to its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// Connect to a virtual address. The reply comes once the connection
@@ -46,7 +46,7 @@ pub enum Request {
         /// `SO_SNDBUF` as the program set it (half of what the kernel
         /// reports), or 0 if it never did.
         send_buffer: u32,
-        /// `SO_RCVBUF`, likewise.
+        /// `SO_RCVBUF` in the same way.
         receive_buffer: u32,
     },
     /// Fetch the connection behind a knock just accepted.
@@ -57,14 +57,14 @@ pub enum Request {
         /// if it stays in place.
         cookie: u64,
     },
-    /// Name the ends of a handed-over socket of which this process knows
-    /// nothing (it was inherited over `exec`).
+    /// Name the ends of a handed-over socket that this process inherited over
+    /// `exec`, and has no record of.
     Whois {
         /// `SO_COOKIE` of the socket.
         cookie: u64,
     },
-    /// Look at a program that this process is about to start and that can
-    /// perhaps not be carried. The reply says only that the agent has looked.
+    /// Examine a program that this process is about to start and that perhaps can't
+    /// be carried. The reply means only that the agent has examined it.
     Starting {
         /// The process's descriptor of the program.
         fd: u32,
@@ -137,7 +137,7 @@ impl Request {
     }
 }
 
-/// What comes with a [`Reply`].
+/// The descriptor that belongs to a [`Reply`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Handover {
@@ -160,11 +160,11 @@ pub struct End {
 }
 
 impl End {
-    /// 0.0.0.0:0, where there is nothing to name.
+    /// 0.0.0.0:0, if there is no end to name.
     pub const NONE: Self = Self { address: Ipv4Addr::UNSPECIFIED, port: 0 };
 }
 
-/// What an agent answers.
+/// An agent's reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
     /// 0, or the `errno` that the program's call is to report.

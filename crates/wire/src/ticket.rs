@@ -1,10 +1,9 @@
-//! What is shown to a relay or a gateway: a ticket minted by the broker, first
-//! thing on the connection. Nothing is answered: once both sides of a connection
-//! id have come, bytes flow.
+//! Tickets: the first message to a relay or a gateway, minted by the broker. There is
+//! no answer: bytes flow once both sides of a connection id have arrived.
 //!
-//! The broker shares a key with each relay and gateway (sent over their mutual
-//! TLS), so that they serve only connections that the broker planned, and a
-//! ticket is good for one use of one side until it expires.
+//! The broker shares a key with each relay and gateway, sent over their mutual TLS.
+//! So they serve only connections that the broker planned. A ticket is good for one
+//! use of one side until it expires.
 //!
 //! Integers are big-endian.
 //!
@@ -24,8 +23,8 @@ use crate::{ConnectionId, DecodeError, array, opening};
 
 /// Length of an encoded [`Ticket`].
 pub const TICKET_LEN: usize = 64;
-/// First byte of every ticket; a TLS record can't start with it (RFC 8446
-/// section 5.1), so both may come to one port.
+/// First byte of every ticket. A TLS record can't start with it (RFC 8446
+/// section 5.1), so both may arrive at one port.
 pub const FIRST_BYTE: u8 = opening::TICKET[0];
 
 const SIGNED: usize = TICKET_LEN - 32;
@@ -41,7 +40,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The side across.
+    /// The other side.
     pub fn other(self) -> Self {
         match self {
             Self::Initiator => Self::Acceptor,
@@ -57,7 +56,7 @@ pub struct Ticket {
     pub connection: ConnectionId,
     /// The side.
     pub side: Side,
-    /// Until when it is good: seconds since 1970-01-01 UTC.
+    /// The end of its validity: seconds since 1970-01-01 UTC.
     pub expiry_unix_seconds: u64,
 }
 

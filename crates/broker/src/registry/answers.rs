@@ -13,7 +13,7 @@ use super::{NodeEntry, Party, Presence, Registry, SiteEntry};
 
 /// Why a lookup failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LookupError {
+pub(crate) enum LookupError {
     /// No node of that name or address was ever in the grid.
     Unknown(String),
     /// The node has an address, but no gateway has announced it.
@@ -35,7 +35,7 @@ impl fmt::Display for LookupError {
 
 /// Why a rendezvous was not arranged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RendezvousError {
+pub(crate) enum RendezvousError {
     /// One of the two nodes was not found.
     Lookup(LookupError),
     /// The initiator is no node of the caller's site.
@@ -59,7 +59,7 @@ impl Registry {
     ///
     /// # Errors
     /// If it is unknown or absent.
-    pub fn lookup(
+    pub(crate) fn lookup(
         &mut self,
         (site, gateway): (&Label, &Label),
         request: &proto::LookupRequest,
@@ -80,7 +80,10 @@ impl Registry {
     ///
     /// # Errors
     /// If one is unknown or absent.
-    pub fn explain(&self, request: &proto::ExplainRequest) -> Result<proto::ExplainReply, LookupError> {
+    pub(crate) fn explain(
+        &self,
+        request: &proto::ExplainRequest,
+    ) -> Result<proto::ExplainReply, LookupError> {
         let find = |name: &str| {
             let lookup = proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
             self.resolve(&lookup).and_then(|address| Ok(self.present(address)?.0))

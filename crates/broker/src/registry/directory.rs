@@ -33,7 +33,7 @@ impl Registry {
     /// Sends the directory to all gateways if it has changed since it was last sent.
     /// It is called a few times a second, so that changes at almost the same time
     /// are sent together.
-    pub fn directory_due(&mut self) -> Vec<Effect> {
+    pub(crate) fn directory_due(&mut self) -> Vec<Effect> {
         let directory = self.directory();
         if directory == self.directory {
             return Vec::new();

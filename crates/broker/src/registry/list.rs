@@ -56,7 +56,7 @@ impl Registry {
     ///
     /// # Errors
     /// If the request or its page token is malformed, or exceeds a bound.
-    pub fn list(&self, request: &proto::ListRequest) -> Result<proto::ListReply, Refused> {
+    pub(crate) fn list(&self, request: &proto::ListRequest) -> Result<proto::ListReply, Refused> {
         request.check().map_err(|error| Refused(error.to_string()))?;
         let mut page = Page::new(request)?;
         let mut reply = proto::ListReply { grid: self.grid.clone(), ..proto::ListReply::default() };

@@ -43,7 +43,7 @@ enum Doubt {
 
 impl Registry {
     /// Orders the measurements between sites that are due.
-    pub fn measure_due(&mut self, now_unix_seconds: u64) -> Vec<Effect> {
+    pub(crate) fn measure_due(&mut self, now_unix_seconds: u64) -> Vec<Effect> {
         if self.policy.measure == Measure::Off {
             return Vec::new();
         }

@@ -79,7 +79,7 @@ impl Registry {
     ///
     /// # Errors
     /// If a node is unknown or absent, or no gateway can pass the order on.
-    pub fn measure(
+    pub(crate) fn measure(
         &mut self,
         request: &proto::MeasureRequest,
         now_unix_seconds: u64,
@@ -106,7 +106,7 @@ impl Registry {
     ///
     /// # Errors
     /// If the node is of another site, a name is malformed, or a bound is exceeded.
-    pub fn measured(
+    pub(crate) fn measured(
         &mut self,
         session: SessionId,
         report: proto::PathReport,

@@ -22,7 +22,7 @@ const MOST_OF_GATEWAY: u32 = 6;
 
 /// Why nothing is ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ProbeError {
+pub(crate) enum ProbeError {
     /// The request is malformed, or the address isn't the requester's.
     NotYours(String),
     /// The requester exceeds its rate.
@@ -79,7 +79,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`ProbeError`].
-    pub fn probe(
+    pub(crate) fn probe(
         &mut self,
         site: &Label,
         request: &proto::ProbeRequest,

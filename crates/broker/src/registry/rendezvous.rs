@@ -36,7 +36,7 @@ impl Registry {
     ///
     /// # Errors
     /// If a node is unknown, absent or down, or the way isn't possible.
-    pub fn rendezvous(
+    pub(crate) fn rendezvous(
         &mut self,
         site: &Label,
         request: &Request,

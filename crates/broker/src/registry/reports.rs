@@ -11,7 +11,7 @@ impl Registry {
     ///
     /// # Errors
     /// If the gateway isn't attached, or the report exceeds a bound.
-    pub fn nodes_seen(&mut self, session: SessionId, found: proto::NodesSeen) -> Result<(), Refused> {
+    pub(crate) fn nodes_seen(&mut self, session: SessionId, found: proto::NodesSeen) -> Result<(), Refused> {
         found.check()?;
         let (site, gateway) = self.attached_gateway(session)?;
         for found in found.nodes {
@@ -28,7 +28,7 @@ impl Registry {
     }
 
     /// A relay reported its counters.
-    pub fn relay_report(&mut self, session: SessionId, report: proto::RelayReport) {
+    pub(crate) fn relay_report(&mut self, session: SessionId, report: proto::RelayReport) {
         if let Some(relay) = self.relays.values_mut().find(|relay| relay.session == Some(session)) {
             relay.report = report;
         }

@@ -29,7 +29,7 @@ impl Registry {
     }
 
     /// Which gateway of a site declares which `inbound`, if they differ.
-    pub fn disagreement(&self, site: &Label) -> Option<String> {
+    pub(crate) fn disagreement(&self, site: &Label) -> Option<String> {
         self.sites.get(site)?.disagreement()
     }
 

@@ -59,7 +59,7 @@ impl Registry {
 
     /// Ends the time that a gateway has to announce its nodes: those that are still
     /// lost are down. To be called once, some time after it attached.
-    pub fn settle(&mut self, session: SessionId) -> Vec<Effect> {
+    pub(crate) fn settle(&mut self, session: SessionId) -> Vec<Effect> {
         let Some((site, gateway)) = self.gateway_of(session) else { return Vec::new() };
         self.put_down_lost(&site, &gateway, true)
     }
@@ -67,7 +67,7 @@ impl Registry {
     /// Ends the time that the nodes of a detached gateway have to attach to another
     /// gateway of the site: those that are still lost are down. To be called some
     /// time after it was detached.
-    pub fn settle_without(&mut self, site: &Label, gateway: &Label) -> Vec<Effect> {
+    pub(crate) fn settle_without(&mut self, site: &Label, gateway: &Label) -> Vec<Effect> {
         match self.sites.get(site) {
             // A gateway that has attached again has a time of its own.
             Some(entry) if entry.is_attached() && !entry.has(gateway) => {
