@@ -8,31 +8,31 @@
 //! | `identity.pem` | 0644 | the certificate |
 //! | `key.pem` | 0600 | its private key |
 //! | `ca.pem` | 0644 | the authority's certificate |
-//! | `identity.toml` | 0644 | the same for people, and the address to attach to |
+//! | `identity.toml` | 0644 | the identity in readable form, and the address to attach to |
 
+mod material;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use rcgen::{CertificateParams, KeyPair};
-use rustls::client::ResolvesClientCert;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, SignatureScheme};
 use serde::{Deserialize, Serialize};
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::authority::CERTIFICATE_FILE as AUTHORITY_FILE;
 use crate::files::{self, FileError};
 use crate::identity::{Identity, IdentityError};
 
+use material::{Current, Material};
 pub(crate) use tls::anonymous_client_config;
-use tls::{provider, roots};
+use tls::roots;
 
 /// ALPN name (RFC 7301) of HTTP/2, which gRPC uses.
 pub const ALPN_H2: &[u8] = b"h2";
@@ -118,51 +118,6 @@ struct Inner {
     authority_pem: String,
     roots: Arc<RootCertStore>,
     current: Arc<Current>,
-}
-
-/// The certificate in use. TLS configurations read it at every handshake, so a
-/// renewed certificate needs no new configuration.
-#[derive(Debug)]
-struct Current(RwLock<Arc<Material>>);
-
-#[derive(Debug)]
-struct Material {
-    key: Arc<CertifiedKey>,
-    certificate_pem: String,
-    key_pem: Secret,
-    not_before: SystemTime,
-    not_after: SystemTime,
-}
-
-struct Secret(String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("…")
-    }
-}
-
-impl Current {
-    fn material(&self) -> Arc<Material> {
-        // A writer only replaces the pointer, so the value is always whole.
-        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
-    }
-}
-
-impl ResolvesServerCert for Current {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.material().key.clone())
-    }
-}
-
-impl ResolvesClientCert for Current {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.material().key.clone())
-    }
-
-    fn has_certs(&self) -> bool {
-        true
-    }
 }
 
 impl fmt::Debug for Credentials {
@@ -308,31 +263,3 @@ impl Credentials {
         }
     }
 }
-
-impl Material {
-    fn from_pem(certificate_pem: &str, key_pem: &str) -> Result<(Identity, Self), CredentialsError> {
-        let what = "the certificate";
-        let chain: Vec<_> = CertificateDer::pem_slice_iter(certificate_pem.as_bytes())
-            .collect::<Result<_, _>>()
-            .map_err(|error| invalid(what)(&error))?;
-        let leaf = chain.first().ok_or_else(|| invalid(what)(&"the file is empty"))?.clone();
-        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
-            .map_err(|error| invalid("the private key")(&error))?;
-        let key = CertifiedKey::from_der(chain, key, &provider())
-            .map_err(|error| invalid("the certificate and its key")(&error))?;
-        let identity = Identity::from_certificate(&leaf)?;
-        let (_, certificate) = X509Certificate::from_der(&leaf).map_err(|error| invalid(what)(&error))?;
-        let time = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        let material = Self {
-            key: Arc::new(key),
-            certificate_pem: certificate_pem.to_owned(),
-            key_pem: Secret(key_pem.to_owned()),
-            not_before: time(certificate.validity().not_before.timestamp()),
-            not_after: time(certificate.validity().not_after.timestamp()),
-        };
-        Ok((identity, material))
-    }
-}
-
-#[cfg(test)]
-mod tests;
