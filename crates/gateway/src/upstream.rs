@@ -22,7 +22,7 @@ pub(crate) const WAIT: Duration = Duration::from_secs(10);
 
 /// Pause before a call is sent again after the connection broke.
 const RETRY: Duration = Duration::from_millis(250);
-/// In messages.
+/// The broker's name in messages.
 const BROKER: &str = "the broker";
 /// Messages waiting to be sent to the broker. When it is full the gateway attaches
 /// anew, and sends its whole state.

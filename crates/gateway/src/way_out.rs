@@ -13,7 +13,7 @@ use crate::gateway::Gateway;
 
 /// How long a relay or gateway outside may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
-/// How many are asked, all at once.
+/// Relays and gateways that are asked, all at once.
 const ASKED: usize = 4;
 /// How long the result is kept. Agents look about as often.
 const GOOD_FOR: Duration = Duration::from_secs(60);

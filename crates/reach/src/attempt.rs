@@ -138,8 +138,8 @@ pub(crate) fn unexpected() -> StepError {
     StepError::Next("the broker's reply is for another way than the request".to_owned())
 }
 
-/// Resolves the address of another site's service, and checks it: the other site
-/// chose it, so it must not be a port of this host's system services.
+/// Resolves the address of another site's service. The other site chose it, so it
+/// must be neither this host's nor have a port of system services.
 ///
 /// # Errors
 /// If it has no address, or [`callback::check_service`] refuses it.

@@ -182,7 +182,7 @@ async fn listen(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<Waiting>>) {
             Err(error) => break error.to_string(),
         }
     };
-    // Without the agent's half the agent itself has ended it.
+    // An agent that ends the helper has dropped its half.
     if Arc::strong_count(&waiting) > 1 {
         warn!(error, "{HELPER} ended: `traverse` fails until the agent is started anew");
     }
