@@ -59,7 +59,7 @@ use isthmus_wire::{GridName, Label};
 pub(crate) use answers::{LookupError, RendezvousError};
 pub(crate) use job::JobChange;
 pub(crate) use party::Party;
-pub(crate) use probing::ProbeError;
+pub(crate) use probing::{ProbeError, Request as ProbeRequest};
 
 use crate::addresses::AddressBook;
 use crate::config::{ForbiddenPairs, Measure, RelayChoice, TrustedPairs};

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::broker::Broker;
-use crate::registry::{LookupError, ProbeError, RendezvousError};
+use crate::registry::{LookupError, ProbeError, ProbeRequest, RendezvousError};
 use crate::rendezvous::acceptors_answer;
 use crate::{attach, probes};
 
@@ -106,7 +106,9 @@ impl RegistryService for Service {
         let caller = grpc::caller(&request)?;
         let site = site_of_gateway(&caller)?;
         let (id, now) = (mac::new_connection(), unix_seconds(SystemTime::now()));
-        let ordered = self.0.registry().probe(site, request.get_ref(), id, now);
+        let request = ProbeRequest::try_from(request.into_inner());
+        let request = request.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let ordered = self.0.registry().probe(site, &request, id, now);
         let effect = ordered.map_err(|error| match &error {
             ProbeError::NotYours(_) => Status::permission_denied(error.to_string()),
             ProbeError::TooOften => Status::resource_exhausted(error.to_string()),

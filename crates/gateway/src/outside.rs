@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use isthmus_net::dial::PunchPort;
 use isthmus_net::grpc::Repeat;
+use isthmus_net::probe::{Target, Task};
 use isthmus_net::{lock, mac, seen};
 use isthmus_plan::{Reach, Reachability};
 use isthmus_splice::ReachTests;
 use isthmus_wire::proto::registry_client::RegistryClient;
-use isthmus_wire::proto::{self, ProbeKind, ProbeRequest, attach_up};
+use isthmus_wire::proto::{self, ProbeRequest, attach_up};
 
 use crate::gateway::Gateway;
 use crate::upstream::WAIT;
@@ -104,13 +105,9 @@ async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntr
     }
     let number = mac::new_connection();
     let mut reach_test = gateway.outside.reach_tests.expect(number);
-    let request = ProbeRequest {
-        relay: relay.name.clone(),
-        kind: ProbeKind::ProbeDialGateway.into(),
-        address: address.to_owned(),
-        nonce: number.0.to_vec(),
-        ..ProbeRequest::default()
-    };
+    let task = Task::DialGateway(Target::new(address, number));
+    let request =
+        ProbeRequest { relay: relay.name.clone(), task: Some(task.into()), ..ProbeRequest::default() };
     let probe = |channel, request| async move { RegistryClient::new(channel).probe(request).await };
     let budget = (Repeat::Never, WAIT.into());
     let probe = gateway.upstream.call("have the port outside tried", budget, request, probe);

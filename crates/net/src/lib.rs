@@ -42,6 +42,7 @@ pub mod listen;
 pub mod lock;
 pub mod loopback;
 pub mod mac;
+pub mod probe;
 pub mod rendezvous;
 pub mod renewal;
 pub mod seen;

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use isthmus_plan::{Answers, Reach, Reachability};
-use isthmus_wire::proto::{self, ProbeOutcome};
+use isthmus_wire::proto;
+
+use crate::probe::Outcome;
 
 use crate::enums::{reachability_from_wire, reachability_to_wire};
 
@@ -69,21 +71,22 @@ pub fn round_trip(sight: &proto::RelaySight) -> Option<Duration> {
 
 /// Judges a reach test at its target. `came`: the relay's connection arrived there.
 /// Only that counts as reached, whatever the relay reports.
-pub fn judge_probe(came: bool, reply: Option<Result<proto::ProbeReply, String>>) -> (Reachability, String) {
+pub fn judge_probe(came: bool, reply: Option<Result<Outcome, String>>) -> (Reachability, String) {
     if came {
         return (Reachability::Reachable, String::new());
     }
-    let reply = match reply {
-        Some(Ok(reply)) => reply,
+    let outcome = match reply {
+        Some(Ok(outcome)) => outcome,
         Some(Err(reason)) => return (Reachability::Unknown, reason),
         None => return (Reachability::Unknown, "the relay's report was lost".to_owned()),
     };
-    match reply.outcome() {
-        ProbeOutcome::Connected => (Reachability::Misdirected, "another service answers there".to_owned()),
-        ProbeOutcome::Refused => (Reachability::Refused, reply.detail),
-        ProbeOutcome::NoAnswer => (Reachability::Filtered, reply.detail),
-        ProbeOutcome::Unknown | ProbeOutcome::NotDone | ProbeOutcome::Prepared => {
-            (Reachability::Unknown, reply.detail)
+    match outcome {
+        Outcome::Connected => (Reachability::Misdirected, "another service answers there".to_owned()),
+        Outcome::Refused(detail) => (Reachability::Refused, detail),
+        Outcome::NoAnswer(detail) => (Reachability::Filtered, detail),
+        Outcome::NotDone(detail) => (Reachability::Unknown, detail),
+        Outcome::Prepared(_) => {
+            (Reachability::Unknown, "the relay prepared a port, and did not dial".to_owned())
         }
     }
 }
@@ -167,16 +170,14 @@ mod tests {
 
     #[test]
     fn only_an_arrived_connection_counts_as_reached() {
-        use proto::ProbeReply;
-        let reply =
-            |outcome: ProbeOutcome| Some(Ok(ProbeReply { outcome: outcome.into(), ..ProbeReply::default() }));
+        let (reply, detail) = (|outcome: Outcome| Some(Ok(outcome)), String::new);
         for (name, came, reply, want) in [
             ("it came before the relay's report", true, None, Reachability::Reachable),
-            ("it came", true, reply(ProbeOutcome::Connected), Reachability::Reachable),
-            ("another service accepted it", false, reply(ProbeOutcome::Connected), Reachability::Misdirected),
-            ("refused", false, reply(ProbeOutcome::Refused), Reachability::Refused),
-            ("dropped", false, reply(ProbeOutcome::NoAnswer), Reachability::Filtered),
-            ("the relay wouldn't", false, reply(ProbeOutcome::NotDone), Reachability::Unknown),
+            ("it came", true, reply(Outcome::Connected), Reachability::Reachable),
+            ("another service accepted it", false, reply(Outcome::Connected), Reachability::Misdirected),
+            ("refused", false, reply(Outcome::Refused(detail())), Reachability::Refused),
+            ("dropped", false, reply(Outcome::NoAnswer(detail())), Reachability::Filtered),
+            ("the relay wouldn't", false, reply(Outcome::NotDone(detail())), Reachability::Unknown),
             ("no relay", false, Some(Err("gone".to_owned())), Reachability::Unknown),
         ] {
             assert_eq!(judge_probe(came, reply).0, want, "{name}");

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use isthmus_net::grpc;
+use isthmus_net::probe::Outcome;
 use isthmus_net::seen::judge_probe;
 use isthmus_plan::Reach;
-use isthmus_wire::proto::{ProbeOutcome, ProbeReply};
+use isthmus_wire::proto::ProbeReply;
 use tokio::time::timeout;
 use tonic::Status;
 
@@ -20,6 +21,7 @@ pub async fn reach_test(
     arrival: impl Future<Output = ()>,
     probe: impl Future<Output = Result<ProbeReply, Status>>,
 ) -> Reach {
+    let probe = async { probe.await.map(Outcome::from) };
     let reply = reply_unless_arrived(arrival, probe).await;
     let reply = reply.map(|reply| reply.map_err(|status| grpc::reason(&status)));
     let (result, detail) = judge_probe(reply.is_none(), reply);
@@ -29,14 +31,14 @@ pub async fn reach_test(
 /// The relay's reply; `None` if its connection arrived.
 pub(crate) async fn reply_unless_arrived(
     arrival: impl Future<Output = ()>,
-    probe: impl Future<Output = Result<ProbeReply, Status>>,
-) -> Option<Result<ProbeReply, Status>> {
+    probe: impl Future<Output = Result<Outcome, Status>>,
+) -> Option<Result<Outcome, Status>> {
     tokio::pin!(arrival);
     let reply = tokio::select! {
         () = &mut arrival => return None,
         reply = probe => reply,
     };
-    let connected = reply.as_ref().is_ok_and(|reply| reply.outcome() == ProbeOutcome::Connected);
+    let connected = reply.as_ref().is_ok_and(|outcome| *outcome == Outcome::Connected);
     let arrived = connected && timeout(LAG, arrival).await.is_ok();
     (!arrived).then_some(reply)
 }

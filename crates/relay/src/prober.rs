@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use isthmus_net::callback::{FIRST_PORT, HTTPS};
 use isthmus_net::dial::{self, DialError, SilentPort, SocketOptions};
 use isthmus_net::lock;
+use isthmus_net::probe::{Outcome, Target, Task};
 use isthmus_splice::RecentClients;
-use isthmus_wire::proto::{ProbeKind, ProbeOrder, ProbeOutcome, ProbeReply, ProbeReport};
+use isthmus_wire::proto::{ProbeOrder, ProbeReport};
 use isthmus_wire::{ConnectionId, hello};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -45,71 +46,75 @@ impl Prober {
     pub(crate) fn order(self: &Arc<Self>, order: ProbeOrder, reports_tx: mpsc::Sender<ProbeReport>) {
         let prober = self.clone();
         tokio::spawn(async move {
-            let reply = prober.carry_out(&order).await;
-            tracing::debug!(address = order.address, outcome = ?reply.outcome(), reply.detail, "probed");
+            let outcome = match Task::try_from(&order.task.unwrap_or_default()) {
+                Ok(task) => {
+                    let outcome = prober.carry_out(&task).await;
+                    tracing::debug!(?task, ?outcome, "probed");
+                    outcome
+                }
+                Err(error) => Outcome::NotDone(error.to_string()),
+            };
             // The attachment may have ended.
-            let _ = reports_tx.send(ProbeReport { id: order.id, reply: Some(reply) }).await;
+            let _ = reports_tx.send(ProbeReport { id: order.id, reply: Some(outcome.into()) }).await;
         });
     }
 
-    async fn carry_out(&self, order: &ProbeOrder) -> ProbeReply {
-        let Ok(nonce) = ConnectionId::try_from(order.nonce.as_slice()) else {
-            return not_done("the nonce is not 16 bytes");
-        };
-        match order.kind() {
-            ProbeKind::ProbePrepare => self.prepare(nonce, Instant::now()),
-            ProbeKind::ProbeDial | ProbeKind::ProbeDialPrepared | ProbeKind::ProbeDialGateway => {
-                let Ok(_permit) = self.running.try_acquire() else {
-                    return not_done("the relay has too many probes under way");
-                };
-                let address = match self.allowed(&order.address, order.kind()).await {
-                    Ok(address) => address,
-                    Err(reason) => return not_done(&reason),
-                };
-                let hello = hello::RENDEZVOUS.encode(nonce);
-                let dial = async |first: &[u8]| {
-                    dial::introduced(&address.to_string(), first, SocketOptions::default(), DEADLINE).await
-                };
-                let dialed = match order.kind() {
-                    ProbeKind::ProbeDialPrepared => {
-                        let prepared = lock(&self.prepared).remove(&nonce);
-                        let Some((port, _)) = prepared else {
-                            return not_done("no port is prepared for this");
-                        };
-                        port.introduced(address, &hello, DEADLINE).await
-                    }
-                    ProbeKind::ProbeDialGateway => dial(&hello::REACH_TEST.encode(nonce)).await,
-                    _ => dial(&hello).await,
-                };
-                outcome(dialed.map(drop))
-            }
-            ProbeKind::ProbeUnknown => not_done("this relay does not have this kind of probe"),
+    async fn carry_out(&self, task: &Task) -> Outcome {
+        match task {
+            Task::Prepare(nonce) => self.prepare(*nonce, Instant::now()),
+            Task::Dial(to) => self.dial(to, false, &hello::RENDEZVOUS.encode(to.nonce)).await,
+            Task::DialGateway(to) => self.dial(to, true, &hello::REACH_TEST.encode(to.nonce)).await,
+            Task::DialPrepared(to) => self.dial_prepared(to).await,
         }
     }
 
-    fn prepare(&self, nonce: ConnectionId, now: Instant) -> ProbeReply {
+    /// Dials from any port and sends `first`.
+    async fn dial(&self, to: &Target, gateway: bool, first: &[u8]) -> Outcome {
+        let Ok(_permit) = self.running.try_acquire() else { return too_many() };
+        let address = match self.allowed(&to.address, gateway).await {
+            Ok(address) => address.to_string(),
+            Err(reason) => return Outcome::NotDone(reason),
+        };
+        outcome(dial::introduced(&address, first, SocketOptions::default(), DEADLINE).await.map(drop))
+    }
+
+    async fn dial_prepared(&self, to: &Target) -> Outcome {
+        let Ok(_permit) = self.running.try_acquire() else { return too_many() };
+        let address = match self.allowed(&to.address, false).await {
+            Ok(address) => address,
+            Err(reason) => return Outcome::NotDone(reason),
+        };
+        let prepared = lock(&self.prepared).remove(&to.nonce);
+        let Some((port, _)) = prepared else {
+            return Outcome::NotDone("no port is prepared for this".to_owned());
+        };
+        let hello = hello::RENDEZVOUS.encode(to.nonce);
+        outcome(port.introduced(address, &hello, DEADLINE).await.map(drop))
+    }
+
+    fn prepare(&self, nonce: ConnectionId, now: Instant) -> Outcome {
         let mut prepared = lock(&self.prepared);
         prepared.retain(|_, (_, at)| now.saturating_duration_since(*at) < PREPARED_FOR);
         if prepared.len() >= MAX_PREPARED {
-            return not_done("the relay has too many probes under way");
+            return too_many();
         }
         match SilentPort::open() {
             Ok(port) => {
-                let number = port.port().into();
+                let number = port.port();
                 prepared.insert(nonce, (Arc::new(port), now));
-                ProbeReply { port: number, outcome: ProbeOutcome::Prepared.into(), ..ProbeReply::default() }
+                Outcome::Prepared(number)
             }
-            Err(error) => not_done(&format!("the relay cannot take a port: {error}")),
+            Err(error) => Outcome::NotDone(format!("the relay cannot take a port: {error}")),
         }
     }
 
     /// The address to dial, if the rules allow it.
-    async fn allowed(&self, address: &str, kind: ProbeKind) -> Result<SocketAddr, String> {
+    async fn allowed(&self, address: &str, gateway: bool) -> Result<SocketAddr, String> {
         let resolving = tokio::time::timeout(DEADLINE, dial::resolve(address)).await;
         let resolved = resolving.map_err(|_| format!("{address} is not resolved in time"))?;
         let to = resolved.map_err(|error| error.to_string())?;
-        let gateway = kind == ProbeKind::ProbeDialGateway && to.port() == HTTPS;
-        if to.port() < FIRST_PORT && !gateway {
+        let https = gateway && to.port() == HTTPS;
+        if to.port() < FIRST_PORT && !https {
             return Err(format!("{to} has a port of system services"));
         }
         if !self.recent_clients.know(to.ip(), Instant::now()) {
@@ -119,30 +124,27 @@ impl Prober {
     }
 }
 
-fn not_done(reason: &str) -> ProbeReply {
-    ProbeReply { outcome: ProbeOutcome::NotDone.into(), detail: reason.to_owned(), ..ProbeReply::default() }
+fn too_many() -> Outcome {
+    Outcome::NotDone("the relay has too many probes under way".to_owned())
 }
 
-fn outcome(dialed: Result<(), DialError>) -> ProbeReply {
+fn outcome(dialed: Result<(), DialError>) -> Outcome {
     use std::io::ErrorKind::{
         ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable, TimedOut,
     };
-    let (outcome, detail) = match dialed {
-        Ok(()) => (ProbeOutcome::Connected, "connected".to_owned()),
+    match dialed {
+        Ok(()) => Outcome::Connected,
         Err(DialError::TimedOut { waited, .. }) => {
             let seconds = waited.as_secs();
-            (ProbeOutcome::NoAnswer, format!("no answer within {seconds} s; is a firewall dropping it?"))
+            Outcome::NoAnswer(format!("no answer within {seconds} s; is a firewall dropping it?"))
         }
         Err(DialError::Connect { source, .. }) => match source.kind() {
-            ConnectionRefused | ConnectionReset => {
-                (ProbeOutcome::Refused, "the connection was refused".to_owned())
-            }
-            HostUnreachable | NetworkUnreachable | TimedOut => (ProbeOutcome::NoAnswer, source.to_string()),
-            _ => (ProbeOutcome::NotDone, source.to_string()),
+            ConnectionRefused | ConnectionReset => Outcome::Refused("the connection was refused".to_owned()),
+            HostUnreachable | NetworkUnreachable | TimedOut => Outcome::NoAnswer(source.to_string()),
+            _ => Outcome::NotDone(source.to_string()),
         },
-        Err(other) => (ProbeOutcome::NotDone, other.to_string()),
-    };
-    ProbeReply { outcome: outcome.into(), detail, ..ProbeReply::default() }
+        Err(other) => Outcome::NotDone(other.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -161,40 +163,47 @@ mod tests {
         Prober::new(Arc::new(recent_clients))
     }
 
-    fn order(kind: ProbeKind, address: &str) -> ProbeOrder {
-        let nonce = NONCE.0.to_vec();
-        ProbeOrder { id: vec![1; 16], kind: kind.into(), address: address.to_owned(), nonce }
+    fn target(address: &str) -> Target {
+        Target::new(address, NONCE)
+    }
+
+    fn not_done(outcome: &Outcome) -> &str {
+        match outcome {
+            Outcome::NotDone(reason) => reason,
+            other => panic!("{other:?}"),
+        }
     }
 
     #[tokio::test]
     async fn only_recent_clients_are_dialed_and_no_port_of_system_services() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let stranger = prober(&[]).carry_out(&order(ProbeKind::ProbeDial, &address)).await;
-        assert_eq!(stranger.outcome(), ProbeOutcome::NotDone);
-        assert_eq!(stranger.detail, "no client has recently connected to the relay from 127.0.0.1");
+        let dial = Task::Dial(target(&address));
+        let unknown = prober(&[]).carry_out(&dial).await;
+        assert_eq!(not_done(&unknown), "no client has recently connected to the relay from 127.0.0.1");
         let prober = prober(&["127.0.0.1"]);
-        let system = prober.carry_out(&order(ProbeKind::ProbeDial, "127.0.0.1:22")).await;
-        assert_eq!(system.detail, "127.0.0.1:22 has a port of system services");
-        for wrong in [
-            ProbeOrder { nonce: vec![1], ..order(ProbeKind::ProbeDial, &address) },
-            order(ProbeKind::ProbeUnknown, &address),
-            order(ProbeKind::ProbeDial, "nowhere"),
-            order(ProbeKind::ProbeDialPrepared, &address),
-        ] {
-            assert_eq!(prober.carry_out(&wrong).await.outcome(), ProbeOutcome::NotDone, "{wrong:?}");
+        let system = prober.carry_out(&Task::Dial(target("127.0.0.1:22"))).await;
+        assert_eq!(not_done(&system), "127.0.0.1:22 has a port of system services");
+        for wrong in [Task::Dial(target("nowhere")), Task::DialPrepared(target(&address))] {
+            not_done(&prober.carry_out(&wrong).await);
         }
-        let known = prober.carry_out(&order(ProbeKind::ProbeDial, &address)).await;
-        assert_eq!(known.outcome(), ProbeOutcome::Connected);
+        assert_eq!(prober.carry_out(&dial).await, Outcome::Connected);
         let mut hello = [0; hello::RENDEZVOUS_LEN];
         listener.accept().await.unwrap().0.read_exact(&mut hello).await.unwrap();
         assert_eq!(hello::RENDEZVOUS.decode(&hello), Ok(NONCE));
         drop(listener);
-        let gone = prober.carry_out(&order(ProbeKind::ProbeDial, &address)).await;
-        assert_eq!(
-            (gone.outcome(), gone.detail.as_str()),
-            (ProbeOutcome::Refused, "the connection was refused")
-        );
+        let refused = Outcome::Refused("the connection was refused".to_owned());
+        assert_eq!(prober.carry_out(&dial).await, refused);
+    }
+
+    #[tokio::test]
+    async fn a_malformed_order_is_reported_as_not_done() {
+        let (reports_tx, mut reports_rx) = mpsc::channel(1);
+        Arc::new(prober(&[])).order(ProbeOrder { id: vec![1; 16], task: None }, reports_tx);
+        let report = reports_rx.recv().await.unwrap();
+        assert_eq!(report.id, [1; 16]);
+        let outcome = Outcome::from(report.reply.unwrap());
+        assert_eq!(not_done(&outcome), "malformed probe: no kind that this version has");
     }
 
     #[tokio::test]
@@ -202,15 +211,13 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let prober = prober(&["127.0.0.1"]);
-        let reply = prober.carry_out(&order(ProbeKind::ProbeDialGateway, &address)).await;
-        assert_eq!(reply.outcome(), ProbeOutcome::Connected);
+        assert_eq!(prober.carry_out(&Task::DialGateway(target(&address))).await, Outcome::Connected);
         let mut shown = [0; hello::REACH_TEST_LEN];
         listener.accept().await.unwrap().0.read_exact(&mut shown).await.unwrap();
         assert_eq!(hello::REACH_TEST.decode(&shown), Ok(NONCE));
-        let system = prober.carry_out(&order(ProbeKind::ProbeDialGateway, "127.0.0.1:22")).await;
-        assert_eq!(system.outcome(), ProbeOutcome::NotDone);
-        let https = prober.carry_out(&order(ProbeKind::ProbeDialGateway, "127.0.0.1:443")).await;
-        assert_ne!(https.outcome(), ProbeOutcome::NotDone, "{}", https.detail);
+        not_done(&prober.carry_out(&Task::DialGateway(target("127.0.0.1:22"))).await);
+        let https = prober.carry_out(&Task::DialGateway(target("127.0.0.1:443"))).await;
+        assert!(!matches!(https, Outcome::NotDone(_)), "{https:?}");
     }
 
     #[tokio::test]
@@ -218,11 +225,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let prober = prober(&["127.0.0.1"]);
-        let prepared = prober.carry_out(&order(ProbeKind::ProbePrepare, "")).await;
-        assert_eq!(prepared.outcome(), ProbeOutcome::Prepared);
-        let dial = order(ProbeKind::ProbeDialPrepared, &address);
-        assert_eq!(prober.carry_out(&dial).await.outcome(), ProbeOutcome::Connected);
-        assert_eq!(u32::from(listener.accept().await.unwrap().1.port()), prepared.port);
-        assert_eq!(prober.carry_out(&dial).await.outcome(), ProbeOutcome::NotDone, "it is used up");
+        let Outcome::Prepared(port) = prober.carry_out(&Task::Prepare(NONCE)).await else {
+            panic!("no port")
+        };
+        let dial = Task::DialPrepared(target(&address));
+        assert_eq!(prober.carry_out(&dial).await, Outcome::Connected);
+        assert_eq!(listener.accept().await.unwrap().1.port(), port);
+        not_done(&prober.carry_out(&dial).await);
     }
 }

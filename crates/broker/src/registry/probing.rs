@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use isthmus_net::callback::FIRST_PORT;
-use isthmus_wire::bounds::TEXT;
+use isthmus_net::probe::Task;
 use isthmus_wire::proto::{self, attach_down};
-use isthmus_wire::{ConnectionId, Label, VirtualAddress};
+use isthmus_wire::{ConnectionId, DecodeError, Label, VirtualAddress};
 
 use super::site::SiteEntry;
 use super::{Effect, Party, Registry};
@@ -55,6 +55,25 @@ enum Requester {
     GatewayOf(Label, String),
 }
 
+/// A request for a probe.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    /// Virtual address of the node; 0 for a gateway.
+    pub(crate) initiator: u32,
+    /// Name of the relay.
+    pub(crate) relay: String,
+    pub(crate) task: Task,
+}
+
+impl TryFrom<proto::ProbeRequest> for Request {
+    type Error = DecodeError;
+
+    fn try_from(request: proto::ProbeRequest) -> Result<Self, DecodeError> {
+        let task = Task::try_from(&request.task.unwrap_or_default())?;
+        Ok(Self { initiator: request.initiator, relay: request.relay, task })
+    }
+}
+
 /// The start of each requester's window in Unix seconds, and its probes since.
 #[derive(Debug, Default)]
 pub(super) struct Probed(BTreeMap<Requester, (u64, u32)>);
@@ -82,20 +101,21 @@ impl Registry {
     pub(crate) fn probe(
         &mut self,
         site: &Label,
-        request: &proto::ProbeRequest,
+        request: &Request,
         id: ConnectionId,
         now_unix_seconds: u64,
     ) -> Result<Effect, ProbeError> {
-        let requester = if request.kind() == proto::ProbeKind::ProbeDialGateway {
-            self.check_gateway(site, &request.address)?;
-            Requester::GatewayOf(site.clone(), request.address.clone())
-        } else {
-            let node = self.own_node(site, request.initiator);
-            let node = node.map_err(|error| ProbeError::NotYours(error.to_string()))?;
-            if request.kind() != proto::ProbeKind::ProbePrepare {
-                check(&request.address)?;
+        let requester = match &request.task {
+            Task::DialGateway(to) => {
+                self.check_gateway(site, &to.address)?;
+                Requester::GatewayOf(site.clone(), to.address.clone())
             }
-            Requester::Node(node)
+            Task::Dial(to) | Task::DialPrepared(to) => {
+                let node = self.requester(site, request)?;
+                check(&to.address)?;
+                node
+            }
+            Task::Prepare(_) => self.requester(site, request)?,
         };
         let attached = |name: &Label| self.relays.get(name).is_some_and(|relay| relay.session.is_some());
         let relay = request.relay.parse().ok().filter(attached);
@@ -103,13 +123,13 @@ impl Registry {
         if !self.probed.allow(requester, now_unix_seconds) {
             return Err(ProbeError::TooOften);
         }
-        let order = proto::ProbeOrder {
-            id: id.0.to_vec(),
-            kind: request.kind,
-            address: request.address.clone(),
-            nonce: request.nonce.clone(),
-        };
+        let order = proto::ProbeOrder { id: id.0.to_vec(), task: Some(request.task.clone().into()) };
         Ok(Effect::Send { to, message: attach_down::Kind::Probe(order) })
+    }
+
+    fn requester(&self, site: &Label, request: &Request) -> Result<Requester, ProbeError> {
+        let node = self.own_node(site, request.initiator);
+        node.map(Requester::Node).map_err(|error| ProbeError::NotYours(error.to_string()))
     }
 
     /// Checks that a gateway of `site` has declared this port outside.
@@ -129,7 +149,7 @@ impl Registry {
 fn check(address: &str) -> Result<(), ProbeError> {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     match port {
-        Some(port) if port >= FIRST_PORT && address.len() <= TEXT => Ok(()),
+        Some(port) if port >= FIRST_PORT => Ok(()),
         _ => Err(ProbeError::NotYours(format!("{address:?} is no address of an agent"))),
     }
 }

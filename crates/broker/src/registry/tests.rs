@@ -7,6 +7,7 @@ mod site_paths;
 
 use std::net::Ipv4Addr;
 
+use isthmus_net::probe::{Target, Task};
 use isthmus_net::rendezvous::{Request, Way};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{dial_request, rendezvous_reply};
@@ -607,47 +608,33 @@ fn a_node_has_only_itself_probed() {
     let alpha = registry.gateway("alpha");
     registry.node_up(alpha, &node_up("n1", "192.0.2.1:7730")).unwrap();
     registry.relay("r1");
-    let request = |change: &dyn Fn(&mut proto::ProbeRequest)| {
-        let mut request = proto::ProbeRequest {
-            initiator: std::net::Ipv4Addr::from([240, 64, 1, 1]).into(),
-            relay: "r1".to_owned(),
-            kind: proto::ProbeKind::ProbeDial.into(),
-            address: "192.0.2.1:7730".to_owned(),
-            nonce: vec![5; 16],
-        };
-        change(&mut request);
-        request
+    let request = |relay: &str, address: &str| ProbeRequest {
+        initiator: std::net::Ipv4Addr::from([240, 64, 1, 1]).into(),
+        relay: relay.to_owned(),
+        task: Task::Dial(Target::new(address, ConnectionId([5; 16]))),
     };
-    let id = ConnectionId([7; 16]);
-    let mut probe = |site: &str, request: &proto::ProbeRequest, now| {
+    let (id, own) = (ConnectionId([7; 16]), request("r1", "192.0.2.1:7730"));
+    let mut probe = |site: &str, request: &ProbeRequest, now| {
         registry.probe(&label(site), request, id, now).map_err(|error| error.to_string())
     };
-    match probe("alpha", &request(&|_| {}), 0) {
+    match probe("alpha", &own, 0) {
         Ok(Effect::Send { to, message: attach_down::Kind::Probe(order) }) => {
-            assert_eq!((who(&to).as_str(), order.id, order.nonce), ("r1", vec![7; 16], vec![5; 16]));
-            assert_eq!(order.address, "192.0.2.1:7730");
+            assert_eq!((who(&to).as_str(), order.id), ("r1", vec![7; 16]));
+            assert_eq!(Task::try_from(&order.task.unwrap()), Ok(own.task.clone()));
         }
         other => panic!("{other:?}"),
     }
-    for (site, change, want) in [
-        (
-            "beta",
-            &(|_: &mut proto::ProbeRequest| {}) as &dyn Fn(&mut proto::ProbeRequest),
-            "240.64.1.1 is no node of site beta",
-        ),
-        ("alpha", &|request| request.relay = "r2".to_owned(), "no relay \"r2\" is attached to the broker"),
-        (
-            "alpha",
-            &|request| request.address = "192.0.2.1:22".to_owned(),
-            "\"192.0.2.1:22\" is no address of an agent",
-        ),
-        ("alpha", &|request| request.address = "nowhere".to_owned(), "\"nowhere\" is no address of an agent"),
+    for (site, relay, address, want) in [
+        ("beta", "r1", "192.0.2.1:7730", "240.64.1.1 is no node of site beta"),
+        ("alpha", "r2", "192.0.2.1:7730", "no relay \"r2\" is attached to the broker"),
+        ("alpha", "r1", "192.0.2.1:22", "\"192.0.2.1:22\" is no address of an agent"),
+        ("alpha", "r1", "nowhere", "\"nowhere\" is no address of an agent"),
     ] {
-        assert_eq!(probe(site, &request(change), 0).unwrap_err(), want);
+        assert_eq!(probe(site, &request(relay, address), 0).unwrap_err(), want);
     }
-    let allowed = (0..100).filter(|_| probe("alpha", &request(&|_| {}), 1).is_ok()).count();
+    let allowed = (0..100).filter(|_| probe("alpha", &own, 1).is_ok()).count();
     assert_eq!(allowed, 29, "30 in a minute with the first");
-    assert!(probe("alpha", &request(&|_| {}), 60).is_ok(), "and again in the next");
+    assert!(probe("alpha", &own, 60).is_ok(), "and again in the next");
 }
 
 #[test]

@@ -10,13 +10,15 @@ use std::time::Duration;
 use isthmus_net::dial::{self, PunchPort};
 use isthmus_net::lock;
 use isthmus_net::mac;
+use isthmus_net::probe::{Outcome, Target, Task};
 use isthmus_plan::filtering::{Observed, Simultaneous};
 use isthmus_plan::{Filtering, Mapping, Unsolicited};
-use isthmus_wire::proto::{ProbeKind, ProbeOutcome, ProbeReply, ProbeRequest};
+use isthmus_wire::proto::ProbeRequest;
 use isthmus_wire::{ConnectionId, hello};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
+use tonic::Status;
 
 use super::{PROBE, Probing};
 use crate::outside::{REFLECTION_DEADLINE, Relay};
@@ -59,8 +61,8 @@ pub(super) async fn find(probing: &Probing, relays: &[Relay], mapping: Mapping) 
     };
     let seen = port.seen().to_string();
     let (other_address, other_port) = tokio::join!(
-        async { Some(arrivals.probe(probing, &relays.get(1)?.name, ProbeKind::ProbeDial, &seen).await) },
-        arrivals.probe(probing, &first.name, ProbeKind::ProbeDial, &seen),
+        async { Some(arrivals.probe(probing, &relays.get(1)?.name, &seen).await) },
+        arrivals.probe(probing, &first.name, &seen),
     );
     let mut observed = Observed {
         translated: matches!(mapping, Mapping::EndpointIndependent | Mapping::PortDependent),
@@ -98,13 +100,13 @@ impl Tried {
 }
 
 /// The result by a relay's reply, if no connection arrived here.
-fn kept_out(reply: &ProbeReply) -> Tried {
-    match reply.outcome() {
-        ProbeOutcome::Refused => Tried::KeptOut(Unsolicited::Reset),
-        ProbeOutcome::NoAnswer => Tried::KeptOut(Unsolicited::Dropped),
+fn kept_out(outcome: &Outcome) -> Tried {
+    match outcome {
+        Outcome::Refused(_) => Tried::KeptOut(Unsolicited::Reset),
+        Outcome::NoAnswer(_) => Tried::KeptOut(Unsolicited::Dropped),
         // It arrived at another host: nothing was let in to this node.
-        ProbeOutcome::Connected => Tried::KeptOut(Unsolicited::Unknown),
-        ProbeOutcome::Unknown | ProbeOutcome::NotDone | ProbeOutcome::Prepared => Tried::Nothing,
+        Outcome::Connected => Tried::KeptOut(Unsolicited::Unknown),
+        Outcome::NotDone(_) | Outcome::Prepared(_) => Tried::Nothing,
     }
 }
 
@@ -120,22 +122,16 @@ impl Arrivals {
     }
 
     /// Asks a relay to dial, and waits whether its connection arrives.
-    async fn probe(&self, probing: &Probing, relay: &str, kind: ProbeKind, address: &str) -> Tried {
-        self.probe_as(probing, relay, kind, address, mac::new_connection()).await
+    async fn probe(&self, probing: &Probing, relay: &str, address: &str) -> Tried {
+        let nonce = mac::new_connection();
+        self.result(probing, relay, Task::Dial(Target::new(address, nonce)), nonce).await
     }
 
-    async fn probe_as(
-        &self,
-        probing: &Probing,
-        relay: &str,
-        kind: ProbeKind,
-        address: &str,
-        nonce: ConnectionId,
-    ) -> Tried {
-        let dialing = async { Ok(dial(probing, relay, kind, address, nonce).await) };
-        match reply_unless_arrived(self.arrival(nonce), dialing).await {
+    async fn result(&self, probing: &Probing, relay: &str, task: Task, nonce: ConnectionId) -> Tried {
+        match reply_unless_arrived(self.arrival(nonce), ask(probing, relay, task)).await {
             None => Tried::LetIn,
-            Some(reply) => kept_out(&reply.unwrap_or_default()),
+            Some(Ok(outcome)) => kept_out(&outcome),
+            Some(Err(_)) => Tried::Nothing,
         }
     }
 
@@ -167,23 +163,13 @@ async fn read_nonce(mut stream: TcpStream) -> Option<ConnectionId> {
     hello::RENDEZVOUS.decode(&hello).ok()
 }
 
-async fn dial(
-    probing: &Probing,
-    relay: &str,
-    kind: ProbeKind,
-    address: &str,
-    nonce: ConnectionId,
-) -> ProbeReply {
-    let request = ProbeRequest {
-        relay: relay.to_owned(),
-        kind: kind.into(),
-        address: address.to_owned(),
-        nonce: nonce.0.to_vec(),
-        ..ProbeRequest::default()
-    };
-    probing.control.probe(request, PROBE.into()).await.unwrap_or_else(|status| {
+/// Asks a relay to carry out a task.
+async fn ask(probing: &Probing, relay: &str, task: Task) -> Result<Outcome, Status> {
+    let request =
+        ProbeRequest { relay: relay.to_owned(), task: Some(task.into()), ..ProbeRequest::default() };
+    let reply = probing.control.probe(request, PROBE.into()).await;
+    reply.map(Outcome::from).inspect_err(|status| {
         tracing::debug!(relay, %status, "a relay does not probe this node");
-        ProbeReply::default()
     })
 }
 
@@ -207,8 +193,9 @@ async fn try_simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneo
     let port = PunchPort::open(&relay.address, REFLECTION_DEADLINE).await.ok()?;
     let arrivals = Arrivals::at(&port).ok()?;
     let nonce = mac::new_connection();
-    let prepared = dial(probing, &relay.name, ProbeKind::ProbePrepare, "", nonce).await;
-    let silent = u16::try_from(prepared.port).ok().filter(|port| *port != 0)?;
+    let Ok(Outcome::Prepared(silent)) = ask(probing, &relay.name, Task::Prepare(nonce)).await else {
+        return None;
+    };
     let ip = dial::resolve(&relay.address).await.ok()?.ip();
     let there = SocketAddr::new(ip, silent);
     port.touch(there).ok()?;
@@ -218,7 +205,7 @@ async fn try_simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneo
         let stream = timeout(OWN_SYN_DEADLINE, port.reach(there)).await.ok()?.ok()?;
         (read_nonce(stream).await? == nonce).then_some(Simultaneous::OnlyAnswered)
     };
-    let its_syn = arrivals.probe_as(probing, &relay.name, ProbeKind::ProbeDialPrepared, &seen, nonce);
+    let its_syn = arrivals.result(probing, &relay.name, Task::DialPrepared(Target::new(seen, nonce)), nonce);
     tokio::pin!(own_syn);
     tokio::pin!(its_syn);
     tokio::select! {
@@ -240,13 +227,12 @@ mod tests {
     #[test]
     fn a_relays_reply_shows_what_happens_to_other_syns() {
         for (outcome, want) in [
-            (ProbeOutcome::Refused, Tried::KeptOut(Unsolicited::Reset)),
-            (ProbeOutcome::NoAnswer, Tried::KeptOut(Unsolicited::Dropped)),
-            (ProbeOutcome::Connected, Tried::KeptOut(Unsolicited::Unknown)),
-            (ProbeOutcome::NotDone, Tried::Nothing),
+            (Outcome::Refused(String::new()), Tried::KeptOut(Unsolicited::Reset)),
+            (Outcome::NoAnswer(String::new()), Tried::KeptOut(Unsolicited::Dropped)),
+            (Outcome::Connected, Tried::KeptOut(Unsolicited::Unknown)),
+            (Outcome::NotDone(String::new()), Tried::Nothing),
         ] {
-            let reply = ProbeReply { outcome: outcome.into(), ..ProbeReply::default() };
-            assert_eq!(kept_out(&reply), want, "{outcome:?}");
+            assert_eq!(kept_out(&outcome), want, "{outcome:?}");
         }
     }
 }
