@@ -10,7 +10,11 @@ use crate::faults::FaultRecord;
 use crate::grid::{Grid, Host, Link, LinkShape, Node, Share, Site, SiteKind};
 use layout::{Card, CardLink, Row};
 
-/// The picture of a grid; what `faults` say is cut or frozen is marked.
+/// The style sheet of a picture's text, for a `style` element of an SVG document.
+pub const FONT_STYLE: &str =
+    "text { font-family: 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif; }";
+
+/// The picture of a grid; links and machines that are cut or frozen are marked.
 pub(crate) fn svg(grid: &Grid, faults: &FaultRecord) -> String {
     let hosts = grid.hosts.iter().map(|host| host_card(host, faults));
     let sites = grid.sites.iter().map(|site| site_card(site, faults));

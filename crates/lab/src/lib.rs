@@ -31,7 +31,7 @@ mod check;
 pub mod command;
 pub mod emulator;
 pub mod faults;
-mod graph;
+pub mod graph;
 pub mod grid;
 pub mod lab;
 mod presets;

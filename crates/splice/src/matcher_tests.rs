@@ -6,7 +6,7 @@ use super::*;
 
 const KEY: [u8; 32] = [1; 32];
 const FORMER: [u8; 32] = [2; 32];
-const STRANGE: [u8; 32] = [3; 32];
+const OTHER: [u8; 32] = [3; 32];
 /// The tests' time begins at this date.
 const EPOCH: u64 = 1_700_000_000;
 
@@ -18,7 +18,7 @@ fn ticket(key: [u8; 32], id: u8, side: Side, seconds: u64) -> [u8; TICKET_LEN] {
     Secret::new(key).seal_ticket(&ticket)
 }
 
-/// What happened, in a form that is short to write down.
+/// An admission in a few words.
 fn text(admission: Admission<u32>) -> String {
     match admission {
         Admission::Waits => "waits".into(),
@@ -57,15 +57,34 @@ enum Step {
 use Side::{Acceptor, Initiator};
 use Step::{Expire, Key, Show};
 
+/// A name, and steps with the second in which each happens.
+type Case = (&'static str, Vec<(u64, Step)>);
+
+fn check(cases: Vec<Case>) {
+    for (name, steps) in cases {
+        let mut bench = Bench::new(BOUNDS);
+        for (seconds, step) in steps {
+            match step {
+                Key(key) => bench.matcher.set_key(Secret::new(key), bench.at(seconds)),
+                Show(ticket, want) => assert_eq!(bench.show(seconds, &ticket), want, "{name}, {seconds} s"),
+                Expire(want) => {
+                    let gone: Vec<_> =
+                        bench.matcher.expire(bench.at(seconds)).into_iter().map(|gone| gone.2).collect();
+                    assert_eq!(gone, want, "{name}, {seconds} s");
+                }
+            }
+        }
+    }
+}
+
+fn sides() -> [[u8; TICKET_LEN]; 2] {
+    [ticket(KEY, 1, Initiator, 60), ticket(KEY, 1, Acceptor, 60)]
+}
+
 #[test]
-fn admissions() {
-    let initiator = ticket(KEY, 1, Initiator, 60);
-    let acceptor = ticket(KEY, 1, Acceptor, 60);
-    let mut torn = initiator;
-    torn[30] ^= 1;
-    let used = "the ticket was used before";
-    // name, steps with the second in which they happen
-    let table: Vec<(&str, Vec<(u64, Step)>)> = vec![
+fn two_sides_are_paired_once() {
+    let [initiator, acceptor] = sides();
+    check(vec![
         (
             "initiator first",
             vec![(0, Key(KEY)), (0, Show(initiator, "waits")), (9, Show(acceptor, "pairs 1 with 2"))],
@@ -73,41 +92,6 @@ fn admissions() {
         (
             "acceptor first",
             vec![(0, Key(KEY)), (0, Show(acceptor, "waits")), (9, Show(initiator, "pairs 2 with 1"))],
-        ),
-        ("no key yet", vec![(0, Show(initiator, "refuses 1: the broker has sent no ticket key yet"))]),
-        (
-            "a stranger's ticket",
-            vec![
-                (0, Key(KEY)),
-                (
-                    0,
-                    Show(
-                        ticket(STRANGE, 1, Initiator, 60),
-                        "refuses 1: the ticket is not signed with this service's key",
-                    ),
-                ),
-            ],
-        ),
-        (
-            "a torn ticket",
-            vec![
-                (0, Key(KEY)),
-                (0, Show(torn, "refuses 1: the ticket is not signed with this service's key")),
-            ],
-        ),
-        (
-            "no ticket",
-            vec![
-                (0, Key(KEY)),
-                (0, Show([0; 64], "refuses 1: malformed ticket: starts with [00, 00, 00, 00]")),
-            ],
-        ),
-        (
-            "expired",
-            vec![
-                (0, Key(KEY)),
-                (60, Show(initiator, "refuses 1: the ticket expired 0 s ago by this machine's clock")),
-            ],
         ),
         (
             "one side twice: the first goes on waiting",
@@ -130,19 +114,7 @@ fn admissions() {
             ],
         ),
         (
-            "the other side never comes",
-            vec![
-                (0, Key(KEY)),
-                (0, Show(initiator, "waits")),
-                (5, Show(ticket(KEY, 2, Acceptor, 60), "waits")),
-                (19, Expire(&[])),
-                (20, Expire(&[1])),
-                (21, Show(acceptor, "refuses 3: the ticket was used before")),
-                (25, Expire(&[2])),
-            ],
-        ),
-        (
-            "a pair that met is not handed back",
+            "a pair does not expire",
             vec![
                 (0, Key(KEY)),
                 (0, Show(initiator, "waits")),
@@ -150,25 +122,46 @@ fn admissions() {
                 (30, Expire(&[])),
             ],
         ),
+    ]);
+    assert_eq!(Refusal::Used.to_string(), "the ticket was used before");
+}
+
+#[test]
+fn tickets_without_a_valid_signature_are_refused() {
+    let [initiator, _] = sides();
+    let mut changed = initiator;
+    changed[30] ^= 1;
+    check(vec![
+        ("no key yet", vec![(0, Show(initiator, "refuses 1: the broker has sent no ticket key yet"))]),
         (
-            "no room: those who complete a pair still get in",
+            "a ticket of another key",
             vec![
                 (0, Key(KEY)),
-                (0, Show(initiator, "waits")),
-                (0, Show(ticket(KEY, 2, Initiator, 60), "waits")),
                 (
                     0,
                     Show(
-                        ticket(KEY, 3, Initiator, 60),
-                        "refuses 3: 2 connections wait for their other side already",
+                        ticket(OTHER, 1, Initiator, 60),
+                        "refuses 1: the ticket is not signed with this service's key",
                     ),
                 ),
-                (1, Show(acceptor, "pairs 1 with 4")),
-                (1, Show(ticket(KEY, 3, Initiator, 60), "waits")),
             ],
         ),
         (
-            "a new key: tickets of the former one are good a while longer",
+            "a changed ticket",
+            vec![
+                (0, Key(KEY)),
+                (0, Show(changed, "refuses 1: the ticket is not signed with this service's key")),
+            ],
+        ),
+        (
+            "no ticket",
+            vec![
+                (0, Key(KEY)),
+                (0, Show([0; 64], "refuses 1: malformed ticket: starts with [00, 00, 00, 00]")),
+            ],
+        ),
+        (
+            "a new key: tickets of the former one stay valid for a while",
             vec![
                 (0, Key(FORMER)),
                 (0, Show(ticket(FORMER, 1, Initiator, 600), "waits")),
@@ -185,22 +178,50 @@ fn admissions() {
                 ),
             ],
         ),
-    ];
-    assert_eq!(used, Refusal::Used.to_string());
-    for (name, steps) in table {
-        let mut bench = Bench::new(BOUNDS);
-        for (seconds, step) in steps {
-            match step {
-                Key(key) => bench.matcher.set_key(Secret::new(key), bench.at(seconds)),
-                Show(ticket, want) => assert_eq!(bench.show(seconds, &ticket), want, "{name}, {seconds} s"),
-                Expire(want) => {
-                    let gone: Vec<_> =
-                        bench.matcher.expire(bench.at(seconds)).into_iter().map(|gone| gone.2).collect();
-                    assert_eq!(gone, want, "{name}, {seconds} s");
-                }
-            }
-        }
-    }
+    ]);
+}
+
+#[test]
+fn waiting_ends_and_is_bounded() {
+    let [initiator, acceptor] = sides();
+    check(vec![
+        (
+            "expired",
+            vec![
+                (0, Key(KEY)),
+                (60, Show(initiator, "refuses 1: the ticket expired 0 s ago by this machine's clock")),
+            ],
+        ),
+        (
+            "the other side never comes",
+            vec![
+                (0, Key(KEY)),
+                (0, Show(initiator, "waits")),
+                (5, Show(ticket(KEY, 2, Acceptor, 60), "waits")),
+                (19, Expire(&[])),
+                (20, Expire(&[1])),
+                (21, Show(acceptor, "refuses 3: the ticket was used before")),
+                (25, Expire(&[2])),
+            ],
+        ),
+        (
+            "no room: a ticket that completes a pair is admitted",
+            vec![
+                (0, Key(KEY)),
+                (0, Show(initiator, "waits")),
+                (0, Show(ticket(KEY, 2, Initiator, 60), "waits")),
+                (
+                    0,
+                    Show(
+                        ticket(KEY, 3, Initiator, 60),
+                        "refuses 3: 2 connections wait for their other side already",
+                    ),
+                ),
+                (1, Show(acceptor, "pairs 1 with 4")),
+                (1, Show(ticket(KEY, 3, Initiator, 60), "waits")),
+            ],
+        ),
+    ]);
 }
 
 #[test]
@@ -258,7 +279,7 @@ proptest! {
                     prop_assert!(bench.matcher.next_deadline().is_none_or(|at| at > now.instant));
                 }
                 Op::Show { id, side, life, genuine } => {
-                    let key = if genuine { KEY } else { STRANGE };
+                    let key = if genuine { KEY } else { OTHER };
                     let shown = ticket(key, id, side, clock + life);
                     bench.candidates += 1;
                     let candidate = bench.candidates;

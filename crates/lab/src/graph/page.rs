@@ -27,14 +27,13 @@ const ALARM: &str = "#c04a00";
 
 pub(super) fn draw(name: &str, internet: &str, layout: &Layout) -> String {
     let (width, height) = (layout.width.ceil(), layout.height.ceil());
-    let style = "text { font-family: 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif; }";
     let mut document = Document::new()
         .set("viewBox", (0.0, 0.0, width, height))
         .set("width", width)
         .set("height", height)
         .set("role", "img")
         .add(Title::new(name))
-        .add(Style::new(style))
+        .add(Style::new(super::FONT_STYLE))
         .add(Rectangle::new().set("width", width).set("height", height).set("fill", "#ffffff"))
         .add(text(MARGIN, MARGIN + TITLE, TITLE + 2.0, INK, name).set("font-weight", "bold"));
     for placed in &layout.cards {

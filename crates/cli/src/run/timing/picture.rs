@@ -1,6 +1,7 @@
 //! The picture of a start: a line for each phase and each node, with time from
 //! left to right.
 
+use isthmus_lab::graph::FONT_STYLE;
 use svg::Document;
 use svg::node::element::{Line, Rectangle, Style, Text, Title};
 
@@ -35,14 +36,13 @@ pub(crate) fn draw(timing: &Timing, title: &str) -> String {
     let end = timing.start_seconds().max(f64::EPSILON);
     let height = TOP + ROW * (rows.len() as f64 + 1.0);
     let x = |seconds: f64| LEFT + (WIDTH - LEFT - RIGHT) * (seconds / end).clamp(0.0, 1.0);
-    let style = "text { font-family: 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif; }";
     let mut document = Document::new()
         .set("viewBox", (0.0, 0.0, WIDTH, height))
         .set("width", WIDTH)
         .set("height", height)
         .set("role", "img")
         .add(Title::new(title))
-        .add(Style::new(style))
+        .add(Style::new(FONT_STYLE))
         .add(Rectangle::new().set("width", WIDTH).set("height", height).set("fill", "#ffffff"))
         .add(text(12.0, 22.0, title).set("font-weight", "bold"));
     let mut place = 12.0;
