@@ -3,7 +3,7 @@
 connect.py              under `isthmus run --each` on two nodes: from the first to
                         the second, for the first connection of the job and
                         (median of) the next ones
-connect.py HOST PORT    to whoever listens there (median of some)
+connect.py HOST PORT    to a listener there (median of some)
 
 Prints one line of JSON."""
 

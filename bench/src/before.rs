@@ -56,7 +56,7 @@ enum Figure {
 /// Both commands' grids, this tree's first.
 struct Both([Bench; 2]);
 
-/// Measures, writes the results, and says whether every bar holds.
+/// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
 /// If the command is not there or the results can't be written.

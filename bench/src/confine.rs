@@ -103,12 +103,12 @@ impl Host {
     /// Runs a command on this host to its end.
     ///
     /// # Errors
-    /// If it fails, with what it said.
+    /// If it fails, with its standard error.
     pub(crate) fn run<const N: usize>(&self, words: [&str; N]) -> anyhow::Result<()> {
         let (program, arguments) = words.split_first().context("no command")?;
         let output = self.command(program).args(arguments).stdin(Stdio::null()).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "`{}` failed: {}", words.join(" "), said.trim());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`{}` failed: {}", words.join(" "), stderr.trim());
         Ok(())
     }
 

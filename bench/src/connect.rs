@@ -73,7 +73,7 @@ enum Figure {
     SetUp { way: Way },
 }
 
-/// Measures, writes the results, and says whether every bar holds.
+/// Measures, writes the results, and returns whether every bar holds.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools: Vec<_> = options.mpis.iter().map(|mpi| (mpi.launcher(), "--version")).collect();
     let mut run = Run::begin("connect", &options.rounds, &tools)?;

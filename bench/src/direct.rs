@@ -26,7 +26,7 @@ pub(crate) struct Options {
     seconds: f64,
 }
 
-/// Measures, writes the results, and says whether every bar holds.
+/// Measures, writes the results, and returns whether every bar holds.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools = [(Mpi::Openmpi.launcher(), "--version")];
     let mut run = Run::begin("direct", &options.rounds, &tools)?;

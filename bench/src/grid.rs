@@ -25,7 +25,7 @@ use crate::mpi::Mpi;
 
 /// A run that takes longer is ended.
 const DEADLINE: Duration = Duration::from_secs(180);
-/// How long one may take to end after it told its figure.
+/// How long a program may take to end after it printed its figure.
 const END: Duration = Duration::from_secs(20);
 
 /// The running grid, mostly with sshd in every node.

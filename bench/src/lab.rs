@@ -40,7 +40,7 @@ pub(crate) struct Options {
     part: Option<LabCommand>,
 }
 
-/// Measures, writes the results, and says whether every bar holds.
+/// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
 /// If no lab comes up or its traffic fails.

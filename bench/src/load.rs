@@ -72,7 +72,7 @@ impl Limit {
 #[derive(Debug, Clone, Copy)]
 struct Process {
     parent: i32,
-    /// Since boot; tells a process from a later one with the same id.
+    /// Since boot; distinguishes a process from a later one with the same id.
     start: u64,
     /// User and system, with that of its children that have been waited for.
     ticks: u64,

@@ -70,8 +70,8 @@ impl Mpi {
         })
     }
 
-    /// What the launcher is told beside the user's words where there is no
-    /// isthmus: the nodes, ssh, and the transports that isthmus asks for.
+    /// The launcher's further options without isthmus: the nodes, ssh, and the
+    /// transports that isthmus sets.
     pub(crate) fn over_ssh(self, ssh: &Path, nodes: &[Node], slots: u32) -> Vec<String> {
         let hosts =
             nodes.iter().map(|node| format!("{}:{slots}", node.address)).collect::<Vec<_>>().join(",");

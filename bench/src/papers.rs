@@ -83,7 +83,7 @@ fn page(old: &str, connect: &Report, patterns: &Report) -> anyhow::Result<String
 mod tests {
     use super::*;
 
-    /// Whoever commits results commits the page with them.
+    /// A commit of results includes the page.
     #[test]
     fn the_page_has_the_committed_results() {
         let committed = fs::read_to_string(root().join(PAGE)).unwrap();

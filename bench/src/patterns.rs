@@ -59,7 +59,7 @@ enum Figure {
     Rate(Traffic, (usize, usize), usize),
 }
 
-/// Measures, writes the results, and says whether every bar holds.
+/// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
 /// If the results can't be written.

@@ -104,7 +104,7 @@ struct Setup {
     _hosts: [Host; 2],
 }
 
-/// Measures, writes the results, and says whether every bar holds.
+/// Measures, writes the results, and returns whether every bar holds.
 ///
 /// # Errors
 /// If a reference is not installed or the results can't be written.

@@ -73,7 +73,7 @@ struct Measurement {
     program: String,
 }
 
-/// Measures, writes the results, and says whether every bar holds.
+/// Measures, writes the results, and returns whether every bar holds.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("shim", &options.rounds, &[("cc".to_owned(), "--version")])?;
     let mut cases = vec![Case::new(Figure::Storm, storm_rows())];

@@ -54,7 +54,7 @@ pub(crate) struct Options {
     ranks: Vec<usize>,
 }
 
-/// Measures, writes the results, and says whether every bar holds.
+/// Measures, writes the results, and returns whether every bar holds.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     for mpi in &options.mpis {
         mpi.program("init")?;

@@ -21,9 +21,9 @@ use serde::{Deserialize, Serialize};
 
 /// Longest wait for a single read or write; a benchmark doesn't hang.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Between two tries to connect to somebody who isn't there yet.
+/// Pause between two tries to connect to a listener that isn't there yet.
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
-/// What a stream's sender writes, unless told, and its receiver reads, at once.
+/// Bytes that a stream's sender writes by default, and its receiver reads, at once.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Ping-pongs before those that count.
 const WARM_UP: usize = 200;
@@ -35,8 +35,8 @@ const STOP: u8 = 3;
 /// One end of the traffic.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Answer whoever connects; with --relay also dial it once for each ticket
-    /// that comes on the standard input, and answer there.
+    /// Answer every connection. With --relay, also dial the relay once for each
+    /// ticket on the standard input, and answer there.
     Serve {
         /// Where to listen.
         #[arg(long)]
@@ -73,8 +73,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         target: Target,
     },
-    /// Do what the lines of the standard input say, each of them one of these
-    /// commands; how a program that stands in a job is told what to measure.
+    /// Carry out these commands, one on each line of the standard input: so a program
+    /// that stands in a job gets its measurements.
     Obey,
 }
 
@@ -88,8 +88,7 @@ struct Line {
 /// With whom, for how long.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// Where to connect, HOST:PORT; tried again for a while if nobody listens
-    /// there yet.
+    /// Where to connect, HOST:PORT; tried for a while until there is a listener.
     address: String,
     /// First show a ticket, read from the standard input.
     #[arg(long)]
@@ -102,7 +101,7 @@ pub(crate) struct Target {
 /// When to begin.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Begin {
-    /// Say `{}` when connected, and begin at the next line of the standard
+    /// Print `{}` when connected, and begin at the next line of the standard
     /// input: so several senders begin at once.
     #[arg(long)]
     wait: bool,

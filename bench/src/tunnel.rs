@@ -164,7 +164,7 @@ pub(crate) fn start(mut command: Command) -> anyhow::Result<Running> {
     Ok(Running(child.with_context(|| format!("cannot run {}", command.get_program().display()))?))
 }
 
-/// Waits until somebody listens there, as seen from the node.
+/// Waits until the node can connect to this listener.
 pub(crate) fn wait_for_listener(
     bench: &Bench,
     node: &Node,

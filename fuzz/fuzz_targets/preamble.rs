@@ -1,4 +1,4 @@
-//! Preamble and answer: what is read, says the same when written.
+//! Preamble and answer: decoding and encoding again gives the same bytes.
 #![no_main]
 
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, PREAMBLE_LEN, Preamble};

@@ -1,5 +1,5 @@
-//! The segment that `traverse` carries, and what agent and helper say to each
-//! other: what is read, says the same when written.
+//! The segment that `traverse` carries, and the messages of agent and helper:
+//! decoding and encoding again gives the same bytes.
 #![no_main]
 
 use isthmus_raw::Syn;

@@ -1,4 +1,4 @@
-//! Relay tickets: what is read, says the same when written.
+//! Relay tickets: decoding and encoding again gives the same bytes.
 #![no_main]
 
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};

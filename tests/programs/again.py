@@ -27,7 +27,7 @@ def connect(host, byte):
         try:
             connection = socket.create_connection((host, PORT), DEADLINE_S)
             break
-        except ConnectionRefusedError:  # Nobody listens there yet.
+        except ConnectionRefusedError:  # The listener isn't there yet.
             time.sleep(0.1)
     connection.sendall(byte)
     return connection

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A rank that says much, and ends with the status that is asked for.
+"""A rank that prints much, and ends with the status on its command line.
 
     mpirun -n N chatter.py bytes COUNT STATUS    any bytes, each rank its own: those that are
                                                  its rank modulo 4; a tenth as many as errors

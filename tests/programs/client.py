@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Connects to ADDRESS PORT, sends a word and prints what comes back; with
-"again" as a third argument tries for some seconds while nobody listens."""
+"again" as a third argument tries for some seconds until there is a listener."""
 import socket
 import sys
 import time

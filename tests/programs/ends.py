@@ -35,7 +35,7 @@ WAYS = {
     "initiator resets": ("l", "rc"),
     "acceptor resets": ("rc", "l"),
 }
-# Closing before the connection is made: the acceptor may see nobody, or an end
+# Closing before the connection is made: the acceptor may see no connection, or an end
 # of file, and never a reset.
 GIVEN_UP = "given up while pending"
 
@@ -54,7 +54,7 @@ def read_to_end(connection):
 
 
 def play(connection, steps, own, other, resets):
-    """One end's part; says what went wrong, or nothing."""
+    """One end's part; returns a failure, or None."""
     for step in steps:
         if step == "w":
             connection.sendall(own)
@@ -101,7 +101,7 @@ def one(connection, end, number, way):
 
 
 def acceptor(listener, total):
-    """Which connection is which, the initiator says first, and hears back."""
+    """The initiator sends the number of the connection first, and gets it back."""
     threads = []
     for _ in range(total):
         connection, _ = listener.accept()
@@ -133,7 +133,7 @@ def connect(port):
             return socket.create_connection((NODES[1 - RANK], port), 60)
         except ConnectionRefusedError:
             select.select([], [], [], 0.05)
-    raise TimeoutError("nobody listens")
+    raise TimeoutError("no listener")
 
 
 def give_up(delay):
@@ -147,7 +147,7 @@ def give_up(delay):
 
 
 def served(listener):
-    """Takes connections, given up, until one says that it is the last."""
+    """Takes connections, given up, until one sends that it is the last."""
     while True:
         connection, _ = listener.accept()
         connection.settimeout(60)

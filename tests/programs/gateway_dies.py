@@ -1,12 +1,12 @@
 """Under `isthmus run --each` on three nodes: the second holds a connection to each
-of the others while the gateway of the third is killed and started again. Says
+of the others while the gateway of the third is killed and started again. Prints
 what becomes of them."""
 
 import asyncio
 import os
 import sys
 
-from stage import PORT, say, serve, there
+from stage import PORT, mark, serve, there
 
 DEADLINE = 60
 
@@ -30,7 +30,7 @@ async def answers(connection):
 
 async def talk(open_node, front_node):
     beside, through = await connect(open_node), await connect(front_node)
-    say("ready")
+    mark("ready")
     await there("killed")
     try:
         ended = await through[0].read(1)
@@ -45,7 +45,7 @@ async def talk(open_node, front_node):
         print("new: connected", flush=True)
     except OSError as error:
         print(f"new: {error}", flush=True)
-    say("tried")
+    mark("tried")
     await there("back")
     while True:
         try:
@@ -55,7 +55,7 @@ async def talk(open_node, front_node):
             await asyncio.sleep(0.2)
     print("again: connected", flush=True)
     await answers(beside)
-    say("done")
+    mark("done")
 
 
 async def main():

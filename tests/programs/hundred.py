@@ -31,7 +31,7 @@ async def connect(host, byte):
         try:
             reader, writer = await asyncio.open_connection(host, PORT)
             break
-        except ConnectionRefusedError:  # Nobody listens there yet.
+        except ConnectionRefusedError:  # The listener isn't there yet.
             await asyncio.sleep(0.1)
     writer.write(bytes([byte]))
     assert await reader.readexactly(1) == bytes([byte])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Listens on PORT of any address, says "listening", and prints what each
+"""Listens on PORT of any address, prints "listening", and prints what each
 client sends."""
 import socket
 import sys

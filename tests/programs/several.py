@@ -1,5 +1,5 @@
 """Under `isthmus run --each` on two nodes: the first holds connections to the
-second, over that one's gateways, while one of these is killed. Says what becomes
+second, over that one's gateways, while one of these is killed. Prints what becomes
 of them."""
 
 import asyncio
@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from stage import PORT, say, serve, there
+from stage import PORT, mark, serve, there
 
 COUNT = 8
 DEADLINE = 150
@@ -28,11 +28,11 @@ async def goes_on(connection):
 
 async def talk(node):
     await there("listens")
-    say("begun")
+    mark("begun")
     await there("back")
     held = [await asyncio.open_connection(node, PORT) for _ in range(COUNT)]
     assert all([await answers(connection) for connection in held])
-    say("ready")
+    mark("ready")
     await there("killed")
     start = time.monotonic()
     new = await asyncio.open_connection(node, PORT)
@@ -43,7 +43,7 @@ async def talk(node):
     print("further: connected", flush=True)
     kept = [await goes_on(connection) for connection in held]
     print(f"kept {kept.count(True)} of {COUNT}", flush=True)
-    say("done")
+    mark("done")
 
 
 async def main():

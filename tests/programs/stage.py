@@ -1,6 +1,6 @@
-"""What programs share that hold connections under `isthmus run --each` while a
-test takes something away. Files in a directory that test and nodes share tell
-when."""
+"""Shared by programs that hold connections under `isthmus run --each` while a
+test takes something away. Files in a directory that test and nodes share mark
+the steps."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ async def there(name):
         await asyncio.sleep(0.05)
 
 
-def say(name):
+def mark(name):
     open(os.path.join(directory, name), "w").close()
 
 
@@ -32,5 +32,5 @@ async def serve():
         writer.close()
 
     async with await asyncio.start_server(echo, port=PORT):
-        say("listens")
+        mark("listens")
         await there("done")

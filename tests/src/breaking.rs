@@ -94,7 +94,7 @@ impl World {
     /// since `since`.
     ///
     /// # Errors
-    /// If something is left at the deadline; it says what and where.
+    /// If something is left at the deadline; the error names it and its node.
     pub fn gone(&self, nodes: &[&str], since: Instant, deadline: Duration) -> Result<Duration> {
         loop {
             let mut left = Vec::new();

@@ -47,9 +47,9 @@ pub struct World {
 pub struct Output {
     /// Its exit status, 128 + signal; 124 if it didn't end in time.
     pub status: i32,
-    /// What it wrote.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote, likewise.
+    /// Its standard error.
     pub stderr: String,
     /// How long it took.
     pub took: Duration,
@@ -226,7 +226,7 @@ impl World {
     /// Waits until no node has a process of a job or a job's directory left.
     ///
     /// # Errors
-    /// If something is left at the deadline; it says what and where.
+    /// If something is left at the deadline; the error names it and its node.
     pub fn expect_clean(&self, deadline: Duration) -> Result<()> {
         let until = Instant::now() + deadline;
         loop {

@@ -35,7 +35,7 @@ pub(super) struct Figure {
     pub faithful: bool,
     /// Measurements before this one that were void, because it wasn't.
     pub void: usize,
-    /// What else there is to say.
+    /// A remark.
     pub note: String,
 }
 

@@ -49,8 +49,8 @@ fn goodput(megabits: f64) -> f64 {
     megabits * SEGMENT / MTU
 }
 
-/// From 95 to 100 %, which the receiver's clock tells to half a per cent: it
-/// looks at it after every read of up to 256 KiB.
+/// From 95 to 100 %, which the receiver's clock measures to half a per cent: it
+/// is read after every read of up to 256 KiB.
 fn rate_allowed(megabits: f64) -> (f64, f64) {
     (goodput(megabits) * 0.95, goodput(megabits) * 1.005)
 }

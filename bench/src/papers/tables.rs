@@ -124,7 +124,7 @@ pub(super) fn relays(patterns: &Report) -> anyhow::Result<String> {
     let half =
         |way: &str, size: u32| row(patterns, &format!("half round trip, {way}, {size} B"), "plain routing");
     let plain = |size| half("two HAProxy", size).map(|row| figure(row, "µs", |found| found.reference));
-    line(&mut table, &["plain routing".into(), "not told".into(), plain(128)?, plain(1)?]);
+    line(&mut table, &["plain routing".into(), "not given".into(), plain(128)?, plain(1)?]);
     for (what, way, paper) in [
         ("two user-level relays", "two HAProxy", Some(PAPER_PROXIES_US)),
         ("NAT and one relay", "one-gateway", Some(PAPER_NAT_AND_PROXY_US)),

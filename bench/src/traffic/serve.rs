@@ -9,7 +9,8 @@ use isthmus_wire::ticket::TICKET_LEN;
 
 use super::{CHUNK_BYTES, PING_PONG, STOP, dial, prepare};
 
-/// Answers whoever comes, and at the relay for each ticket on the standard input.
+/// Answers every connection, and at the relay one for each ticket on the standard
+/// input.
 pub(super) fn serve(listen: SocketAddr, relay: Option<SocketAddr>) -> anyhow::Result<()> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
     if let Some(relay) = relay {
@@ -29,7 +30,7 @@ pub(super) fn serve(listen: SocketAddr, relay: Option<SocketAddr>) -> anyhow::Re
     Ok(())
 }
 
-/// Answers on a connection, in a thread of its own; says what goes wrong.
+/// Answers on a connection, in a thread of its own; prints errors.
 fn report(stream: io::Result<TcpStream>) {
     thread::spawn(move || {
         if let Err(error) = stream.and_then(answer) {
@@ -42,7 +43,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     prepare(&stream)?;
     let mut header = [0; 8];
     match stream.read_exact(&mut header) {
-        // Somebody who looked whether anybody listens.
+        // A test connection, only to see whether there is a listener.
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
         outcome => outcome?,
     }

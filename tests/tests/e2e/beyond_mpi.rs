@@ -1,5 +1,5 @@
-//! Programs that speak TCP and know nothing of MPI, between two sites behind
-//! NATs: as docs/beyond-mpi.md tells users to run them.
+//! Programs that speak TCP without MPI, between two sites behind NATs, run as in
+//! docs/beyond-mpi.md.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn the_first_to_fail_ends_the_command_on_all_nodes() -> Result<()> {
 }
 
 #[test]
-fn mistakes_with_each_are_said_before_anything_starts() -> Result<()> {
+fn mistakes_with_each_end_the_run_before_anything_starts() -> Result<()> {
     let world = GRID.take()?;
     for (options, command, want) in
         [(&["--each"][..], "mpirun.openmpi", "leave --each out"), (&["--env", "A=b"], "true", "--each")]
@@ -119,9 +119,9 @@ fn losses(output: &Output) -> Vec<f64> {
 fn pytorch_trains_over_two_sites_as_on_one_node() -> Result<()> {
     let world = GRID.take()?;
     let program = root().join("examples/torch/train.py").display().to_string();
-    // As `torchrun`. Debian 12's, which is older than its Python, must be told
-    // what to do with the workers' output. With ports of its own choice it looks
-    // for free ones, which may be taken by the time its workers want them.
+    // As `torchrun`. Debian 12's is older than its Python, and needs options for the
+    // workers' output. Without a given port it looks for a free one, which may be
+    // taken by the time its workers want it.
     let torchrun = "/usr/bin/python3 -m torch.distributed.run -r 1 -t 1 --master_port 29500";
     let alone = format!("{torchrun} --nnodes 1 --nproc_per_node 2 --master_addr localhost {program}");
     let alone = world.sh("n1.alpha", Duration::from_secs(120), &["sh", "-c", &alone])?;

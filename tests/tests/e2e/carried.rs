@@ -1,5 +1,5 @@
-//! Which programs are carried: those that are started by others, in whatever
-//! way and with whatever environment; and what is said of those that can't be.
+//! Programs that others start are carried, with any environment. Programs that
+//! can't be carried are refused, or named in a warning.
 
 use std::path::Path;
 use std::process::Command;
@@ -83,8 +83,8 @@ fn build(world: &World, name: &str, command: &[&str], source: &str, text: &str) 
     Ok(program.display().to_string())
 }
 
-/// As ranks they are refused before anything starts, or, where that is not
-/// looked for, told of as they start.
+/// As ranks they are refused before anything starts; without the check, a warning
+/// names them as they start.
 fn refused_as_rank(world: &World, program: &str, reason: &str) -> Result<()> {
     let launcher = Mpi::OpenMpi.launcher();
     let words = [launcher.as_str(), "-n", "2", "--map-by", "node", program];
@@ -97,20 +97,21 @@ fn refused_as_rank(world: &World, program: &str, reason: &str) -> Result<()> {
     let output = world.run("n1.alpha", &options, &words)?;
     ensure!(output.status == 0 && output.stdout.matches("hi").count() == 2, "{}", output.whole());
     for node in ["n1.alpha", "n1.beta"] {
-        let told = |line: &str| line.contains(&format!("warning: on {node}")) && line.contains(reason);
-        ensure!(output.stderr.lines().any(told), "nothing of {node} in {}", output.whole());
+        let warned = |line: &str| line.contains(&format!("warning: on {node}")) && line.contains(reason);
+        ensure!(output.stderr.lines().any(warned), "nothing of {node} in {}", output.whole());
     }
     world.expect_clean(Duration::from_secs(10))
 }
 
-/// As the command itself, or started by it, they run, and it is said that they
+/// As the command itself, or started by it, they run, with a warning that they
 /// aren't carried.
-fn told_of_as_command(world: &World, program: &str, reason: &str) -> Result<()> {
+fn warned_of_as_command(world: &World, program: &str, reason: &str) -> Result<()> {
     for words in [&[program][..], &["sh", "-c", "\"$0\"; true", program]] {
         let output = world.run("n1.alpha", &NODES, words)?;
         ensure!(output.status == 0 && output.stdout == "hi\n", "{}", output.whole());
-        let told = output.stderr.lines().filter(|line| line.contains("warning:") && line.contains(reason));
-        ensure!(told.count() == 1, "{words:?}: {}", output.whole());
+        let warnings =
+            output.stderr.lines().filter(|line| line.contains("warning:") && line.contains(reason));
+        ensure!(warnings.count() == 1, "{words:?}: {}", output.whole());
     }
     let output = world.run("n1.alpha", &[&NODES[..], &["--quiet"]].concat(), &[program])?;
     ensure!(output.status == 0 && output.stderr.is_empty(), "{}", output.whole());
@@ -122,9 +123,9 @@ fn static_programs() -> Result<()> {
     let world = GRID.take()?;
     let program = build(&world, "hi-static", &["cc", "-static"], "hi.c", HI_C)?;
     refused_as_rank(&world, &program, "linked statically")?;
-    told_of_as_command(&world, &program, "linked statically")?;
+    warned_of_as_command(&world, &program, "linked statically")?;
     let pie = build(&world, "hi-static-pie", &["cc", "-static-pie"], "hi.c", HI_C)?;
-    told_of_as_command(&world, &pie, "linked statically")
+    warned_of_as_command(&world, &pie, "linked statically")
 }
 
 #[test]
@@ -132,7 +133,7 @@ fn go_programs() -> Result<()> {
     let world = GRID.take()?;
     let program = build(&world, "hi-go", &["go", "build"], "hi.go", HI_GO)?;
     refused_as_rank(&world, &program, "written in Go")?;
-    told_of_as_command(&world, &program, "written in Go")
+    warned_of_as_command(&world, &program, "written in Go")
 }
 
 #[test]
@@ -144,7 +145,7 @@ fn setuid_programs() -> Result<()> {
         Command::new("sh").args(["-c", "chown 65534 \"$0\" && chmod 4755 \"$0\"", &program]).status()?;
     ensure!(set.success(), "cannot make {program} setuid");
     refused_as_rank(&world, &program, "setuid")?;
-    told_of_as_command(&world, &program, "setuid")
+    warned_of_as_command(&world, &program, "setuid")
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn write_script(path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Who takes the library out on purpose can say so.
+/// A user may leave the library out of a program.
 #[test]
 fn a_program_can_be_left_out() -> Result<()> {
     let world = GRID.take()?;
@@ -191,7 +192,7 @@ fn a_program_can_be_left_out() -> Result<()> {
 
 /// The job's directory is below /tmp: without that there is no way into the job.
 #[test]
-fn a_container_that_hides_the_job_is_told_of() -> Result<()> {
+fn a_container_that_hides_the_job_is_warned_of() -> Result<()> {
     let world = GRID.take()?;
     let words = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/tmp", "hostname"];
     let output = world.run("n1.alpha", &[&NODES[..], &["--quiet"]].concat(), &words)?;

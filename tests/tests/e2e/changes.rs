@@ -1,5 +1,5 @@
 //! Networks change under a running grid: connections made from then on find
-//! another way, and it is said what changed.
+//! another way, and a message names it.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -12,14 +12,16 @@ const SOON: Duration = Duration::from_secs(30);
 /// Within which a better way is found to work again.
 const AGAIN: Duration = Duration::from_secs(90);
 
-/// Two nodes of a job that connects when it is told to.
+/// Two nodes of a job that connects on the test's order.
 struct Pair {
     world: World,
     from: &'static str,
     to: &'static str,
     job: Job,
-    told: PathBuf,
-    said: PathBuf,
+    /// The test writes its orders here.
+    orders: PathBuf,
+    /// The program writes here.
+    answers: PathBuf,
 }
 
 impl Pair {
@@ -28,8 +30,8 @@ impl Pair {
         let world = World::up("changes")?;
         first_way(&world, from, to)?;
         let directory = world.directory.path();
-        let (told, said) = (directory.join("told"), directory.join("said"));
-        for file in [&told, &said] {
+        let (orders, answers) = (directory.join("orders"), directory.join("answers"));
+        for file in [&orders, &answers] {
             std::fs::write(file, "")?;
         }
         let program = root().join("tests/programs/again.py");
@@ -37,11 +39,11 @@ impl Pair {
             "exec {} run --nodes {from},{to} --each -- python3 {} {} > {}",
             isthmus().display(),
             program.display(),
-            told.display(),
-            said.display()
+            orders.display(),
+            answers.display()
         );
         let job = Job::start(world.command(from, AGAIN, &["sh", "-c", &script])?)?;
-        let pair = Self { world, from, to, job, told, said };
+        let pair = Self { world, from, to, job, orders, answers };
         pair.connected(1)?;
         Ok(pair)
     }
@@ -49,18 +51,18 @@ impl Pair {
     /// Has it connect once more; gives the time that this took.
     fn again(&self, count: usize) -> Result<Duration> {
         let asked = Instant::now();
-        self.tell("again")?;
+        self.order("again")?;
         self.connected(count)?;
         Ok(asked.elapsed())
     }
 
-    fn tell(&self, line: &str) -> Result<()> {
-        Ok(writeln!(std::fs::File::options().append(true).open(&self.told)?, "{line}")?)
+    fn order(&self, line: &str) -> Result<()> {
+        Ok(writeln!(std::fs::File::options().append(true).open(&self.orders)?, "{line}")?)
     }
 
     fn connected(&self, count: usize) -> Result<()> {
         let line = format!("connected {count}");
-        World::eventually(&line, SOON, || Ok(std::fs::read_to_string(&self.said)?.contains(&line)))
+        World::eventually(&line, SOON, || Ok(std::fs::read_to_string(&self.answers)?.contains(&line)))
     }
 
     /// The first way of the plan, where no failure counts against it.
@@ -72,12 +74,12 @@ impl Pair {
         Ok((!reason.contains("failed before")).then(|| dial.to_owned()))
     }
 
-    /// Ends the job; gives what it said to the user.
+    /// Ends the job; returns what it printed.
     fn end(self) -> Result<(World, String)> {
-        self.tell("end")?;
-        let (status, said) = self.job.end()?;
-        ensure!(status == 0, "{status}\n{said}");
-        Ok((self.world, said))
+        self.order("end")?;
+        let (status, printed) = self.job.end()?;
+        ensure!(status == 0, "{status}\n{printed}");
+        Ok((self.world, printed))
     }
 }
 
@@ -130,9 +132,9 @@ fn a_firewall_is_tightened_and_opened_again() -> Result<()> {
         Ok(pair.best()?.as_deref() == Some("port-range"))
     })?;
     pair.again(4)?;
-    let (world, said) = pair.end()?;
-    ensure!(said.contains("n1.alpha reaches n1.port by punch now: port-range: "), "{said}");
-    ensure!(said.contains("no answer"), "{said}");
+    let (world, printed) = pair.end()?;
+    ensure!(printed.contains("n1.alpha reaches n1.port by punch now: port-range: "), "{printed}");
+    ensure!(printed.contains("no answer"), "{printed}");
     expect_working(&world, "n1.alpha,n1.port")
 }
 

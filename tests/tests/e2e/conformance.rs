@@ -1,6 +1,6 @@
 //! Conformance: each behaviour of crates/shim/tests/same, run without isthmus
 //! between two nodes of open sites and under it along every kind of path, must
-//! print the same lines. Where it doesn't, [`KNOWN`] says so and why.
+//! print the same lines. [`KNOWN`] lists the exceptions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,7 +31,7 @@ const RAW: &[Kind] = &[Kind::Raw];
 const ENCRYPTED: &[Kind] = &[Kind::Encrypted];
 
 /// Where isthmus differs: on which paths, the behaviour and its part, the native
-/// line and what is in its place. docs/design.md says why, one by one.
+/// line and what is in its place. docs/design.md has the reasons.
 const KNOWN: &[(&[Kind], &str, &str, &str)] = &[
     (BOTH, "unreachable.left", "by recv: EHOSTUNREACH", "by recv: ECONNREFUSED"),
     (BOTH, "exec_pending.left", "events OUT", "events none"),
@@ -50,7 +50,7 @@ const KNOWN: &[(&[Kind], &str, &str, &str)] = &[
 /// Where it may differ: a race of a connect that is given up with its knock.
 const RACES: &[(&str, &str, &str)] = &[
     ("closing_race.left", "pipes that are not: 0", "pipes that are not: 1"),
-    ("pending_ended.right", "nobody comes: none", "nobody comes: IN"),
+    ("pending_ended.right", "no connection: none", "no connection: IN"),
     ("pending_ended.right", "accept: EAGAIN", "accept: ok"),
 ];
 

@@ -1,4 +1,4 @@
-//! The demo does what it says, and takes everything down.
+//! The demo prints what it should, and takes everything down.
 
 use std::process::Command;
 
@@ -11,9 +11,9 @@ fn the_demo_runs_and_leaves_nothing() -> Result<()> {
     let mut command = Command::new("timeout");
     command.arg("180").arg(root().join("scripts/demo")).env("ISTHMUS_BIN", isthmus());
     let output = command.output()?;
-    let said =
+    let printed =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}\n{said}", output.status);
+    ensure!(output.status.success(), "{}\n{printed}", output.status);
     for words in [
         "dropped by the firewall",
         "Loop time of",
@@ -21,7 +21,7 @@ fn the_demo_runs_and_leaves_nothing() -> Result<()> {
         "end-to-end, encrypted",
         "n1.beta – n1.gamma",
     ] {
-        ensure!(said.contains(words), "{words:?} is not in\n{said}");
+        ensure!(printed.contains(words), "{words:?} is not in\n{printed}");
     }
     let labs = Command::new(isthmus()).args(["lab", "status", "--lab", "demo"]).output()?;
     ensure!(!labs.status.success());

@@ -15,7 +15,7 @@ static EGRESS: Shared = Shared::new("egress");
 /// Within which agents find everything out.
 const SOON: Duration = Duration::from_secs(60);
 
-/// `isthmus doctor WORDS --json` in a node: its status and what it says.
+/// `isthmus doctor WORDS --json` in a node: its status and output.
 fn doctor(world: &World, node: &str, words: &[&str]) -> Result<(i32, Value)> {
     let binary = isthmus().display().to_string();
     let mut all = vec![binary.as_str(), "doctor"];
@@ -153,8 +153,8 @@ fn the_nearest_relay_is_taken_and_the_way_is_measured() -> Result<()> {
     }
     let plan = world.plan("n1.alpha", "n1.beta")?;
     let reason = plan["steps"][0]["reason"].as_str().context("no step")?;
-    let told = reason.strip_suffix(" ms there and back over the nearest relay by measurement");
-    let round_trip: f64 = told.and_then(|told| told.rsplit(' ').next()).context("no time")?.parse()?;
+    let text = reason.strip_suffix(" ms there and back over the nearest relay by measurement");
+    let round_trip: f64 = text.and_then(|text| text.rsplit(' ').next()).context("no time")?.parse()?;
     ensure!((10.0..40.0).contains(&round_trip), "{reason}");
     Ok(())
 }
@@ -227,12 +227,12 @@ fn a_gateways_port_outside_that_is_not_reached_is_left_out() -> Result<()> {
         Ok(found.1["gateway_outside"]["result"] == "filtered" && found.1["nodes"][0].is_object())
     })?;
     let findings = found.1["findings"].as_array().context("no findings")?;
-    let said = findings.iter().any(|finding| {
+    let reported = findings.iter().any(|finding| {
         let text = finding["text"].as_str().unwrap_or_default();
         finding["problem"] == true
             && text.contains("could not reach 198.51.100.21:7740: no answer within 3 s")
     });
-    ensure!((found.0, said) == (1, true), "{:#}", found.1);
+    ensure!((found.0, reported) == (1, true), "{:#}", found.1);
     let plan = world.plan("n1.nat", "n1.front")?;
     let left_out = plan["left_out"].as_array().context("nothing is left out")?;
     let way = left_out.iter().find(|left| left["dial"] == "direct" && left["route"] == "one-gateway");

@@ -43,7 +43,7 @@ fn to_an_enclosed_node_over_both() -> Result<()> {
     joined("n1.front", "n1.enclosed", "reverse, two-gateway")
 }
 
-/// Where no way leads, that is said before anything starts.
+/// Without a way between the nodes, the run ends before anything starts.
 #[test]
 fn nothing_joins_two_that_let_nothing_in() -> Result<()> {
     let world = GRID.take()?;
@@ -55,7 +55,7 @@ fn nothing_joins_two_that_let_nothing_in() -> Result<()> {
 }
 
 #[test]
-fn the_way_is_told() -> Result<()> {
+fn plan_and_account_name_the_way() -> Result<()> {
     let world = GRID.take()?;
     let binary = isthmus().display().to_string();
     let plan = world.sh("n1.nat", SOON, &[&binary, "plan", "n1.nat", "n1.front"])?;
@@ -89,7 +89,7 @@ fn a_gateway_dies_and_comes_back() -> Result<()> {
         world.kill("fe.front", "-KILL", &world.service("fe.front", "gateway")?)?;
         std::fs::write(file("killed"), "")?;
         there("tried")?;
-        // A new job is told at once what is wrong, too.
+        // A new job fails at once, with the reason.
         let output = world.run("n1.nat", &["--nodes", "n1.nat,n1.front"], &["true"])?;
         ensure!(output.status == 125 && output.stderr.contains("front"), "{}", output.whole());
         Ok(())
@@ -106,7 +106,7 @@ fn a_gateway_dies_and_comes_back() -> Result<()> {
     killed.with_context(|| whole.clone())?;
     ensure!(output.status.success(), "{whole}");
     for line in ["over the gateway: ", "end to end: goes on", "new: ", "again: connected"] {
-        ensure!(out.contains(line), "{line:?} is not said: {whole}");
+        ensure!(out.contains(line), "{line:?} is not in {whole}");
     }
     ensure!(!out.contains("new: connected"), "{whole}");
     Ok(())

@@ -1,5 +1,5 @@
 //! How jobs end: whatever breaks, within 10 s nothing of the job is left on any
-//! node that can be reached, the message says what ended it and where, and the
+//! node that can be reached, the message names what ended it and where, and the
 //! next job works.
 
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn daemon(mpi: Mpi) -> &'static str {
     }
 }
 
-/// What breaks, and what `isthmus run` must say of it.
+/// What breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Rank,
@@ -54,7 +54,7 @@ fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
     let job = endless(world, mpi)?;
     let broken = Instant::now();
     let far = "n1.beta";
-    let says = match fault {
+    let expected = match fault {
         Fault::Rank => {
             let rank = world.processes(far, "/die")?.pop().context("no rank")?;
             world.kill(far, "-KILL", &rank)?;
@@ -98,11 +98,11 @@ fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
         world.signal_all(far, "-CONT")?;
         world.gone(&NODES, Instant::now(), SECONDS).context("after it thawed")?;
     }
-    let (status, said) = job.end()?;
-    let took = took.with_context(|| format!("{mpi:?}, {fault:?}\n{said}"))?;
+    let (status, printed) = job.end()?;
+    let took = took.with_context(|| format!("{mpi:?}, {fault:?}\n{printed}"))?;
     eprintln!("{mpi:?}, {fault:?}: gone after {:.1} s", took.as_secs_f64());
-    ensure!(status != 0 && status != 124, "{mpi:?}, {fault:?}: status {status}\n{said}");
-    ensure!(said.contains(&says), "{mpi:?}, {fault:?}: no {says:?} in\n{said}");
+    ensure!(status != 0 && status != 124, "{mpi:?}, {fault:?}: status {status}\n{printed}");
+    ensure!(printed.contains(&expected), "{mpi:?}, {fault:?}: no {expected:?} in\n{printed}");
     // The directory of a dead agent's job stays, with no agent to remove it.
     if MENDED.contains(&fault) { world.expect_clean(SECONDS) } else { Ok(()) }
 }
@@ -187,7 +187,7 @@ fn a_dead_agent_ends_a_job_and_the_other_nodes_work_on() -> Result<()> {
 }
 
 #[test]
-fn a_dead_relay_is_replaced_by_another_and_its_loss_is_said() -> Result<()> {
+fn a_dead_relay_is_replaced_by_another_and_its_loss_is_reported() -> Result<()> {
     let world = World::up("two-relays")?;
     let first = world.service("hub", "relay")?;
     world.kill("hub", "-KILL", &first)?;
@@ -210,8 +210,8 @@ fn a_relay_that_dies_during_a_job_ends_it() -> Result<()> {
         let relay = world.service(host, "relay")?;
         world.kill(host, "-KILL", &relay)?;
     }
-    let (status, said) = job.end()?;
-    ensure!(status != 0 && status != 124, "{status}\n{said}");
+    let (status, printed) = job.end()?;
+    ensure!(status != 0 && status != 124, "{status}\n{printed}");
     World::eventually("no process is left", Duration::from_secs(30), || {
         Ok(world.leftovers("n1.beta")?.is_empty() && world.leftovers("n1.alpha")?.is_empty())
     })

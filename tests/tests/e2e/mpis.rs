@@ -93,8 +93,8 @@ fn mpiabi_spawns() -> Result<()> {
 }
 
 /// After an hour without a byte NATs may have forgotten a connection: these do
-/// after 20 s. Processes spawned then connect all the same, and what told the
-/// daemons to start them got through.
+/// after 20 s. Processes spawned then connect all the same, and the order to start
+/// them reaches the daemons.
 #[test]
 fn spawns_after_the_nats_have_forgotten() -> Result<()> {
     const FORGOTTEN: Duration = Duration::from_secs(20);
@@ -115,15 +115,15 @@ fn spawns_after_the_nats_have_forgotten() -> Result<()> {
         words.extend(["--", &launcher, "-n", "2", &spawn, "2", &file]);
         let mut command = world.command("n1.alpha", Duration::from_secs(90), &words)?;
         let mut job = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let mut said = BufReader::new(job.stdout.take().context("no output")?);
+        let mut printed = BufReader::new(job.stdout.take().context("no output")?);
         let mut first = String::new();
-        said.read_line(&mut first)?;
+        printed.read_line(&mut first)?;
         ensure!(first == "waiting\n", "{mpi:?}: {first}");
-        // Nothing tells when a NAT forgets but the clock.
+        // A NAT that forgets sends nothing: only time shows it.
         std::thread::sleep(FORGOTTEN + Duration::from_secs(3));
         std::fs::write(&go, "")?;
         let mut rest = String::new();
-        said.read_to_string(&mut rest)?;
+        printed.read_to_string(&mut rest)?;
         ensure!(job.wait()?.success() && rest.contains(" No Errors"), "{mpi:?}: {rest}");
         ensure!(rest.matches("on n1.beta").count() == 2, "{mpi:?}: {rest}");
     }
@@ -142,10 +142,10 @@ fn python() -> Result<()> {
     world.expect_clean(Duration::from_secs(10))
 }
 
-/// MPICH 4.0 with UCX hangs in MPI_Finalize now and then, on any network. A run
-/// that said all it had to say and hung is told from a fault of isthmus by a
-/// control: the same program on one node, its ranks joined by TCP, without
-/// isthmus. If that never hangs, the hang was not MPICH's.
+/// MPICH 4.0 with UCX hangs in MPI_Finalize now and then, on any network. If a
+/// run has printed everything and hangs, a control decides whether isthmus is at
+/// fault: the same program on one node, its ranks joined by TCP, without isthmus.
+/// If that never hangs, the hang was not MPICH's.
 fn mpich4(program: &str) -> Result<()> {
     let world = GRID.take()?;
     let path = Mpi::Mpich4.program(program);
@@ -212,8 +212,8 @@ fn sorted(output: &Output) -> Vec<String> {
 
 const ALL: [Mpi; 4] = [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich4, Mpi::Mpich];
 
-/// Runs a command line with each MPI and checks the lines that come out. Where
-/// it says `@`, programs follow that end together.
+/// Runs a command line with each MPI and checks the lines that come out. The
+/// programs after `@` end together.
 fn prints(words: impl Fn(Mpi) -> Vec<String>, want: &[&str]) -> Result<()> {
     let world = GRID.take()?;
     let script = root().join("tests/programs/together.sh").display().to_string();

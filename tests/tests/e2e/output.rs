@@ -22,9 +22,9 @@ fn of_rank(rank: u32, output: &[u8]) -> Vec<u8> {
     output.iter().copied().filter(|byte| u32::from(byte % 4) == rank).collect()
 }
 
-/// The lines, sorted: the order among ranks is nobody's promise. Open MPI 5's
-/// tags begin with the launcher's process id, and it sometimes tells, started by
-/// whatever, that a child was quicker than its setpgid(2).
+/// The lines, sorted: the order among ranks is not fixed. Open MPI 5's tags begin
+/// with the launcher's process id. It sometimes reports that a child was quicker
+/// than its setpgid(2), with and without isthmus.
 fn lines(output: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(output);
     let plain = |line: &str| match line.split_once('@') {
@@ -100,8 +100,8 @@ fn lines_tags_and_status_are_as_native() -> Result<()> {
         let case = format!("{mpi:?} {options:?} {status}");
         ensure!(ours.status.code() == native.status.code(), "{case}: {:?}, {:?}", ours.status, native.status);
         if status == "0" {
-            // Where one fails, the launcher may end the others before they
-            // have said all.
+            // If a rank fails, the launcher may end the others before they have
+            // printed all.
             ensure!(lines(&ours.stdout) == lines(&native.stdout), "{case}: {:?}", lines(&ours.stdout));
             ensure!(lines(&ours.stderr) == lines(&native.stderr), "{case}: {:?}", lines(&ours.stderr));
             ensure!(lines(&ours.stdout).len() >= 80, "{case}");

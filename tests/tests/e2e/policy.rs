@@ -20,7 +20,7 @@ fn one_gateway_suffices_where_nodes_are_not_to_dial_each_other() -> Result<()> {
 }
 
 #[test]
-fn sites_that_nothing_may_join_are_told_of_before_anything_starts() -> Result<()> {
+fn sites_that_nothing_may_join_end_the_run_before_anything_starts() -> Result<()> {
     let world = GRID.take()?;
     let output = world.run("n1.beta", &["--nodes", "n1.beta,n1.gamma"], &["touch", "/tmp/started"])?;
     ensure!(output.status == 125, "{}", output.whole());

@@ -1,5 +1,5 @@
-//! What is looked at before a job starts and what is told after it: each fault
-//! made on a node, and found there.
+//! Checks before a job starts, and warnings after it: each fault is made on a node,
+//! and found there.
 
 use std::time::Duration;
 
@@ -104,8 +104,8 @@ fn sites_that_cannot_reach_each_other_are_found() -> Result<()> {
     world.expect_clean(Duration::from_secs(10))
 }
 
-/// The ways between sites that no call of the head's takes are tried, too, and
-/// told with their time.
+/// Connections between two other sites than the head's are tried, too, and their
+/// times are printed.
 #[test]
 fn ways_between_sites_are_timed() -> Result<()> {
     let world = GRID.take()?;
@@ -124,7 +124,7 @@ fn ways_between_sites_are_timed() -> Result<()> {
 
 /// A program that goes to another node by that node's real address.
 #[test]
-fn a_connection_past_isthmus_is_told() -> Result<()> {
+fn a_connection_past_isthmus_is_warned_of() -> Result<()> {
     let world = GRID.take()?;
     let past = root().join("tests/programs/past.py").display().to_string();
     let there = world.lab().machine("n2.alpha")?.address().to_string();
@@ -132,8 +132,8 @@ fn a_connection_past_isthmus_is_told() -> Result<()> {
     let words = ["mpirun.openmpi", "-n", "2", "--map-by", "node", "python3", &past, &there, "5998"];
     let (output, account) = world.run_reported("n1.alpha", &nodes, &words)?;
     ensure!(output.status == 0, "{}", output.whole());
-    let says = "warning: n1.alpha and n2.alpha were joined past isthmus by TCP: ";
-    ensure!(output.stderr.contains(says) && output.stderr.contains(":5998"), "{}", output.whole());
+    let warning = "warning: n1.alpha and n2.alpha were joined past isthmus by TCP: ";
+    ensure!(output.stderr.contains(warning) && output.stderr.contains(":5998"), "{}", output.whole());
     ensure!(account["bypasses"][0]["nodes"] == serde_json::json!(["n1.alpha", "n2.alpha"]), "{account:#}");
     // What isthmus joined itself is no such thing.
     let ring = Mpi::OpenMpi.program("die");
@@ -166,7 +166,7 @@ fn a_missing_program_on_one_node_starts_nothing() -> Result<()> {
 }
 
 #[test]
-fn a_missing_launcher_is_said_before_anything_starts() -> Result<()> {
+fn a_missing_launcher_ends_the_run_before_anything_starts() -> Result<()> {
     let world = GRID.take()?;
     let output = world.run("n1.alpha", &[], &["mpirun.nowhere", "-n", "2", "true"])?;
     ensure!(output.status == 125, "{}", output.whole());
@@ -177,7 +177,7 @@ fn a_missing_launcher_is_said_before_anything_starts() -> Result<()> {
 }
 
 #[test]
-fn an_unknown_node_is_said_before_anything_starts() -> Result<()> {
+fn an_unknown_node_ends_the_run_before_anything_starts() -> Result<()> {
     let world = GRID.take()?;
     let output = world.run("n1.alpha", &["--nodes", "n9.beta"], &["true"])?;
     ensure!(output.status == 125, "{}", output.whole());

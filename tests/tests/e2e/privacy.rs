@@ -92,8 +92,8 @@ fn no_secret_is_in_an_argument_list_or_the_environment() -> Result<()> {
     Ok(())
 }
 
-/// Speaks to the agent of n1.delta, which every site can reach, as somebody
-/// who knows the job's id but not its token.
+/// Speaks to the agent of n1.delta, which every site can reach, as a
+/// peer that has the job's id but not its token.
 #[test]
 fn a_wrong_token_reaches_no_rank() -> Result<()> {
     let world = GRID.take()?;
@@ -178,7 +178,7 @@ fn the_relay_sees_ciphertext_only() -> Result<()> {
 }
 
 #[test]
-fn status_tells_who_is_joined_to_whom() -> Result<()> {
+fn status_shows_how_nodes_are_joined() -> Result<()> {
     let world = GRID.take()?;
     let _job = lasting(&world)?;
     let binary = isthmus().display().to_string();

@@ -12,7 +12,7 @@ static GRID: Shared = Shared::new("four-sites");
 const RELAYED: &str = "relay";
 
 /// Runs one of apps/ on one rank per node of two sites and checks every word
-/// of what it says, and the way the sites were joined.
+/// of its output, and the way the sites were joined.
 fn check(mpi: Mpi, program: &str, sites: [&str; 2], dial: &str) -> Result<()> {
     let world = GRID.take_for(mpi)?;
     let launcher = mpi.launcher();

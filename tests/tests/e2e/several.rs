@@ -16,11 +16,11 @@ static GRID: Shared = Shared::new("several");
 const SOON: Duration = Duration::from_secs(20);
 /// Within which an agent is back at its first choice.
 const RETURN: Duration = Duration::from_secs(60);
-/// Within which somebody who vanished without a word is missed, and replaced.
+/// Within which a gateway that vanished is replaced.
 const MISSED: Duration = Duration::from_secs(60);
 
-/// What `isthmus status` says of site alpha's gateways: whether each is up, and
-/// how many nodes are attached to it.
+/// Site alpha's gateways in `isthmus status`: whether each is up, and how many nodes
+/// are attached to it.
 fn gateways(world: &World) -> Result<BTreeMap<String, (bool, u64)>> {
     let status = status(world)?;
     let sites = status["sites"].as_array().context("no sites")?;
@@ -171,7 +171,7 @@ fn during_a_job(world: &World) -> Result<()> {
     let mut command = world.command("n1.beta", Duration::from_secs(200), &words)?;
     command.arg(directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let job = command.spawn()?;
-    let told = there("begun").and_then(|()| {
+    let result = there("begun").and_then(|()| {
         start(world, "front2.alpha")?;
         until(world, RETURN, [(true, 1), (true, 1)])?;
         let held = carried(world, "front1.alpha", 7740)?;
@@ -183,8 +183,8 @@ fn during_a_job(world: &World) -> Result<()> {
         std::fs::write(file("killed"), "")?;
         Ok(())
     });
-    if told.is_err() {
-        // It waits for nothing any more.
+    if result.is_err() {
+        // Lets the program end.
         for name in ["back", "killed", "done"] {
             std::fs::write(file(name), "")?;
         }
@@ -192,10 +192,10 @@ fn during_a_job(world: &World) -> Result<()> {
     let output = job.wait_with_output()?;
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let whole = format!("{out}\n-- stderr\n{err}");
-    told.with_context(|| whole.clone())?;
+    result.with_context(|| whole.clone())?;
     ensure!(output.status.success(), "{whole}");
     for line in ["kept 4 of 8", "new: connected, in time: True", "further: connected"] {
-        ensure!(out.contains(line), "{line:?} is not said: {whole}");
+        ensure!(out.contains(line), "{line:?} is not in {whole}");
     }
     until(world, SOON, [(true, 2), (false, 0)])
 }

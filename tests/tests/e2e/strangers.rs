@@ -47,7 +47,7 @@ impl Drop for Talking {
     }
 }
 
-/// The virtual address of a node, as `isthmus status` tells everybody.
+/// The virtual address of a node, from `isthmus status`.
 fn address(world: &World, name: &str) -> Result<Ipv4Addr> {
     let status = world.sh("n1.alpha", SOON, &[&isthmus().display().to_string(), "status", "--json"])?;
     let status: serde_json::Value = serde_json::from_str(&status.stdout)?;
@@ -72,12 +72,12 @@ fn a_stolen_address_leads_nowhere() -> Result<()> {
     let mut words = run.to_vec();
     words.extend(["sh", "-c", &script]);
     let mut job = Talking::start(&world, "n1.beta", &words)?;
-    let mut said = vec![job.line()?];
-    while !said.iter().any(|line| line.starts_with("own ")) {
-        said.push(job.line()?);
+    let mut printed = vec![job.line()?];
+    while !printed.iter().any(|line| line.starts_with("own ")) {
+        printed.push(job.line()?);
     }
-    ensure!(said.iter().any(|line| line == "own got b'secret'"), "{said:?}");
-    ensure!(said.iter().any(|line| line.ends_with("b'hello'")), "{said:?}");
+    ensure!(printed.iter().any(|line| line == "own got b'secret'"), "{printed:?}");
+    ensure!(printed.iter().any(|line| line.ends_with("b'hello'")), "{printed:?}");
 
     let stolen = address(&world, "n1.beta")?.to_string();
     let words = ["python3", &client, &stolen, PORT];
@@ -87,7 +87,7 @@ fn a_stolen_address_leads_nowhere() -> Result<()> {
     // A job without that node can't even ask.
     let output = world.run("n1.alpha", &["--quiet", "--nodes", "n1.alpha"], &words)?;
     ensure!(output.stdout.contains("failed"), "{}", output.whole());
-    // The listener heard of neither.
+    // The listener got neither.
     world.kill("n1.beta", "-TERM", &world.service("n1.beta", "run")?)?;
     let mut rest = String::new();
     job.1.read_to_string(&mut rest)?;
@@ -227,16 +227,16 @@ fn twenty_jobs_of_two_users_at_once() -> Result<()> {
     }
     for (bob, job) in jobs {
         let output = job.wait_with_output()?;
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success() && said.contains(" No Errors"), "bob: {bob}\n{said}");
+        let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success() && printed.contains(" No Errors"), "bob: {bob}\n{printed}");
         let (own, other) =
             if bob { ("on bob-n1.beta", "on n1.beta") } else { ("on n1.beta", "on bob-n1.beta") };
-        ensure!(said.contains(own) && !said.contains(other), "bob: {bob}\n{said}");
+        ensure!(printed.contains(own) && !printed.contains(other), "bob: {bob}\n{printed}");
     }
     // Neither may use the other's nodes, agent or files.
     let output = run(true, "n1.beta")?.output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(125) && said.contains("its agent works for"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(125) && printed.contains("its agent works for"), "{printed}");
     let intruder =
         Other::words(&["/tmp/bin/isthmus", "run", "--socket", "/run/isthmus/agent.sock", "--", "true"]);
     let output = world.sh("n1.alpha", SOON, &intruder)?;

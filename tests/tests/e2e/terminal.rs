@@ -32,10 +32,10 @@ impl Terminal {
     }
 
     fn end(mut self) -> Result<String> {
-        let mut said = Vec::new();
-        self.0.stdout.take().context("no output")?.read_to_end(&mut said)?;
+        let mut printed = Vec::new();
+        self.0.stdout.take().context("no output")?.read_to_end(&mut printed)?;
         self.0.wait()?;
-        Ok(String::from_utf8_lossy(&said).into_owned())
+        Ok(String::from_utf8_lossy(&printed).into_owned())
     }
 }
 
@@ -60,9 +60,9 @@ fn on_a_terminal(world: &World, keys: &[&str], command: &[&str]) -> Result<Strin
         terminal.does(key)?;
         std::thread::sleep(Duration::from_millis(300));
     }
-    let said = terminal.end()?;
-    world.gone(&NODES, pressed, SECONDS).with_context(|| said.clone())?;
-    Ok(said)
+    let printed = terminal.end()?;
+    world.gone(&NODES, pressed, SECONDS).with_context(|| printed.clone())?;
+    Ok(printed)
 }
 
 #[test]
@@ -71,14 +71,17 @@ fn ctrl_c_and_a_closed_terminal_end_a_job() -> Result<()> {
     for mpi in [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich] {
         let (launcher, die) = (mpi.launcher(), mpi.program("die"));
         let endless = [launcher.as_str(), "-n", "4", &die, "never", "0", "sleep"];
-        for (keys, says) in [
+        for (keys, expected) in [
             (&["int"][..], "ended by SIGINT from the terminal"),
             (&["int", "int"], "ended by SIGINT from the terminal"),
-            // Nobody can read it any more.
+            // The terminal is gone, so nothing of it is printed.
             (&["hangup"], "status"),
         ] {
-            let said = on_a_terminal(&world, keys, &endless)?;
-            ensure!(said.contains(says) && !said.contains("status 0"), "{mpi:?}, {keys:?}\n{said}");
+            let printed = on_a_terminal(&world, keys, &endless)?;
+            ensure!(
+                printed.contains(expected) && !printed.contains("status 0"),
+                "{mpi:?}, {keys:?}\n{printed}"
+            );
         }
     }
     Ok(())
@@ -93,7 +96,7 @@ fn a_second_ctrl_c_ends_what_ignores_the_first() -> Result<()> {
     std::fs::write(&script, "#!/bin/sh\ntrap '' INT TERM HUP\nwhile :; do sleep 1; done\n")?;
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let path = script.display().to_string();
-    let said = on_a_terminal(&world, &["int", "int"], &["sh", &path])?;
-    ensure!(said.contains("ended by SIGINT from the terminal"), "{said}");
+    let printed = on_a_terminal(&world, &["int", "int"], &["sh", &path])?;
+    ensure!(printed.contains("ended by SIGINT from the terminal"), "{printed}");
     Ok(())
 }

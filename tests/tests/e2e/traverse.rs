@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// traversing a NAT.
 const ONLY: &str = "[[broker.pairs]]\nsites = [\"home\", \"beta\"]\nonly = [\"traverse\", \"relay\"]\n";
 
-/// What `isthmus plan` says.
+/// The output of `isthmus plan`.
 fn plan(world: &World, from: &str, to: &str) -> Result<serde_json::Value> {
     let binary = isthmus().display().to_string();
     let output = world.sh(from, SOON, &[&binary, "plan", from, to, "--json"])?;

@@ -59,8 +59,12 @@ fn programs_get_their_usual_share_of_the_processor() -> Result<()> {
     let output = world.run("n1.alpha", &["--nodes", &nodes, "--each"], &["sh", "-c", SHARE])?;
     for node in NODES {
         for line in ["0", "session nice 0"] {
-            let said = format!("{node}: {line}");
-            ensure!(output.stdout.lines().any(|line| line == said), "no {said:?} in {}", output.whole());
+            let printed = format!("{node}: {line}");
+            ensure!(
+                output.stdout.lines().any(|line| line == printed),
+                "no {printed:?} in {}",
+                output.whole()
+            );
         }
     }
     let agent = world.service("n1.alpha", "agent")?;
@@ -73,7 +77,7 @@ fn programs_get_their_usual_share_of_the_processor() -> Result<()> {
 }
 
 #[test]
-fn a_picture_that_cannot_be_written_is_told_before_anything_starts() -> Result<()> {
+fn a_picture_that_cannot_be_written_ends_the_run_before_anything_starts() -> Result<()> {
     let world = GRID.take()?;
     let output = world.run("n1.alpha", &["--timing=/proc/none/start.svg"], &["touch", "/tmp/started"])?;
     ensure!(output.status == 125, "{}", output.whole());
@@ -102,7 +106,7 @@ fn cell(world: &World, fault: Fault) -> Result<()> {
     })?;
     let broken = Instant::now();
     let [head, lead, below] = NODES;
-    let (reachable, says) = match fault {
+    let (reachable, expected) = match fault {
         Fault::BelowFrozen => {
             world.signal_all(below, "-STOP")?;
             (vec![head, lead], format!("lost node {below}: no sign of life for "))
@@ -126,11 +130,11 @@ fn cell(world: &World, fault: Fault) -> Result<()> {
         world.signal_all(frozen, "-CONT")?;
         world.gone(&NODES, Instant::now(), SECONDS).context("after it thawed")?;
     }
-    let (status, said) = job.end()?;
-    let took = took.with_context(|| format!("{fault:?}\n{said}"))?;
+    let (status, printed) = job.end()?;
+    let took = took.with_context(|| format!("{fault:?}\n{printed}"))?;
     eprintln!("{fault:?}: gone after {:.1} s", took.as_secs_f64());
-    ensure!(status != 0 && status != 124, "{fault:?}: status {status}\n{said}");
-    ensure!(said.contains(&says), "{fault:?}: no {says:?} in\n{said}");
+    ensure!(status != 0 && status != 124, "{fault:?}: status {status}\n{printed}");
+    ensure!(printed.contains(&expected), "{fault:?}: no {expected:?} in\n{printed}");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! Between sites that trust the network the program gets the raw socket, and
-//! the kernel alone carries its data: directly, whoever dials, and through a
+//! the kernel alone carries its data: directly, from either side, and through a
 //! relay's splice.
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Every kind of site against every other kind: a job and 100 connections at
-//! once succeed, by the way that docs/connectivity.md says.
+//! once succeed, by the way in docs/connectivity.md.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn node(kind: &str, side: char) -> Result<String> {
     Ok(format!("n1.{name}-{side}"))
 }
 
-/// What the table says of two kinds.
+/// The table's entry for two kinds.
 fn expected(from: &str, to: &str) -> Result<String> {
     let page = std::fs::read_to_string(root().join("docs/connectivity.md"))?;
     let (_, table) = page.split_once("<!-- matrix -->\n").context("no table")?;

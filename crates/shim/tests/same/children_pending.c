@@ -54,7 +54,7 @@ static void right(void)
 		hear();
 		room(listening);
 		if (!await(listening, POLLIN, 4000)) {
-			say("nobody comes");
+			say("no connection");
 			return;
 		}
 		int fd = accept(listening, NULL, NULL);

@@ -39,7 +39,7 @@ static void right(void)
 	tell(port_of(listening));
 	meet();
 	room(listening);
-	say("nobody comes: %s", events(await(listening, POLLIN, 1500)));
+	say("no connection: %s", events(await(listening, POLLIN, 1500)));
 	blocking(listening, 0);
 	step("accept", accept(listening, NULL, NULL));
 	tell(0);
