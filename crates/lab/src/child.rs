@@ -37,8 +37,8 @@ const STACK: usize = 1024 * 1024;
 /// What a child that is ready reports; anything else is why it isn't.
 const READY: &str = "ready";
 
-/// Makes a child that is called `name` in process listings, has new
-/// namespaces as `flags` say and keeps no descriptors but standard error and
+/// Makes a child that is called `name` in process listings, has the new
+/// namespaces in `flags`, and keeps no descriptors but standard error and
 /// `keep`. It runs `set_up`, reports, and runs `live` until killed.
 ///
 /// The caller must have one thread only.
@@ -59,9 +59,9 @@ pub(crate) fn start<T, E: Display>(
         let result =
             isolate(name, &report, keep).and_then(|()| set_up().map_err(|error| format!("{error:#}")));
         let message = result.as_ref().err().map_or(READY, String::as_str);
-        let told = report.write_all(message.as_bytes()).is_ok();
+        let reported = report.write_all(message.as_bytes()).is_ok();
         drop(report);
-        if let (Ok(value), true) = (result, told) {
+        if let (Ok(value), true) = (result, reported) {
             live(value);
         }
         1

@@ -54,7 +54,7 @@ fn in_borrowed_process<T>(
     };
     let flags = CloneFlags::CLONE_VM | CloneFlags::CLONE_FILES | CloneFlags::CLONE_VFORK;
     // SAFETY: the calling thread sleeps until the child has ended
-    // (CLONE_VFORK), so what the child borrows lives, and nobody else uses
+    // (CLONE_VFORK), so what the child borrows lives, and nothing else uses
     // this thread's local variables; the stack is the child's alone.
     let pid = unsafe { clone(Box::new(child), &mut stack, flags, None) }?;
     while waitpid(pid, Some(WaitPidFlag::__WALL)) == Err(Errno::EINTR) {}

@@ -2,8 +2,8 @@
 //! they do, freeze and kill machines' processes, make NATs forget or move.
 //!
 //! Each of these is a method of [`Running`](crate::Running), a machine or a
-//! [`Nat`]; the lab's record says what is in force. Whoever changes a lab
-//! holds its record for that time, so that changes come one after another.
+//! [`Nat`]; the lab's record lists the faults in force. A change of a lab holds the
+//! record for that time, so that changes come one after another.
 
 mod cut;
 mod flap;

@@ -118,7 +118,7 @@ fn together(group: &[Row]) -> Row {
         return first.clone();
     }
     let name = format!("{} – {} ({})", first.name, last.name, group.len());
-    // The first three parts of an address say nothing new the second time.
+    // The first three parts of an address are the same for both.
     let tail = match (first.address.rsplit_once('.'), last.address.rsplit_once('.')) {
         (Some((a, _)), Some((b, end))) if a == b => format!(".{end}"),
         _ => last.address.clone(),

@@ -1,4 +1,4 @@
-//! The description of an emulated grid: what a grid file says, checked.
+//! The description of an emulated grid: a grid file, read and checked.
 //!
 //! ```toml
 //! [[host]]                          # a machine directly on the internet

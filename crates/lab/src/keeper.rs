@@ -1,6 +1,6 @@
-//! The process all others of a lab are children of: it builds the lab, says
-//! when it stands, and waits until it is to go. When it ends, however it
-//! ends, the kernel ends the rest.
+//! The process all others of a lab are children of: it builds the lab,
+//! reports when it stands, and waits for the order to end. When it ends, for any
+//! reason, the kernel ends the rest.
 
 mod build;
 mod sweeper;
@@ -29,7 +29,7 @@ use crate::state::{LabDirectory, Record, StateError};
 
 /// The keeper's input, as one line of JSON on its standard input. The lab
 /// belongs to the process at the other end of it and ends with it, unless
-/// anything more is said once the lab stands: then it stays.
+/// that process sends another byte once the lab stands: then it stays.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     /// The grid to build.
@@ -43,7 +43,7 @@ pub(crate) struct Start {
 /// The keeper's output, each as one line of JSON on its standard output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Tell {
+pub(crate) enum Report {
     /// The lab stands.
     Ready,
     /// It doesn't, and nothing of it is left.
@@ -55,7 +55,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     match keep() {
         Ok(()) => Ok(()),
         Err(error) => {
-            tell(&Tell::Failed(format!("{error:#}")));
+            report(&Report::Failed(format!("{error:#}")));
             Err(error)
         }
     }
@@ -81,9 +81,13 @@ fn keep() -> anyhow::Result<()> {
             true => start_services(record, &directory, &signals, &mut children),
             false => Ok(record),
         })
-        .and_then(
-            |record| if tell(&Tell::Ready) { Ok(record) } else { anyhow::bail!("nobody waits for the lab") },
-        );
+        .and_then(|record| {
+            if report(&Report::Ready) {
+                Ok(record)
+            } else {
+                anyhow::bail!("the process that waited for the lab has ended")
+            }
+        });
     let result = result.and_then(|record| {
         close_standard_output()?;
         wait(&signals, &directory, &lock, record)
@@ -111,8 +115,8 @@ fn start_services(
     Ok(record)
 }
 
-/// From here on, messages go to the lab's log: whoever started the lab is not
-/// kept waiting for the end of its standard error.
+/// From here on, messages go to the lab's log, so that the process that started the
+/// lab gets the end of the standard error.
 fn log_to(directory: &LabDirectory) -> anyhow::Result<()> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(directory.log())?;
     Ok(dup2_stderr(&log)?)
@@ -123,7 +127,7 @@ fn close_standard_output() -> anyhow::Result<()> {
     Ok(nix::unistd::dup2_stdout(&null)?)
 }
 
-fn tell(what: &Tell) -> bool {
+fn report(what: &Report) -> bool {
     let Ok(mut line) = serde_json::to_vec(what) else { return false };
     line.push(b'\n');
     io::stdout().lock().write_all(&line).is_ok()
@@ -149,7 +153,7 @@ fn wait(
     let mut tethered = true;
     let complain = |error: &Errno| eprintln!("cannot watch the lab's directory: {error}");
     let watch = watch(directory).inspect_err(complain).ok();
-    // From here on, the watch tells.
+    // From here on, the watch reports it.
     if !directory.is_locked_by(lock) {
         return Ok(());
     }
@@ -187,9 +191,9 @@ fn wait(
     }
 }
 
-/// Tells when the lab's lock file may have been removed. Where an ordinary
-/// user's runtime directory goes when its user logs out, a lab that nobody
-/// could find any more would stay.
+/// Reports when the lab's lock file may have been removed. An ordinary user's
+/// runtime directory may be removed at logout; a lab that no command finds any more
+/// would stay.
 fn watch(directory: &LabDirectory) -> nix::Result<Inotify> {
     let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
     let events = AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF;
@@ -240,7 +244,7 @@ fn end(children: &[ProcessId]) {
     }
 }
 
-/// Runs the emulator in a child: never comes back but to say why not.
+/// Prints why the emulator ended; it never ends otherwise.
 fn complain<E: std::fmt::Display>(result: Result<Infallible, E>) {
     match result {
         Ok(never) => match never {},

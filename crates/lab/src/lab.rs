@@ -25,7 +25,7 @@ use crate::emulator::control::{self, ControlError};
 use crate::emulator::statistics::Report;
 use crate::entrance;
 use crate::grid::Grid;
-use crate::keeper::{Start, Tell};
+use crate::keeper::{Report as KeeperReport, Start};
 use crate::process::ProcessId;
 use crate::state::{LabDirectory, MachineRecord, Record, StateError};
 
@@ -82,7 +82,7 @@ impl Default for Options {
     }
 }
 
-/// A running lab, whoever started it: what can be done to it.
+/// A running lab, started by this process or another.
 #[derive(Debug, Clone)]
 pub struct Running {
     directory: LabDirectory,
@@ -150,7 +150,7 @@ impl Lab {
         Ok(Machine { running: &self.running, program: &self.record.program, machine })
     }
 
-    /// What the emulator of links has to say; none if no link is emulated.
+    /// The report of the emulator of links; none if no link is emulated.
     pub fn emulation(&self) -> Result<Option<Report>, ControlError> {
         match self.record.emulator {
             Some(_) => control::report(&self.running.directory.emulator_socket()).map(Some),
@@ -287,26 +287,26 @@ pub(crate) fn start(grid: &Grid, options: &Options) -> Result<(Child, ChildStdin
     let line = serde_json::to_string(&start).map_err(|error| failed(error.into()))?;
     stdin.write_all(format!("{line}\n").as_bytes()).map_err(failed)?;
 
-    // The keeper tells when it is ready; a thread waits for that, so that
-    // this one can stop waiting.
-    let (told_tx, told_rx) = std::sync::mpsc::channel();
+    // The keeper reports when it is ready. A thread waits for that, so that this one
+    // can give up.
+    let (line_tx, line_rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
         let read = BufReader::new(stdout).read_line(&mut line);
         // This fails only if the receiver has stopped waiting.
-        let _ = told_tx.send(read.map(|_| line));
+        let _ = line_tx.send(read.map(|_| line));
     });
-    let told = match told_rx.recv_timeout(READY_WITHIN) {
-        Ok(told) => told.map_err(failed)?,
+    let line = match line_rx.recv_timeout(READY_WITHIN) {
+        Ok(line) => line.map_err(failed)?,
         Err(_) => {
             let _ = keeper.kill();
             let _ = keeper.wait();
             return Err(LabError::Late(grid.name.clone()));
         }
     };
-    match serde_json::from_str(&told) {
-        Ok(Tell::Ready) => Ok((keeper, stdin)),
-        Ok(Tell::Failed(message)) => {
+    match serde_json::from_str(&line) {
+        Ok(KeeperReport::Ready) => Ok((keeper, stdin)),
+        Ok(KeeperReport::Failed(message)) => {
             let _ = keeper.wait();
             Err(LabError::Failed(message))
         }

@@ -98,7 +98,7 @@ fn tmpfs(target: &Path, mode: u32) -> Result<(), MountError> {
     attach("tmpfs", Some(Path::new("tmpfs")), target, Some("tmpfs"), flags, Some(&format!("mode={mode:o}")))
 }
 
-/// Mounts a file system by which the kernel tells of itself.
+/// Mounts a file system with information from the kernel.
 fn information(kind: &'static str, target: &Path) -> Result<(), MountError> {
     let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     let mounted = mount(Some(kind), target, Some(kind), plain, None::<&str>);
@@ -176,7 +176,7 @@ fn open_path(path: &Path) -> io::Result<OwnedFd> {
 pub(crate) struct Names<'a> {
     /// Its name in the lab, for the prompt of a shell.
     pub lab_name: &'a str,
-    /// What `hostname` says.
+    /// The output of `hostname`.
     pub host_name: &'a str,
     /// The address the host name stands for.
     pub address: std::net::Ipv4Addr,
@@ -234,7 +234,7 @@ pub(crate) fn is_private(path: &Path) -> bool {
     PRIVATE_DIRECTORIES.iter().any(|(private, _)| path.starts_with(private))
 }
 
-/// The files that say who a machine is and whom it knows: nobody else.
+/// The files with a machine's own name and those of its neighbours, and no others.
 fn names_files(names: &Names<'_>) -> Result<(), MountError> {
     let directory = Path::new(MACHINE_DIRECTORY);
     created(directory, fs::create_dir(directory))?;

@@ -138,7 +138,7 @@ impl<'a> Running<'a> {
         }
         let mut child = command.spawn().map_err(missing)?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A program that ended early says itself why.
+            // A program that ended early has printed the reason itself.
             let _ = stdin.write_all(input.as_bytes());
         }
         Ok(Self { place, program, input, child })

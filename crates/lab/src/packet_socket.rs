@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket};
 
-/// Room in bytes for what comes while nobody has a processor to fetch it: at
+/// Room in bytes for packets that come while the reader has no processor: at
 /// 1 Gbit/s a fifth of a second.
 const QUEUE: usize = 32 * 1024 * 1024;
 
@@ -18,7 +18,7 @@ pub(crate) fn create() -> nix::Result<OwnedFd> {
     socket(AddressFamily::Packet, SockType::Raw, flags, None::<SockProtocol>)
 }
 
-/// Makes room for what nobody has fetched yet: as much as is allowed.
+/// Makes room for unread packets: as much as is allowed.
 pub(crate) fn make_room(socket: &OwnedFd) -> nix::Result<()> {
     if setsockopt(socket, RcvBufForce, &QUEUE).is_err() {
         setsockopt(socket, RcvBuf, &QUEUE)?;

@@ -32,7 +32,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// How one inside endpoint appears to several outside ones (RFC 4787, 4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// The same to everybody.
+    /// The same to all addresses.
     EndpointIndependent,
     /// The same to all ports of an address.
     AddressDependent,
@@ -44,7 +44,7 @@ pub enum Mapping {
 /// (RFC 4787, 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filtering {
-    /// Everybody.
+    /// All addresses.
     EndpointIndependent,
     /// All ports of the addresses that were sent to.
     AddressDependent,
@@ -65,7 +65,7 @@ pub struct Behaviour {
     pub preserves_ports: bool,
     /// Who may answer.
     pub filtering: Filtering,
-    /// What becomes of a packet to an endpoint that nobody inside has used.
+    /// The answer to a packet to an endpoint that no node inside has used.
     pub unsolicited: Answer,
 }
 

@@ -1,5 +1,5 @@
-//! Processes: telling one from another that has its id now, and tying a
-//! child's life to its parent's.
+//! Processes: distinguishes one from a later one with the same id, and ends a
+//! child with its parent.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
 //! Labs of ordinary users. The keeper makes a user namespace first, in which
-//! the user is nobody else than outside: files, `id` and what programs think
+//! the user has the same ids as outside: files, `id` and what programs think
 //! of root are as ever. But processes made there have all rights over the
 //! namespaces made afterwards, until they run a program: so the keeper and
 //! what it makes of itself have them, programs that build the lab are given
@@ -61,7 +61,7 @@ pub(crate) fn enter_user_namespace() -> Result<(), RootlessError> {
         return Ok(());
     }
     let (user, group) = (geteuid(), getegid());
-    // Seen from within the namespace, before it has maps, everybody is nobody.
+    // Within the namespace, all ids are those of `nobody` until it has maps.
     let obstacles = Obstacles::read();
     let refused = |step| {
         let obstacles = &obstacles;

@@ -33,7 +33,7 @@ pub enum StateError {
     /// Others could tamper with what is in the directory.
     #[error(
         "labs can't be kept in {path}: {problem}; remove it, or set XDG_RUNTIME_DIR to a directory of yours \
-         that nobody else can enter",
+         that no other user can enter",
         path = .path.display()
     )]
     Unsafe {
@@ -253,13 +253,13 @@ impl LabDirectory {
         metadata.is_ok_and(|(held, now)| same(held, now))
     }
 
-    /// The lock, if nobody has it.
+    /// The lock, if it is free.
     fn try_lock(&self) -> Result<Option<Flock<File>>, StateError> {
         let path = self.lock_file();
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
         let file = file.map_err(Self::error("open", &path))?;
         let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return Ok(None) };
-        // Whoever had it before may have removed the file meanwhile.
+        // Its former holder may have removed the file meanwhile.
         Ok(self.is_locked_by(&lock).then_some(lock))
     }
 
@@ -385,7 +385,7 @@ fn base() -> PathBuf {
 }
 
 /// Whether there is a directory of all labs. That it is this user's alone is
-/// checked, as in `/tmp` anybody could have made it.
+/// checked, because any user could have made it in `/tmp`.
 fn check_base() -> Result<bool, StateError> {
     let path = base();
     match fs::symlink_metadata(&path) {

@@ -68,7 +68,7 @@ pub struct Machine {
     pub settings: Vec<(&'static str, &'static str)>,
     /// Lines for `ip -batch`, run in the machine once its interfaces exist.
     pub ip_commands: Vec<String>,
-    /// Lines for `tc -batch`, likewise.
+    /// Lines for `tc -batch`, run after those.
     pub tc_commands: Vec<String>,
     /// Rules for `nft -f`.
     pub rules: Option<String>,
@@ -153,7 +153,7 @@ impl Machine {
     }
 }
 
-/// A unique and telling name for an interface.
+/// A unique name for an interface that contains its purpose.
 fn interface(number: usize, name: &str) -> String {
     let mut interface = format!("{number}-{}", name.replace('/', "."));
     interface.truncate(LONGEST_INTERFACE);

@@ -1,4 +1,4 @@
-//! What is broken on purpose is broken as it says, and mended afterwards.
+//! What is broken on purpose is broken as intended, and mended afterwards.
 
 // Helpers outside test functions fail the test as asserts do.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -69,7 +69,7 @@ fn port(socket: &UdpSocket) -> u16 {
     socket.local_addr().unwrap().port()
 }
 
-fn hears(socket: &UdpSocket, text: &[u8]) -> SocketAddr {
+fn receives(socket: &UdpSocket, text: &[u8]) -> SocketAddr {
     let mut buffer = [0; 64];
     let (length, from) = socket.recv_from(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], text);
@@ -78,9 +78,9 @@ fn hears(socket: &UdpSocket, text: &[u8]) -> SocketAddr {
 
 fn hears_nothing(socket: &UdpSocket) {
     socket.set_read_timeout(Some(QUIET)).unwrap();
-    let heard = socket.recv_from(&mut [0; 64]);
+    let received = socket.recv_from(&mut [0; 64]);
     socket.set_read_timeout(Some(SOON)).unwrap();
-    assert!(matches!(&heard, Err(error) if error.kind() == ErrorKind::WouldBlock), "{heard:?}");
+    assert!(matches!(&received, Err(error) if error.kind() == ErrorKind::WouldBlock), "{received:?}");
 }
 
 fn cut_in(lab: &Lab) -> Vec<String> {
@@ -112,7 +112,7 @@ fn a_cut_stops_both_directions_without_a_word_and_a_heal_resumes_connections() {
         let (caller, listener) = (udp(from), udp(to));
         caller.connect((to.address(), port(&listener))).unwrap();
         caller.send(b"knock").unwrap();
-        let seen_as = hears(&listener, b"knock");
+        let seen_as = receives(&listener, b"knock");
 
         assert_eq!(lab.cut(target).unwrap(), cut, "{target}");
         assert_eq!(cut_in(&lab), cut);
@@ -139,7 +139,7 @@ fn a_cut_stops_both_directions_without_a_word_and_a_heal_resumes_connections() {
         near.read_exact(&mut buffer[..8]).unwrap();
         assert_eq!(&buffer[..8], b"from far");
         caller.send(b"again").unwrap();
-        hears(&listener, b"again");
+        receives(&listener, b"again");
         assert!(lab.heal(target).unwrap().is_empty(), "nothing is cut any more");
     }
     lab.cut("alpha").unwrap();
@@ -245,7 +245,7 @@ fn a_signal_reaches_the_processes_of_one_machine_only() {
         return;
     }
     let lab = lab(GRID);
-    let script = "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.02; done";
+    let script = "trap 'echo ended; exit 5' TERM; echo ready; while :; do sleep 0.02; done";
     let start = |name: &str| {
         let mut child = lab
             .machine(name)
@@ -263,7 +263,7 @@ fn a_signal_reaches_the_processes_of_one_machine_only() {
     let name = lab.name();
     let output = program(&["kill", "--lab", name, "n1.alpha", "--signal", "term"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(lines.next().unwrap().unwrap(), "told");
+    assert_eq!(lines.next().unwrap().unwrap(), "ended");
     assert_eq!(one.wait().unwrap().code(), Some(5));
     assert!(other.try_wait().unwrap().is_none());
     let error = lab.machine("n1.alpha").unwrap().kill(Some(isthmus_lab::grid::Role::Agent), Signal::SIGKILL);
@@ -316,7 +316,7 @@ fn mapping(lab: &Lab) -> (UdpSocket, UdpSocket, SocketAddr) {
     let (node, hub) = (udp(lab.machine("n1.alpha").unwrap()), udp(lab.machine("hub").unwrap()));
     node.connect(("198.51.100.10", port(&hub))).unwrap();
     node.send(b"first").unwrap();
-    let mapped = hears(&hub, b"first");
+    let mapped = receives(&hub, b"first");
     hub.send_to(b"answer", mapped).unwrap();
     let mut buffer = [0; 6];
     node.recv(&mut buffer).unwrap();
@@ -340,9 +340,9 @@ fn an_expired_mapping_lets_nothing_in_until_the_inside_sends_again() {
     near.set_read_timeout(Some(SOON)).unwrap();
 
     node.send(b"again").unwrap();
-    let mapped = hears(&hub, b"again");
+    let mapped = receives(&hub, b"again");
     hub.send_to(b"welcome", mapped).unwrap();
-    hears(&node, b"welcome");
+    receives(&node, b"welcome");
     passes(&mut near, &mut far, b"again");
     let error = lab.nat("beta").unwrap_err().to_string();
     assert!(error.contains("the site's kind is open"), "{error}");
@@ -386,7 +386,7 @@ fn a_restarted_nat_is_off_for_a_while_and_knows_no_connection() {
     hub.set_nonblocking(false).unwrap();
     while hub.set_read_timeout(Some(QUIET)).is_ok() && hub.recv_from(&mut [0; 16]).is_ok() {}
     hub.set_read_timeout(Some(SOON)).unwrap();
-    // A connection from before stays dead, whoever speaks first.
+    // A connection from before stays dead, from both sides.
     near.write_all(b"lost").unwrap();
     far.write_all(b"lost").unwrap();
     for stream in [&mut near, &mut far] {
@@ -396,7 +396,7 @@ fn a_restarted_nat_is_off_for_a_while_and_knows_no_connection() {
     }
     // What is new passes.
     node.send(b"again").unwrap();
-    hears(&hub, b"again");
+    receives(&hub, b"again");
     let (mut near, mut far) = connection(lab.machine("n1.alpha").unwrap(), lab.machine("hub").unwrap());
     passes(&mut near, &mut far, b"new");
     lab.down().unwrap();
@@ -417,10 +417,10 @@ fn a_site_that_moves_is_seen_under_its_new_address_only() {
         hub.send_to(b"void", mapped).unwrap();
         hears_nothing(&node);
         node.send(b"here").unwrap();
-        let mapped = hears(&hub, b"here");
+        let mapped = receives(&hub, b"here");
         assert_eq!(mapped.ip(), new);
         hub.send_to(b"there", mapped).unwrap();
-        hears(&node, b"there");
+        receives(&node, b"there");
         let (_near, far) = connection(lab.machine("n2.alpha").unwrap(), lab.machine("hub").unwrap());
         assert_eq!(far.peer_addr().unwrap().ip(), new);
         assert_eq!(lab.current().unwrap().grid.sites[0].outside, new);
@@ -443,7 +443,7 @@ fn a_firewall_forgets_but_does_not_move() {
     let lab = lab(&GRID.replace("kind = \"open\"", "kind = \"firewall\""));
     let (node, hub) = (udp(lab.machine("n1.beta").unwrap()), udp(lab.machine("hub").unwrap()));
     node.send_to(b"first", ("198.51.100.10", port(&hub))).unwrap();
-    let seen = hears(&hub, b"first");
+    let seen = receives(&hub, b"first");
     lab.nat("beta").unwrap().expire().unwrap();
     hub.send_to(b"unsolicited", seen).unwrap();
     hears_nothing(&node);
@@ -523,14 +523,14 @@ fn both_nats_of_a_carrier_s_customer_forget_and_the_outer_one_moves() {
     hub.send_to(b"unsolicited", mapped).unwrap();
     hears_nothing(&node);
     node.send(b"again").unwrap();
-    hears(&hub, b"again");
+    receives(&hub, b"again");
     let new = Ipv4Addr::new(198, 51, 100, 99);
     lab.nat("alpha").unwrap().move_to(new).unwrap();
     node.send(b"here").unwrap();
-    assert_eq!(hears(&hub, b"here").ip(), new);
+    assert_eq!(receives(&hub, b"here").ip(), new);
     lab.nat("alpha").unwrap().restart(Duration::from_millis(50)).unwrap();
     node.send(b"back").unwrap();
-    hears(&hub, b"back");
+    receives(&hub, b"back");
     assert!(matches!(lab.nat("gamma"), Err(FaultError::Stateless { .. })));
     lab.down().unwrap();
 }
@@ -555,7 +555,7 @@ fn rails_are_cut_and_set_one_by_one() {
         lab.cut(cut).unwrap();
         lost.send_to(b"lost", to).unwrap();
         passing.send_to(b"passes", to).unwrap();
-        hears(&listener, b"passes");
+        receives(&listener, b"passes");
         hears_nothing(&listener);
         lab.heal(cut).unwrap();
     }
@@ -564,7 +564,7 @@ fn rails_are_cut_and_set_one_by_one() {
     lab.set_link("beta/ib", &["delay=15ms"]).unwrap();
     let start = std::time::Instant::now();
     rail.send_to(b"later", to).unwrap();
-    hears(&listener, b"later");
+    receives(&listener, b"later");
     assert!(start.elapsed() >= Duration::from_millis(15));
     lab.down().unwrap();
 }

@@ -129,7 +129,7 @@ impl CommandLineLab {
         machines.iter().flat_map(|machine| namespaces(machine["pid"].as_i64().unwrap() as i32)).collect()
     }
 
-    /// Its processes. Namespaces can't be told from later ones, whose numbers
+    /// Its processes. Namespaces can't be distinguished from later ones, whose numbers
     /// are the same soon.
     fn members(&self) -> Vec<ProcessId> {
         let pids = processes_in(&self.namespaces()).into_iter().chain([self.keeper().as_raw()]);
@@ -207,7 +207,7 @@ fn a_killed_keeper_takes_everything_along() {
     BufReader::new(sleeper.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     kill(lab.keeper(), Signal::SIGKILL).unwrap();
     assert_eq!(sleeper.wait().unwrap().code(), Some(128 + 9));
-    // At once again: what is still there of the killed one is in nobody's way.
+    // At once again: what is still there of the killed one does no harm.
     let again = lab.start().output().unwrap();
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
     eventually("no process of the first lab", || !members.iter().any(|member| member.is_alive()));

@@ -1,4 +1,4 @@
-//! Links do to packets what their shape says: never less, and not much more.
+//! Links delay and drop packets by their shape: never less, and not much more.
 
 // Helpers outside test functions fail the test as asserts do.
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -56,7 +56,7 @@ fn the_kinds_of_sites_let_in_and_out_what_they_should() {
     let lab = lab(GRID);
     let machine = |name| lab.machine(name).unwrap();
 
-    // Everybody gets out; the public host sees the outside address of a NAT
+    // All nodes get out; the public host sees the outside address of a NAT
     // and the own address of a node behind a firewall.
     let (hub, _) = listen(machine("hub"));
     for (name, seen_as) in [
@@ -79,13 +79,13 @@ fn the_kinds_of_sites_let_in_and_out_what_they_should() {
     let own = machine("n1.beta").in_network(|| TcpListener::bind("192.168.1.2:0")).unwrap();
     assert!(own.is_ok(), "the same address as n1.alpha's");
 
-    // An open site lets in whoever is routed to it.
+    // An open site lets in all that is routed to it.
     let (open, _) = listen(machine("n1.delta"));
     for name in ["hub", "n1.alpha", "n1.gamma"] {
         exchange(machine(name), &open, machine("n1.delta").address());
     }
 
-    // Nobody gets in behind a NAT or a firewall, not even with an answer.
+    // Nothing gets in behind a NAT or a firewall, not even with an answer.
     let (_nat, behind_nat) = listen(machine("n1.alpha"));
     let (_firewall, behind_firewall) = listen(machine("n1.gamma"));
     std::thread::scope(|scope| {

@@ -90,7 +90,7 @@ fn services_may_have_any_port() {
     lab.down().unwrap();
 }
 
-/// What `check` says in a shell line of an ordinary user, who may have all
+/// The result of `check` in a shell line of an ordinary user, who may have all
 /// rights in a user namespace first.
 fn checked(line: &str) -> serde_json::Value {
     let check = format!("{} lab check --json", program_path().display());

@@ -1,4 +1,4 @@
-//! Every kind of site does what its name says, as seen by packets from inside
+//! Every kind of site behaves by its name, as seen by packets from inside
 //! and outside: a rule that silently does nothing fails here.
 
 // Helpers outside test functions fail the test as asserts do.
@@ -13,9 +13,7 @@ use std::time::Instant;
 use common::{lab_of, labs_run_here};
 use isthmus_lab::grid::{Node, PortRange, Site, SiteBuilder, SiteKind, Unsolicited};
 use isthmus_lab::probe::Answer::{Accepted, Dropped, Reset};
-use isthmus_lab::probe::Filtering::{
-    self, AddressAndPortDependent as Strict, EndpointIndependent as Anybody,
-};
+use isthmus_lab::probe::Filtering::{self, AddressAndPortDependent as Strict, EndpointIndependent as All};
 use isthmus_lab::probe::Mapping::{
     self, AddressAndPortDependent as PerDestination, EndpointIndependent as Constant,
 };
@@ -103,9 +101,9 @@ macro_rules! probe {
 }
 
 probe!(an_open_site_over_tcp: "open" => tcp
-    maps Constant, filters Anybody, preserves_ports true, unsolicited Accepted);
+    maps Constant, filters All, preserves_ports true, unsolicited Accepted);
 probe!(an_open_site_over_udp: "open" => udp
-    maps Constant, filters Anybody, preserves_ports true, unsolicited Accepted);
+    maps Constant, filters All, preserves_ports true, unsolicited Accepted);
 probe!(a_firewall_over_tcp: "firewall" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
 probe!(a_firewall_over_udp: "firewall" => udp
@@ -115,7 +113,7 @@ probe!(a_firewall_that_resets: "firewall-that-resets" => tcp
 probe!(a_stateless_firewall_over_tcp: "stateless-firewall" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Dropped);
 probe!(a_stateless_firewall_over_udp: "stateless-firewall" => udp
-    maps Constant, filters Anybody, preserves_ports true, unsolicited Accepted);
+    maps Constant, filters All, preserves_ports true, unsolicited Accepted);
 probe!(a_stateless_firewall_that_resets: "stateless-firewall-that-resets" => tcp
     maps Constant, filters Strict, preserves_ports true, unsolicited Reset);
 probe!(a_nat_over_tcp: "nat" => tcp
@@ -211,7 +209,7 @@ fn reaches(lab: &Lab, from: &str, to: Ipv4Addr, port: u16, listening: &[&str]) -
         listening.iter().map(|name| (name, probe::listen(machine(lab, name), port).unwrap())).collect();
     let _near = probe::connect(machine(lab, from), 0, SocketAddrV4::new(to, port), PATIENCE).ok()?;
     let mut reached = None;
-    common::eventually("somebody accepts", || {
+    common::eventually("a listener accepts", || {
         let accepts = |listener: &TcpListener| {
             listener.set_nonblocking(true).unwrap();
             listener.accept().is_ok()
@@ -235,7 +233,7 @@ fn all<T: Sync>(table: &[T], check: impl Fn(&T) + Sync) {
 }
 
 /// Whether a datagram gets through to a machine.
-fn hears(lab: &Lab, from: &str, to: Ipv4Addr, port: u16, listening: &str) -> bool {
+fn receives(lab: &Lab, from: &str, to: Ipv4Addr, port: u16, listening: &str) -> bool {
     let socket = |name: &str, port: u16| {
         machine(lab, name).in_network(|| std::net::UdpSocket::bind(("0.0.0.0", port))).unwrap().unwrap()
     };
@@ -265,8 +263,8 @@ fn a_nat_forwards_exactly_the_ports_it_is_told_to() {
             let to = reaches(&lab, "hub", OUTSIDE, *port, &nodes);
             assert_eq!(to.as_deref(), *reached, "{kind}: port {port}");
         });
-        assert!(hears(&lab, "hub", OUTSIDE, 7099, "n2.alpha"));
-        assert!(!hears(&lab, "hub", OUTSIDE, 7100, "n2.alpha"));
+        assert!(receives(&lab, "hub", OUTSIDE, 7099, "n2.alpha"));
+        assert!(!receives(&lab, "hub", OUTSIDE, 7100, "n2.alpha"));
         lab.down().unwrap();
     }
 }
@@ -291,8 +289,8 @@ fn a_firewall_lets_in_exactly_the_ports_it_is_told_to() {
             assert_eq!(reached, *let_in, "{kind}: {name} port {port}");
         });
         let to = machine(&lab, "n2.alpha").address();
-        assert!(hears(&lab, "hub", to, 7099, "n2.alpha"), "{kind}");
-        assert_eq!(hears(&lab, "hub", to, 7100, "n2.alpha"), kind == SiteKind::StatelessFirewall);
+        assert!(receives(&lab, "hub", to, 7099, "n2.alpha"), "{kind}");
+        assert_eq!(receives(&lab, "hub", to, 7100, "n2.alpha"), kind == SiteKind::StatelessFirewall);
         lab.down().unwrap();
     }
 }
@@ -312,7 +310,7 @@ macro_rules! strict_egress {
                 let reached = reaches(&lab, "n1.alpha", hub, *port, &["hub"]).is_some();
                 assert_eq!(reached, *let_out, "port {port}");
             });
-            assert!(!hears(&lab, "n1.alpha", hub, 443, "hub"), "no UDP");
+            assert!(!receives(&lab, "n1.alpha", hub, 443, "hub"), "no UDP");
             let inside = machine(&lab, "n2.alpha").address();
             assert!(reaches(&lab, "n1.alpha", inside, 442, &["n2.alpha"]).is_some(), "inside, all is free");
             lab.down().unwrap();
@@ -353,7 +351,7 @@ fn a_node_without_a_way_out_reaches_nothing_and_is_not_reached() {
         assert!(reaches(&lab, "n1.alpha", hub, 80, &["hub"]).is_some(), "{kind}: its neighbour gets out");
         let started = Instant::now();
         assert_eq!(reaches(&lab, "n2.alpha", hub, 80, &["hub"]), None, "{kind}: no route");
-        assert!(started.elapsed() < PATIENCE, "{kind}: a node without a route says so at once");
+        assert!(started.elapsed() < PATIENCE, "{kind}: a node without a route fails at once");
         assert!(reaches(&lab, "n2.alpha", n1, 80, &["n1.alpha"]).is_some(), "{kind}: inside");
         // A node that adds the route itself gets no further.
         let router = lab.record().grid.sites[0].router;

@@ -178,20 +178,20 @@ pub(super) fn heal(args: &HealArgs) -> anyhow::Result<ExitCode> {
     for target in &args.targets {
         healed.extend(lab.heal(target)?);
     }
-    let told =
+    let message =
         if healed.is_empty() { "nothing was cut\n".to_owned() } else { format!("{} healed\n", are(&healed)) };
-    output::print(told)?;
+    output::print(message)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     let link = args.which.running()?.set_link(&args.link, &args.changes)?;
-    let told = if link.up == link.down {
+    let message = if link.up == link.down {
         format!("{}: {}\n", args.link, link.up)
     } else {
         format!("{} up: {}\n{} down: {}\n", args.link, link.up, args.link, link.down)
     };
-    output::print(told)?;
+    output::print(message)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -203,11 +203,11 @@ pub(super) fn flap(args: &FlapArgs) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::prepare()?;
     let guardian = guardian::start(|| drop(lab.heal(target)))?;
     let pause = |time| !interrupt.wait(time);
-    let tell = |is_up| {
+    let changed = |is_up| {
         // The listener may have left; the fault goes on.
         let _ = output::print(format!("{target} {}\n", if is_up { "up" } else { "down" }));
     };
-    let times = lab.flap(target, &Flap { down: *down, up: *up, count: *count }, pause, tell)?;
+    let times = lab.flap(target, &Flap { down: *down, up: *up, count: *count }, pause, changed)?;
     guardian.dismiss();
     output::print(format!("{target} healed after {times} {}\n", if times == 1 { "cut" } else { "cuts" }))?;
     Ok(ExitCode::SUCCESS)
@@ -232,7 +232,7 @@ pub(super) fn thaw(args: &NodeArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) fn nat(command: &NatCommand) -> anyhow::Result<ExitCode> {
-    let told = match command {
+    let message = match command {
         NatCommand::Expire { which, site } => {
             let count = which.running()?.nat(site)?.expire()?;
             format!("{site}: {count} {} forgotten\n", if count == 1 { "session" } else { "sessions" })
@@ -247,7 +247,7 @@ pub(super) fn nat(command: &NatCommand) -> anyhow::Result<ExitCode> {
             format!("{site}: outside address is {address}\n")
         }
     };
-    output::print(told)?;
+    output::print(message)?;
     Ok(ExitCode::SUCCESS)
 }
 

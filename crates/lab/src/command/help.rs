@@ -1,7 +1,7 @@
 //! The help of `isthmus lab`: commands in groups, so that they are found.
 
-/// The page. What it says of each command is what the command says of itself,
-/// which a test holds it to.
+/// The page. Its line for each command is the first line of that command's own
+/// help, which a test checks.
 pub(super) const TEMPLATE: &str = "\
 {about-with-newline}
 {usage-heading} {usage}
@@ -37,7 +37,7 @@ Options:
 pub(super) const AFTER: &str = "\
 Links are called like their SITE or HOST, machines NODE.SITE, HOST, router.SITE,
 carrier.SITE or wan.
-`isthmus lab COMMAND --help` tells more of each.";
+`isthmus lab COMMAND --help` has the details.";
 
 #[cfg(test)]
 mod tests {

@@ -161,8 +161,7 @@ fn links(report: &Report) -> String {
     text
 }
 
-/// What to say about a lab that wasn't faithful at all times; nothing for one
-/// that was.
+/// A warning about a lab that wasn't faithful at all times; empty for one that was.
 pub(super) fn warning(report: &Report) -> String {
     const SHOWN: usize = 5;
     if report.is_faithful() {

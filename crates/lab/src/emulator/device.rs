@@ -25,8 +25,8 @@ pub(crate) fn router_mac() -> String {
 pub enum DeviceKind {
     /// A TUN device: needs the right to open /dev/net/tun.
     Tun,
-    /// A packet socket on one end of a veth pair: needs no right but that of
-    /// whoever has made the namespaces.
+    /// A packet socket on one end of a veth pair: needs no right but over
+    /// its network namespace.
     PacketSocket,
 }
 

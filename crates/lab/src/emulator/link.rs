@@ -44,7 +44,7 @@ pub(crate) const QUANTUM: Duration = Duration::from_micros(250);
 /// Input: [`handle_frame`](Self::handle_frame),
 /// [`set_shape`](Self::set_shape). Output:
 /// [`poll_transmit`](Self::poll_transmit), to be called until it gives
-/// nothing; then [`next_due`](Self::next_due) says when to call it again.
+/// nothing; then [`next_due`](Self::next_due) gives the time of the next call.
 #[derive(Debug)]
 pub struct Direction {
     shape: LinkShape,

@@ -321,8 +321,8 @@ impl End {
         for _ in 0..BATCH {
             match self.device.receive(buffer) {
                 Ok(Some(frame)) => self.direction.handle_frame(frame, Instant::now()),
-                // An interface that is down (EIO) gives nothing; poll says
-                // when that changes.
+                // An interface that is down (EIO) gives nothing; poll
+                // returns when that changes.
                 Ok(None) | Err(io::Error { .. }) => break,
             }
         }

@@ -16,7 +16,7 @@ impl Running {
             for (done, line) in lines.iter().enumerate() {
                 if let Err(error) = apply(record, line, cut_script) {
                     for line in &lines[..=done] {
-                        // The error to tell is the first one.
+                        // The first error is the one to return.
                         let _ = apply(record, line, heal_script);
                     }
                     return Err(error);
@@ -73,8 +73,8 @@ fn table(end: &End) -> String {
     format!("lab_cut_{}", end.interface.replace(['-', '.'], "_"))
 }
 
-/// Address resolution passes: otherwise a machine would learn after some
-/// seconds that nobody is there, and tell its programs.
+/// Address resolution passes: otherwise a machine would find no neighbour after
+/// some seconds, and its programs would get an error.
 fn cut_script(end: &End) -> String {
     let (table, interface) = (table(end), &end.interface);
     format!(

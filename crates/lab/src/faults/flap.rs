@@ -32,25 +32,25 @@ impl Drop for Healing<'_> {
 }
 
 impl Running {
-    /// Cuts and heals a link or machine in turn. `pause` waits, and says
-    /// whether to go on; `tell` hears of each change. It is healed in the
-    /// end, however it ends. How often it was cut.
+    /// Cuts and heals a link or machine in turn. `pause` waits, and returns
+    /// whether to go on. `changed` is called at each change, with whether it is
+    /// up. It is healed at the end in any case. Returns the number of cuts.
     pub fn flap(
         &self,
         target: &str,
         flap: &Flap,
         mut pause: impl FnMut(Duration) -> bool,
-        mut tell: impl FnMut(bool),
+        mut changed: impl FnMut(bool),
     ) -> Result<u32, FaultError> {
         let healing = Healing { running: self, target };
         let mut times = 0;
         while flap.count.is_none_or(|count| times < count) {
             self.cut(target)?;
             times += 1;
-            tell(false);
+            changed(false);
             let go_on = pause(flap.down);
             self.heal(target)?;
-            tell(true);
+            changed(true);
             let last = flap.count == Some(times);
             if !go_on || last || !pause(flap.up) {
                 break;

@@ -136,7 +136,7 @@ fn forget(router: &MachineRecord) -> Result<usize, FaultError> {
     Ok(count.trim().parse().unwrap_or(0))
 }
 
-/// Whether an address of the wide area is nobody's.
+/// Checks that an address of the wide area is free.
 fn check_free(record: &Record, address: Ipv4Addr) -> Result<(), FaultError> {
     let grid = &record.grid;
     let subnet = grid.wan.subnet;

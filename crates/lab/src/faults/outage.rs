@@ -1,5 +1,5 @@
 //! A router that is off for a while. The kernel itself ends the outage: it
-//! lasts no longer when whoever asked for it is killed.
+//! lasts no longer when the process that asked for it is killed.
 
 use std::time::Duration;
 

@@ -28,7 +28,7 @@ impl Running {
                     known: links().map(|line| line.name.clone()).collect(),
                 });
             };
-            // A link that does nothing has no emulator to be told otherwise.
+            // A link without a shape has no emulator that could change it.
             let (line, emulated) = (line.name.clone(), line.emulated);
             let Some(link) = link_mut(&mut record.grid, &line).filter(|_| emulated) else {
                 return Err(FaultError::Plain(line));

@@ -10,8 +10,8 @@ use super::layout::{
 use super::{Labels, Tint};
 
 /// Colours that people with any colour vision can distinguish (Okabe and Ito,
-/// "Color universal design", 2008), over light tints of their own; and what
-/// they say is written beside them.
+/// "Color universal design", 2008), over light tints of their own. Text
+/// beside each colour gives its meaning, too.
 fn colours(tint: Tint) -> (&'static str, &'static str) {
     match tint {
         Tint::Host => ("#595959", "#f2f2f2"),

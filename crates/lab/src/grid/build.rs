@@ -101,7 +101,7 @@ impl GridBuilder {
         self
     }
 
-    /// The grid file that says the same.
+    /// The same as a grid file.
     pub fn text(&self) -> String {
         self.table.to_string()
     }
@@ -302,7 +302,7 @@ impl Rail {
 }
 
 impl Link {
-    /// Begins a link, as fast as the machine unless something else is said.
+    /// Begins a link, as fast as the machine by default.
     pub fn build() -> LinkBuilder {
         LinkBuilder::default()
     }

@@ -127,7 +127,7 @@ impl Wanted {
             (named, _) => named,
         };
         // Without a rate a queue has no meaning, and a default one was
-        // nobody's wish.
+        // not chosen.
         let chosen = shape.rate.is_some() && shape.queue != default_queue(shape.delay, shape.rate);
         let queue: Option<Spanned<ByteSize>> = match table.queue {
             None if chosen && rate.is_some() => kept(None, shape.queue, unnamed),

@@ -45,7 +45,7 @@ pub(super) fn fault<T, V>(value: &Spanned<V>, message: impl Into<String>) -> Res
 }
 
 impl Fault {
-    /// What the parser says, with a guess at what was meant.
+    /// The parser's message, with a guess at the intended word.
     pub(super) fn of_syntax(error: &toml::de::Error) -> Self {
         let message = error.message().trim_end();
         let guess = guess(message).map(|guess| format!("; did you mean `{guess}`?")).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! From the tables that describe a link to a [`Link`]. A table says what holds
-//! for both directions; `up` and `down` in it say what differs in one.
+//! Makes a [`Link`] of the tables that describe it. A table holds for both
+//! directions; `up` and `down` in it hold for one.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::file::LinkTable;
 use super::model::{Link, LinkShape, Loss};
 use super::quantity::{BitRate, ByteSize, Delay, Share};
 
-/// Queue of a link that doesn't say: one bandwidth-delay product of a round
+/// Default queue of a link: one bandwidth-delay product of a round
 /// trip over this link and another like it, and never less than this.
 const LEAST_DEFAULT_QUEUE: ByteSize = ByteSize(256 * 1024);
 
@@ -81,7 +81,7 @@ fn loss(tables: &[&LinkTable]) -> Result<Loss, Fault> {
         return Ok(Loss { share, burst: 1 });
     };
     if share == Share(0) {
-        return fault(burst, "a burst needs a loss: say which share of packets is lost");
+        return fault(burst, "a burst needs a loss: give the share of packets that is lost");
     }
     match *burst.get_ref() {
         0 => fault(burst, "a burst is at least 1 packet"),
@@ -99,7 +99,7 @@ fn first<'a, T>(
     tables.iter().find_map(|table| key(table))
 }
 
-/// Queue of a link that doesn't say.
+/// Default queue of a link.
 pub(super) fn default_queue(delay: Delay, rate: Option<BitRate>) -> ByteSize {
     let round_trip: Duration = delay.duration() * 4;
     let product = rate.map_or(0, |rate| rate.bytes_in(round_trip));

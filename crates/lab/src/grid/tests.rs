@@ -119,13 +119,13 @@ kind = "carrier-nat"
 nodes = [{ name = "n1" }]
 "#;
 
-/// `text` with one thing replaced, and what is said about it in which line.
-fn refused(text: &str, from: &str, to: &str, line: usize, says: &str) {
+/// Checks the message about `text` with one thing replaced, and its line.
+fn refused(text: &str, from: &str, to: &str, line: usize, want: &str) {
     assert!(text.contains(from), "{from:?}");
     let text = text.replacen(from, to, 1);
     let error = Grid::parse(&text, "grid.toml", "lab").unwrap_err();
     let GridError::Invalid { line: at, ref message, ref excerpt, .. } = error else { panic!("{error}") };
-    assert!(message.contains(says), "expected {says:?} in {message:?}");
+    assert!(message.contains(want), "expected {want:?} in {message:?}");
     assert_eq!(at, line, "{message}");
     let marks_the_line = excerpt.contains(&format!("\n{line} | ")) && excerpt.contains("^");
     assert!(marks_the_line || line == 1, "{error}");
@@ -133,7 +133,7 @@ fn refused(text: &str, from: &str, to: &str, line: usize, says: &str) {
 
 #[test]
 fn faults_are_named_with_their_line() {
-    for (from, to, line, says) in [
+    for (from, to, line, want) in [
         ("\"beta\"", "\"alpha\"", 15, "name of another host or site"),
         ("\"beta\"", "\"hub\"", 15, "name of another host or site"),
         ("{ name = \"n2\", slots = 2 }", "{ name = \"N1\" }", 13, "has a node \"n1\" already"),
@@ -158,7 +158,7 @@ fn faults_are_named_with_their_line() {
         ("\n[wan]", "trusted = [[\"alpha\", \"omega\"]]\n[wan]", 1, "\"omega\" is no site"),
         ("\n[wan]", "pairs = [{ sites = [\"alpha\", \"omega\"] }]\n[wan]", 1, "\"omega\" is no site"),
     ] {
-        refused(GOOD, from, to, line, says);
+        refused(GOOD, from, to, line, want);
     }
     let error = Grid::parse("", "grid.toml", "lab").unwrap_err().to_string();
     assert!(error.starts_with("grid.toml:1: no nodes"), "{error}");
@@ -166,7 +166,7 @@ fn faults_are_named_with_their_line() {
 
 #[test]
 fn faults_of_kinds_and_rails_are_named_with_their_line() {
-    for (from, to, line, says) in [
+    for (from, to, line, want) in [
         ("port = 443", "port = 0", 5, "at least 1"),
         ("[\"broker\"]\nport", "[\"broker\", \"relay\"]\nport", 5, "one role"),
         ("kind = \"nat\"", "kind = \"open\"", 9, "an open site lets everything in"),
@@ -206,7 +206,7 @@ fn faults_of_kinds_and_rails_are_named_with_their_line() {
         ("via = \"front\"", "via = \"n1\"", 19, "no node with the gateway role; there is: front"),
         ("roles = [\"agent\"], way", "way", 19, "add the agent role"),
     ] {
-        refused(ALL, from, to, line, says);
+        refused(ALL, from, to, line, want);
     }
     let carrier = ALL.replace("kind = \"carrier-nat\"", "kind = \"carrier-nat\"\nsubnet = \"100.64.7.0/24\"");
     let error = Grid::parse(&carrier, "grid.toml", "lab").unwrap_err().to_string();
@@ -221,7 +221,7 @@ fn faults_of_kinds_and_rails_are_named_with_their_line() {
 
 #[test]
 fn what_is_no_grid_file_is_pointed_at() {
-    for (from, to, line, says) in [
+    for (from, to, line, want) in [
         ("kind = \"nat\"", "kind = \"nut\"", 10, "unknown variant `nut`"),
         ("kind = \"firewall\"", "kind = \"stateles-firewall\"", 22, "did you mean `stateless-firewall`?"),
         ("kind = \"nat\"", "kinds = \"nat\"", 10, "did you mean `kind`?"),
@@ -230,7 +230,7 @@ fn what_is_no_grid_file_is_pointed_at() {
         ("slots = 2", "forwards = 2", 13, "unknown field `forwards`"),
         ("[[host]]", "[[host]", 4, ""),
     ] {
-        refused(GOOD, from, to, line, says);
+        refused(GOOD, from, to, line, want);
     }
 }
 
@@ -244,8 +244,7 @@ fn the_documented_grid_file_is_one() {
 }
 
 proptest! {
-    /// Whatever a slip of the keyboard makes of a file: it is a grid, or the
-    /// message says where it isn't.
+    /// A file with any change is a grid, or the message names a line of it.
     #[test]
     fn a_mangled_file_is_refused_in_one_of_its_lines(at in 0..ALL.len(), length in 0..20usize, put in ".{0,3}") {
         let end = (at + length).min(ALL.len());

@@ -142,7 +142,7 @@ fn emulator(
 
 /// Asks for a processor before all others: on a machine whose processors the
 /// lab's own nodes keep busy, packets would be milliseconds late otherwise.
-/// Where the kernel allows neither, lateness tells.
+/// If the kernel allows neither, the measured lateness shows it.
 fn be_first_in_line() {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the parameter is valid and only read.

@@ -1,5 +1,5 @@
 //! Waiting until wires carry packets: the kernel brings an interface into
-//! operation a while after it was told to, and drops what is sent before.
+//! operation a while after the command, and drops what is sent before.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

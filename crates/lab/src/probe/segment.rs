@@ -21,7 +21,7 @@ pub enum Segment {
 /// What came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Somebody listens: SYN and ACK; or, of UDP, the datagram arrived.
+    /// A listener answered with SYN and ACK; for UDP, the datagram arrived.
     Accepted,
     /// A reset.
     Reset,

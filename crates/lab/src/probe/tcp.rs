@@ -72,8 +72,8 @@ pub(super) fn appearances(prober: &Prober<'_>) -> io::Result<Seen> {
     Ok(Seen { port, seen_as: [[seen_by(first)?, seen_by(first)?], [seen_by(second)?, seen_by(second)?]] })
 }
 
-/// Whom a listening endpoint hears that has spoken to one port of one host;
-/// and the answer to a stranger's SYN to one that hasn't spoken to anybody.
+/// From where a listening endpoint receives connections after it has connected to
+/// one port of one host; and the answer to a SYN to one that has sent nothing.
 pub(super) fn filtering(prober: &Prober<'_>) -> io::Result<(Filtering, Answer)> {
     let [known, stranger] = prober.outside;
     let inside = listen(prober.inside, 0)?;

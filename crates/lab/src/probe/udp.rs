@@ -16,7 +16,7 @@ fn at(machine: Machine<'_>, socket: &UdpSocket) -> io::Result<SocketAddrV4> {
     Ok(SocketAddrV4::new(machine.address(), socket.local_addr()?.port()))
 }
 
-/// The next datagram: what it says, and where it comes from.
+/// The next datagram: its byte and its source.
 fn receive(socket: &UdpSocket, patience: Duration) -> io::Result<Option<(u8, SocketAddrV4)>> {
     let mut byte = [0];
     socket.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
@@ -44,8 +44,8 @@ pub(super) fn appearances(prober: &Prober<'_>) -> io::Result<Seen> {
     Ok(Seen { port: inside.local_addr()?.port(), seen_as })
 }
 
-/// Whom an endpoint hears that has spoken to one port of one host; and
-/// whether one that hasn't spoken to anybody hears a stranger.
+/// From where an endpoint receives datagrams after it has sent to one port of one
+/// host; and whether one that has sent nothing receives any.
 pub(super) fn filtering(prober: &Prober<'_>) -> io::Result<(Filtering, Answer)> {
     const KNOWN: u8 = 1;
     const OTHER_PORT: u8 = 2;
@@ -63,20 +63,20 @@ pub(super) fn filtering(prober: &Prober<'_>) -> io::Result<(Filtering, Answer)> 
     // What is let in for sure, last.
     host.send_to(&[KNOWN], seen_as)?;
 
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     let mut deadline = Instant::now() + SOON;
     while let Some((what, _)) = receive(&inside, deadline.saturating_duration_since(Instant::now()))? {
-        heard.push(what);
+        received.push(what);
         if what == KNOWN {
             deadline = Instant::now() + PATIENCE;
         }
     }
-    if !heard.contains(&KNOWN) {
+    if !received.contains(&KNOWN) {
         return Err(missing("an answer"));
     }
     let unsolicited = match receive(&silent, Duration::ZERO)? {
         Some(_) => Answer::Accepted,
         None => Answer::Dropped,
     };
-    Ok((named(heard.contains(&OTHER_PORT), heard.contains(&STRANGER)), unsolicited))
+    Ok((named(received.contains(&OTHER_PORT), received.contains(&STRANGER)), unsolicited))
 }

@@ -107,7 +107,7 @@ impl Starter<'_> {
         self.finish(joining, deadline)
     }
 
-    /// Starts every service of a stage and waits until all say they are ready.
+    /// Starts every service of a stage and waits until all report that they are ready.
     fn run(&mut self, stage: &[Service]) -> anyhow::Result<Vec<ServiceRecord>> {
         let deadline = Instant::now() + STAGE_WITHIN;
         let mut starting = Vec::new();
@@ -152,10 +152,11 @@ impl Starter<'_> {
                     );
                 }
             }
-            waiting.retain(|index| !says_ready(&starting[*index].1));
+            waiting.retain(|index| !is_ready(&starting[*index].1));
             let Some(first) = waiting.first() else { return Ok(()) };
             if Instant::now() >= deadline {
-                let message = format!("it didn't say it was ready within {} s", STAGE_WITHIN.as_secs());
+                let message =
+                    format!("it did not report that it is ready within {} s", STAGE_WITHIN.as_secs());
                 return Err(self.failure(starting[*first].0.service, &message));
             }
             let sockets: Vec<_> = waiting.iter().map(|index| starting[*index].1.as_fd()).collect();
@@ -193,7 +194,7 @@ impl Starter<'_> {
         let mut polled: Vec<PollFd<'_>> =
             sockets.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
         polled.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
-        // Nobody at the other end of it: whoever wanted the lab has left.
+        // An error there: the process that waits for the lab has ended.
         let stdout = io::stdout();
         polled.push(PollFd::new(stdout.as_fd(), PollFlags::empty()));
         let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
@@ -202,7 +203,7 @@ impl Starter<'_> {
             Err(error) => return Err(error.into()),
         }
         if polled.last().is_some_and(|stdout| stdout.any().unwrap_or(true)) {
-            bail!("nobody waits for the lab");
+            bail!("the process that waited for the lab has ended");
         }
         while let Some(signal) = self.signals.read_signal()? {
             if signal.ssi_signo != libc::SIGCHLD as u32 {
@@ -285,8 +286,8 @@ fn token_file(service: &Service) -> String {
     format!("{MACHINE_DIRECTORY}/token-{}-{}", service.role.command(), service.machine)
 }
 
-/// Whether a service has said READY=1 (sd_notify(3)).
-fn says_ready(socket: &UnixDatagram) -> bool {
+/// Whether a service has sent READY=1 (sd_notify(3)).
+fn is_ready(socket: &UnixDatagram) -> bool {
     let mut message = [0; 4096];
     while let Ok(length) = socket.recv(&mut message) {
         if message[..length].split(|byte| *byte == b'\n').any(|line| line == b"READY=1") {

@@ -14,7 +14,7 @@ const BEGINS: &str = "tcp flags & (syn | ack) == syn";
 
 const KNOWN: &str = "ct state established,related accept";
 
-/// ICMP messages that tell of trouble with what was let through before.
+/// ICMP errors about packets that were let through before.
 const ICMP_ERRORS: &str = "icmp type { destination-unreachable, time-exceeded, parameter-problem }";
 
 /// The rules of a site's own router; none if it filters nothing.
@@ -61,7 +61,7 @@ const POSTROUTING: &str =
 struct Rules<'a> {
     /// Interfaces to local networks, as a set.
     inside: String,
-    /// Interfaces to the internet, likewise.
+    /// Interfaces to the internet, as a set.
     outside: String,
     unsolicited: Unsolicited,
     /// None at a carrier, which knows no nodes.

@@ -10,10 +10,10 @@ use crate::grid::error::{Fault, fault};
 use crate::grid::file::{GridFile, SiteTable};
 use crate::grid::model::SiteKind;
 
-/// What a site behind a NAT has unless it says otherwise.
+/// The default subnet of a site behind a NAT.
 const DEFAULT_PRIVATE: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(192, 168, 1, 0), 24);
 
-/// Where sites with public addresses have theirs unless they say otherwise:
+/// The default subnets of sites with public addresses:
 /// TEST-NET-3 and TEST-NET-1 of RFC 5737, never addresses of anything real.
 const DEFAULT_PUBLIC: [Ipv4Net; 2] = [
     Ipv4Net::new_assert(Ipv4Addr::new(203, 0, 113, 0), 24),
@@ -34,7 +34,7 @@ fn overlap(a: &Ipv4Net, b: &Ipv4Net) -> bool {
     a.contains(b) || b.contains(a)
 }
 
-/// Marks `address` as taken by `who`, or says why it can't be.
+/// Marks `address` as taken by `who`, or returns why it can't be.
 pub(super) fn claim(
     taken: &mut BTreeMap<Ipv4Addr, String>,
     subnet: Ipv4Net,

@@ -122,7 +122,7 @@ fn check_egress(file: &GridFile, broker: &Broker<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether a node has a way out: unless the grid file says otherwise.
+/// Whether a node has a way out, which is the default.
 pub(super) fn has_way_out(node: &NodeTable) -> bool {
     node.way_out.as_ref().is_none_or(|way_out| *way_out.get_ref())
 }
