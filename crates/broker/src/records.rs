@@ -197,7 +197,7 @@ pub(crate) fn member_key(name: &str) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UsedToken {
     pub(crate) expiry_unix_seconds: u64,
-    /// SHA-256 of the signing request that came with it.
+    /// SHA-256 of the signing request with which it was used.
     pub(crate) request_sha256: [u8; 32],
 }
 

@@ -100,7 +100,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// The part of the configuration that plans and rendezvous go by.
+/// The part of the configuration that plans and rendezvous depend on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policy {
     /// Pairs of sites between which data goes unencrypted.

@@ -164,8 +164,8 @@ impl Flow {
             Err(error) => return Err(Broken::Source(error)),
         };
         self.source_ended = read == 0;
-        // A short read of a stream means that there was no more, and what comes
-        // later is announced by another event (epoll(7), question 9).
+        // After a short read of a stream there is no more; later bytes cause another
+        // event (epoll(7), question 9).
         if read < tools.buffer.len() && !self.closing {
             self.readable = false;
         }

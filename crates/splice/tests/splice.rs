@@ -208,8 +208,7 @@ async fn a_reset_is_passed_on_by_an_end_that_sends_no_more() {
     acceptor.set_zero_linger().unwrap();
     drop(acceptor);
     relay.until("ended", |totals| totals.running == 0).await;
-    // Resetting gives no answer to a reader whose peer had ended already, but
-    // writing does.
+    // A reader whose peer had ended before does not notice a reset; a writer does.
     let writing = async { while initiator.write_all(&[0; 1024]).await.is_ok() {} };
     timeout(PATIENCE, writing).await.expect("writing fails");
 }

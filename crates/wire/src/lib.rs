@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | [`shim`] | shim and its agent | Unix socket, fixed-size messages |
 //! | [`settings`] | agent and shim | a small text file in the job's directory |
-//! | [`opening`] | the table of what a connection may begin with | |
+//! | [`opening`] | the table of the first messages of connections | |
 //! | [`preamble`] | two agents, once per connection | the connection itself |
 //! | [`ticket`] | agent and relay, once per connection | the connection itself |
 //! | [`hello`] | two agents, where the acceptor dials; relay and gateway, now and then | the connection itself |
@@ -38,13 +38,13 @@ pub mod proto {
     tonic::include_proto!("isthmus.v1");
 }
 
-/// Why bytes were not a message: which message, and what was wrong.
+/// Bytes are not the expected message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed {message}: {reason}")]
 pub struct DecodeError {
     /// The message that was expected.
     pub message: &'static str,
-    /// What was found instead.
+    /// The difference.
     pub reason: String,
 }
 

@@ -48,7 +48,7 @@ impl FromStr for Label {
     }
 }
 
-/// `node.site`: unique in the grid, and what programs see as their host name.
+/// `node.site`: unique in the grid. Programs see it as their host name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GridName {
     /// The node's name, unique within its site.

@@ -37,7 +37,7 @@ pub const PREAMBLE_LEN: usize = 88;
 /// Length of an encoded [`Answer`].
 pub const ANSWER_LEN: usize = 40;
 /// First byte of every preamble; a TLS record can't start with it (RFC 8446
-/// section 5.1), so both may come to one port.
+/// section 5.1), so both may arrive at one port.
 pub const FIRST_BYTE: u8 = opening::PREAMBLE[0];
 
 const PREAMBLE_SIGNED: usize = PREAMBLE_LEN - 32;
@@ -164,8 +164,8 @@ impl Answer {
         out
     }
 
-    /// The whole message. An acceptor that doesn't know the job sends zeroes
-    /// for the HMAC.
+    /// The whole message. An acceptor that doesn't run the job sends zeroes for the
+    /// HMAC.
     pub fn encode(&self, mac: &Mac) -> [u8; ANSWER_LEN] {
         let mut out = [0; ANSWER_LEN];
         out[..ANSWER_SIGNED].copy_from_slice(&self.head());

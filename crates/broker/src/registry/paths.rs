@@ -120,9 +120,9 @@ impl Registry {
         if report.background {
             let sites = (pair.0.site.clone(), pair.1.site.clone());
             let in_doubt = report.direct.is_some();
-            let met_before = self.site_paths.met(&sites.0, &sites.1);
+            let before = self.site_paths.has_connected(&sites.0, &sites.1);
             self.site_paths.take_background(pair, report);
-            let changed = in_doubt && self.site_paths.met(&sites.0, &sites.1) != met_before;
+            let changed = in_doubt && self.site_paths.has_connected(&sites.0, &sites.1) != before;
             return Ok(if changed { self.between_changed(&sites.0, &sites.1) } else { Vec::new() });
         }
         // Reports that no user asked for are dropped, so that a site can't fill the table.

@@ -31,7 +31,7 @@ struct SitePath {
     last: Option<proto::PathReport>,
     transfer: Option<Transfer>,
     /// The site of the two to which the other one has connected directly.
-    met: Option<Label>,
+    direct_to: Option<Label>,
     /// When a direct connection was last tried though a relay failed to connect.
     tried_unix_seconds: u64,
 }
@@ -58,7 +58,7 @@ impl SitePaths {
         let path = self.paths.get_mut(&site_pair(&nodes.0.site, &nodes.1.site));
         if let Some(path) = path.filter(|path| path.running.as_ref() == Some(&nodes)) {
             path.running = None;
-            path.meet(&nodes.1.site, &report);
+            path.set_direct(&nodes.1.site, &report);
             path.take(report);
         }
     }
@@ -89,8 +89,8 @@ impl SitePaths {
     }
 
     /// Whether a node of one site has connected directly to a node of the other.
-    pub(super) fn met(&self, from: &Label, to: &Label) -> bool {
-        self.paths.get(&site_pair(from, to)).is_some_and(|path| path.met.as_ref() == Some(to))
+    pub(super) fn has_connected(&self, from: &Label, to: &Label) -> bool {
+        self.paths.get(&site_pair(from, to)).is_some_and(|path| path.direct_to.as_ref() == Some(to))
     }
 
     /// The sites of the pairs under measurement.
@@ -133,15 +133,15 @@ impl SitePaths {
 }
 
 impl SitePath {
-    /// Updates `met`: whether the acceptor's site lets the other one in.
-    fn meet(&mut self, acceptor: &Label, report: &proto::PathReport) {
+    /// Updates `direct_to`: whether the acceptor's site lets the other one in.
+    fn set_direct(&mut self, acceptor: &Label, report: &proto::PathReport) {
         use proto::Reachability::{Reachable, Unknown};
         let taken = (report.failure.is_empty(), report.route(), report.dial());
         let tried = report.direct.as_ref().map(proto::Reach::result).unwrap_or_default();
         if tried == Reachable || taken == (true, proto::Route::EndToEnd, proto::Dial::Direct) {
-            self.met = Some(acceptor.clone());
-        } else if tried != Unknown && self.met.as_ref() == Some(acceptor) {
-            self.met = None;
+            self.direct_to = Some(acceptor.clone());
+        } else if tried != Unknown && self.direct_to.as_ref() == Some(acceptor) {
+            self.direct_to = None;
         }
     }
 
