@@ -45,7 +45,7 @@ const WAY: [(&str, &[&str]); 5] = [
     ("agent at n1.alpha", &["a program connects", "looked up", "a step", "connected", "handed over"]),
     ("gateway at n1.alpha", &["Registry/Rendezvous"]),
     ("broker at hub", &["Registry/Rendezvous"]),
-    ("relay at hub", &["joined"]),
+    ("relay at hub", &["spliced"]),
     ("agent at n1.beta", &["ordered to dial", "a preamble", "knocked", "handed over"]),
 ];
 
