@@ -22,35 +22,35 @@ use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
 /// A step that takes longer than this has failed.
-pub const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// Waits with a deadline.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not happen"))
 }
 
 /// A service that runs as a task.
-pub struct Running {
+pub(crate) struct Running {
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
 
 impl Running {
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         soon("a service's end", self.task).await.unwrap();
     }
 }
 
 /// A grid with its broker.
-pub struct Grid {
+pub(crate) struct Grid {
     directory: TempDir,
     pub broker_address: SocketAddr,
     pub broker: Option<Running>,
 }
 
 impl Grid {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let broker_address = listener.local_addr().unwrap();
@@ -63,7 +63,7 @@ impl Grid {
     }
 
     /// Starts the broker, or starts it again.
-    pub async fn start_broker(&mut self) {
+    pub(crate) async fn start_broker(&mut self) {
         let state = self.state();
         let listener = bind(self.broker_address).await;
         let config = BrokerConfig {
@@ -79,24 +79,24 @@ impl Grid {
         self.broker = Some(Running { stop: Some(stop), task });
     }
 
-    pub async fn stop_broker(&mut self) {
+    pub(crate) async fn stop_broker(&mut self) {
         self.broker.take().unwrap().stop().await;
     }
 
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         State::load(&self.directory.path().join("broker")).unwrap()
     }
 
-    pub fn admin(&self) -> Credentials {
+    pub(crate) fn admin(&self) -> Credentials {
         Credentials::load(&self.directory.path().join("broker").join(ADMIN_DIRECTORY)).unwrap()
     }
 
     /// A directory for a party's state.
-    pub fn directory(&self, name: &str) -> PathBuf {
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    pub fn invitation(&self, role: Role, site: Option<&str>, name: Option<&str>) -> Invitation {
+    pub(crate) fn invitation(&self, role: Role, site: Option<&str>, name: Option<&str>) -> Invitation {
         Invitation {
             grid: "demo".to_owned(),
             role,
@@ -108,17 +108,17 @@ impl Grid {
         }
     }
 
-    pub fn token(&self, role: Role, site: Option<&str>, name: Option<&str>) -> String {
+    pub(crate) fn token(&self, role: Role, site: Option<&str>, name: Option<&str>) -> String {
         JoinToken::mint(&self.state().authority, &self.invitation(role, site, name)).unwrap()
     }
 
     /// Starts a gateway that has joined.
-    pub async fn gateway(&self, site: &str) -> Gateway {
+    pub(crate) async fn gateway(&self, site: &str) -> Gateway {
         self.gateway_with(site, GatewayConfig::default()).await
     }
 
     /// The same with a configuration.
-    pub async fn gateway_with(&self, site: &str, config: GatewayConfig) -> Gateway {
+    pub(crate) async fn gateway_with(&self, site: &str, config: GatewayConfig) -> Gateway {
         let token = self.token(Role::Gateway, Some(site), None);
         let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -129,7 +129,7 @@ impl Grid {
     }
 
     /// An agent that has joined through its gateway.
-    pub async fn agent(&self, gateway: &Gateway, name: &str) -> Agent {
+    pub(crate) async fn agent(&self, gateway: &Gateway, name: &str) -> Agent {
         let token = self.token(Role::Agent, Some(&gateway.site), Some(name));
         let via = gateway.address.to_string();
         let credentials = soon("joining", enrol::join(&token, None, Some(&via))).await.unwrap();
@@ -138,7 +138,7 @@ impl Grid {
     }
 
     /// A relay that has joined and attached.
-    pub async fn relay(&self, name: &str) -> (Attachment, Vec<u8>) {
+    pub(crate) async fn relay(&self, name: &str) -> (Attachment, Vec<u8>) {
         let token = self.token(Role::Relay, None, Some(name));
         let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
         let channel = grpc::connect(&self.broker_address.to_string(), "broker", &credentials).await.unwrap();
@@ -157,7 +157,7 @@ impl Grid {
 }
 
 /// A site's gateway.
-pub struct Gateway {
+pub(crate) struct Gateway {
     pub credentials: Credentials,
     pub address: SocketAddr,
     pub site: String,
@@ -178,21 +178,21 @@ impl Gateway {
         self.running = Some(Running { stop: Some(stop), task });
     }
 
-    pub async fn restart(&mut self) {
+    pub(crate) async fn restart(&mut self) {
         self.running.take().unwrap().stop().await;
         self.start(bind(self.address).await);
     }
 }
 
 /// An agent, as its gateway sees it.
-pub struct Agent {
+pub(crate) struct Agent {
     pub credentials: Credentials,
     pub client: RegistryClient<Channel>,
 }
 
 impl Agent {
     /// Attaches, and announces that it listens at this address.
-    pub async fn attach(&self, address: &str) -> Attachment {
+    pub(crate) async fn attach(&self, address: &str) -> Attachment {
         let seen = proto::Seen { way_out: proto::WayOut::Yes.into(), ..proto::Seen::default() };
         let up = proto::NodeUp { address: address.to_owned(), seen: Some(seen), ..proto::NodeUp::default() };
         let hello = attach_up::Kind::NodeUp(up);
@@ -200,60 +200,63 @@ impl Agent {
     }
 
     /// Attaches and waits for its virtual address.
-    pub async fn up(&self, address: &str) -> (Attachment, u32) {
+    pub(crate) async fn up(&self, address: &str) -> (Attachment, u32) {
         let mut attachment = self.attach(address).await;
         let address = attachment.welcome().await;
         (attachment, address)
     }
 
     /// All records of one kind, which fit one page.
-    pub async fn list(&self, records: Records) -> proto::ListReply {
+    pub(crate) async fn list(&self, records: Records) -> proto::ListReply {
         list(&self.client, records).await
     }
 
-    pub async fn lookup(&self, name: &str) -> Result<proto::LookupReply, Status> {
+    pub(crate) async fn lookup(&self, name: &str) -> Result<proto::LookupReply, Status> {
         let request = proto::LookupRequest { virtual_address: 0, name: name.to_owned() };
         let mut client = self.client.clone();
         soon("an answer", client.lookup(request)).await.map(tonic::Response::into_inner)
     }
 
     /// A node's address.
-    pub async fn address_of(&self, name: &str) -> String {
+    pub(crate) async fn address_of(&self, name: &str) -> String {
         self.lookup(name).await.unwrap().node.unwrap().address
     }
 
     /// The dials of the plan, and whether it is encrypted.
-    pub async fn plan(&self, name: &str) -> (Vec<proto::Dial>, bool) {
+    pub(crate) async fn plan(&self, name: &str) -> (Vec<proto::Dial>, bool) {
         let plan = self.lookup(name).await.unwrap().plan.unwrap();
         (plan.steps.iter().map(proto::PlanStep::dial).collect(), plan.encrypted)
     }
 }
 
 /// All records of one kind, which fit one page.
-pub async fn list(client: &RegistryClient<Channel>, records: Records) -> proto::ListReply {
+pub(crate) async fn list(client: &RegistryClient<Channel>, records: Records) -> proto::ListReply {
     let request = proto::ListRequest { records: Some(records), ..proto::ListRequest::default() };
     soon("a page", client.clone().list(request)).await.unwrap().into_inner()
 }
 
 /// An attachment, as its lower end sees it.
-pub struct Attachment {
+pub(crate) struct Attachment {
     up_tx: mpsc::Sender<proto::AttachUp>,
     down: Streaming<proto::AttachDown>,
 }
 
 impl Attachment {
-    pub async fn open(mut client: RegistryClient<Channel>, hello: attach_up::Kind) -> Result<Self, Status> {
+    pub(crate) async fn open(
+        mut client: RegistryClient<Channel>,
+        hello: attach_up::Kind,
+    ) -> Result<Self, Status> {
         let (up_tx, up_rx) = mpsc::channel(16);
         up_tx.send(proto::AttachUp { kind: Some(hello) }).await.unwrap();
         let down = client.attach(ReceiverStream::new(up_rx)).await?.into_inner();
         Ok(Self { up_tx, down })
     }
 
-    pub async fn send(&self, kind: attach_up::Kind) {
+    pub(crate) async fn send(&self, kind: attach_up::Kind) {
         self.up_tx.send(proto::AttachUp { kind: Some(kind) }).await.unwrap();
     }
 
-    pub async fn next(&mut self) -> attach_down::Kind {
+    pub(crate) async fn next(&mut self) -> attach_down::Kind {
         loop {
             let message = soon("a message", self.down.message()).await.unwrap().unwrap().kind.unwrap();
             // These arrive whenever the broker or a relay attaches or detaches.
@@ -264,18 +267,18 @@ impl Attachment {
     }
 
     /// Waits until the service above has ended the attachment.
-    pub async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         while let Ok(Some(_)) = soon("the end", self.down.message()).await {}
     }
 
-    pub async fn welcome(&mut self) -> u32 {
+    pub(crate) async fn welcome(&mut self) -> u32 {
         match self.next().await {
             attach_down::Kind::Welcome(welcome) => welcome.virtual_address,
             other => panic!("{other:?}"),
         }
     }
 
-    pub async fn changed(&mut self) -> u32 {
+    pub(crate) async fn changed(&mut self) -> u32 {
         match self.next().await {
             attach_down::Kind::ContactChanged(changed) => changed.virtual_address,
             other => panic!("{other:?}"),
@@ -298,6 +301,6 @@ async fn bind(address: SocketAddr) -> TcpListener {
 }
 
 /// A virtual address as it is sent.
-pub fn address(site: u8, node: u8) -> u32 {
+pub(crate) fn address(site: u8, node: u8) -> u32 {
     u32::from(std::net::Ipv4Addr::new(240, 64, site, node))
 }
