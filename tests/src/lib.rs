@@ -3,10 +3,10 @@
 
 mod breaking;
 mod built;
-mod hangs;
 mod job;
 mod mpi;
 mod pool;
+mod prterun;
 mod ways;
 
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ impl World {
 
     /// The same, for who has a place already.
     fn start(name: &str) -> Result<Self> {
-        hangs::print_at_exit();
+        prterun::print_at_exit();
         let program = built::checked()?;
         let file = root().join("tests/grids").join(format!("{name}.toml"));
         let mut grid = Grid::load(&file)?;
@@ -136,8 +136,8 @@ impl World {
 
     /// `isthmus run OPTIONS -- WORDS` in a node.
     ///
-    /// Where Open MPI 5's prterun hangs after output, it is run again (see
-    /// `hangs`); it must not hang three times in a row.
+    /// A run in which Open MPI 5's prterun itself failed is repeated (see `prterun`),
+    /// at most twice.
     ///
     /// # Errors
     /// If it can't be run.
@@ -147,18 +147,16 @@ impl World {
         all.extend(options);
         all.push("--");
         all.extend(words);
-        let may_hang = words.first().is_some_and(|launcher| *launcher == Mpi::OpenMpi5.launcher());
-        if !may_hang {
+        if words.first().is_none_or(|launcher| *launcher != Mpi::OpenMpi5.launcher()) {
             return self.sh(node, Duration::from_secs(90), &all);
         }
         for attempt in 1.. {
             // Three labs on two busy cores have taken a run of 3 s to more than 30 s.
             let output = self.sh(node, Duration::from_secs(60), &all)?;
-            let hung = output.status == 124 && !output.stdout.is_empty();
-            if !hung || attempt == 3 {
+            if !prterun::failed(&output) || attempt == 3 {
                 return Ok(output);
             }
-            hangs::repeated(&output)?;
+            prterun::repeated(&output)?;
         }
         bail!("no attempt was made")
     }
