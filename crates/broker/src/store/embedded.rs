@@ -19,13 +19,16 @@ pub(super) const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("r
 #[derive(Clone)]
 pub(crate) struct Embedded(Arc<Inner>);
 
+/// Opens the file.
+type OpenFile = Box<dyn Fn() -> Result<Database, redb::DatabaseError> + Send + Sync>;
+
 struct Inner {
-    database: Database,
+    /// Locked from a transaction's comparisons until its writes are in `table`, so
+    /// that readers need not wait for the disk. `None` after a failed write.
+    database: Mutex<Option<Database>>,
+    open: OpenFile,
     path: String,
     table: Mutex<Table>,
-    /// Held from a transaction's comparisons until its writes are in `table`, so
-    /// that readers need not wait for the disk.
-    writing: Mutex<()>,
     clock: Clock,
 }
 
@@ -46,9 +49,14 @@ impl Embedded {
     }
 
     pub(super) fn open_with_clock(path: &Path, clock: Clock) -> Result<Self, StoreError> {
+        let file = path.to_owned();
+        Self::open_with(path, clock, Box::new(move || Database::create(&file)))
+    }
+
+    fn open_with(path: &Path, clock: Clock, open: OpenFile) -> Result<Self, StoreError> {
         let name = path.display().to_string();
         let opened = || -> Result<_, redb::Error> {
-            let database = Database::create(path)?;
+            let database = open()?;
             let write = database.begin_write()?;
             former::convert(&write)?;
             write.open_table(RECORDS)?;
@@ -61,9 +69,8 @@ impl Embedded {
             Ok((database, Table::restore(records)))
         };
         let (database, table) = opened().map_err(|error| unusable(&name, error))?;
-        let inner =
-            Inner { database, path: name, table: Mutex::new(table), writing: Mutex::default(), clock };
-        Ok(Self(Arc::new(inner)))
+        let (database, table) = (Mutex::new(Some(database)), Mutex::new(table));
+        Ok(Self(Arc::new(Inner { database, open, path: name, table, clock })))
     }
 
     /// Runs work that may wait for the disk on a thread for blocking calls. It runs to
@@ -85,12 +92,8 @@ impl Inner {
         lock(&self.table)
     }
 
-    fn writing(&self) -> MutexGuard<'_, ()> {
-        lock(&self.writing)
-    }
-
     fn transact(&self, transaction: Transaction) -> Result<Option<Revision>, StoreError> {
-        let _writing = self.writing();
+        let mut database = lock(&self.database);
         if !self.table().check(&transaction)? {
             return Ok(None);
         }
@@ -103,13 +106,18 @@ impl Inner {
         };
         let lasting: Vec<&Write> = transaction.writes.iter().filter(lasts).collect();
         if !lasting.is_empty() {
-            self.keep(&lasting).map_err(|error| unusable(&self.path, error))?;
+            self.keep(&mut database, &lasting).map_err(|error| unusable(&self.path, error))?;
         }
         Ok(Some(self.table().apply(transaction.writes)))
     }
 
-    fn keep(&self, writes: &[&Write]) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
+    fn keep(&self, database: &mut Option<Database>, writes: &[&Write]) -> Result<(), redb::Error> {
+        // After an error, redb refuses all calls until the file is opened again.
+        let open = match database.take() {
+            Some(open) => open,
+            None => self.reopen()?,
+        };
+        let transaction = open.begin_write()?;
         {
             let mut records = transaction.open_table(RECORDS)?;
             for write in writes {
@@ -123,7 +131,27 @@ impl Inner {
                 }
             }
         }
-        Ok(transaction.commit()?)
+        transaction.commit()?;
+        *database = Some(open);
+        Ok(())
+    }
+
+    /// Opens the file after a failed write, and makes it agree with the table: the
+    /// error doesn't show whether that write is on disk.
+    fn reopen(&self) -> Result<Database, redb::Error> {
+        let database = (self.open)()?;
+        let transaction = database.begin_write()?;
+        transaction.delete_table(RECORDS)?;
+        {
+            let mut records = transaction.open_table(RECORDS)?;
+            for (key, record) in self.table().range("").records {
+                if record.lease.is_none() {
+                    records.insert(&*key, &*record.value)?;
+                }
+            }
+        }
+        transaction.commit()?;
+        Ok(database)
     }
 }
 
@@ -163,7 +191,7 @@ impl Store for Embedded {
 
     async fn revoke(&self, lease: Lease) -> Result<(), StoreError> {
         self.blocking(move |inner| {
-            let _writing = inner.writing();
+            let _writing = lock(&inner.database);
             inner.table().revoke(lease);
             Ok(())
         })
@@ -172,10 +200,94 @@ impl Store for Embedded {
 
     async fn expire(&self) -> Result<(), StoreError> {
         // If a write is under way, leases end at the next call.
-        if let Ok(_writing) = self.0.writing.try_lock() {
+        if let Ok(_writing) = self.0.database.try_lock() {
             let now = (self.0.clock)();
             self.0.table().expire(now);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::io;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use redb::StorageBackend;
+    use redb::backends::FileBackend;
+
+    use super::*;
+
+    /// A file on a disk that may be full.
+    #[derive(Debug)]
+    struct Disk {
+        file: FileBackend,
+        full: Arc<AtomicBool>,
+    }
+
+    impl Disk {
+        fn room(&self) -> io::Result<()> {
+            if self.full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        }
+    }
+
+    impl StorageBackend for Disk {
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.file.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.room()?;
+            self.file.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.file.sync_data()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.room()?;
+            self.file.write(offset, data)
+        }
+
+        fn close(&self) -> io::Result<()> {
+            self.file.close()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_stops_writes_only_while_it_is_full() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("registry.redb");
+        let full = Arc::new(AtomicBool::new(false));
+        let (file, disk_full) = (path.clone(), full.clone());
+        let open = move || {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file)?;
+            let disk = Disk { file: FileBackend::new(file)?, full: disk_full.clone() };
+            Database::builder().create_with_backend(disk)
+        };
+        let store = Embedded::open_with(&path, Arc::new(Instant::now), Box::new(open)).unwrap();
+        let put = async |key: &str| {
+            let put = Write::Put { key: key.to_owned(), value: b"value".to_vec(), lease: None };
+            store.transact(Transaction { compares: Vec::new(), writes: vec![put] }).await
+        };
+        put("before").await.unwrap();
+        full.store(true, Ordering::SeqCst);
+        for _ in 0..3 {
+            put("meanwhile").await.unwrap_err();
+        }
+        full.store(false, Ordering::SeqCst);
+        put("after").await.unwrap();
+        put("later").await.unwrap();
+        drop(store);
+
+        let all = Embedded::open(&path).unwrap().range("").await.unwrap().records;
+        let keys: Vec<&str> = all.iter().map(|(key, _)| key.as_ref()).collect();
+        assert_eq!(keys, ["after", "before", "later"]);
     }
 }
