@@ -118,6 +118,7 @@ pub async fn run(
     ready: impl FnOnce(),
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), BrokerError> {
+    isthmus_net::listen::raise_descriptor_limit();
     let credentials = state.credentials(SystemTime::now())?;
     let store = Arc::new(Embedded::open(&state.store_path())?);
     let trusted = TrustedPairs::new(&config.trusted).map_err(|error| PolicyError::Site("trusted", error))?;
@@ -136,7 +137,10 @@ pub async fn run(
     })?;
     let routes =
         Routes::new(RegistryServer::new(Service(broker.clone())).max_decoding_message_size(MESSAGE_BYTES))
-            .add_service(EnrolmentServer::new(EnrolmentService(broker.clone())));
+            .add_service(
+                EnrolmentServer::new(EnrolmentService(broker.clone()))
+                    .max_decoding_message_size(MESSAGE_BYTES),
+            );
     ready();
     let serving = grpc::serve(listener, tls, routes, async {
         shutdown.await;

@@ -9,7 +9,7 @@ use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::{Credentials, Role, grpc};
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Pairs};
-use isthmus_splice::plane::{self, Plane};
+use isthmus_splice::plane::Plane;
 use isthmus_wire::bounds::MESSAGE_BYTES;
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::RegistryServer;
@@ -88,7 +88,7 @@ pub async fn run(
     };
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
     let (outside, listening) = listen_outside(config)?.unzip();
-    plane::raise_descriptor_limit();
+    isthmus_net::listen::raise_descriptor_limit();
     let workers = config.workers.or_else(|| std::thread::available_parallelism().ok());
     let (plane, mut failure_rx) =
         Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(GatewayError::Plane)?;
@@ -142,8 +142,9 @@ fn listen_outside(config: &GatewayConfig) -> Result<Option<(TcpListener, SocketA
 
 fn routes(gateway: &Arc<Gateway>) -> Routes {
     let registry = RegistryServer::new(RegistryService(gateway.clone()));
+    let enrolment = EnrolmentServer::new(EnrolmentService(gateway.clone()));
     Routes::new(registry.max_decoding_message_size(MESSAGE_BYTES))
-        .add_service(EnrolmentServer::new(EnrolmentService(gateway.clone())))
+        .add_service(enrolment.max_decoding_message_size(MESSAGE_BYTES))
 }
 
 /// Finds the outside address, and keeps the gateway attached to the broker.

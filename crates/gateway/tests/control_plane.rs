@@ -9,6 +9,7 @@ use grid::{Attachment, Grid, address, list, soon};
 use isthmus_net::mac::Secret;
 use isthmus_net::token::{Invitation, JoinToken};
 use isthmus_net::{Authority, Credentials, Role, enrol, grpc, renewal};
+use isthmus_wire::bounds::MESSAGE_BYTES;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -106,6 +107,22 @@ async fn a_gateway_enrols_agents_of_its_own_site_only() {
         let status = EnrolmentClient::new(channel.clone()).join(request).await.unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied, "{role}");
         assert!(status.message().starts_with("this gateway enrols agents of site alpha"), "{status}");
+    }
+}
+
+/// Callers of `Join` have no certificate, so any host can send one.
+#[tokio::test]
+async fn requests_to_join_are_bounded() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let authority = grid.state().authority.certificate().clone();
+    for (address, name) in [(grid.broker_address, "broker"), (alpha.address, "gateway.alpha")] {
+        let channel =
+            grpc::connect_unidentified(&address.to_string(), name, authority.clone()).await.unwrap();
+        let request =
+            proto::JoinRequest { token: "x".repeat(MESSAGE_BYTES), ..proto::JoinRequest::default() };
+        let status = EnrolmentClient::new(channel).join(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::OutOfRange, "{name}: {status}");
     }
 }
 

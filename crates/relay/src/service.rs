@@ -9,7 +9,7 @@ use isthmus_net::{Credentials, Role};
 use isthmus_splice::RecentClients;
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits};
-use isthmus_splice::plane::{self, Plane};
+use isthmus_splice::plane::Plane;
 use tokio::sync::watch;
 
 use crate::config::RelayConfig;
@@ -66,7 +66,7 @@ pub async fn run(
     if credentials.identity().role() != Role::Relay {
         return Err(RelayError::NotARelay { identity: credentials.identity().to_string() });
     }
-    plane::raise_descriptor_limit();
+    isthmus_net::listen::raise_descriptor_limit();
     let listen_error = |cause| RelayError::Listen { address: config.listen, cause };
     let listener = isthmus_net::listen(config.listen).map_err(listen_error)?;
     let listening = listener.local_addr().map_err(listen_error)?;

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::sync::mpsc;
 
@@ -103,15 +102,5 @@ impl Drop for Plane {
             // A panic was reported in its thread.
             let _ = thread.join();
         }
-    }
-}
-
-/// Raises the limit of descriptors to the hard limit. Each spliced connection takes
-/// two, and up to four more while both ends are slow.
-pub fn raise_descriptor_limit() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
-        .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
-    if let Err(error) = raised {
-        tracing::warn!(%error, "cannot raise the limit of open files");
     }
 }

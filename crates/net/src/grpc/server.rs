@@ -12,7 +12,7 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -40,6 +40,10 @@ const INCOMING_BOUND: usize = 64;
 /// Calls at once on one connection. A gateway sends all its agents' lookups
 /// over one; beyond this they wait at the sender.
 const MAX_CONCURRENT_CALLS: u32 = 4096;
+
+/// How long a connection without a certificate may last. It serves one exchange of a
+/// join token, which takes seconds.
+const ENROLMENT: Duration = Duration::from_secs(60);
 
 /// The other end of a served connection.
 #[derive(Debug, Clone)]
@@ -114,7 +118,7 @@ pub async fn serve_streams(
     let stop = CancellationToken::new();
     let cut = CancellationToken::new();
     let _cut_on_return = cut.clone().drop_guard();
-    let incoming = ReceiverStream::new(streams_rx).filter_map(|stream| Io::new(stream, &cut));
+    let incoming = ReceiverStream::new(streams_rx).filter_map(|stream| Io::new(stream, &cut, ENROLMENT));
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
@@ -171,11 +175,14 @@ struct Io {
     stream: TlsStream<TcpStream>,
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Until when it may last; `None` with a certificate.
+    limit: Option<Pin<Box<Sleep>>>,
 }
 
 impl Io {
-    /// None if the certificate is valid but names no identity of a grid.
-    fn new(stream: TlsStream<TcpStream>, cut: &CancellationToken) -> Option<Self> {
+    /// None if the certificate is valid but names no identity of a grid. Without a
+    /// certificate, the connection is closed after `enrolment`.
+    fn new(stream: TlsStream<TcpStream>, cut: &CancellationToken, enrolment: Duration) -> Option<Self> {
         let (tcp, session) = stream.get_ref();
         let (address, local) = (tcp.peer_addr().ok()?, tcp.local_addr().ok()?);
         let identity = match session.peer_certificates().and_then(|chain| chain.first()) {
@@ -188,14 +195,20 @@ impl Io {
                 }
             },
         };
+        let limit = identity.is_none().then(|| Box::pin(sleep(enrolment)));
         let peer = Peer { identity, address, local };
-        Some(Self { stream, peer, cut: Box::pin(cut.clone().cancelled_owned()) })
+        Some(Self { stream, peer, cut: Box::pin(cut.clone().cancelled_owned()), limit })
     }
 
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        match self.cut.as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the service has ended")),
-            Poll::Pending => Ok(()),
+        if self.cut.as_mut().poll(cx).is_ready() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the service has ended"));
+        }
+        match self.limit.as_mut().map(|limit| limit.as_mut().poll(cx)) {
+            Some(Poll::Ready(())) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "it lasts too long without a certificate"))
+            }
+            Some(Poll::Pending) | None => Ok(()),
         }
     }
 }
@@ -242,5 +255,49 @@ impl AsyncWrite for Io {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use rustls::pki_types::ServerName;
+    use tokio::io::AsyncReadExt as _;
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+    use crate::credentials::{ALPN_H2, SigningRequest, anonymous_client_config};
+    use crate::{Authority, Credentials, Identity};
+
+    /// Otherwise any host could use up the broker's descriptors.
+    #[tokio::test]
+    async fn a_connection_without_a_certificate_is_closed_after_a_while() {
+        let authority = Authority::create("demo", SystemTime::now()).unwrap();
+        let issue = |uri: &str| {
+            let request = SigningRequest::new().unwrap();
+            let identity = Identity::from_uri(uri).unwrap();
+            let certificate = authority.sign_request(&identity, &request.der, SystemTime::now()).unwrap();
+            Credentials::new(&request, &certificate, authority.certificate_pem(), "").unwrap()
+        };
+        let broker = issue("isthmus:///broker//broker/").enrolling_server_config(&[ALPN_H2]).unwrap();
+        let identified = issue("isthmus:///agent/alpha/n1/").client_config(&[ALPN_H2]).unwrap();
+        let unidentified = anonymous_client_config(authority.certificate().clone(), &[ALPN_H2]).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for (client, closed) in [(unidentified, true), (identified, false)] {
+            let connect = async {
+                let tcp = TcpStream::connect(address).await.unwrap();
+                let name = ServerName::try_from("broker").unwrap();
+                TlsConnector::from(client).connect(name, tcp).await.unwrap()
+            };
+            let serve = async { accept(listener.accept().await.unwrap().0, broker.clone()).await.unwrap() };
+            let (_client, served) = tokio::join!(connect, serve);
+            let enrolment = Duration::from_millis(50);
+            let mut served = Io::new(served, &CancellationToken::new(), enrolment).unwrap();
+            let read = timeout(enrolment * 10, served.read_u8()).await;
+            let kind = read.ok().map(|read| read.unwrap_err().kind());
+            assert_eq!(kind, closed.then_some(io::ErrorKind::TimedOut));
+        }
     }
 }
