@@ -97,7 +97,7 @@ impl Grid {
         if sites.len() > NAMED {
             known.push("and more, which `isthmus status` lists");
         }
-        Ok(format!("no site {wanted} is in the grid; there are {}", known.join(", ")))
+        Ok(format!("no site {wanted:?} is in the grid; there are {}", known.join(", ")))
     }
 
     /// How one node would reach another.

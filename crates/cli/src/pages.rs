@@ -2,7 +2,7 @@
 
 use isthmus_wire::bounds::NAMES;
 use isthmus_wire::proto::list_request::Records;
-use isthmus_wire::proto::{ListReply, ListRequest, NodeFilter};
+use isthmus_wire::proto::{ListReply, ListRequest, NodeFilter, SiteFilter};
 use tonic::Status;
 
 /// Most pages of one list: about 4 million records. It bounds a list that a faulty
@@ -52,6 +52,11 @@ fn in_requests(records: Records) -> Vec<Records> {
             };
             parts.enumerate().map(request).collect()
         }
+        Records::Sites(filter) if filter.names.len() > NAMES => filter
+            .names
+            .chunks(NAMES)
+            .map(|names| Records::Sites(SiteFilter { names: names.to_vec() }))
+            .collect(),
         records => vec![records],
     }
 }
@@ -78,6 +83,23 @@ mod tests {
         let reply = all(Records::Nodes(NodeFilter::default()), page).await.unwrap();
         assert_eq!(reply.nodes.iter().map(|node| node.slots).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert_eq!(*asked.borrow(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn many_sites_take_several_requests() {
+        for (count, want) in [(0, 1), (NAMES, 1), (2 * NAMES + 1, 3)] {
+            let names: Vec<_> = (0..count).map(|n| format!("s{n}")).collect();
+            let requests = in_requests(Records::Sites(SiteFilter { names: names.clone() }));
+            assert_eq!(requests.len(), want, "{count}");
+            let named = requests.iter().flat_map(|records| match records {
+                Records::Sites(filter) => filter.names.clone(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(named.collect::<Vec<_>>(), names);
+            for records in requests {
+                assert!(ListRequest { records: Some(records), ..ListRequest::default() }.check().is_ok());
+            }
+        }
     }
 
     #[test]

@@ -330,8 +330,8 @@ fn what_is_not_in_the_grid_is_bad_usage() -> Result<()> {
     let world = GRID.take()?;
     let binary = isthmus().display().to_string();
     for (words, want) in [
-        (&["site", "omega"][..], "no site omega is in the grid; there are alpha, beta, delta, gamma"),
-        (&["pair", "alpha", "omega"], "no site or node omega"),
+        (&["site", "omega"][..], r#"no site "omega" is in the grid; there are alpha, beta, delta, gamma"#),
+        (&["pair", "alpha", "omega"], r#"no site or node "omega""#),
         (&["pair", "alpha", "n1.alpha"], "both are n1.alpha"),
         (&["pair", "alpha"], "Usage: isthmus doctor pair"),
     ] {

@@ -90,7 +90,10 @@ async fn node(grid: &Grid, text: &str) -> anyhow::Result<Result<String, String>>
     // The first node of its site.
     let found = found.into_iter().min_by_key(|node| node.virtual_address).map(|node| node.name);
     Ok(found.ok_or_else(|| {
-        format!("no site or node {text} with an agent is in the grid; `isthmus status {text}` lists a site's nodes")
+        format!(
+            "no site or node {text:?} with an agent is in the grid; `isthmus status` lists the sites, and \
+             `isthmus status SITE` the nodes of one"
+        )
     }))
 }
 
