@@ -10,6 +10,7 @@ mod join;
 mod joined;
 mod launch;
 mod local;
+mod output;
 mod pages;
 mod path;
 mod plan;

@@ -1,19 +1,17 @@
 //! `isthmus plan`: the steps by which one node would reach another, with reasons.
 
-use isthmus_net::enums::inbound_from_wire;
-use isthmus_net::enums::{dial_name, filtering_from_wire, mapping_from_wire, route_name};
-use std::io::Write as _;
-
-use anyhow::Context as _;
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
+use isthmus_net::enums::inbound_from_wire;
+use isthmus_net::enums::{dial_name, filtering_from_wire, mapping_from_wire, route_name};
 use isthmus_net::seen;
 use isthmus_wire::proto::{self, ExplainReply, ExplainRequest};
 use serde::Serialize;
 
 use crate::ask::Grid;
 use crate::config::StateArgs;
+use crate::output::print;
 
 /// Show how one node would reach another: the steps in their order, and those that
 /// are left out, each with its reason.
@@ -99,17 +97,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<()> {
     let request = ExplainRequest { from: args.from, to: args.to };
     let reply = Grid::find(&args.state).await?.explain(request).await?;
     let view = View::new(&reply);
-    let text = if args.json {
-        serde_json::to_string_pretty(&view).context("cannot write JSON")? + "\n"
-    } else {
-        view.text()
-    };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to stdout")
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    print(&view, &view.text(), args.json)
 }
 
 impl View {

@@ -5,15 +5,14 @@ mod tests;
 mod text;
 mod view;
 
-use std::io::Write as _;
-
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{JobFilter, ListReply, NodeFilter, PathFilter, RelayFilter, SiteFilter};
 
 use crate::ask::Grid;
 use crate::config::StateArgs;
+use crate::output::print;
 
 use view::View;
 
@@ -49,19 +48,7 @@ const FEW_NODES: u64 = 64;
 pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     let records = records(&args).await?;
     let view = View::new(&records);
-    let text = if args.json {
-        let mut text = serde_json::to_string_pretty(&view).context("cannot write JSON")?;
-        text.push('\n');
-        text
-    } else {
-        view.text(&records, args.verbose)
-    };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to stdout")
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    print(&view, &view.text(&records, args.verbose), args.json)
 }
 
 /// The records to show; without nodes if they are many and not asked for.

@@ -5,12 +5,9 @@ mod findings;
 mod pair;
 mod site;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Subcommand;
-use serde::Serialize;
 
 /// Show measurements of a site, or of the way between two, with problems and
 /// hints.
@@ -52,18 +49,4 @@ pub(crate) async fn run(command: DoctorCommand) -> anyhow::Result<ExitCode> {
             ExitCode::from(2)
         }
     })
-}
-
-fn print(view: &impl Serialize, text: &str, json: bool) -> anyhow::Result<()> {
-    let text = if json {
-        serde_json::to_string_pretty(view).context("cannot write JSON")? + "\n"
-    } else {
-        text.to_owned()
-    };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to stdout")
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
 }

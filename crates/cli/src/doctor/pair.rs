@@ -8,10 +8,11 @@ use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{self, ExplainRequest, MeasureRequest, NodeFilter};
 use serde::Serialize;
 
+use super::Outcome;
 use super::findings::Finding;
-use super::{Outcome, print};
 use crate::ask::Grid;
 use crate::config::StateArgs;
+use crate::output::print;
 use crate::path::Path;
 
 /// How long one measurement may take: every step of a plan, and the transfers.

@@ -12,11 +12,12 @@ use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{self, NodeFilter, PathFilter, RelayFilter, SiteFilter};
 use serde::Serialize;
 
+use super::Outcome;
 use super::findings::{self, Finding};
-use super::{Outcome, print};
 use crate::ask::Grid;
 use crate::config::StateArgs;
 use crate::format::{ago, milliseconds};
+use crate::output::print;
 use crate::path::Path;
 
 /// Show what a site lets in and out, by measurements of its nodes.

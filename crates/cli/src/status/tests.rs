@@ -104,6 +104,20 @@ fn tables_for_people() {
     assert!(View::new(&reply).text(&reply, true).contains("n1.alpha – n2.alpha"));
 }
 
+/// They are other users' texts.
+#[test]
+fn control_characters_reach_no_terminal() {
+    let mut reply = reply();
+    reply.jobs[0].program = "\u{1b}[2J\nn9.beta  up".to_owned();
+    reply.nodes[0].host_name = "\u{1b}[31m\nn8.beta  up".to_owned();
+    let text = View::new(&reply).text(&reply, true);
+    assert!(
+        text.contains(r"\u{1b}[2J\nn9.beta  up of") && text.contains(r"\u{1b}[31m\nn8.beta  up"),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'), "{text}");
+}
+
 #[test]
 fn a_large_grid_s_nodes_are_counted_and_not_listed() {
     let reply = ListReply { nodes: Vec::new(), ..reply() };

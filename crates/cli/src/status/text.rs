@@ -9,6 +9,7 @@ use isthmus_wire::proto::{self, ListReply};
 use super::view::{Job, Site, View};
 use crate::format::{bytes, count, site};
 use crate::joined;
+use crate::output::one_line;
 use crate::path::Path;
 
 /// Pairs of sites that are listed without `--verbose`.
@@ -154,7 +155,7 @@ impl Job {
         let mut text = format!(
             "\njob {}: {} of {}, {} from {}, for {}\n",
             self.id.get(..8).unwrap_or(&self.id),
-            self.program,
+            one_line(&self.program),
             if self.owner.is_empty() { "an unknown user" } else { &self.owner },
             count(self.node_count.into(), "node"),
             self.nodes.first().map_or("nowhere", String::as_str),
@@ -186,7 +187,7 @@ fn table(header: &[&str], right: &[usize], rows: impl Iterator<Item = Vec<String
     let mut table = Table::new();
     table.load_preset(NOTHING);
     table.set_header(header);
-    table.add_rows(rows);
+    table.add_rows(rows.map(|row| row.iter().map(|cell| one_line(cell)).collect::<Vec<_>>()));
     if table.row_count() == 0 {
         return String::new();
     }
