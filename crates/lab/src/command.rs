@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use clap_complete::engine::ArgValueCandidates;
 use isthmus_wire::Label;
 use nix::sys::signal::{SigSet, Signal};
@@ -226,7 +226,8 @@ fn up(source: &Source, name: Option<&Label>, services: bool, foreground: bool) -
     }
     // Until here, an interruption of this process ends the lab.
     SigSet::all().thread_block()?;
-    tether.write_all(b"stay\n")?;
+    let ended = || format!("the lab's keeper ended without a word as soon as lab {} was up", grid.name);
+    tether.write_all(b"stay\n").with_context(ended)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -279,9 +279,14 @@ impl LabDirectory {
         Ok(())
     }
 
-    /// Removes the directory: to be called with the lock held.
+    /// Removes the directory: to be called with the lock held. As soon as the lock's
+    /// file is gone, another process that waits for the lab's end may take part.
     pub fn remove(&self) -> Result<(), StateError> {
-        fs::remove_dir_all(&self.path).map_err(Self::error("remove", &self.path))?;
+        match fs::remove_dir_all(&self.path) {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty) => {}
+            removed => removed.map_err(Self::error("remove", &self.path))?,
+        }
         // Others may be there: then it stays.
         let _ = fs::remove_dir(base());
         Ok(())
@@ -293,7 +298,7 @@ impl LabDirectory {
         while self.path.exists() {
             // Otherwise it was removed meanwhile, or is still held.
             if let Ok(Some(_lock)) = self.try_lock() {
-                return self.remove();
+                self.remove()?;
             }
             if Instant::now() > deadline {
                 return Err(StateError::Ending(self.lab.clone()));
