@@ -190,7 +190,8 @@ fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<(
         Ok(filtered && plan["steps"][0]["dial"] == "direct")
     })?;
     let reason = plan["steps"][0]["reason"].as_str().unwrap_or_default();
-    let want = "site open lets connections from the other site in, as one has shown, though relay hub could not reach";
+    let want = "site open lets connections from the other site in, as an earlier connection has shown, though relay hub \
+                could not reach";
     ensure!(reason.starts_with(want), "{reason}");
     World::eventually("that was tried on purpose", MEASURED, || {
         let output = world.sh("n1.nat", short, &[&binary, "status", "--json"])?;
