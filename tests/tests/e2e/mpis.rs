@@ -134,7 +134,7 @@ fn spawns_after_the_nats_have_forgotten() -> Result<()> {
 /// Programs in Python, with the mpi4py that lies beside an MPI.
 #[test]
 fn python() -> Result<()> {
-    let world = GRID.take()?;
+    let world = GRID.take_for(Mpi::OpenMpi5)?;
     let program = root().join("apps/languages/circle.py").display().to_string();
     for mpi in [Mpi::OpenMpi5, Mpi::Mpich] {
         let python = mpi.launcher().replace("mpirun", "python").replace("mpiexec", "python");
