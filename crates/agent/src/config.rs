@@ -1,7 +1,9 @@
 //! The `[agent]` section of the configuration.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -19,6 +21,9 @@ pub struct AgentConfig {
     /// agent attaches to one of them, and to another when that one is lost. By
     /// default the gateway at which it joined.
     pub gateway: Option<Gateways>,
+    /// Time between attempts to return to the gateway of first choice, in seconds. By
+    /// default 20; up to half as much again is added at random.
+    pub return_seconds: Option<NonZeroU16>,
     /// The address to listen on for other agents. By default port 7730 of the
     /// address from which this node reaches its gateway.
     pub listen: Option<SocketAddr>,
@@ -63,6 +68,11 @@ impl AgentConfig {
     /// If a configured address is invalid.
     pub fn gateways(&self, joined: &str) -> Result<Vec<String>, String> {
         self.gateway.as_ref().map_or_else(|| Ok(vec![joined.to_owned()]), Gateways::addresses)
+    }
+
+    /// Time between attempts to return to the gateway of first choice.
+    pub(crate) fn return_interval(&self) -> Duration {
+        Duration::from_secs(self.return_seconds.map_or(20, |seconds| seconds.get().into()))
     }
 
     /// Number of ranks to start here by default.

@@ -88,6 +88,7 @@ pub async fn run(
     let node_up = announcement(&config, &facilities, SocketAddr::new(own_ip, listen.port()), raw.is_some())?;
     let (dials_tx, dials_rx) = mpsc::channel(QUEUE);
     let (measures_tx, measures_rx) = mpsc::channel(QUEUE);
+    let gateways = (gateways, config.return_interval());
     let (upstream, attachment) =
         upstream::upstream(credentials.clone(), gateways, node_up.clone(), dials_tx, measures_tx);
     let tls = client_tls(&credentials)?;

@@ -184,7 +184,13 @@ async fn garbage_and_forged_tickets_are_refused() {
 async fn a_gateway_dials_only_what_is_in_the_plan() {
     let two = Two::start().await;
     for (route, dial, destination, code, want) in [
-        (Route::OneGateway, Dial::Direct, grid::address(9, 9), Code::NotFound, "no node 240.64.9.9 in the grid"),
+        (
+            Route::OneGateway,
+            Dial::Direct,
+            grid::address(9, 9),
+            Code::NotFound,
+            "no node 240.64.9.9 in the grid",
+        ),
         (Route::OneGateway, Dial::Direct, 0x0a00_0001, Code::NotFound, "no node 10.0.0.1 in the grid"),
         (Route::GatewayOut, Dial::Direct, two.far_address, Code::Unavailable, "has a way out itself"),
         (Route::TwoGateway, Dial::Direct, two.far_address, Code::Unavailable, "has a way out itself"),

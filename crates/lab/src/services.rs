@@ -160,6 +160,9 @@ impl Place<'_> {
                 if self.gateways.len() > 1 {
                     set("gateway", format!("{:?}", self.gateways.iter().map(gateway_at).collect::<Vec<_>>()));
                 }
+                if let Some(seconds) = grid.return_seconds {
+                    set("return_seconds", seconds.to_string());
+                }
                 if let Some(slots) = self.slots {
                     set("slots", slots.to_string());
                 }

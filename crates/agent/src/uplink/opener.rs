@@ -22,8 +22,6 @@ use crate::uplink::attachment::AttachError;
 
 /// How long a gateway may take to answer an attachment.
 const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
-/// Time between attempts of an agent to return to its first choice.
-const RETURN: Duration = Duration::from_secs(20);
 /// How long a gateway may be without the broker before another one is tried.
 const CUT_OFF: Duration = Duration::from_secs(5);
 /// How long the broker may take to answer by way of another gateway.
@@ -39,6 +37,8 @@ pub(crate) struct Opener {
     pub(crate) credentials: Credentials,
     /// The addresses of the site's gateways, in the order of this agent's preference.
     pub(crate) gateways: Arc<[Arc<str>]>,
+    /// Time between attempts to return to the first of them.
+    pub(crate) return_interval: Duration,
     /// The announcement of this node.
     pub(crate) node_up: Arc<Mutex<proto::NodeUp>>,
     pub(crate) contacts: Contacts,
@@ -163,7 +163,7 @@ impl Opener {
         }
         loop {
             let is_cut_off = *cut_off.borrow_and_update();
-            let pause = if is_cut_off { CUT_OFF } else { RETURN };
+            let pause = if is_cut_off { CUT_OFF } else { self.return_interval };
             tokio::select! {
                 () = sleep(jittered(pause)) => {}
                 Ok(()) = cut_off.changed() => continue,

@@ -43,10 +43,10 @@ pub(crate) struct Upstream {
 }
 
 /// Makes both ends; `gateways` are those that the agent may attach to, in the order of
-/// its preference.
+/// its preference. It tries to return to the first of them every `return_interval`.
 pub(crate) fn upstream(
     credentials: Credentials,
-    gateways: Vec<String>,
+    (gateways, return_interval): (Vec<String>, Duration),
     node_up: proto::NodeUp,
     dials_tx: mpsc::Sender<Order>,
     measures_tx: mpsc::Sender<proto::MeasureOrder>,
@@ -69,6 +69,7 @@ pub(crate) fn upstream(
     let opener = Opener {
         credentials,
         gateways,
+        return_interval,
         node_up,
         contacts,
         directory_tx: Arc::new(directory_tx),

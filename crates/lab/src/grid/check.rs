@@ -62,8 +62,8 @@ pub(super) fn check(file: GridFile, default_name: &str) -> Result<Grid, Fault> {
         }
     }
     let share = file.share.into_iter().map(Spanned::into_inner).collect();
-    let (seed, measure) = (file.seed, file.measure);
-    Ok(Grid { name, seed, wan: wan_table, hosts, sites, share, trusted, pairs, measure })
+    let (seed, measure, return_seconds) = (file.seed, file.measure, file.return_seconds);
+    Ok(Grid { name, seed, wan: wan_table, hosts, sites, share, trusted, pairs, measure, return_seconds })
 }
 
 fn label(name: &Spanned<String>, what: &str) -> Result<String, Fault> {

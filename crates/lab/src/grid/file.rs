@@ -2,6 +2,7 @@
 //! mean together is checked in [`super::check`].
 
 use std::net::Ipv4Addr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use ipnet::Ipv4Net;
@@ -31,6 +32,7 @@ pub(super) struct GridFile {
     pub pairs: Vec<PairTable>,
     #[serde(default)]
     pub measure: bool,
+    pub return_seconds: Option<NonZeroU16>,
 }
 
 /// `[[pairs]]`: by which ways isthmus may join two sites.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use ipnet::Ipv4Net;
@@ -34,6 +35,9 @@ pub struct Grid {
     pub pairs: Vec<Pair>,
     /// Whether isthmus measures the ways between sites unasked.
     pub measure: bool,
+    /// Time between an agent's attempts to return to its first gateway; none: the
+    /// agent's default.
+    pub return_seconds: Option<NonZeroU16>,
 }
 
 /// By which ways isthmus may join two sites; the broker reads what they are.
