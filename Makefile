@@ -102,6 +102,21 @@ lint: setup-lint ## check formatting, clippy, shell scripts, dependencies, docs
 advisories: setup-lint ## look dependencies up in the RustSec database (needs github.com)
 	$(DENY) --locked check advisories
 
+# Without a sanitizer, cargo-fuzz goes with the stable compiler. An input that breaks a
+# rule is written to fuzz/crashes, which `make test` replays: keep it there.
+FUZZ_SECONDS ?= 60
+.PHONY: fuzz
+fuzz: setup-fuzz ## fuzz each parser for FUZZ_SECONDS (60)
+	export PATH="$(CURDIR)/target/tools/bin:$$PATH"; \
+	for name in $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs))); do \
+		echo "fuzz: $$name, $(FUZZ_SECONDS) s"; \
+		mkdir -p fuzz/crashes/$$name $(TARGET)/fuzz/corpus/$$name; \
+		$(CARGO) fuzz run --sanitizer none --target-dir $(TARGET)/fuzz $$name \
+			$(TARGET)/fuzz/corpus/$$name fuzz/corpus/$$name fuzz/crashes/$$name -- \
+			-max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -verbosity=0 \
+			-artifact_prefix=fuzz/crashes/$$name/ || exit 1; \
+	done
+
 # As root through sudo nothing is compiled: that is for `make build` before it.
 .PHONY: install
 install: $(if $(SUDO_USER),,build) ## install into PREFIX (/usr/local)
@@ -116,7 +131,7 @@ clean: ## remove everything that was built, target/mpich included
 	if [ -n "$$CARGO_TARGET_DIR" ]; then $(CARGO) clean; fi
 	rm -rf target
 
-SETUPS := build test demo bench lint
+SETUPS := build test demo bench lint fuzz
 .PHONY: $(SETUPS:%=setup-%)
 $(SETUPS:%=setup-%): setup-%:
 	@scripts/setup $*

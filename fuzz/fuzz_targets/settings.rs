@@ -1,11 +1,4 @@
-//! The shim's settings file: what is read, means the same when written.
+//! See `isthmus_fuzz_cases::settings`.
 #![no_main]
 
-use isthmus_wire::settings::Settings;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|text: &str| {
-    if let Ok(settings) = Settings::decode(text) {
-        assert_eq!(Settings::decode(&settings.encode()), Ok(settings));
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| isthmus_fuzz_cases::settings(bytes));

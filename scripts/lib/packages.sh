@@ -5,11 +5,11 @@
 # A probe is a command, a file (pattern) with a slash, or py:MODULE. What the
 # probe finds is used as it is, wherever it came from.
 package_table='
-gcc              | build test demo bench lint | cc                              | link Rust, compile C
-libc6-dev        | build test demo bench lint | /usr/include/stdio.h            | C headers to link against
-ca-certificates  | build test demo bench lint | /etc/ssl/certs/ca-certificates.crt | fetch Rust crates and MPICH
+gcc              | build test demo bench lint fuzz | cc                              | link Rust, compile C
+libc6-dev        | build test demo bench lint fuzz | /usr/include/stdio.h            | C headers to link against
+ca-certificates  | build test demo bench lint fuzz | /etc/ssl/certs/ca-certificates.crt | fetch Rust crates and MPICH
 make             | test demo bench            | make                            | build the MPI programs
-protobuf-compiler| build test demo bench lint | protoc                          | generate the gRPC services
+protobuf-compiler| build test demo bench lint fuzz | protoc                          | generate the gRPC services
 valgrind         | test                       | valgrind                        | faults of memory in the preloaded library; programs under it are carried
 procps           | test                       | ps                              | look for processes left behind
 iproute2         | test demo bench            | ip                              | network namespaces and links of the lab
@@ -19,7 +19,7 @@ openmpi-bin      | test demo bench            | mpirun.openmpi                  
 libopenmpi-dev   | test bench                 | /usr/lib/*/openmpi/include/mpi.h| Open MPI headers
 mpich            | test bench                 | mpirun.mpich                    | MPICH 4, launcher and compiler wrapper
 libmpich-dev     | test bench                 | /usr/include/*/mpich/mpi.h      | MPICH 4 headers
-g++              | test bench                 | c++                             | compile C++ programs for MPI
+g++              | test bench fuzz            | c++                             | compile C++ programs for MPI, and the fuzzer
 gfortran         | test bench                 | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo                  | lmp                             | the program of the demo
 python3-venv     | test bench                 | py:ensurepip                    | install MPIs apart from the system

@@ -1,0 +1,53 @@
+//! The first bytes of connections, which anybody can send.
+
+use isthmus_wire::hello::{REACH_TEST, REACH_TEST_LEN, RENDEZVOUS, RENDEZVOUS_LEN};
+use isthmus_wire::preamble::{ANSWER_LEN, Answer, PREAMBLE_LEN, Preamble};
+use isthmus_wire::reflect;
+use isthmus_wire::ticket::{TICKET_LEN, Ticket};
+
+/// Preamble and answer: decoding and encoding again gives the same.
+pub fn preamble(bytes: &[u8]) {
+    if let Some(bytes) = bytes.first_chunk::<PREAMBLE_LEN>()
+        && let Ok((preamble, mac)) = Preamble::decode(bytes)
+    {
+        assert_eq!(preamble.encode(&mac), *bytes);
+    }
+    if let Some(bytes) = bytes.first_chunk::<ANSWER_LEN>()
+        && let Ok((answer, mac)) = Answer::decode(bytes)
+    {
+        assert_eq!(Answer::decode(&answer.encode(&mac)), Ok((answer, mac)));
+    }
+}
+
+/// Tickets: decoding and encoding again gives the same bytes.
+pub fn ticket(bytes: &[u8]) {
+    if let Some(bytes) = bytes.first_chunk::<TICKET_LEN>()
+        && let Ok((ticket, mac)) = Ticket::decode(bytes)
+    {
+        assert_eq!(ticket.encode(&mac), *bytes);
+    }
+}
+
+/// Messages that carry only an id: decoding and encoding again gives the same bytes.
+pub fn hello(bytes: &[u8]) {
+    if let Some(bytes) = bytes.first_chunk::<RENDEZVOUS_LEN>()
+        && let Ok(id) = RENDEZVOUS.decode(bytes)
+    {
+        assert_eq!(RENDEZVOUS.encode(id), *bytes);
+    }
+    if let Some(bytes) = bytes.first_chunk::<REACH_TEST_LEN>()
+        && let Ok(id) = REACH_TEST.decode(bytes)
+    {
+        assert_eq!(REACH_TEST.encode(id), *bytes);
+    }
+}
+
+/// A relay's answer with the outside address: what is read, means the same when
+/// written and read again.
+pub fn reflect(bytes: &[u8]) {
+    if let Some(bytes) = bytes.first_chunk::<{ reflect::ANSWER_LEN }>()
+        && let Ok(seen) = reflect::decode_answer(bytes)
+    {
+        assert_eq!(reflect::decode_answer(&reflect::encode_answer(seen)), Ok(seen));
+    }
+}

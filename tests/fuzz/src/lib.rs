@@ -1,0 +1,50 @@
+//! What the fuzz targets run on one input. An input that breaks a rule panics.
+//!
+//! Each case is a target of the same name in `fuzz/fuzz_targets`, with seeds in
+//! `fuzz/corpus`. The tests of this crate replay all of these, and every input that
+//! was once found to break a rule (`fuzz/crashes`).
+#![forbid(unsafe_code)]
+
+mod handshakes;
+mod lab;
+mod local;
+mod members;
+mod protocol;
+
+/// One target.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// The name of the target and its directories.
+    pub name: &'static str,
+    /// Runs it on one input.
+    pub run: fn(&[u8]),
+}
+
+macro_rules! cases {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        /// All targets.
+        pub const CASES: &[Case] = &[$(Case { name: stringify!($name), run: $module::$name }),*];
+        $(pub use $module::$name;)*
+    };
+}
+
+cases!(
+    handshakes::hello,
+    handshakes::preamble,
+    handshakes::reflect,
+    handshakes::ticket,
+    lab::grid_file,
+    lab::packet,
+    local::settings,
+    local::shim,
+    local::syn,
+    members::grid_name,
+    members::identity,
+    members::join_token,
+    protocol::protocol,
+);
+
+/// The input as text; the empty text if it is none.
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}

@@ -1,0 +1,82 @@
+//! Names, identities and join tokens.
+
+use arbitrary::{Arbitrary, Unstructured};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use isthmus_net::Identity;
+use isthmus_net::token::JoinToken;
+use isthmus_wire::GridName;
+
+/// Two labels and the dot between them.
+const LONGEST: usize = 63 + 1 + 63;
+
+/// Grid names: one that is read is lower-case, a valid host name, and reads the same
+/// again.
+pub fn grid_name(bytes: &[u8]) {
+    let text = crate::text(bytes);
+    if let Ok(name) = text.parse::<GridName>() {
+        let printed = name.to_string();
+        assert!(printed.len() <= LONGEST && printed.eq_ignore_ascii_case(text));
+        assert_eq!(printed.parse(), Ok(name));
+    }
+}
+
+/// Identities out of certificates, and their URIs: what is read, reads the same when
+/// written.
+pub fn identity(bytes: &[u8]) {
+    let _ = Identity::from_certificate(bytes);
+    if let Ok(identity) = Identity::from_uri(crate::text(bytes)) {
+        assert_eq!(Identity::from_uri(&identity.uri()), Ok(identity));
+    }
+}
+
+#[derive(Debug, Arbitrary)]
+struct Parts<'a> {
+    authority: &'a [u8],
+    broker: &'a str,
+    expires_unix_seconds: u64,
+    id: &'a [u8],
+    role: &'a str,
+    name: Option<&'a str>,
+    owner: Option<&'a str>,
+    signature: &'a [u8],
+}
+
+#[derive(Debug, Arbitrary)]
+enum Token<'a> {
+    Text(&'a str),
+    Payload { json: &'a [u8], signature: &'a [u8] },
+    Parts(Parts<'a>),
+}
+
+/// Join tokens as text, and again with the three parts made of arbitrary bytes, which
+/// gets past the base64.
+pub fn join_token(bytes: &[u8]) {
+    let token = match Token::arbitrary_take_rest(Unstructured::new(bytes)) {
+        Ok(Token::Text(text)) => text.to_owned(),
+        Ok(Token::Payload { json, signature }) => encode(json, signature),
+        Ok(Token::Parts(parts)) => {
+            let json = serde_json::json!({
+                "id": URL_SAFE_NO_PAD.encode(parts.id),
+                "grid": "demo",
+                "role": parts.role,
+                "site": "alpha",
+                "name": parts.name,
+                "owner": parts.owner,
+                "expires_unix_seconds": parts.expires_unix_seconds,
+                "broker": parts.broker,
+                "authority": URL_SAFE_NO_PAD.encode(parts.authority),
+            });
+            encode(json.to_string().as_bytes(), parts.signature)
+        }
+        Err(_) => return,
+    };
+    if let Ok(token) = JoinToken::read(&token) {
+        // A new name is accepted or refused.
+        let _ = token.identity("n1".parse().ok());
+    }
+}
+
+fn encode(json: &[u8], signature: &[u8]) -> String {
+    format!("isthmus-token-1.{}.{}", URL_SAFE_NO_PAD.encode(json), URL_SAFE_NO_PAD.encode(signature))
+}
