@@ -10,6 +10,7 @@ use isthmus_net::connection::{self, Connection};
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::loopback::PairMaker;
 use isthmus_net::rendezvous::Order;
+use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{Credentials, Role, grpc, listen};
 use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use isthmus_reach::probing::Probing;
@@ -44,6 +45,9 @@ use crate::uplink::upstream::{self, Upstream};
 const QUEUE: usize = 1024;
 /// How long the first byte of a connection to the agent's port may take.
 const FIRST_BYTE_DEADLINE: Duration = Duration::from_secs(10);
+/// Connections at once whose peers have shown no certificate and no job's token. A
+/// job connects all its ranks at the same time, each for a few round trips.
+const UNIDENTIFIED: usize = 4096;
 /// How long the initiator may take to connect at a rendezvous and send.
 const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
 /// Limit for a test connection to a gateway at the start.
@@ -208,10 +212,9 @@ fn bind(config: &AgentConfig, own_ip: IpAddr) -> anyhow::Result<(TcpListener, So
 }
 
 async fn accept_all(listener: TcpListener, reception: Reception) {
-    // Slots are dropped at once: a job connects all its ranks at the same time.
-    listen::serve_each(listener, 1, |stream, _, slot| {
-        drop(slot);
-        reception.clone().receive(stream, FIRST_BYTE_DEADLINE)
+    let unidentified = Unidentified::new("the agent's port", UNIDENTIFIED);
+    listen::serve_each(listener, &unidentified, |stream, _, place| {
+        reception.clone().receive(stream, FIRST_BYTE_DEADLINE, Some(place))
     })
     .await;
 }
@@ -224,7 +227,7 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
         tokio::spawn(connection::scope_of(connection, async move {
             debug!(way = %order.way, "ordered to dial for another node");
             match reception.node.dialer().accept(&order).await {
-                Ok(Some(stream)) => reception.receive(stream, RENDEZVOUS_TIMEOUT).await,
+                Ok(Some(stream)) => reception.receive(stream, RENDEZVOUS_TIMEOUT, None).await,
                 Ok(None) => {}
                 Err(error) => {
                     debug!(initiator = %order.initiator, way = %order.way, error, "cannot dial for another node");

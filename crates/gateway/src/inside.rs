@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{grpc, listen};
 use isthmus_wire::ticket::{FIRST_BYTE, TICKET_LEN};
 use tokio::io::AsyncReadExt as _;
@@ -20,9 +21,8 @@ use crate::streams::Streams;
 
 /// How long the first byte and the ticket may take, each.
 const FIRST_DEADLINE: Duration = Duration::from_secs(10);
-/// Connections at once without a first byte so far; further ones wait in the listen
-/// queue.
-const MAX_UNKNOWN: usize = 256;
+/// Connections at once before the end of the TLS handshake, or of a ticket's check.
+const UNIDENTIFIED: usize = 4096;
 
 /// Accepts connections; never returns.
 pub(crate) async fn accept(
@@ -31,17 +31,17 @@ pub(crate) async fn accept(
     grpc_tx: mpsc::Sender<TlsStream<TcpStream>>,
     streams: Arc<Streams>,
 ) {
-    listen::serve_each(listener, MAX_UNKNOWN, |tcp, peer, slot| {
+    let unidentified = Unidentified::new("the port inside", UNIDENTIFIED);
+    listen::serve_each(listener, &unidentified, |tcp, peer, place| {
         let (tls, grpc_tx, streams) = (tls.clone(), grpc_tx.clone(), streams.clone());
         async move {
-            let received = receive(tcp, peer, tls, &streams).await;
-            drop(slot);
-            match received {
+            match receive(tcp, peer, tls, &streams).await {
                 // Fails only while the server shuts down.
                 Ok(Some(stream)) => drop(grpc_tx.send(stream).await),
                 Ok(None) => {}
                 Err(error) => debug!(%peer, %error, "connection refused"),
             }
+            drop(place);
         }
     })
     .await;

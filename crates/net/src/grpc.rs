@@ -5,6 +5,7 @@
 //! HTTP/2 pings while idle, so a vanished peer is noticed within
 //! `KEEPALIVE_INTERVAL` + `KEEPALIVE_TIMEOUT`.
 
+mod anonymous;
 pub mod attachments;
 pub mod call;
 mod client;

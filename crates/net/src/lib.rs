@@ -18,6 +18,7 @@
 //! | [`dial`] | how one socket between two parties is opened |
 //! | [`callback`] | which addresses another party may have a service dial |
 //! | [`mod@listen`] | listening for bursts of connections, first bytes |
+//! | [`unidentified`] | connections whose peers have not proved an identity yet |
 //! | [`handover`] | passing a socket to another process |
 //! | [`loopback`] | loopback connections of an agent: knocks, programs' ends |
 //! | [`grpc`] | gRPC over mutual TLS: connecting, serving, the caller's identity |
@@ -47,6 +48,7 @@ pub mod rendezvous;
 pub mod renewal;
 pub mod seen;
 pub mod token;
+pub mod unidentified;
 
 pub use authority::Authority;
 pub use credentials::Credentials;

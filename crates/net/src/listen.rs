@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
+
+use crate::unidentified::{Place, Unidentified};
 
 /// Connections that may wait to be accepted; the kernel allows no more than
 /// `net.core.somaxconn`, 4,096 since Linux 5.4. A large job makes all its
@@ -41,21 +42,23 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// Serves each connection in a task of its own; never returns. At most `most` slots
-/// are taken at once; further connections wait in the listen queue. `serve` drops
-/// its slot once it knows what the connection is for.
+/// Serves each connection in a task of its own; never returns. It accepts at any time,
+/// so that the listen queue stays free. `serve` drops the place once the peer has
+/// proved its identity. Until then the connection ends if it is evicted.
 pub async fn serve_each<F>(
     listener: TcpListener,
-    most: usize,
-    serve: impl Fn(TcpStream, SocketAddr, OwnedSemaphorePermit) -> F,
+    unidentified: &Arc<Unidentified>,
+    serve: impl Fn(TcpStream, SocketAddr, Place) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let slots = Arc::new(Semaphore::new(most));
     loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((tcp, peer)) => drop(tokio::spawn(serve(tcp, peer, slot))),
+            Ok((tcp, peer)) => {
+                let place = unidentified.enter(peer.ip());
+                let evicted = place.evicted();
+                tokio::spawn(evicted.run_until_cancelled_owned(serve(tcp, peer, place)));
+            }
             Err(error) => {
                 warn!(%error, "cannot accept a connection");
                 sleep(ACCEPT_BACKOFF).await;

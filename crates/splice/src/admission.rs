@@ -2,7 +2,6 @@
 //! accepts connections from every address. A gateway accepts connections inside its
 //! site and perhaps at a port outside; connections that it dials are added.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -12,12 +11,13 @@ use std::time::{Duration, Instant, SystemTime};
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::counters;
 use isthmus_net::mac::Secret;
+use isthmus_net::unidentified::{Place, Unidentified, within_descriptors};
 use isthmus_wire::ticket::TICKET_LEN;
 use isthmus_wire::{hello, reflect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
@@ -34,8 +34,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Bounds of the connections that unknown peers can open.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Connections that have not shown their whole ticket yet. One more drops the
-    /// oldest of them: an honest one takes a round trip.
+    /// Connections that have not shown their whole ticket yet: an honest one takes a
+    /// round trip. See [`Unidentified`].
     pub handshakes: usize,
     /// How long a connection may take to show its ticket.
     pub handshake_deadline: Duration,
@@ -46,11 +46,12 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1,024 handshakes of at most 10 s, and half a million connections, which
-    /// need more descriptors than most systems give.
+    /// 16,384 handshakes of at most 10 s, 2 KiB each: every rank of a large site may
+    /// connect at once, from one address. And half a million connections, which need
+    /// more descriptors than most systems give.
     fn default() -> Self {
         Self {
-            handshakes: 1024,
+            handshakes: 16 * 1024,
             handshake_deadline: Duration::from_secs(10),
             matching: Bounds::default(),
             spliced: 1 << 19,
@@ -124,9 +125,10 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
-    let mut matcher = Matcher::new(limits.matching);
+    let waiting = within_descriptors(limits.matching.waiting);
+    let mut matcher = Matcher::new(Bounds { waiting, ..limits.matching });
     let mut handshakes = JoinSet::new();
-    let mut oldest_first: VecDeque<AbortHandle> = VecDeque::new();
+    let unidentified = Unidentified::new("connections without a ticket", limits.handshakes);
     let mut key_may_come = true;
     let mut counting = tokio::time::interval(COUNTING);
     counting.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -139,10 +141,11 @@ pub async fn serve(
             () = &mut shutdown => return,
             accepted = accept(intake.outside.as_ref()) => match accepted {
                 Ok((stream, peer)) => {
-                    make_room(&mut oldest_first, &handshakes, limits.handshakes);
+                    let place = unidentified.enter(peer.ip());
                     let candidate = Candidate { stream, peer, origin: Origin::Outside };
                     let known = (recent_clients.clone(), intake.reach_tests.clone());
-                    oldest_first.push_back(handshakes.spawn(handshake(candidate, limits.handshake_deadline, known)));
+                    let handshake = handshake(candidate, limits.handshake_deadline, known);
+                    handshakes.spawn(unless_evicted(place, handshake));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
@@ -150,7 +153,6 @@ pub async fn serve(
                 }
             },
             Some(shown) = handshakes.join_next(), if !handshakes.is_empty() => {
-                // The outer error: dropped to make room.
                 if let Ok(Some((ticket, candidate))) = shown {
                     admit(&mut matcher, &ticket, candidate, &plane, (intake.pairs, limits.spliced));
                 }
@@ -188,23 +190,9 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, Socket
     }
 }
 
-/// Drops the oldest unfinished handshake if there are too many.
-fn make_room<T: 'static>(oldest_first: &mut VecDeque<AbortHandle>, handshakes: &JoinSet<T>, limit: usize) {
-    let full = handshakes.len() >= limit;
-    while let Some(oldest) = oldest_first.front() {
-        let finished = oldest.is_finished();
-        if !finished && !full {
-            return;
-        }
-        if !finished {
-            tracing::debug!(limit, "too many connections without a ticket: the oldest was dropped");
-            oldest.abort();
-        }
-        oldest_first.pop_front();
-        if !finished {
-            return;
-        }
-    }
+/// Does a handshake, unless its connection is evicted meanwhile.
+async fn unless_evicted<T>(place: Place, handshake: impl Future<Output = Option<T>>) -> Option<T> {
+    place.evicted().run_until_cancelled(handshake).await.flatten()
 }
 
 /// Reads the ticket and not a byte more: the following bytes are the program's. A
@@ -251,8 +239,13 @@ fn admit(
     plane: &Plane,
     (pairs, most): (Pairs, u64),
 ) {
-    match matcher.admit(ticket, candidate, now()) {
-        Admission::Waits => {}
+    match matcher.admit(ticket, candidate.peer.ip().into(), candidate, now()) {
+        Admission::Waits { evicted } => {
+            if let Some((connection, side, candidate)) = evicted {
+                counters::refused("too many wait");
+                tracing::warn!(%connection, ?side, peer = %candidate.peer, "dropped: too many connections wait for their other side");
+            }
+        }
         Admission::Paired { connection, initiator, acceptor } => {
             if pairs == Pairs::InsideWithOutside && initiator.origin == acceptor.origin {
                 counters::refused("same origin");

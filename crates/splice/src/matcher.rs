@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use isthmus_net::mac::Secret;
+use isthmus_net::unidentified::{BySource, Evicted, Key, Source};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 use isthmus_wire::{ConnectionId, DecodeError};
 
@@ -25,7 +26,8 @@ pub struct Now {
 /// Bounds of a [`Matcher`].
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Sides that may wait at once for their other side.
+    /// Sides that may wait at once for their other side. Beyond that, the oldest side
+    /// of the source with the most is dropped.
     pub waiting: usize,
     /// How long a side waits for the other.
     pub patience: Duration,
@@ -36,10 +38,10 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// 4,096 waiting (a job of 64 nodes with every pair joined at once) for 20 s
+    /// 16,384 waiting (a job of 128 nodes with every pair joined at once) for 20 s
     /// each; a million ids take some 100 MB.
     fn default() -> Self {
-        Self { waiting: 4096, patience: Duration::from_secs(20), remembered: 1 << 20 }
+        Self { waiting: 16 * 1024, patience: Duration::from_secs(20), remembered: 1 << 20 }
     }
 }
 
@@ -64,11 +66,11 @@ pub enum Refusal {
     /// This side's ticket was shown before, or the other side's wait has ended.
     #[error("the ticket was used before")]
     Used,
-    /// No room for another waiting side.
-    #[error("{waiting} connections wait for their other side already")]
+    /// No room for another id.
+    #[error("{remembered} connections were opened within a minute already")]
     Full {
-        /// The number of waiting connections.
-        waiting: usize,
+        /// The number of ids.
+        remembered: usize,
     },
 }
 
@@ -90,7 +92,10 @@ impl Refusal {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Admission<T> {
     /// Kept until the other side arrives.
-    Waits,
+    Waits {
+        /// The side that was dropped to make room.
+        evicted: Option<(ConnectionId, Side, T)>,
+    },
     /// Both sides have arrived.
     Paired {
         /// Their connection.
@@ -121,7 +126,7 @@ pub struct Matcher<T> {
     key: Option<Secret>,
     former_key: Option<(Secret, Instant)>,
     connections: HashMap<ConnectionId, State<T>>,
-    waiting: usize,
+    waiting: BySource<ConnectionId>,
     /// Deadlines of the waiting sides in the order of arrival, which is that of the
     /// deadlines. It may have entries of sides that don't wait any more.
     deadlines: VecDeque<(Instant, ConnectionId)>,
@@ -131,7 +136,7 @@ pub struct Matcher<T> {
 
 #[derive(Debug)]
 enum State<T> {
-    Waiting { side: Side, deadline: Instant, expiry: u64, candidate: T },
+    Waiting { side: Side, deadline: Instant, expiry: u64, key: Key, candidate: T },
     Used,
 }
 
@@ -149,7 +154,7 @@ impl<T> Matcher<T> {
             key: None,
             former_key: None,
             connections: HashMap::new(),
-            waiting: 0,
+            waiting: BySource::new(bounds.waiting),
             deadlines: VecDeque::new(),
             used: BTreeSet::new(),
         }
@@ -165,36 +170,44 @@ impl<T> Matcher<T> {
         self.key = Some(key);
     }
 
-    /// Takes in a candidate and the ticket it showed.
-    pub fn admit(&mut self, ticket: &[u8; TICKET_LEN], candidate: T, now: Now) -> Admission<T> {
+    /// Takes in a candidate, the source that it came from, and the ticket it showed.
+    pub fn admit(
+        &mut self,
+        ticket: &[u8; TICKET_LEN],
+        source: Source,
+        candidate: T,
+        now: Now,
+    ) -> Admission<T> {
         self.forget_expired(now);
         let ticket = match self.verify(ticket, now) {
             Ok(ticket) => ticket,
             Err(reason) => return Admission::Refused { reason, candidate },
         };
-        let full = self.waiting >= self.bounds.waiting || self.connections.len() >= self.bounds.remembered;
+        let remembered = self.connections.len();
         match self.connections.entry(ticket.connection) {
-            Entry::Vacant(_) if full => {
-                Admission::Refused { reason: Refusal::Full { waiting: self.waiting }, candidate }
+            Entry::Vacant(_) if remembered >= self.bounds.remembered => {
+                Admission::Refused { reason: Refusal::Full { remembered }, candidate }
             }
             Entry::Vacant(vacant) => {
                 let deadline = now.instant + self.bounds.patience;
+                let (key, evicted) = self.waiting.enter(source, ticket.connection);
                 vacant.insert(State::Waiting {
                     side: ticket.side,
                     deadline,
                     expiry: ticket.expiry_unix_seconds,
+                    key,
                     candidate,
                 });
-                self.waiting += 1;
                 self.deadlines.push_back((deadline, ticket.connection));
-                Admission::Waits
+                Admission::Waits { evicted: evicted.and_then(|Evicted { value, .. }| self.give_up(value)) }
             }
             Entry::Occupied(mut occupied) => match occupied.get() {
                 State::Waiting { side, .. } if *side == ticket.side.other() => {
-                    let State::Waiting { expiry, candidate: first, .. } = occupied.insert(State::Used) else {
+                    let State::Waiting { expiry, candidate: first, key, .. } = occupied.insert(State::Used)
+                    else {
                         return Admission::Refused { reason: Refusal::Used, candidate };
                     };
-                    self.waiting -= 1;
+                    self.waiting.leave(key);
                     self.used.insert((expiry.max(ticket.expiry_unix_seconds), ticket.connection));
                     let (initiator, acceptor) = match ticket.side {
                         Side::Initiator => (candidate, first),
@@ -214,24 +227,29 @@ impl<T> Matcher<T> {
     pub fn expire(&mut self, now: Now) -> Vec<(ConnectionId, Side, T)> {
         let mut gone = Vec::new();
         while let Some((deadline, connection)) = self.deadlines.front().copied() {
-            let state = self.connections.get_mut(&connection);
+            let state = self.connections.get(&connection);
             // It doesn't wait any more, or a later side waits under the same id.
-            let Some(state) = state.filter(|state| state.waits_until(deadline)) else {
+            if !state.is_some_and(|state| state.waits_until(deadline)) {
                 self.deadlines.pop_front();
                 continue;
-            };
+            }
             if deadline > now.instant {
                 break;
             }
             self.deadlines.pop_front();
-            if let State::Waiting { side, expiry, candidate, .. } = std::mem::replace(state, State::Used) {
-                self.waiting -= 1;
-                self.used.insert((expiry, connection));
-                gone.push((connection, side, candidate));
-            }
+            gone.extend(self.give_up(connection));
         }
         self.forget_expired(now);
         gone
+    }
+
+    /// Ends the wait of one side. Its connection's tickets are used up.
+    fn give_up(&mut self, connection: ConnectionId) -> Option<(ConnectionId, Side, T)> {
+        let state = std::mem::replace(self.connections.get_mut(&connection)?, State::Used);
+        let State::Waiting { side, expiry, key, candidate, .. } = state else { return None };
+        self.waiting.leave(key);
+        self.used.insert((expiry, connection));
+        Some((connection, side, candidate))
     }
 
     /// The earliest time at which [`expire`](Self::expire) returns a candidate.
@@ -241,7 +259,7 @@ impl<T> Matcher<T> {
 
     /// The number of sides that wait.
     pub fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting.len()
     }
 
     fn verify(&self, bytes: &[u8; TICKET_LEN], now: Now) -> Result<Ticket, Refusal> {

@@ -1,4 +1,5 @@
 use std::collections::HashSet;
+use std::net::IpAddr;
 
 use proptest::prelude::*;
 
@@ -18,10 +19,15 @@ fn ticket(key: [u8; 32], id: u8, side: Side, seconds: u64) -> [u8; TICKET_LEN] {
     Secret::new(key).seal_ticket(&ticket)
 }
 
+fn from(source: u8) -> Source {
+    IpAddr::from([192, 0, 2, source]).into()
+}
+
 /// An admission in a few words.
 fn text(admission: Admission<u32>) -> String {
     match admission {
-        Admission::Waits => "waits".into(),
+        Admission::Waits { evicted: None } => "waits".into(),
+        Admission::Waits { evicted: Some((.., evicted)) } => format!("waits in place of {evicted}"),
         Admission::Paired { initiator, acceptor, .. } => format!("pairs {initiator} with {acceptor}"),
         Admission::Refused { reason, candidate } => format!("refuses {candidate}: {reason}"),
     }
@@ -44,8 +50,12 @@ impl Bench {
     }
 
     fn show(&mut self, seconds: u64, ticket: &[u8; TICKET_LEN]) -> String {
+        self.show_from(1, seconds, ticket)
+    }
+
+    fn show_from(&mut self, source: u8, seconds: u64, ticket: &[u8; TICKET_LEN]) -> String {
         self.candidates += 1;
-        text(self.matcher.admit(ticket, self.candidates, self.at(seconds)))
+        text(self.matcher.admit(ticket, from(source), self.candidates, self.at(seconds)))
     }
 }
 
@@ -205,23 +215,32 @@ fn waiting_ends_and_is_bounded() {
             ],
         ),
         (
-            "no room: a ticket that completes a pair is admitted",
+            "no room: the oldest is dropped, and a ticket that completes a pair is admitted",
             vec![
                 (0, Key(KEY)),
                 (0, Show(initiator, "waits")),
                 (0, Show(ticket(KEY, 2, Initiator, 60), "waits")),
-                (
-                    0,
-                    Show(
-                        ticket(KEY, 3, Initiator, 60),
-                        "refuses 3: 2 connections wait for their other side already",
-                    ),
-                ),
-                (1, Show(acceptor, "pairs 1 with 4")),
-                (1, Show(ticket(KEY, 3, Initiator, 60), "waits")),
+                (0, Show(ticket(KEY, 3, Initiator, 60), "waits in place of 1")),
+                (1, Show(acceptor, "refuses 4: the ticket was used before")),
+                (1, Show(ticket(KEY, 2, Acceptor, 60), "pairs 2 with 5")),
+                (20, Expire(&[3])),
             ],
         ),
     ]);
+}
+
+/// A far client needs long for its other side to arrive.
+#[test]
+fn many_tickets_from_one_source_drop_none_of_another() {
+    let mut bench = Bench::new(Bounds { remembered: 100, ..BOUNDS });
+    bench.matcher.set_key(Secret::new(KEY), bench.at(0));
+    assert_eq!(bench.show_from(2, 0, &ticket(KEY, 0, Initiator, 60)), "waits");
+    assert_eq!(bench.show_from(1, 0, &ticket(KEY, 1, Initiator, 60)), "waits");
+    for id in 2..50 {
+        let dropped = format!("waits in place of {id}");
+        assert_eq!(bench.show_from(1, 1, &ticket(KEY, id, Initiator, 60)), dropped);
+    }
+    assert_eq!(bench.show_from(3, 2, &ticket(KEY, 0, Acceptor, 60)), "pairs 1 with 51");
 }
 
 #[test]
@@ -232,7 +251,7 @@ fn nothing_is_remembered_once_it_has_expired() {
         bench.show(0, &ticket(KEY, id, Initiator, 60));
         bench.show(0, &ticket(KEY, id, Acceptor, 60));
     }
-    assert!(bench.show(1, &ticket(KEY, 9, Initiator, 90)).contains("wait for their other side"));
+    assert!(bench.show(1, &ticket(KEY, 9, Initiator, 90)).contains("within a minute"));
     assert_eq!(bench.matcher.connections.len(), 4);
     bench.matcher.expire(bench.at(60));
     assert!(bench.matcher.connections.is_empty() && bench.matcher.used.is_empty());
@@ -283,10 +302,14 @@ proptest! {
                     let shown = ticket(key, id, side, clock + life);
                     bench.candidates += 1;
                     let candidate = bench.candidates;
-                    match bench.matcher.admit(&shown, candidate, bench.at(clock)) {
-                        Admission::Waits => {
+                    match bench.matcher.admit(&shown, from(id % 2), candidate, bench.at(clock)) {
+                        Admission::Waits { evicted } => {
                             prop_assert!(genuine && life > 0 && taken.insert(shown));
                             inside.insert(candidate, (id, side, clock));
+                            if let Some((connection, side, evicted)) = evicted {
+                                let (id, was, _) = inside.remove(&evicted).expect("was inside");
+                                prop_assert_eq!((connection, side), (ConnectionId([id; 16]), was));
+                            }
                         }
                         Admission::Paired { connection, initiator, acceptor } => {
                             prop_assert!(genuine && life > 0 && taken.insert(shown));

@@ -16,7 +16,7 @@ use isthmus_splice::plane::{Plane, Totals};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 use isthmus_wire::{ConnectionId, hello, reflect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
@@ -292,6 +292,25 @@ async fn silent_connections_do_not_block_others() {
     initiator.write_all(b"x").await.unwrap();
     assert_eq!(receive(&mut acceptor, 1).await, b"x");
     assert_refused(silent.remove(0), "the oldest").await;
+}
+
+/// A far client's ticket takes a round trip longer than that of a near flood.
+#[tokio::test]
+async fn a_flood_from_one_address_drops_no_slow_client_from_another() {
+    let relay = Relay::start(Limits { handshakes: 8, ..Limits::default() }).await;
+    let connection = new_connection();
+    let far = TcpSocket::new_v4().unwrap();
+    far.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let mut far = far.connect(relay.address).await.unwrap();
+    let mut flood = Vec::new();
+    for _ in 0..32 {
+        flood.push(relay.send(b"I").await);
+    }
+    assert_refused(flood.remove(0), "the oldest of the flood").await;
+    far.write_all(&relay.ticket(connection, Side::Initiator)).await.unwrap();
+    let mut acceptor = relay.come(connection, Side::Acceptor).await;
+    far.write_all(b"x").await.unwrap();
+    assert_eq!(receive(&mut acceptor, 1).await, b"x");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use isthmus_net::connection::Connection;
 use isthmus_net::mac::Secret;
+use isthmus_net::unidentified::Place;
 use isthmus_net::{Role, counters, grpc, listen};
 use isthmus_reach::ControlPlane;
 use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
@@ -54,22 +55,24 @@ impl Reception {
     /// Serves one connection; logs the reason if that fails.
     ///
     /// `limit` is how long the first byte may take: over a relay the other side may
-    /// connect later.
-    pub(crate) async fn receive(self, stream: TcpStream, limit: Duration) {
+    /// connect later. `place` is held until the other side has proved its identity.
+    pub(crate) async fn receive(self, stream: TcpStream, limit: Duration, place: Option<Place>) {
         let from = stream.peer_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string());
-        if let Err(error) = self.try_receive(stream, limit).await {
+        if let Err(error) = self.try_receive(stream, limit, place).await {
             debug!(from, %error, "incoming connection dropped");
         }
     }
 
-    async fn try_receive(self, stream: TcpStream, limit: Duration) -> io::Result<()> {
+    async fn try_receive(self, stream: TcpStream, limit: Duration, place: Option<Place>) -> io::Result<()> {
         stream.set_nodelay(true)?;
         match listen::first_byte(&stream, limit).await? {
-            FIRST_BYTE => self.program(Carrier::Raw(stream)).await,
+            FIRST_BYTE => self.program(Carrier::Raw(stream), place).await,
             first if first == hello::RENDEZVOUS.first_byte() => self.rendezvous(stream).await,
             _ => {
                 keep_alive(&stream);
                 let stream = grpc::accept(stream, self.tls.clone()).await?;
+                // Its certificate is checked.
+                drop(place);
                 match stream.get_ref().1.alpn_protocol() {
                     Some(GRPC_PROTOCOL) => {
                         self.grpc_tx.send(stream).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
@@ -78,7 +81,7 @@ impl Reception {
                         let busy = || !self.node.jobs().is_empty();
                         self.node.measuring().serve(TlsStream::Server(stream), busy).await
                     }
-                    _ => self.program(Carrier::Tls(Box::new(TlsStream::Server(stream)))).await,
+                    _ => self.program(Carrier::Tls(Box::new(TlsStream::Server(stream))), None).await,
                 }
             }
         }
@@ -99,24 +102,34 @@ impl Reception {
     }
 
     /// A connection of a program: preamble, knock, answer.
-    async fn program(self, mut carrier: Carrier) -> io::Result<()> {
+    async fn program(self, mut carrier: Carrier, place: Option<Place>) -> io::Result<()> {
         let receiving = carrier.receive::<PREAMBLE_LEN>();
         let bytes = tokio::time::timeout(PREAMBLE_DEADLINE, receiving)
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         let (preamble, mac) = Preamble::decode(&bytes).map_err(io::Error::other)?;
-        Connection::from(preamble.nonce).scope(self.introduced(carrier, preamble, mac)).await
+        Connection::from(preamble.nonce).scope(self.introduced(carrier, preamble, mac, place)).await
     }
 
     /// The same, after the preamble was read.
-    async fn introduced(self, mut carrier: Carrier, preamble: Preamble, mac: Mac) -> io::Result<()> {
+    async fn introduced(
+        self,
+        mut carrier: Carrier,
+        preamble: Preamble,
+        mac: Mac,
+        place: Option<Place>,
+    ) -> io::Result<()> {
         debug!(job = %preamble.job, ends = carrier.ends(), port = preamble.destination_port, "a preamble");
         let Some(job) = self.node.job(preamble.job) else {
             debug!(job = %preamble.job, ends = carrier.ends(), "a connection for a job that does not run here");
             counters::refused(refusal_word(Status::UnknownJob));
             return carrier.send(&Answer { status: Status::UnknownJob }.encode(&[0; 32])).await;
         };
-        let status = match self.check(&job, &preamble, &mac, &carrier).await {
+        let checked = self.check(&job, &preamble, &mac, &carrier).await;
+        if checked.is_ok() {
+            drop(place);
+        }
+        let status = match checked {
             Ok(()) if preamble.destination_port == heartbeat::PORT => {
                 carrier.send(&sealed(&job.token, Status::Connected, &preamble)).await?;
                 if let Carrier::Raw(stream) = carrier

@@ -24,26 +24,26 @@ use tonic::transport::server::Connected;
 use tonic::{Request, Status};
 use tracing::{debug, warn};
 
+use super::anonymous::{self, OnlyEnrolment};
 use super::in_connection::InConnection;
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::unidentified::{Place, Unidentified};
 use crate::{Identity, listen};
 
 /// How long calls in progress may continue after the shutdown began, before their
 /// connections are closed.
 pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// Handshakes in progress at once; further connections wait in the listen
-/// queue. 256 × a P-256 handshake of about 1 ms is a quarter second of work.
-const MAX_HANDSHAKES: usize = 256;
+/// Handshakes in progress at once on a port of its own. One takes up to 80 KiB, if
+/// the client sends the largest messages that TLS allows.
+const HANDSHAKES: usize = 4096;
 /// Connections that wait to be served after their handshake.
 const INCOMING_BOUND: usize = 64;
 /// Calls at once on one connection. A gateway sends all its agents' lookups
 /// over one; beyond this they wait at the sender.
 const MAX_CONCURRENT_CALLS: u32 = 4096;
-
-/// How long a connection without a certificate may last. It serves one exchange of a
-/// join token, which takes seconds.
-const ENROLMENT: Duration = Duration::from_secs(60);
+/// Bytes of all headers of one call: some 300 are used.
+const HEADER_BYTES: u32 = 8 * 1024;
 
 /// The other end of a served connection.
 #[derive(Debug, Clone)]
@@ -61,9 +61,11 @@ pub struct Peer {
 /// # Errors
 /// UNAUTHENTICATED if it showed no certificate.
 pub fn caller<T>(request: &Request<T>) -> Result<Arc<Identity>, Status> {
-    peer(request).and_then(|peer| peer.identity.clone()).ok_or_else(|| {
-        Status::unauthenticated("this call needs a certificate of the grid; run `isthmus join` first")
-    })
+    peer(request).and_then(|peer| peer.identity.clone()).ok_or_else(no_certificate)
+}
+
+pub(super) fn no_certificate() -> Status {
+    Status::unauthenticated("this call needs a certificate of the grid; run `isthmus join` first")
 }
 
 /// The other end of a request's connection, if that uses TLS.
@@ -118,37 +120,59 @@ pub async fn serve_streams(
     let stop = CancellationToken::new();
     let cut = CancellationToken::new();
     let _cut_on_return = cut.clone().drop_guard();
-    let incoming = ReceiverStream::new(streams_rx).filter_map(|stream| Io::new(stream, &cut, ENROLMENT));
-    let server = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+    let (identified_tx, identified_rx) = mpsc::channel(INCOMING_BOUND);
+    let (anonymous_tx, anonymous_rx) = mpsc::channel(INCOMING_BOUND);
+    let sorting = sort(streams_rx, cut, identified_tx, anonymous_tx);
+    let anonymous = anonymous::server()
+        .layer(tower::layer::layer_fn(OnlyEnrolment))
+        .add_routes(routes.clone())
+        .serve_with_incoming_shutdown(incoming(anonymous_rx), stop.clone().cancelled_owned());
+    let identified = server()
         .max_concurrent_streams(MAX_CONCURRENT_CALLS)
         .layer(tower::layer::layer_fn(InConnection))
         .add_routes(routes)
-        .serve_with_incoming_shutdown(Forever(incoming), stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(incoming(identified_rx), stop.clone().cancelled_owned());
+    let served = async { tokio::try_join!(identified, anonymous).map(drop) };
     let ending = async {
         shutdown.await;
         stop.cancel();
         sleep(SHUTDOWN_GRACE).await;
     };
     tokio::select! {
-        result = server => result,
+        result = served => result,
+        () = sorting => Ok(()),
         () = ending => Ok(()),
     }
 }
 
-/// A stream that never ends, so that the server doesn't end with the sender.
-struct Forever<S>(S);
+/// What holds for all connections.
+pub(super) fn server() -> Server {
+    Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .http2_max_header_list_size(HEADER_BYTES)
+}
 
-impl<S: Stream + Unpin> Stream for Forever<S> {
-    type Item = Result<S::Item, io::Error>;
+fn incoming(connections_rx: mpsc::Receiver<Io>) -> impl Stream<Item = io::Result<Io>> {
+    ReceiverStream::new(connections_rx).map(Ok)
+}
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match Pin::new(&mut self.0).poll_next(cx) {
-            Poll::Ready(Some(item)) => Poll::Ready(Some(Ok(item))),
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
-        }
+/// Passes each connection to the server for peers with a certificate, or to the one
+/// for peers without. Never returns, so that the servers don't end with the sender.
+async fn sort(
+    mut streams_rx: mpsc::Receiver<TlsStream<TcpStream>>,
+    cut: CancellationToken,
+    identified_tx: mpsc::Sender<Io>,
+    anonymous_tx: mpsc::Sender<Io>,
+) {
+    let unidentified = Unidentified::new("connections without a certificate", anonymous::CONNECTIONS);
+    while let Some(stream) = streams_rx.recv().await {
+        let Some(io) = Io::new(stream, &cut, anonymous::LIMIT, &unidentified) else { continue };
+        let server_tx = if io.peer.identity.is_some() { &identified_tx } else { &anonymous_tx };
+        // Fails only while the server shuts down.
+        let _ = server_tx.send(io).await;
     }
+    std::future::pending().await
 }
 
 async fn accept_all(
@@ -156,16 +180,16 @@ async fn accept_all(
     tls: Arc<ServerConfig>,
     streams_tx: mpsc::Sender<TlsStream<TcpStream>>,
 ) {
-    listen::serve_each(listener, MAX_HANDSHAKES, |tcp, address, slot| {
+    let unidentified = Unidentified::new("TLS handshakes", HANDSHAKES);
+    listen::serve_each(listener, &unidentified, |tcp, address, place| {
         let (tls, streams_tx) = (tls.clone(), streams_tx.clone());
         async move {
-            let result = accept(tcp, tls).await;
-            drop(slot);
-            match result {
+            match accept(tcp, tls).await {
                 // Fails only while the server shuts down.
                 Ok(stream) => drop(streams_tx.send(stream).await),
                 Err(error) => debug!(%address, %error, "connection refused"),
             }
+            drop(place);
         }
     })
     .await;
@@ -175,14 +199,27 @@ struct Io {
     stream: TlsStream<TcpStream>,
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Until when it may last; `None` with a certificate.
-    limit: Option<Pin<Box<Sleep>>>,
+    /// Only without a certificate.
+    anonymous: Option<Anonymous>,
+}
+
+/// The limits of a connection without a certificate.
+struct Anonymous {
+    /// Until when it may last.
+    limit: Pin<Box<Sleep>>,
+    evicted: Pin<Box<WaitForCancellationFutureOwned>>,
+    _place: Place,
 }
 
 impl Io {
     /// None if the certificate is valid but names no identity of a grid. Without a
-    /// certificate, the connection is closed after `enrolment`.
-    fn new(stream: TlsStream<TcpStream>, cut: &CancellationToken, enrolment: Duration) -> Option<Self> {
+    /// certificate, the connection is closed after `limit`, or when it is evicted.
+    fn new(
+        stream: TlsStream<TcpStream>,
+        cut: &CancellationToken,
+        limit: Duration,
+        unidentified: &Arc<Unidentified>,
+    ) -> Option<Self> {
         let (tcp, session) = stream.get_ref();
         let (address, local) = (tcp.peer_addr().ok()?, tcp.local_addr().ok()?);
         let identity = match session.peer_certificates().and_then(|chain| chain.first()) {
@@ -195,21 +232,31 @@ impl Io {
                 }
             },
         };
-        let limit = identity.is_none().then(|| Box::pin(sleep(enrolment)));
+        let anonymous = identity.is_none().then(|| {
+            let place = unidentified.enter(address.ip());
+            let evicted = Box::pin(place.evicted().cancelled_owned());
+            Anonymous { limit: Box::pin(sleep(limit)), evicted, _place: place }
+        });
         let peer = Peer { identity, address, local };
-        Some(Self { stream, peer, cut: Box::pin(cut.clone().cancelled_owned()), limit })
+        Some(Self { stream, peer, cut: Box::pin(cut.clone().cancelled_owned()), anonymous })
     }
 
+    /// Whether the connection may go on. Reads and writes check, because a peer that
+    /// reads nothing keeps the server in a write.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.cut.as_mut().poll(cx).is_ready() {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the service has ended"));
         }
-        match self.limit.as_mut().map(|limit| limit.as_mut().poll(cx)) {
-            Some(Poll::Ready(())) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "it lasts too long without a certificate"))
-            }
-            Some(Poll::Pending) | None => Ok(()),
+        let Some(anonymous) = &mut self.anonymous else { return Ok(()) };
+        if anonymous.evicted.as_mut().poll(cx).is_ready() {
+            let reason = "too many connections without a certificate";
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, reason));
         }
+        if anonymous.limit.as_mut().poll(cx).is_ready() {
+            let reason = "it lasts too long without a certificate";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+        }
+        Ok(())
     }
 }
 
@@ -234,14 +281,17 @@ impl AsyncRead for Io {
 
 impl AsyncWrite for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
@@ -250,6 +300,7 @@ impl AsyncWrite for Io {
         cx: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
         Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
     }
 
@@ -294,7 +345,8 @@ mod tests {
             let serve = async { accept(listener.accept().await.unwrap().0, broker.clone()).await.unwrap() };
             let (_client, served) = tokio::join!(connect, serve);
             let enrolment = Duration::from_millis(50);
-            let mut served = Io::new(served, &CancellationToken::new(), enrolment).unwrap();
+            let unidentified = Unidentified::new("a test", 1);
+            let mut served = Io::new(served, &CancellationToken::new(), enrolment, &unidentified).unwrap();
             let read = timeout(enrolment * 10, served.read_u8()).await;
             let kind = read.ok().map(|read| read.unwrap_err().kind());
             assert_eq!(kind, closed.then_some(io::ErrorKind::TimedOut));
