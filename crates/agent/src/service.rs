@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use isthmus_net::connection::{self, Connection};
 use isthmus_net::credentials::CredentialsError;
-use isthmus_net::loopback::PairMaker;
+use isthmus_net::loopback::{PairMaker, Sources};
 use isthmus_net::rendezvous::Order;
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{Credentials, Role, grpc, listen};
@@ -96,11 +96,13 @@ pub async fn run(
     let (upstream, attachment) =
         upstream::upstream(credentials.clone(), gateways, node_up.clone(), dials_tx, measures_tx);
     let tls = client_tls(&credentials)?;
-    let pairs = PairMaker::bind().context("cannot listen on loopback")?;
+    let loopback = Sources::bind().context("cannot reserve a port on loopback")?;
+    let pairs = PairMaker::bind(loopback.clone()).context("cannot listen on loopback")?;
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
     let (probing, dialer) = dialing(&upstream, node_up, listen.port(), raw);
     let heartbeats = Heartbeats::start().context("cannot start a thread")?;
-    let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, tls, pairs, black_hole, heartbeats));
+    let sockets = (loopback, pairs, black_hole);
+    let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, tls, sockets, heartbeats));
     let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
     let server_tls = credentials.server_config(&[STREAM_PROTOCOL, GRPC_PROTOCOL, MEASURE_PROTOCOL])?;
     let reception = Reception { node: node.clone(), tls: server_tls, grpc_tx };

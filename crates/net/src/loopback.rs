@@ -1,49 +1,113 @@
 //! Loopback connections of an agent: knocks, and programs' ends of connections that
 //! the agent carries. A Unix socket pair would be cheaper for the latter, but
 //! programs set TCP options on their sockets.
+//!
+//! Other users of the machine can't interfere: all these connections come from one
+//! port, which only the agent's user can bind, from a new address each.
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
-use std::sync::Mutex;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isthmus_wire::address::KNOCK_SOURCE;
+use isthmus_wire::address::{PAIR_LISTENER, agents};
 use nix::errno::Errno;
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, SockFilter, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-use crate::listen;
 use crate::lock;
 
 /// How long the kernel may take to connect two sockets over loopback.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// Source addresses that are tried before a connect fails; each may have a connection
+/// to the same destination already.
+const ATTEMPTS: usize = 256;
+/// Connections that may wait to be accepted. Each call accepts for all.
+const BACKLOG: i32 = 4096;
 
-/// An unconnected socket bound to [`KNOCK_SOURCE`], with its address. Buffer sizes
-/// are in bytes, 0 for the kernel's default.
-///
-/// # Errors
-/// As `socket(2)` and `bind(2)`.
-pub fn socket(send_buffer: u32, receive_buffer: u32) -> io::Result<(Socket, SocketAddr)> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None)?;
-    if send_buffer > 0 {
-        socket.set_send_buffer_size(send_buffer as usize)?;
-    }
-    if receive_buffer > 0 {
-        socket.set_recv_buffer_size(receive_buffer as usize)?;
-    }
-    socket.bind(&SocketAddrV4::new(KNOCK_SOURCE, 0).into())?;
-    let own = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
-    Ok((socket, own))
+/// Buffer sizes in bytes, 0 for the kernel's default.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Buffers {
+    /// `SO_SNDBUF`.
+    pub send: u32,
+    /// `SO_RCVBUF`.
+    pub receive: u32,
 }
 
-/// Connects a socket over loopback. If the listener has room, the kernel has
-/// connected it by the second call, and nothing is waited for.
-///
-/// # Errors
-/// As `connect(2)`.
-pub async fn connect(socket: Socket, to: SocketAddr) -> io::Result<std::net::TcpStream> {
+/// The addresses that loopback connections of this agent come from: one port, many
+/// addresses (127.128.0.0/16).
+#[derive(Debug, Clone)]
+pub struct Sources(Arc<Port>);
+
+#[derive(Debug)]
+struct Port {
+    port: u16,
+    /// Bound to the port at all addresses, by `SO_REUSEPORT`. So the kernel refuses
+    /// the port to the sockets of every other user (socket(7)).
+    _holder: Socket,
+    next: AtomicU32,
+}
+
+impl Sources {
+    /// Reserves a port.
+    ///
+    /// # Errors
+    /// As `bind(2)`.
+    pub fn bind() -> io::Result<Self> {
+        let holder = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        holder.set_reuse_port(true)?;
+        holder.bind(&SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0).into())?;
+        let port = holder.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?.port();
+        Ok(Self(Arc::new(Port { port, _holder: holder, next: AtomicU32::new(0) })))
+    }
+
+    /// Connects over loopback. `expect` gets the address that the connection comes from
+    /// before it is made; `None` from it skips this address.
+    ///
+    /// If the listener has room, the kernel connects at once, and nothing is waited for.
+    ///
+    /// # Errors
+    /// As `connect(2)`.
+    pub async fn connect<T>(
+        &self,
+        to: SocketAddr,
+        buffers: Buffers,
+        mut expect: impl FnMut(SocketAddrV4) -> Option<T>,
+    ) -> io::Result<(std::net::TcpStream, T)> {
+        for _ in 0..ATTEMPTS {
+            let from = SocketAddrV4::new(agents(self.0.next.fetch_add(1, Ordering::Relaxed)), self.0.port);
+            let Some(expected) = expect(from) else { continue };
+            match connect(bound(from, buffers)?, to).await {
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
+                connected => return connected.map(|stream| (stream, expected)),
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            format!("each of {ATTEMPTS} addresses has a connection to {to} already"),
+        ))
+    }
+}
+
+fn bound(from: SocketAddrV4, buffers: Buffers) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None)?;
+    if buffers.send > 0 {
+        socket.set_send_buffer_size(buffers.send as usize)?;
+    }
+    if buffers.receive > 0 {
+        socket.set_recv_buffer_size(buffers.receive as usize)?;
+    }
+    socket.set_reuse_port(true)?;
+    socket.bind(&from.into())?;
+    // A program that gets the socket finds the option as on a socket of its own.
+    socket.set_reuse_port(false)?;
+    Ok(socket)
+}
+
+async fn connect(socket: Socket, to: SocketAddr) -> io::Result<std::net::TcpStream> {
     let to = to.into();
     let under_way = |error: &io::Error| {
         [Errno::EINPROGRESS, Errno::EALREADY].iter().any(|errno| error.raw_os_error() == Some(*errno as i32))
@@ -66,21 +130,23 @@ pub async fn connect(socket: Socket, to: SocketAddr) -> io::Result<std::net::Tcp
     }
 }
 
-/// Makes pairs of connected loopback sockets by one listener. Connections of other
-/// processes to it are closed when the next pair is made.
+/// Makes pairs of connected loopback sockets by one listener. A filter drops the
+/// segments of other users, so they can't fill the listener's queue.
 #[derive(Debug)]
 pub struct PairMaker {
+    sources: Sources,
     listener: TcpListener,
     address: SocketAddr,
-    /// Which call waits for the other end of which connection. Each call accepts
-    /// for all.
-    waiting: Mutex<HashMap<SocketAddr, oneshot::Sender<TcpStream>>>,
+    waiting: Mutex<Waiting>,
 }
+
+/// Which call waits for the other end of which connection.
+type Waiting = HashMap<SocketAddr, oneshot::Sender<TcpStream>>;
 
 /// Both ends of a connection over loopback.
 #[derive(Debug)]
 pub struct Pair {
-    /// The program's end. Its peer address is [`KNOCK_SOURCE`], by which a shim
+    /// The program's end. Both its addresses are of 127.128.0.0/16, by which a shim
     /// recognises it.
     pub program: std::net::TcpStream,
     /// The agent's end.
@@ -92,10 +158,15 @@ impl PairMaker {
     ///
     /// # Errors
     /// As `bind(2)`.
-    pub fn bind() -> io::Result<Self> {
-        let listener = listen(SocketAddrV4::new(KNOCK_SOURCE, 0).into())?;
+    pub fn bind(sources: Sources) -> io::Result<Self> {
+        let listener = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None)?;
+        listener.bind(&SocketAddrV4::new(PAIR_LISTENER, 0).into())?;
+        // Before it listens, so that no other connection is ever in its queue.
+        listener.attach_filter(&segments_from(sources.0.port))?;
+        listener.listen(BACKLOG)?;
+        let listener = TcpListener::from_std(listener.into())?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, waiting: Mutex::default() })
+        Ok(Self { sources, listener, address, waiting: Mutex::default() })
     }
 
     /// Makes a pair. Buffer sizes are set on the program's end before it
@@ -103,14 +174,10 @@ impl PairMaker {
     ///
     /// # Errors
     /// As `connect(2)`, or `TimedOut`.
-    pub async fn pair(&self, send_buffer: u32, receive_buffer: u32) -> io::Result<Pair> {
-        // Bound first, so that this connection differs from those of other
-        // processes on this machine.
-        let (socket, own) = socket(send_buffer, receive_buffer)?;
-        let (agent_tx, mut agent_rx) = oneshot::channel();
-        lock(&self.waiting).insert(own, agent_tx);
+    pub async fn pair(&self, buffers: Buffers) -> io::Result<Pair> {
         let made = tokio::time::timeout(DEADLINE, async {
-            let program = connect(socket, self.address).await?;
+            let expect = |from| self.expect(SocketAddr::V4(from));
+            let (program, mut expected) = self.sources.connect(self.address, buffers, expect).await?;
             // Most often the connection is in the queue already, before the runtime
             // reports it.
             while let Ok((stream, peer)) = SockRef::from(&self.listener).accept() {
@@ -120,8 +187,10 @@ impl PairMaker {
             loop {
                 tokio::select! {
                     biased;
-                    agent = &mut agent_rx => {
+                    agent = &mut expected.agent_rx => {
                         let agent = agent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))?;
+                        // Accepted sockets have the listener's filter.
+                        SockRef::from(&agent).detach_filter()?;
                         return Ok(Pair { program, agent });
                     }
                     accepted = self.listener.accept() => {
@@ -132,8 +201,17 @@ impl PairMaker {
             }
         })
         .await;
-        lock(&self.waiting).remove(&own);
         made.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn expect(&self, from: SocketAddr) -> Option<Expected<'_>> {
+        let (agent_tx, agent_rx) = oneshot::channel();
+        let mut waiting = lock(&self.waiting);
+        if waiting.contains_key(&from) {
+            return None;
+        }
+        waiting.insert(from, agent_tx);
+        Some(Expected { waiting: &self.waiting, from, agent_rx })
     }
 
     /// Gives an accepted connection to the call that made it; closes it if none did.
@@ -146,23 +224,132 @@ impl PairMaker {
     }
 }
 
+/// A connection that the listener is to accept.
+struct Expected<'a> {
+    waiting: &'a Mutex<Waiting>,
+    from: SocketAddr,
+    agent_rx: oneshot::Receiver<TcpStream>,
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        lock(self.waiting).remove(&self.from);
+    }
+}
+
+const LOAD_HALF: u16 = 0x28;
+const JUMP_EQUAL: u16 = 0x15;
+const RETURN: u16 = 0x06;
+
+/// A filter (classic BPF) for a TCP socket: segments from this port only. The kernel
+/// applies it from the TCP header on, which begins with the source port.
+fn segments_from(port: u16) -> [SockFilter; 4] {
+    [
+        SockFilter::new(LOAD_HALF, 0, 0, 0),
+        SockFilter::new(JUMP_EQUAL, 0, 1, port.into()),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+        SockFilter::new(RETURN, 0, 0, 0),
+    ]
+}
+
+/// Drops each segment that arrives at this socket, a connection's first one included.
+///
+/// # Errors
+/// As `setsockopt(2)`.
+pub fn drop_all(socket: &Socket) -> io::Result<()> {
+    socket.attach_filter(&[SockFilter::new(RETURN, 0, 0, 0)])
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
 
     use super::*;
-    use tokio::io::AsyncReadExt as _;
+    use isthmus_wire::address::is_agents;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     #[tokio::test]
-    async fn pairs_are_connected_and_other_connections_closed() {
-        let maker = PairMaker::bind().unwrap();
-        let mut other = TcpStream::connect(maker.address).await.unwrap();
+    async fn pairs_are_connected() {
+        let maker = PairMaker::bind(Sources::bind().unwrap()).unwrap();
         for round in 0..10u8 {
-            let mut pair = maker.pair(0, 0).await.unwrap();
-            assert_eq!(pair.program.peer_addr().unwrap().ip(), KNOCK_SOURCE);
+            let mut pair = maker.pair(Buffers::default()).await.unwrap();
+            for end in [pair.program.local_addr().unwrap(), pair.program.peer_addr().unwrap()] {
+                let SocketAddr::V4(end) = end else { panic!("{end}") };
+                assert!(is_agents(*end.ip()), "{end}");
+            }
+            pair.program.set_nonblocking(false).unwrap();
             pair.program.write_all(&[round]).unwrap();
             assert_eq!(pair.agent.read_u8().await.unwrap(), round);
+            pair.agent.write_all(&[round]).await.unwrap();
+            let mut byte = [0];
+            pair.program.read_exact(&mut byte).unwrap();
+            assert_eq!(byte, [round]);
         }
-        assert_eq!(other.read(&mut [0]).await.unwrap(), 0);
+        assert!(lock(&maker.waiting).is_empty());
+    }
+
+    /// More connects than the queue has room for.
+    #[tokio::test]
+    async fn other_connects_to_the_listener_neither_fill_its_queue_nor_are_accepted() {
+        let maker = PairMaker::bind(Sources::bind().unwrap()).unwrap();
+        let short = SockRef::from(&maker.listener).try_clone().unwrap();
+        // A second listen(2) changes the room in the queue.
+        short.listen(8).unwrap();
+        let others: Vec<_> = (0..32)
+            .map(|_| {
+                let other = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
+                other.bind(&SocketAddrV4::new(agents(0), 0).into()).unwrap();
+                let pending = other.connect(&maker.address.into()).unwrap_err();
+                assert_eq!(pending.raw_os_error(), Some(Errno::EINPROGRESS as i32));
+                other
+            })
+            .collect();
+        let before = std::time::Instant::now();
+        for _ in 0..10 {
+            maker.pair(Buffers::default()).await.unwrap();
+        }
+        assert!(before.elapsed() < Duration::from_secs(1), "a segment was sent again");
+        for other in others {
+            assert!(other.peer_addr().is_err(), "connected");
+        }
+    }
+
+    /// An address from which the listener has a connection is passed over.
+    #[tokio::test]
+    async fn an_address_in_use_is_skipped() {
+        let sources = Sources::bind().unwrap();
+        let maker = PairMaker::bind(sources.clone()).unwrap();
+        let mut kept = Vec::new();
+        for _ in 0..10 {
+            kept.push(maker.pair(Buffers::default()).await.unwrap());
+        }
+        sources.0.next.store(0, Ordering::Relaxed);
+        let pair = maker.pair(Buffers::default()).await.unwrap();
+        let from = |pair: &Pair| pair.program.local_addr().unwrap();
+        assert!(kept.iter().all(|other| from(other) != from(&pair)));
+    }
+
+    /// The port is refused to another user, whatever options its socket has.
+    #[test]
+    fn another_user_cannot_bind_the_port() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: changing the user needs root");
+            return;
+        }
+        let sources = Sources::bind().unwrap();
+        let to_bind = SocketAddrV4::new(agents(77), sources.0.port);
+        let bind = move || {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.set_reuse_address(true).unwrap();
+            socket.set_reuse_port(true).unwrap();
+            socket.bind(&to_bind.into()).map_err(|error| error.kind())
+        };
+        assert_eq!(bind(), Ok(()));
+        // Of this thread alone, by the system call.
+        let other = std::thread::spawn(move || {
+            nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
+            bind()
+        });
+        assert_eq!(other.join().unwrap(), Err(io::ErrorKind::AddrInUse));
     }
 }

@@ -8,7 +8,7 @@
 use std::net::Ipv4Addr;
 
 use isthmus_wire::VirtualAddress;
-use isthmus_wire::address::KNOCK_SOURCE;
+use isthmus_wire::address::is_agents;
 use isthmus_wire::shim::{End, Request};
 
 use crate::agent;
@@ -111,11 +111,6 @@ fn meaning(
             None => Meaning::HandedOver,
         },
     }
-}
-
-/// Whether a loopback address is one that only agents use (127.128.0.0/16).
-fn is_agents(ip: Ipv4Addr) -> bool {
-    ip.octets()[..2] == KNOCK_SOURCE.octets()[..2]
 }
 
 /// Notes the ends of a socket that was handed over.

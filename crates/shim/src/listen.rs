@@ -1,9 +1,9 @@
 //! bind, listen, accept and the names of sockets.
 
 use std::ffi::c_int;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
-use isthmus_wire::address::KNOCK_SOURCE;
+use isthmus_wire::address::is_agents;
 use isthmus_wire::shim::{Handover, Request};
 
 use crate::agent;
@@ -89,11 +89,11 @@ pub(crate) unsafe fn accept(
 /// other end as the program sees it; `None` if there is no connection.
 fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Option<Storage> {
     let Some(peer) = Inet::parse(name.bytes()) else { return Some(*name) };
-    if peer.ip != KNOCK_SOURCE {
+    if !is_agents(peer.ip) {
         return Some(ends::name(job, fd, Side::Peer, peer).encode());
     }
-    let (reply, socket) =
-        agent::look_up(job, &Request::Accept { knock_port: peer.port, cookie: sys::cookie(fd) }).ok()?;
+    let knock = SocketAddrV4::new(peer.ip, peer.port);
+    let (reply, socket) = agent::look_up(job, &Request::Accept { knock, cookie: sys::cookie(fd) }).ok()?;
     if reply.errno != 0 {
         return None;
     }

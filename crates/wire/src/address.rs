@@ -13,14 +13,27 @@ const LOW_BITS: u32 = 0x003f_ffff;
 /// Prefix of all twins.
 const TWIN_BASE: u32 = 0x7f40_0000;
 
-/// Source address of knocks: a loopback address outside all twins, from which
-/// nothing but agents connects.
-pub const KNOCK_SOURCE: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 1);
+/// The address of an agent's end of a connection over loopback that it carries for a
+/// program.
+pub const PAIR_LISTENER: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 4);
 /// The address of an agent's black-hole listener. A connect to it stays in SYN_SENT,
 /// as a non-blocking connect does while it is pending.
 pub const BLACK_HOLE: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 2);
 /// An address at which no program listens, so that the kernel refuses connects.
 pub const REFUSED: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 3);
+
+/// Whether a loopback address is one that only agents use (127.128.0.0/16).
+pub fn is_agents(ip: Ipv4Addr) -> bool {
+    ip.octets()[..2] == PAIR_LISTENER.octets()[..2]
+}
+
+/// The `n`-th address that an agent's connections over loopback come from, of 64,512;
+/// then the first one follows again. A program's listener knows a knock by it.
+pub fn agents(n: u32) -> Ipv4Addr {
+    const FIRST: u32 = 0x7f80_0400;
+    const COUNT: u32 = 0xfc00;
+    Ipv4Addr::from(FIRST + n % COUNT)
+}
 
 /// The address of a node as programs see it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -104,9 +117,24 @@ mod tests {
             let virtual_address = VirtualAddress::new(address.into());
             assert_eq!(virtual_address.map(VirtualAddress::twin), twin.map(Ipv4Addr::from), "{address:?}");
         }
-        for special in [KNOCK_SOURCE, BLACK_HOLE, REFUSED, Ipv4Addr::LOCALHOST] {
+        for special in [agents(0), PAIR_LISTENER, BLACK_HOLE, REFUSED, Ipv4Addr::LOCALHOST] {
             assert_ne!(u32::from(special) & !LOW_BITS, TWIN_BASE, "{special} is not a twin");
         }
+    }
+
+    #[test]
+    fn addresses_of_agents() {
+        for (n, want) in [
+            (0, [127, 128, 4, 0]),
+            (300, [127, 128, 5, 44]),
+            (64_511, [127, 128, 255, 255]),
+            (64_512, [127, 128, 4, 0]),
+            (u32::MAX, [127, 128, 67, 255]),
+        ] {
+            assert_eq!(agents(n), Ipv4Addr::from(want), "{n}");
+            assert!(is_agents(agents(n)));
+        }
+        assert!(!is_agents(Ipv4Addr::LOCALHOST));
     }
 
     #[test]

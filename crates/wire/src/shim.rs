@@ -8,7 +8,7 @@
 //!  0 u8  VERSION                          0 i32 errno, 0 for success
 //!  1 u8  operation                        4 u8  Handover
 //!  2 u16 port of the destination          5 [3] zero
-//!  4 u32 destination (virtual)            8 u32 peer's virtual address
+//!  4 u32 virtual destination, or knock    8 u32 peer's virtual address
 //!  8 u16 source port, 0 for any          12 u32 own virtual address
 //! 10 u16 port of the knock               16 u16 peer's port
 //! 12 u32 SO_SNDBUF, 0 for the default    18 u16 own port
@@ -20,7 +20,7 @@
 //!
 //! A shim that closes the connection before the reply cancels its request.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use crate::{DecodeError, array};
 
@@ -51,8 +51,8 @@ pub enum Request {
     },
     /// Fetch the connection behind a knock just accepted.
     Accept {
-        /// Source port of the knock.
-        knock_port: u16,
+        /// Source of the knock.
+        knock: SocketAddrV4,
         /// `SO_COOKIE` of the accepted descriptor, by which its ends are named
         /// if it stays in place.
         cookie: u64,
@@ -93,9 +93,10 @@ impl Request {
                 put(12, &send_buffer.to_ne_bytes());
                 put(16, &receive_buffer.to_ne_bytes());
             }
-            Self::Accept { knock_port, cookie } => {
+            Self::Accept { knock, cookie } => {
                 put(1, &[operation::ACCEPT]);
-                put(10, &knock_port.to_ne_bytes());
+                put(4, &u32::from(*knock.ip()).to_ne_bytes());
+                put(10, &knock.port().to_ne_bytes());
                 put(24, &cookie.to_ne_bytes());
             }
             Self::Whois { cookie } => {
@@ -116,16 +117,18 @@ impl Request {
     /// If the version or the operation is unknown.
     pub fn decode(bytes: &[u8; REQUEST_LEN]) -> Result<Self, DecodeError> {
         let cookie = u64::from_ne_bytes(array(bytes, 24));
+        let address = Ipv4Addr::from(u32::from_ne_bytes(array(bytes, 4)));
         match (bytes[0], bytes[1]) {
             (VERSION, operation::CONNECT) => Ok(Self::Connect {
-                destination: Ipv4Addr::from(u32::from_ne_bytes(array(bytes, 4))),
+                destination: address,
                 port: u16::from_ne_bytes(array(bytes, 2)),
                 source_port: u16::from_ne_bytes(array(bytes, 8)),
                 send_buffer: u32::from_ne_bytes(array(bytes, 12)),
                 receive_buffer: u32::from_ne_bytes(array(bytes, 16)),
             }),
             (VERSION, operation::ACCEPT) => {
-                Ok(Self::Accept { knock_port: u16::from_ne_bytes(array(bytes, 10)), cookie })
+                let knock = SocketAddrV4::new(address, u16::from_ne_bytes(array(bytes, 10)));
+                Ok(Self::Accept { knock, cookie })
             }
             (VERSION, operation::WHOIS) => Ok(Self::Whois { cookie }),
             (VERSION, operation::STARTING) => Ok(Self::Starting { fd: u32::from_ne_bytes(array(bytes, 20)) }),
@@ -233,7 +236,7 @@ mod tests {
                 send_buffer: 1 << 20,
                 receive_buffer: 1 << 21,
             },
-            Request::Accept { knock_port: 40000, cookie: u64::MAX },
+            Request::Accept { knock: "127.128.4.1:40000".parse().unwrap(), cookie: u64::MAX },
             Request::Whois { cookie: 1 << 40 },
             Request::Starting { fd: 3 },
         ] {

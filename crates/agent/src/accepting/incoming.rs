@@ -162,7 +162,8 @@ impl Reception {
         carrier: &mut Carrier,
     ) -> io::Result<Option<Result<Knock, Status>>> {
         let _under_way = job.account.begin();
-        let knocking = job.sockets.knocks.knock(self.node.twin(), preamble.destination_port);
+        let knocking =
+            job.sockets.knocks.knock(self.node.loopback(), self.node.twin(), preamble.destination_port);
         tokio::pin!(knocking);
         let mut waits = false;
         loop {
@@ -268,7 +269,7 @@ async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Kn
             let socket = stream.into_std()?;
             job.sockets.names().insert(cookie(&socket)?, ends);
             job.sockets.handed_over(inode(&socket)?);
-            let knock_port = knock.stream.local_addr()?.port();
+            let from = knock.from;
             let incoming = Incoming { peer: ends.peer, local: ends.local, socket: Some(socket) };
             let stream = knock.admit(incoming);
             debug!(job = %job.id, "handed over");
@@ -280,7 +281,7 @@ async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Kn
             }
             // A socket that was not fetched is closed by a reset, as the kernel does
             // with connections in a listener's queue.
-            if let Some(Incoming { socket: Some(socket), .. }) = job.sockets.knocks.forget(knock_port) {
+            if let Some(Incoming { socket: Some(socket), .. }) = job.sockets.knocks.forget(from) {
                 let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
             }
             Ok(())

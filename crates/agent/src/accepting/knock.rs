@@ -1,19 +1,19 @@
 //! Knocks: how an incoming connection reaches a program's `accept`.
 //!
-//! A knock is a connection over loopback, from
-//! [`KNOCK_SOURCE`](isthmus_wire::address::KNOCK_SOURCE), to the program's port.
-//! The kernel's own queue, `poll` and `epoll` do the rest. The shim's `accept`
-//! recognises a knock by its source address, and fetches the connection behind it
-//! by its source port.
+//! A knock is a connection over loopback to the program's port, from an address that
+//! only the agent's user can bind ([`Sources`]). The kernel's own queue, `poll` and
+//! `epoll` do the rest. The shim's `accept` recognises a knock by its source address,
+//! and fetches the connection behind it by source address and port.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use isthmus_net::lock;
-use isthmus_net::loopback;
+use isthmus_net::loopback::{Buffers, Sources};
 use isthmus_wire::preamble::Status;
 use isthmus_wire::shim::End;
 use tokio::net::TcpStream;
@@ -34,15 +34,17 @@ pub(crate) struct Incoming {
     pub socket: Option<std::net::TcpStream>,
 }
 
-/// Knocks that no `accept` has fetched yet, by source port.
+/// Knocks that no `accept` has fetched yet, by source.
 #[derive(Debug, Default)]
-pub(crate) struct Knocks(Mutex<HashMap<u16, oneshot::Receiver<Incoming>>>);
+pub(crate) struct Knocks(Mutex<HashMap<SocketAddrV4, oneshot::Receiver<Incoming>>>);
 
 /// A knock that the kernel has put into the listener's queue.
 #[derive(Debug)]
 pub(crate) struct Knock {
     /// The agent's end.
     pub stream: TcpStream,
+    /// The agent's address.
+    pub from: SocketAddrV4,
     incoming_tx: oneshot::Sender<Incoming>,
 }
 
@@ -52,7 +54,7 @@ impl Knocks {
     ///
     /// # Errors
     /// The status for the initiator.
-    pub(crate) async fn knock(&self, twin: Ipv4Addr, port: u16) -> Result<Knock, Status> {
+    pub(crate) async fn knock(&self, sources: &Sources, twin: Ipv4Addr, port: u16) -> Result<Knock, Status> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::ConnectionRefused => Status::Refused,
             io::ErrorKind::TimedOut => Status::TimedOut,
@@ -61,33 +63,56 @@ impl Knocks {
                 Status::Failed
             }
         };
-        let (socket, own) = loopback::socket(0, 0).map_err(failed)?;
-        let own = own.port();
-        let (incoming_tx, incoming_rx) = oneshot::channel();
-        lock(&self.0).insert(own, incoming_rx);
         let to = SocketAddrV4::new(twin, port).into();
-        let connected = tokio::time::timeout(DEADLINE, loopback::connect(socket, to)).await;
+        let connecting = sources.connect(to, Buffers::default(), |from| self.expect(from));
+        let connected = tokio::time::timeout(DEADLINE, connecting).await;
         let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        match connected.and_then(TcpStream::from_std) {
-            Ok(stream) => Ok(Knock { stream, incoming_tx }),
-            Err(error) => {
-                self.forget(own);
-                Err(failed(error))
+        let (stream, mut expected) = connected.map_err(failed)?;
+        let stream = TcpStream::from_std(stream).map_err(failed)?;
+        let incoming_tx = expected.incoming_tx.take().ok_or(Status::Failed)?;
+        Ok(Knock { stream, from: expected.from, incoming_tx })
+    }
+
+    /// Has [`fetch`](Self::fetch) wait for a knock from this address; `None` if an
+    /// earlier knock from there was not fetched yet.
+    fn expect(&self, from: SocketAddrV4) -> Option<Expected<'_>> {
+        match lock(&self.0).entry(from) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(vacant) => {
+                let (incoming_tx, incoming_rx) = oneshot::channel();
+                vacant.insert(incoming_rx);
+                Some(Expected { knocks: self, from, incoming_tx: Some(incoming_tx) })
             }
         }
     }
 
-    /// Waits for the connection behind the knock from this port; none if no agent
-    /// knocked from there, or the initiator has left.
-    pub(crate) async fn fetch(&self, knock_port: u16) -> Option<Incoming> {
-        let incoming_rx = lock(&self.0).remove(&knock_port)?;
+    /// Waits for the connection behind the knock from this address; none if the agent
+    /// did not knock from there, or the initiator has left.
+    pub(crate) async fn fetch(&self, from: SocketAddrV4) -> Option<Incoming> {
+        let incoming_rx = lock(&self.0).remove(&from)?;
         tokio::time::timeout(DEADLINE, incoming_rx).await.ok()?.ok()
     }
 
     /// Drops a knock that was not fetched; returns its connection, if it was
     /// admitted.
-    pub(crate) fn forget(&self, knock_port: u16) -> Option<Incoming> {
-        lock(&self.0).remove(&knock_port)?.try_recv().ok()
+    pub(crate) fn forget(&self, from: SocketAddrV4) -> Option<Incoming> {
+        lock(&self.0).remove(&from)?.try_recv().ok()
+    }
+}
+
+/// A knock that is being made; forgotten if it fails.
+struct Expected<'a> {
+    knocks: &'a Knocks,
+    from: SocketAddrV4,
+    /// None once the knock was made.
+    incoming_tx: Option<oneshot::Sender<Incoming>>,
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        if self.incoming_tx.is_some() {
+            self.knocks.forget(self.from);
+        }
     }
 }
 
@@ -105,31 +130,37 @@ impl Knock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isthmus_wire::address::KNOCK_SOURCE;
+    use std::net::SocketAddr;
+
+    use isthmus_wire::address::is_agents;
     use tokio::net::TcpListener;
 
     const INITIATOR: End = End { address: Ipv4Addr::new(240, 64, 2, 1), port: 7 };
 
     #[tokio::test]
-    async fn a_knock_is_fetched_once_by_its_port_and_only_after_admission() {
+    async fn a_knock_is_fetched_once_by_its_source_and_only_after_admission() {
         let listener = TcpListener::bind("127.64.9.9:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let knocks = Knocks::default();
-        let knock = knocks.knock(Ipv4Addr::new(127, 64, 9, 9), port).await.unwrap();
-        let (_accepted, from) = listener.accept().await.unwrap();
-        assert_eq!(from.ip(), KNOCK_SOURCE);
+        let (knocks, sources) = (Knocks::default(), Sources::bind().unwrap());
+        let knock = knocks.knock(&sources, Ipv4Addr::new(127, 64, 9, 9), port).await.unwrap();
+        let (_accepted, SocketAddr::V4(from)) = listener.accept().await.unwrap() else { panic!() };
+        assert!(is_agents(*from.ip()) && from == knock.from, "{from}");
+        let elsewhere = SocketAddrV4::new(*from.ip(), from.port() ^ 1);
+        assert!(knocks.fetch(elsewhere).await.is_none(), "the same address, another port");
         let admit = async {
             tokio::task::yield_now().await;
             knock.admit(Incoming { peer: INITIATOR, local: End::NONE, socket: None })
         };
-        let (incoming, _end) = tokio::join!(knocks.fetch(from.port()), admit);
+        let (incoming, _end) = tokio::join!(knocks.fetch(from), admit);
         assert_eq!(incoming.unwrap().peer, INITIATOR);
-        assert!(knocks.fetch(from.port()).await.is_none());
+        assert!(knocks.fetch(from).await.is_none());
     }
 
     #[tokio::test]
     async fn a_port_without_a_listener_refuses() {
-        let refused = Knocks::default().knock(Ipv4Addr::new(127, 64, 9, 9), 1).await;
+        let (knocks, sources) = (Knocks::default(), Sources::bind().unwrap());
+        let refused = knocks.knock(&sources, Ipv4Addr::new(127, 64, 9, 9), 1).await;
         assert_eq!(refused.unwrap_err(), Status::Refused);
+        assert!(lock(&knocks.0).is_empty());
     }
 }

@@ -1,10 +1,10 @@
-//! The black-hole listener: its queue is full, so the kernel drops every SYN. A
-//! program's non-blocking connect to it stays pending in the kernel until the shim
-//! swaps the real socket in.
+//! The black-hole listener: the kernel drops every SYN for it. A program's non-blocking
+//! connect to it stays pending in the kernel until the shim swaps the real socket in.
 
 use std::io;
 use std::net::SocketAddrV4;
 
+use isthmus_net::loopback;
 use isthmus_wire::address::BLACK_HOLE;
 use socket2::{Domain, Socket, Type};
 
@@ -13,23 +13,21 @@ use socket2::{Domain, Socket, Type};
 pub(crate) struct BlackHole {
     port: u16,
     _listener: Socket,
-    _filler: Socket,
 }
 
 impl BlackHole {
-    /// Makes the listener and fills its queue.
+    /// Makes the listener. A filter drops the SYNs: a full queue would drop them, too,
+    /// but another user's connect could fill it first.
     ///
     /// # Errors
-    /// As `bind(2)` and `connect(2)`.
+    /// As `bind(2)`.
     pub(crate) fn new() -> io::Result<Self> {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         listener.bind(&SocketAddrV4::new(BLACK_HOLE, 0).into())?;
+        loopback::drop_all(&listener)?;
         listener.listen(0)?;
-        let address = listener.local_addr()?;
-        let port = address.as_socket_ipv4().map_or(0, |address| address.port());
-        let filler = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        filler.connect(&address)?;
-        Ok(Self { port, _listener: listener, _filler: filler })
+        let port = listener.local_addr()?.as_socket_ipv4().map_or(0, |address| address.port());
+        Ok(Self { port, _listener: listener })
     }
 
     pub(crate) fn port(&self) -> u16 {
@@ -42,11 +40,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connect_stays_pending() {
+    fn connects_stay_pending() {
         let black_hole = BlackHole::new().unwrap();
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let address = SocketAddrV4::new(BLACK_HOLE, black_hole.port()).into();
-        let error = socket.connect_timeout(&address, std::time::Duration::from_millis(200)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        for _ in 0..3 {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            let error = socket.connect_timeout(&address, std::time::Duration::from_millis(200)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        }
     }
 }

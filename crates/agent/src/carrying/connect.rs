@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use isthmus_net::dial::SocketOptions;
+use isthmus_net::loopback::Buffers;
 use isthmus_net::mac;
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Purpose, ReachError, Reached, Security};
@@ -156,7 +157,10 @@ async fn hand_over(
     let socket = match carrier {
         Carrier::Raw(stream) => stream.into_std()?,
         Carrier::Tls(tls) => {
-            let pair = node.pairs().pair(options.send_buffer, options.receive_buffer).await?;
+            let pair = node
+                .pairs()
+                .pair(Buffers { send: options.send_buffer, receive: options.receive_buffer })
+                .await?;
             pair.agent.set_nodelay(true)?;
             tokio::spawn(pump(pair.agent, *tls, bytes, PumpEnd::Initiator));
             pair.program

@@ -107,8 +107,8 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             };
             reply(&stream, &connected)
         }
-        Request::Accept { knock_port, cookie } => {
-            let Some(incoming) = job.sockets.knocks.fetch(knock_port).await else {
+        Request::Accept { knock, cookie } => {
+            let Some(incoming) = job.sockets.knocks.fetch(knock).await else {
                 return reply(&stream, &Connected::failed(libc::ECONNABORTED));
             };
             let handover = if incoming.socket.is_some() { Handover::Socket } else { Handover::Keep };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use isthmus_net::Owner;
 use isthmus_net::lock;
-use isthmus_net::loopback::PairMaker;
+use isthmus_net::loopback::{PairMaker, Sources};
 use isthmus_reach::Dialer;
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, JobId, VirtualAddress};
@@ -55,6 +55,7 @@ pub(crate) struct Node {
     upstream: Upstream,
     dialer: Dialer,
     tls: ClientTls,
+    loopback: Sources,
     pairs: PairMaker,
     black_hole: BlackHole,
     ports: PortCounter,
@@ -78,12 +79,23 @@ impl Node {
         upstream: Upstream,
         dialer: Dialer,
         tls: ClientTls,
-        pairs: PairMaker,
-        black_hole: BlackHole,
+        (loopback, pairs, black_hole): (Sources, PairMaker, BlackHole),
         heartbeats: Heartbeats,
     ) -> Self {
         let (ports, measuring, jobs) = (PortCounter::default(), Measuring::default(), Mutex::default());
-        Self { facilities, upstream, dialer, tls, pairs, black_hole, ports, heartbeats, measuring, jobs }
+        Self {
+            facilities,
+            upstream,
+            dialer,
+            tls,
+            loopback,
+            pairs,
+            black_hole,
+            ports,
+            heartbeats,
+            measuring,
+            jobs,
+        }
     }
 
     pub(crate) fn name(&self) -> &GridName {
@@ -114,6 +126,11 @@ impl Node {
 
     pub(crate) fn tls(&self) -> &ClientTls {
         &self.tls
+    }
+
+    /// Where its connections over loopback come from.
+    pub(crate) fn loopback(&self) -> &Sources {
+        &self.loopback
     }
 
     pub(crate) fn pairs(&self) -> &PairMaker {
