@@ -11,16 +11,31 @@ use serde::Serialize;
 /// # Errors
 /// If stdout can't be written. A pipe that its reader closed is no error.
 pub(crate) fn print(view: &impl Serialize, text: &str, json: bool) -> anyhow::Result<()> {
-    let text = if json {
-        serde_json::to_string_pretty(view).context("cannot write JSON")? + "\n"
-    } else {
-        escaped(text, |character| character != '\n')
-    };
-    match io::stdout().write_all(text.as_bytes()) {
+    match io::stdout().write_all(printed(view, text, json)?.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write to stdout")
         }
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The characters that [`print`] writes.
+///
+/// # Errors
+/// If the view isn't valid as JSON.
+pub(crate) fn printed(view: &impl Serialize, text: &str, json: bool) -> anyhow::Result<String> {
+    if json {
+        let text = serde_json::to_string_pretty(view).context("cannot write JSON")? + "\n";
+        // RFC 8259 allows DEL and C1 (U+0080 to U+009F) unescaped; a terminal obeys them.
+        Ok(text.chars().fold(String::with_capacity(text.len()), |mut escaped, character| {
+            match character {
+                '\u{7f}'..='\u{9f}' => escaped.push_str(&format!("\\u{:04x}", u32::from(character))),
+                other => escaped.push(other),
+            }
+            escaped
+        }))
+    } else {
+        Ok(escaped(text, |character| character != '\n'))
     }
 }
 
@@ -48,6 +63,7 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(one_line("a\u{1b}[2J\nb\u{9b}é"), r"a\u{1b}[2J\nb\u{9b}é");
+        assert_eq!(printed(&"a\u{1b}\u{9b}é", "", true).unwrap(), "\"a\\u001b\\u009bé\"\n");
         assert_eq!(escaped("a\rb\n", |character| character != '\n'), "a\\rb\n");
     }
 }

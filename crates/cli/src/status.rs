@@ -12,7 +12,7 @@ use isthmus_wire::proto::{JobFilter, ListReply, NodeFilter, PathFilter, RelayFil
 
 use crate::ask::Grid;
 use crate::config::StateArgs;
-use crate::output::print;
+use crate::output::{self, print};
 
 use view::View;
 
@@ -49,6 +49,12 @@ pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     let records = records(&args).await?;
     let view = View::new(&records);
     print(&view, &view.text(&records, args.verbose), args.json)
+}
+
+/// The text and the JSON that `isthmus status` prints of an answer.
+pub fn status_texts(records: &ListReply) -> [String; 2] {
+    let view = View::new(records);
+    [false, true].map(|json| output::printed(&view, &view.text(records, true), json).unwrap_or_default())
 }
 
 /// The records to show; without nodes if they are many and not asked for.

@@ -42,6 +42,7 @@ cases!(
     members::identity,
     members::join_token,
     protocol::protocol,
+    protocol::status,
 );
 
 /// The input as text; the empty text if it is none.

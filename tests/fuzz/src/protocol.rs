@@ -30,6 +30,16 @@ pub fn protocol(bytes: &[u8]) {
     }
 }
 
+/// The list that `isthmus status` prints: no control character but line feeds reaches
+/// the terminal.
+pub fn status(bytes: &[u8]) {
+    read(bytes, |reply: proto::ListReply| {
+        for text in isthmus_cli::status_texts(&reply) {
+            assert!(!text.chars().any(|character| character.is_control() && character != '\n'), "{text:?}");
+        }
+    });
+}
+
 fn read<M: Message + Default>(bytes: &[u8], then: impl FnOnce(M)) {
     if let Ok(message) = M::decode(bytes) {
         then(message);

@@ -1,0 +1,187 @@
+//! The `isthmus` command: every role and tool is a subcommand. A library, so that the
+//! fuzz targets reach what reads the answers of the grid.
+
+mod ask;
+mod config;
+mod doctor;
+mod exec;
+mod format;
+mod grid;
+mod join;
+mod joined;
+mod launch;
+mod local;
+mod output;
+mod pages;
+mod path;
+mod plan;
+mod promptly;
+mod remote;
+mod run;
+mod services;
+mod status;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use clap_complete::CompleteEnv;
+use clap_complete::env::Shells;
+use tokio::runtime::{Builder, Runtime};
+
+use promptly::Children;
+use services::Service;
+
+#[doc(hidden)]
+pub use status::status_texts;
+
+/// The release and the sources that it was built from (see ../build.rs).
+const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (source ", env!("ISTHMUS_SOURCE_ID"), ")");
+
+/// Run an unmodified MPI program as one job across clusters, clouds and labs
+/// that sit behind NATs and firewalls.
+#[derive(Debug, Parser)]
+#[command(name = "isthmus", version, long_version = LONG_VERSION, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(subcommand)]
+    Grid(grid::GridCommand),
+    Join(join::JoinArgs),
+    /// Run the grid's broker: certificates, registry, plans.
+    Broker(services::ServiceArgs),
+    /// Run a relay: splices outgoing connections of two sites.
+    Relay(services::ServiceArgs),
+    /// Run a site's gateway, on its front-end.
+    Gateway(services::ServiceArgs),
+    /// Run a node's agent.
+    Agent(services::ServiceArgs),
+    Status(status::StatusArgs),
+    Plan(plan::PlanArgs),
+    #[command(subcommand)]
+    Doctor(doctor::DoctorCommand),
+    Run(run::RunArgs),
+    Exec(exec::ExecArgs),
+    #[command(subcommand)]
+    Lab(isthmus_lab::command::LabCommand),
+    /// Print a completion script for a shell.
+    ///
+    /// The script runs `isthmus` for the possible words, with names of running labs and
+    /// their machines. For bash: source <(isthmus completion bash)
+    Completion {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    #[command(hide = true)]
+    Launch(launch::LaunchArgs),
+    #[command(hide = true)]
+    Supervise(SuperviseArgs),
+}
+
+/// The command by which `isthmus run` and the agent start a command.
+#[derive(Debug, clap::Args)]
+struct SuperviseArgs {
+    /// Descriptor number of the control socket.
+    #[arg(long)]
+    control: i32,
+    /// Start a session of its own.
+    #[arg(long)]
+    session: bool,
+    /// The command and its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    CompleteEnv::with_factory(Cli::command).complete();
+    match Cli::parse().command {
+        Command::Grid(command) => finish("grid", grid::run(command)),
+        Command::Join(args) => finish("join", block_on(join::run(args))),
+        Command::Broker(args) => serve(Service::Broker, args),
+        Command::Relay(args) => serve(Service::Relay, args),
+        Command::Gateway(args) => serve(Service::Gateway, args),
+        Command::Agent(args) => serve(Service::Agent, args),
+        Command::Status(args) => finish("status", block_on(status::run(args))),
+        Command::Plan(args) => finish("plan", block_on(plan::run(args))),
+        Command::Doctor(command) => doctor(command),
+        Command::Run(args) => run::main(args),
+        Command::Exec(args) => exec::main(args),
+        Command::Lab(command) => isthmus_lab::command::run(command).unwrap_or_else(|error| {
+            eprintln!("isthmus lab: {error:#}");
+            ExitCode::FAILURE
+        }),
+        Command::Completion { shell } => finish("completion", completion(shell)),
+        Command::Launch(args) => launch::main(args),
+        Command::Supervise(args) => supervise(args),
+    }
+}
+
+/// A script by which a shell gets completions from this program.
+fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
+    let shells = Shells::builtins();
+    let Some(completer) = shells.completer(&shell.to_string()) else {
+        anyhow::bail!(
+            "no completions for {shell}; there are some for: {}",
+            shells.names().collect::<Vec<_>>().join(", ")
+        )
+    };
+    let mut script = Vec::new();
+    completer.write_registration("COMPLETE", "isthmus", "isthmus", "isthmus", &mut script)?;
+    Ok(std::io::Write::write_all(&mut std::io::stdout(), &script)?)
+}
+
+fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
+    // Only an agent starts programs; the others' further threads carry data.
+    let children = if service == Service::Agent { Children::Usual } else { Children::Same };
+    let promptly = move || promptly::run_soon_after_waking(children);
+    promptly::raise_own_session();
+    promptly();
+    let started = Builder::new_multi_thread().enable_all().on_thread_start(promptly).build();
+    finish(
+        service.name(),
+        started.map_err(Into::into).and_then(|runtime| run_in(runtime, services::run(service, args))),
+    )
+}
+
+fn doctor(command: doctor::DoctorCommand) -> ExitCode {
+    block_on(doctor::run(command)).unwrap_or_else(|error| {
+        eprintln!("isthmus doctor: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    run_in(Builder::new_multi_thread().enable_all().build()?, command)
+}
+
+fn run_in<T>(runtime: Runtime, command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let result = runtime.block_on(command);
+    // Tasks that still run have no use, and must not delay the end.
+    runtime.shutdown_background();
+    result
+}
+
+/// Prints an error on one line.
+fn finish(what: &str, result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("isthmus {what}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn supervise(args: SuperviseArgs) -> ExitCode {
+    use isthmus_agent::starting::supervise::child;
+    let SuperviseArgs { control, session, command } = args;
+    child::run(child::Options { control, session, command }).unwrap_or_else(|error| {
+        eprintln!("isthmus: cannot supervise a command: {error}");
+        ExitCode::from(125)
+    })
+}
