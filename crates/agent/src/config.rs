@@ -48,6 +48,10 @@ pub struct AgentConfig {
     /// isthmus-raw beside the `isthmus` binary or in ../lib/isthmus. Without it the
     /// agent doesn't use this dial.
     pub raw: Option<PathBuf>,
+    /// The audit log, or "off". By default audit.log in the state directory.
+    pub audit_log: Option<PathBuf>,
+    /// How its lines look.
+    pub audit_format: isthmus_net::audit::Format,
 }
 
 impl AgentConfig {

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
 
+use isthmus_net::audit;
 use isthmus_plan::policy::{Forbidden, UnknownWord, Word};
 use isthmus_wire::{Label, NameError};
 use serde::Deserialize;
@@ -24,6 +26,10 @@ pub struct BrokerConfig {
     pub relays: RelayChoice,
     /// Whether round trips and bandwidths between sites are measured in the background.
     pub measure: Measure,
+    /// The audit log, or "off". By default audit.log in the state directory.
+    pub audit_log: Option<PathBuf>,
+    /// How its lines look.
+    pub audit_format: audit::Format,
 }
 
 /// Whether round trips and bandwidths between sites are measured in the background.
@@ -89,6 +95,8 @@ impl Default for BrokerConfig {
             pairs: Vec::new(),
             relays: RelayChoice::default(),
             measure: Measure::default(),
+            audit_log: None,
+            audit_format: audit::Format::default(),
         }
     }
 }

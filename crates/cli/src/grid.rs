@@ -1,7 +1,7 @@
 //! `isthmus grid`: makes a grid, and join tokens for it.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
@@ -9,10 +9,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use isthmus_broker::config::DEFAULT_PORT;
 use isthmus_broker::state::{ADMIN_DIRECTORY, State};
 use isthmus_net::token::{Invitation, JoinToken};
-use isthmus_net::{Owner, Role, files};
+use isthmus_net::{Owner, Role, audit, files};
 use isthmus_wire::Label;
 
-use crate::config::StateArgs;
+use crate::config::{Config, StateArgs};
 
 /// Make a grid, and join tokens for it.
 #[derive(Debug, Subcommand)]
@@ -119,7 +119,9 @@ fn own_user() -> Option<Owner> {
 }
 
 fn invite(args: InviteArgs) -> anyhow::Result<()> {
-    let state = State::load(&args.state.directory())?;
+    let directory = args.state.directory();
+    let state = State::load(&directory)?;
+    start_audit(&directory)?;
     let expires = SystemTime::now().checked_add(args.expires).context("--expires is too long")?;
     let invitation = Invitation {
         grid: state.grid.name.clone(),
@@ -134,6 +136,7 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
         broker: state.grid.address.clone(),
     };
     let token = JoinToken::mint(&state.authority, &invitation)?;
+    record_invitation(&invitation);
     match &args.out {
         Some(path) => files::write(path, format!("{token}\n").as_bytes(), 0o600)?,
         None => {
@@ -146,6 +149,26 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The log of the broker of this state directory, as its own isthmus.toml names it.
+fn start_audit(directory: &Path) -> anyhow::Result<()> {
+    let broker = Config::load(None, directory)?.broker;
+    audit::start(broker.audit_log.as_deref(), broker.audit_format, directory)?;
+    Ok(())
+}
+
+fn record_invitation(invitation: &Invitation) {
+    let or_any = |text: Option<String>| text.unwrap_or_else(|| "any".to_owned());
+    let subject = format!(
+        "role {} site {} name {} owner {} until {}",
+        invitation.role.as_str(),
+        or_any(invitation.site.as_ref().map(Label::to_string)),
+        or_any(invitation.name.as_ref().map(Label::to_string)),
+        or_any(invitation.owner.as_ref().map(Owner::to_string)),
+        humantime::format_rfc3339_seconds(invitation.expires),
+    );
+    audit::Entry::done("invite").by_user(nix::unistd::getuid().as_raw()).about(subject).record();
 }
 
 #[cfg(test)]

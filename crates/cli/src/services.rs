@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_broker::state::State;
-use isthmus_net::{Credentials, Role, counters, renewal};
+use isthmus_net::{Credentials, Role, audit, counters, renewal};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -69,6 +69,7 @@ pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<(
     let directory = args.state.directory();
     let config = Config::load(args.config.as_deref(), &directory)?;
     let shutdown = shutdown()?;
+    start_audit(service, &config, &directory)?;
     if config.metrics.directory.is_some() {
         counters::start()?;
     }
@@ -134,6 +135,18 @@ async fn listen(address: SocketAddr, service: Service) -> anyhow::Result<TcpList
     })?;
     tracing::info!(%address, "listening");
     Ok(listener)
+}
+
+/// Starts the audit log of a broker or an agent.
+fn start_audit(service: Service, config: &Config, directory: &Path) -> anyhow::Result<()> {
+    let (setting, format) = match service {
+        Service::Broker => (&config.broker.audit_log, config.broker.audit_format),
+        Service::Agent => (&config.agent.audit_log, config.agent.audit_format),
+        Service::Gateway | Service::Relay => return Ok(()),
+    };
+    audit::start(setting.as_deref(), format, directory).with_context(|| {
+        format!("cannot start the audit log; set `audit_log` in section [{}]", service.name())
+    })
 }
 
 /// Logs to stderr, by the filter in [`LOG_VARIABLE`].

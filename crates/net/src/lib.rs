@@ -24,6 +24,7 @@
 //! | [`grpc`] | gRPC over mutual TLS: connecting, serving, the caller's identity |
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod authority;
 pub mod callback;
 pub mod clock;

@@ -24,6 +24,7 @@ pub mod protocol;
 pub mod reflect;
 pub mod settings;
 pub mod shim;
+pub mod text;
 pub mod ticket;
 
 pub use address::{VirtualAddress, VirtualRange};

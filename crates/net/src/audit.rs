@@ -1,0 +1,298 @@
+//! The audit log: one line for each event that changes who may do what, each job that
+//! starts, and each refusal.
+//!
+//! A line is appended with one write, and the file is opened anew for each line. So
+//! logrotate may rename the file at any time, and the broker and a command may write to
+//! the same one. The file has mode 0600. No line has a secret in it.
+
+use std::collections::HashMap;
+use std::fmt::{self, Display};
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use isthmus_wire::bounds::cut_text;
+use isthmus_wire::text;
+use serde::{Deserialize, Serialize};
+
+use crate::{Identity, lock};
+
+/// Name of the file in a state directory.
+pub const FILE: &str = "audit.log";
+/// Bytes of each value.
+const VALUE: usize = 512;
+/// Refusals of one identity, and those of all unidentified peers of one kind, that are
+/// written within [`WINDOW`]. The others are counted.
+const REFUSALS: u32 = 20;
+const WINDOW: Duration = Duration::from_secs(60);
+/// Identities whose refusals are counted apart.
+const COUNTED: usize = 1024;
+
+/// How the lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// Time, event, result and `key="value"` pairs.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Outcome {
+    Done,
+    Refused,
+}
+
+/// One event, which [`Entry::record`] writes.
+#[derive(Debug, Clone, Serialize)]
+#[must_use = "record() writes it"]
+pub struct Entry {
+    event: &'static str,
+    result: Outcome,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    identity: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    owner: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    source: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    subject: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+}
+
+impl Entry {
+    /// An event that took place: "join", "renew", "job".
+    pub fn done(event: &'static str) -> Self {
+        let empty = String::new;
+        Self {
+            event,
+            result: Outcome::Done,
+            identity: empty(),
+            owner: empty(),
+            source: empty(),
+            subject: empty(),
+            reason: empty(),
+        }
+    }
+
+    /// An event that was refused, with the reason.
+    pub fn refused(event: &'static str, reason: impl Display) -> Self {
+        Self { result: Outcome::Refused, reason: value(reason), ..Self::done(event) }
+    }
+
+    /// The party that acted, with its owner.
+    pub fn by(self, identity: &Identity) -> Self {
+        let owner = identity.owner().map_or_else(String::new, ToString::to_string);
+        Self { identity: value(identity), owner, ..self }
+    }
+
+    /// A user of this machine who acted.
+    pub fn by_user(self, uid: u32) -> Self {
+        Self { identity: format!("user id {uid}"), ..self }
+    }
+
+    /// The address that the request came from.
+    pub fn from(self, source: Option<impl Display>) -> Self {
+        Self { source: source.map_or_else(String::new, value), ..self }
+    }
+
+    /// The object of the event: an invited or revoked identity, a job with its nodes.
+    pub fn about(self, subject: impl Display) -> Self {
+        Self { subject: value(subject), ..self }
+    }
+
+    /// Writes the line, if this process has an audit log. A failure is logged.
+    pub fn record(self) {
+        let Some(log) = LOG.get() else { return };
+        let (passed, left_out) = match self.result {
+            Outcome::Done => (true, 0),
+            Outcome::Refused => lock(&log.refusals).pass(&self.identity, Instant::now()),
+        };
+        if left_out > 0 {
+            let reason = format!("{left_out} refusals were not written: at most {REFUSALS} a minute are");
+            log.write(&Self { event: "refusals", reason, ..self.clone() });
+        }
+        if passed {
+            log.write(&self);
+        }
+    }
+}
+
+fn value(text: impl Display) -> String {
+    let mut text = text.to_string();
+    cut_text(&mut text, VALUE);
+    text
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    format: Format,
+    refusals: Mutex<Refusals>,
+}
+
+/// Has the entries of this process appended to a file. `setting` is a path, or "off";
+/// without one the file is [`FILE`] in `directory`.
+///
+/// # Errors
+/// If the file can't be opened.
+pub fn start(setting: Option<&Path>, format: Format, directory: &Path) -> io::Result<()> {
+    if setting.is_some_and(|path| path == Path::new("off")) {
+        return Ok(());
+    }
+    let path = setting.map_or_else(|| directory.join(FILE), Path::to_owned);
+    let log = Log { path, format, refusals: Mutex::default() };
+    log.append("").map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot write {}: {error}", log.path.display()))
+    })?;
+    // Set once per process; tests with several services share the first one.
+    let _ = LOG.set(log);
+    Ok(())
+}
+
+impl Log {
+    fn write(&self, entry: &Entry) {
+        if let Err(error) = self.append(&line(entry, self.format, SystemTime::now())) {
+            tracing::error!(path = %self.path.display(), %error, "cannot write the audit log");
+        }
+    }
+
+    fn append(&self, line: &str) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW);
+        options.open(&self.path)?.write_all(line.as_bytes())
+    }
+}
+
+fn line(entry: &Entry, format: Format, now: SystemTime) -> String {
+    let time = humantime::format_rfc3339_millis(now).to_string();
+    match format {
+        Format::Text => text::one_line(&format!("{time} {entry}")) + "\n",
+        Format::Json => {
+            #[derive(Serialize)]
+            struct Line<'a> {
+                time: String,
+                #[serde(flatten)]
+                entry: &'a Entry,
+            }
+            // Strings alone: serialising them can't fail.
+            text::json(&serde_json::to_string(&Line { time, entry }).unwrap_or_default()) + "\n"
+        }
+    }
+}
+
+impl Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let result = if self.result == Outcome::Done { "done" } else { "refused" };
+        write!(f, "{} {result}", self.event)?;
+        for (key, value) in [
+            ("identity", &self.identity),
+            ("owner", &self.owner),
+            ("source", &self.source),
+            ("subject", &self.subject),
+            ("reason", &self.reason),
+        ] {
+            if !value.is_empty() {
+                write!(f, " {key}={value:?}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The refusals of each identity: the start of its window, those since, and those that
+/// were not written.
+#[derive(Debug, Default)]
+struct Refusals(HashMap<String, (Instant, u32, u64)>);
+
+impl Refusals {
+    /// Whether a refusal is written, and how many of the same identity were not since
+    /// the last one. All further identities share one count if there are many.
+    fn pass(&mut self, identity: &str, now: Instant) -> (bool, u64) {
+        let ended = |since: Instant| now.saturating_duration_since(since) >= WINDOW;
+        if self.0.len() >= COUNTED {
+            self.0.retain(|_, (since, _, left_out)| !ended(*since) || *left_out > 0);
+        }
+        let known = self.0.contains_key(identity) || self.0.len() < COUNTED;
+        let key = if known { identity } else { "" };
+        let (since, count, left_out) = self.0.entry(key.to_owned()).or_insert((now, 0, 0));
+        let mut before = 0;
+        if ended(*since) {
+            (*since, *count, before) = (now, 0, std::mem::take(left_out));
+        }
+        *count += 1;
+        let passed = *count <= REFUSALS;
+        *left_out += u64::from(!passed);
+        (passed, before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn entry() -> Entry {
+        let anna = Identity::from_uri("isthmus:///agent/alpha/n1/anna").unwrap();
+        Entry::refused("join", "a \"bad\" name\n\u{1b}[2J\u{202e}").by(&anna).from(Some("192.0.2.1:9"))
+    }
+
+    #[test]
+    fn a_line_has_no_control_characters() {
+        let now = SystemTime::UNIX_EPOCH;
+        let json = line(&entry(), Format::Json, now);
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read["owner"], "anna");
+        for line in [line(&entry(), Format::Text, now), json] {
+            assert!(
+                line.starts_with("1970-01-01T00:00:00.000Z join refused identity=\"agent n1.alpha\" owner=")
+                    || line.starts_with("{\"time\":\"1970-01-01T00:00:00.000Z\",\"event\":\"join\""),
+                "{line}"
+            );
+            assert_eq!(
+                line.find(|c: char| c.is_control() || c == '\u{202e}'),
+                Some(line.len() - 1),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_flood_of_refusals_takes_few_lines() {
+        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        let written = (0..1000).filter(|_| refusals.pass("", now).0).count();
+        assert_eq!(written, 20);
+        assert!(refusals.pass("agent n1.alpha", now).0, "others are written");
+        assert_eq!(refusals.pass("", now + WINDOW), (true, 980));
+        for number in 0..2 * COUNTED {
+            refusals.pass(&number.to_string(), now + WINDOW);
+        }
+        assert!(refusals.0.len() <= COUNTED + 1);
+    }
+
+    #[test]
+    fn the_file_is_its_owner_s_and_may_be_rotated() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let log = Log { path: path.clone(), format: Format::Text, refusals: Mutex::default() };
+        log.write(&entry());
+        std::fs::rename(&path, directory.path().join("audit.log.1")).unwrap();
+        log.write(&entry());
+        log.write(&entry());
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        assert!(log.append("x").is_err(), "no link is followed");
+    }
+}
