@@ -17,6 +17,7 @@ mod policy;
 mod preflight;
 mod privacy;
 mod programs;
+mod security_flood;
 mod several;
 mod sockets;
 mod strangers;
