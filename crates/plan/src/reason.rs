@@ -65,8 +65,8 @@ pub enum Reason {
     #[error("site {site} lets every connection in")]
     EverythingLetIn { site: String },
     #[error(
-        "the agent of the node of site {site} may not send raw packets; once isthmus-raw is installed there, run \
-         `setcap cap_net_raw=ep` on it as root"
+        "the agent of the node of site {site} may not send raw packets; its log names the remedy, such as \
+         `setcap cap_net_raw=ep` on isthmus-raw, or the agent's user in the group isthmus"
     )]
     NoRawPackets { site: String },
     #[error("the firewall of site {site} keeps state, and lets no answer out to what it dropped")]

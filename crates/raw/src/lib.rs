@@ -7,11 +7,13 @@
 //! |---|---|
 //! | [`syn`] | the SYN: read, checked, translated, written |
 //! | [`permit`] | which SYNs may be injected into this host's IP stack |
+//! | [`rate`] | how many requests an agent may make |
 //! | [`message`] | messages between agent and helper |
 #![forbid(unsafe_code)]
 
 pub mod message;
 pub mod permit;
+pub mod rate;
 pub mod syn;
 
 pub use syn::Syn;

@@ -17,9 +17,23 @@ pub enum Refused {
         /// The agent's listener.
         listener: SocketAddrV4,
     },
+    /// The port is one of those that only root may bind.
+    #[error("{0} is at a port below 1024")]
+    SystemPort(SocketAddrV4),
     /// Its source can't be another host.
     #[error("its source {0} can't be an address of another host")]
     Source(Ipv4Addr),
+}
+
+/// Ports below belong to services of the system.
+const FIRST_PORT: u16 = 1024;
+
+/// Checks the port of an agent's listener, or of a socket that it connects.
+///
+/// # Errors
+/// [`Refused::SystemPort`].
+pub fn port_permitted(address: SocketAddrV4) -> Result<(), Refused> {
+    if address.port() < FIRST_PORT { Err(Refused::SystemPort(address)) } else { Ok(()) }
 }
 
 /// Checks a SYN for the agent's listener, on a host with these addresses.
@@ -45,6 +59,16 @@ pub fn permitted(syn: &Syn, listener: SocketAddrV4, own: &[Ipv4Addr]) -> Result<
 mod tests {
     use super::*;
     use crate::syn::Options;
+
+    #[test]
+    fn ports_of_the_system_are_refused() {
+        for (port, good) in
+            [(1, false), (22, false), (1023, false), (1024, true), (7730, true), (65535, true)]
+        {
+            let address = SocketAddrV4::new([192, 0, 2, 7].into(), port);
+            assert_eq!(port_permitted(address).is_ok(), good, "{port}");
+        }
+    }
 
     #[test]
     fn only_from_another_host_to_the_agents_listener() {

@@ -13,10 +13,11 @@ use caps::{CapSet, Capability};
 use isthmus_raw::Syn;
 use isthmus_raw::message::{MAX_LEN, Reply, Request, decode_reply};
 use isthmus_raw::syn::Options;
-use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::sockopt::{BindToDevice, ReceiveTimeout};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrIn, bind, getsockname, recv,
-    sendmsg, setsockopt, socket, socketpair,
+    AddressFamily, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType, SockaddrIn, bind, getsockname,
+    recv, sendmsg, setsockopt, shutdown, socket, socketpair,
 };
 use nix::sys::time::TimeVal;
 
@@ -102,6 +103,16 @@ fn network() {
     ip("link set outside up");
 }
 
+fn syn_for(destination: SocketAddrV4) -> Syn {
+    Syn {
+        source: "192.0.2.99:40000".parse().unwrap(),
+        destination,
+        sequence: 1000,
+        window: 64_240,
+        options: Options { max_segment: Some(1460), ..Options::default() },
+    }
+}
+
 /// Connections in state SYN-RECEIVED.
 fn half_open() -> usize {
     let table = std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
@@ -119,13 +130,7 @@ fn injects_only_a_syn_for_its_listener() {
     let neighbour = TcpListener::bind("192.0.2.7:0").unwrap();
     let helper = Helper::start(&mut Command::new(HELPER));
     assert_eq!(helper.ask(&Request::Listen, Some(listener.as_fd())), Ok(vec![]));
-    let good = Syn {
-        source: "192.0.2.99:40000".parse().unwrap(),
-        destination: address(&listener),
-        sequence: 1000,
-        window: 64_240,
-        options: Options { max_segment: Some(1460), ..Options::default() },
-    };
+    let good = syn_for(address(&listener));
     let inject = |bytes: Vec<u8>| helper.ask(&Request::Inject(bytes), None);
     let with = |offset: usize, value: u8| {
         let mut bytes = good.to_bytes();
@@ -161,6 +166,106 @@ fn injects_only_a_syn_for_its_listener() {
         std::thread::yield_now();
     }
     assert_eq!(half_open(), 1, "none of the refused ones arrived");
+}
+
+/// An attacker's listener, in a network namespace of its own, at the address of
+/// another user's listener of this host.
+#[test]
+fn a_socket_of_another_network_namespace_is_refused() {
+    const NAME: &str = "a_socket_of_another_network_namespace_is_refused";
+    if !inside(NAME) {
+        return in_a_namespace(NAME);
+    }
+    network();
+    let victim = TcpListener::bind("0.0.0.0:0").unwrap();
+    let to = SocketAddrV4::new([192, 0, 2, 7].into(), address(&victim).port());
+    let elsewhere = move || {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let connecting = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        (TcpListener::bind(("0.0.0.0", to.port())).unwrap(), connecting)
+    };
+    let (foreign, connecting) = std::thread::spawn(elsewhere).join().unwrap();
+    let helper = Helper::start(&mut Command::new(HELPER));
+    let error = helper.ask(&Request::Listen, Some(foreign.as_fd())).unwrap_err();
+    assert!(error.contains("another network namespace"), "{error}");
+
+    let own = TcpListener::bind("192.0.2.7:0").unwrap();
+    let helper = Helper::start(&mut Command::new(HELPER));
+    assert_eq!(helper.ask(&Request::Listen, Some(own.as_fd())), Ok(vec![]));
+    let error = helper.ask(&Request::Connect(to), Some(connecting.as_fd())).unwrap_err();
+    assert!(error.contains("another network namespace"), "{error}");
+}
+
+/// The socket's owner is the user in whose name it was made.
+#[test]
+fn a_socket_of_another_user_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: making a socket of another user needs root");
+        return;
+    }
+    let of_another_user = || {
+        // Of this thread alone.
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
+        TcpListener::bind("127.0.0.1:0").unwrap()
+    };
+    let foreign = std::thread::spawn(of_another_user).join().unwrap();
+    let helper = Helper::start(&mut Command::new(HELPER));
+    let error = helper.ask(&Request::Listen, Some(foreign.as_fd())).unwrap_err();
+    assert!(error.contains("of user 65534"), "{error}");
+}
+
+#[test]
+fn a_port_of_the_system_is_refused() {
+    const NAME: &str = "a_port_of_the_system_is_refused";
+    if !inside(NAME) {
+        return in_a_namespace(NAME);
+    }
+    network();
+    let listener = TcpListener::bind("192.0.2.7:22").unwrap();
+    let helper = Helper::start(&mut Command::new(HELPER));
+    let error = helper.ask(&Request::Listen, Some(listener.as_fd())).unwrap_err();
+    assert!(error.contains("192.0.2.7:22 is at a port below 1024"), "{error}");
+}
+
+/// Its port could belong to another user's listener by then.
+#[test]
+fn nothing_is_injected_for_a_listener_that_has_ended_or_is_bound_to_a_device() {
+    const NAME: &str = "nothing_is_injected_for_a_listener_that_has_ended_or_is_bound_to_a_device";
+    if !inside(NAME) {
+        return in_a_namespace(NAME);
+    }
+    network();
+    let end = |listener: &TcpListener| shutdown(listener.as_raw_fd(), Shutdown::Both).unwrap();
+    let to_device = |listener: &TcpListener| setsockopt(listener, BindToDevice, &"lo".into()).unwrap();
+    for (change, want) in
+        [(&end as &dyn Fn(&TcpListener), "does not listen"), (&to_device, "is bound to one device")]
+    {
+        let listener = TcpListener::bind("192.0.2.7:0").unwrap();
+        let helper = Helper::start(&mut Command::new(HELPER));
+        assert_eq!(helper.ask(&Request::Listen, Some(listener.as_fd())), Ok(vec![]));
+        change(&listener);
+        let error = helper.ask(&Request::Inject(syn_for(address(&listener)).to_bytes()), None).unwrap_err();
+        assert!(error.contains(want), "{error}");
+    }
+}
+
+#[test]
+fn a_flood_of_injections_is_refused() {
+    const NAME: &str = "a_flood_of_injections_is_refused";
+    if !inside(NAME) {
+        return in_a_namespace(NAME);
+    }
+    network();
+    let listener = TcpListener::bind("192.0.2.7:0").unwrap();
+    let helper = Helper::start(&mut Command::new(HELPER));
+    assert_eq!(helper.ask(&Request::Listen, Some(listener.as_fd())), Ok(vec![]));
+    // Refused for its destination, which costs as much of the limit.
+    let other = syn_for("192.0.2.99:80".parse().unwrap()).to_bytes();
+    let refused = (0..100_000).find(|_| {
+        let error = helper.ask(&Request::Inject(other.clone()), None).unwrap_err();
+        error.contains("more than 2,000 requests per second")
+    });
+    assert!(refused.is_some_and(|sent| sent >= 20_000), "{refused:?}");
 }
 
 #[test]

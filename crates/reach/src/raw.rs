@@ -76,7 +76,16 @@ impl RawHelper {
     /// # Errors
     /// If it can't be started, or lacks `CAP_NET_RAW`.
     pub(crate) async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Self, String> {
-        let failed = |error: io::Error| format!("cannot start {}: {error}", path.display());
+        let failed = |error: io::Error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    ": only root and the file's group may run it. Add the agent's user to the group, with \
+                     `usermod -aG isthmus USER` as root, and start the agent in a new session"
+                }
+                _ => "",
+            };
+            format!("cannot start {}: {error}{remedy}", path.display())
+        };
         let flags = SockFlag::SOCK_CLOEXEC;
         let (own, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
             .map_err(|error| failed(error.into()))?;
@@ -196,9 +205,12 @@ mod tests {
     #[tokio::test]
     async fn a_program_that_is_no_helper_is_an_error_at_once() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        for (path, want) in
-            [("/nonexistent/isthmus-raw", "cannot start /nonexistent"), ("/bin/true", "has ended")]
-        {
+        for (path, want) in [
+            ("/nonexistent/isthmus-raw", "cannot start /nonexistent"),
+            ("/bin/true", "has ended"),
+            // May be executed by no user.
+            ("/etc/passwd", "usermod -aG isthmus"),
+        ] {
             let error = RawHelper::start(Path::new(path), listener.as_fd()).await.unwrap_err();
             assert!(error.contains(want), "{path}: {error}");
         }

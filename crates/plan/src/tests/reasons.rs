@@ -94,8 +94,8 @@ fn reasons_of_steps_that_are_left_out() {
         (Reason::EverythingLetIn { site: beta() }, "site beta lets every connection in"),
         (
             Reason::NoRawPackets { site: beta() },
-            "the agent of the node of site beta may not send raw packets; once isthmus-raw is installed there, \
-             run `setcap cap_net_raw=ep` on it as root",
+            "the agent of the node of site beta may not send raw packets; its log names the remedy, such as \
+             `setcap cap_net_raw=ep` on isthmus-raw, or the agent's user in the group isthmus",
         ),
         (
             Reason::KeepsState { site: beta() },

@@ -1,6 +1,7 @@
 //! The helper process: one thread, one agent.
 
 mod rights;
+mod sockets;
 mod tap;
 
 use std::collections::HashMap;
@@ -10,12 +11,13 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use isthmus_raw::message::{self, MAX_LEN, Reply, Request};
-use isthmus_raw::permit::permitted;
+use isthmus_raw::permit::{permitted, port_permitted};
+use isthmus_raw::rate::Rate;
 use isthmus_raw::{Syn, syn};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::sockopt::{AcceptConn, SockType as SockTypeOption};
+use nix::sys::socket::sockopt::SockType as SockTypeOption;
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrIn, SockaddrStorage, connect,
     getsockname, getsockopt, recvmsg, send, sendto, socket,
@@ -31,6 +33,7 @@ const SYN_WITHIN: Duration = Duration::from_secs(2);
 const TAP_LINGERS: Duration = Duration::from_secs(1);
 /// Pending connects at most.
 const MAX_WAITING: usize = 4096;
+const TOO_MANY: &str = "the agent makes more than 2,000 requests per second";
 
 /// Serves the agent at the other end of a socket, until the agent closes it.
 ///
@@ -46,12 +49,27 @@ pub(crate) fn run(agent: impl AsFd) -> io::Result<()> {
     let Some((id, Request::Listen, Some(listener))) = receive(&agent)? else {
         return Err(io::Error::other("the first message must come with a listener"));
     };
-    let started = has_right.and_then(|()| Ok((own_listener(&listener)?, raw_socket()?)));
+    let started = has_right.and_then(|()| {
+        let raw = raw_socket()?;
+        sockets::check(&listener, &raw)?;
+        sockets::listens_at(&listener)?;
+        Ok(raw)
+    });
     let reply = started.as_ref().map(|_| Vec::new()).map_err(Clone::clone);
     answer(&agent, id, &reply)?;
-    let Ok((listener, raw)) = started else { return Ok(()) };
-    let mut helper =
-        Helper { agent, listener, raw, tap: None, needed: Instant::now(), waiting: HashMap::new() };
+    let Ok(raw) = started else { return Ok(()) };
+    let now = Instant::now();
+    let mut helper = Helper {
+        agent,
+        listener,
+        raw,
+        tap: None,
+        needed: now,
+        waiting: HashMap::new(),
+        start: now,
+        connects: Rate::default(),
+        injections: Rate::default(),
+    };
     while helper.turn()? {}
     Ok(())
 }
@@ -61,8 +79,9 @@ type Ends = (SocketAddrV4, SocketAddrV4);
 
 struct Helper<A> {
     agent: A,
-    /// The agent's listener.
-    listener: SocketAddrV4,
+    /// The agent's listener. While it is open and listens, no other user's socket gets
+    /// what is injected for it.
+    listener: OwnedFd,
     /// Raw socket for injected packets.
     raw: OwnedFd,
     /// Packet socket for outgoing SYNs; open while a request waits for one.
@@ -71,6 +90,9 @@ struct Helper<A> {
     needed: Instant,
     /// Connects whose SYN hasn't been captured yet: the request, and its deadline.
     waiting: HashMap<Ends, (u64, Instant)>,
+    start: Instant,
+    connects: Rate,
+    injections: Rate,
 }
 
 impl<A: AsFd> Helper<A> {
@@ -119,8 +141,15 @@ impl<A: AsFd> Helper<A> {
     }
 
     fn begin(&mut self, to: SocketAddrV4, socket: &OwnedFd) -> Result<Ends, String> {
-        if getsockopt(socket, SockTypeOption) != Ok(SockType::Stream) {
-            return Err("no TCP socket came with the request".to_owned());
+        sockets::check(socket, &self.raw)?;
+        let failed = |error: Errno| format!("cannot connect to {to}: {}", error.desc());
+        let local = || getsockname::<SockaddrIn>(socket.as_raw_fd()).map(SocketAddrV4::from).map_err(failed);
+        let bound = local()?;
+        if bound.port() != 0 {
+            port_permitted(bound).map_err(|refused| refused.to_string())?;
+        }
+        if !self.connects.take(self.start.elapsed()) {
+            return Err(TOO_MANY.to_owned());
         }
         if self.waiting.len() >= MAX_WAITING {
             return Err(format!("{MAX_WAITING} connects are pending already"));
@@ -128,13 +157,11 @@ impl<A: AsFd> Helper<A> {
         if self.tap.is_none() {
             self.tap = Some(Tap::open().map_err(|error| format!("cannot open a packet socket: {error}"))?);
         }
-        let failed = |error: Errno| format!("cannot connect to {to}: {}", error.desc());
         match connect(socket.as_raw_fd(), &SockaddrIn::from(to)) {
             Ok(()) | Err(Errno::EINPROGRESS) => {}
             Err(error) => return Err(failed(error)),
         }
-        let local: SockaddrIn = getsockname(socket.as_raw_fd()).map_err(failed)?;
-        Ok((local.into(), to))
+        Ok((local()?, to))
     }
 
     /// Reads the captured packets, and answers the requests that they belong to.
@@ -150,10 +177,13 @@ impl<A: AsFd> Helper<A> {
 
     /// Injects a SYN into this host's IP stack over loopback: the kernel treats it
     /// as one that arrived, with its addresses unchanged.
-    fn inject(&self, packet: &[u8]) -> Reply {
+    fn inject(&mut self, packet: &[u8]) -> Reply {
         let syn = Syn::parse(packet).map_err(|error| format!("the packet to inject is no SYN: {error}"))?;
+        if !self.injections.take(self.start.elapsed()) {
+            return Err(TOO_MANY.to_owned());
+        }
         let own = own_addresses().map_err(|error| format!("cannot list this host's addresses: {error}"))?;
-        permitted(&syn, self.listener, &own).map_err(|refused| refused.to_string())?;
+        permitted(&syn, sockets::listens_at(&self.listener)?, &own).map_err(|refused| refused.to_string())?;
         // Written anew from the parsed fields, not the received bytes.
         let packet = syn.to_bytes();
         let to = SockaddrIn::from(syn.destination);
@@ -210,17 +240,6 @@ fn answer(agent: &impl AsFd, id: u64, reply: &Reply) -> io::Result<()> {
         // The agent has ended, which the next turn notices.
         Ok(_) | Err(Errno::EPIPE | Errno::ECONNRESET) => Ok(()),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// The address that this socket listens at.
-fn own_listener(listener: &OwnedFd) -> Result<SocketAddrV4, String> {
-    let listens = getsockopt(listener, AcceptConn) == Ok(true)
-        && getsockopt(listener, SockTypeOption) == Ok(SockType::Stream);
-    let address: Result<SockaddrIn, _> = getsockname(listener.as_raw_fd());
-    match address {
-        Ok(address) if listens => Ok(address.into()),
-        _ => Err("the agent does not listen on IPv4".to_owned()),
     }
 }
 
