@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::{Credentials, grpc, lock};
-use isthmus_wire::bounds::MESSAGE_BYTES;
+use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::RegistryServer;
 use tokio::net::TcpListener;
@@ -139,7 +139,7 @@ pub async fn run(
         Routes::new(RegistryServer::new(Service(broker.clone())).max_decoding_message_size(MESSAGE_BYTES))
             .add_service(
                 EnrolmentServer::new(EnrolmentService(broker.clone()))
-                    .max_decoding_message_size(MESSAGE_BYTES),
+                    .max_decoding_message_size(ENROLMENT_BYTES),
             );
     ready();
     let serving = grpc::serve(listener, tls, routes, async {

@@ -10,7 +10,7 @@ use isthmus_net::{Credentials, Role, grpc};
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Pairs};
 use isthmus_splice::plane::Plane;
-use isthmus_wire::bounds::MESSAGE_BYTES;
+use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::RegistryServer;
 use tokio::net::TcpListener;
@@ -144,7 +144,7 @@ fn routes(gateway: &Arc<Gateway>) -> Routes {
     let registry = RegistryServer::new(RegistryService(gateway.clone()));
     let enrolment = EnrolmentServer::new(EnrolmentService(gateway.clone()));
     Routes::new(registry.max_decoding_message_size(MESSAGE_BYTES))
-        .add_service(enrolment.max_decoding_message_size(MESSAGE_BYTES))
+        .add_service(enrolment.max_decoding_message_size(ENROLMENT_BYTES))
 }
 
 /// Finds the outside address, and keeps the gateway attached to the broker.

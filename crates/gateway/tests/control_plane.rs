@@ -9,7 +9,7 @@ use grid::{Attachment, Grid, address, list, soon};
 use isthmus_net::mac::Secret;
 use isthmus_net::token::{Invitation, JoinToken};
 use isthmus_net::{Authority, Credentials, Role, enrol, grpc, renewal};
-use isthmus_wire::bounds::MESSAGE_BYTES;
+use isthmus_wire::bounds::ENROLMENT_BYTES;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -120,7 +120,7 @@ async fn requests_to_join_are_bounded() {
         let channel =
             grpc::connect_unidentified(&address.to_string(), name, authority.clone()).await.unwrap();
         let request =
-            proto::JoinRequest { token: "x".repeat(MESSAGE_BYTES), ..proto::JoinRequest::default() };
+            proto::JoinRequest { token: "x".repeat(ENROLMENT_BYTES), ..proto::JoinRequest::default() };
         let status = EnrolmentClient::new(channel).join(request).await.unwrap_err();
         assert_eq!(status.code(), Code::OutOfRange, "{name}: {status}");
     }

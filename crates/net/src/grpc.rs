@@ -10,6 +10,7 @@ pub mod attachments;
 pub mod call;
 mod client;
 mod in_connection;
+mod member;
 mod server;
 mod versions;
 

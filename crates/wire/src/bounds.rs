@@ -9,6 +9,9 @@
 /// Bytes of one message to a broker or gateway, and of each of their answers. A
 /// record and a page fit, with a reserve. tonic refuses more than 4 MiB.
 pub const MESSAGE_BYTES: usize = 256 * 1024;
+/// Bytes of one request for a certificate, which any host may send: a token and a
+/// signing request take some 2 KiB.
+pub const ENROLMENT_BYTES: usize = 16 * 1024;
 /// Bytes of the records of one page. The largest record, a job, takes 162 KiB
 /// (see [`JOB_NODES_BYTES`]), so that each fits a page, and a page a message.
 pub const PAGE_BYTES: usize = 192 * 1024;

@@ -26,6 +26,7 @@ use tracing::{debug, warn};
 
 use super::anonymous::{self, OnlyEnrolment};
 use super::in_connection::InConnection;
+use super::member::{Counting, Members, Slot, Unfinished};
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::unidentified::{Place, Unidentified};
 use crate::{Identity, listen};
@@ -54,6 +55,7 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The address that it connected to.
     pub local: SocketAddr,
+    pub(super) unfinished: Unfinished,
 }
 
 /// The identity of a request's caller, by its certificate.
@@ -122,7 +124,7 @@ pub async fn serve_streams(
     let _cut_on_return = cut.clone().drop_guard();
     let (identified_tx, identified_rx) = mpsc::channel(INCOMING_BOUND);
     let (anonymous_tx, anonymous_rx) = mpsc::channel(INCOMING_BOUND);
-    let sorting = sort(streams_rx, cut, identified_tx, anonymous_tx);
+    let sorting = sort(streams_rx, Bounds::new(cut), identified_tx, anonymous_tx);
     let anonymous = anonymous::server()
         .layer(tower::layer::layer_fn(OnlyEnrolment))
         .add_routes(routes.clone())
@@ -130,6 +132,7 @@ pub async fn serve_streams(
     let identified = server()
         .max_concurrent_streams(MAX_CONCURRENT_CALLS)
         .layer(tower::layer::layer_fn(InConnection))
+        .layer(tower::layer::layer_fn(Counting))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming(identified_rx), stop.clone().cancelled_owned());
     let served = async { tokio::try_join!(identified, anonymous).map(drop) };
@@ -161,13 +164,12 @@ fn incoming(connections_rx: mpsc::Receiver<Io>) -> impl Stream<Item = io::Result
 /// for peers without. Never returns, so that the servers don't end with the sender.
 async fn sort(
     mut streams_rx: mpsc::Receiver<TlsStream<TcpStream>>,
-    cut: CancellationToken,
+    bounds: Bounds,
     identified_tx: mpsc::Sender<Io>,
     anonymous_tx: mpsc::Sender<Io>,
 ) {
-    let unidentified = Unidentified::new("connections without a certificate", anonymous::CONNECTIONS);
     while let Some(stream) = streams_rx.recv().await {
-        let Some(io) = Io::new(stream, &cut, anonymous::LIMIT, &unidentified) else { continue };
+        let Some(io) = Io::new(stream, &bounds) else { continue };
         let server_tx = if io.peer.identity.is_some() { &identified_tx } else { &anonymous_tx };
         // Fails only while the server shuts down.
         let _ = server_tx.send(io).await;
@@ -195,12 +197,30 @@ async fn accept_all(
     .await;
 }
 
+/// The bounds of all connections of a server.
+struct Bounds {
+    cut: CancellationToken,
+    unidentified: Arc<Unidentified>,
+    /// How long a connection without a certificate may last.
+    anonymous: Duration,
+    members: Arc<Members>,
+}
+
+impl Bounds {
+    fn new(cut: CancellationToken) -> Self {
+        let unidentified = Unidentified::new("connections without a certificate", anonymous::CONNECTIONS);
+        Self { cut, unidentified, anonymous: anonymous::LIMIT, members: Arc::default() }
+    }
+}
+
 struct Io {
     stream: TlsStream<TcpStream>,
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Only without a certificate.
     anonymous: Option<Anonymous>,
+    /// Only with a certificate.
+    _slot: Option<Slot>,
 }
 
 /// The limits of a connection without a certificate.
@@ -212,14 +232,10 @@ struct Anonymous {
 }
 
 impl Io {
-    /// None if the certificate is valid but names no identity of a grid. Without a
-    /// certificate, the connection is closed after `limit`, or when it is evicted.
-    fn new(
-        stream: TlsStream<TcpStream>,
-        cut: &CancellationToken,
-        limit: Duration,
-        unidentified: &Arc<Unidentified>,
-    ) -> Option<Self> {
+    /// None if the certificate is valid but names no identity of a grid, or one with
+    /// too many connections. Without a certificate, the connection is closed after a
+    /// while, or when it is evicted.
+    fn new(stream: TlsStream<TcpStream>, bounds: &Bounds) -> Option<Self> {
         let (tcp, session) = stream.get_ref();
         let (address, local) = (tcp.peer_addr().ok()?, tcp.local_addr().ok()?);
         let identity = match session.peer_certificates().and_then(|chain| chain.first()) {
@@ -233,12 +249,20 @@ impl Io {
             },
         };
         let anonymous = identity.is_none().then(|| {
-            let place = unidentified.enter(address.ip());
+            let place = bounds.unidentified.enter(address.ip());
             let evicted = Box::pin(place.evicted().cancelled_owned());
-            Anonymous { limit: Box::pin(sleep(limit)), evicted, _place: place }
+            Anonymous { limit: Box::pin(sleep(bounds.anonymous)), evicted, _place: place }
         });
-        let peer = Peer { identity, address, local };
-        Some(Self { stream, peer, cut: Box::pin(cut.clone().cancelled_owned()), anonymous })
+        let slot = identity.as_deref().map(|identity| bounds.members.connect(identity));
+        if let (Some(None), Some(identity)) = (&slot, &identity) {
+            warn!(%address, %identity, "connection refused: this identity has too many");
+            return None;
+        }
+        let slot = slot.flatten();
+        let unfinished = slot.as_ref().map(|slot| slot.unfinished.clone()).unwrap_or_default();
+        let peer = Peer { identity, address, local, unfinished };
+        let cut = Box::pin(bounds.cut.clone().cancelled_owned());
+        Some(Self { stream, peer, cut, anonymous, _slot: slot })
     }
 
     /// Whether the connection may go on. Reads and writes check, because a peer that
@@ -345,8 +369,8 @@ mod tests {
             let serve = async { accept(listener.accept().await.unwrap().0, broker.clone()).await.unwrap() };
             let (_client, served) = tokio::join!(connect, serve);
             let enrolment = Duration::from_millis(50);
-            let unidentified = Unidentified::new("a test", 1);
-            let mut served = Io::new(served, &CancellationToken::new(), enrolment, &unidentified).unwrap();
+            let bounds = Bounds { anonymous: enrolment, ..Bounds::new(CancellationToken::new()) };
+            let mut served = Io::new(served, &bounds).unwrap();
             let read = timeout(enrolment * 10, served.read_u8()).await;
             let kind = read.ok().map(|read| read.unwrap_err().kind());
             assert_eq!(kind, closed.then_some(io::ErrorKind::TimedOut));
