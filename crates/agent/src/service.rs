@@ -11,7 +11,7 @@ use isthmus_net::credentials::CredentialsError;
 use isthmus_net::loopback::{PairMaker, Sources};
 use isthmus_net::rendezvous::Order;
 use isthmus_net::unidentified::Unidentified;
-use isthmus_net::{Credentials, Role, grpc, listen};
+use isthmus_net::{Credentials, grpc, listen};
 use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use isthmus_reach::probing::Probing;
 use isthmus_reach::raw::{self, RawHelper};
@@ -64,7 +64,7 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
     let identity = credentials.identity().clone();
-    let Some(name) = identity.grid_name().filter(|_| identity.role() == Role::Agent) else {
+    let (Some(name), Some(owner)) = (identity.grid_name(), identity.owner()) else {
         bail!("these credentials are for {identity}, not for an agent");
     };
     if let Err(error) = limits::raise_descriptors() {
@@ -82,7 +82,7 @@ pub async fn run(
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
     let facilities = Facilities {
         name,
-        owner: identity.owner().cloned(),
+        owner: owner.clone(),
         shim: find_shim(&config, &isthmus)?,
         isthmus,
         local_socket: local_socket.clone(),
@@ -157,7 +157,7 @@ fn announcement(
         node: facilities.name.node.to_string(),
         address: config.address.clone().unwrap_or_else(|| own.to_string()),
         host_name: nix::unistd::gethostname()?.to_string_lossy().into_owned(),
-        owner: facilities.owner.as_ref().map(ToString::to_string).unwrap_or_default(),
+        owner: facilities.owner.to_string(),
         slots: config.slots(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         architecture: std::env::consts::ARCH.to_owned(),

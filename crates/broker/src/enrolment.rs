@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
 use crate::broker::{Broker, store_status};
-use crate::records::{self, UsedToken};
+use crate::records::{self, TokenUse, UsedToken};
 
 pub(crate) struct EnrolmentService(pub(crate) Arc<Broker>);
 
@@ -63,14 +63,14 @@ impl EnrolmentService {
             expiry_unix_seconds: unix_seconds(token.invitation.expires),
             request_sha256: sha256(&request.signing_request),
         };
-        let good = records::use_token(&*self.0.store, (token.id, used), &identity, unix_seconds(now)).await;
-        if good.map_err(store_status)? {
-            Ok((identity, certificate))
-        } else {
-            Err(Status::permission_denied(
+        let result = records::use_token(&*self.0.store, (token.id, used), &identity, unix_seconds(now)).await;
+        match result.map_err(store_status)? {
+            TokenUse::Accepted => Ok((identity, certificate)),
+            TokenUse::UsedBefore => Err(Status::permission_denied(
                 "the join token was used before, and each is good once; \
                  ask for a new one (isthmus grid invite)",
-            ))
+            )),
+            TokenUse::NameTaken(uri) => Err(name_taken(&identity, &uri)),
         }
     }
 
@@ -102,6 +102,22 @@ impl EnrolmentService {
         )?;
         Ok(proto::Certificate { certificate_pem, authority_pem: authority.certificate_pem().to_owned() })
     }
+}
+
+/// The message to a join under a name of another owner.
+fn name_taken(identity: &Identity, holder: &str) -> Status {
+    let owner = |identity: Option<&Identity>| {
+        identity
+            .and_then(Identity::owner)
+            .map_or_else(|| "no user".to_owned(), |owner| format!("user {owner}"))
+    };
+    let holder = Identity::from_uri(holder).ok();
+    Status::permission_denied(format!(
+        "{identity} is a member of the grid and belongs to {}, and the join token is for {}; join under another \
+         --name, or have an administrator free the name (isthmus grid remove)",
+        owner(holder.as_ref()),
+        owner(Some(identity))
+    ))
 }
 
 fn token_status(error: TokenError) -> Status {

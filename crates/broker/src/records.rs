@@ -214,16 +214,27 @@ impl UsedToken {
     }
 }
 
-/// Marks a join token as used and its bearer as a member. False if the token was used
-/// before with another signing request. A repeated request, whose answer was lost, is
+/// What became of the use of a join token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TokenUse {
+    Accepted,
+    /// It was used before, with another signing request.
+    UsedBefore,
+    /// A member of another owner has the name. The token is not used up. The text is
+    /// that member's identity URI.
+    NameTaken(String),
+}
+
+/// Marks a join token as used and its bearer as a member. A name stays with its owner:
+/// the same identity may join again. A repeated request, whose answer was lost, is
 /// accepted. Deletes some tokens that have expired.
 pub(crate) async fn use_token(
     store: &dyn Store,
     (id, used): ([u8; 16], UsedToken),
     identity: &Identity,
     now_unix_seconds: u64,
-) -> Result<bool, StoreError> {
-    let key = token_key(id);
+) -> Result<TokenUse, StoreError> {
+    let (key, member) = (token_key(id), member_key(&member(identity)));
     let expired = |value: &[u8]| {
         UsedToken::decode(value).is_none_or(|used| used.expiry_unix_seconds < now_unix_seconds)
     };
@@ -232,20 +243,25 @@ pub(crate) async fn use_token(
         let revision = former.as_ref().map_or(0, |former| former.revision);
         let former = former.and_then(|former| UsedToken::decode(&former.value));
         if former.is_some_and(|former| former.request_sha256 != used.request_sha256) {
-            return Ok(false);
+            return Ok(TokenUse::UsedBefore);
+        }
+        let holder = store.get(&member).await?;
+        let member_revision = holder.as_ref().map_or(0, |holder| holder.revision);
+        if let Some(holder) = holder.filter(|holder| *holder.value != *identity.uri().as_bytes()) {
+            return Ok(TokenUse::NameTaken(String::from_utf8_lossy(&holder.value).into_owned()));
         }
         let tokens = store.range(TOKENS).await?.records;
         let gone = tokens.iter().filter(|(other, token)| **other != *key && expired(&token.value));
-        let transaction = Transaction::default().when(&key, revision).put(&key, used.encode(), None).put(
-            member_key(&member(identity)),
-            identity.uri(),
-            None,
-        );
+        let transaction = Transaction::default()
+            .when(&key, revision)
+            .when(&member, member_revision)
+            .put(&key, used.encode(), None)
+            .put(&member, identity.uri(), None);
         let transaction =
             gone.take(FORGET_AT_ONCE).fold(transaction, |transaction, (key, _)| transaction.delete(&**key));
-        // The token was used meanwhile: the next round compares the signing requests.
+        // The token was used or the name taken meanwhile: the next round compares.
         if store.transact(transaction).await?.is_some() {
-            return Ok(true);
+            return Ok(TokenUse::Accepted);
         }
     }
 }
@@ -280,11 +296,11 @@ mod tests {
         let store = Memory::new(Arc::new(Instant::now));
         let identity = Identity::from_uri("isthmus:///agent/alpha/n1/anna").unwrap();
         for (name, id, request, now, good) in [
-            ("first", 1, 7, 50, true),
-            ("used before", 1, 8, 50, false),
-            ("the same request again", 1, 7, 50, true),
-            ("another token", 2, 8, 50, true),
-            ("forgotten once it has expired", 3, 8, 101, true),
+            ("first", 1, 7, 50, TokenUse::Accepted),
+            ("used before", 1, 8, 50, TokenUse::UsedBefore),
+            ("the same request again", 1, 7, 50, TokenUse::Accepted),
+            ("another token", 2, 8, 50, TokenUse::Accepted),
+            ("forgotten once it has expired", 3, 8, 101, TokenUse::Accepted),
         ] {
             let used = UsedToken { expiry_unix_seconds: 100, request_sha256: [request; 32] };
             assert_eq!(use_token(&store, ([id; 16], used), &identity, now).await, Ok(good), "{name}");
@@ -294,6 +310,31 @@ mod tests {
         assert!(is_member(&store, &identity).await.unwrap());
         let other_owner = Identity::from_uri("isthmus:///agent/alpha/n1/berta").unwrap();
         assert!(!is_member(&store, &other_owner).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_name_belongs_to_its_owner() {
+        let store = Memory::new(Arc::new(Instant::now));
+        let identity = |uri: &str| Identity::from_uri(uri).unwrap();
+        let anna = "isthmus:///agent/alpha/n1/anna";
+        let taken = || TokenUse::NameTaken(anna.to_owned());
+        for (case, id, uri, want) in [
+            ("new", 1, anna, TokenUse::Accepted),
+            ("the same owner again", 2, anna, TokenUse::Accepted),
+            ("another owner", 3, "isthmus:///agent/alpha/n1/berta", taken()),
+            (
+                "the refused join did not use up the token",
+                3,
+                "isthmus:///agent/alpha/n2/berta",
+                TokenUse::Accepted,
+            ),
+            ("the same name at another site", 4, "isthmus:///agent/beta/n1/berta", TokenUse::Accepted),
+        ] {
+            let used = UsedToken { expiry_unix_seconds: 100, request_sha256: [id; 32] };
+            let result = use_token(&store, ([id; 16], used), &identity(uri), 50).await;
+            assert_eq!(result, Ok(want), "{case}");
+        }
+        assert!(is_member(&store, &identity(anna)).await.unwrap());
     }
 
     #[test]

@@ -52,8 +52,8 @@ pub(crate) struct InviteArgs {
     /// without it, `isthmus join` chooses.
     #[arg(long)]
     name: Option<Label>,
-    /// User whose processes an agent may start; by default the user of this command.
-    #[arg(long, value_name = "USER")]
+    /// User whose processes an agent may start; an agent needs one.
+    #[arg(long, value_name = "USER", required_if_eq("role", "agent"))]
     owner: Option<Owner>,
     /// How long the token is good.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1h")]
@@ -113,11 +113,6 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Name of the user who runs this.
-fn own_user() -> Option<Owner> {
-    nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten()?.name.parse().ok()
-}
-
 fn invite(args: InviteArgs) -> anyhow::Result<()> {
     let directory = args.state.directory();
     let state = State::load(&directory)?;
@@ -128,10 +123,7 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
         role: args.role.into(),
         site: args.site,
         name: args.name,
-        owner: match args.role {
-            InvitedRole::Agent => args.owner.or_else(own_user),
-            InvitedRole::Gateway | InvitedRole::Relay => args.owner,
-        },
+        owner: args.owner,
         expires,
         broker: state.grid.address.clone(),
     };

@@ -173,13 +173,14 @@ fn mistakes_are_explained() {
 
     playground.init();
     playground.bad("grid init --state broker --name other --address a:1", "holds the grid \"demo\" already");
-    playground.bad("grid invite --state broker --role agent", "needs a site");
-    playground.bad("grid invite --state broker --role agent --site relay", "reserved");
+    playground.bad("grid invite --state broker --role agent --owner anna", "needs a site");
+    playground.bad("grid invite --state broker --role agent --owner anna --site relay", "reserved");
     for service in ["gateway", "agent", "relay"] {
         let want = format!("broker holds the identity of broker, not of a {service}");
         playground.bad(&format!("{service} --state broker"), &want);
     }
-    for (file, token) in [("a.token", "--role agent --site alpha"), ("r.token", "--role relay")] {
+    for (file, token) in [("a.token", "--role agent --site alpha --owner anna"), ("r.token", "--role relay")]
+    {
         playground.good(&format!("grid invite --state broker {token} --out {file}"));
     }
     playground.bad("join --state agent --token a.token --name n1", "--via HOST:PORT");
@@ -190,6 +191,9 @@ fn mistakes_are_explained() {
     playground.bad_config();
     let usage = playground.isthmus("grid invite --state broker --role king");
     assert_eq!(usage.status.code(), Some(2), "as clap has it for wrong usage");
+    let usage = playground.isthmus("grid invite --state broker --role agent --site alpha");
+    assert_eq!(usage.status.code(), Some(2), "an owner is not guessed");
+    assert!(String::from_utf8_lossy(&usage.stderr).contains("--owner <USER>"), "{usage:?}");
 }
 
 impl Playground {

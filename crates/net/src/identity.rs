@@ -135,7 +135,8 @@ impl Identity {
     /// Puts an identity together.
     ///
     /// `name` is required for agents and relays. A site's only gateway, the broker
-    /// and the administrator need none; their name is that of their role.
+    /// and the administrator need none; their name is that of their role. `owner` is
+    /// required for agents.
     ///
     /// # Errors
     /// If a part is missing, superfluous or reserved.
@@ -150,6 +151,9 @@ impl Identity {
             (Role::Gateway | Role::Agent, None) => return Err(parts("a gateway or an agent needs a site")),
             (Role::Broker | Role::Relay | Role::Admin, Some(_)) => {
                 return Err(IdentityError::Parts(format!("the role {role} belongs to no site")));
+            }
+            (Role::Agent, Some(_)) if owner.is_none() => {
+                return Err(parts("an agent needs an owner: the user whose processes it may start"));
             }
             (Role::Gateway | Role::Agent, Some(site)) if is_reserved(site) => {
                 return Err(IdentityError::Reserved(site.clone()));
@@ -197,7 +201,7 @@ impl Identity {
         &self.name
     }
 
-    /// The user who may start processes there, if the token named one.
+    /// The user who may start processes there; every agent has one.
     pub fn owner(&self) -> Option<&Owner> {
         self.owner.as_ref()
     }

@@ -72,7 +72,7 @@ impl Service {
 #[tokio::test]
 async fn a_request_carries_its_callers_identity() {
     let service = start().await;
-    let agent = issue(&service.authority, "isthmus:///agent/alpha/n1/", SystemTime::now());
+    let agent = issue(&service.authority, "isthmus:///agent/alpha/n1/anna", SystemTime::now());
     let mut client = service.connect(&agent).await;
     let answer = client.renew(RenewRequest::default()).await.unwrap().into_inner();
     assert_eq!(answer.certificate_pem, "agent n1.alpha");
@@ -97,11 +97,11 @@ async fn without_a_certificate_only_enrolment_works() {
 async fn other_grids_are_refused_on_both_sides() {
     let service = start().await;
     let elsewhere = Authority::create("elsewhere", SystemTime::now()).unwrap();
-    let foreign = issue(&elsewhere, "isthmus:///agent/alpha/n1/", SystemTime::now());
+    let foreign = issue(&elsewhere, "isthmus:///agent/alpha/n1/anna", SystemTime::now());
     let error = grpc::connect(&service.address.to_string(), "broker", &foreign).await.unwrap_err();
     assert_eq!(error.stage, Stage::Handshake, "another authority signed the broker's certificate: {error}");
 
-    let agent = issue(&service.authority, "isthmus:///agent/alpha/n1/", SystemTime::now());
+    let agent = issue(&service.authority, "isthmus:///agent/alpha/n1/anna", SystemTime::now());
     let error = grpc::connect(&service.address.to_string(), "gateway.alpha", &agent).await.unwrap_err();
     assert_eq!(error.stage, Stage::Handshake, "the broker's certificate is not a gateway's: {error}");
 
@@ -120,7 +120,7 @@ async fn other_grids_are_refused_on_both_sides() {
 async fn expired_certificates_are_refused() {
     let service = start().await;
     let long_ago = SystemTime::now() - Duration::from_secs(60 * 24 * 3600);
-    let agent = issue(&service.authority, "isthmus:///agent/alpha/n1/", long_ago);
+    let agent = issue(&service.authority, "isthmus:///agent/alpha/n1/anna", long_ago);
     let mut client = service.connect(&agent).await;
     let error = client.renew(RenewRequest::default()).await.unwrap_err();
     assert!(grpc::reason(&error).contains("xpired"), "{}", grpc::reason(&error));
@@ -129,7 +129,7 @@ async fn expired_certificates_are_refused() {
 #[tokio::test]
 async fn a_refused_connection_names_both_addresses_and_what_to_do() {
     let authority = Authority::create("demo", SystemTime::now()).unwrap();
-    let agent = issue(&authority, "isthmus:///agent/alpha/n1/", SystemTime::now());
+    let agent = issue(&authority, "isthmus:///agent/alpha/n1/anna", SystemTime::now());
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
@@ -141,7 +141,7 @@ async fn a_refused_connection_names_both_addresses_and_what_to_do() {
 #[tokio::test]
 async fn shutdown_cuts_connections() {
     let service = start().await;
-    let agent = issue(&service.authority, "isthmus:///agent/alpha/n1/", SystemTime::now());
+    let agent = issue(&service.authority, "isthmus:///agent/alpha/n1/anna", SystemTime::now());
     let mut client = service.connect(&agent).await;
     client.renew(RenewRequest::default()).await.unwrap();
     service.stop.send(()).unwrap();
@@ -152,8 +152,8 @@ async fn shutdown_cuts_connections() {
 #[tokio::test]
 async fn calls_go_over_an_open_connection() {
     let authority = Authority::create("demo", SystemTime::now()).unwrap();
-    let n1 = issue(&authority, "isthmus:///agent/alpha/n1/", SystemTime::now());
-    let n2 = issue(&authority, "isthmus:///agent/beta/n2/", SystemTime::now());
+    let n1 = issue(&authority, "isthmus:///agent/alpha/n1/anna", SystemTime::now());
+    let n2 = issue(&authority, "isthmus:///agent/beta/n2/anna", SystemTime::now());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (accepted, _) = listener.accept().await.unwrap();

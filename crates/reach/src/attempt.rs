@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
 use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
-use isthmus_net::{Deadline, Late, callback, grpc};
+use isthmus_net::{Deadline, Late, Owner, callback, grpc};
 use isthmus_plan::Step;
 use isthmus_wire::preamble::Status;
 use tokio::net::TcpStream;
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::carrier::Carrier;
 use crate::dialer::{Dialer, Found};
-use crate::far_end::{Expected, secure};
+use crate::far_end::{Expected, Unverified, secure};
 use crate::purpose::{Purpose, Security, Unaccepted};
 
 /// Why a step failed, and whether the next one is tried.
@@ -25,6 +25,17 @@ pub(crate) enum StepError {
     Final(Status),
     /// The initiator gave the connection up.
     GivenUp,
+    /// The other party belongs to another user.
+    OtherOwner(String),
+}
+
+impl From<Unverified> for StepError {
+    fn from(error: Unverified) -> Self {
+        match error {
+            Unverified::Failed(reason) => Self::Next(reason),
+            Unverified::OtherOwner(reason) => Self::OtherOwner(reason),
+        }
+    }
 }
 
 impl From<DialError> for StepError {
@@ -68,7 +79,7 @@ impl<'a> Attempt<'a> {
     /// the step's deadline.
     pub(crate) async fn step(&mut self, step: &Step, purpose: &mut Purpose<'_>) -> Opened<Carrier> {
         let (mut carrier, relay) = tokio::select! {
-            opened = self.open(step, purpose.security) => opened?,
+            opened = self.open(step, purpose.security, purpose.owner) => opened?,
             () = cancelled(purpose.given_up) => return Err(StepError::GivenUp),
         };
         if let Some(introduction) = &mut purpose.introduction {
@@ -79,16 +90,21 @@ impl<'a> Attempt<'a> {
         Ok((carrier, relay))
     }
 
-    /// Opens a connection to the other party, without the introduction.
-    pub(crate) async fn open(&mut self, step: &Step, security: Security<'_>) -> Opened<Carrier> {
+    /// Opens a connection to the other party, of this owner, without the introduction.
+    pub(crate) async fn open(
+        &mut self,
+        step: &Step,
+        security: Security<'_>,
+        owner: Option<&Owner>,
+    ) -> Opened<Carrier> {
         self.deadline = Deadline::within(step.deadline);
         let late = |Late(limit)| StepError::Next(format!("no connection within {limit:?}"));
         let (stream, relay) = self.deadline.bound(self.dial(step)).await.map_err(late)??;
         let carrier = match security.tls(self.found.plan.encrypted) {
             None => Carrier::Raw(stream),
             Some(tls) => {
-                let expected = Expected::agent(&self.found.name);
-                secure(stream, &expected, tls, self.deadline).await.map_err(StepError::Next)?
+                let expected = Expected::agent(&self.found.name, owner);
+                secure(stream, &expected, tls, self.deadline).await?
             }
         };
         Ok((carrier, relay))

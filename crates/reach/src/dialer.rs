@@ -52,13 +52,15 @@ pub enum ReachError {
     NoWay(Vec<String>),
     /// The initiator gave it up before the introduction was sent.
     GivenUp,
+    /// The other party belongs to another user; the reason names both.
+    OtherOwner(String),
 }
 
 impl fmt::Display for ReachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Answered(status) => status.fmt(f),
-            Self::Unknown(reason) => f.write_str(reason),
+            Self::Unknown(reason) | Self::OtherOwner(reason) => f.write_str(reason),
             Self::NoWay(reasons) if reasons.is_empty() => f.write_str("the plan has no step"),
             Self::NoWay(reasons) => f.write_str(&reasons.join("; ")),
             Self::GivenUp => f.write_str("it was given up"),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isthmus_net::{Deadline, Identity, Late, Role};
+use isthmus_net::{Deadline, Identity, Late, Owner, Role};
 use isthmus_wire::GridName;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls::ClientConfig;
@@ -18,33 +18,59 @@ pub struct Expected {
     pub role: Role,
     /// The name in its certificate, as [`Identity::server_name`] gives it.
     pub server_name: String,
+    /// Its owner; `None` for any.
+    pub owner: Option<Owner>,
+}
+
+/// Why the other end is not verified.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unverified {
+    /// The handshake failed, or it is another party.
+    #[error("{0}")]
+    Failed(String),
+    /// It is the right party, and it belongs to another user. No other way to it helps.
+    #[error("{0}")]
+    OtherOwner(String),
 }
 
 impl Expected {
-    /// The agent of a node.
-    pub fn agent(node: &GridName) -> Self {
-        Self { role: Role::Agent, server_name: node.to_string() }
+    /// The agent of a node, of this owner.
+    pub fn agent(node: &GridName, owner: Option<&Owner>) -> Self {
+        Self { role: Role::Agent, server_name: node.to_string(), owner: owner.cloned() }
     }
 
-    /// Whether an identity is this party's.
-    pub fn is(&self, identity: &Identity) -> bool {
-        identity.role() == self.role && identity.server_name() == self.server_name
+    /// Checks that an identity is this party's. The server name has the site.
+    ///
+    /// # Errors
+    /// [`Unverified`].
+    pub fn check(&self, identity: Option<&Identity>) -> Result<(), Unverified> {
+        let identity = identity
+            .filter(|identity| identity.role() == self.role && identity.server_name() == self.server_name)
+            .ok_or_else(|| Unverified::Failed(format!("the other end is {identity:?}")))?;
+        match (&self.owner, identity.owner()) {
+            (Some(own), theirs) if theirs != Some(own) => Err(Unverified::OtherOwner(format!(
+                "the certificate of {identity} names {}, and this agent works for user {own}: \
+                 it sends no job and no data there",
+                theirs.map_or_else(|| "no user".to_owned(), |owner| format!("user {owner}")),
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
 /// Verifies by TLS that the other end is this party.
 ///
 /// # Errors
-/// If the handshake fails, or it is another party.
+/// [`Unverified`].
 pub async fn secure(
     stream: TcpStream,
     expected: &Expected,
     config: &Arc<ClientConfig>,
     deadline: Deadline,
-) -> Result<Carrier, String> {
+) -> Result<Carrier, Unverified> {
     let name = &expected.server_name;
     let ends = format!("{:?} to {:?}", stream.local_addr().ok(), stream.peer_addr().ok());
-    let failed = |reason: String| format!("TLS with {name} ({ends}): {reason}");
+    let failed = |reason: String| Unverified::Failed(format!("TLS with {name} ({ends}): {reason}"));
     keep_alive(&stream);
     let server = ServerName::try_from(name.clone()).map_err(|error| failed(error.to_string()))?;
     let handshake = TlsConnector::from(config.clone()).connect(server, stream);
@@ -54,9 +80,10 @@ pub async fn secure(
         .map_err(|late: Late| failed(late.to_string()))?
         .map_err(|error| failed(error.to_string()))?;
     let stream = TlsStream::Client(stream);
-    match peer_identity(&stream) {
-        Some(identity) if expected.is(&identity) => Ok(Carrier::Tls(Box::new(stream))),
-        other => Err(failed(format!("the other end is {other:?}"))),
+    match expected.check(peer_identity(&stream).as_ref()) {
+        Ok(()) => Ok(Carrier::Tls(Box::new(stream))),
+        Err(Unverified::Failed(reason)) => Err(failed(reason)),
+        Err(other) => Err(other),
     }
 }
 
@@ -64,4 +91,34 @@ pub async fn secure(
 pub fn peer_identity(stream: &TlsStream<TcpStream>) -> Option<Identity> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
     Identity::from_certificate(certificate).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn role_name_site_and_owner_are_checked() {
+        let anna: Owner = "anna".parse().unwrap();
+        let node: GridName = "n1.alpha".parse().unwrap();
+        let check = |owner, uri: &str| {
+            let identity = Identity::from_uri(uri).unwrap();
+            Expected::agent(&node, owner).check(Some(&identity)).map_err(|error| match error {
+                Unverified::Failed(_) => "another party",
+                Unverified::OtherOwner(_) => "another owner",
+            })
+        };
+        for (owner, uri, want) in [
+            (Some(&anna), "isthmus:///agent/alpha/n1/anna", Ok(())),
+            (Some(&anna), "isthmus:///agent/alpha/n1/berta", Err("another owner")),
+            (None, "isthmus:///agent/alpha/n1/berta", Ok(())),
+            (Some(&anna), "isthmus:///agent/alpha/n2/anna", Err("another party")),
+            (Some(&anna), "isthmus:///agent/beta/n1/anna", Err("another party")),
+            (Some(&anna), "isthmus:///relay//n1/anna", Err("another party")),
+            (Some(&anna), "isthmus:///gateway/alpha//anna", Err("another party")),
+        ] {
+            assert_eq!(check(owner, uri), want, "{owner:?} {uri}");
+        }
+        assert!(Expected::agent(&node, None).check(None).is_err());
+    }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use isthmus_net::Owner;
 use isthmus_net::dial::SocketOptions;
 use isthmus_wire::preamble::Status;
 use tokio_rustls::rustls::ClientConfig;
@@ -59,6 +60,9 @@ pub trait Introduction: fmt::Debug + Send {
 pub struct Purpose<'a> {
     /// How it is protected.
     pub security: Security<'a>,
+    /// The owner that the other agent's certificate must name; `None` for any. Only TLS
+    /// verifies it.
+    pub owner: Option<&'a Owner>,
     /// Options of the socket.
     pub options: SocketOptions,
     /// Sent once the connection is open; `None` if the TLS protocol name (ALPN)
@@ -70,9 +74,10 @@ pub struct Purpose<'a> {
 
 impl<'a> Purpose<'a> {
     /// A connection whose purpose is its TLS protocol name (ALPN, RFC 7301).
-    pub fn tls(tls: &'a Arc<ClientConfig>) -> Self {
+    pub fn tls(tls: &'a Arc<ClientConfig>, owner: Option<&'a Owner>) -> Self {
         Self {
             security: Security::Tls(tls),
+            owner,
             options: SocketOptions::default(),
             introduction: None,
             given_up: None,

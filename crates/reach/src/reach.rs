@@ -26,7 +26,7 @@ fn count(step: &Step, failed: Option<&StepError>, started: Instant) {
     let label = format!("{} {}", step.dial, step.route);
     let outcome = match failed {
         None => "ok",
-        Some(StepError::Final(_)) => "refused",
+        Some(StepError::Final(_) | StepError::OtherOwner(_)) => "refused",
         Some(StepError::GivenUp) => "given-up",
         Some(StepError::Next(_)) => "failed",
     };
@@ -84,6 +84,7 @@ impl Dialer {
                     }
                     Err(StepError::Final(status)) => return Err(ReachError::Answered(status)),
                     Err(StepError::GivenUp) => return Err(ReachError::GivenUp),
+                    Err(StepError::OtherOwner(reason)) => return Err(ReachError::OtherOwner(reason)),
                     // The broker named no other relay or gateway.
                     Err(StepError::Next(_)) if time > 0 && attempt.named.len() == named => break,
                     Err(StepError::Next(reason)) => {
@@ -115,7 +116,7 @@ impl Dialer {
             return lock(&self.failures).clear(towards, due.route, due.dial);
         };
         let mut attempt = Attempt::new(self, &found, SocketOptions::default());
-        match attempt.open(step, Security::Tls(tls)).await {
+        match attempt.open(step, Security::Tls(tls), None).await {
             Ok(_) => {
                 tracing::info!(node = %name, dial = %due.dial, "a dial works again");
                 lock(&self.failures).clear(towards, due.route, due.dial);
@@ -125,7 +126,7 @@ impl Dialer {
                 let failure = Failure { route: due.route, dial: due.dial, reason };
                 lock(&self.failures).note(towards, failure, Instant::now());
             }
-            Err(StepError::Final(_) | StepError::GivenUp) => {}
+            Err(StepError::Final(_) | StepError::GivenUp | StepError::OtherOwner(_)) => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The deadline of a step bounds all of it: the call that arranges the
-//! rendezvous, the dial, TLS and the introduction.
+//! rendezvous, the dial, TLS and the introduction. The owner in the other end's
+//! certificate is verified.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::net::Ipv4Addr;
@@ -9,11 +10,12 @@ use std::time::{Duration, Instant, SystemTime};
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
-use isthmus_net::{Authority, Credentials, Deadline, Identity, Role};
+use isthmus_net::{Authority, Credentials, Deadline, Identity, grpc};
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{ControlPlane, Dialer, Introduction, Purpose, ReachError, Security, Unaccepted};
 use isthmus_wire::proto::{self, attach_up};
 use isthmus_wire::ticket::TICKET_LEN;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tonic::Status;
 
@@ -144,6 +146,7 @@ async fn a_step_ends_at_its_deadline() {
         let mut introduction = Asks;
         let purpose = Purpose {
             security: Security::Raw,
+            owner: None,
             options: SocketOptions::default(),
             introduction: Some(&mut introduction),
             given_up: None,
@@ -157,10 +160,8 @@ async fn a_step_ends_at_its_deadline() {
     }
 }
 
-fn credentials() -> Credentials {
-    let authority = Authority::create("test", SystemTime::now()).unwrap();
-    let site = Some("alpha".parse().unwrap());
-    let identity = Identity::new(Role::Agent, site, Some("n1".parse().unwrap()), None).unwrap();
+fn credentials(authority: &Authority, uri: &str) -> Credentials {
+    let identity = Identity::from_uri(uri).unwrap();
     let request = SigningRequest::new().unwrap();
     let certificate = authority.sign(&identity, request.public_key(), SystemTime::now()).unwrap();
     Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1").unwrap()
@@ -168,12 +169,44 @@ fn credentials() -> Credentials {
 
 #[tokio::test]
 async fn a_handshake_ends_at_the_step_s_deadline() {
-    let credentials = credentials();
+    let authority = Authority::create("test", SystemTime::now()).unwrap();
+    let credentials = credentials(&authority, "isthmus:///agent/alpha/n1/anna");
     let tls = credentials.client_config(&[b"h2"]).unwrap();
     let dialer = dialer(Broker { dial: proto::Dial::Direct, address: silent().await, pause: Duration::ZERO });
     let began = Instant::now();
-    let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), Purpose::tls(&tls)).await;
+    let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), Purpose::tls(&tls, None)).await;
     let Err(ReachError::NoWay(reasons)) = reached else { panic!("{reached:?}") };
     assert!(reasons[0].contains("TLS with n1.beta") && reasons[0].contains("within 300ms"), "{reasons:?}");
     assert!(began.elapsed() < STEP + MARGIN);
+}
+
+/// The registry's word for a node's owner counts for nothing: the certificate decides.
+#[tokio::test]
+async fn a_node_of_another_owner_gets_nothing() {
+    let authority = Authority::create("test", SystemTime::now()).unwrap();
+    let anna = credentials(&authority, "isthmus:///agent/alpha/n1/anna");
+    let tls = anna.client_config(&[b"h2"]).unwrap();
+    for (owner, want) in [("anna", None), ("berta", Some("names user berta"))] {
+        let far = credentials(&authority, &format!("isthmus:///agent/beta/n1/{owner}"));
+        let server = far.server_config(&[b"h2"]).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let served = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = grpc::accept(stream, server).await.unwrap();
+            let mut received = Vec::new();
+            let _ = stream.read_to_end(&mut received).await;
+            received
+        });
+        let dialer = dialer(Broker { dial: proto::Dial::Direct, address, pause: Duration::ZERO });
+        let purpose = Purpose::tls(&tls, anna.identity().owner());
+        let reached = dialer.reach(Ipv4Addr::new(240, 64, 2, 1), purpose).await;
+        match (&reached, want) {
+            (Ok(_), None) => {}
+            (Err(ReachError::OtherOwner(reason)), Some(want)) => assert!(reason.contains(want), "{reason}"),
+            _ => panic!("{owner}: {reached:?}"),
+        }
+        drop(reached);
+        assert_eq!(served.await.unwrap(), b"", "{owner}");
+    }
 }

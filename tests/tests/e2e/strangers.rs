@@ -181,22 +181,16 @@ impl Other {
         let made = world.sh(node, SOON, &["sh", "-c", &script])?;
         ensure!(made.status == 0, "{}", made.whole());
         let (own, via) = (format!("bob-{name}"), format!("{via}:7710"));
-        let joined = world.sh(
-            node,
-            SOON,
-            &Self::words(&[
-                "/tmp/bin/isthmus",
-                "join",
-                "--state",
-                "/tmp/bob/state",
-                "--name",
-                &own,
-                "--via",
-                &via,
-                "--token",
-                "/tmp/bob/token",
-            ]),
-        )?;
+        let join = |name: &str| {
+            let mut words = vec!["/tmp/bin/isthmus", "join", "--state", "/tmp/bob/state", "--name", name];
+            words.extend(["--via", &via, "--token", "/tmp/bob/token"]);
+            world.sh(node, SOON, &Self::words(&words))
+        };
+        // The name of the first user's node stays with the first user, and the refused
+        // join does not use up the token.
+        let taken = join(name)?;
+        ensure!(taken.status == 1 && taken.stderr.contains("isthmus grid remove"), "{}", taken.whole());
+        let joined = join(&own)?;
         ensure!(joined.status == 0, "{}", joined.whole());
         Talking::start(world, node, &Self::words(&["/tmp/bin/isthmus", "agent", "--state", "/tmp/bob/state"]))
     }

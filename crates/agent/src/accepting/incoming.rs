@@ -214,7 +214,9 @@ impl Reception {
         match carrier {
             Carrier::Tls(stream) => match peer_identity(stream) {
                 Some(identity)
-                    if identity.role() == Role::Agent && identity.grid_name().as_ref() == Some(source) =>
+                    if identity.role() == Role::Agent
+                        && identity.grid_name().as_ref() == Some(source)
+                        && identity.owner() == Some(self.node.owner()) =>
                 {
                     Ok(())
                 }

@@ -137,6 +137,7 @@ async fn reach(
     let mut introduction = JobIntroduction::new(&job.token, preamble);
     let purpose = Purpose {
         security: Security::AsPlanned(&node.tls().stream),
+        owner: Some(node.owner()),
         options,
         introduction: Some(&mut introduction),
         given_up: Some(given_up),
@@ -178,6 +179,9 @@ fn errno(error: &ReachError) -> i32 {
         ReachError::Answered(Status::Refused) => libc::ECONNREFUSED,
         ReachError::Answered(Status::TimedOut) => libc::ETIMEDOUT,
         ReachError::GivenUp => libc::ECANCELED,
-        ReachError::Answered(_) | ReachError::Unknown(_) | ReachError::NoWay(_) => libc::EHOSTUNREACH,
+        ReachError::Answered(_)
+        | ReachError::Unknown(_)
+        | ReachError::NoWay(_)
+        | ReachError::OtherOwner(_) => libc::EHOSTUNREACH,
     }
 }

@@ -19,7 +19,7 @@ pub(crate) async fn connect(node: &Node, address: VirtualAddress) -> Result<Peer
     let unavailable = |reason: String| Status::unavailable(reason);
     let reached = node
         .dialer()
-        .reach(address.ip(), Purpose::tls(&node.tls().grpc))
+        .reach(address.ip(), Purpose::tls(&node.tls().grpc, Some(node.owner())))
         .await
         .map_err(|error| unavailable(error.to_string()))?;
     let Carrier::Tls(stream) = reached.carrier else {

@@ -215,7 +215,7 @@ impl Head {
         let report = |joined: &[proto::Joined], ended: bool| {
             self.node.upstream().report(proto::JobReport {
                 job: self.job.id.to_string(),
-                owner: self.node.facilities().owner.as_ref().map(ToString::to_string).unwrap_or_default(),
+                owner: self.node.owner().to_string(),
                 program: self.program.clone(),
                 nodes: self.job.members.nodes.iter().map(|node| node.name.to_string()).collect(),
                 started_unix_ms,

@@ -38,7 +38,7 @@ pub(crate) struct Facilities {
     /// The node's grid name.
     pub name: GridName,
     /// The user whose processes may be started here.
-    pub owner: Option<Owner>,
+    pub owner: Owner,
     /// The `isthmus` binary.
     pub isthmus: PathBuf,
     /// The preloaded library.
@@ -100,6 +100,11 @@ impl Node {
 
     pub(crate) fn name(&self) -> &GridName {
         &self.facilities.name
+    }
+
+    /// The user whose processes may be started here.
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.facilities.owner
     }
 
     pub(crate) fn facilities(&self) -> &Facilities {

@@ -42,14 +42,14 @@ impl PeerService {
     fn authorise<T>(&self, request: &Request<T>) -> Result<Arc<Identity>, Status> {
         let caller = grpc::caller(request)?;
         grpc::check_caller(&self.node.name().to_string(), &caller.to_string(), request)?;
-        let own = self.node.facilities().owner.as_ref();
+        let own = self.node.owner();
         if caller.role() != Role::Agent {
             return Err(Status::permission_denied(format!("only agents may call an agent, not {caller}")));
         }
-        if own.is_none() || caller.owner() != own {
-            let (own, theirs) = (owner_text(own), owner_text(caller.owner()));
+        if caller.owner() != Some(own) {
+            let theirs = owner_text(caller.owner());
             return Err(Status::permission_denied(format!(
-                "the agent of {} starts processes for {own} only, and {caller} belongs to {theirs}",
+                "the agent of {} starts processes for user {own} only, and {caller} belongs to {theirs}",
                 self.node.name()
             )));
         }
@@ -66,6 +66,17 @@ impl PeerService {
 
 fn owner_text(owner: Option<&isthmus_net::Owner>) -> String {
     owner.map_or_else(|| "no user".to_owned(), |owner| format!("user {owner}"))
+}
+
+/// Checks that a caller is a node of the job.
+///
+/// # Errors
+/// `PERMISSION_DENIED`.
+fn check_node(nodes: &[Host], caller: &Identity) -> Result<(), Status> {
+    if nodes.iter().any(|node| caller.grid_name().as_ref() == Some(&node.name)) {
+        return Ok(());
+    }
+    Err(Status::permission_denied(format!("only the job's own nodes may do this, and {caller} is not one")))
 }
 
 /// Reads a job id.
@@ -98,13 +109,14 @@ impl Peer for PeerService {
     type ExecStream = Answers<proto::ExecDown>;
 
     async fn hold(&self, request: Request<proto::HoldRequest>) -> Result<Response<Self::HoldStream>, Status> {
-        self.authorise(&request)?;
+        let caller = self.authorise(&request)?;
         let request = request.into_inner();
+        let nodes = parse_nodes(&request.nodes)?;
+        check_node(&nodes, &caller)?;
         let token = Secret::from_slice(&request.token)
             .ok_or_else(|| Status::invalid_argument("the job's token is not 32 bytes"))?;
-        let (job, own_news) =
-            begin(&self.node, parse_job(&request.job)?, token, parse_nodes(&request.nodes)?)
-                .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, token, nodes)
+            .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let node = self.node.clone();
         tokio::spawn(async move {
@@ -130,15 +142,17 @@ impl Peer for PeerService {
         &self,
         request: Request<Streaming<proto::ExecUp>>,
     ) -> Result<Response<Self::ExecStream>, Status> {
-        self.authorise(&request)?;
+        let caller = self.authorise(&request)?;
         let (command, up) = command_of(request.into_inner()).await?;
         let job = self.job(&command.job)?;
+        check_node(&job.members.nodes, &caller)?;
         Ok(Response::new(exec(&self.node, &job, command, up).await?))
     }
 
     async fn end(&self, request: Request<proto::EndRequest>) -> Result<Response<proto::EndReply>, Status> {
-        self.authorise(&request)?;
+        let caller = self.authorise(&request)?;
         let job = self.job(&request.into_inner().job)?;
+        check_node(&job.members.nodes, &caller)?;
         Ok(Response::new(hold::end_all(&self.node, &job).await))
     }
 }

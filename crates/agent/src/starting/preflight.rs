@@ -188,7 +188,8 @@ async fn probes(node: &Arc<Node>, job: &Job) -> Vec<proto::Probe> {
         let node = node.clone();
         probing.spawn(async move {
             let started = Instant::now();
-            let reaching = node.dialer().reach(host.address.ip(), Purpose::tls(&node.tls().grpc));
+            let reaching =
+                node.dialer().reach(host.address.ip(), Purpose::tls(&node.tls().grpc, Some(node.owner())));
             let failure = match tokio::time::timeout(PROBE_DEADLINE, reaching).await {
                 Ok(Ok(_)) => String::new(),
                 Ok(Err(error)) => error.to_string(),

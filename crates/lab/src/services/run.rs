@@ -58,6 +58,13 @@ struct Starter<'a> {
     broker: String,
 }
 
+/// The owner of a lab's agents: the name of the user who runs the lab.
+fn own_user() -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten();
+    let allowed = |name: &String| name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    user.map(|user| user.name).filter(allowed).unwrap_or_else(|| "lab".to_owned())
+}
+
 /// A command at work for a service.
 struct Working<'a> {
     service: &'a Service,
@@ -71,6 +78,7 @@ impl Starter<'_> {
     fn join(&mut self, stage: &[Service]) -> anyhow::Result<()> {
         let deadline = Instant::now() + STAGE_WITHIN;
         let state = state_directory;
+        let owner = own_user();
         let mut inviting = Vec::new();
         for service in stage {
             match &service.membership {
@@ -85,6 +93,9 @@ impl Starter<'_> {
                     let (state, token) = (state(crate::grid::Role::Broker), token_file(service));
                     let mut all = vec!["grid", "invite", "--state", &state, "--out", &token];
                     all.extend(invite.iter().map(String::as_str));
+                    if service.role == crate::grid::Role::Agent {
+                        all.extend(["--owner", &owner]);
+                    }
                     inviting.push(self.work(service, "inviting", &self.broker.clone(), &all, None)?);
                 }
             }

@@ -356,7 +356,7 @@ mod tests {
             Credentials::new(&request, &certificate, authority.certificate_pem(), "").unwrap()
         };
         let broker = issue("isthmus:///broker//broker/").enrolling_server_config(&[ALPN_H2]).unwrap();
-        let identified = issue("isthmus:///agent/alpha/n1/").client_config(&[ALPN_H2]).unwrap();
+        let identified = issue("isthmus:///agent/alpha/n1/anna").client_config(&[ALPN_H2]).unwrap();
         let unidentified = anonymous_client_config(authority.certificate().clone(), &[ALPN_H2]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

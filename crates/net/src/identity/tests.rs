@@ -16,7 +16,6 @@ fn names_of_every_role() {
         (("gateway", "alpha", "", ""), "gateway.alpha", "isthmus:///gateway/alpha/gateway/"),
         (("gateway", "alpha", "login1", ""), "gateway.alpha", "isthmus:///gateway/alpha/login1/"),
         (("agent", "alpha", "n1", "anna_b"), "n1.alpha", "isthmus:///agent/alpha/n1/anna_b"),
-        (("agent", "alpha", "n1", ""), "n1.alpha", "isthmus:///agent/alpha/n1/"),
         (("relay", "", "r1", ""), "r1.relay", "isthmus:///relay//r1/"),
         (("admin", "", "", "anna"), "admin", "isthmus:///admin//admin/anna"),
     ] {
@@ -53,11 +52,16 @@ fn invalid_identities_are_refused() {
         ("broker", "alpha", ""),
         ("root", "", ""),
     ] {
-        assert!(build(role, site, name, "").is_err(), "{role} {site} {name}");
+        assert!(build(role, site, name, "anna").is_err(), "{role} {site} {name}");
     }
-    for uri in
-        ["", "isthmus:///", "isthmus:///admin//admin", "isthmus:///admin//admin//", "http:///admin//admin/"]
-    {
+    for uri in [
+        "",
+        "isthmus:///",
+        "isthmus:///admin//admin",
+        "isthmus:///admin//admin//",
+        "http:///admin//admin/",
+        "isthmus:///agent/alpha/n1/",
+    ] {
         assert!(Identity::from_uri(uri).is_err(), "{uri}");
     }
     for owner in ["", "a b", "a/b", &"x".repeat(65)] {

@@ -9,7 +9,7 @@ fn invitation(role: Role, site: Option<&str>, name: Option<&str>) -> Invitation 
         role,
         site: site.map(|site| site.parse().unwrap()),
         name: name.map(|name| name.parse().unwrap()),
-        owner: None,
+        owner: "anna".parse().ok(),
         expires: SystemTime::now() + Duration::from_secs(60),
         broker: "broker.example.org:7700".to_owned(),
     }

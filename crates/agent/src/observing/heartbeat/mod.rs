@@ -67,6 +67,7 @@ async fn connect(node: &Node, job: &Job, host: &Host) -> Result<TcpStream, Strin
     let mut introduction = JobIntroduction::new(&job.token, preamble);
     let purpose = Purpose {
         security: Security::Raw,
+        owner: None,
         options: SocketOptions::default(),
         introduction: Some(&mut introduction),
         given_up: None,

@@ -50,7 +50,7 @@ async fn attempt(own: &Node, node: &proto::Node) -> Option<bool> {
         let stream = dial::direct(&address.to_string(), SocketOptions::default(), deadline.part(CONNECT))
             .await
             .ok()?;
-        secure(stream, &Expected::agent(&name), &own.tls().measure, deadline).await.ok()
+        secure(stream, &Expected::agent(&name, None), &own.tls().measure, deadline).await.ok()
     };
     let reached = reached.await.is_some();
     tracing::debug!(node = %name, %address, reached, "tried directly, because a relay did not get there");

@@ -67,7 +67,7 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
         background: order.background,
         ..proto::PathReport::default()
     };
-    let reaching = node.dialer().reach(destination, Purpose::tls(&node.tls().measure));
+    let reaching = node.dialer().reach(destination, Purpose::tls(&node.tls().measure, None));
     match tokio::time::timeout(REACH_DEADLINE, reaching).await {
         Ok(Ok(reached)) => {
             report.route = reached.route.into();
