@@ -99,7 +99,7 @@ impl Service {
         let serving = async {
             let channel = grpc::connect_unidentified(&address, "broker", authority).await.unwrap();
             EnrolmentClient::new(channel).join(JoinRequest::default()).await.unwrap();
-            let agent = issue(&self.authority, "isthmus:///agent/alpha/n1/");
+            let agent = issue(&self.authority, "isthmus:///agent/alpha/n1/anna");
             let channel = grpc::connect(&address, "broker", &agent).await.unwrap();
             EnrolmentClient::new(channel).renew(RenewRequest::default()).await.unwrap();
         };
