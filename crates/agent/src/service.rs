@@ -88,6 +88,9 @@ pub async fn run(
         local_socket: local_socket.clone(),
         interface: interface_of(own_ip),
     };
+    if let Err(error) = isthmus_net::sock_diag::check() {
+        warn!(%error, "the kernel does not name the owners of sockets: other users of this node can connect to programs' listeners over loopback");
+    }
     let raw = raw::start(config.raw.as_deref(), &facilities.isthmus, &listener).await;
     let node_up = announcement(&config, &facilities, SocketAddr::new(own_ip, listen.port()), raw.is_some())?;
     let (dials_tx, dials_rx) = mpsc::channel(QUEUE);

@@ -48,6 +48,7 @@ pub mod probe;
 pub mod rendezvous;
 pub mod renewal;
 pub mod seen;
+pub mod sock_diag;
 pub mod token;
 pub mod unidentified;
 

@@ -15,6 +15,7 @@ use crate::helper;
 use crate::job::Job;
 use crate::next;
 use crate::options;
+use crate::peer;
 use crate::pending::{self, Start, Started};
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
@@ -313,6 +314,9 @@ pub(crate) unsafe fn hook(
     };
     match connect(job, fd, &storage) {
         None => {
+            if storage.socket_address().is_some_and(|to| to.ip().is_loopback()) {
+                peer::record(job, fd);
+            }
             sys::set_errno(before);
             // SAFETY: the caller's promise.
             unsafe { next::connect(fd, address, len) }
@@ -336,6 +340,7 @@ pub(crate) unsafe fn hook(
             }
         }
         Some(Ok(Native::Address(address))) => {
+            peer::record(job, fd);
             sys::set_errno(before);
             // SAFETY: `address` is readable for its length.
             unsafe { next::connect(fd, address.as_ptr(), address.len()) }

@@ -3,10 +3,11 @@
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use isthmus_wire::settings::{FILE_NAME, SOCKET_NAME, Settings};
+use isthmus_wire::settings::{CONNECTS_NAME, FILE_NAME, SOCKET_NAME, Settings};
 use isthmus_wire::{GridName, VirtualAddress};
 
 use crate::hosts::Hosts;
+use crate::peer::Connects;
 use crate::sockaddr::Storage;
 use crate::sys;
 
@@ -29,6 +30,8 @@ pub(crate) struct Job {
     pub(crate) agent: Storage,
     /// This library, as `LD_PRELOAD` names it.
     pub(crate) library: &'static CStr,
+    /// Connects of the job's processes over loopback.
+    pub(crate) connects: Option<Connects>,
     text: String,
     hosts: AtomicPtr<Hosts>,
 }
@@ -114,6 +117,7 @@ fn load() -> Option<Job> {
         black_hole_port: settings.black_hole_port,
         agent: Storage::unix(path(SOCKET_NAME)?.as_bytes())?,
         library,
+        connects: path(CONNECTS_NAME).and_then(|path| Connects::open(&path)),
         text,
         hosts: AtomicPtr::new(std::ptr::null_mut()),
     })

@@ -11,6 +11,7 @@
 //! | connects to another node | `connect`: its agent connects, the socket takes the place of the program's |
 //! | connects without waiting | `pending`, `helper`: its own socket stands in until then |
 //! | listens, accepts | `listen`: on loopback only; an agent's knock is exchanged for the connection |
+//! | | `peer`: other users of the node are refused |
 //! | asks who is there | `ends`: virtual addresses |
 //! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
@@ -48,6 +49,7 @@ mod listen;
 mod lock;
 mod next;
 mod options;
+mod peer;
 mod pending;
 mod resolve;
 mod sockaddr;

@@ -11,6 +11,7 @@ use crate::ends::{self, Ends, Side};
 use crate::handover;
 use crate::job::Job;
 use crate::next;
+use crate::peer;
 use crate::sockaddr::{Inet, Storage};
 use crate::sys::{self, Fd};
 
@@ -79,17 +80,23 @@ pub(crate) unsafe fn accept(
             unsafe { name.to_program(address, len) };
             return fd;
         }
-        // The knock has no connection (any more): the program sees no connection.
+        // A knock without a connection, or another user: the program sees neither.
         let _ = sys::close(fd);
         sys::set_errno(before);
     }
 }
 
 /// Replaces a knock by the real connection. Returns the address of the
-/// other end as the program sees it; `None` if there is no connection.
+/// other end as the program sees it; `None` if there is no connection, or another
+/// user's.
 fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Option<Storage> {
-    let Some(peer) = Inet::parse(name.bytes()) else { return Some(*name) };
-    if !is_agents(peer.ip) {
+    let peer = Inet::parse(name.bytes());
+    let knocked = peer.is_some_and(|peer| is_agents(peer.ip));
+    if !knocked && !peer::may_connect(job, listener, fd, name) {
+        return None;
+    }
+    let Some(peer) = peer else { return Some(*name) };
+    if !knocked {
         return Some(ends::name(job, fd, Side::Peer, peer).encode());
     }
     let knock = SocketAddrV4::new(peer.ip, peer.port);

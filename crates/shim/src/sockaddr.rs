@@ -2,7 +2,7 @@
 //! bytes, because nothing says that a program's pointer is aligned.
 
 use std::ffi::c_int;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// Room for an address of any family.
 const CAPACITY: usize = 128;
@@ -159,6 +159,19 @@ impl Storage {
         self.bytes.get(..self.len as usize).unwrap_or(&self.bytes)
     }
 
+    /// An IP address and port, IPv4 also where it is v4-mapped.
+    pub(crate) fn socket_address(&self) -> Option<SocketAddr> {
+        if let Some(Inet { ip, port, .. }) =
+            Inet::parse(self.bytes()).filter(|inet| !inet.ip.is_unspecified())
+        {
+            return Some(SocketAddr::new(ip.into(), port));
+        }
+        let bytes = self.bytes();
+        let ip: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
+        let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
+        (self.domain() == libc::AF_INET6).then(|| SocketAddr::new(ip.into(), port))
+    }
+
     /// The address family, 0 (AF_UNSPEC) if there is none.
     pub(crate) fn domain(&self) -> c_int {
         if self.len < 2 { 0 } else { c_int::from(u16::from_ne_bytes([self.bytes[0], self.bytes[1]])) }
@@ -225,6 +238,11 @@ mod tests {
         assert_eq!(Inet::parse(&bytes), Some(mapped([0, 0, 0, 0], 0)));
         bytes[23] = 1;
         assert_eq!(Inet::parse(&bytes), None, "::1");
+        // SAFETY: 28 readable bytes.
+        let storage = unsafe { Storage::from_program(bytes.as_ptr().cast(), 28) }.unwrap();
+        assert_eq!(storage.socket_address(), Some("[::1]:0".parse().unwrap()));
+        assert_eq!(mapped([127, 0, 0, 1], 7).encode().socket_address(), Some("127.0.0.1:7".parse().unwrap()));
+        assert_eq!(Storage::unix(b"/x").unwrap().socket_address(), None);
     }
 
     #[test]

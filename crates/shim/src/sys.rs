@@ -406,6 +406,62 @@ pub(crate) fn send(fd: Fd, bytes: &[u8]) -> Result<usize> {
     }
 }
 
+/// The kernel's answer to a question about sockets (sock_diag(7)), cut to the buffer.
+pub(crate) fn sock_diag(request: &[u8], reply: &mut [u8]) -> Result<usize> {
+    let (family, kind) = (libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC);
+    // SAFETY: no pointer is passed.
+    let new = || check(unsafe { libc::syscall(libc::SYS_socket, family, kind, libc::NETLINK_SOCK_DIAG) });
+    let netlink = limit::or_beyond(new).map(OwnedFd)?;
+    send(netlink.raw(), request)?;
+    let mut from = Storage::new();
+    // The kernel has answered by now, and it alone may send to this socket.
+    // SAFETY: `reply` and `from` are writable for their lengths.
+    let received = check(unsafe {
+        libc::syscall(
+            libc::SYS_recvfrom,
+            netlink.raw(),
+            reply.as_mut_ptr(),
+            reply.len(),
+            libc::MSG_DONTWAIT,
+            from.as_mut_ptr(),
+            from.len_mut(),
+        )
+    })?;
+    const SENDER: std::ops::Range<usize> = 4..8;
+    match from.bytes().get(SENDER) {
+        Some([0, 0, 0, 0]) => Ok(usize::try_from(received).unwrap_or(0)),
+        Some(_) | None => Err(Errno(libc::EAGAIN)),
+    }
+}
+
+/// geteuid(2).
+pub(crate) fn effective_user() -> u32 {
+    // SAFETY: takes nothing and never fails.
+    unsafe { libc::geteuid() }
+}
+
+/// Maps a file of at least `len` bytes, to be read and written by several processes,
+/// until this one ends.
+pub(crate) fn map_shared(path: &CStr, len: usize) -> Result<*mut c_void> {
+    let flags = libc::O_RDWR | libc::O_CLOEXEC;
+    // SAFETY: `path` is a C string.
+    let new = || check(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) });
+    let file = limit::or_beyond(new).map(OwnedFd)?;
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `stat` is writable and of the type the kernel writes.
+    check(unsafe { libc::syscall(libc::SYS_fstat, file.raw(), stat.as_mut_ptr()) })?;
+    // SAFETY: zeroed before, and all-zero is a valid `stat`.
+    let size = unsafe { stat.assume_init() }.st_size;
+    // Beyond the end of the file an access would end the process.
+    if usize::try_from(size).unwrap_or(0) < len {
+        return Err(Errno(libc::EINVAL));
+    }
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: new memory, wherever the kernel finds room.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.raw(), 0) };
+    if start == libc::MAP_FAILED { Err(Errno(errno())) } else { Ok(start) }
+}
+
 /// Room for a control message with one descriptor, and its alignment.
 #[repr(align(8))]
 struct Control([u8; 32]);

@@ -24,6 +24,7 @@ pub mod protocol;
 pub mod reflect;
 pub mod settings;
 pub mod shim;
+pub mod sock_diag;
 pub mod text;
 pub mod ticket;
 

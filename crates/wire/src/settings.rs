@@ -20,6 +20,10 @@ use crate::{DecodeError, GridName, VirtualAddress};
 
 /// Name of the settings file within the job's directory.
 pub const FILE_NAME: &str = "shim.conf";
+/// File name, within a job's directory, of the cookies of connects over loopback.
+pub const CONNECTS_NAME: &str = "connects";
+/// Cookies in that file, of 8 bytes each.
+pub const CONNECTS: usize = 8192;
 /// Name of the job's Unix socket within the job's directory.
 pub const SOCKET_NAME: &str = "agent.sock";
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 
 use isthmus_wire::JobId;
-use isthmus_wire::settings::{FILE_NAME, SOCKET_NAME, Settings};
+use isthmus_wire::settings::{CONNECTS, CONNECTS_NAME, FILE_NAME, SOCKET_NAME, Settings};
 
 /// File name of the preloaded library within a job's directory.
 pub const SHIM: &str = "libisthmus_shim.so";
@@ -47,6 +47,8 @@ impl JobDirectory {
         let this = Self(directory);
         symlink(shim, this.0.join(SHIM))?;
         fs::write(this.0.join(FILE_NAME), settings.encode())?;
+        // Written, so that a process that has mapped it finds room in the file system.
+        fs::write(this.0.join(CONNECTS_NAME), [0; CONNECTS * size_of::<u64>()])?;
         let mut launcher = fs::File::create(this.0.join(LAUNCHER))?;
         // The launcher itself runs without the shim.
         write!(

@@ -1,0 +1,128 @@
+//! Whether the process at the other end of a connection over loopback may reach this
+//! process' listener. Without isthmus such a listener has an address of the site's
+//! network; other users of this node must not gain by its move to loopback.
+//!
+//! The kernel names the owner of the socket at the other end. It has forgotten the owner
+//! of a closed socket, but not its cookie, and the job's processes leave the cookies of
+//! their connects in a file of the job's directory.
+
+use std::ffi::CStr;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use isthmus_wire::settings::CONNECTS;
+use isthmus_wire::sock_diag::{Found, REPLY_MAX, reply, request};
+
+use crate::job::Job;
+use crate::sockaddr::{Inet, Storage};
+use crate::sys::{self, Errno, Fd, Result};
+
+/// Cookies of the job's latest connects over loopback on this node, by cookie modulo
+/// their number. Shared by all processes of the job.
+#[derive(Clone, Copy)]
+pub(crate) struct Connects(&'static [AtomicU64]);
+
+impl Connects {
+    /// Maps the file; `None` if it isn't there.
+    pub(crate) fn open(path: &CStr) -> Option<Self> {
+        let pages = sys::map_shared(path, CONNECTS * size_of::<u64>()).ok()?;
+        // SAFETY: page-aligned, of this length, mapped until the process ends; all bits
+        // are valid, and other processes change them by atomic stores alone.
+        Some(Self(unsafe { std::slice::from_raw_parts(pages.cast::<AtomicU64>(), CONNECTS) }))
+    }
+
+    fn place(self, cookie: u64) -> Option<&'static AtomicU64> {
+        self.0.get(usize::try_from(cookie % CONNECTS as u64).ok()?)
+    }
+
+    fn contains(self, cookie: u64) -> bool {
+        cookie != 0 && self.place(cookie).is_some_and(|place| place.load(Ordering::Relaxed) == cookie)
+    }
+}
+
+/// Records that this process connects a socket over loopback.
+pub(crate) fn record(job: &Job, fd: Fd) {
+    if let Some(connects) = job.connects {
+        let cookie = sys::cookie(fd);
+        if let Some(place) = connects.place(cookie) {
+            place.store(cookie, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether the connection that `listener` accepted as `fd` from `peer` may be passed to
+/// the program: a process of this user or of root is at the other end, or was.
+///
+/// A listener that the program itself bound to another address, such as 127.0.0.1,
+/// accepts every connection, as it does without isthmus.
+pub(crate) fn may_connect(job: &Job, listener: Fd, fd: Fd, peer: &Storage) -> bool {
+    if !is_moved(job, listener) {
+        return true;
+    }
+    let own = sys::local_name(fd).ok().and_then(|name| name.socket_address());
+    let (Some(own), Some(peer)) = (own, peer.socket_address()) else { return true };
+    let user = sys::effective_user();
+    match look_up(peer, own) {
+        // After a reset the peer's address is free for another socket, which this may be.
+        Ok(_) if sys::tcp_state(fd) == Ok(sys::CLOSED) => false,
+        Ok(found) if (found.own, found.other) == (peer, own) => {
+            found.is_open_by(user)
+                || found.inode == 0 && job.connects.is_some_and(|connects| connects.contains(found.cookie))
+        }
+        // A listener at the peer's address.
+        Ok(_) => false,
+        // No socket; but a kernel without the module for TCP answers so to all.
+        Err(Errno(libc::ENOENT)) => {
+            let any = SocketAddr::new(if own.is_ipv4() { [0; 4].into() } else { [0; 16].into() }, 0);
+            look_up(own, any) == Err(Errno(libc::ENOENT))
+        }
+        Err(Errno(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN)) => false,
+        // The kernel or a filter of system calls refuses the question, which the agent's
+        // log names at its start.
+        Err(_) => true,
+    }
+}
+
+/// Whether the shim moved this listener onto loopback.
+fn is_moved(job: &Job, listener: Fd) -> bool {
+    let Some(name) = sys::local_name(listener).ok().and_then(|name| Inet::parse(name.bytes())) else {
+        return false;
+    };
+    let on_loopback = || {
+        let mut device = [0; 16];
+        let len = sys::get_option(listener, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &mut device);
+        len.is_ok() && device.starts_with(b"lo\0")
+    };
+    name.ip == job.virtual_address.twin() || name.ip.is_unspecified() && on_loopback()
+}
+
+/// The socket at `own` that is connected to `other`, of any process of this machine.
+fn look_up(own: SocketAddr, other: SocketAddr) -> Result<Found> {
+    let mut bytes = [0; REPLY_MAX];
+    let len = sys::sock_diag(&request(own, other), &mut bytes)?;
+    match reply(bytes.get(..len).unwrap_or_default()) {
+        Some(answer) => answer.map_err(Errno),
+        None => Err(Errno(libc::EAGAIN)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_of_connects_are_kept_until_another_takes_the_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = std::ffi::CString::new(file.path().to_str().unwrap()).unwrap();
+        assert!(Connects::open(&path).is_none(), "too short");
+        file.as_file().set_len((CONNECTS * 8) as u64).unwrap();
+        let [ours, theirs] = [(); 2].map(|()| Connects::open(&path).unwrap());
+        assert!(!ours.contains(0));
+        ours.place(5).unwrap().store(5, Ordering::Relaxed);
+        assert!(theirs.contains(5));
+        let later = 5 + CONNECTS as u64;
+        assert!(!theirs.contains(later));
+        theirs.place(later).unwrap().store(later, Ordering::Relaxed);
+        assert!(ours.contains(later) && !ours.contains(5));
+    }
+}
