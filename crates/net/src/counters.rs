@@ -10,7 +10,7 @@
 //! | `isthmus_spliced_bytes_total` | – | bytes, both directions | relay, gateway |
 //! | `isthmus_spliced_connections_total` | – | connections | relay, gateway |
 //! | `isthmus_spliced_connections` | – | connections now | relay, gateway |
-//! | `isthmus_refused_total` | reason | connections | relay, gateway, agent |
+//! | `isthmus_refused_total` | reason | connections | all services |
 //! | `isthmus_waiting` | queue | entries now | relay, gateway |
 //! | `isthmus_attached` | – | parties attached now | broker, gateway |
 //!

@@ -65,25 +65,29 @@ impl Reception {
 
     async fn try_receive(self, stream: TcpStream, limit: Duration, place: Option<Place>) -> io::Result<()> {
         stream.set_nodelay(true)?;
+        // Boxed: a connection that sends nothing takes no memory for what follows.
         match listen::first_byte(&stream, limit).await? {
-            FIRST_BYTE => self.program(Carrier::Raw(stream), place).await,
-            first if first == hello::RENDEZVOUS.first_byte() => self.rendezvous(stream).await,
-            _ => {
-                keep_alive(&stream);
-                let stream = grpc::accept(stream, self.tls.clone()).await?;
-                // Its certificate is checked.
-                drop(place);
-                match stream.get_ref().1.alpn_protocol() {
-                    Some(GRPC_PROTOCOL) => {
-                        self.grpc_tx.send(stream).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
-                    }
-                    Some(MEASURE_PROTOCOL) => {
-                        let busy = || !self.node.jobs().is_empty();
-                        self.node.measuring().serve(TlsStream::Server(stream), busy).await
-                    }
-                    _ => self.program(Carrier::Tls(Box::new(TlsStream::Server(stream))), None).await,
-                }
+            FIRST_BYTE => Box::pin(self.program(Carrier::Raw(stream), place)).await,
+            first if first == hello::RENDEZVOUS.first_byte() => Box::pin(self.rendezvous(stream)).await,
+            _ => Box::pin(self.encrypted(stream, place)).await,
+        }
+    }
+
+    /// A TLS connection of another agent.
+    async fn encrypted(self, stream: TcpStream, place: Option<Place>) -> io::Result<()> {
+        keep_alive(&stream);
+        let stream = grpc::accept(stream, self.tls.clone()).await?;
+        // Its certificate is checked.
+        drop(place);
+        match stream.get_ref().1.alpn_protocol() {
+            Some(GRPC_PROTOCOL) => {
+                self.grpc_tx.send(stream).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
             }
+            Some(MEASURE_PROTOCOL) => {
+                let busy = || !self.node.jobs().is_empty();
+                Box::pin(self.node.measuring().serve(TlsStream::Server(stream), busy)).await
+            }
+            _ => Box::pin(self.program(Carrier::Tls(Box::new(TlsStream::Server(stream))), None)).await,
         }
     }
 

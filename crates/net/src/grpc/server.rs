@@ -81,7 +81,12 @@ pub fn peer<T>(request: &Request<T>) -> Option<&Peer> {
 /// If the handshake fails or takes too long.
 pub async fn accept(tcp: TcpStream, tls: Arc<ServerConfig>) -> io::Result<TlsStream<TcpStream>> {
     tcp.set_nodelay(true)?;
-    timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(tls).accept(tcp)).await.unwrap_or_else(|_| {
+    // A connection that sends nothing takes no memory for a session.
+    let handshake = async {
+        listen::first_byte(&tcp, HANDSHAKE_TIMEOUT).await?;
+        Box::pin(TlsAcceptor::from(tls).accept(tcp)).await
+    };
+    timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or_else(|_| {
         let reason = format!("no TLS handshake within {} s", HANDSHAKE_TIMEOUT.as_secs());
         Err(io::Error::new(io::ErrorKind::TimedOut, reason))
     })
