@@ -234,7 +234,7 @@ impl World {
                 let directories = self.sh(
                     &name,
                     Duration::from_secs(10),
-                    &["sh", "-c", "ls -d /tmp/isthmus-* 2>/dev/null"],
+                    &["sh", "-c", "ls -d /run/isthmus/*/ 2>/dev/null"],
                 )?;
                 left.extend(processes.into_iter().map(|line| format!("{name}: {line}")));
                 left.extend(directories.stdout.lines().map(|line| format!("{name}: {line}")));

@@ -38,8 +38,8 @@ pub struct AgentConfig {
     pub outside_host: Option<String>,
     /// Ranks to start here by default. By default one per core.
     pub slots: Option<u32>,
-    /// Directory of the agent's own Unix socket. By default /run/isthmus for
-    /// root, else $XDG_RUNTIME_DIR/isthmus.
+    /// Directory of the agent's own Unix socket and of its jobs' directories. The
+    /// default is in [`crate::runtime_directory`].
     pub runtime_directory: Option<PathBuf>,
     /// The library that is preloaded into programs. By default
     /// libisthmus_shim.so beside the `isthmus` binary or in ../lib/isthmus.
@@ -85,17 +85,3 @@ impl AgentConfig {
         self.slots.unwrap_or_else(|| u32::try_from(cores()).unwrap_or(1))
     }
 }
-
-/// Directory of the agent's own Unix socket by default.
-pub fn default_runtime_directory() -> PathBuf {
-    if nix::unistd::geteuid().is_root() {
-        return "/run/isthmus".into();
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(directory) => PathBuf::from(directory).join("isthmus"),
-        None => format!("/tmp/isthmus-user-{}", nix::unistd::geteuid()).into(),
-    }
-}
-
-/// Name of the agent's Unix socket in its runtime directory.
-pub const LOCAL_SOCKET: &str = "agent.sock";

@@ -10,6 +10,7 @@
 //! | [`jobs`] | the node and its jobs |
 //! | [`starting`] | starting processes, and the checks before |
 //! | `observing` | heartbeats, measurements, the account of connections |
+//! | [`runtime_directory`] | where the agent's socket and its jobs' directories are |
 //! | `service` | all of it, as a service |
 
 mod accepting;
@@ -18,6 +19,7 @@ pub mod config;
 pub mod jobs;
 mod observing;
 mod port_range;
+pub mod runtime_directory;
 mod service;
 pub mod starting;
 mod uplink;

@@ -28,7 +28,7 @@ use tracing::{debug, info, warn};
 
 use crate::accepting::incoming::Reception;
 use crate::carrying::black_hole::BlackHole;
-use crate::config::{AgentConfig, DEFAULT_PORT, LOCAL_SOCKET, default_runtime_directory};
+use crate::config::{AgentConfig, DEFAULT_PORT};
 use crate::jobs::job_directory::{self, SHIM};
 use crate::jobs::local::{self, LocalService};
 use crate::jobs::node::ClientTls;
@@ -36,6 +36,7 @@ use crate::jobs::node::{Facilities, Node, interface_of};
 use crate::jobs::peers::PeerService;
 use crate::observing::heartbeat::beat::Heartbeats;
 use crate::observing::measure;
+use crate::runtime_directory::{self, LOCAL_SOCKET};
 use crate::starting::limits;
 use crate::uplink::attachment::AttachError;
 use crate::uplink::gateways;
@@ -67,6 +68,7 @@ pub async fn run(
     let (Some(name), Some(owner)) = (identity.grid_name(), identity.owner()) else {
         bail!("these credentials are for {identity}, not for an agent");
     };
+    let runtime_directory = runtime_directory::prepare(config.runtime_directory.as_deref())?;
     if let Err(error) = limits::raise_descriptors() {
         warn!(%error, "cannot raise the number of open files: many connections may fail");
     }
@@ -74,11 +76,10 @@ pub async fn run(
     let gateways = gateways::in_order(gateways, name.node.as_str());
     let own_ip = towards(&gateways).await?;
     let (listener, listen) = bind(&config, own_ip)?;
-    let runtime_directory = config.runtime_directory.clone().unwrap_or_else(default_runtime_directory);
     let local_socket = runtime_directory.join(LOCAL_SOCKET);
     let local_listener =
         local::bind(&local_socket).with_context(|| format!("cannot listen on {}", local_socket.display()))?;
-    job_directory::sweep();
+    job_directory::sweep(&runtime_directory);
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
     let facilities = Facilities {
         name,

@@ -48,6 +48,7 @@ pub(crate) fn main(args: ExecArgs) -> ExitCode {
             node: args.node,
             shell_command: remote::shell_command(&args.command),
             working_directory: launch::working_directory(),
+            job_directory: String::new(),
         },
         false,
     ))

@@ -44,6 +44,7 @@ pub(crate) fn main(args: LaunchArgs) -> ExitCode {
             shell_command: wanted.command,
             environment: Vec::new(),
             working_directory: working_directory(),
+            job_directory: String::new(),
         };
         run(args.socket, command, wanted.no_input).await
     })

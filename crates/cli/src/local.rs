@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use isthmus_agent::config::{LOCAL_SOCKET, default_runtime_directory};
-use isthmus_net::grpc;
+use isthmus_agent::runtime_directory::{self, LOCAL_SOCKET};
+use isthmus_net::{grpc, private};
 use isthmus_wire::proto::local_client::LocalClient;
 use tokio::net::UnixStream;
 use tonic::Status;
@@ -14,18 +14,34 @@ use tonic::transport::Channel;
 /// How long a connect over a Unix socket may take; only a hung agent takes long.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The agent's socket by default.
+/// The agent's socket by default. An agent and a command may run with different
+/// environments, so each place at which an agent may be is tried.
 pub(crate) fn socket() -> PathBuf {
-    default_runtime_directory().join(LOCAL_SOCKET)
+    let places = runtime_directory::sockets();
+    let there: Vec<&PathBuf> = places.iter().filter(|path| path.symlink_metadata().is_ok()).collect();
+    let chosen = match there[..] {
+        [] => places.first(),
+        [only] => Some(only),
+        [first, ..] => there.iter().copied().find(|path| is_served(path)).or(Some(first)),
+    };
+    chosen.cloned().unwrap_or_else(|| LOCAL_SOCKET.into())
 }
 
-/// Connects to the agent.
+/// Whether an agent of this user listens there.
+fn is_served(path: &Path) -> bool {
+    private::check_socket(path).is_ok_and(|path| std::os::unix::net::UnixStream::connect(path).is_ok())
+}
+
+/// Connects to the agent. Nothing is sent before it is known that the socket, its
+/// directory and the agent belong to this user or to root.
 ///
 /// # Errors
-/// If there is none; the message names the remedy.
+/// If there is none, or another user's; the message names the remedy.
 pub(crate) async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel>> {
     let connecting = async {
-        let stream = UnixStream::connect(socket).await?;
+        let path = private::check_socket(socket)?;
+        let stream = UnixStream::connect(&path).await?;
+        private::check_peer(&stream, &path)?;
         anyhow::Ok(grpc::channel_within(stream).await?)
     };
     let connected = tokio::time::timeout(DEADLINE, connecting).await;

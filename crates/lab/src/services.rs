@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use serde::{Deserialize, Serialize};
 
 use crate::grid::{Grid, Node, PortRange, Role, Site, SiteKind};
+use crate::mounts::runtime_directory;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Service {
@@ -162,6 +163,11 @@ impl Place<'_> {
                 }
                 if let Some(seconds) = grid.return_seconds {
                     set("return_seconds", seconds.to_string());
+                }
+                // An ordinary user's agents would be below its home, which the machines of
+                // all labs share.
+                if let Some(directory) = runtime_directory() {
+                    set("runtime_directory", format!("{:?}", directory.join("isthmus")));
                 }
                 if let Some(slots) = self.slots {
                     set("slots", slots.to_string());

@@ -1,10 +1,13 @@
 //! Secrets on disk: directories and files that only their owner may read. After a
-//! crash a file has either its old or its new content.
+//! crash a file has either its old or its new content. Another user who may write to
+//! the file's directory can't redirect a write by a symbolic link.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use crate::mac;
 
 /// A file or directory that couldn't be used.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +33,15 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
     })
 }
 
-/// Writes a file with these permission bits, or replaces it.
+/// Writes a file with these permission bits, or replaces it. A symbolic link at `path`
+/// is replaced, not followed.
 ///
 /// # Errors
 /// If it can't be written.
 pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
-    let temporary = path.with_extension(format!("new-{}", std::process::id()));
+    // No other user can make a file or link of a random name beforehand.
+    let random = u128::from_ne_bytes(mac::random());
+    let temporary = path.with_extension(format!("new-{random:032x}"));
     let result = write_new(&temporary, content, mode).and_then(|()| std::fs::rename(&temporary, path));
     if result.is_err() {
         // The error that matters is the first one.
@@ -45,8 +51,9 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
 }
 
 fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path)?;
-    // A left-over file keeps its own mode, and umask may have cleared bits.
+    // `O_EXCL` follows no link.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    // umask may have cleared bits.
     file.set_permissions(std::fs::Permissions::from_mode(mode))?;
     file.write_all(content)?;
     file.sync_all()?;
@@ -98,5 +105,29 @@ mod tests {
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         let mode = std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn links_are_replaced_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, path) = (directory.path().join("target"), directory.path().join("token"));
+        std::fs::write(&target, "kept").unwrap();
+        std::os::unix::fs::symlink(&target, &path).unwrap();
+        // The temporary name that a former version used.
+        let former = path.with_extension(format!("new-{}", std::process::id()));
+        std::os::unix::fs::symlink(&target, &former).unwrap();
+        write(&path, b"secret", 0o600).unwrap();
+        assert_eq!(read(&target).unwrap(), "kept");
+        assert_eq!(read(&path).unwrap(), "secret");
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
+    }
+
+    #[test]
+    fn a_file_that_another_user_made_is_not_opened() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, "another's").unwrap();
+        assert_eq!(write_new(&path, b"secret", 0o600).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(read(&path).unwrap(), "another's");
     }
 }

@@ -11,7 +11,7 @@
 //! | [`contact`], [`seen`], [`enums`] | plans, measurements and enums between wire form and plan form |
 //! | [`rendezvous`] | requests and replies by which two nodes connect, read from the protocol |
 //! | [`enrol`], [`renewal`] | certificates by a token, and new ones before the old ones end |
-//! | [`files`] | secrets on disk |
+//! | [`files`], [`private`] | secrets on disk; paths at which no other user can put anything |
 //! | [`clock`], [`mod@lock`] | this machine's time; mutexes |
 //! | [`mac`] | message authentication, random values |
 //! | [`deadline`] | one time limit for work that has several parts |
@@ -44,6 +44,7 @@ pub mod listen;
 pub mod lock;
 pub mod loopback;
 pub mod mac;
+pub mod private;
 pub mod probe;
 pub mod rendezvous;
 pub mod renewal;

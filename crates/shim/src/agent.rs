@@ -41,8 +41,8 @@ impl Exchange {
     /// Sends a request. Waits while the agent's queue of requests is full.
     ///
     /// # Errors
-    /// `ENETDOWN` if there is no agent, `ENOBUFS` if there is no descriptor
-    /// left to reach it with.
+    /// `ENETDOWN` if there is no agent, or it runs as another user; `ENOBUFS` if
+    /// there is no descriptor left to reach it with.
     pub(crate) fn begin(job: &Job, request: &Request) -> Result<Self> {
         Self::start(job, request, libc::SOCK_STREAM)
     }
@@ -68,6 +68,9 @@ impl Exchange {
                 }
                 Err(_) => return Err(Errno(libc::ENETDOWN)),
             }
+        }
+        if !sys::peer_is_trusted(socket.raw()) {
+            return Err(Errno(libc::ENETDOWN));
         }
         let bytes = request.encode();
         // A fresh Unix socket has room for a request.

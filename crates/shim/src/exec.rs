@@ -96,12 +96,12 @@ pub(crate) unsafe fn with_environment(
             report(job, program);
         }
     });
-    match (judgement, given.holds_library) {
-        (Judgement::Ordinary, true) | (Judgement::Repels, false) => start(environment),
+    let wanted = (judgement == Judgement::Ordinary).then_some(job.library);
+    if given.holds_other || given.holds_library != wanted.is_some() {
         // SAFETY: the caller's promise; `given` is what was read there.
-        (Judgement::Ordinary, false) => unsafe { rewritten(environment, &given, Some(job.library), start) },
-        // SAFETY: the caller's promise; `given` is what was read there.
-        (Judgement::Repels, true) => unsafe { rewritten(environment, &given, None, start) },
+        unsafe { rewritten(environment, &given, wanted, start) }
+    } else {
+        start(environment)
     }
 }
 
@@ -121,6 +121,8 @@ struct Given<'a> {
     preload: Option<(usize, &'a [u8])>,
     library: &'a [u8],
     holds_library: bool,
+    /// It names the library by the path that it has on another node of the job.
+    holds_other: bool,
     opted_out: bool,
     valgrind: bool,
 }
@@ -134,6 +136,7 @@ impl<'a> Given<'a> {
             preload: None,
             library: library.to_bytes(),
             holds_library: false,
+            holds_other: false,
             opted_out: false,
             valgrind: false,
         };
@@ -150,12 +153,19 @@ impl<'a> Given<'a> {
                 // The linker takes the last one.
                 given.preload = Some((given.count, value));
                 given.holds_library = words(value).any(|word| word == given.library);
+                given.holds_other = words(value).any(|word| given.is_other(word));
             }
             given.opted_out |= entry == OPT_OUT;
             given.valgrind |= entry.starts_with(VALGRIND);
             given.count += 1;
         }
         given
+    }
+
+    /// Whether a word names this library in the job's directory on another node, where
+    /// the directory's path differs. Launchers pass the head's `LD_PRELOAD` on.
+    fn is_other(&self, word: &[u8]) -> bool {
+        word != self.library && within_job(word).is_some_and(|end| within_job(self.library) == Some(end))
     }
 
     /// The value of `LD_PRELOAD` with `library` at its beginning, or without
@@ -172,7 +182,8 @@ impl<'a> Given<'a> {
         let own = library.map(CStr::to_bytes);
         let others = words(self.preload.map(|(_, value)| value).unwrap_or_default());
         let mut first = true;
-        for word in own.into_iter().chain(others.filter(|word| *word != self.library)) {
+        for word in own.into_iter().chain(others.filter(|word| *word != self.library && !self.is_other(word)))
+        {
             if !first {
                 put(b":");
             }
@@ -182,6 +193,16 @@ impl<'a> Given<'a> {
         put(b"\0");
         len
     }
+}
+
+/// The end of a library's path: the job's id and the file's name.
+fn within_job(path: &[u8]) -> Option<&[u8]> {
+    const ID_LEN: usize = 32;
+    let file = path.iter().rposition(|byte| *byte == b'/')?;
+    let start = file.checked_sub(ID_LEN)?;
+    let id = path.get(start..file)?;
+    let begins = start.checked_sub(1).and_then(|before| path.get(before)) == Some(&b'/');
+    (begins && id.iter().all(u8::is_ascii_hexdigit)).then(|| path.get(start..)).flatten()
 }
 
 /// The libraries in an `LD_PRELOAD`, as ld.so(8) separates them.
@@ -308,7 +329,11 @@ mod tests {
 
     /// What a program would be started with, given an environment.
     fn started_with(environment: &[&str], library: Option<&CStr>) -> Vec<String> {
-        let own = c"/tmp/job/shim.so";
+        started_as(environment, c"/tmp/job/shim.so", library)
+    }
+
+    /// The same from a process whose library is `own`.
+    fn started_as(environment: &[&str], own: &CStr, library: Option<&CStr>) -> Vec<String> {
         let strings: Vec<CString> = environment.iter().map(|entry| CString::new(*entry).unwrap()).collect();
         let mut list: Vec<*const c_char> = strings.iter().map(|entry| entry.as_ptr()).collect();
         list.push(std::ptr::null());
@@ -348,6 +373,29 @@ mod tests {
             ("out, nothing left", &["LD_PRELOAD=/tmp/job/shim.so"], None, &["LD_PRELOAD="]),
         ] {
             assert_eq!(started_with(given, library), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_library_s_path_on_another_node_gives_way_to_that_on_this_one() {
+        const OWN: &CStr = c"/home/a/.isthmus/n2/0123456789abcdef0123456789abcdef/shim.so";
+        let head = "/run/isthmus/0123456789abcdef0123456789abcdef/shim.so";
+        let other_job = "/run/isthmus/0123456789abcdef0123456789abcde0/shim.so";
+        let own = OWN.to_str().unwrap();
+        let line = |words: &[&str]| format!("LD_PRELOAD={}", words.join(":"));
+        for (name, given, library, want) in [
+            ("the head's", line(&[head]), Some(OWN), line(&[own])),
+            ("beside others", line(&["/x.so", head]), Some(OWN), line(&[own, "/x.so"])),
+            ("beside its own", line(&[own, head]), Some(OWN), line(&[own])),
+            ("out", line(&[head, "/x.so"]), None, line(&["/x.so"])),
+            ("of another job", line(&[other_job]), Some(OWN), line(&[own, other_job])),
+        ] {
+            let given = CString::new(given).unwrap();
+            let list = [given.as_ptr(), std::ptr::null()];
+            // SAFETY: a null-terminated list of C strings.
+            let read = unsafe { Given::read(list.as_ptr(), OWN) };
+            assert_eq!(read.holds_other, name != "of another job", "{name}");
+            assert_eq!(started_as(&[given.to_str().unwrap()], OWN, library), [want], "{name}");
         }
     }
 

@@ -103,6 +103,9 @@ pub(crate) fn host_name(name: &GridName) -> CString {
 fn load() -> Option<Job> {
     let library = library()?;
     let directory = directory(library)?;
+    if !is_private(directory) {
+        return None;
+    }
     let path = |name: &str| CString::new([directory, b"/", name.as_bytes()].concat()).ok();
     let text = read_text(&path(FILE_NAME)?)?;
     // The hosts of a large job take a while to read and most processes never
@@ -145,8 +148,20 @@ fn directory(library: &'static CStr) -> Option<&'static [u8]> {
     path.get(..slash)
 }
 
+/// Whether a directory belongs to this process's user or to root, and no other user may
+/// write to it. Any other could hold another user's settings.
+fn is_private(directory: &[u8]) -> bool {
+    // Not opened for reading: descriptors of path only need no right to read.
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let opened = CString::new(directory).ok().and_then(|path| sys::open_with(&path, flags).ok());
+    opened.is_some_and(|directory| sys::is_private(directory.raw()))
+}
+
 fn read_text(path: &CStr) -> Option<String> {
-    let file = sys::open(path).ok()?;
+    let file = sys::open_with(path, libc::O_RDONLY | libc::O_NOFOLLOW).ok()?;
+    if !sys::is_private(file.raw()) {
+        return None;
+    }
     let mut text = Vec::new();
     let mut buffer = [0; 4096];
     loop {

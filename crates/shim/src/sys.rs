@@ -225,13 +225,38 @@ pub(crate) struct Identity {
     pub(crate) kind: u32,
 }
 
-/// fstat(2).
-pub(crate) fn identity(fd: Fd) -> Result<Identity> {
+fn stat(fd: Fd) -> Result<libc::stat> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: `stat` is writable and of the type the kernel writes.
     check(unsafe { libc::syscall(libc::SYS_fstat, fd, stat.as_mut_ptr()) })?;
     // SAFETY: zeroed before, and all-zero is a valid `stat`.
-    let stat = unsafe { stat.assume_init() };
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// Whether an open file belongs to this process's effective user or to root, and no
+/// other user may write to it.
+pub(crate) fn is_private(fd: Fd) -> bool {
+    stat(fd).is_ok_and(|stat| is_trusted(stat.st_uid) && stat.st_mode & 0o022 == 0)
+}
+
+/// Whether the process at the other end of a Unix socket runs as this process's
+/// effective user or as root.
+pub(crate) fn peer_is_trusted(fd: Fd) -> bool {
+    // pid, uid, gid: 4 bytes each.
+    let mut bytes = [0; size_of::<libc::ucred>()];
+    get_option(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, &mut bytes).is_ok_and(|len| len == bytes.len())
+        && bytes[4..8].try_into().is_ok_and(|user| is_trusted(libc::uid_t::from_ne_bytes(user)))
+}
+
+fn is_trusted(user: libc::uid_t) -> bool {
+    // SAFETY: takes no argument.
+    let own = check(unsafe { libc::syscall(libc::SYS_geteuid) });
+    user == 0 || own.is_ok_and(|own| own.cast_unsigned() == user)
+}
+
+/// fstat(2).
+pub(crate) fn identity(fd: Fd) -> Result<Identity> {
+    let stat = stat(fd)?;
     Ok(Identity { device: stat.st_dev, inode: stat.st_ino, kind: stat.st_mode & libc::S_IFMT })
 }
 
@@ -288,7 +313,12 @@ pub(crate) fn socket_pair(kind: c_int) -> Result<(OwnedFd, OwnedFd)> {
 
 /// openat(2), read-only, of an absolute path.
 pub(crate) fn open(path: &CStr) -> Result<OwnedFd> {
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    open_with(path, libc::O_RDONLY)
+}
+
+/// open(2) with these flags, close-on-exec.
+pub(crate) fn open_with(path: &CStr, flags: c_int) -> Result<OwnedFd> {
+    let flags = flags | libc::O_CLOEXEC;
     // SAFETY: `path` is a C string.
     let new = || check(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) });
     limit::or_beyond(new).map(OwnedFd)

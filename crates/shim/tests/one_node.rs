@@ -3,6 +3,9 @@
 
 mod common;
 
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::Path;
 use std::process::Command;
 
 use common::{Server, assert_passed, job_directory, preloaded, probe};
@@ -67,6 +70,41 @@ fn without_settings_the_library_keeps_out_of_the_way() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(name(Some(job.as_path())), name(None));
+}
+
+#[test]
+fn settings_that_another_user_could_write_are_not_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let job = job_directory(directory.path(), Some(SETTINGS));
+    let settings = job.join("shim.conf");
+    let name = || {
+        let output = preloaded("uname", Some(&job)).arg("-n").output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    assert_eq!(name(), "n1.alpha");
+    for (path, usual, open) in [(&job, 0o700, 0o777), (&job, 0o700, 0o720), (&settings, 0o600, 0o662)] {
+        mode(path, open);
+        assert_ne!(name(), "n1.alpha", "{} with mode {open:o}", path.display());
+        mode(path, usual);
+    }
+    fs::rename(&settings, directory.path().join("elsewhere")).unwrap();
+    symlink(directory.path().join("elsewhere"), &settings).unwrap();
+    assert_ne!(name(), "n1.alpha", "a link");
+    fs::rename(directory.path().join("elsewhere"), &settings).unwrap();
+    if is_root() {
+        for path in [&settings, &job] {
+            chown(path, Some(65534), None).unwrap();
+            assert_ne!(name(), "n1.alpha", "{} of another user", path.display());
+            chown(path, Some(0), None).unwrap();
+        }
+    }
+    assert_eq!(name(), "n1.alpha");
+}
+
+/// Whether this process may give files to other users.
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
 #[test]

@@ -190,11 +190,11 @@ fn a_program_can_be_left_out() -> Result<()> {
     world.expect_clean(Duration::from_secs(10))
 }
 
-/// The job's directory is below /tmp: without that there is no way into the job.
+/// The job's directory is below /run: without that there is no way into the job.
 #[test]
 fn a_container_that_hides_the_job_is_warned_of() -> Result<()> {
     let world = GRID.take()?;
-    let words = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/tmp", "hostname"];
+    let words = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/run", "hostname"];
     let output = world.run("n1.alpha", &[&NODES[..], &["--quiet"]].concat(), &words)?;
     ensure!(output.stdout == "node1\n", "{}", output.whole());
     ensure!(output.stderr.contains("cannot be preloaded"), "{}", output.whole());

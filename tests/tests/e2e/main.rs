@@ -18,6 +18,7 @@ mod preflight;
 mod privacy;
 mod programs;
 mod security_flood;
+mod security_local;
 mod several;
 mod sockets;
 mod strangers;

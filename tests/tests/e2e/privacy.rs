@@ -84,7 +84,7 @@ fn no_secret_is_in_an_argument_list_or_the_environment() -> Result<()> {
             ensure!(!seen.contains(word), "{node}: {word}");
         }
     }
-    let modes = "find /tmp/isthmus-* /var/lib/isthmus /run/isthmus -name '*.sock' -o -name 'key.pem' -o -type d | xargs stat -c '%a %n'";
+    let modes = "find /var/lib/isthmus /run/isthmus -name '*.sock' -o -name 'key.pem' -o -type d | xargs stat -c '%a %n'";
     let listing = world.sh("n1.alpha", SOON, &["sh", "-c", modes])?;
     for line in listing.stdout.lines().filter(|line| line.contains(".sock") || line.contains("key.pem")) {
         ensure!(line.starts_with("600 "), "{line}");
@@ -98,8 +98,8 @@ fn no_secret_is_in_an_argument_list_or_the_environment() -> Result<()> {
 fn a_wrong_token_reaches_no_rank() -> Result<()> {
     let world = GRID.take()?;
     let _job = lasting(&world)?;
-    let directory = world.sh("n1.delta", SOON, &["sh", "-c", "ls -d /tmp/isthmus-*"])?.stdout;
-    let job = directory.trim().rsplit('-').next().context("no job")?.parse()?;
+    let directory = world.sh("n1.delta", SOON, &["sh", "-c", "ls -d /run/isthmus/*/"])?.stdout;
+    let job = directory.trim().rsplit('/').nth(1).context("no job")?.parse()?;
     let status = world.sh("n1.alpha", SOON, &[&isthmus().display().to_string(), "status", "--json"])?;
     ensure!(status.status == 0, "{}", status.whole());
     let status: serde_json::Value = serde_json::from_str(&status.stdout)?;

@@ -67,7 +67,7 @@ fn a_stolen_address_leads_nowhere() -> Result<()> {
     // The client of the same job is started as a launcher would.
     let script = format!(
         "python3 {listener} {PORT} & \
-         /tmp/isthmus-*/launch n1.alpha python3 {client} n1.beta {PORT} again | sed 's/^/own /'; wait"
+         /run/isthmus/*/launch n1.alpha python3 {client} n1.beta {PORT} again | sed 's/^/own /'; wait"
     );
     let mut words = run.to_vec();
     words.extend(["sh", "-c", &script]);
@@ -237,7 +237,8 @@ fn twenty_jobs_of_two_users_at_once() -> Result<()> {
     ensure!(output.status == 125 && output.stderr.contains("Permission denied"), "{}", output.whole());
     for node in ["n1.alpha", "n1.beta"] {
         World::eventually("nothing of the jobs is left", Duration::from_secs(10), || {
-            let left = world.sh(node, SOON, &["sh", "-c", "ls -d /tmp/isthmus-* 2>/dev/null"])?;
+            let left =
+                world.sh(node, SOON, &["sh", "-c", "ls -d /run/isthmus/*/ /tmp/bob/run/*/ 2>/dev/null"])?;
             Ok(left.stdout.is_empty())
         })?;
     }

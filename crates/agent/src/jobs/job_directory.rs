@@ -1,11 +1,11 @@
 //! A job's directory on a node: files for the shim and the MPI's launcher.
 //!
-//! Its path is /tmp/isthmus-JOBID on every node, because launchers pass the head's
-//! path on. The id is random, so no other user can have made the path before.
+//! It is in the agent's runtime directory, where no other user can put anything, also
+//! after the job. Its name is the job's id. Its path may differ from node to node.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use isthmus_wire::JobId;
@@ -25,13 +25,9 @@ pub const HYDRA_HOSTS: &str = "hosts.hydra";
 #[derive(Debug)]
 pub(crate) struct JobDirectory(PathBuf);
 
-/// The path of a job's directory on every node.
-pub(crate) fn path(job: JobId) -> PathBuf {
-    PathBuf::from(format!("/tmp/isthmus-{job}"))
-}
-
 impl JobDirectory {
-    /// Makes the directory with all its files but the socket.
+    /// Makes the directory with all its files but the socket. It is beside the agent's
+    /// own socket.
     ///
     /// # Errors
     /// The file system's.
@@ -42,14 +38,17 @@ impl JobDirectory {
         isthmus: &Path,
         local_socket: &Path,
     ) -> io::Result<Self> {
-        let directory = path(job);
+        let directory = local_socket.with_file_name(job.to_string());
         DirBuilder::new().mode(0o700).create(&directory)?;
         let this = Self(directory);
         symlink(shim, this.0.join(SHIM))?;
-        fs::write(this.0.join(FILE_NAME), settings.encode())?;
+        // The shim refuses settings that others may write; umask may allow it.
+        let new =
+            |name, mode| OpenOptions::new().write(true).create_new(true).mode(mode).open(this.0.join(name));
+        new(FILE_NAME, 0o600)?.write_all(settings.encode().as_bytes())?;
         // Written, so that a process that has mapped it finds room in the file system.
-        fs::write(this.0.join(CONNECTS_NAME), [0; CONNECTS * size_of::<u64>()])?;
-        let mut launcher = fs::File::create(this.0.join(LAUNCHER))?;
+        new(CONNECTS_NAME, 0o600)?.write_all(&[0; CONNECTS * size_of::<u64>()])?;
+        let mut launcher = new(LAUNCHER, 0o700)?;
         // The launcher itself runs without the shim.
         write!(
             launcher,
@@ -57,7 +56,6 @@ impl JobDirectory {
             quoted(isthmus),
             quoted(local_socket)
         )?;
-        launcher.set_permissions(Permissions::from_mode(0o700))?;
         Ok(this)
     }
 
@@ -79,16 +77,14 @@ impl Drop for JobDirectory {
     }
 }
 
-/// Removes directories that a killed agent has left: those of this user's jobs whose
-/// socket no process serves.
-pub(crate) fn sweep() {
-    let own = nix::unistd::geteuid().as_raw();
-    let entries = fs::read_dir("/tmp").into_iter().flatten().flatten();
+/// Removes directories that a killed agent has left: those of jobs whose socket no
+/// process serves.
+pub(crate) fn sweep(runtime_directory: &Path) {
+    let entries = fs::read_dir(runtime_directory).into_iter().flatten().flatten();
     for entry in entries {
-        let name = entry.file_name();
-        let id = name.to_str().and_then(|name| name.strip_prefix("isthmus-"));
-        let owned = entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == own);
-        if !owned || id.and_then(|id| id.parse::<JobId>().ok()).is_none() {
+        let is_job = entry.file_name().to_str().is_some_and(|name| name.parse::<JobId>().is_ok());
+        // Not that of a link's target.
+        if !is_job || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
         let socket = std::os::unix::net::UnixStream::connect(entry.path().join(SOCKET_NAME));
@@ -106,6 +102,8 @@ fn quoted(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -115,17 +113,16 @@ mod tests {
 
     #[test]
     fn only_directories_without_a_server_are_removed() {
+        let runtime = tempfile::tempdir().unwrap();
         let made = |served: bool| {
-            let directory = path(isthmus_net::mac::new_job());
+            let directory = runtime.path().join(isthmus_net::mac::new_job().to_string());
             fs::create_dir(&directory).unwrap();
             let listener = std::os::unix::net::UnixListener::bind(directory.join(SOCKET_NAME)).unwrap();
             (directory, served.then_some(listener))
         };
         let ((left, _), (used, _listener)) = (made(false), made(true));
-        sweep();
-        let found = (left.exists(), used.exists());
-        let _ = fs::remove_dir_all(&used);
-        assert_eq!(found, (false, true));
+        sweep(runtime.path());
+        assert_eq!((left.exists(), used.exists()), (false, true));
     }
 
     #[test]
@@ -138,10 +135,12 @@ mod tests {
             black_hole_port: 1,
             hosts: Vec::new(),
         };
-        let nowhere = Path::new("/nonexistent");
-        let directory = JobDirectory::create(job, &settings, nowhere, nowhere, nowhere).unwrap();
+        let runtime = tempfile::tempdir().unwrap();
+        let (nowhere, socket) = (Path::new("/nonexistent"), runtime.path().join("agent.sock"));
+        let directory = JobDirectory::create(job, &settings, nowhere, nowhere, &socket).unwrap();
+        assert_eq!(directory.path(), runtime.path().join(job.to_string()));
         assert_eq!(fs::metadata(directory.path()).unwrap().permissions().mode() & 0o777, 0o700);
-        assert!(JobDirectory::create(job, &settings, nowhere, nowhere, nowhere).is_err());
+        assert!(JobDirectory::create(job, &settings, nowhere, nowhere, &socket).is_err());
         let path = directory.path().to_owned();
         drop(directory);
         assert!(!path.exists());

@@ -2,7 +2,7 @@
 //! of a job.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,14 +37,12 @@ pub(crate) struct LocalService {
     pub node: Arc<Node>,
 }
 
-/// Binds the agent's own Unix socket, for its own user alone.
+/// Binds the agent's own Unix socket, for its own user alone. The directory is the
+/// agent's runtime directory.
 ///
 /// # Errors
 /// If another agent has it; the file system's.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
-    if let Some(directory) = path.parent() {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    }
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another agent runs on this node already"));
     }
@@ -100,8 +98,9 @@ impl Local for LocalService {
     ) -> Result<Response<Self::ExecStream>, Status> {
         authorise(&request)?;
         let asked = Instant::now();
-        let (command, up) = peers::command_of(request.into_inner()).await?;
+        let (mut command, up) = peers::command_of(request.into_inner()).await?;
         let job = self.job(&command.job)?;
+        command.job_directory = job.directory.path().to_string_lossy().into_owned();
         let node = peers::find(&job, &command.node)?.name.to_string();
         let program = program_of(&command.shell_command).to_owned();
         let down = peers::exec(&self.node, &job, command, up).await?;

@@ -51,6 +51,8 @@ pub(crate) fn run(
     let variable = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
     environment
         .extend(command.environment.iter().map(|entry| (variable(&entry.name), variable(&entry.value))));
+    let own_directory = job.directory.path().to_string_lossy();
+    let shell_command = here(&command.shell_command, &command.job_directory, &own_directory);
     environment.push(("LD_PRELOAD".into(), job.directory.path().join(SHIM).into()));
     environment.push(("ISTHMUS_AGENT".into(), node.facilities().local_socket.clone().into()));
     let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
@@ -58,7 +60,7 @@ pub(crate) fn run(
     let working_directory = if wanted.is_dir() { wanted } else { Path::new(&home) };
     let launch = Launch {
         isthmus,
-        command: vec!["/bin/sh".into(), "-c".into(), command.shell_command.clone().into()],
+        command: vec!["/bin/sh".into(), "-c".into(), shell_command.into()],
         environment,
         working_directory,
         detached: true,
@@ -110,6 +112,16 @@ async fn report_killed(job: Arc<Job>, node: String, mut running: Running) {
     if let Some(killed) = running.take_killed(ending) {
         job.news.killed(&node, killed);
     }
+}
+
+/// A launcher's command with the path of the job's directory on this node in place of
+/// that on the launcher's node. Daemons of a launcher get the path of the launch script
+/// in their arguments, and start further daemons by it.
+fn here(shell_command: &str, theirs: &str, own: &str) -> String {
+    if theirs.is_empty() || theirs == own {
+        return shell_command.to_owned();
+    }
+    shell_command.replace(&format!("{theirs}/"), &format!("{own}/"))
 }
 
 /// The program of a shell command: a launcher's daemon, or the first word that is no
@@ -171,6 +183,19 @@ async fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_job_s_directory_is_that_of_this_node() {
+        for (line, theirs, want) in [
+            ("orted -mca plm_rsh_agent /r/1/launch", "/r/1", "orted -mca plm_rsh_agent /home/a/1/launch"),
+            ("proxy --launcher-exec \"/r/1/launch\"", "/r/1", "proxy --launcher-exec \"/home/a/1/launch\""),
+            ("orted /r/12/launch", "/r/1", "orted /r/12/launch"),
+            ("orted /launch", "", "orted /launch"),
+            ("orted /home/a/1/launch", "/home/a/1", "orted /home/a/1/launch"),
+        ] {
+            assert_eq!(here(line, theirs, "/home/a/1"), want, "{line}");
+        }
+    }
 
     #[test]
     fn the_program_is_found_behind_variables() {

@@ -56,6 +56,7 @@ impl Each {
                 shell_command: remote::shell_command(wanted.command),
                 environment,
                 working_directory: launch::working_directory(),
+                job_directory: String::new(),
             });
             let hand = remote.hand();
             hands.push(hand.clone());

@@ -5,9 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of tests fails as a test does")]
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -37,10 +38,11 @@ pub(crate) fn probe(directory: &Path, name: &str) -> PathBuf {
 /// A job's directory: the library, and settings unless `settings` is `None`.
 pub(crate) fn job_directory(directory: &Path, settings: Option<&str>) -> PathBuf {
     let job = directory.join("job");
-    fs::create_dir(&job).unwrap();
+    DirBuilder::new().mode(0o700).create(&job).unwrap();
     fs::copy(library(), job.join("libisthmus_shim.so")).unwrap();
     if let Some(settings) = settings {
         fs::write(job.join("shim.conf"), settings).unwrap();
+        fs::set_permissions(job.join("shim.conf"), fs::Permissions::from_mode(0o600)).unwrap();
     }
     job
 }

@@ -1,0 +1,359 @@
+//! Paths at which no other user can put anything: those of the agent's socket, of the
+//! library that is preloaded, and of all that a job reads.
+//!
+//! A path is private if each directory on it belongs to this user or to root, and no
+//! other user may write to it. A directory with the sticky bit may be writable: other
+//! users can't rename in it what this user made.
+
+use std::fs::{self, DirBuilder, Metadata};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::{Gid, Group, Uid, User};
+
+const REMEDY: &str = "remove it, or choose another directory: [agent] runtime_directory";
+
+/// Why a path can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivateError {
+    /// Another user owns it.
+    #[error(
+        "{} belongs to user id {owner}, not to user id {user}, so another user decides what it holds; {REMEDY}",
+        path.display()
+    )]
+    Owner {
+        /// Which file or directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// This process's effective user.
+        user: u32,
+    },
+    /// Others than its owner may write to it.
+    #[error(
+        "{} (owner: user id {owner}, mode {mode:04o}) may be written by other users than user id {user}; \
+         run chmod go-w on it, or choose another directory: [agent] runtime_directory",
+        path.display()
+    )]
+    Writable {
+        /// Which file or directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Its permission bits.
+        mode: u32,
+        /// This process's effective user.
+        user: u32,
+    },
+    /// It is of another type.
+    #[error("{} (owner: user id {owner}) is not a {wanted}; {REMEDY}", path.display())]
+    Kind {
+        /// Which file or directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// "directory", "socket".
+        wanted: &'static str,
+    },
+    /// The process behind a socket runs as another user.
+    #[error(
+        "the process that listens at {} runs as user id {owner}, not as user id {user}; {REMEDY}",
+        path.display()
+    )]
+    Peer {
+        /// The socket.
+        path: PathBuf,
+        /// The process's user.
+        owner: u32,
+        /// This process's effective user.
+        user: u32,
+    },
+    /// The operating system's error.
+    #[error("cannot {action} {}: {source}", path.display())]
+    System {
+        /// "create", "read".
+        action: &'static str,
+        /// Which file or directory.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+/// A directory as lstat(2) describes it.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    is_directory: bool,
+    owner: u32,
+    /// With the sticky bit.
+    mode: u32,
+    /// Its group has no member but this user, or is root's.
+    group_is_own: bool,
+}
+
+/// The users whose files are believed.
+#[derive(Debug, Clone, Copy)]
+struct Trusted {
+    /// This process's effective user.
+    user: u32,
+    /// The owner of `/`. It differs from 0 in a user namespace without root.
+    root: u32,
+}
+
+/// How a directory on a path is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Another directory of the path is in it.
+    Ancestor,
+    /// This process puts files there, or reads them.
+    Last,
+}
+
+/// What is wrong with a directory of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrong {
+    Kind,
+    Owner,
+    Writable,
+}
+
+/// Decides whether a directory may be on a private path.
+fn judge(found: Found, place: Place, trusted: Trusted) -> Result<(), Wrong> {
+    const STICKY: u32 = 0o1000;
+    const GROUP_WRITES: u32 = 0o020;
+    const OTHERS_WRITE: u32 = 0o002;
+    if !found.is_directory {
+        return Err(Wrong::Kind);
+    }
+    if found.owner != trusted.user && found.owner != 0 && found.owner != trusted.root {
+        return Err(Wrong::Owner);
+    }
+    let open = found.mode & OTHERS_WRITE != 0 || (found.mode & GROUP_WRITES != 0 && !found.group_is_own);
+    let kept = place == Place::Ancestor && found.mode & STICKY != 0;
+    if open && !kept { Err(Wrong::Writable) } else { Ok(()) }
+}
+
+impl Trusted {
+    fn now() -> Self {
+        let root = fs::metadata("/").map_or(0, |found| found.uid());
+        Self { user: nix::unistd::geteuid().as_raw(), root }
+    }
+}
+
+/// Makes a directory and its parents with mode 0700, and checks the whole path. Gives
+/// the path without symbolic links.
+///
+/// # Errors
+/// If it can't be made, doesn't belong to this user, or another user could put
+/// something there.
+pub fn make_directory(path: &Path) -> Result<PathBuf, PrivateError> {
+    let path = &std::path::absolute(path).map_err(|source| PrivateError::System {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })?;
+    let existing = path.ancestors().find(|ancestor| fs::symlink_metadata(ancestor).is_ok());
+    let existing = existing.unwrap_or(Path::new("/"));
+    let mut real = canonical(existing)?;
+    check_directory(&real, if existing == path { Place::Last } else { Place::Ancestor })?;
+    for component in path.strip_prefix(existing).unwrap_or(Path::new("")) {
+        real.push(component);
+        match DirBuilder::new().mode(0o700).create(&real) {
+            Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(PrivateError::System { action: "create", path: real, source });
+            }
+            _ => {}
+        }
+    }
+    let real = canonical(&real)?;
+    check_directory(&real, Place::Last)?;
+    let (owner, user) = (lstat(&real)?.uid(), Trusted::now().user);
+    if owner == user { Ok(real) } else { Err(PrivateError::Owner { path: real, owner, user }) }
+}
+
+/// Checks a Unix socket of this user's or root's before a connection, and its whole
+/// path. Gives the path without symbolic links.
+///
+/// # Errors
+/// If it isn't there, or another user could have put it there.
+pub fn check_socket(path: &Path) -> Result<PathBuf, PrivateError> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut real = canonical(directory)?;
+    check_directory(&real, Place::Last)?;
+    real.push(path.file_name().unwrap_or_default());
+    let found = lstat(&real)?;
+    let (owner, mode, trusted) = (found.uid(), found.mode() & 0o7777, Trusted::now());
+    if !found.file_type().is_socket() {
+        return Err(PrivateError::Kind { path: real, owner, wanted: "socket" });
+    }
+    if owner != trusted.user && owner != 0 {
+        return Err(PrivateError::Owner { path: real, owner, user: trusted.user });
+    }
+    if mode & 0o022 != 0 {
+        return Err(PrivateError::Writable { path: real, owner, mode, user: trusted.user });
+    }
+    Ok(real)
+}
+
+/// Checks that the process at the other end of a connection runs as this user or root.
+/// `path` is the socket's, for the error.
+///
+/// # Errors
+/// If it runs as another user.
+pub fn check_peer(stream: &impl AsFd, path: &Path) -> Result<(), PrivateError> {
+    let peer = getsockopt(stream, PeerCredentials).map_err(|error| PrivateError::System {
+        action: "read the peer's user id of",
+        path: path.to_owned(),
+        source: error.into(),
+    })?;
+    let (owner, user) = (peer.uid(), nix::unistd::geteuid().as_raw());
+    if owner == user || owner == 0 {
+        return Ok(());
+    }
+    Err(PrivateError::Peer { path: path.to_owned(), owner, user })
+}
+
+/// Checks each directory of a path without symbolic links.
+fn check_directory(path: &Path, place: Place) -> Result<(), PrivateError> {
+    let trusted = Trusted::now();
+    let mut ancestors: Vec<_> = path.ancestors().collect();
+    ancestors.reverse();
+    for ancestor in ancestors {
+        let place = if ancestor == path { place } else { Place::Ancestor };
+        let metadata = lstat(ancestor)?;
+        let found = describe(&metadata);
+        let (path, owner, user) = (ancestor.to_owned(), found.owner, trusted.user);
+        judge(found, place, trusted).map_err(|wrong| match wrong {
+            Wrong::Kind => PrivateError::Kind { path, owner, wanted: "directory" },
+            Wrong::Owner => PrivateError::Owner { path, owner, user },
+            Wrong::Writable => PrivateError::Writable { path, owner, mode: found.mode, user },
+        })?;
+    }
+    Ok(())
+}
+
+fn describe(metadata: &Metadata) -> Found {
+    let mode = metadata.mode() & 0o7777;
+    Found {
+        is_directory: metadata.is_dir(),
+        owner: metadata.uid(),
+        mode,
+        // The lookup may ask a directory service.
+        group_is_own: mode & 0o020 != 0 && group_is_own(metadata.gid()),
+    }
+}
+
+/// Whether only this user is in a group, as where each user has a group of the same
+/// name; or the group is root's.
+fn group_is_own(id: u32) -> bool {
+    if id == 0 {
+        return true;
+    }
+    let (Ok(Some(group)), Ok(Some(user))) =
+        (Group::from_gid(Gid::from_raw(id)), User::from_uid(Uid::effective()))
+    else {
+        return false;
+    };
+    group.name == user.name && group.mem.iter().all(|member| *member == user.name)
+}
+
+fn canonical(path: &Path) -> Result<PathBuf, PrivateError> {
+    fs::canonicalize(path).map_err(|source| PrivateError::System {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn lstat(path: &Path) -> Result<Metadata, PrivateError> {
+    fs::symlink_metadata(path).map_err(|source| PrivateError::System {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    const TRUSTED: Trusted = Trusted { user: 1000, root: 0 };
+
+    #[test]
+    fn directories_that_others_may_write_are_refused() {
+        use Place::{Ancestor, Last};
+        let found = Found { is_directory: true, owner: 1000, mode: 0o755, group_is_own: false };
+        for (what, found, place, want) in [
+            ("own", found, Last, Ok(())),
+            ("root's", Found { owner: 0, ..found }, Last, Ok(())),
+            ("another user's", Found { owner: 1001, ..found }, Last, Err(Wrong::Owner)),
+            ("below another user's", Found { owner: 1001, ..found }, Ancestor, Err(Wrong::Owner)),
+            ("a file", Found { is_directory: false, ..found }, Last, Err(Wrong::Kind)),
+            ("for all", Found { mode: 0o777, ..found }, Ancestor, Err(Wrong::Writable)),
+            ("for a group", Found { mode: 0o775, ..found }, Ancestor, Err(Wrong::Writable)),
+            (
+                "for the user's own group",
+                Found { mode: 0o775, group_is_own: true, ..found },
+                Ancestor,
+                Ok(()),
+            ),
+            ("as /tmp", Found { mode: 0o1777, owner: 0, ..found }, Ancestor, Ok(())),
+            ("/tmp itself", Found { mode: 0o1777, owner: 0, ..found }, Last, Err(Wrong::Writable)),
+        ] {
+            assert_eq!(judge(found, place, TRUSTED), want, "{what}");
+        }
+        let nobody = Found { owner: 65534, ..found };
+        assert_eq!(judge(nobody, Ancestor, Trusted { root: 65534, ..TRUSTED }), Ok(()), "a user namespace");
+    }
+
+    #[test]
+    fn directories_are_made_for_their_owner_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path();
+        let made = make_directory(&base.join("a/b")).unwrap();
+        assert_eq!(fs::metadata(&made).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(made.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
+        // A link is resolved once and for all.
+        symlink(&made, base.join("link")).unwrap();
+        assert_eq!(make_directory(&base.join("link")).unwrap(), made);
+        symlink("/nonexistent", base.join("dangling")).unwrap();
+        assert!(make_directory(&base.join("dangling")).is_err());
+        fs::set_permissions(made.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
+        let error = make_directory(&made).unwrap_err().to_string();
+        assert!(error.contains("a (owner: user id ") && error.contains("chmod go-w"), "{error}");
+    }
+
+    #[test]
+    fn a_link_within_what_is_made_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("file"), "").unwrap();
+        let error = make_directory(&directory.path().join("file/below")).unwrap_err();
+        assert!(matches!(error, PrivateError::Kind { .. }), "{error}");
+    }
+
+    #[test]
+    fn sockets_are_checked_with_their_directories() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent.sock");
+        assert!(check_socket(&path).unwrap_err().to_string().contains("No such file"));
+        let _listener = UnixListener::bind(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let real = check_socket(&path).unwrap();
+        check_peer(&UnixStream::connect(&real).unwrap(), &real).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(matches!(check_socket(&path), Err(PrivateError::Writable { .. })));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(matches!(check_socket(&path), Err(PrivateError::Writable { .. })), "as in /tmp itself");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        symlink(&path, directory.path().join("link")).unwrap();
+        assert!(matches!(check_socket(&directory.path().join("link")), Err(PrivateError::Kind { .. })));
+    }
+}
