@@ -62,9 +62,15 @@ pub(crate) fn default_state() -> PathBuf {
     }
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = variable("XDG_STATE_HOME")
-        .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
-        .unwrap_or_else(|| "/tmp".into());
+        .or_else(|| variable("HOME").or_else(home).map(|home| home.join(".local/state")))
+        // Not below /tmp: another user could make it first.
+        .unwrap_or_else(|| "/".into());
     base.join("isthmus")
+}
+
+/// The home in the user database.
+fn home() -> Option<PathBuf> {
+    Some(nix::unistd::User::from_uid(nix::unistd::geteuid()).ok()??.dir)
 }
 
 /// The `--state` option.

@@ -2,9 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 /// A file that is known to be writable. It stays as it was until it is written: a
 /// run that ends before leaves no empty file, and keeps an older one.
@@ -19,10 +20,17 @@ impl<'a> OutputFile<'a> {
     /// Opens or makes it.
     ///
     /// # Errors
-    /// If it can't be written.
+    /// If it can't be written, or is another user's symbolic link.
     pub(super) fn create(path: &'a Path) -> anyhow::Result<Self> {
         let opened = match OpenOptions::new().write(true).create_new(true).open(path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let owner = std::fs::symlink_metadata(path).map_or(0, |found| found.uid());
+                if path.is_symlink() && !is_trusted(owner) {
+                    bail!(
+                        "cannot write {}: it is a symbolic link of user id {owner}; remove it, or choose another name",
+                        path.display()
+                    );
+                }
                 OpenOptions::new().write(true).open(path).map(|file| (file, false))
             }
             made => made.map(|file| (file, true)),
@@ -46,6 +54,11 @@ impl<'a> OutputFile<'a> {
         cut.and_then(|()| self.file.write_all(text.as_bytes()))
             .with_context(|| format!("cannot write {}", self.path.display()))
     }
+}
+
+/// Whether a link of this user is followed.
+fn is_trusted(owner: u32) -> bool {
+    owner == 0 || owner == nix::unistd::geteuid().as_raw()
 }
 
 impl Drop for OutputFile<'_> {
@@ -72,5 +85,19 @@ mod tests {
         OutputFile::create(&path).unwrap().write("text").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");
         assert!(OutputFile::create(&directory.path().join("no/such")).is_err());
+    }
+
+    #[test]
+    fn another_user_s_link_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (target, link) = (directory.path().join("target"), directory.path().join("link"));
+        std::fs::write(&target, "kept").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(OutputFile::create(&link).is_ok(), "its own");
+        // Only root can give the link away.
+        if std::os::unix::fs::lchown(&link, Some(65534), None).is_ok() {
+            let error = OutputFile::create(&link).map(drop).unwrap_err().to_string();
+            assert!(error.contains("symbolic link of user id 65534"), "{error}");
+        }
     }
 }
