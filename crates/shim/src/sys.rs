@@ -249,9 +249,7 @@ pub(crate) fn peer_is_trusted(fd: Fd) -> bool {
 }
 
 fn is_trusted(user: libc::uid_t) -> bool {
-    // SAFETY: takes no argument.
-    let own = check(unsafe { libc::syscall(libc::SYS_geteuid) });
-    user == 0 || own.is_ok_and(|own| own.cast_unsigned() == user)
+    user == 0 || user == effective_user()
 }
 
 /// fstat(2).
