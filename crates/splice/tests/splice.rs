@@ -313,6 +313,29 @@ async fn a_flood_from_one_address_drops_no_slow_client_from_another() {
     assert_eq!(receive(&mut acceptor, 1).await, b"x");
 }
 
+/// The ranks of one site connect from one address, all at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_of_a_thousand_from_one_address_loses_none() {
+    isthmus_net::listen::raise_descriptor_limit();
+    let relay = Arc::new(Relay::start(Limits::default()).await);
+    // Meanwhile others hold what they can.
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(relay.send(b"I").await);
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..500 {
+        let relay = Arc::clone(&relay);
+        tasks.spawn(async move {
+            let (mut initiator, mut acceptor) = relay.pair().await;
+            initiator.write_all(b"x").await.unwrap();
+            assert_eq!(receive(&mut acceptor, 1).await, b"x");
+            (initiator, acceptor)
+        });
+    }
+    assert_eq!(tasks.join_all().await.len(), 500);
+}
+
 #[tokio::test]
 async fn a_new_key_counts_at_once() {
     let mut relay = Relay::start(Limits::default()).await;
