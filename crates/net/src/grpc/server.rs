@@ -343,7 +343,7 @@ mod tests {
     use std::time::SystemTime;
 
     use rustls::pki_types::ServerName;
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio_rustls::TlsConnector;
 
     use super::*;
@@ -365,7 +365,13 @@ mod tests {
         let unidentified = anonymous_client_config(authority.certificate().clone(), &[ALPN_H2]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        for (client, closed) in [(unidentified, true), (identified, false)] {
+        for (client, closed, writes) in [
+            (unidentified.clone(), true, false),
+            (identified.clone(), false, false),
+            // The client reads nothing.
+            (unidentified, true, true),
+            (identified, false, true),
+        ] {
             let connect = async {
                 let tcp = TcpStream::connect(address).await.unwrap();
                 let name = ServerName::try_from("broker").unwrap();
@@ -376,9 +382,15 @@ mod tests {
             let enrolment = Duration::from_millis(50);
             let bounds = Bounds { anonymous: enrolment, ..Bounds::new(CancellationToken::new()) };
             let mut served = Io::new(served, &bounds).unwrap();
-            let read = timeout(enrolment * 10, served.read_u8()).await;
-            let kind = read.ok().map(|read| read.unwrap_err().kind());
-            assert_eq!(kind, closed.then_some(io::ErrorKind::TimedOut));
+            let using = async {
+                while writes {
+                    served.write_all(&[0; 1 << 16]).await?;
+                }
+                served.read_u8().await
+            };
+            let used = timeout(enrolment * 10, using).await;
+            let kind = used.ok().map(|used| used.unwrap_err().kind());
+            assert_eq!(kind, closed.then_some(io::ErrorKind::TimedOut), "writes: {writes}");
         }
     }
 }
