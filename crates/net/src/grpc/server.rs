@@ -383,10 +383,12 @@ mod tests {
             let bounds = Bounds { anonymous: enrolment, ..Bounds::new(CancellationToken::new()) };
             let mut served = Io::new(served, &bounds).unwrap();
             let using = async {
-                while writes {
+                if !writes {
+                    return served.read_u8().await;
+                }
+                loop {
                     served.write_all(&[0; 1 << 16]).await?;
                 }
-                served.read_u8().await
             };
             let used = timeout(enrolment * 10, using).await;
             let kind = used.ok().map(|used| used.unwrap_err().kind());
