@@ -19,6 +19,7 @@ mod privacy;
 mod programs;
 mod security_flood;
 mod security_local;
+mod security_loopback;
 mod several;
 mod sockets;
 mod strangers;
