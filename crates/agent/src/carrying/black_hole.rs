@@ -13,6 +13,8 @@ use socket2::{Domain, Socket, Type};
 pub(crate) struct BlackHole {
     port: u16,
     _listener: Socket,
+    /// It fills the queue where the kernel refuses the filter.
+    _filler: Option<Socket>,
 }
 
 impl BlackHole {
@@ -24,10 +26,17 @@ impl BlackHole {
     pub(crate) fn new() -> io::Result<Self> {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         listener.bind(&SocketAddrV4::new(BLACK_HOLE, 0).into())?;
-        loopback::drop_all(&listener)?;
+        let filtered = loopback::drop_all(&listener)?;
         listener.listen(0)?;
-        let port = listener.local_addr()?.as_socket_ipv4().map_or(0, |address| address.port());
-        Ok(Self { port, _listener: listener })
+        let address = listener.local_addr()?;
+        let port = address.as_socket_ipv4().map_or(0, |address| address.port());
+        let filler = (!filtered)
+            .then(|| {
+                let filler = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+                filler.connect(&address).map(|()| filler)
+            })
+            .transpose()?;
+        Ok(Self { port, _listener: listener, _filler: filler })
     }
 
     pub(crate) fn port(&self) -> u16 {
