@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use isthmus_net::calls::{At, guarded};
 use isthmus_net::connection::{self, Connection};
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::loopback::{PairMaker, Sources};
@@ -112,9 +113,9 @@ pub async fn run(
     let reception = Reception { node: node.clone(), tls: server_tls, grpc_tx };
     info!(node = %node.name(), %listen, socket = %local_socket.display(), "agent starts");
 
-    let peer_routes = Routes::new(PeerServer::new(PeerService { node: node.clone() }));
+    let peer_routes = Routes::new(guarded(At::Agent, PeerServer::new(PeerService { node: node.clone() })));
     let local_server = tonic::transport::Server::builder()
-        .add_service(LocalServer::new(LocalService { node: node.clone() }))
+        .add_service(guarded(At::AgentSocket, LocalServer::new(LocalService { node: node.clone() })))
         .serve_with_incoming(UnixListenerStream::new(local_listener));
     let announce = async {
         upstream.attached().await;

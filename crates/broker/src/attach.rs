@@ -6,7 +6,7 @@ use std::time::Duration;
 use isthmus_net::grpc::attachments::{self, Down};
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::read_answer;
-use isthmus_net::{Identity, Role, grpc};
+use isthmus_net::{Identity, Role, audit, grpc};
 use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use isthmus_wire::{GridName, JobId, Label};
@@ -46,12 +46,6 @@ pub(crate) async fn attach(
             Newcomer::Gateway(site.clone(), up)
         }
         (Role::Relay, _, Some(attach_up::Kind::RelayUp(up))) => Newcomer::Relay(up),
-        (Role::Agent, Some(site), _) => {
-            return Err(Status::permission_denied(format!(
-                "{caller} must attach to the gateway of site {site}, not to the broker; \
-                 join again with --via and the gateway's address"
-            )));
-        }
         _ => {
             return Err(Status::permission_denied(format!(
                 "{caller} may not attach with this first message"
@@ -96,6 +90,7 @@ async fn begin(
         return match not_written {
             NotWritten::Refused(refused) => {
                 warn!(%caller, %refused, "attachment refused");
+                audit::Entry::refused("attach", &refused).by(&caller).record();
                 Ok(attachments::refusal(refused.0))
             }
             NotWritten::Failed(status) => Err(status),
@@ -120,6 +115,22 @@ async fn end(broker: &Broker, session: SessionId) {
     if let Err(error) = broker.store.revoke(session).await {
         warn!(%error, "cannot delete the records of an attachment that has ended; they expire");
     }
+}
+
+/// The identity under which a node's agent joined, if what its gateway announces is
+/// true.
+fn member(node: &GridName, owner: &str) -> Result<Identity, Refused> {
+    let owner = if owner.is_empty() { None } else { Some(owner.parse()) };
+    let owner = owner.transpose().map_err(|error| Refused(format!("owner of {node}: {error}")))?;
+    let identity = Identity::new(Role::Agent, Some(node.site.clone()), Some(node.node.clone()), owner);
+    identity.map_err(|error| Refused(error.to_string()))
+}
+
+fn not_a_member(node: &GridName, owner: &str) -> Refused {
+    Refused(format!(
+        "no agent {node} of owner {owner:?} has joined the grid; `isthmus join` on that node with a token for \
+         this owner makes it a member"
+    ))
 }
 
 struct Attachment {
@@ -224,6 +235,10 @@ impl Attachment {
     async fn announce(&self, up: &proto::NodeUp) -> Result<(), NotWritten> {
         let found = self.broker.registry().node_record(self.session, up)?;
         let Some((name, _)) = found else { return Ok(()) };
+        let identity = member(&name, &up.owner)?;
+        if !records::is_member(&*self.broker.store, &identity).await? {
+            return Err(not_a_member(&name, &up.owner).into());
+        }
         let address = self.broker.address_for(&name).await?;
         self.write_node(&name, |registry| registry.node_record(self.session, up)).await?;
         info!(caller = self.caller, node = up.node, virtual_address = %address, "node up");
@@ -292,6 +307,7 @@ impl Attachment {
 
     fn refuse_node(&self, node: String, reason: &NotWritten) {
         warn!(caller = self.caller, node, %reason, "node refused");
+        audit::Entry::refused("node", reason).by_name(&self.caller).about(&node).record();
         let refusal = proto::Refusal { reason: reason.to_string(), node };
         self.broker.sessions.send(self.session, attach_down::Kind::Refusal(refusal));
     }

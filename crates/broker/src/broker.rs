@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
+use isthmus_net::calls::{At, guarded};
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::{Credentials, grpc, lock};
@@ -135,12 +136,12 @@ pub async fn run(
         FoldError::Store(error) => BrokerError::Store(error),
         FoldError::Unreadable(error) => BrokerError::Unreadable(error),
     })?;
+    let registry_service =
+        RegistryServer::new(Service(broker.clone())).max_decoding_message_size(MESSAGE_BYTES);
+    let enrolment =
+        EnrolmentServer::new(EnrolmentService(broker.clone())).max_decoding_message_size(ENROLMENT_BYTES);
     let routes =
-        Routes::new(RegistryServer::new(Service(broker.clone())).max_decoding_message_size(MESSAGE_BYTES))
-            .add_service(
-                EnrolmentServer::new(EnrolmentService(broker.clone()))
-                    .max_decoding_message_size(ENROLMENT_BYTES),
-            );
+        Routes::new(guarded(At::Broker, registry_service)).add_service(guarded(At::Broker, enrolment));
     ready();
     let serving = grpc::serve(listener, tls, routes, async {
         shutdown.await;

@@ -33,3 +33,4 @@ mod waiting;
 
 pub use broker::{BrokerError, run};
 pub use config::BrokerConfig;
+pub use records::enrol_without_tokens;

@@ -16,7 +16,8 @@ use isthmus_wire::{GridName, JobId, Label, VirtualAddress, proto};
 use prost::Message;
 
 use crate::addresses::Block;
-use crate::store::{Lease, Revision, Store, StoreError, Transaction};
+use crate::state::State;
+use crate::store::{Embedded, Lease, Revision, Store, StoreError, Transaction};
 
 const ADDRESSES: &str = "addresses/";
 const BLOCKS: &str = "blocks/";
@@ -264,6 +265,22 @@ pub(crate) async fn use_token(
             return Ok(TokenUse::Accepted);
         }
     }
+}
+
+/// Makes identities members of the grid of a state directory, whose broker does not
+/// run. For tests with many nodes.
+///
+/// # Errors
+/// If the store can't be written.
+pub async fn enrol_without_tokens(state: &State, identities: &[Identity]) -> Result<(), StoreError> {
+    let store = Embedded::open(&state.store_path())?;
+    let put = |transaction: Transaction, identity: &Identity| {
+        transaction.put(member_key(&member(identity)), identity.uri(), None)
+    };
+    for some in identities.chunks(256) {
+        store.transact(some.iter().fold(Transaction::default(), put)).await?;
+    }
+    Ok(())
 }
 
 /// Whether exactly this identity joined last under its name.

@@ -47,12 +47,13 @@ mod site;
 mod site_paths;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use isthmus_net::mac::Secret;
-use isthmus_wire::bounds::TooLarge;
+use isthmus_wire::bounds::NotAllowed;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, Label};
 
@@ -60,6 +61,7 @@ pub(crate) use answers::{LookupError, RendezvousError};
 pub(crate) use job::JobChange;
 pub(crate) use party::Party;
 pub(crate) use probing::{ProbeError, Request as ProbeRequest};
+pub(crate) use view::View;
 
 use crate::addresses::AddressBook;
 use crate::config::{ForbiddenPairs, Measure, RelayChoice, TrustedPairs};
@@ -88,8 +90,8 @@ pub(crate) enum Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused(pub(crate) String);
 
-impl From<TooLarge> for Refused {
-    fn from(error: TooLarge) -> Self {
+impl From<NotAllowed> for Refused {
+    fn from(error: NotAllowed) -> Self {
         Self(error.to_string())
     }
 }

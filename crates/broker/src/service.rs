@@ -13,8 +13,9 @@ use tokio::time::timeout_at;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::broker::Broker;
-use crate::registry::{LookupError, ProbeError, ProbeRequest, RendezvousError};
+use crate::broker::{Broker, store_status};
+use crate::records;
+use crate::registry::{LookupError, ProbeError, ProbeRequest, RendezvousError, View};
 use crate::rendezvous::acceptors_answer;
 use crate::{attach, probes};
 
@@ -123,23 +124,52 @@ impl RegistryService for Service {
         &self,
         request: Request<proto::MeasureRequest>,
     ) -> Result<Response<proto::MeasureReply>, Status> {
-        grpc::caller(&request)?;
+        let view = self.view(&request, &request.get_ref().identity).await?;
         let now = unix_seconds(SystemTime::now());
-        let (reply, effect) = self.0.registry().measure(request.get_ref(), now).map_err(rendezvous_status)?;
+        let measured = self.0.registry().measure(&view, request.get_ref(), now);
+        let (reply, effect) = measured.map_err(rendezvous_status)?;
         self.0.sessions.carry_out(effect.into_iter().collect());
         Ok(Response::new(reply))
     }
 
     async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
-        grpc::caller(&request)?;
-        let reply = self.0.registry().list(request.get_ref());
+        let view = self.view(&request, &request.get_ref().identity).await?;
+        let reply = self.0.registry().list(&view, request.get_ref());
         reply.map(Response::new).map_err(|refused| Status::invalid_argument(refused.0))
+    }
+}
+
+impl Service {
+    /// What the caller may see, or the agent for which a gateway passes the call on.
+    async fn view<T>(&self, request: &Request<T>, uri: &str) -> Result<View, Status> {
+        let caller = grpc::caller(request)?;
+        match (caller.role(), caller.site()) {
+            (Role::Admin, _) => Ok(View::All),
+            (Role::Gateway, Some(site)) if uri.is_empty() => Ok(View::Site(site.clone())),
+            (Role::Gateway, Some(site)) => {
+                let agent = Identity::from_uri(uri).ok();
+                let agent = agent.filter(|agent| agent.role() == Role::Agent && agent.site() == Some(site));
+                let member = match &agent {
+                    Some(agent) => records::is_member(&*self.0.store, agent).await.map_err(store_status)?,
+                    None => false,
+                };
+                let agent = agent.filter(|_| member).ok_or_else(|| {
+                    Status::permission_denied(format!(
+                        "{caller} may not ask for {uri:?}, which is no agent of it"
+                    ))
+                })?;
+                let owner = agent.owner().map_or_else(String::new, ToString::to_string);
+                Ok(View::Owner { owner, caller: uri.to_owned() })
+            }
+            _ => Err(Status::permission_denied(format!("{caller} may not ask the broker"))),
+        }
     }
 }
 
 fn rendezvous_status(error: RendezvousError) -> Status {
     match &error {
         RendezvousError::Lookup(error) => lookup_status(error),
+        RendezvousError::TooOften(_) => Status::resource_exhausted(error.to_string()),
         RendezvousError::NotYours(_) => Status::permission_denied(error.to_string()),
         RendezvousError::Unavailable(_) => Status::unavailable(error.to_string()),
     }

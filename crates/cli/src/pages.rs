@@ -22,7 +22,8 @@ where
     for records in in_requests(records) {
         let mut token = Vec::new();
         for _ in 0..MOST_PAGES {
-            let request = ListRequest { page_token: token, page_size: 0, records: Some(records.clone()) };
+            let request =
+                ListRequest { page_token: token, records: Some(records.clone()), ..Default::default() };
             let reply = page(request).await?;
             all.nodes.extend(reply.nodes);
             all.sites.extend(reply.sites);

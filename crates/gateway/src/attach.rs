@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use isthmus_net::grpc::attachments::{self, Down};
 use isthmus_net::{Identity, Owner, grpc};
-use isthmus_wire::bounds::{Bounded as _, LONG_TEXT, cut_job, cut_path, cut_seen, cut_text};
+use isthmus_wire::bounds::{Bounded as _, LONG_TEXT, clean, cut_job, cut_path, cut_seen};
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -29,9 +29,7 @@ pub(crate) async fn attach(
     };
     // Name and owner come from the certificate, not from the agent.
     contact.node = caller.name().to_string();
-    if let Some(owner) = caller.owner() {
-        contact.owner = owner.to_string();
-    }
+    contact.owner = caller.owner().map_or_else(String::new, Owner::to_string);
     (contact.from, contact.gateway_address) = (from.to_string(), connected_to.to_string());
     if contact.seen.as_mut().is_some_and(cut_seen) {
         warn!(%caller, "this agent's findings are longer than allowed, and were cut");
@@ -137,9 +135,7 @@ impl Attachment {
     async fn handle(&self, kind: Option<attach_up::Kind>) {
         match kind {
             Some(attach_up::Kind::Job(mut report)) => {
-                if let Some(owner) = &self.owner {
-                    report.owner = owner.to_string();
-                }
+                report.owner = self.owner.as_ref().map_or_else(String::new, Owner::to_string);
                 cut_job(&mut report);
                 let checked = report.check().map_err(|error| Refused(error.to_string()));
                 let effects = checked.and_then(|()| self.gateway.roster().job_report(self.session, report));
@@ -159,7 +155,7 @@ impl Attachment {
             }
             Some(attach_up::Kind::DialAnswer(mut answer)) => {
                 if let Some(proto::dial_answer::Result::Failure(failure)) = &mut answer.result {
-                    cut_text(failure, LONG_TEXT);
+                    clean(failure, LONG_TEXT);
                 }
                 match answer.check() {
                     Ok(()) => self.gateway.upstream.send(attach_up::Kind::DialAnswer(answer)),

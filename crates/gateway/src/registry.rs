@@ -7,7 +7,7 @@ use isthmus_net::grpc;
 use isthmus_net::grpc::Repeat;
 use isthmus_net::grpc::attachments::Down;
 use isthmus_net::rendezvous::{self, take_leg};
-use isthmus_wire::bounds::Bounded;
+use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::registry_server::Registry;
 use isthmus_wire::proto::{self, rendezvous_reply};
@@ -20,7 +20,7 @@ use crate::gateway::Gateway;
 pub(crate) struct RegistryService(pub(crate) Arc<Gateway>);
 
 /// Calls that the broker answers: `call(Request) -> Reply, check, "what fails"`.
-/// The check is a function of the gateway and the request. This writes out what
+/// The check is a function of the gateway and the request, which it may complete. This writes out what
 /// `async_trait` makes of an `async fn`.
 macro_rules! passed_on {
     ($($call:ident($request:ident) -> $reply:ident, $check:path, $what:literal;)*) => {$(
@@ -33,7 +33,7 @@ macro_rules! passed_on {
             Self: 'f,
         {
             Box::pin(async move {
-                $check(&self.0, &request)?;
+                let request = $check(&self.0, request)?;
                 let call = |channel, request| async move { RegistryClient::new(channel).$call(request).await };
                 self.0.upstream.pass_on($what, Repeat::Never, request, call).await.map(Response::new)
             })
@@ -41,21 +41,39 @@ macro_rules! passed_on {
     )*};
 }
 
-/// Any member of the grid may call.
-fn from_member<T>(_: &Gateway, request: &Request<T>) -> Result<(), Status> {
-    grpc::caller(request).map(drop)
+/// An agent of this site may call.
+fn by_own_agent<T>(gateway: &Gateway, request: Request<T>) -> Result<Request<T>, Status> {
+    gateway.own_agent(&request)?;
+    Ok(request)
+}
+
+/// The same. The broker answers for the agent's owner.
+fn for_owner(
+    gateway: &Gateway,
+    mut request: Request<proto::MeasureRequest>,
+) -> Result<Request<proto::MeasureRequest>, Status> {
+    request.get_mut().identity = gateway.own_agent(&request)?.uri();
+    Ok(request)
 }
 
 /// The same, and the message is within its bounds.
-fn within_bounds<T: Bounded>(gateway: &Gateway, request: &Request<T>) -> Result<(), Status> {
-    from_member(gateway, request)?;
-    request.get_ref().check().map_err(|error| Status::invalid_argument(error.to_string()))
+fn within_bounds(
+    gateway: &Gateway,
+    mut request: Request<proto::ListRequest>,
+) -> Result<Request<proto::ListRequest>, Status> {
+    request.get_mut().identity = gateway.own_agent(&request)?.uri();
+    request.get_ref().check().map_err(|error| Status::invalid_argument(error.to_string()))?;
+    Ok(request)
 }
 
 /// Only an agent of this site may call, for its own node.
-fn for_own_node(gateway: &Gateway, request: &Request<proto::ProbeRequest>) -> Result<(), Status> {
-    let caller = gateway.own_agent(request)?;
-    gateway.check_initiator(&caller, request.get_ref().initiator)
+fn for_own_node(
+    gateway: &Gateway,
+    request: Request<proto::ProbeRequest>,
+) -> Result<Request<proto::ProbeRequest>, Status> {
+    let caller = gateway.own_agent(&request)?;
+    gateway.check_initiator(&caller, request.get_ref().initiator)?;
+    Ok(request)
 }
 
 #[tonic::async_trait]
@@ -63,8 +81,8 @@ impl Registry for RegistryService {
     type AttachStream = ReceiverStream<Down>;
 
     passed_on! {
-        explain(ExplainRequest) -> ExplainReply, from_member, "explain a plan";
-        measure(MeasureRequest) -> MeasureReply, from_member, "have a way measured";
+        explain(ExplainRequest) -> ExplainReply, by_own_agent, "explain a plan";
+        measure(MeasureRequest) -> MeasureReply, for_owner, "have a way measured";
         list(ListRequest) -> ListReply, within_bounds, "list the grid";
         probe(ProbeRequest) -> ProbeReply, for_own_node, "have this node probed";
     }

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_net::calls::{At, guarded};
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::{Credentials, Role, grpc};
 use isthmus_splice::address::{self, NoAddress};
@@ -143,8 +144,8 @@ fn listen_outside(config: &GatewayConfig) -> Result<Option<(TcpListener, SocketA
 fn routes(gateway: &Arc<Gateway>) -> Routes {
     let registry = RegistryServer::new(RegistryService(gateway.clone()));
     let enrolment = EnrolmentServer::new(EnrolmentService(gateway.clone()));
-    Routes::new(registry.max_decoding_message_size(MESSAGE_BYTES))
-        .add_service(enrolment.max_decoding_message_size(ENROLMENT_BYTES))
+    Routes::new(guarded(At::Gateway, registry.max_decoding_message_size(MESSAGE_BYTES)))
+        .add_service(guarded(At::Gateway, enrolment.max_decoding_message_size(ENROLMENT_BYTES)))
 }
 
 /// Finds the outside address, and keeps the gateway attached to the broker.

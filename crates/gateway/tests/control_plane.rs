@@ -356,8 +356,16 @@ async fn attachments_that_are_refused() {
             "serves the agents of its own site, and not agent n1.alpha",
         ),
         ("an agent at the broker", at_broker, "must attach to the gateway of site alpha"),
-        ("a gateway at a gateway", gateway_at_alpha, "and not gateway.beta"),
-        ("an admin", admin_at_broker, "admin may not attach"),
+        (
+            "a gateway at a gateway",
+            gateway_at_alpha,
+            "gateway.beta may not call Registry/Attach at a gateway; agents may",
+        ),
+        (
+            "an admin",
+            admin_at_broker,
+            "admin may not call Registry/Attach at the broker; gateways and relays may",
+        ),
     ] {
         let status = Attachment::open(client, hello()).await.err().unwrap();
         assert_eq!(status.code(), Code::PermissionDenied, "{what}");

@@ -68,6 +68,13 @@ fn node(index: usize) -> proto::NodeUp {
     }
 }
 
+/// The identity of a node's agent.
+fn member(site: usize, index: usize) -> Identity {
+    let proto::NodeUp { node, owner, .. } = node(index);
+    let (site, node) = (site_name(site).parse().unwrap(), node.parse().unwrap());
+    Identity::new(Role::Agent, Some(site), Some(node), Some(owner.parse().unwrap())).unwrap()
+}
+
 impl Site {
     async fn attach(state: &isthmus_broker::state::State, index: usize) -> Self {
         let name = site_name(index);
@@ -149,7 +156,7 @@ async fn received_since(sites: &[Site], before: usize, want: usize) -> usize {
 }
 
 async fn a_page(client: &RegistryClient<Channel>, page_token: Vec<u8>, records: Records) -> proto::ListReply {
-    let request = proto::ListRequest { page_token, page_size: 0, records: Some(records) };
+    let request = proto::ListRequest { page_token, records: Some(records), ..Default::default() };
     let reply = soon("a page", client.clone().list(request)).await.unwrap().into_inner();
     assert!(encoded_len(&reply) < MESSAGE_BYTES, "{}", encoded_len(&reply));
     reply
@@ -157,7 +164,8 @@ async fn a_page(client: &RegistryClient<Channel>, page_token: Vec<u8>, records: 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_nodes_on_a_hundred_sites() {
-    let grid = Grid::start().await;
+    let members = (0..SITES).flat_map(|site| (0..NODES).map(move |node| member(site, node)));
+    let grid = Grid::start_with(&members.collect::<Vec<_>>()).await;
     let state = grid.state();
     let started = Instant::now();
     let mut sites = Vec::new();

@@ -93,6 +93,11 @@ impl Entry {
         Self { identity: value(identity), owner, ..self }
     }
 
+    /// The party that acted, by its name in logs.
+    pub fn by_name(self, name: &str) -> Self {
+        Self { identity: value(name), ..self }
+    }
+
     /// A user of this machine who acted.
     pub fn by_user(self, uid: u32) -> Self {
         Self { identity: format!("user id {uid}"), ..self }

@@ -27,6 +27,7 @@
 pub mod audit;
 pub mod authority;
 pub mod callback;
+pub mod calls;
 pub mod clock;
 pub mod connection;
 pub mod contact;

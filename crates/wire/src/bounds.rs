@@ -51,6 +51,8 @@ pub const NODES_SEEN_BYTES: usize = 128 * 1024;
 
 /// Running jobs of one site.
 pub const JOBS_PER_SITE: usize = 1024;
+/// Running jobs of one owner.
+pub const JOBS_PER_OWNER: usize = 1024;
 /// Running jobs that one node is the head of.
 pub const JOBS_PER_NODE: usize = 256;
 /// Bytes of the node names in one job's report: 4,000 names of 13 letters. With its
@@ -60,6 +62,8 @@ pub const JOB_NODES_BYTES: usize = 64 * 1024;
 pub const JOB_JOINED_BYTES: usize = 96 * 1024;
 /// Steps in the report of one measurement: 32 × 2 KiB are 64 KiB.
 pub const PATH_STEPS: usize = 32;
+
+use crate::text::UnsafeText;
 
 /// A field exceeds its bound.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +75,17 @@ pub struct TooLarge {
     pub got: usize,
     /// The largest size that is allowed.
     pub limit: usize,
+}
+
+/// Why a message isn't accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAllowed {
+    /// A field exceeds its bound.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// A terminal would obey or hide a character.
+    #[error(transparent)]
+    UnsafeText(#[from] UnsafeText),
 }
 
 /// Checks that `got` is within `limit`; `what` names the field with its unit.
@@ -90,7 +105,7 @@ pub fn cut_text(text: &mut String, limit: usize) {
 }
 
 #[cfg(feature = "grpc")]
-pub use messages::{Bounded, cut_job, cut_path, cut_seen, encoded_len};
+pub use messages::{Bounded, clean, cut_job, cut_path, cut_seen, encoded_len};
 
 #[cfg(feature = "grpc")]
 mod messages;

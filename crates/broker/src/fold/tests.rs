@@ -104,7 +104,7 @@ async fn report(broker: &Broker, session: SessionId, running: bool) -> Result<()
 fn jobs(broker: &Broker) -> usize {
     let records = Some(Records::Jobs(proto::JobFilter::default()));
     let request = proto::ListRequest { records, ..proto::ListRequest::default() };
-    broker.registry().list(&request).unwrap().jobs.len()
+    broker.registry().list(&crate::registry::View::All, &request).unwrap().jobs.len()
 }
 
 #[tokio::test]
@@ -116,6 +116,7 @@ async fn a_job_reported_at_one_broker_is_listed_at_the_other() {
         [jobs(a), jobs(b)]
     };
     let alpha = attach(a, "alpha").await;
+    announce(a, alpha, "n1").await.unwrap();
     report(a, alpha, true).await.unwrap();
     assert_eq!(listed().await, [1, 1]);
     report(a, alpha, false).await.unwrap();

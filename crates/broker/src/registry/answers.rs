@@ -40,6 +40,8 @@ pub(crate) enum RendezvousError {
     Lookup(LookupError),
     /// The initiator is no node of the caller's site.
     NotYours(String),
+    /// The caller orders too much.
+    TooOften(String),
     /// A party or a way is missing at the moment.
     Unavailable(String),
 }
@@ -48,7 +50,7 @@ impl fmt::Display for RendezvousError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lookup(error) => error.fmt(f),
-            Self::NotYours(text) | Self::Unavailable(text) => f.write_str(text),
+            Self::NotYours(text) | Self::TooOften(text) | Self::Unavailable(text) => f.write_str(text),
         }
     }
 }

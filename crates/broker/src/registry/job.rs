@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use isthmus_wire::bounds::{Bounded as _, JOBS_PER_SITE};
+use isthmus_wire::bounds::{Bounded as _, JOBS_PER_OWNER, JOBS_PER_SITE};
 use isthmus_wire::{GridName, JobId, Label, proto};
 
 use super::{Refused, Registry, SessionId};
@@ -79,8 +79,28 @@ impl Registry {
                 if running >= JOBS_PER_SITE {
                     return Err(Refused(format!("site {site} has {running} jobs already")));
                 }
+                let own = self.jobs.all().filter(|other| other.owner == report.owner).count();
+                if own >= JOBS_PER_OWNER {
+                    return Err(Refused(format!("user {:?} has {own} jobs already", report.owner)));
+                }
             }
         }
+        self.check_nodes(job, report)?;
         Ok(Some(JobChange::Running(JobRecord { site: site.to_string(), report: report.clone() })))
+    }
+
+    /// Checks that a job is its head's owner's, and runs on nodes of the grid.
+    fn check_nodes(&self, job: &JobId, report: &proto::JobReport) -> Result<(), Refused> {
+        let address = |name: &String| self.addresses.address(&name.parse().ok()?);
+        let head = report.nodes.first().and_then(address).and_then(|address| self.nodes.get(&address));
+        if head.is_none_or(|head| head.contact.owner != report.owner) {
+            let owner = &report.owner;
+            return Err(Refused(format!("the head of job {job} is no node of user {owner:?}")));
+        }
+        let joined = report.joined.iter().flat_map(|joined| [&joined.initiator, &joined.acceptor]);
+        match report.nodes.iter().chain(joined).find(|name| address(name).is_none()) {
+            Some(name) => Err(Refused(format!("job {job} names {name:?}, which is no node of the grid"))),
+            None => Ok(()),
+        }
     }
 }

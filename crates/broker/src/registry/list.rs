@@ -9,7 +9,7 @@ use isthmus_wire::proto::{self, list_request::Records};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
 use super::answers::node;
-use super::{NodeEntry, Presence, Refused, Registry, SiteEntry};
+use super::{NodeEntry, Presence, Refused, Registry, SiteEntry, View};
 
 /// The start of a page, and the room that is left on it.
 struct Page {
@@ -52,11 +52,15 @@ impl Page {
 }
 
 impl Registry {
-    /// One page of records.
+    /// One page of the records that the caller sees.
     ///
     /// # Errors
     /// If the request or its page token is malformed, or exceeds a bound.
-    pub(crate) fn list(&self, request: &proto::ListRequest) -> Result<proto::ListReply, Refused> {
+    pub(crate) fn list(
+        &self,
+        view: &View,
+        request: &proto::ListRequest,
+    ) -> Result<proto::ListReply, Refused> {
         request.check().map_err(|error| Refused(error.to_string()))?;
         let mut page = Page::new(request)?;
         let mut reply = proto::ListReply { grid: self.grid.clone(), ..proto::ListReply::default() };
@@ -68,6 +72,7 @@ impl Registry {
                 let here = |node: &String| site_of(node) == filter.site;
                 let jobs = self.jobs.with_ids();
                 let jobs = jobs.filter(|(_, job)| filter.site.is_empty() || job.nodes.iter().any(here));
+                let jobs = jobs.filter(|(_, job)| view.has_job(job));
                 reply.jobs = page.take(jobs.map(|(id, job)| (id.to_string(), job.clone())));
             }
             Some(Records::Paths(filter)) => reply.paths = self.list_paths(&mut page, filter),

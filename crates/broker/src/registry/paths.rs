@@ -7,18 +7,25 @@ use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, attach_down};
 use isthmus_wire::{GridName, VirtualAddress};
 
-use super::{Effect, LookupError, Refused, Registry, RendezvousError, SessionId};
+use super::{Effect, LookupError, Refused, Registry, RendezvousError, SessionId, View};
 
 /// Pairs of nodes that are remembered; beyond it the oldest one is dropped.
 const MOST: usize = 4096;
 /// How long a measurement may take before it counts as lost.
 const PATIENCE_SECONDS: u64 = measuring::LIMIT.as_secs();
+/// Measurements that one caller may order within a minute.
+const ORDERS: u32 = 60;
+const MINUTE: u64 = 60;
 /// Shortest time between two of one pair.
 const PAUSE_SECONDS: u64 = 5;
 
 /// The paths of all pairs of nodes.
 #[derive(Debug, Default)]
-pub(super) struct Paths(BTreeMap<(GridName, GridName), Path>);
+pub(super) struct Paths {
+    by_pair: BTreeMap<(GridName, GridName), Path>,
+    /// The start of each caller's minute in Unix seconds, and its orders since.
+    orders: BTreeMap<String, (u64, u32)>,
+}
 
 #[derive(Debug, Default)]
 struct Path {
@@ -34,7 +41,7 @@ impl Paths {
         let key = |(from, to): &(GridName, GridName)| {
             format!("{} {} {} {}", from.node, from.site, to.node, to.site)
         };
-        self.0.iter().filter_map(move |(pair, path)| Some((key(pair), path.last.as_ref()?)))
+        self.by_pair.iter().filter_map(move |(pair, path)| Some((key(pair), path.last.as_ref()?)))
     }
 
     /// The pairs under measurement.
@@ -42,12 +49,31 @@ impl Paths {
         let running = move |path: &Path| {
             path.running && now.saturating_sub(path.started_unix_seconds) < PATIENCE_SECONDS
         };
-        self.0.iter().filter(move |(_, path)| running(path)).map(|(pair, _)| pair)
+        self.by_pair.iter().filter(move |(_, path)| running(path)).map(|(pair, _)| pair)
+    }
+
+    /// Counts an order of a caller.
+    fn allow(&mut self, caller: String, now: u64) -> Result<(), RendezvousError> {
+        let ended = |since: u64| now.saturating_sub(since) >= MINUTE;
+        if self.orders.len() >= MOST {
+            self.orders.retain(|_, (since, _)| !ended(*since));
+        }
+        let (since, count) = self.orders.entry(caller).or_insert((now, 0));
+        if ended(*since) {
+            (*since, *count) = (now, 0);
+        }
+        *count += 1;
+        match *count {
+            0..=ORDERS => Ok(()),
+            _ => Err(RendezvousError::TooOften(format!(
+                "at most {ORDERS} measurements in {MINUTE} s may be ordered; try again in a minute"
+            ))),
+        }
     }
 
     /// Begins a measurement, unless one is under way or has just ended.
     fn begin(&mut self, pair: (GridName, GridName), now: u64) -> bool {
-        let path = self.0.entry(pair).or_default();
+        let path = self.by_pair.entry(pair).or_default();
         let since = now.saturating_sub(path.started_unix_seconds);
         if since < if path.running { PATIENCE_SECONDS } else { PAUSE_SECONDS } {
             return false;
@@ -58,16 +84,16 @@ impl Paths {
     }
 
     fn make_room(&mut self) {
-        if self.0.len() > MOST {
-            let oldest = self.0.iter().min_by_key(|(_, path)| path.started_unix_seconds);
+        if self.by_pair.len() > MOST {
+            let oldest = self.by_pair.iter().min_by_key(|(_, path)| path.started_unix_seconds);
             if let Some(pair) = oldest.map(|(pair, _)| pair.clone()) {
-                self.0.remove(&pair);
+                self.by_pair.remove(&pair);
             }
         }
     }
 
     fn reply(&self, pair: &(GridName, GridName), now: u64) -> proto::MeasureReply {
-        let Some(path) = self.0.get(pair) else { return proto::MeasureReply::default() };
+        let Some(path) = self.by_pair.get(pair) else { return proto::MeasureReply::default() };
         let running = path.running && now.saturating_sub(path.started_unix_seconds) < PATIENCE_SECONDS;
         proto::MeasureReply { running, last: path.last.clone() }
     }
@@ -78,18 +104,26 @@ impl Registry {
     /// way or has just ended. The reply has the last report.
     ///
     /// # Errors
-    /// If a node is unknown or absent, or no gateway can pass the order on.
+    /// If a node is unknown or absent, no gateway can pass the order on, the caller may
+    /// not have this node measure, or orders too often.
     pub(crate) fn measure(
         &mut self,
+        view: &View,
         request: &proto::MeasureRequest,
         now_unix_seconds: u64,
     ) -> Result<(proto::MeasureReply, Option<Effect>), RendezvousError> {
-        let (from, _) = self.up(&request.from)?;
+        let (from, origin) = self.up(&request.from)?;
+        if request.start
+            && let Some(entry) = self.nodes.get(&origin)
+        {
+            view.check_measure(entry)?;
+        }
         let (to, destination) = self.up(&request.to)?;
         let pair = (from.clone(), to);
         let mut effect = None;
         if request.start {
             let gateway = self.home(&from)?;
+            self.paths.allow(view.key(), now_unix_seconds)?;
             if self.paths.begin(pair.clone(), now_unix_seconds) {
                 let order = proto::MeasureOrder {
                     node: from.node.to_string(),
@@ -126,7 +160,7 @@ impl Registry {
             return Ok(if changed { self.between_changed(&sites.0, &sites.1) } else { Vec::new() });
         }
         // Reports that no user asked for are dropped, so that a site can't fill the table.
-        let Some(path) = self.paths.0.get_mut(&pair) else { return Ok(Vec::new()) };
+        let Some(path) = self.paths.by_pair.get_mut(&pair) else { return Ok(Vec::new()) };
         path.running = false;
         path.last = Some(report.clone());
         self.site_paths.take(&pair, report);

@@ -97,6 +97,10 @@ impl Registry {
         let node: Label = up.node.parse().map_err(|error| Refused(format!("{error}")))?;
         up.check()?;
         let name = GridName { node, site };
+        let known = self.nodes.of_site(&name.site).count();
+        if known >= bounds::NODES_PER_SITE && self.addresses.address(&name).is_none() {
+            return Err(Refused(format!("site {} has {known} nodes already", name.site)));
+        }
         self.check_not_twice(&name, &gateway, up)?;
         if self.is_outdated(&name, &gateway, up) {
             return Ok(None);

@@ -178,7 +178,9 @@ impl Registry {
 
     /// All records of one kind, on one page.
     fn all(&self, records: Records) -> proto::ListReply {
-        let reply = self.list(&proto::ListRequest { records: Some(records), ..Default::default() }).unwrap();
+        let reply = self
+            .list(&View::All, &proto::ListRequest { records: Some(records), ..Default::default() })
+            .unwrap();
         assert!(reply.next_page_token.is_empty());
         reply
     }
@@ -520,6 +522,8 @@ fn job_reports() {
         ended,
         ..proto::JobReport::default()
     };
+    registry.node_up(alpha, &node_up("n1", "10.0.0.1:7730")).unwrap();
+    registry.node_up(beta, &node_up("n1", "10.0.0.1:7730")).unwrap();
     registry.job_report(alpha, report("01", "n1.alpha", false)).unwrap();
     registry.job_report(alpha, report("02", "n1.alpha", false)).unwrap();
     for (what, session, report) in [
@@ -527,6 +531,12 @@ fn job_reports() {
         ("another site's head", alpha, report("03", "n1.beta", false)),
         ("another site's job", beta, report("01", "n1.beta", true)),
         ("no head", alpha, proto::JobReport { nodes: vec![], ..report("04", "", false) }),
+        ("a head that is no node", alpha, report("05", "n2.alpha", false)),
+        (
+            "another owner",
+            alpha,
+            proto::JobReport { owner: "berta".into(), ..report("06", "n1.alpha", false) },
+        ),
     ] {
         assert!(registry.job_report(session, report).is_err(), "{what}");
     }
@@ -647,6 +657,7 @@ fn ways_are_measured_on_demand_and_not_twice_at_once() {
         from: from.to_owned(),
         to: to.to_owned(),
         start,
+        ..Default::default()
     };
     let report = |from: &str, round_trip_us| proto::PathReport {
         from: from.to_owned(),
@@ -662,17 +673,18 @@ fn ways_are_measured_on_demand_and_not_twice_at_once() {
         ("under way", true, 1003, false, true),
         ("lost", true, 1061, true, true),
     ] {
-        let (reply, effect) = registry.measure(&request("n1.alpha", "n1.beta", start), now).unwrap();
+        let (reply, effect) =
+            registry.measure(&View::All, &request("n1.alpha", "n1.beta", start), now).unwrap();
         assert_eq!((effect.is_some(), reply.running, reply.last), (ordered, running, None), "{name}");
     }
     assert!(registry.measured(beta, report("n1.alpha", 7)).is_err(), "another site's");
     registry.measured(alpha, report("n1.alpha", 7)).unwrap();
-    let (reply, effect) = registry.measure(&request("n1.alpha", "n1.beta", true), 1063).unwrap();
+    let (reply, effect) = registry.measure(&View::All, &request("n1.alpha", "n1.beta", true), 1063).unwrap();
     assert_eq!((reply.running, effect), (false, None), "it was just done");
     assert_eq!(reply.last.unwrap().round_trip_us, 7);
     assert_eq!(registry.grid().paths.len(), 1);
-    assert!(registry.measure(&request("n1.alpha", "n1.beta", true), 1066).unwrap().1.is_some());
-    assert!(registry.measure(&request("n1.alpha", "n9.beta", true), 1066).is_err());
+    assert!(registry.measure(&View::All, &request("n1.alpha", "n1.beta", true), 1066).unwrap().1.is_some());
+    assert!(registry.measure(&View::All, &request("n1.alpha", "n9.beta", true), 1066).is_err());
     registry.node_down(beta, &proto::NodeDown { node: "n1".to_owned() });
-    assert!(registry.measure(&request("n1.alpha", "n1.beta", true), 1100).is_err());
+    assert!(registry.measure(&View::All, &request("n1.alpha", "n1.beta", true), 1100).is_err());
 }

@@ -111,10 +111,19 @@ async fn direction(grid: &Grid, dry_run: bool, from: &str, to: &str) -> anyhow::
     let (from, to) = (from.to_owned(), to.to_owned());
     let explain = ExplainRequest { from: from.clone(), to: to.clone() };
     let explained = grid.explain(explain).await?;
-    let request = MeasureRequest { from: from.clone(), to: to.clone(), start: !dry_run };
-    let measured = measured(grid, request).await?;
+    let request =
+        MeasureRequest { from: from.clone(), to: to.clone(), start: !dry_run, ..Default::default() };
+    let (measured, refused) = match measured(grid, request).await {
+        Ok(measured) => (measured, None),
+        // One direction starts at another owner's node.
+        Err(error) if format!("{error:#}").contains("may have their own nodes measure") => {
+            (None, Some(format!("{error:#}")))
+        }
+        Err(error) => return Err(error),
+    };
     let plan = explained.plan.unwrap_or_default();
-    let findings = findings(&plan, measured.as_ref(), dry_run);
+    let mut findings = findings(&plan, measured.as_ref(), dry_run || refused.is_some());
+    findings.extend(refused.map(|text| Finding { problem: false, text }));
     let step = |dial, reason: &String| Step { dial: dial_name(dial), reason: reason.clone() };
     Ok(Direction {
         from,

@@ -9,7 +9,7 @@ use isthmus_broker::state::State;
 use isthmus_broker::{BrokerConfig, state::ADMIN_DIRECTORY};
 use isthmus_gateway::GatewayConfig;
 use isthmus_net::token::{Invitation, JoinToken};
-use isthmus_net::{Credentials, Role, enrol, grpc};
+use isthmus_net::{Credentials, Identity, Role, enrol, grpc};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
@@ -51,12 +51,19 @@ pub(crate) struct Grid {
 
 impl Grid {
     pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// The same with members, which have joined before.
+    pub(crate) async fn start_with(members: &[Identity]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let broker_address = listener.local_addr().unwrap();
         let state = directory.path().join("broker");
         State::create(&state, "demo", &broker_address.to_string(), SystemTime::now()).unwrap();
         drop(listener);
+        let created = State::load(&state).unwrap();
+        isthmus_broker::enrol_without_tokens(&created, members).await.unwrap();
         let mut grid = Self { directory, broker_address, broker: None };
         grid.start_broker().await;
         grid

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::*;
 use crate::proto::dial_answer::Result as Answer;
 use crate::proto::{self, list_request::Records};
+use crate::text;
 
 /// A message of which other parties receive a part.
 pub trait Bounded {
@@ -12,7 +13,7 @@ pub trait Bounded {
     ///
     /// # Errors
     /// The first field that isn't.
-    fn check(&self) -> Result<(), TooLarge>;
+    fn check(&self) -> Result<(), NotAllowed>;
 }
 
 /// Bytes of an encoded message.
@@ -20,12 +21,17 @@ pub fn encoded_len(message: &impl prost::Message) -> usize {
     message.encoded_len()
 }
 
-fn texts(what: &'static str, texts: &[&str]) -> Result<(), TooLarge> {
-    texts.iter().try_for_each(|text| within(what, text.len(), TEXT))
+fn texts(what: &'static str, texts: &[&str]) -> Result<(), NotAllowed> {
+    texts.iter().try_for_each(|text| text_within(what, text, TEXT))
+}
+
+fn text_within(what: &'static str, text: &str, limit: usize) -> Result<(), NotAllowed> {
+    within(what, text.len(), limit)?;
+    Ok(text::check(what.strip_prefix("bytes of ").unwrap_or(what), text)?)
 }
 
 impl Bounded for proto::NodeUp {
-    fn check(&self) -> Result<(), TooLarge> {
+    fn check(&self) -> Result<(), NotAllowed> {
         texts("bytes of a node's name", &[&self.node])?;
         texts("bytes of a node's address", &[&self.address, &self.outside_address])?;
         texts("bytes of a node's host name", &[&self.host_name])?;
@@ -39,7 +45,7 @@ impl Bounded for proto::NodeUp {
 }
 
 impl Bounded for proto::Seen {
-    fn check(&self) -> Result<(), TooLarge> {
+    fn check(&self) -> Result<(), NotAllowed> {
         texts("bytes of the address that a node is seen at", &[&self.address, &self.look_failure])?;
         [&self.own, &self.outside].into_iter().flatten().try_for_each(Bounded::check)?;
         for (what, sights) in
@@ -57,13 +63,13 @@ impl Bounded for proto::Seen {
         self.egress.iter().try_for_each(|host| {
             texts("bytes of a relay's name", &[&host.relay])?;
             within("ports that answer a node", host.answered.len(), EGRESS_PORTS)?;
-            within("ports that don't answer a node", host.silent.len(), EGRESS_PORTS)
+            Ok(within("ports that don't answer a node", host.silent.len(), EGRESS_PORTS)?)
         })
     }
 }
 
 impl Bounded for proto::NodesSeen {
-    fn check(&self) -> Result<(), TooLarge> {
+    fn check(&self) -> Result<(), NotAllowed> {
         within("bytes of findings of nodes", encoded_len(self), MESSAGE_BYTES)?;
         self.nodes.iter().try_for_each(|node| {
             texts("bytes of a node's name", &[&node.node])?;
@@ -73,50 +79,54 @@ impl Bounded for proto::NodesSeen {
 }
 
 impl Bounded for proto::Reach {
-    fn check(&self) -> Result<(), TooLarge> {
+    fn check(&self) -> Result<(), NotAllowed> {
         texts("bytes of the result of a reach test", &[&self.address, &self.relay, &self.detail])
     }
 }
 
 impl Bounded for proto::GatewayUp {
-    fn check(&self) -> Result<(), TooLarge> {
+    fn check(&self) -> Result<(), NotAllowed> {
         let all = [&self.site, &self.address, &self.version, &self.outside_address];
         texts("bytes of a text of a gateway", &all.map(String::as_str))
     }
 }
 
 impl Bounded for proto::RelayUp {
-    fn check(&self) -> Result<(), TooLarge> {
+    fn check(&self) -> Result<(), NotAllowed> {
         texts("bytes of a text of a relay", &[&self.name, &self.address, &self.version])
     }
 }
 
 impl Bounded for proto::JobReport {
-    fn check(&self) -> Result<(), TooLarge> {
+    fn check(&self) -> Result<(), NotAllowed> {
         texts("bytes of a text of a job", &[&self.job, &self.owner, &self.program])?;
         within("bytes of the names of a job's nodes", names_len(&self.nodes), JOB_NODES_BYTES)?;
+        let names = self.nodes.iter();
+        names
+            .chain(self.joined.iter().map(|joined| &joined.relay))
+            .try_for_each(|name| texts("bytes of a name in a job's report", &[name]))?;
         let joined: usize = self.joined.iter().map(record_len).sum();
-        within("bytes of the connections between a job's nodes", joined, JOB_JOINED_BYTES)
+        Ok(within("bytes of the connections between a job's nodes", joined, JOB_JOINED_BYTES)?)
     }
 }
 
 impl Bounded for proto::PathReport {
-    fn check(&self) -> Result<(), TooLarge> {
+    fn check(&self) -> Result<(), NotAllowed> {
         texts("bytes of a text of a measurement", &[&self.from, &self.to, &self.relay])?;
         within("steps of a measurement", self.failed.len(), PATH_STEPS)?;
         for text in self.failed.iter().chain([&self.failure]) {
-            within("bytes of the failures of a measurement", text.len(), LONG_TEXT)?;
+            text_within("bytes of the failures of a measurement", text, LONG_TEXT)?;
         }
         self.direct.iter().try_for_each(Bounded::check)
     }
 }
 
 impl Bounded for proto::DialAnswer {
-    fn check(&self) -> Result<(), TooLarge> {
+    fn check(&self) -> Result<(), NotAllowed> {
         match &self.result {
             Some(Answer::Address(address)) => texts("bytes of an answer to a request to dial", &[address]),
             Some(Answer::Failure(failure)) => {
-                within("bytes of why a node doesn't dial", failure.len(), LONG_TEXT)
+                text_within("bytes of why a node doesn't dial", failure, LONG_TEXT)
             }
             Some(Answer::TakenIn(_)) | None => Ok(()),
         }
@@ -124,7 +134,7 @@ impl Bounded for proto::DialAnswer {
 }
 
 impl Bounded for proto::ListRequest {
-    fn check(&self) -> Result<(), TooLarge> {
+    fn check(&self) -> Result<(), NotAllowed> {
         within("bytes of a page token", self.page_token.len(), TEXT)?;
         match &self.records {
             Some(Records::Nodes(filter)) => {
@@ -148,6 +158,14 @@ impl Bounded for proto::ListRequest {
     }
 }
 
+/// Cuts a text for users, and escapes the characters that a terminal obeys or hides.
+pub fn clean(text: &mut String, limit: usize) {
+    if text.chars().any(text::is_unsafe) {
+        *text = text::one_line(text);
+    }
+    cut_text(text, limit);
+}
+
 /// Cuts a node's findings to the bounds: the ends of lists, and texts for users.
 /// False if nothing had to be cut.
 pub fn cut_seen(seen: &mut proto::Seen) -> bool {
@@ -157,12 +175,12 @@ pub fn cut_seen(seen: &mut proto::Seen) -> bool {
     seen.relays.truncate(SIGHTS);
     seen.gateways.truncate(SIGHTS);
     for sight in seen.relays.iter_mut().chain(&mut seen.gateways) {
-        cut_text(&mut sight.failure, TEXT);
+        clean(&mut sight.failure, TEXT);
     }
     for reach in [&mut seen.own, &mut seen.outside].into_iter().flatten() {
-        cut_text(&mut reach.detail, TEXT);
+        clean(&mut reach.detail, TEXT);
     }
-    cut_text(&mut seen.look_failure, TEXT);
+    clean(&mut seen.look_failure, TEXT);
     seen.egress.truncate(EGRESS_HOSTS);
     for host in &mut seen.egress {
         host.answered.truncate(EGRESS_PORTS);
@@ -175,10 +193,10 @@ pub fn cut_seen(seen: &mut proto::Seen) -> bool {
 pub fn cut_path(report: &mut proto::PathReport) {
     report.failed.truncate(PATH_STEPS);
     for text in report.failed.iter_mut().chain([&mut report.failure]) {
-        cut_text(text, LONG_TEXT);
+        clean(text, LONG_TEXT);
     }
     if let Some(reach) = &mut report.direct {
-        cut_text(&mut reach.detail, TEXT);
+        clean(&mut reach.detail, TEXT);
     }
 }
 
@@ -189,7 +207,7 @@ pub fn cut_job(report: &mut proto::JobReport) {
     let count = |listed: usize, before: u32| u32::try_from(listed).unwrap_or(u32::MAX).max(before);
     report.node_count = count(report.nodes.len(), report.node_count);
     report.joined_count = count(report.joined.len(), report.joined_count);
-    cut_text(&mut report.program, TEXT);
+    clean(&mut report.program, TEXT);
     if names_len(&report.nodes) > JOB_NODES_BYTES {
         let mut sites = HashSet::new();
         let site = |name: &str| name.split_once('.').map_or(String::new(), |(_, site)| site.to_owned());

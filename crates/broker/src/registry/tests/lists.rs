@@ -26,7 +26,9 @@ fn pages(registry: &Registry, filter: &proto::NodeFilter, page_size: u32) -> (Ve
     let (mut names, mut sizes, mut page_token) = (Vec::new(), Vec::new(), Vec::new());
     loop {
         let records = Some(Records::Nodes(filter.clone()));
-        let reply = registry.list(&proto::ListRequest { page_token, page_size, records }).unwrap();
+        let reply = registry
+            .list(&View::All, &proto::ListRequest { page_token, page_size, records, ..Default::default() })
+            .unwrap();
         assert!(bounds::encoded_len(&reply) < bounds::MESSAGE_BYTES);
         sizes.push(reply.nodes.len());
         names.extend(reply.nodes.into_iter().map(|node| node.name));
@@ -72,17 +74,18 @@ fn a_list_goes_on_where_it_was_while_nodes_come_and_go() {
         page_token,
         page_size: 2,
         records: Some(Records::Nodes(proto::NodeFilter { up: true, ..Default::default() })),
+        ..Default::default()
     };
     let names = |reply: &proto::ListReply| {
         reply.nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>().join(" ")
     };
-    let first = registry.list(&nodes(Vec::new())).unwrap();
+    let first = registry.list(&View::All, &nodes(Vec::new())).unwrap();
     assert_eq!(names(&first), "n1.alpha n2.alpha");
     let alpha = SessionId(2);
     registry.node_down(alpha, &proto::NodeDown { node: "n2".to_owned() });
     registry.node_up(alpha, &node_up("n0", "10.0.0.1:7730")).unwrap();
     registry.node_up(alpha, &node_up("n9", "10.0.0.1:7730")).unwrap();
-    let second = registry.list(&nodes(first.next_page_token)).unwrap();
+    let second = registry.list(&View::All, &nodes(first.next_page_token)).unwrap();
     assert_eq!(names(&second), "n3.alpha n9.alpha", "none twice, none left out that stays");
 }
 
@@ -121,16 +124,20 @@ fn malformed_requests_are_refused() {
             "names in a request: 257 is too many, at most 256 may be sent",
         ),
     ] {
-        let request = proto::ListRequest { page_token, page_size: 0, records };
-        assert_eq!(registry.list(&request).unwrap_err().to_string(), want, "{name}");
+        let request = proto::ListRequest { page_token, records, ..Default::default() };
+        assert_eq!(registry.list(&View::All, &request).unwrap_err().to_string(), want, "{name}");
     }
 }
 
 #[test]
 fn sites_have_sums() {
     let mut registry = with_nodes(4);
-    let job =
-        proto::JobReport { job: "01".repeat(16), nodes: vec!["n1.alpha".to_owned()], ..Default::default() };
+    let job = proto::JobReport {
+        job: "01".repeat(16),
+        nodes: vec!["n1.alpha".to_owned()],
+        owner: "bob".to_owned(),
+        ..Default::default()
+    };
     registry.job_report(SessionId(2), job).unwrap();
     let sites = registry.grid().sites;
     let sums: Vec<_> = sites

@@ -132,8 +132,13 @@ fn sites_that_are_off_busy_absent_or_forbidden_are_left_alone() {
 #[test]
 fn a_site_under_measurement_by_a_user_is_left_alone() {
     let (mut registry, _) = grid(&["alpha", "beta", "gamma"], Policy::default());
-    let request = proto::MeasureRequest { from: "n1.alpha".into(), to: "n1.beta".into(), start: true };
-    assert!(registry.measure(&request, 1000).unwrap().1.is_some());
+    let request = proto::MeasureRequest {
+        from: "n1.alpha".into(),
+        to: "n1.beta".into(),
+        start: true,
+        ..Default::default()
+    };
+    assert!(registry.measure(&View::All, &request, 1000).unwrap().1.is_some());
     assert_eq!(ordered(&mut registry, 1001), [""; 0]);
     assert_eq!(ordered(&mut registry, 1061).len(), 1, "it is lost");
 }
