@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use isthmus_net::authority::AuthorityError;
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::token::{JoinToken, TokenError};
-use isthmus_net::{Identity, Role, grpc};
+use isthmus_net::{Identity, Role, audit, grpc};
 use isthmus_wire::proto::enrolment_server::Enrolment;
 use isthmus_wire::{Label, proto};
 use ring::digest::{SHA256, digest};
@@ -27,7 +27,10 @@ impl Enrolment for EnrolmentService {
         let from = grpc::peer(&request).map(|peer| peer.address);
         let result = self.join(request.into_inner()).await;
         match &result {
-            Ok((identity, _)) => info!(%identity, ?from, "joined"),
+            Ok((identity, _)) => {
+                info!(%identity, ?from, "joined");
+                audit::Entry::done("join").by(identity).from(from).record();
+            }
             Err(status) => warn!(?from, reason = status.message(), "join refused"),
         }
         result.map(|(_, certificate)| Response::new(certificate))
@@ -38,6 +41,7 @@ impl Enrolment for EnrolmentService {
         request: Request<proto::RenewRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
         let caller = grpc::caller(&request)?;
+        let from = grpc::peer(&request).map(|peer| peer.address);
         let request = request.into_inner();
         let identity = if request.identity.is_empty() {
             (*caller).clone()
@@ -46,6 +50,7 @@ impl Enrolment for EnrolmentService {
         };
         let certificate = self.certificate(&identity, &request.signing_request)?;
         info!(%identity, "certificate renewed");
+        audit::Entry::done("renew").by(&identity).from(from).record();
         Ok(Response::new(certificate))
     }
 }

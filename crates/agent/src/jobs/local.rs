@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
-use isthmus_net::grpc;
 use isthmus_net::mac::Secret;
+use isthmus_net::{audit, grpc};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_server::Local;
 use isthmus_wire::proto::{self, exec_down, job_news};
@@ -55,12 +55,13 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn authorise<T>(request: &Request<T>) -> Result<(), Status> {
+/// The caller's user id, if it may call.
+fn authorise<T>(request: &Request<T>) -> Result<u32, Status> {
     let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
     grpc::check_caller("this node's agent", "the command", request)?;
     let own = nix::unistd::geteuid().as_raw();
     match peer {
-        Some(peer) if peer.uid() == own || peer.uid() == 0 => Ok(()),
+        Some(peer) if peer.uid() == own || peer.uid() == 0 => Ok(peer.uid()),
         Some(peer) => Err(Status::permission_denied(format!(
             "this agent works for user id {own}, not {}; run an agent of your own",
             peer.uid()
@@ -78,12 +79,15 @@ impl Local for LocalService {
         &self,
         request: Request<proto::StartRequest>,
     ) -> Result<Response<Self::StartStream>, Status> {
-        authorise(&request)?;
+        let uid = authorise(&request)?;
         let request = request.into_inner();
         let nodes = parse_nodes(&request.nodes)?;
         let token = Secret::random();
         let (job, own_news) = begin(&self.node, parse_job(&request.job)?, token, nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
+        let subject = format!("job {}: {:?} on {}", job.id, request.program, nodes.join(" "));
+        audit::Entry::done("job").by_user(uid).about(subject).record();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let head = Head { node: self.node.clone(), job, news_tx, program: request.program };
         // A task of its own: this call may be dropped at any moment, and then the job

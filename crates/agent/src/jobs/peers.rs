@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::mac::Secret;
-use isthmus_net::{Identity, Role, grpc};
+use isthmus_net::{Identity, Role, audit, grpc};
 use isthmus_wire::proto::peer_server::Peer;
 use isthmus_wire::proto::{self, exec_up, job_news};
 use isthmus_wire::settings::Host;
@@ -22,7 +22,7 @@ use crate::jobs::job::Job;
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::tree;
-use crate::starting::exec;
+use crate::starting::exec::{self, program_of};
 
 /// Shortest time between two reports of one node's connections.
 pub(crate) const NEWS_INTERVAL: Duration = Duration::from_millis(100);
@@ -110,6 +110,7 @@ impl Peer for PeerService {
 
     async fn hold(&self, request: Request<proto::HoldRequest>) -> Result<Response<Self::HoldStream>, Status> {
         let caller = self.authorise(&request)?;
+        let from = grpc::peer(&request).map(|peer| peer.address);
         let request = request.into_inner();
         let nodes = parse_nodes(&request.nodes)?;
         check_node(&nodes, &caller)?;
@@ -117,6 +118,7 @@ impl Peer for PeerService {
             .ok_or_else(|| Status::invalid_argument("the job's token is not 32 bytes"))?;
         let (job, own_news) = begin(&self.node, parse_job(&request.job)?, token, nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
+        audit::Entry::done("job").by(&caller).from(from).about(format!("job {}", job.id)).record();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
         let node = self.node.clone();
         tokio::spawn(async move {
@@ -143,9 +145,12 @@ impl Peer for PeerService {
         request: Request<Streaming<proto::ExecUp>>,
     ) -> Result<Response<Self::ExecStream>, Status> {
         let caller = self.authorise(&request)?;
+        let from = grpc::peer(&request).map(|peer| peer.address);
         let (command, up) = command_of(request.into_inner()).await?;
         let job = self.job(&command.job)?;
         check_node(&job.members.nodes, &caller)?;
+        let subject = format!("job {}: {:?} on {}", job.id, program_of(&command.shell_command), command.node);
+        audit::Entry::done("command").by(&caller).from(from).about(subject).record();
         Ok(Response::new(exec(&self.node, &job, command, up).await?))
     }
 
