@@ -5,8 +5,9 @@ use std::time::SystemTime;
 
 use isthmus_net::authority::AuthorityError;
 use isthmus_net::clock::unix_seconds;
+use isthmus_net::renewal::proof;
 use isthmus_net::token::{JoinToken, TokenError};
-use isthmus_net::{Identity, Role, audit, grpc};
+use isthmus_net::{Authority, Identity, Role, audit, grpc};
 use isthmus_wire::proto::enrolment_server::Enrolment;
 use isthmus_wire::{Label, proto};
 use ring::digest::{SHA256, digest};
@@ -15,6 +16,7 @@ use tracing::{info, warn};
 
 use crate::broker::{Broker, store_status};
 use crate::records::{self, TokenUse, UsedToken};
+use crate::store::Store;
 
 pub(crate) struct EnrolmentService(pub(crate) Arc<Broker>);
 
@@ -43,11 +45,11 @@ impl Enrolment for EnrolmentService {
         let caller = grpc::caller(&request)?;
         let from = grpc::peer(&request).map(|peer| peer.address);
         let request = request.into_inner();
-        let identity = if request.identity.is_empty() {
-            (*caller).clone()
-        } else {
-            self.agent_of(&caller, &request.identity).await?
-        };
+        let authority = &self.0.state.authority;
+        let renewing = may_renew(&*self.0.store, authority, &request, SystemTime::now()).await;
+        let identity = renewing.inspect_err(|status| {
+            warn!(from = %caller, reason = status.message(), "renewal refused");
+        })?;
         let certificate = self.certificate(&identity, &request.signing_request)?;
         info!(%identity, "certificate renewed");
         audit::Entry::done("renew").by(&identity).from(from).record();
@@ -58,7 +60,7 @@ impl Enrolment for EnrolmentService {
 impl EnrolmentService {
     async fn join(&self, request: proto::JoinRequest) -> Result<(Identity, proto::Certificate), Status> {
         let now = SystemTime::now();
-        let token = JoinToken::verify(&request.token, &self.0.state.authority, now).map_err(token_status)?;
+        let token = JoinToken::verify(&request, &self.0.state.join_key, now).map_err(token_status)?;
         let name = (!request.name.is_empty()).then(|| request.name.parse::<Label>()).transpose();
         let name = name.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let identity = token.identity(name).map_err(token_status)?;
@@ -66,7 +68,7 @@ impl EnrolmentService {
         let certificate = self.certificate(&identity, &request.signing_request)?;
         let used = UsedToken {
             expiry_unix_seconds: unix_seconds(token.invitation.expires),
-            request_sha256: sha256(&request.signing_request),
+            request_sha256: sha256(&request.mac),
         };
         let result = records::use_token(&*self.0.store, (token.id, used), &identity, unix_seconds(now)).await;
         match result.map_err(store_status)? {
@@ -76,21 +78,6 @@ impl EnrolmentService {
                  ask for a new one (isthmus grid invite)",
             )),
             TokenUse::NameTaken(uri) => Err(name_taken(&identity, &uri)),
-        }
-    }
-
-    /// The agent for which a gateway passes a renewal on: one of its own site, with
-    /// the identity with which it joined.
-    async fn agent_of(&self, gateway: &Identity, uri: &str) -> Result<Identity, Status> {
-        let identity =
-            Identity::from_uri(uri).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let own = gateway.role() == Role::Gateway
-            && identity.role() == Role::Agent
-            && identity.site() == gateway.site();
-        if own && records::is_member(&*self.0.store, &identity).await.map_err(store_status)? {
-            Ok(identity)
-        } else {
-            Err(Status::permission_denied(format!("{gateway} may not renew the certificate of {identity}")))
         }
     }
 
@@ -106,6 +93,33 @@ impl EnrolmentService {
             },
         )?;
         Ok(proto::Certificate { certificate_pem, authority_pem: authority.certificate_pem().to_owned() })
+    }
+}
+
+/// The identity that a request renews. The proof decides, not the caller: a gateway only
+/// passes requests on.
+async fn may_renew(
+    store: &dyn Store,
+    authority: &Authority,
+    request: &proto::RenewRequest,
+    now: SystemTime,
+) -> Result<Identity, Status> {
+    let identity = proof::verify(request, authority, now)
+        .map_err(|error| Status::permission_denied(error.to_string()))?;
+    let allowed = match identity.role() {
+        Role::Agent | Role::Gateway | Role::Relay => {
+            records::is_member(store, &identity).await.map_err(store_status)?
+        }
+        Role::Admin => true,
+        // It renews its own certificate.
+        Role::Broker => false,
+    };
+    if allowed {
+        Ok(identity)
+    } else {
+        Err(Status::permission_denied(format!(
+            "{identity} is not a member of the grid; join again with a new token"
+        )))
     }
 }
 
@@ -131,7 +145,7 @@ fn token_status(error: TokenError) -> Status {
         TokenError::Forged
         | TokenError::Expired { .. }
         | TokenError::OtherName { .. }
-        | TokenError::Authority(_) => Status::permission_denied(error.to_string()),
+        | TokenError::Unmade(_) => Status::permission_denied(error.to_string()),
     }
 }
 
@@ -139,4 +153,47 @@ fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
     hash
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use isthmus_net::Credentials;
+    use isthmus_net::credentials::SigningRequest;
+
+    use super::*;
+    use crate::store::Memory;
+
+    #[tokio::test]
+    async fn members_alone_renew() {
+        let now = SystemTime::now();
+        let authority = Authority::create("demo", now).unwrap();
+        let store = Memory::new(Arc::new(Instant::now));
+        for (id, uri) in [(1, "isthmus:///agent/alpha/n1/anna"), (2, "isthmus:///gateway/alpha/login1/")] {
+            let used = UsedToken { expiry_unix_seconds: unix_seconds(now) + 60, request_sha256: [id; 32] };
+            let identity = Identity::from_uri(uri).unwrap();
+            let accepted = records::use_token(&store, ([id; 16], used), &identity, unix_seconds(now)).await;
+            assert_eq!(accepted, Ok(TokenUse::Accepted));
+        }
+        for (uri, want) in [
+            ("isthmus:///agent/alpha/n1/anna", true),
+            ("isthmus:///gateway/alpha/login1/", true),
+            ("isthmus:///admin//admin/", true),
+            // The name belongs to another owner now, or to no member.
+            ("isthmus:///agent/alpha/n1/berta", false),
+            ("isthmus:///agent/alpha/n2/anna", false),
+            ("isthmus:///gateway/alpha/gateway/", false),
+            ("isthmus:///relay//r1/", false),
+            ("isthmus:///broker//broker/", false),
+        ] {
+            let identity = Identity::from_uri(uri).unwrap();
+            let key = SigningRequest::new().unwrap();
+            let certificate = authority.sign(&identity, key.public_key(), now).unwrap();
+            let holder = Credentials::new(&key, &certificate, authority.certificate_pem(), "").unwrap();
+            let request = proof::request(&holder, &SigningRequest::new().unwrap().der, now).unwrap();
+            let renewing = may_renew(&store, &authority, &request, now).await;
+            assert_eq!(renewing.ok(), want.then_some(identity), "{uri}");
+        }
+    }
 }

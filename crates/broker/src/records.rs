@@ -198,7 +198,8 @@ pub(crate) fn member_key(name: &str) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UsedToken {
     pub(crate) expiry_unix_seconds: u64,
-    /// SHA-256 of the signing request with which it was used.
+    /// SHA-256 of the HMAC of the request with which it was used: the same name and the
+    /// same key.
     pub(crate) request_sha256: [u8; 32],
 }
 
@@ -219,7 +220,7 @@ impl UsedToken {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TokenUse {
     Accepted,
-    /// It was used before, with another signing request.
+    /// It was used before, with another request.
     UsedBefore,
     /// A member of another owner has the name. The token is not used up. The text is
     /// that member's identity URI.

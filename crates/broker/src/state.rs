@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `grid.toml` | the grid's name and the broker's address |
 //! | `ca.pem`, `ca-key.pem` (0600) | the certificate authority |
+//! | `join-key` (0600) | 32 bytes in hexadecimal: makes and verifies join tokens |
 //! | `identity.pem`, `key.pem`, … | the broker's own credentials |
 //! | `admin/` | the administrator's credentials, a state directory of its own |
 //! | `registry.redb` | the store: addresses, members, used tokens |
@@ -15,6 +16,7 @@ use isthmus_net::authority::AuthorityError;
 use isthmus_net::credentials::{CredentialsError, SigningRequest};
 use isthmus_net::files::{self, FileError};
 use isthmus_net::identity::IdentityError;
+use isthmus_net::mac::Secret;
 use isthmus_net::{Authority, Credentials, Identity, Role};
 use isthmus_wire::{Label, NameError};
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 pub const ADMIN_DIRECTORY: &str = "admin";
 
 const GRID_FILE: &str = "grid.toml";
+const JOIN_KEY_FILE: &str = "join-key";
 const STORE_FILE: &str = "registry.redb";
 
 /// Why a broker's state directory can't be used.
@@ -80,6 +83,8 @@ pub struct State {
     pub grid: GridFile,
     /// The certificate authority.
     pub authority: Authority,
+    /// Makes and verifies join tokens.
+    pub join_key: Secret,
 }
 
 impl State {
@@ -103,8 +108,11 @@ impl State {
             directory: directory.to_owned(),
             grid: GridFile { name, address: address.to_owned() },
             authority,
+            join_key: Secret::random(),
         };
         state.authority.save(directory)?;
+        let key = format!("{}\n", hex(&state.join_key.expose()));
+        files::write(&directory.join(JOIN_KEY_FILE), key.as_bytes(), 0o600)?;
         state.issue(Role::Broker, now)?.save(directory)?;
         state.issue(Role::Admin, now)?.save(&directory.join(ADMIN_DIRECTORY))?;
         let text = toml::to_string(&state.grid).map_err(|error| StateError::Content {
@@ -122,7 +130,8 @@ impl State {
     /// If it holds none, or its files can't be used.
     pub fn load(directory: &Path) -> Result<Self, StateError> {
         let grid = Self::read_grid(directory)?;
-        Ok(Self { directory: directory.to_owned(), grid, authority: Authority::load(directory)? })
+        let authority = Authority::load(directory)?;
+        Ok(Self { directory: directory.to_owned(), grid, authority, join_key: read_join_key(directory)? })
     }
 
     fn read_grid(directory: &Path) -> Result<GridFile, StateError> {
@@ -175,6 +184,23 @@ impl State {
     }
 }
 
+fn read_join_key(directory: &Path) -> Result<Secret, StateError> {
+    let path = directory.join(JOIN_KEY_FILE);
+    let text = files::read_secret(&path)?;
+    let digits = text.trim();
+    let key = (digits.len() == 64 && digits.is_ascii())
+        .then(|| (0..64).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16)).collect());
+    let key: Option<Vec<u8>> = key.and_then(Result::ok);
+    key.and_then(|key| Secret::from_slice(&key)).ok_or_else(|| StateError::Content {
+        path: path.display().to_string(),
+        reason: "it is not 64 hexadecimal digits".to_owned(),
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// `HOST:PORT` with something for a host and a port that isn't 0.
 fn is_address(text: &str) -> bool {
     text.rsplit_once(':')
@@ -198,6 +224,9 @@ mod tests {
 
         let loaded = State::load(&state).unwrap();
         assert_eq!(loaded.grid.address, "192.0.2.1:7700");
+        let made = State::load(&state).unwrap().join_key.expose();
+        assert_eq!(loaded.join_key.expose(), made);
+        assert_ne!(made, [0; 32]);
         assert_eq!(loaded.credentials(now).unwrap().identity().role(), Role::Broker);
         let admin = Credentials::load(&state.join(ADMIN_DIRECTORY)).unwrap();
         assert_eq!(admin.identity().role(), Role::Admin);

@@ -127,7 +127,7 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
         expires,
         broker: state.grid.address.clone(),
     };
-    let token = JoinToken::mint(&state.authority, &invitation)?;
+    let token = JoinToken::mint(&state.join_key, state.authority.certificate(), &invitation)?;
     record_invitation(&invitation);
     match &args.out {
         Some(path) => files::write(path, format!("{token}\n").as_bytes(), 0o600)?,

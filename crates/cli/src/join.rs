@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_net::credentials::CredentialsError;
-use isthmus_net::token::JoinToken;
+use isthmus_net::token::BearerToken;
 use isthmus_net::{Credentials, Identity, Role, enrol, files};
 use isthmus_wire::Label;
 
@@ -46,7 +46,7 @@ pub(crate) struct JoinArgs {
 /// The message for the user.
 pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     let text = read_token(&args.token)?;
-    let token = JoinToken::read(&text)?;
+    let token = BearerToken::read(&text)?.public;
     let name = match (&args.name, &token.invitation.name, token.invitation.role) {
         (None, None, Role::Agent | Role::Relay) => Some(host_name()?),
         _ => args.name.clone(),

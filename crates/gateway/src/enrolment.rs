@@ -21,7 +21,7 @@ impl Enrolment for EnrolmentService {
         &self,
         request: Request<proto::JoinRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
-        // The broker verifies the token. Tokens for others need not reach it.
+        // Its public part; the broker verifies it. Tokens for others need not reach it.
         let token = JoinToken::read(&request.get_ref().token)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let token = token.invitation;
@@ -40,8 +40,7 @@ impl Enrolment for EnrolmentService {
         &self,
         request: Request<proto::RenewRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
-        let identity = self.0.own_agent(&request)?.uri();
-        let request = request.map(|request| proto::RenewRequest { identity, ..request });
+        self.0.own_agent(&request)?;
         let renew = |channel, request| async move { EnrolmentClient::new(channel).renew(request).await };
         let what = "renew a certificate";
         self.0.upstream.pass_on(what, Repeat::IfUnavailable, request, renew).await.map(Response::new)

@@ -6,8 +6,10 @@ mod grid;
 use std::time::{Duration, SystemTime};
 
 use grid::{Attachment, Grid, address, list, soon};
+use isthmus_net::credentials::SigningRequest;
 use isthmus_net::mac::Secret;
-use isthmus_net::token::{Invitation, JoinToken};
+use isthmus_net::renewal::proof;
+use isthmus_net::token::{BearerToken, Invitation, JoinToken};
 use isthmus_net::{Authority, Credentials, Role, enrol, grpc, renewal};
 use isthmus_wire::bounds::ENROLMENT_BYTES;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
@@ -35,8 +37,10 @@ async fn bad_tokens_are_refused() {
     let grid = Grid::start().await;
     let gateway = grid.gateway("alpha").await;
     let via = gateway.address.to_string();
-    let authority = grid.state().authority;
-    let mint = |invitation: &Invitation| JoinToken::mint(&authority, invitation).unwrap();
+    let state = grid.state();
+    let mint = |invitation: &Invitation| {
+        JoinToken::mint(&state.join_key, state.authority.certificate(), invitation).unwrap()
+    };
     let agent = |site, name| grid.invitation(Role::Agent, Some(site), name);
     let expired = SystemTime::now() - Duration::from_secs(600);
     let named = |name: &str| Some(name.parse().unwrap());
@@ -75,18 +79,25 @@ async fn bad_tokens_are_refused() {
     // A forged token with this grid's broker: its holder finds that the broker's
     // authority is another one.
     let forger = Authority::create("demo", SystemTime::now()).unwrap();
-    let forged = JoinToken::mint(&forger, &grid.invitation(Role::Gateway, Some("beta"), None)).unwrap();
+    let forge = |authority: &Authority| {
+        let invitation = grid.invitation(Role::Gateway, Some("beta"), None);
+        JoinToken::mint(&Secret::random(), authority.certificate(), &invitation).unwrap()
+    };
+    let forged = forge(&forger);
     let error = enrol::join(&forged, None, None).await.unwrap_err().to_string();
     assert!(error.contains("cannot reach broker"), "{error}");
 
     // The same, without that check.
     let channel =
         grpc::connect(&grid.broker_address.to_string(), "broker", &gateway.credentials).await.unwrap();
-    let request = proto::JoinRequest { token: forged, ..proto::JoinRequest::default() };
+    let request = join_request(&forge(&state.authority), "");
     let status = EnrolmentClient::new(channel).join(request).await.unwrap_err();
     assert_eq!(
         (status.code(), status.message()),
-        (Code::PermissionDenied, "the join token was not made by this grid's authority")
+        (
+            Code::PermissionDenied,
+            "the join token was not made by this grid's broker, or the request was altered on its way"
+        )
     );
 }
 
@@ -102,8 +113,7 @@ async fn a_gateway_enrols_agents_of_its_own_site_only() {
         (Role::Gateway, Some("alpha"), None),
         (Role::Relay, None, Some("r1")),
     ] {
-        let request =
-            proto::JoinRequest { token: grid.token(role, site, name), ..proto::JoinRequest::default() };
+        let request = join_request(&grid.token(role, site, name), "");
         let status = EnrolmentClient::new(channel.clone()).join(request).await.unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied, "{role}");
         assert!(status.message().starts_with("this gateway enrols agents of site alpha"), "{status}");
@@ -446,14 +456,122 @@ async fn certificates_are_renewed_for_their_holder_only() {
     again.up("10.0.0.2:7730").await;
 
     let channel = grpc::connect(&grid.broker_address.to_string(), "broker", &beta.credentials).await.unwrap();
-    for uri in [
-        agent.credentials.identity().uri(),
-        "isthmus:///agent/beta/n9/root".to_owned(),
-        "isthmus:///admin//admin/".to_owned(),
+    let status = EnrolmentClient::new(channel).renew(proto::RenewRequest::default()).await.unwrap_err();
+    assert_eq!(status.code(), Code::PermissionDenied, "without a proof");
+}
+
+/// What a captured gateway has: its own key, all requests that it passes on, and the
+/// certificates of its agents.
+#[tokio::test]
+async fn a_captured_gateway_is_none_of_its_agents() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let agent = grid.agent(&alpha, "n1").await;
+    let uri = agent.credentials.identity().uri();
+    let channel =
+        grpc::connect(&grid.broker_address.to_string(), "broker", &alpha.credentials).await.unwrap();
+    let mut broker = EnrolmentClient::new(channel);
+    let (own, now) = (SigningRequest::new().unwrap(), SystemTime::now());
+
+    // Joining: the request of an agent, altered.
+    let request = join_request(&grid.token(Role::Agent, Some("alpha"), None), "n2");
+    let changed = |change: &dyn Fn(&mut proto::JoinRequest)| {
+        let mut request = request.clone();
+        change(&mut request);
+        request
+    };
+    for (what, altered) in [
+        ("its own key", changed(&|it| it.signing_request.clone_from(&own.der))),
+        ("another name", changed(&|it| it.name = "n3".to_owned())),
+        ("without the HMAC", changed(&|it| it.mac.clear())),
     ] {
-        let request = proto::RenewRequest { identity: uri.clone(), signing_request: Vec::new() };
-        let status = EnrolmentClient::new(channel.clone()).renew(request).await.unwrap_err();
-        assert_eq!(status.code(), Code::PermissionDenied, "{uri}");
+        let status = broker.join(altered).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{what}: {status}");
+    }
+    broker.join(request.clone()).await.unwrap();
+    // Sent again, it gets a certificate for the agent's key again.
+    let again = broker.join(request).await.unwrap().into_inner().certificate_pem;
+    let unusable = Credentials::new(&own, &again, alpha.credentials.authority_pem(), "");
+    assert!(unusable.is_err(), "the certificate is for the agent's key");
+
+    // Renewing: the request of an agent, altered, and made without its key.
+    let key = SigningRequest::new().unwrap();
+    let request = proof::request(&agent.credentials, &key.der, now).unwrap();
+    let made = proof::request(&alpha.credentials, &own.der, now).unwrap();
+    let changed = |change: &dyn Fn(&mut proto::RenewRequest)| {
+        let mut request = request.clone();
+        change(&mut request);
+        request
+    };
+    for (what, altered) in [
+        ("its own key", changed(&|it| it.signing_request.clone_from(&own.der))),
+        ("its own signature", changed(&|it| it.signature.clone_from(&made.signature))),
+        (
+            "the agent's certificate, its own key and signature",
+            proto::RenewRequest { certificates: request.certificates.clone(), ..made.clone() },
+        ),
+    ] {
+        let status = broker.renew(altered).await.unwrap_err();
+        assert_eq!(status.code(), Code::PermissionDenied, "{what}: {status}");
+    }
+    let renewed = broker.renew(made).await.unwrap().into_inner().certificate_pem;
+    let renewed = Credentials::new(&own, &renewed, alpha.credentials.authority_pem(), "").unwrap();
+    assert_eq!(renewed.identity(), alpha.credentials.identity(), "its own certificate alone");
+    let renewed = broker.renew(request).await.unwrap().into_inner().certificate_pem;
+    let renewed = Credentials::new(&key, &renewed, alpha.credentials.authority_pem(), "").unwrap();
+    assert_eq!(renewed.identity().uri(), uri, "as the agent asked");
+}
+
+/// A token without a name is good for one name.
+#[tokio::test]
+async fn a_token_is_good_for_one_name() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let channel =
+        grpc::connect(&grid.broker_address.to_string(), "broker", &alpha.credentials).await.unwrap();
+    let mut broker = EnrolmentClient::new(channel);
+    let token = grid.token(Role::Agent, Some("alpha"), None);
+    let first = join_request(&token, "n1");
+    broker.join(first.clone()).await.unwrap();
+    let bearer = BearerToken::read(&token).unwrap();
+    let mac = bearer.mac("n2", &first.signing_request).to_vec();
+    let second = proto::JoinRequest { name: "n2".to_owned(), mac, ..first };
+    let status = broker.join(second).await.unwrap_err();
+    assert!(status.message().contains("used before"), "{status}");
+}
+
+/// A name stays with its owner, and the refused join does not use up the token.
+#[tokio::test]
+async fn a_token_of_another_owner_takes_no_name() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let via = alpha.address.to_string();
+    let anna = grid.agent(&alpha, "n1").await;
+    let state = grid.state();
+    let invitation =
+        Invitation { owner: "berta".parse().ok(), ..grid.invitation(Role::Agent, Some("alpha"), None) };
+    let token = JoinToken::mint(&state.join_key, state.authority.certificate(), &invitation).unwrap();
+    let join = async |name: &str| enrol::join(&token, name.parse().ok(), Some(&via)).await;
+    let error = join("n1").await.unwrap_err().to_string();
+    for part in ["user anna", "user berta", "--name", "isthmus grid remove"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let berta = join("n2").await.unwrap();
+    assert_eq!(berta.identity().uri(), "isthmus:///agent/alpha/n2/berta");
+    // A reinstalled node of the same owner joins again.
+    let again = grid.agent(&alpha, "n1").await;
+    assert_eq!(again.credentials.identity(), anna.credentials.identity());
+}
+
+/// A request to join, as the bearer of a token makes it.
+fn join_request(token: &str, name: &str) -> proto::JoinRequest {
+    let bearer = BearerToken::read(token).unwrap();
+    let signing_request = SigningRequest::new().unwrap().der;
+    proto::JoinRequest {
+        token: bearer.public_text().to_owned(),
+        name: name.to_owned(),
+        mac: bearer.mac(name, &signing_request).to_vec(),
+        signing_request,
     }
 }
 

@@ -8,10 +8,9 @@ use std::time::{Duration, SystemTime};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, DistinguishedName,
     DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
-    SerialNumber, SigningKey,
+    SerialNumber,
 };
 use ring::rand::{SecureRandom, SystemRandom};
-use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -56,7 +55,7 @@ impl From<rcgen::Error> for AuthorityError {
     }
 }
 
-/// The authority: signs certificates and join tokens.
+/// The authority: signs certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate_pem: String,
@@ -179,38 +178,9 @@ impl Authority {
         params.serial_number = Some(random_serial_number()?);
         Ok(params.signed_by(key, &self.issuer)?.pem())
     }
-
-    /// Signs a text that isn't a certificate (ECDSA with SHA-256, ASN.1).
-    /// `purpose` keeps a signature of one kind from being valid for another.
-    ///
-    /// # Errors
-    /// If the system has no randomness.
-    pub(crate) fn sign_text(&self, purpose: &str, text: &str) -> Result<Vec<u8>, AuthorityError> {
-        Ok(self.issuer.key().sign(&signed_text(purpose, text))?)
-    }
 }
 
-/// Checks a signature of [`Authority::sign_text`] with the authority's
-/// certificate.
-///
-/// # Errors
-/// If the certificate can't be read. `Ok(false)` if the signature is wrong.
-pub(crate) fn verify_text(
-    certificate: &CertificateDer<'_>,
-    purpose: &str,
-    text: &str,
-    signature: &[u8],
-) -> Result<bool, AuthorityError> {
-    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, public_key(certificate)?);
-    Ok(key.verify(&signed_text(purpose, text), signature).is_ok())
-}
-
-/// A certificate starts with 0x30, so no signed text is a valid certificate.
-fn signed_text(purpose: &str, text: &str) -> Vec<u8> {
-    format!("isthmus {purpose}\n{text}").into_bytes()
-}
-
-fn public_key(certificate: &CertificateDer<'_>) -> Result<Vec<u8>, AuthorityError> {
+pub(crate) fn public_key(certificate: &CertificateDer<'_>) -> Result<Vec<u8>, AuthorityError> {
     let (_, certificate) = X509Certificate::from_der(certificate)
         .map_err(|error| AuthorityError::Certificate(error.to_string()))?;
     Ok(certificate.public_key().subject_public_key.data.to_vec())
@@ -283,11 +253,7 @@ mod tests {
         let authority = Authority::create("demo", SystemTime::now()).unwrap();
         authority.save(directory.path()).unwrap();
         let loaded = Authority::load(directory.path()).unwrap();
-        let signature = loaded.sign_text("test", "text").unwrap();
-        let verify = |purpose, text| verify_text(authority.certificate(), purpose, text, &signature).unwrap();
-        assert!(verify("test", "text"));
-        assert!(!verify("test", "texT"));
-        assert!(!verify("tes", "text"));
+        assert_eq!(loaded.certificate(), authority.certificate());
 
         let other = Authority::create("other", SystemTime::now()).unwrap();
         files::write(&directory.path().join(CERTIFICATE_FILE), other.certificate_pem().as_bytes(), 0o644)

@@ -24,6 +24,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::sign::CertifiedKey;
 use serde::{Deserialize, Serialize};
 
 use crate::authority::CERTIFICATE_FILE as AUTHORITY_FILE;
@@ -32,7 +33,7 @@ use crate::identity::{Identity, IdentityError};
 
 use material::{Current, Material};
 pub(crate) use tls::anonymous_client_config;
-use tls::roots;
+pub(crate) use tls::{provider, roots};
 
 /// ALPN name (RFC 7301) of HTTP/2, which gRPC uses.
 pub const ALPN_H2: &[u8] = b"h2";
@@ -72,7 +73,7 @@ pub enum CredentialsError {
     },
 }
 
-fn invalid(what: &'static str) -> impl Fn(&dyn fmt::Display) -> CredentialsError {
+pub(crate) fn invalid(what: &'static str) -> impl Fn(&dyn fmt::Display) -> CredentialsError {
     move |reason| CredentialsError::Invalid { what, reason: reason.to_string() }
 }
 
@@ -227,6 +228,11 @@ impl Credentials {
         }
         *self.0.current.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(material);
         Ok(())
+    }
+
+    /// The certificate in use with its key.
+    pub(crate) fn certified_key(&self) -> Arc<CertifiedKey> {
+        self.0.current.material().key.clone()
     }
 
     /// The identity in the certificate.

@@ -12,7 +12,7 @@ use tonic::{Response, Status};
 use crate::credentials::{CredentialsError, SigningRequest};
 use crate::grpc::{self, ConnectError};
 use crate::identity::Role;
-use crate::token::{JoinToken, TokenError};
+use crate::token::{BearerToken, TokenError};
 use crate::{Credentials, Identity};
 
 /// How long the broker may take: a gateway in between may have to wait for it.
@@ -58,8 +58,8 @@ pub enum JoinError {
 /// # Errors
 /// [`JoinError`]. The token is used up only if a certificate was made.
 pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result<Credentials, JoinError> {
-    let text = token.trim();
-    let token = JoinToken::read(text)?;
+    let bearer = BearerToken::read(token)?;
+    let token = &bearer.public;
     let identity = token.identity(name)?;
     let address = match (via, identity.role()) {
         (Some(via), _) => via,
@@ -69,11 +69,10 @@ pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result
     let server_name = identity.upstream_server_name();
     let channel = grpc::connect_unidentified(address, &server_name, token.authority.clone()).await?;
     let request = SigningRequest::new()?;
-    let message = proto::JoinRequest {
-        token: text.to_owned(),
-        name: name_to_send(&identity),
-        signing_request: request.der.clone(),
-    };
+    let name = name_to_send(&identity);
+    let mac = bearer.mac(&name, &request.der).to_vec();
+    let token_text = bearer.public_text().to_owned();
+    let message = proto::JoinRequest { token: token_text, name, signing_request: request.der.clone(), mac };
     let answer = answer(&server_name, EnrolmentClient::new(channel).join(message)).await;
     let answer = answer.map_err(JoinError::Refused)?;
     // TLS has checked the token's authority; the answer must name the same one.

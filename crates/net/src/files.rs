@@ -79,7 +79,7 @@ pub fn read(path: &Path) -> Result<String, FileError> {
 ///
 /// # Errors
 /// If it can't be read, or others than its owner may read it.
-pub(crate) fn read_secret(path: &Path) -> Result<String, FileError> {
+pub fn read_secret(path: &Path) -> Result<String, FileError> {
     let refuse = |source| FileError { action: "read", path: path.to_owned(), source };
     let mode = std::fs::metadata(path).map_err(refuse)?.permissions().mode();
     if mode & 0o077 != 0 {

@@ -80,6 +80,18 @@ pub fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
+/// Bytes to sign: the purpose, then each part with its length (8 bytes, network order)
+/// before it. So no two lists of parts give the same bytes, and a signature for one
+/// purpose is not valid for another.
+pub(crate) fn parts(purpose: &str, parts: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("{purpose}\n").into_bytes();
+    for part in parts {
+        bytes.extend((part.len() as u64).to_be_bytes());
+        bytes.extend(*part);
+    }
+    bytes
+}
+
 /// A new job id.
 pub fn new_job() -> JobId {
     JobId(random())

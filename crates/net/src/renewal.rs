@@ -1,10 +1,11 @@
 //! New certificates before the old ones end. Open connections continue; every
 //! further handshake uses the new certificate.
 
+pub mod proof;
+
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use isthmus_wire::proto;
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -61,7 +62,7 @@ pub async fn renew(credentials: &Credentials, directory: &Path, upstream: &str) 
     let server_name = credentials.identity().upstream_server_name();
     let channel = grpc::connect(upstream, &server_name, credentials).await?;
     let request = SigningRequest::new()?;
-    let message = proto::RenewRequest { signing_request: request.der.clone(), identity: String::new() };
+    let message = proof::request(credentials, &request.der, SystemTime::now())?;
     let certificate = enrol::answer(&server_name, EnrolmentClient::new(channel).renew(message)).await;
     let certificate = certificate.map_err(RenewalError::Refused)?;
     credentials.renew(&request, &certificate.certificate_pem)?;

@@ -1,34 +1,44 @@
 //! Join tokens: the right to one certificate of the grid.
 //!
-//! A token is text and all that its bearer needs. It names the identity that it is
-//! valid for, its expiry, the broker's address and the authority's certificate. The
-//! authority signs it. It is valid once: the broker keeps the ids of used tokens.
+//! A token is text and all that its bearer needs. Its public part names the identity
+//! that it is valid for, its expiry, the broker's address and the authority's
+//! certificate. Its secret is the HMAC of the public part by the broker's join key. It is
+//! valid once: the broker keeps the ids of used tokens.
 //!
 //! ```text
-//! isthmus-token-1.PAYLOAD.SIGNATURE
+//! isthmus-token-1.PAYLOAD.SECRET.CHECK
 //! ```
-//! `PAYLOAD` is base64url of JSON, `SIGNATURE` base64url of the authority's
-//! signature of the text before it. A token is a secret until it is used or
-//! has expired.
+//! `PAYLOAD` is base64url of JSON. `CHECK` is the start of the SHA-256 of the text before
+//! it, against typing errors.
+//!
+//! The secret never leaves the bearer. A request to join has the public part and an
+//! [HMAC of the whole request](BearerToken::mac) by the secret. So a gateway that passes
+//! it on can neither use the token nor alter the request.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use isthmus_wire::Label;
-use ring::rand::{SecureRandom, SystemRandom};
+use isthmus_wire::preamble::Mac;
+use isthmus_wire::{Label, proto};
+use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-use crate::authority::{self, Authority, AuthorityError};
 use crate::clock::unix_seconds;
 use crate::identity::{Identity, IdentityError, Owner, Role};
+use crate::mac::{self, Secret};
 
 /// Validity of a token by default.
 pub const DEFAULT_VALIDITY: Duration = Duration::from_secs(3600);
 
 const PREFIX: &str = "isthmus-token-1";
-const PURPOSE: &str = "join token";
+/// What the join key signs, and what a token's secret signs. Neither HMAC is valid for
+/// the other.
+const SECRET_OF: &str = "isthmus join token";
+const REQUEST_OF: &str = "isthmus join request";
+/// Bytes of the check against typing errors.
+const CHECK_LENGTH: usize = 6;
 /// Longest token that is read; a real one has about 1,100 characters.
 const MAX_LENGTH: usize = 16 * 1024;
 
@@ -38,8 +48,8 @@ pub enum TokenError {
     /// Not a token, or cut short.
     #[error("not a join token ({0}); give the whole text that `isthmus grid invite` printed")]
     Malformed(&'static str),
-    /// Signed by another authority.
-    #[error("the join token was not made by this grid's authority")]
+    /// Not made with the broker's join key, or the request was altered.
+    #[error("the join token was not made by this grid's broker, or the request was altered on its way")]
     Forged,
     /// Too old.
     #[error("the join token expired {} ago; ask for a new one (isthmus grid invite)", humane(*ago))]
@@ -60,16 +70,10 @@ pub enum TokenError {
     Identity(#[from] IdentityError),
     /// The token couldn't be made.
     #[error("cannot make a join token: {0}")]
-    Authority(String),
+    Unmade(String),
 }
 
-impl From<AuthorityError> for TokenError {
-    fn from(error: AuthorityError) -> Self {
-        Self::Authority(error.to_string())
-    }
-}
-
-/// A token that was read.
+/// The public part of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinToken {
     /// Random; the broker accepts each once.
@@ -78,6 +82,16 @@ pub struct JoinToken {
     pub invitation: Invitation,
     /// The authority's certificate.
     pub authority: CertificateDer<'static>,
+    /// `isthmus-token-1.PAYLOAD`.
+    text: String,
+}
+
+/// A whole token, as its bearer has it.
+#[derive(Debug, Clone)]
+pub struct BearerToken {
+    /// Its public part.
+    pub public: JoinToken,
+    secret: Secret,
 }
 
 /// What a token grants.
@@ -115,12 +129,62 @@ struct Payload {
     authority: String,
 }
 
+impl BearerToken {
+    /// Reads a token, and checks that no character of it is missing or changed.
+    ///
+    /// # Errors
+    /// If it isn't a token, or was changed or cut.
+    pub fn read(text: &str) -> Result<Self, TokenError> {
+        const FEW: TokenError = TokenError::Malformed("it has too few parts");
+        let text = text.trim();
+        if text.len() > MAX_LENGTH {
+            return Err(TokenError::Malformed("it is too long"));
+        }
+        let (checked, check) = text.rsplit_once('.').ok_or(FEW)?;
+        let (public, secret) = checked.rsplit_once('.').ok_or(FEW)?;
+        let public = JoinToken::read(public)?;
+        if check != check_of(checked) {
+            return Err(TokenError::Malformed("a character of it is missing or wrong"));
+        }
+        let secret = Secret::from_slice(&base64url(secret)?);
+        Ok(Self { public, secret: secret.ok_or(TokenError::Malformed("its secret is not 32 bytes"))? })
+    }
+
+    /// The public part, as a request to join has it.
+    pub fn public_text(&self) -> &str {
+        &self.public.text
+    }
+
+    /// The HMAC of a request to join.
+    pub fn mac(&self, name: &str, signing_request: &[u8]) -> Mac {
+        self.secret.sign(&requested(&self.public.text, name, signing_request))
+    }
+}
+
+/// What a request to join asks for, each part with its length before it.
+fn requested(public: &str, name: &str, signing_request: &[u8]) -> Vec<u8> {
+    mac::parts(REQUEST_OF, &[public.as_bytes(), name.as_bytes(), signing_request])
+}
+
+/// The secret of the token with this public part.
+fn secret_of(join_key: &Secret, public: &str) -> Secret {
+    Secret::new(join_key.sign(&mac::parts(SECRET_OF, &[public.as_bytes()])))
+}
+
+fn check_of(text: &str) -> String {
+    URL_SAFE_NO_PAD.encode(&digest(&SHA256, text.as_bytes()).as_ref()[..CHECK_LENGTH])
+}
+
 impl JoinToken {
-    /// Makes a token with the authority's key.
+    /// Makes a token with the broker's join key. `authority` is the grid's.
     ///
     /// # Errors
     /// If the invitation is for an invalid identity, such as an agent without a site.
-    pub fn mint(authority: &Authority, invitation: &Invitation) -> Result<String, TokenError> {
+    pub fn mint(
+        join_key: &Secret,
+        authority: &CertificateDer<'_>,
+        invitation: &Invitation,
+    ) -> Result<String, TokenError> {
         if matches!(invitation.role, Role::Broker | Role::Admin) {
             let reason = format!("a {} does not join: `isthmus grid init` makes it", invitation.role);
             return Err(IdentityError::Parts(reason).into());
@@ -132,12 +196,8 @@ impl JoinToken {
         });
         Identity::new(invitation.role, invitation.site.clone(), name, invitation.owner.clone())?;
 
-        let mut id = [0; 16];
-        SystemRandom::new()
-            .fill(&mut id)
-            .map_err(|_| TokenError::Authority("the system has no randomness".to_owned()))?;
         let payload = Payload {
-            id: URL_SAFE_NO_PAD.encode(id),
+            id: URL_SAFE_NO_PAD.encode(mac::random::<16>()),
             grid: invitation.grid.clone(),
             role: invitation.role,
             site: invitation.site.as_ref().map(Label::to_string),
@@ -145,46 +205,44 @@ impl JoinToken {
             owner: invitation.owner.as_ref().map(Owner::to_string),
             expires_unix_seconds: unix_seconds(invitation.expires),
             broker: invitation.broker.clone(),
-            authority: URL_SAFE_NO_PAD.encode(authority.certificate()),
+            authority: URL_SAFE_NO_PAD.encode(authority),
         };
-        let json = serde_json::to_vec(&payload).map_err(|error| TokenError::Authority(error.to_string()))?;
-        let signed = format!("{PREFIX}.{}", URL_SAFE_NO_PAD.encode(json));
-        let signature = authority.sign_text(PURPOSE, &signed)?;
-        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+        let json = serde_json::to_vec(&payload).map_err(|error| TokenError::Unmade(error.to_string()))?;
+        let public = format!("{PREFIX}.{}", URL_SAFE_NO_PAD.encode(json));
+        let secret = URL_SAFE_NO_PAD.encode(secret_of(join_key, &public).expose());
+        let checked = format!("{public}.{secret}");
+        Ok(format!("{checked}.{}", check_of(&checked)))
     }
 
-    /// Reads a token as its bearer does, who trusts its source. Checks the signature
-    /// by the authority that the token itself names.
+    /// Reads the public part of a token. Nothing in it is verified.
     ///
     /// # Errors
-    /// If it isn't a token, or was changed or cut.
-    pub fn read(text: &str) -> Result<Self, TokenError> {
-        let text = text.trim();
-        if text.len() > MAX_LENGTH {
+    /// If it isn't the public part of a token.
+    pub fn read(public: &str) -> Result<Self, TokenError> {
+        if public.len() > MAX_LENGTH {
             return Err(TokenError::Malformed("it is too long"));
         }
-        let (signed, signature) =
-            text.rsplit_once('.').ok_or(TokenError::Malformed("it has too few parts"))?;
-        let payload = signed
+        let payload = public
             .strip_prefix(PREFIX)
             .and_then(|rest| rest.strip_prefix('.'))
             .ok_or(TokenError::Malformed("it doesn't start with isthmus-token-1"))?;
-        let token = Self::decode(payload)?;
-        let signature = base64url(signature)?;
-        match authority::verify_text(&token.authority, PURPOSE, signed, &signature) {
-            Ok(true) => Ok(token),
-            Ok(false) => Err(TokenError::Malformed("its signature is wrong")),
-            Err(_) => Err(TokenError::Malformed("its authority can't be read")),
-        }
+        Self::decode(payload, public)
     }
 
-    /// Reads a token as the broker does: it must be of this authority.
+    /// Verifies a request to join, as the broker does: token, name and signing request
+    /// must be those that the token's bearer signed.
     ///
     /// # Errors
-    /// If it is of another authority, malformed or expired.
-    pub fn verify(text: &str, authority: &Authority, now: SystemTime) -> Result<Self, TokenError> {
-        let token = Self::read(text)?;
-        if token.authority != *authority.certificate() {
+    /// If the token is malformed, expired or of another broker, or the request was altered.
+    pub fn verify(
+        request: &proto::JoinRequest,
+        join_key: &Secret,
+        now: SystemTime,
+    ) -> Result<Self, TokenError> {
+        let token = Self::read(&request.token)?;
+        let signed = requested(&request.token, &request.name, &request.signing_request);
+        let mac: Mac = request.mac.as_slice().try_into().map_err(|_| TokenError::Forged)?;
+        if !secret_of(join_key, &request.token).verify(&signed, &mac) {
             return Err(TokenError::Forged);
         }
         match now.duration_since(token.invitation.expires) {
@@ -209,7 +267,7 @@ impl JoinToken {
         Ok(Identity::new(*role, site.clone(), name, owner.clone())?)
     }
 
-    fn decode(payload: &str) -> Result<Self, TokenError> {
+    fn decode(payload: &str, public: &str) -> Result<Self, TokenError> {
         const WRONG: TokenError = TokenError::Malformed("its content can't be read");
         let payload: Payload = serde_json::from_slice(&base64url(payload)?).map_err(|_| WRONG)?;
         let label =
@@ -228,6 +286,7 @@ impl JoinToken {
                 broker: payload.broker,
             },
             authority: base64url(&payload.authority)?.into(),
+            text: public.to_owned(),
         })
     }
 }

@@ -4,7 +4,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use isthmus_net::Identity;
-use isthmus_net::token::JoinToken;
+use isthmus_net::token::{BearerToken, JoinToken};
 use isthmus_wire::GridName;
 
 /// Two labels and the dot between them.
@@ -39,22 +39,22 @@ struct Parts<'a> {
     role: &'a str,
     name: Option<&'a str>,
     owner: Option<&'a str>,
-    signature: &'a [u8],
+    secret: &'a [u8],
 }
 
 #[derive(Debug, Arbitrary)]
 enum Token<'a> {
     Text(&'a str),
-    Payload { json: &'a [u8], signature: &'a [u8] },
+    Payload { json: &'a [u8], secret: &'a [u8] },
     Parts(Parts<'a>),
 }
 
-/// Join tokens as text, and again with the three parts made of arbitrary bytes, which
+/// Join tokens as text, and again with the parts made of arbitrary bytes, which
 /// gets past the base64.
 pub fn join_token(bytes: &[u8]) {
     let token = match Token::arbitrary_take_rest(Unstructured::new(bytes)) {
         Ok(Token::Text(text)) => text.to_owned(),
-        Ok(Token::Payload { json, signature }) => encode(json, signature),
+        Ok(Token::Payload { json, secret }) => encode(json, secret),
         Ok(Token::Parts(parts)) => {
             let json = serde_json::json!({
                 "id": URL_SAFE_NO_PAD.encode(parts.id),
@@ -67,16 +67,22 @@ pub fn join_token(bytes: &[u8]) {
                 "broker": parts.broker,
                 "authority": URL_SAFE_NO_PAD.encode(parts.authority),
             });
-            encode(json.to_string().as_bytes(), parts.signature)
+            encode(json.to_string().as_bytes(), parts.secret)
         }
         Err(_) => return,
     };
-    if let Ok(token) = JoinToken::read(&token) {
-        // A new name is accepted or refused.
-        let _ = token.identity("n1".parse().ok());
+    // As its bearer reads it, and its public part as gateways and the broker do.
+    let _ = BearerToken::read(&token);
+    let public = token.rsplitn(3, '.').nth(2).unwrap_or_default();
+    for public in [token.as_str(), public] {
+        if let Ok(token) = JoinToken::read(public) {
+            // A new name is accepted or refused.
+            let _ = token.identity("n1".parse().ok());
+        }
     }
 }
 
-fn encode(json: &[u8], signature: &[u8]) -> String {
-    format!("isthmus-token-1.{}.{}", URL_SAFE_NO_PAD.encode(json), URL_SAFE_NO_PAD.encode(signature))
+fn encode(json: &[u8], secret: &[u8]) -> String {
+    let (json, secret) = (URL_SAFE_NO_PAD.encode(json), URL_SAFE_NO_PAD.encode(secret));
+    format!("isthmus-token-1.{json}.{secret}.check")
 }

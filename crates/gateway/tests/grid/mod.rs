@@ -116,7 +116,9 @@ impl Grid {
     }
 
     pub(crate) fn token(&self, role: Role, site: Option<&str>, name: Option<&str>) -> String {
-        JoinToken::mint(&self.state().authority, &self.invitation(role, site, name)).unwrap()
+        let state = self.state();
+        let invitation = self.invitation(role, site, name);
+        JoinToken::mint(&state.join_key, state.authority.certificate(), &invitation).unwrap()
     }
 
     /// Starts a gateway that has joined.

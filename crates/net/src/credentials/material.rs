@@ -23,7 +23,7 @@ pub(super) struct Current(pub(super) RwLock<Arc<Material>>);
 
 #[derive(Debug)]
 pub(super) struct Material {
-    key: Arc<CertifiedKey>,
+    pub(super) key: Arc<CertifiedKey>,
     pub(super) certificate_pem: String,
     pub(super) key_pem: Secret,
     pub(super) not_before: SystemTime,

@@ -76,7 +76,7 @@ pub(crate) fn anonymous_client_config(
 }
 
 /// The authority as the only root of trust.
-pub(super) fn roots(authority: CertificateDer<'static>) -> Result<RootCertStore, CredentialsError> {
+pub(crate) fn roots(authority: CertificateDer<'static>) -> Result<RootCertStore, CredentialsError> {
     let mut roots = RootCertStore::empty();
     roots.add(authority).map_err(|error| invalid("the authority's certificate")(&error))?;
     Ok(roots)
@@ -91,7 +91,7 @@ fn names(alpn: &[&[u8]]) -> Vec<Vec<u8>> {
     alpn.iter().map(|name| name.to_vec()).collect()
 }
 
-pub(super) fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![
             TLS13_AES_128_GCM_SHA256,

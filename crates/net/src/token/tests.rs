@@ -1,6 +1,7 @@
 //! Join tokens: good, changed, expired and forged ones.
 
 use super::*;
+use crate::Authority;
 use proptest::prelude::*;
 
 fn invitation(role: Role, site: Option<&str>, name: Option<&str>) -> Invitation {
@@ -15,17 +16,33 @@ fn invitation(role: Role, site: Option<&str>, name: Option<&str>) -> Invitation 
     }
 }
 
-fn authority() -> Authority {
-    Authority::create("demo", SystemTime::now()).unwrap()
+fn authority() -> CertificateDer<'static> {
+    Authority::create("demo", SystemTime::now()).unwrap().certificate().clone()
+}
+
+fn key() -> Secret {
+    Secret::new([7; 32])
+}
+
+/// The request to join that a token's bearer sends.
+fn request(text: &str, name: &str, signing_request: &[u8]) -> proto::JoinRequest {
+    let token = BearerToken::read(text).unwrap();
+    proto::JoinRequest {
+        token: token.public_text().to_owned(),
+        name: name.to_owned(),
+        signing_request: signing_request.to_vec(),
+        mac: token.mac(name, signing_request).to_vec(),
+    }
 }
 
 #[test]
 fn a_token_grants_its_invitation() {
-    let authority = authority();
-    let text = JoinToken::mint(&authority, &invitation(Role::Agent, Some("alpha"), Some("n1"))).unwrap();
-    let token = JoinToken::read(&format!("{text}\n")).unwrap();
+    let invitation = invitation(Role::Agent, Some("alpha"), Some("n1"));
+    let text = JoinToken::mint(&key(), &authority(), &invitation).unwrap();
+    let token = BearerToken::read(&format!("{text}\n")).unwrap().public;
     assert_eq!(token.invitation.broker, "broker.example.org:7700");
-    assert_eq!(JoinToken::verify(&text, &authority, SystemTime::now()), Ok(token.clone()));
+    let request = request(&text, "n1", b"request");
+    assert_eq!(JoinToken::verify(&request, &key(), SystemTime::now()), Ok(token.clone()));
     let n2: Label = "n2".parse().unwrap();
     assert_eq!(token.identity(None).unwrap().server_name(), "n1.alpha");
     assert!(matches!(token.identity(Some(n2)), Err(TokenError::OtherName { .. })));
@@ -33,29 +50,67 @@ fn a_token_grants_its_invitation() {
 
 #[test]
 fn a_token_without_a_name_leaves_the_choice() {
-    let text = JoinToken::mint(&authority(), &invitation(Role::Agent, Some("alpha"), None)).unwrap();
-    let token = JoinToken::read(&text).unwrap();
+    let invitation = invitation(Role::Agent, Some("alpha"), None);
+    let text = JoinToken::mint(&key(), &authority(), &invitation).unwrap();
+    let token = BearerToken::read(&text).unwrap().public;
     assert_eq!(token.identity("n7".parse().ok()).unwrap().server_name(), "n7.alpha");
     assert!(token.identity(None).is_err());
     assert!(token.identity("gateway".parse().ok()).is_err());
 }
 
 #[test]
-fn expired_forged_and_changed_tokens() {
-    let authority = authority();
-    let text = JoinToken::mint(&authority, &invitation(Role::Gateway, Some("alpha"), None)).unwrap();
+fn expired_and_changed_tokens() {
+    let invitation = invitation(Role::Gateway, Some("alpha"), None);
+    let text = JoinToken::mint(&key(), &authority(), &invitation).unwrap();
     let late = SystemTime::now() + Duration::from_secs(3 * 3600);
-    let error = JoinToken::verify(&text, &authority, late).unwrap_err();
+    let error = JoinToken::verify(&request(&text, "", b""), &key(), late).unwrap_err();
     assert_eq!(error.to_string(), "the join token expired 2 h ago; ask for a new one (isthmus grid invite)");
 
-    let other = Authority::create("demo", SystemTime::now()).unwrap();
-    assert_eq!(JoinToken::verify(&text, &other, SystemTime::now()), Err(TokenError::Forged));
-
-    for changed in
-        [&text[..text.len() - 3], &text.replace("token-1.e", "token-1.f"), "", "a.b.c", "isthmus-token-1"]
-    {
-        assert!(matches!(JoinToken::read(changed), Err(TokenError::Malformed(_))), "{changed}");
+    let public = text.rsplitn(3, '.').nth(2).unwrap();
+    for changed in [
+        &text[..text.len() - 3],
+        &text.replace("token-1.e", "token-1.f"),
+        public,
+        "",
+        "a.b.c",
+        "a.b.c.d",
+        "isthmus-token-1",
+    ] {
+        assert!(matches!(BearerToken::read(changed), Err(TokenError::Malformed(_))), "{changed}");
     }
+}
+
+/// A gateway that passes a request on has the public part and the HMAC.
+#[test]
+fn the_bearer_alone_decides_the_request() {
+    let invitation = invitation(Role::Agent, Some("alpha"), None);
+    let text = JoinToken::mint(&key(), &authority(), &invitation).unwrap();
+    let other = JoinToken::mint(&key(), &authority(), &invitation).unwrap();
+    let good = request(&text, "n1", b"request");
+    let public = |text| BearerToken::read(text).unwrap().public_text().to_owned();
+    for (what, altered) in [
+        ("another key", proto::JoinRequest { signing_request: b"mine".to_vec(), ..good.clone() }),
+        ("another name", proto::JoinRequest { name: "n2".to_owned(), ..good.clone() }),
+        ("another token", proto::JoinRequest { token: public(&other), ..good.clone() }),
+        (
+            "name and request joined otherwise",
+            proto::JoinRequest {
+                name: "n1r".to_owned(),
+                signing_request: b"equest".to_vec(),
+                ..good.clone()
+            },
+        ),
+        ("no HMAC", proto::JoinRequest { mac: Vec::new(), ..good.clone() }),
+        ("an HMAC by another key", proto::JoinRequest { mac: vec![0; 32], ..good.clone() }),
+    ] {
+        let result = JoinToken::verify(&altered, &key(), SystemTime::now());
+        assert_eq!(result, Err(TokenError::Forged), "{what}");
+    }
+    assert!(JoinToken::verify(&good, &key(), SystemTime::now()).is_ok());
+    let foreign = JoinToken::verify(&good, &Secret::new([8; 32]), SystemTime::now());
+    assert_eq!(foreign, Err(TokenError::Forged), "another grid's broker");
+    // The public part has no secret in it.
+    assert!(!text[good.token.len()..].is_empty() && !good.token.contains(&text[good.token.len() + 1..]));
 }
 
 #[test]
@@ -68,13 +123,14 @@ fn invitations_for_invalid_identities_are_refused() {
         (Role::Broker, None, None),
         (Role::Admin, None, None),
     ] {
-        assert!(JoinToken::mint(&authority(), &invitation(role, site, name)).is_err(), "{role}");
+        assert!(JoinToken::mint(&key(), &authority(), &invitation(role, site, name)).is_err(), "{role}");
     }
 }
 
 proptest! {
     #[test]
     fn any_text_is_a_token_or_none_without_panic(text in "(isthmus-token-1\\.)?[a-zA-Z0-9_.-]{0,80}") {
+        prop_assert!(BearerToken::read(&text).is_err());
         prop_assert!(JoinToken::read(&text).is_err());
     }
 }

@@ -1,0 +1,185 @@
+//! The proof in a request to renew a certificate: the certificate in use, and a signature
+//! by its key over the request. It is valid whichever services pass the request on.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use isthmus_wire::proto;
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use rustls::RootCertStore;
+use rustls::SignatureScheme;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+
+use crate::authority::public_key;
+use crate::clock::unix_seconds;
+use crate::credentials::{CredentialsError, invalid, provider, roots};
+use crate::{Authority, Credentials, Identity, mac};
+
+/// By how much the signer's clock may differ from the broker's, and how long a recorded
+/// request can be sent again. Certificates have the same tolerance.
+const CLOCK_SKEW: Duration = Duration::from_secs(3600);
+/// Most certificates in a request: that of the holder, and those between it and the
+/// authority.
+const MAX_CERTIFICATES: usize = 4;
+const PURPOSE: &str = "isthmus renewal";
+
+/// Why a proof is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProofError {
+    /// No certificate, or too many.
+    #[error("a request to renew has {0} certificates; 1 to {MAX_CERTIFICATES} are allowed")]
+    Count(usize),
+    /// Not signed by the grid's authority, or not valid now.
+    #[error("the certificate to renew is not valid: {0}")]
+    Certificate(String),
+    /// The signature is not that of the certificate's key over this request.
+    #[error("the request to renew is not signed by the key of the certificate {0}")]
+    Signature(Box<Identity>),
+    /// Signed too long ago, or in the future.
+    #[error("the request to renew was signed at another time than now; check both clocks")]
+    Time,
+}
+
+/// A request to renew, with its proof. The signing request is PKCS #10 in DER.
+///
+/// # Errors
+/// If the key in use can't sign.
+pub fn request(
+    credentials: &Credentials,
+    signing_request: &[u8],
+    now: SystemTime,
+) -> Result<proto::RenewRequest, CredentialsError> {
+    let key = credentials.certified_key();
+    let certificates: Vec<Vec<u8>> = key.cert.iter().map(|certificate| certificate.to_vec()).collect();
+    let signed_unix_seconds = unix_seconds(now);
+    let wrong = |reason: &dyn std::fmt::Display| invalid("the private key")(reason);
+    let signer = key
+        .key
+        .choose_scheme(&[SignatureScheme::ECDSA_NISTP256_SHA256])
+        .ok_or_else(|| wrong(&"it is not an ECDSA P-256 key"))?;
+    let signature = signer.sign(&signed(signing_request, &certificates, signed_unix_seconds));
+    let signature = signature.map_err(|error| wrong(&error))?;
+    let signing_request = signing_request.to_vec();
+    Ok(proto::RenewRequest { signing_request, certificates, signed_unix_seconds, signature })
+}
+
+/// Verifies a request to renew. Returns the identity to certify anew.
+///
+/// The caller checks that the identity is still a
+/// member.
+///
+/// # Errors
+/// [`ProofError`].
+pub fn verify(
+    request: &proto::RenewRequest,
+    authority: &Authority,
+    now: SystemTime,
+) -> Result<Identity, ProofError> {
+    let certificates = &request.certificates;
+    if !(1..=MAX_CERTIFICATES).contains(&certificates.len()) {
+        return Err(ProofError::Count(certificates.len()));
+    }
+    let chain: Vec<_> = certificates.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
+    let (leaf, above) = chain.split_first().ok_or(ProofError::Count(0))?;
+    let wrong = |reason: String| ProofError::Certificate(reason);
+    let roots: Arc<RootCertStore> =
+        Arc::new(roots(authority.certificate().clone()).map_err(|error| wrong(error.to_string()))?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+    let verifier = verifier.map_err(|error| wrong(error.to_string()))?;
+    let at = UnixTime::since_unix_epoch(Duration::from_secs(unix_seconds(now)));
+    verifier.verify_client_cert(leaf, above, at).map_err(|error| wrong(error.to_string()))?;
+    let identity = Identity::from_certificate(leaf).map_err(|error| wrong(error.to_string()))?;
+
+    let key = public_key(leaf).map_err(|error| wrong(error.to_string()))?;
+    let signed = signed(&request.signing_request, certificates, request.signed_unix_seconds);
+    UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
+        .verify(&signed, &request.signature)
+        .map_err(|_| ProofError::Signature(Box::new(identity.clone())))?;
+    if unix_seconds(now).abs_diff(request.signed_unix_seconds) > CLOCK_SKEW.as_secs() {
+        return Err(ProofError::Time);
+    }
+    Ok(identity)
+}
+
+fn signed(signing_request: &[u8], certificates: &[Vec<u8>], unix_seconds: u64) -> Vec<u8> {
+    let seconds = unix_seconds.to_be_bytes();
+    let mut parts = vec![signing_request, &seconds[..]];
+    parts.extend(certificates.iter().map(Vec::as_slice));
+    mac::parts(PURPOSE, &parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authority::SERVICE_VALIDITY;
+    use crate::credentials::SigningRequest;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    fn issue(authority: &Authority, uri: &str, at: SystemTime) -> Credentials {
+        let request = SigningRequest::new().unwrap();
+        let identity = Identity::from_uri(uri).unwrap();
+        let certificate = authority.sign(&identity, request.public_key(), at).unwrap();
+        Credentials::new(&request, &certificate, authority.certificate_pem(), "192.0.2.1:7700").unwrap()
+    }
+
+    #[test]
+    fn the_holder_of_the_key_alone_renews() {
+        let now = SystemTime::now();
+        let authority = Authority::create("demo", now - 40 * DAY).unwrap();
+        let forger = Authority::create("demo", now - 40 * DAY).unwrap();
+        let uri = "isthmus:///agent/alpha/n1/anna";
+        let n1 = issue(&authority, uri, now);
+        let gateway = issue(&authority, "isthmus:///gateway/alpha//", now);
+        let ask = |credentials: &Credentials, at| request(credentials, b"new key", at).unwrap();
+        let good = ask(&n1, now);
+        let with = |change: &dyn Fn(&mut proto::RenewRequest)| {
+            let mut request = good.clone();
+            change(&mut request);
+            request
+        };
+        let own = ask(&gateway, now);
+        for (what, request, want) in [
+            ("as it was made", good.clone(), None),
+            ("the same request again", good.clone(), None),
+            ("by another holder", own.clone(), Some("gateway")),
+            ("expired", ask(&issue(&authority, uri, now - SERVICE_VALIDITY - DAY), now), Some("not valid")),
+            ("of another authority", ask(&issue(&forger, uri, now), now), Some("not valid")),
+            ("another key to certify", with(&|it| it.signing_request = b"mine".to_vec()), Some("not signed")),
+            (
+                "signed by another key",
+                with(&|it| it.signature.clone_from(&own.signature)),
+                Some("not signed"),
+            ),
+            (
+                "another certificate",
+                with(&|it| it.certificates.clone_from(&own.certificates)),
+                Some("not signed"),
+            ),
+            (
+                "a certificate more",
+                with(&|it| it.certificates.extend(own.certificates.clone())),
+                Some("not signed"),
+            ),
+            ("a later time", with(&|it| it.signed_unix_seconds += 60), Some("not signed")),
+            ("no signature", with(&|it| it.signature.clear()), Some("not signed")),
+            ("no certificate", with(&|it| it.certificates.clear()), Some("0 certificates")),
+            ("too many", with(&|it| it.certificates = vec![Vec::new(); 5]), Some("5 certificates")),
+            ("no certificate at all", with(&|it| it.certificates[0] = b"x".to_vec()), Some("not valid")),
+            ("recorded long ago", ask(&n1, now - CLOCK_SKEW - Duration::from_secs(60)), Some("clocks")),
+            ("in the future", ask(&n1, now + CLOCK_SKEW + Duration::from_secs(60)), Some("clocks")),
+        ] {
+            let result = verify(&request, &authority, now);
+            match want {
+                None => assert_eq!(result.unwrap().uri(), uri, "{what}"),
+                // It may renew its own certificate, and no other.
+                Some("gateway") => assert_eq!(result.unwrap(), *gateway.identity(), "{what}"),
+                Some(want) => {
+                    let error = result.unwrap_err().to_string();
+                    assert!(error.contains(want), "{what}: {error}");
+                }
+            }
+        }
+    }
+}
