@@ -107,10 +107,11 @@ async fn may_renew(
     let identity = proof::verify(request, authority, now)
         .map_err(|error| Status::permission_denied(error.to_string()))?;
     let allowed = match identity.role() {
-        Role::Agent | Role::Gateway | Role::Relay => {
+        // The first administrator is made with the grid, and did not join.
+        Role::Admin if identity.name().as_str() == Role::Admin.as_str() => true,
+        Role::Agent | Role::Gateway | Role::Relay | Role::Admin => {
             records::is_member(store, &identity).await.map_err(store_status)?
         }
-        Role::Admin => true,
         // It renews its own certificate.
         Role::Broker => false,
     };
@@ -185,6 +186,7 @@ mod tests {
             ("isthmus:///agent/alpha/n2/anna", false),
             ("isthmus:///gateway/alpha/gateway/", false),
             ("isthmus:///relay//r1/", false),
+            ("isthmus:///admin//anna/", false),
             ("isthmus:///broker//broker/", false),
         ] {
             let identity = Identity::from_uri(uri).unwrap();

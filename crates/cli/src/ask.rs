@@ -2,12 +2,12 @@
 //! directory; if there is none, to this node's agent.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use isthmus_broker::state::ADMIN_DIRECTORY;
 use isthmus_net::grpc::{Call, Connections, Repeat};
-use isthmus_net::{Credentials, Deadline, Role, grpc};
+use isthmus_net::{Credentials, Deadline, Role, grpc, renewal};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -24,6 +24,8 @@ use crate::{local, pages};
 const NAMED: usize = 32;
 /// The budget of one call: a gateway may have to wait for its broker.
 const BUDGET: Duration = Duration::from_secs(20);
+/// How long the renewal of an administrator's certificate may delay a command.
+const RENEWAL: Duration = Duration::from_secs(5);
 /// Pause before another try over a new connection.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -178,14 +180,35 @@ impl Connections for Grid {
 }
 
 async fn registry(directory: &Path) -> anyhow::Result<Grid> {
-    let mut credentials = Credentials::load(directory)?;
+    let mut directory = directory.to_owned();
+    let mut credentials = Credentials::load(&directory)?;
     if credentials.identity().role() == Role::Broker {
         // The broker's own identity is for serving; users have the administrator's.
-        credentials = Credentials::load(&directory.join(ADMIN_DIRECTORY))?;
+        directory = directory.join(ADMIN_DIRECTORY);
+        credentials = Credentials::load(&directory)?;
+    }
+    if credentials.identity().role() == Role::Admin {
+        renew_if_due(&credentials, &directory).await;
     }
     let server_name = credentials.identity().upstream_server_name();
     let channel = grpc::connect(credentials.upstream(), &server_name, &credentials).await?;
     Ok(Grid { client: Client::Registry(RegistryClient::new(channel)), place: Place::Upstream(server_name) })
+}
+
+/// Renews an administrator's certificate if that is due. Services renew theirs by
+/// themselves; an administrator has no service. The command goes on if it fails.
+async fn renew_if_due(credentials: &Credentials, directory: &Path) {
+    let now = SystemTime::now();
+    if now < credentials.renewal_due() || credentials.check(now).is_err() {
+        return;
+    }
+    let renewing = renewal::renew_alone(credentials, directory, credentials.upstream());
+    let reason = match tokio::time::timeout(RENEWAL, renewing).await {
+        Ok(Ok(_)) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no answer within {RENEWAL:?}"),
+    };
+    eprintln!("isthmus: cannot renew the certificate in {}: {reason}", directory.display());
 }
 
 /// Whether this user can read an identity in the directory.

@@ -49,7 +49,7 @@ pub(crate) struct InviteArgs {
     #[arg(long)]
     site: Option<Label>,
     /// Name of the node or relay, or of one of several gateways of a site;
-    /// without it, `isthmus join` chooses.
+    /// without it, `isthmus join` chooses. An administrator needs one.
     #[arg(long)]
     name: Option<Label>,
     /// User whose processes an agent may start; an agent needs one.
@@ -63,7 +63,7 @@ pub(crate) struct InviteArgs {
     out: Option<PathBuf>,
 }
 
-/// Roles that join; the broker and the administrator are made with the grid.
+/// Roles that join; the broker and the first administrator are made with the grid.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum InvitedRole {
     /// The service on a site's front-end.
@@ -72,6 +72,8 @@ pub(crate) enum InvitedRole {
     Agent,
     /// A service that splices two outgoing connections.
     Relay,
+    /// A further person who runs the grid.
+    Admin,
 }
 
 impl From<InvitedRole> for Role {
@@ -80,6 +82,7 @@ impl From<InvitedRole> for Role {
             InvitedRole::Gateway => Self::Gateway,
             InvitedRole::Agent => Self::Agent,
             InvitedRole::Relay => Self::Relay,
+            InvitedRole::Admin => Self::Admin,
         }
     }
 }

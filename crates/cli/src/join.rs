@@ -57,14 +57,13 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     check_directory(&directory, &identity, args.force)?;
     let credentials = enrol::join(&text, name, args.via.as_deref()).await?;
     credentials.save(&directory)?;
-    println!(
-        "Joined grid {} as {}; it attaches to {}. Start it: isthmus {}{}",
-        token.invitation.grid,
-        credentials.identity(),
-        credentials.upstream(),
-        credentials.identity().role(),
-        if args.state.is_given() { format!(" --state {}", directory.display()) } else { String::new() },
-    );
+    let option =
+        if args.state.is_given() { format!(" --state {}", directory.display()) } else { String::new() };
+    let next = match credentials.identity().role() {
+        Role::Admin => format!("See what is going on: isthmus status{option}"),
+        role => format!("it attaches to {}. Start it: isthmus {role}{option}", credentials.upstream()),
+    };
+    println!("Joined grid {} as {}; {next}", token.invitation.grid, credentials.identity());
     Ok(())
 }
 

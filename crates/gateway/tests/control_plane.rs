@@ -563,6 +563,27 @@ async fn a_token_of_another_owner_takes_no_name() {
     assert_eq!(again.credentials.identity(), anna.credentials.identity());
 }
 
+/// A further administrator joins at the broker under a name of its own, and renews.
+#[tokio::test]
+async fn there_may_be_several_administrators() {
+    let grid = Grid::start().await;
+    let token = grid.token(Role::Admin, None, Some("anna"));
+    let anna = soon("joining", enrol::join(&token, None, None)).await.unwrap();
+    assert_eq!(anna.identity().server_name(), "anna.admin");
+    let channel = grpc::connect(&grid.broker_address.to_string(), "broker", &anna).await.unwrap();
+    list(&RegistryClient::new(channel), Records::Sites(proto::SiteFilter::default())).await;
+    for (name, credentials) in [("anna", &anna), ("first", &grid.admin())] {
+        let directory = grid.directory(name);
+        credentials.save(&directory).unwrap();
+        let before = std::fs::read(directory.join("identity.pem")).unwrap();
+        // It is not due.
+        let renewed = renewal::renew_alone(credentials, &directory, credentials.upstream()).await;
+        assert!(!renewed.unwrap());
+        soon("renewal", renewal::renew(credentials, &directory, credentials.upstream())).await.unwrap();
+        assert_ne!(std::fs::read(directory.join("identity.pem")).unwrap(), before, "{name}");
+    }
+}
+
 /// A request to join, as the bearer of a token makes it.
 fn join_request(token: &str, name: &str) -> proto::JoinRequest {
     let bearer = BearerToken::read(token).unwrap();
@@ -609,7 +630,7 @@ async fn the_whole_grid_is_listed() {
         ("demo", "alpha", true)
     );
     assert_eq!((sites.sites[0].nodes_up, sites.sites[0].jobs), (1, 1));
-    let nodes = list(&client, Records::Nodes(proto::NodeFilter::default())).await.nodes;
+    let nodes = list(&client, Records::Sites(proto::SiteFilter::default())).await.nodes;
     assert_eq!((nodes[0].name.as_str(), nodes[0].owner.as_str()), ("n1.alpha", "anna"));
     let listed = list(&client, relays()).await.relays;
     assert_eq!((listed[0].connections, listed[0].bytes), (3, 4000));

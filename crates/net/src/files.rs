@@ -50,6 +50,13 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
     result.map_err(|source| FileError { action: "write", path: path.to_owned(), source })
 }
 
+/// Opens a file for writing, and makes it with these permission bits if it is not there.
+/// Its content stays.
+pub(crate) fn create(path: &Path, mode: u32) -> Result<File, FileError> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(path);
+    opened.map_err(|source| FileError { action: "create", path: path.to_owned(), source })
+}
+
 fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     // `O_EXCL` follows no link.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;

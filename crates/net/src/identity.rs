@@ -13,6 +13,7 @@
 //! | agent | `n1.alpha` | `isthmus:///agent/alpha/n1/anna` |
 //! | relay | `r1.relay` | `isthmus:///relay//r1/` |
 //! | admin | `admin` | `isthmus:///admin//admin/` |
+//! | further admin | `anna.admin` | `isthmus:///admin//anna/` |
 //!
 //! All gateways of a site have one DNS name, so that an agent trusts any of them.
 
@@ -135,7 +136,7 @@ impl Identity {
     /// Puts an identity together.
     ///
     /// `name` is required for agents and relays. A site's only gateway, the broker
-    /// and the administrator need none; their name is that of their role. `owner` is
+    /// and the first administrator need none; their name is that of their role. `owner` is
     /// required for agents.
     ///
     /// # Errors
@@ -168,7 +169,7 @@ impl Identity {
                 return Err(IdentityError::Reserved(name));
             }
             (Role::Agent | Role::Relay, Some(name)) => name,
-            (Role::Gateway, Some(name)) if name.as_str() != Role::Gateway.as_str() => {
+            (Role::Gateway | Role::Admin, Some(name)) if name.as_str() != role.as_str() => {
                 if is_reserved(&name) {
                     return Err(IdentityError::Reserved(name));
                 }
@@ -218,6 +219,9 @@ impl Identity {
     pub fn server_name(&self) -> String {
         match (self.role, &self.site) {
             (Role::Relay, _) => format!("{}.{}", self.name, Role::Relay),
+            (Role::Admin, _) if self.name.as_str() != Role::Admin.as_str() => {
+                format!("{}.{}", self.name, Role::Admin)
+            }
             (Role::Gateway, Some(site)) => format!("{}.{site}", Role::Gateway),
             (_, Some(site)) => format!("{}.{site}", self.name),
             (_, None) => self.name.to_string(),
@@ -290,6 +294,9 @@ impl fmt::Display for Identity {
             Role::Gateway if self.name.as_str() != Role::Gateway.as_str() => {
                 let site = self.site.as_ref().map(Label::as_str).unwrap_or_default();
                 f.pad(&format!("gateway {}.{site}", self.name))
+            }
+            Role::Admin if self.name.as_str() != Role::Admin.as_str() => {
+                f.pad(&format!("admin {}", self.name))
             }
             // Their TLS names start with the role.
             Role::Broker | Role::Admin | Role::Gateway => f.pad(&self.server_name()),

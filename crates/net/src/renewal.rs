@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use crate::Credentials;
 use crate::credentials::{CredentialsError, SigningRequest};
 use crate::enrol;
+use crate::files;
 use crate::grpc::{self, ConnectError};
 
 /// Time between two checks, and pause after a failure. A certificate is due ten
@@ -51,6 +52,25 @@ pub async fn keep_fresh(credentials: &Credentials, directory: &Path, upstreams: 
         }
         sleep(CHECK).await;
     }
+}
+
+/// The same as [`renew`], for a command: of several that run at once, one renews. False if
+/// another one does so.
+///
+/// # Errors
+/// As [`renew`].
+pub async fn renew_alone(
+    credentials: &Credentials,
+    directory: &Path,
+    upstream: &str,
+) -> Result<bool, RenewalError> {
+    // The lock ends with the file's descriptor.
+    let lock = files::create(&directory.join("renewal.lock"), 0o600).map_err(CredentialsError::from)?;
+    if lock.try_lock().is_err() || Credentials::load(directory)?.renewal_due() > SystemTime::now() {
+        return Ok(false);
+    }
+    renew(credentials, directory, upstream).await?;
+    Ok(true)
 }
 
 /// Exchanges the certificate in use for a new one of the same identity, at

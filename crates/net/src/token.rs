@@ -185,9 +185,14 @@ impl JoinToken {
         authority: &CertificateDer<'_>,
         invitation: &Invitation,
     ) -> Result<String, TokenError> {
-        if matches!(invitation.role, Role::Broker | Role::Admin) {
-            let reason = format!("a {} does not join: `isthmus grid init` makes it", invitation.role);
-            return Err(IdentityError::Parts(reason).into());
+        let wrong = |reason: &str| Err(IdentityError::Parts(reason.to_owned()).into());
+        let own_name = invitation.name.as_ref().is_some_and(|name| name.as_str() != Role::Admin.as_str());
+        match invitation.role {
+            Role::Broker => return wrong("a broker does not join: `isthmus grid init` makes it"),
+            Role::Admin if !own_name => {
+                return wrong("a further administrator needs a name: give one with --name");
+            }
+            Role::Admin | Role::Agent | Role::Gateway | Role::Relay => {}
         }
         // Checked here with any name, if the bearer chooses it later.
         let name = invitation.name.clone().or_else(|| match invitation.role {

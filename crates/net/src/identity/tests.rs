@@ -18,6 +18,7 @@ fn names_of_every_role() {
         (("agent", "alpha", "n1", "anna_b"), "n1.alpha", "isthmus:///agent/alpha/n1/anna_b"),
         (("relay", "", "r1", ""), "r1.relay", "isthmus:///relay//r1/"),
         (("admin", "", "", "anna"), "admin", "isthmus:///admin//admin/anna"),
+        (("admin", "", "anna", ""), "anna.admin", "isthmus:///admin//anna/"),
     ] {
         let identity = build(role, site, name, owner).unwrap();
         assert_eq!(identity.server_name(), server_name);
@@ -50,6 +51,9 @@ fn invalid_identities_are_refused() {
         ("relay", "", "broker"),
         ("relay", "alpha", "r1"),
         ("broker", "alpha", ""),
+        ("broker", "", "b1"),
+        ("admin", "alpha", "anna"),
+        ("admin", "", "broker"),
         ("root", "", ""),
     ] {
         assert!(build(role, site, name, "anna").is_err(), "{role} {site} {name}");
