@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
+use nix::fcntl::{Flock, FlockArg};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -64,9 +65,9 @@ pub async fn renew_alone(
     directory: &Path,
     upstream: &str,
 ) -> Result<bool, RenewalError> {
-    // The lock ends with the file's descriptor.
     let lock = files::create(&directory.join("renewal.lock"), 0o600).map_err(CredentialsError::from)?;
-    if lock.try_lock().is_err() || Credentials::load(directory)?.renewal_due() > SystemTime::now() {
+    let Ok(_lock) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { return Ok(false) };
+    if Credentials::load(directory)?.renewal_due() > SystemTime::now() {
         return Ok(false);
     }
     renew(credentials, directory, upstream).await?;
