@@ -630,7 +630,7 @@ async fn the_whole_grid_is_listed() {
         ("demo", "alpha", true)
     );
     assert_eq!((sites.sites[0].nodes_up, sites.sites[0].jobs), (1, 1));
-    let nodes = list(&client, Records::Sites(proto::SiteFilter::default())).await.nodes;
+    let nodes = list(&client, Records::Nodes(proto::NodeFilter::default())).await.nodes;
     assert_eq!((nodes[0].name.as_str(), nodes[0].owner.as_str()), ("n1.alpha", "anna"));
     let listed = list(&client, relays()).await.relays;
     assert_eq!((listed[0].connections, listed[0].bytes), (3, 4000));
