@@ -17,7 +17,8 @@ use tonic::{Code, Status};
 async fn agent_of(grid: &Grid, gateway: &Gateway, name: &str, owner: &str) -> Agent {
     let invitation = grid.invitation(Role::Agent, Some(&gateway.site), Some(name));
     let invitation = Invitation { owner: Some(owner.parse().unwrap()), ..invitation };
-    let token = JoinToken::mint(&grid.state().authority, &invitation).unwrap();
+    let state = grid.state();
+    let token = JoinToken::mint(&state.join_key, state.authority.certificate(), &invitation).unwrap();
     let via = gateway.address.to_string();
     let credentials = soon("joining", enrol::join(&token, None, Some(&via))).await.unwrap();
     let channel = grpc::connect(&via, &format!("gateway.{}", gateway.site), &credentials).await.unwrap();

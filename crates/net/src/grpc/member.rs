@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_members_connections_are_bounded() {
         let members = Arc::new(Members::default());
-        let [n1, n2] = ["isthmus:///agent/alpha/n1/anna", "isthmus:///agent/alpha/n2/"]
+        let [n1, n2] = ["isthmus:///agent/alpha/n1/anna", "isthmus:///agent/alpha/n2/anna"]
             .map(|uri| Identity::from_uri(uri).unwrap());
         let mut slots: Vec<_> = (0..CONNECTIONS).map(|_| members.connect(&n1).unwrap()).collect();
         assert!(members.connect(&n1).is_none() && members.connect(&n2).is_some());
