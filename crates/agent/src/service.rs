@@ -35,6 +35,7 @@ use crate::jobs::local::{self, LocalService};
 use crate::jobs::node::ClientTls;
 use crate::jobs::node::{Facilities, Node, interface_of};
 use crate::jobs::peers::PeerService;
+use crate::jobs::verify;
 use crate::observing::heartbeat::beat::Heartbeats;
 use crate::observing::measure;
 use crate::runtime_directory::{self, LOCAL_SOCKET};
@@ -128,6 +129,7 @@ pub async fn run(
         () = dial_out(dials_rx, reception) => Ok(()),
         () = probing.watch() => Ok(()),
         () = measure::carry_out(&node, measures_rx) => Ok(()),
+        () = verify::keep_verified(&node, credentials.peers()) => Ok(()),
         () = retry::watch(node.dialer(), &node.tls().grpc) => Ok(()),
         ended = grpc::serve_streams(grpc_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
         ended = local_server => ended.context("agent's Unix socket"),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_net::secured::{Secured, ServerTls};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{grpc, listen};
 use isthmus_wire::ticket::{FIRST_BYTE, TICKET_LEN};
@@ -13,8 +14,6 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::server::TlsStream;
 use tracing::debug;
 
 use crate::streams::Streams;
@@ -27,8 +26,8 @@ const UNIDENTIFIED: usize = 4096;
 /// Accepts connections; never returns.
 pub(crate) async fn accept(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
-    grpc_tx: mpsc::Sender<TlsStream<TcpStream>>,
+    tls: ServerTls,
+    grpc_tx: mpsc::Sender<Secured>,
     streams: Arc<Streams>,
 ) {
     let unidentified = Unidentified::new("the port inside", UNIDENTIFIED);
@@ -51,9 +50,9 @@ pub(crate) async fn accept(
 async fn receive(
     mut tcp: TcpStream,
     peer: SocketAddr,
-    tls: Arc<ServerConfig>,
+    tls: ServerTls,
     streams: &Streams,
-) -> io::Result<Option<TlsStream<TcpStream>>> {
+) -> io::Result<Option<Secured>> {
     if listen::first_byte(&tcp, FIRST_DEADLINE).await? == FIRST_BYTE {
         let late =
             |_| io::Error::new(io::ErrorKind::TimedOut, format!("no ticket within {FIRST_DEADLINE:?}"));

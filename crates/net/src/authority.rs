@@ -33,7 +33,7 @@ pub(crate) const KEY_FILE: &str = "ca-key.pem";
 const DAY: u64 = 24 * 3600;
 /// Certificates are valid from a little before they are made, for clocks that are
 /// late.
-const CLOCK_SKEW: Duration = Duration::from_secs(3600);
+pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(3600);
 
 /// An error of the authority.
 #[derive(Debug, thiserror::Error)]

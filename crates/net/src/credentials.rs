@@ -17,7 +17,7 @@ mod tls;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use rcgen::{CertificateParams, KeyPair};
@@ -30,8 +30,10 @@ use serde::{Deserialize, Serialize};
 use crate::authority::CERTIFICATE_FILE as AUTHORITY_FILE;
 use crate::files::{self, FileError};
 use crate::identity::{Identity, IdentityError};
+use crate::peers::Peers;
 
-use material::{Current, Material};
+pub(crate) use material::Current;
+use material::Material;
 pub(crate) use tls::anonymous_client_config;
 pub(crate) use tls::{provider, roots};
 
@@ -119,6 +121,7 @@ struct Inner {
     authority_pem: String,
     roots: Arc<RootCertStore>,
     current: Arc<Current>,
+    peers: Peers,
 }
 
 impl fmt::Debug for Credentials {
@@ -211,7 +214,8 @@ impl Credentials {
             upstream: upstream.to_owned(),
             authority_pem: authority_pem.to_owned(),
             roots: Arc::new(roots(authority)?),
-            current: Arc::new(Current(RwLock::new(Arc::new(material)))),
+            current: Arc::new(Current::new(material)),
+            peers: Peers::default(),
         })))
     }
 
@@ -226,7 +230,7 @@ impl Credentials {
             let reason = format!("it is for {identity}, not {}", self.0.identity);
             return Err(CredentialsError::Invalid { what: "the renewed certificate", reason });
         }
-        *self.0.current.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(material);
+        self.0.current.replace(material);
         Ok(())
     }
 
@@ -238,6 +242,11 @@ impl Credentials {
     /// The identity in the certificate.
     pub fn identity(&self) -> &Identity {
         &self.0.identity
+    }
+
+    /// The certificates of this process's peers.
+    pub fn peers(&self) -> &Peers {
+        &self.0.peers
     }
 
     /// The address to attach to, `HOST:PORT`.

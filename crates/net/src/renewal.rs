@@ -88,5 +88,7 @@ pub async fn renew(credentials: &Credentials, directory: &Path, upstream: &str) 
     let certificate = certificate.map_err(RenewalError::Refused)?;
     credentials.renew(&request, &certificate.certificate_pem)?;
     credentials.save(directory)?;
+    // The connections to this upstream service go on with the new certificate.
+    let _ = grpc::connect(upstream, &server_name, credentials).await;
     Ok(())
 }

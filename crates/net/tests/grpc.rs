@@ -158,7 +158,7 @@ async fn calls_go_over_an_open_connection() {
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (accepted, _) = listener.accept().await.unwrap();
 
-    let connector = TlsConnector::from(n1.client_config(&[ALPN_H2]).unwrap());
+    let connector = TlsConnector::from(n1.client_config(&[ALPN_H2]).unwrap().config());
     let (served, dialed) = tokio::join!(
         grpc::accept(accepted, n2.server_config(&[ALPN_H2]).unwrap()),
         connector.connect(ServerName::try_from("n2.beta").unwrap(), tcp),

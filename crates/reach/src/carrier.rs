@@ -3,9 +3,9 @@
 use std::io;
 use std::time::Duration;
 
+use isthmus_net::secured::Secured;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsStream;
 
 /// Protocol name (ALPN, RFC 7301) of one program's connection inside TLS.
 pub const STREAM_PROTOCOL: &[u8] = b"isthmus-stream/1";
@@ -37,7 +37,7 @@ pub enum Carrier {
     /// The socket itself, which is passed to the program.
     Raw(TcpStream),
     /// TLS between the agents, which carry the program's bytes.
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<Secured>),
 }
 
 impl Carrier {

@@ -1,13 +1,10 @@
 //! Verifies the party at the other end.
 
-use std::sync::Arc;
-
+use isthmus_net::secured::ClientTls;
 use isthmus_net::{Deadline, Identity, Late, Owner, Role};
 use isthmus_wire::GridName;
 use tokio::net::TcpStream;
-use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::carrier::{Carrier, keep_alive};
 
@@ -65,7 +62,7 @@ impl Expected {
 pub async fn secure(
     stream: TcpStream,
     expected: &Expected,
-    config: &Arc<ClientConfig>,
+    tls: &ClientTls,
     deadline: Deadline,
 ) -> Result<Carrier, Unverified> {
     let name = &expected.server_name;
@@ -73,24 +70,17 @@ pub async fn secure(
     let failed = |reason: String| Unverified::Failed(format!("TLS with {name} ({ends}): {reason}"));
     keep_alive(&stream);
     let server = ServerName::try_from(name.clone()).map_err(|error| failed(error.to_string()))?;
-    let handshake = TlsConnector::from(config.clone()).connect(server, stream);
+    let handshake = tls.connect(server, stream);
     let stream = deadline
         .bound(handshake)
         .await
         .map_err(|late: Late| failed(late.to_string()))?
         .map_err(|error| failed(error.to_string()))?;
-    let stream = TlsStream::Client(stream);
-    match expected.check(peer_identity(&stream).as_ref()) {
+    match expected.check(stream.identity()) {
         Ok(()) => Ok(Carrier::Tls(Box::new(stream))),
         Err(Unverified::Failed(reason)) => Err(failed(reason)),
         Err(other) => Err(other),
     }
-}
-
-/// The identity in the other end's certificate.
-pub fn peer_identity(stream: &TlsStream<TcpStream>) -> Option<Identity> {
-    let certificate = stream.get_ref().1.peer_certificates()?.first()?;
-    Identity::from_certificate(certificate).ok()
 }
 
 #[cfg(test)]

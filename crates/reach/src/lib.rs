@@ -40,7 +40,7 @@ mod words;
 pub use attempt::service_address;
 pub use control_plane::ControlPlane;
 pub use dialer::{Dialer, ReachError, Reached};
-pub use far_end::{Expected, Unverified, peer_identity, secure};
+pub use far_end::{Expected, Unverified, secure};
 pub use outside::Outside;
 pub use purpose::{Introduction, Purpose, Security, Unaccepted};
 pub use reach_test::reach_test;

@@ -1,12 +1,11 @@
 //! What a connection is for.
 
 use std::fmt;
-use std::sync::Arc;
 
 use isthmus_net::Owner;
 use isthmus_net::dial::SocketOptions;
+use isthmus_net::secured::ClientTls;
 use isthmus_wire::preamble::Status;
-use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
 use crate::carrier::Carrier;
@@ -17,14 +16,14 @@ pub enum Security<'a> {
     /// Not at all: the bare socket.
     Raw,
     /// By TLS, which also verifies the other end.
-    Tls(&'a Arc<ClientConfig>),
+    Tls(&'a ClientTls),
     /// By TLS, if data between the two sites is encrypted according to the plan.
-    AsPlanned(&'a Arc<ClientConfig>),
+    AsPlanned(&'a ClientTls),
 }
 
 impl<'a> Security<'a> {
     /// The TLS to use; `encrypted` comes from the plan.
-    pub(crate) fn tls(self, encrypted: bool) -> Option<&'a Arc<ClientConfig>> {
+    pub(crate) fn tls(self, encrypted: bool) -> Option<&'a ClientTls> {
         match self {
             Self::Tls(tls) => Some(tls),
             Self::AsPlanned(tls) => encrypted.then_some(tls),
@@ -74,7 +73,7 @@ pub struct Purpose<'a> {
 
 impl<'a> Purpose<'a> {
     /// A connection whose purpose is its TLS protocol name (ALPN, RFC 7301).
-    pub fn tls(tls: &'a Arc<ClientConfig>, owner: Option<&'a Owner>) -> Self {
+    pub fn tls(tls: &'a ClientTls, owner: Option<&'a Owner>) -> Self {
         Self {
             security: Security::Tls(tls),
             owner,

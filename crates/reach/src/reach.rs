@@ -2,16 +2,15 @@
 //! the plan that works.
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::Instant;
 
 use isthmus_net::counters;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::enums::{dial_to_wire, route_to_wire};
 use isthmus_net::lock;
+use isthmus_net::secured::ClientTls;
 use isthmus_plan::failures::Due;
 use isthmus_plan::{Dial, Failure, Route, Step};
-use tokio_rustls::rustls::ClientConfig;
 
 use crate::attempt::{Attempt, StepError};
 use crate::dialer::{Dialer, ReachError, Reached};
@@ -106,7 +105,7 @@ impl Dialer {
     }
 
     /// Tries a step again that failed.
-    pub(crate) async fn try_again(&self, due: &Due, tls: &Arc<ClientConfig>) {
+    pub(crate) async fn try_again(&self, due: &Due, tls: &ClientTls) {
         // A failed lookup is no result of the step.
         let Ok(found) = self.find(due.node).await else { return };
         let name = &found.name;

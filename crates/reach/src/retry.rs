@@ -1,12 +1,11 @@
 //! Tries failed steps again in the background, so that no program's connection
 //! waits for them.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isthmus_net::lock;
+use isthmus_net::secured::ClientTls;
 use tokio::task::JoinSet;
-use tokio_rustls::rustls::ClientConfig;
 
 use crate::dialer::Dialer;
 
@@ -16,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(5);
 const TOGETHER: usize = 16;
 
 /// Tries each due step, up to a TLS handshake with the other party; never returns.
-pub async fn watch(dialer: &Dialer, tls: &Arc<ClientConfig>) {
+pub async fn watch(dialer: &Dialer, tls: &ClientTls) {
     loop {
         tokio::time::sleep(LOOK).await;
         let due = lock(&dialer.failures).due(Instant::now());

@@ -7,19 +7,17 @@ use std::time::Duration;
 
 use isthmus_net::connection::Connection;
 use isthmus_net::mac::Secret;
+use isthmus_net::secured::{Secured, ServerTls};
 use isthmus_net::unidentified::Place;
 use isthmus_net::{Role, counters, grpc, listen};
 use isthmus_reach::ControlPlane;
 use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
-use isthmus_reach::peer_identity;
 use isthmus_wire::hello;
 use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
 use isthmus_wire::shim::End;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio_rustls::TlsStream;
-use tokio_rustls::rustls::ServerConfig;
 use tracing::{debug, warn};
 
 use crate::accepting::knock::{Incoming, Knock};
@@ -46,9 +44,9 @@ const WAITING: Duration = Duration::from_secs(1);
 pub(crate) struct Reception {
     pub node: Arc<Node>,
     /// TLS for all protocols between agents.
-    pub tls: Arc<ServerConfig>,
+    pub tls: ServerTls,
     /// reception → gRPC server: a connection for gRPC.
-    pub grpc_tx: mpsc::Sender<tokio_rustls::server::TlsStream<TcpStream>>,
+    pub grpc_tx: mpsc::Sender<Secured>,
 }
 
 impl Reception {
@@ -85,9 +83,9 @@ impl Reception {
             }
             Some(MEASURE_PROTOCOL) => {
                 let busy = || !self.node.jobs().is_empty();
-                Box::pin(self.node.measuring().serve(TlsStream::Server(stream), busy)).await
+                Box::pin(self.node.measuring().serve(stream, busy)).await
             }
-            _ => Box::pin(self.program(Carrier::Tls(Box::new(TlsStream::Server(stream))), None)).await,
+            _ => Box::pin(self.program(Carrier::Tls(Box::new(stream)), None)).await,
         }
     }
 
@@ -216,7 +214,7 @@ impl Reception {
             return if holder == Some(preamble.source) { Ok(()) } else { Err(Status::Denied) };
         }
         match carrier {
-            Carrier::Tls(stream) => match peer_identity(stream) {
+            Carrier::Tls(stream) => match stream.identity() {
                 Some(identity)
                     if identity.role() == Role::Agent
                         && identity.grid_name().as_ref() == Some(source)

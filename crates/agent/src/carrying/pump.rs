@@ -15,6 +15,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use isthmus_net::peers::{Refusal, Standing};
+use isthmus_net::secured::Secured;
 use side::{Network, Side, poll_read, unless_blocked};
 use socket2::SockRef;
 use tokio::net::TcpStream;
@@ -53,8 +55,10 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Programs see the behaviour of one TCP connection: an end arrives as an end, after
 /// all data; a failure arrives as a reset, after the data under way. Between agents,
 /// `close_notify` of TLS is an end, and the network's end without it is a failure. A
-/// reset between agents would overtake data.
-pub(crate) async fn pump(program: TcpStream, tls: TlsStream<TcpStream>, bytes: Arc<Bytes>, end: End) {
+/// reset between agents would overtake data. A connection whose peer's certificate ends
+/// or is revoked is reset at once.
+pub(crate) async fn pump(program: TcpStream, tls: Secured, bytes: Arc<Bytes>, end: End) {
+    let (tls, peer) = tls.into_parts();
     let (network, connection) = match tls {
         TlsStream::Client(stream) => {
             let (network, connection) = stream.into_inner();
@@ -75,12 +79,28 @@ pub(crate) async fn pump(program: TcpStream, tls: TlsStream<TcpStream>, bytes: A
         end,
     };
     pump.connection.set_buffer_limit(None);
-    let mut settled = poll_fn(|context| pump.poll(context, true)).await;
+    let mut settled = tokio::select! {
+        biased;
+        settled = poll_fn(|context| pump.poll(context, true)) => settled,
+        refusal = ended(peer) => {
+            tracing::info!(reason = %refusal, "an encrypted connection ends");
+            pump.close(false);
+            return;
+        }
+    };
     if !settled {
         let rest = poll_fn(|context| pump.poll(context, false));
         settled = tokio::time::timeout(DRAIN_TIMEOUT, rest).await.is_ok();
     }
     pump.close(settled);
+}
+
+/// The end of the peer's certificate.
+async fn ended(peer: Option<Standing>) -> Refusal {
+    match peer {
+        Some(peer) => peer.await,
+        None => std::future::pending().await,
+    }
 }
 
 struct Pump {

@@ -9,6 +9,7 @@
 //! | [`job_directory`] | a job's files |
 //! | `tree` | which node of a job holds which |
 //! | `hold` | holding them |
+//! | `verify` | their certificates, anew before the former ones end |
 //! | `peers` | the service for other agents |
 //! | `local` | the service for the node's users |
 
@@ -25,3 +26,4 @@ pub(crate) mod node;
 pub(crate) mod peers;
 pub(crate) mod sockets;
 pub(crate) mod tree;
+pub(crate) mod verify;

@@ -5,13 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use isthmus_net::Owner;
-use isthmus_net::lock;
 use isthmus_net::loopback::{PairMaker, Sources};
+use isthmus_net::{Owner, lock, secured};
 use isthmus_reach::Dialer;
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, JobId, VirtualAddress};
-use tokio_rustls::rustls::ClientConfig;
 use tracing::info;
 
 use crate::carrying::black_hole::BlackHole;
@@ -26,10 +24,10 @@ use crate::uplink::upstream::Upstream;
 #[derive(Debug, Clone)]
 pub(crate) struct ClientTls {
     /// One program's connection.
-    pub stream: Arc<ClientConfig>,
-    pub grpc: Arc<ClientConfig>,
+    pub stream: secured::ClientTls,
+    pub grpc: secured::ClientTls,
     /// A measurement.
-    pub measure: Arc<ClientConfig>,
+    pub measure: secured::ClientTls,
 }
 
 /// Files and names that the node's jobs need.

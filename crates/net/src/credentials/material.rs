@@ -1,6 +1,7 @@
 //! A certificate with its key, and the one in use.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +20,10 @@ use crate::Identity;
 /// The certificate in use. TLS configurations read it at every handshake, so a
 /// renewed certificate needs no new configuration.
 #[derive(Debug)]
-pub(super) struct Current(pub(super) RwLock<Arc<Material>>);
+pub(crate) struct Current {
+    material: RwLock<Arc<Material>>,
+    renewals: AtomicU64,
+}
 
 #[derive(Debug)]
 pub(super) struct Material {
@@ -39,9 +43,23 @@ impl fmt::Debug for Secret {
 }
 
 impl Current {
+    pub(super) fn new(material: Material) -> Self {
+        Self { material: RwLock::new(Arc::new(material)), renewals: AtomicU64::new(0) }
+    }
+
+    pub(super) fn replace(&self, material: Material) {
+        *self.material.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(material);
+        self.renewals.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often the certificate was replaced.
+    pub(crate) fn renewals(&self) -> u64 {
+        self.renewals.load(Ordering::Acquire)
+    }
+
     pub(super) fn material(&self) -> Arc<Material> {
         // A writer only replaces the pointer, so the value is always whole.
-        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.material.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 }
 

@@ -11,6 +11,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVerifier};
 
+use crate::peers::Peers;
+use crate::secured::{ClientTls, ServerTls};
+
 use super::{Credentials, CredentialsError, invalid};
 
 impl Credentials {
@@ -19,7 +22,7 @@ impl Credentials {
     ///
     /// # Errors
     /// If the authority's certificate can't be used.
-    pub fn server_config(&self, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, CredentialsError> {
+    pub fn server_config(&self, alpn: &[&[u8]]) -> Result<ServerTls, CredentialsError> {
         self.server_config_for(alpn, false)
     }
 
@@ -28,15 +31,11 @@ impl Credentials {
     ///
     /// # Errors
     /// As [`Credentials::server_config`].
-    pub fn enrolling_server_config(&self, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, CredentialsError> {
+    pub fn enrolling_server_config(&self, alpn: &[&[u8]]) -> Result<ServerTls, CredentialsError> {
         self.server_config_for(alpn, true)
     }
 
-    fn server_config_for(
-        &self,
-        alpn: &[&[u8]],
-        anonymous_too: bool,
-    ) -> Result<Arc<ServerConfig>, CredentialsError> {
+    fn server_config_for(&self, alpn: &[&[u8]], anonymous_too: bool) -> Result<ServerTls, CredentialsError> {
         let provider = provider();
         let verifier = WebPkiClientVerifier::builder_with_provider(self.0.roots.clone(), provider.clone());
         let verifier = if anonymous_too { verifier.allow_unauthenticated() } else { verifier };
@@ -47,18 +46,18 @@ impl Credentials {
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(self.0.current.clone());
         config.alpn_protocols = names(alpn);
-        Ok(Arc::new(config))
+        Ok(ServerTls::new(config, self.0.peers.clone()))
     }
 
     /// TLS for a client. Make it once and keep it: it caches sessions.
     ///
     /// # Errors
     /// If the cryptography can't be set up.
-    pub fn client_config(&self, alpn: &[&[u8]]) -> Result<Arc<ClientConfig>, CredentialsError> {
+    pub fn client_config(&self, alpn: &[&[u8]]) -> Result<ClientTls, CredentialsError> {
         let config = client_builder()?.with_root_certificates(self.0.roots.clone());
         let mut config = config.with_client_cert_resolver(self.0.current.clone());
         config.alpn_protocols = names(alpn);
-        Ok(Arc::new(config))
+        Ok(ClientTls::new(config, self.0.peers.clone(), Some(self.0.current.clone())))
     }
 }
 
@@ -69,10 +68,10 @@ impl Credentials {
 pub(crate) fn anonymous_client_config(
     authority: CertificateDer<'static>,
     alpn: &[&[u8]],
-) -> Result<Arc<ClientConfig>, CredentialsError> {
+) -> Result<ClientTls, CredentialsError> {
     let mut config = client_builder()?.with_root_certificates(roots(authority)?).with_no_client_auth();
     config.alpn_protocols = names(alpn);
-    Ok(Arc::new(config))
+    Ok(ClientTls::new(config, Peers::default(), None))
 }
 
 /// The authority as the only root of trust.

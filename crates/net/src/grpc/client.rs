@@ -6,18 +6,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::versions;
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::credentials::{ALPN_H2, Credentials, CredentialsError, anonymous_client_config};
+use crate::secured::{ClientTls, Secured};
 
 /// The stage at which a connection failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +99,7 @@ pub async fn connect_unidentified(
 async fn connect_with(
     address: &str,
     server_name: &str,
-    tls: Result<Arc<ClientConfig>, CredentialsError>,
+    tls: Result<ClientTls, CredentialsError>,
 ) -> Result<Channel, ConnectError> {
     let tls = tls.map_err(|error| ConnectError {
         server_name: server_name.to_owned(),
@@ -169,11 +167,11 @@ fn plain_endpoint() -> Result<Endpoint, tonic::transport::Error> {
 struct Target {
     address: Arc<str>,
     server_name: Arc<str>,
-    tls: Arc<ClientConfig>,
+    tls: ClientTls,
 }
 
 impl Target {
-    fn new(address: &str, server_name: &str, tls: Arc<ClientConfig>) -> Self {
+    fn new(address: &str, server_name: &str, tls: ClientTls) -> Self {
         Self { address: address.into(), server_name: server_name.into(), tls }
     }
 
@@ -214,7 +212,7 @@ impl Target {
         }
     }
 
-    async fn dial(self) -> Result<TlsStream<TcpStream>, ConnectError> {
+    async fn dial(self) -> Result<Secured, ConnectError> {
         let name = ServerName::try_from(self.server_name.to_string())
             .map_err(|error| self.error(None, Stage::Setup, error))?;
         let tcp = match timeout(CONNECT_TIMEOUT, self.connect_tcp()).await {
@@ -225,7 +223,7 @@ impl Target {
             }
         };
         let local = tcp.local_addr().ok().map(|address| address.ip());
-        let handshake = TlsConnector::from(self.tls.clone()).connect(name, tcp);
+        let handshake = self.tls.connect(name, tcp);
         match timeout(HANDSHAKE_TIMEOUT, handshake).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) => Err(self.error(local, Stage::Handshake, error)),

@@ -8,13 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Sleep, sleep, timeout};
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -28,6 +25,7 @@ use super::anonymous::{self, OnlyEnrolment};
 use super::in_connection::InConnection;
 use super::member::{Counting, Members, Slot, Unfinished};
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::secured::{Secured, ServerTls};
 use crate::unidentified::{Place, Unidentified};
 use crate::{Identity, listen};
 
@@ -78,13 +76,14 @@ pub fn peer<T>(request: &Request<T>) -> Option<&Peer> {
 /// Does the server's part of a TLS handshake, within `HANDSHAKE_TIMEOUT`.
 ///
 /// # Errors
-/// If the handshake fails or takes too long.
-pub async fn accept(tcp: TcpStream, tls: Arc<ServerConfig>) -> io::Result<TlsStream<TcpStream>> {
+/// If the handshake fails or takes too long, or the client's certificate has ended or
+/// is revoked.
+pub async fn accept(tcp: TcpStream, tls: ServerTls) -> io::Result<Secured> {
     tcp.set_nodelay(true)?;
     // A connection that sends nothing takes no memory for a session.
     let handshake = async {
         listen::first_byte(&tcp, HANDSHAKE_TIMEOUT).await?;
-        Box::pin(TlsAcceptor::from(tls).accept(tcp)).await
+        Box::pin(tls.accept(tcp)).await
     };
     timeout(HANDSHAKE_TIMEOUT, handshake).await.unwrap_or_else(|_| {
         let reason = format!("no TLS handshake within {} s", HANDSHAKE_TIMEOUT.as_secs());
@@ -99,7 +98,7 @@ pub async fn accept(tcp: TcpStream, tls: Arc<ServerConfig>) -> io::Result<TlsStr
 /// If the server itself fails.
 pub async fn serve(
     listener: TcpListener,
-    tls: Arc<ServerConfig>,
+    tls: ServerTls,
     routes: Routes,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
@@ -120,7 +119,7 @@ pub async fn serve(
 /// # Errors
 /// If the server itself fails.
 pub async fn serve_streams(
-    streams_rx: mpsc::Receiver<TlsStream<TcpStream>>,
+    streams_rx: mpsc::Receiver<Secured>,
     routes: Routes,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
@@ -168,7 +167,7 @@ fn incoming(connections_rx: mpsc::Receiver<Io>) -> impl Stream<Item = io::Result
 /// Passes each connection to the server for peers with a certificate, or to the one
 /// for peers without. Never returns, so that the servers don't end with the sender.
 async fn sort(
-    mut streams_rx: mpsc::Receiver<TlsStream<TcpStream>>,
+    mut streams_rx: mpsc::Receiver<Secured>,
     bounds: Bounds,
     identified_tx: mpsc::Sender<Io>,
     anonymous_tx: mpsc::Sender<Io>,
@@ -182,11 +181,7 @@ async fn sort(
     std::future::pending().await
 }
 
-async fn accept_all(
-    listener: TcpListener,
-    tls: Arc<ServerConfig>,
-    streams_tx: mpsc::Sender<TlsStream<TcpStream>>,
-) {
+async fn accept_all(listener: TcpListener, tls: ServerTls, streams_tx: mpsc::Sender<Secured>) {
     let unidentified = Unidentified::new("TLS handshakes", HANDSHAKES);
     listen::serve_each(listener, &unidentified, |tcp, address, place| {
         let (tls, streams_tx) = (tls.clone(), streams_tx.clone());
@@ -219,7 +214,7 @@ impl Bounds {
 }
 
 struct Io {
-    stream: TlsStream<TcpStream>,
+    stream: Secured,
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Only without a certificate.
@@ -237,22 +232,12 @@ struct Anonymous {
 }
 
 impl Io {
-    /// None if the certificate is valid but names no identity of a grid, or one with
-    /// too many connections. Without a certificate, the connection is closed after a
+    /// None if the identity has too many connections. Without a certificate, the connection is closed after a
     /// while, or when it is evicted.
-    fn new(stream: TlsStream<TcpStream>, bounds: &Bounds) -> Option<Self> {
-        let (tcp, session) = stream.get_ref();
+    fn new(stream: Secured, bounds: &Bounds) -> Option<Self> {
+        let tcp = stream.get_ref().0;
         let (address, local) = (tcp.peer_addr().ok()?, tcp.local_addr().ok()?);
-        let identity = match session.peer_certificates().and_then(|chain| chain.first()) {
-            None => None,
-            Some(certificate) => match Identity::from_certificate(certificate) {
-                Ok(identity) => Some(Arc::new(identity)),
-                Err(error) => {
-                    warn!(%address, %error, "connection refused");
-                    return None;
-                }
-            },
-        };
+        let identity = stream.identity().cloned().map(Arc::new);
         let anonymous = identity.is_none().then(|| {
             let place = bounds.unidentified.enter(address.ip());
             let evicted = Box::pin(place.evicted().cancelled_owned());
@@ -344,7 +329,6 @@ mod tests {
 
     use rustls::pki_types::ServerName;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio_rustls::TlsConnector;
 
     use super::*;
     use crate::credentials::{ALPN_H2, SigningRequest, anonymous_client_config};
@@ -375,7 +359,7 @@ mod tests {
             let connect = async {
                 let tcp = TcpStream::connect(address).await.unwrap();
                 let name = ServerName::try_from("broker").unwrap();
-                TlsConnector::from(client).connect(name, tcp).await.unwrap()
+                client.connect(name, tcp).await.unwrap()
             };
             let serve = async { accept(listener.accept().await.unwrap().0, broker.clone()).await.unwrap() };
             let (_client, served) = tokio::join!(connect, serve);

@@ -8,7 +8,6 @@ use isthmus_net::{Authority, Credentials, Identity, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream, client, server};
 
 use super::*;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,10 +29,10 @@ async fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// Two agents' ends of a TLS connection.
-async fn secured() -> (client::TlsStream<TcpStream>, server::TlsStream<TcpStream>) {
+async fn secured() -> (Secured, Secured) {
     let authority = Authority::create("test", SystemTime::now()).unwrap();
-    let connector = TlsConnector::from(credentials(&authority, "n1").client_config(&[]).unwrap());
-    let acceptor = TlsAcceptor::from(credentials(&authority, "n2").server_config(&[]).unwrap());
+    let connector = credentials(&authority, "n1").client_config(&[]).unwrap();
+    let acceptor = credentials(&authority, "n2").server_config(&[]).unwrap();
     let (a, b) = pair().await;
     let name = ServerName::try_from("n2.alpha").unwrap();
     let (a, b) = tokio::join!(connector.connect(name, a), acceptor.accept(b));
@@ -47,8 +46,8 @@ async fn two_pumps() -> (TcpStream, TcpStream, Arc<Bytes>, [tokio::task::JoinHan
     let (far, far_agent) = pair().await;
     let bytes = Arc::new(Bytes::default());
     let pumps = [
-        tokio::spawn(pump(near_agent, TlsStream::Client(a), bytes.clone(), End::Initiator)),
-        tokio::spawn(pump(far_agent, TlsStream::Server(b), Arc::default(), End::Acceptor)),
+        tokio::spawn(pump(near_agent, a, bytes.clone(), End::Initiator)),
+        tokio::spawn(pump(far_agent, b, Arc::default(), End::Acceptor)),
     ];
     (near, far, bytes, pumps)
 }
@@ -163,12 +162,12 @@ async fn data_before_a_reset_arrives_before_the_reset() {
 async fn a_cut_network_is_a_reset_after_the_data() {
     let (mut near, near_agent) = pair().await;
     let (a, mut peer) = secured().await;
-    let pump = pump(near_agent, TlsStream::Client(a), Arc::default(), End::Initiator);
+    let pump = pump(near_agent, a, Arc::default(), End::Initiator);
     let pump = tokio::spawn(pump);
     // The other agent dies: its end closes without a TLS end.
     peer.write_all(b"last bytes").await.unwrap();
     peer.flush().await.unwrap();
-    drop(peer.into_inner());
+    drop(peer);
     let mut got = Vec::new();
     let error = near.read_to_end(&mut got).await.unwrap_err();
     assert_eq!((got.as_slice(), error.kind()), (&b"last bytes"[..], io::ErrorKind::ConnectionReset));

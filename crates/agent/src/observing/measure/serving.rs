@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::Role;
 use isthmus_net::lock;
-use isthmus_reach::peer_identity;
-use tokio::net::TcpStream;
+use isthmus_net::secured::Secured;
 use tokio::sync::Semaphore;
-use tokio_rustls::TlsStream;
 
 use super::allowance::Allowance;
 use super::exchange::serve;
@@ -37,12 +35,8 @@ impl Measuring {
     /// # Errors
     /// The connection's; if the peer is no agent or measures too often, or if other
     /// measurements take too long.
-    pub(crate) async fn serve(
-        &self,
-        stream: TlsStream<TcpStream>,
-        busy: impl Fn() -> bool,
-    ) -> io::Result<()> {
-        let Some(peer) = peer_identity(&stream).filter(|peer| peer.role() == Role::Agent) else {
+    pub(crate) async fn serve(&self, stream: Secured, busy: impl Fn() -> bool) -> io::Result<()> {
+        let Some(peer) = stream.identity().filter(|peer| peer.role() == Role::Agent) else {
             return Err(io::Error::other("only agents measure"));
         };
         if !lock(&self.allowance).allow(&peer.to_string(), Instant::now()) {

@@ -1,0 +1,151 @@
+//! The list of revoked identities.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Certified, Peers, Refusal};
+use crate::Identity;
+use crate::clock::unix_seconds;
+use crate::files::{self, FileError};
+
+/// The list in a state directory.
+const FILE: &str = "revoked.json";
+
+/// Revoked certificates: those of an identity, with any owner, that were issued until a
+/// certain time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revoked {
+    /// The identity's URI with an empty owner ([`Revoked::key`]).
+    pub identity: String,
+    /// Certificates issued until then are refused; seconds since 1970.
+    pub issued_until: u64,
+    /// When the last of them ends, and this entry is no longer needed; seconds since 1970.
+    pub ends: u64,
+}
+
+impl Revoked {
+    /// The URI without the owner.
+    pub fn key(identity: &Identity) -> String {
+        let uri = identity.uri();
+        let without = uri.rfind('/').map_or(0, |slash| slash + 1);
+        uri[..without].to_owned()
+    }
+}
+
+/// An error of the list on disk.
+#[derive(Debug, thiserror::Error)]
+pub enum RevocationError {
+    /// The file can't be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It isn't such a list.
+    #[error(
+        "{file} is not a list of revoked identities: {reason}; remove it, the gateway or the broker sends it again"
+    )]
+    Malformed {
+        /// The file.
+        file: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Revocations {
+    list: HashMap<String, Revoked>,
+    file: Option<PathBuf>,
+}
+
+impl Peers {
+    /// Reads the list of a state directory, and keeps it there from now on.
+    ///
+    /// # Errors
+    /// [`RevocationError`].
+    pub fn keep_in(&self, directory: &Path) -> Result<(), RevocationError> {
+        let file = directory.join(FILE);
+        if file.exists() {
+            let list: Vec<Revoked> = serde_json::from_str(&files::read(&file)?).map_err(|error| {
+                RevocationError::Malformed { file: file.display().to_string(), reason: error.to_string() }
+            })?;
+            self.revoke(list)?;
+        }
+        self.write().file = Some(file);
+        Ok(())
+    }
+
+    /// Adds to the list. All connections of these identities end.
+    ///
+    /// # Errors
+    /// If the list can't be written to disk. It is in effect nevertheless.
+    pub fn revoke(&self, entries: impl IntoIterator<Item = Revoked>) -> Result<(), RevocationError> {
+        let now = unix_seconds(SystemTime::now());
+        let mut revocations = self.write();
+        let mut changed = false;
+        for entry in entries.into_iter().filter(|entry| entry.ends > now) {
+            let former = revocations.list.get(&entry.identity);
+            if former.is_none_or(|former| former.issued_until < entry.issued_until) {
+                revocations.list.insert(entry.identity.clone(), entry);
+                changed = true;
+            }
+        }
+        if !changed {
+            return Ok(());
+        }
+        revocations.list.retain(|_, entry| entry.ends > now);
+        let written = revocations.save();
+        drop(revocations);
+        self.0.changed.send_replace(());
+        written
+    }
+
+    /// The list, ordered by identity.
+    pub fn revoked(&self) -> Vec<Revoked> {
+        let revocations = self.0.revoked.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut list: Vec<Revoked> = revocations.list.values().cloned().collect();
+        drop(revocations);
+        list.sort_by(|a, b| a.identity.cmp(&b.identity));
+        list
+    }
+
+    /// Waits for the next change of the list.
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
+    /// Checks that a certificate is not revoked.
+    ///
+    /// # Errors
+    /// If it is.
+    pub fn check_revoked(&self, certificate: &Certified) -> Result<(), Refusal> {
+        let revocations = self.0.revoked.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if revocations.list.is_empty() {
+            return Ok(());
+        }
+        let entry = revocations.list.get(&Revoked::key(&certificate.identity));
+        let before = entry.map(|entry| UNIX_EPOCH + Duration::from_secs(entry.issued_until));
+        match before.filter(|before| certificate.issued <= *before) {
+            Some(before) => Err(Refusal::Revoked { identity: certificate.identity.clone(), before }),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Revocations> {
+        self.0.revoked.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Revocations {
+    fn save(&self) -> Result<(), RevocationError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let mut list: Vec<&Revoked> = self.list.values().collect();
+        list.sort_by(|a, b| a.identity.cmp(&b.identity));
+        let text = serde_json::to_string(&list).map_err(|error| RevocationError::Malformed {
+            file: file.display().to_string(),
+            reason: error.to_string(),
+        })?;
+        Ok(files::write(file, text.as_bytes(), 0o600)?)
+    }
+}

@@ -1,0 +1,69 @@
+//! The certificate of one connection's peer, for as long as the connection lasts.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use tokio::time::sleep;
+
+use super::{Certified, Peers, Refusal};
+use crate::Identity;
+
+/// Longest wait until the certificate is checked again. The machine's clock may be set
+/// meanwhile.
+const CHECK: Duration = Duration::from_secs(600);
+
+/// The certificate of a connection's peer. It is a future: ready with the reason once
+/// the connection must end.
+pub struct Standing {
+    certificate: Arc<Certified>,
+    ended: Pin<Box<dyn Future<Output = Refusal> + Send + Sync>>,
+    _open: Arc<()>,
+}
+
+impl fmt::Debug for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Standing").field(&self.certificate).finish()
+    }
+}
+
+impl Standing {
+    pub(super) fn new(peers: Peers, certificate: Certified, open: Arc<()>) -> Self {
+        let certificate = Arc::new(certificate);
+        let ended = Box::pin(ended(peers, certificate.clone()));
+        Self { certificate, ended, _open: open }
+    }
+
+    /// The identity in the certificate.
+    pub fn identity(&self) -> &Identity {
+        &self.certificate.identity
+    }
+}
+
+impl Future for Standing {
+    type Output = Refusal;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Refusal> {
+        self.ended.as_mut().poll(cx)
+    }
+}
+
+async fn ended(peers: Peers, certificate: Arc<Certified>) -> Refusal {
+    let mut changed = peers.0.changed.subscribe();
+    loop {
+        changed.borrow_and_update();
+        let now = SystemTime::now();
+        let until = match peers.until(&certificate, now) {
+            Ok(until) => until,
+            Err(refusal) => return refusal,
+        };
+        let left = until.duration_since(now).unwrap_or_default();
+        tokio::select! {
+            () = sleep(left.min(CHECK)) => {}
+            // The sender is in `peers`.
+            _ = changed.changed() => {}
+        }
+    }
+}

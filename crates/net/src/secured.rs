@@ -1,0 +1,265 @@
+//! TLS connections whose peer's certificate is checked after the handshake, and for as
+//! long as they last ([`peers`](crate::peers)).
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustls::client::{ClientSessionMemoryCache, ClientSessionStore, Resumption};
+use rustls::client::{Tls12ClientSessionValue, Tls13ClientSessionValue};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, CommonState, HandshakeKind, NamedGroup, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+use crate::credentials::Current;
+use crate::peers::{Certified, Peers, Refusal, Standing};
+use crate::{Identity, lock};
+
+/// Servers whose sessions a client keeps.
+const SERVERS: usize = 256;
+/// How long sessions are resumed before a full handshake verifies both certificates
+/// anew: far shorter than from a renewal to the end of the former certificate.
+const RESUMED: Duration = Duration::from_secs(24 * 3600);
+
+/// TLS of a server.
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    config: Arc<ServerConfig>,
+    peers: Peers,
+}
+
+impl ServerTls {
+    pub(crate) fn new(config: ServerConfig, peers: Peers) -> Self {
+        Self { config: Arc::new(config), peers }
+    }
+
+    /// The configuration, for a handshake of which the caller checks the peer itself.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        self.config.clone()
+    }
+
+    /// Does the server's part of a handshake.
+    ///
+    /// # Errors
+    /// If it fails, or the client's certificate has ended or is revoked.
+    pub async fn accept(&self, tcp: TcpStream) -> io::Result<Secured> {
+        let stream = TlsAcceptor::from(self.config.clone()).accept(tcp).await?;
+        Secured::new(TlsStream::Server(stream), &self.peers)
+    }
+}
+
+/// TLS of a client.
+#[derive(Debug, Clone)]
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+    peers: Peers,
+    sessions: Option<Arc<Sessions>>,
+}
+
+impl ClientTls {
+    /// `current` is the client's own certificate; none if it has none.
+    pub(crate) fn new(mut config: ClientConfig, peers: Peers, current: Option<Arc<Current>>) -> Self {
+        let sessions = current.map(|current| Arc::new(Sessions::new(current)));
+        config.resumption = match &sessions {
+            Some(sessions) => Resumption::store(sessions.clone()),
+            None => Resumption::disabled(),
+        };
+        Self { config: Arc::new(config), peers, sessions }
+    }
+
+    /// The configuration, for a handshake of which the caller checks the peer itself.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        self.config.clone()
+    }
+
+    /// The same, but every handshake is a full one, in which both ends show their
+    /// present certificates.
+    #[must_use]
+    pub fn without_resumption(&self) -> Self {
+        let mut config = (*self.config).clone();
+        config.resumption = Resumption::disabled();
+        Self { config: Arc::new(config), peers: self.peers.clone(), sessions: None }
+    }
+
+    /// Does the client's part of a handshake. If a resumed session is refused, all
+    /// sessions are forgotten: the next handshake is a full one.
+    ///
+    /// # Errors
+    /// If it fails, or the server's certificate has ended or is revoked.
+    pub async fn connect(&self, name: ServerName<'static>, tcp: TcpStream) -> io::Result<Secured> {
+        let stream = TlsConnector::from(self.config.clone()).connect(name, tcp).await?;
+        let resumed = stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
+        let secured = Secured::new(TlsStream::Client(stream), &self.peers);
+        if let (Err(_), true, Some(sessions)) = (&secured, resumed, &self.sessions) {
+            sessions.forget();
+        }
+        secured
+    }
+}
+
+/// A TLS connection. Once the peer's certificate has ended or is revoked, reads and
+/// writes fail.
+#[derive(Debug)]
+pub struct Secured {
+    stream: TlsStream<TcpStream>,
+    /// None for a client without a certificate.
+    peer: Option<Standing>,
+    /// Why the connection must end.
+    ended: Option<Refusal>,
+}
+
+impl Secured {
+    fn new(stream: TlsStream<TcpStream>, peers: &Peers) -> io::Result<Self> {
+        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let peer = match certificate {
+            None => None,
+            Some(certificate) => {
+                let certified = Certified::read(certificate).map_err(io::Error::other)?;
+                Some(peers.accept(certified, SystemTime::now()).map_err(refused)?)
+            }
+        };
+        Ok(Self { stream, peer, ended: None })
+    }
+
+    /// The peer's identity; none for a client without a certificate.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.peer.as_ref().map(Standing::identity)
+    }
+
+    /// The socket, and the state of TLS.
+    pub fn get_ref(&self) -> (&TcpStream, &CommonState) {
+        self.stream.get_ref()
+    }
+
+    /// The stream without the check of the peer, and the check.
+    pub fn into_parts(self) -> (TlsStream<TcpStream>, Option<Standing>) {
+        (self.stream, self.peer)
+    }
+
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let (Some(peer), None) = (&mut self.peer, &self.ended)
+            && let Poll::Ready(refusal) = Pin::new(peer).poll(cx)
+        {
+            self.ended = Some(refusal);
+        }
+        self.ended.clone().map_or(Ok(()), |refusal| Err(refused(refusal)))
+    }
+}
+
+fn refused(reason: Refusal) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, reason)
+}
+
+impl AsyncRead for Secured {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Secured {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+/// A client's TLS sessions. It forgets them once its own certificate has changed, since
+/// the server has them with the former one, and after [`RESUMED`].
+#[derive(Debug)]
+struct Sessions {
+    current: Arc<Current>,
+    cache: Mutex<Cache>,
+}
+
+#[derive(Debug)]
+struct Cache {
+    sessions: Arc<ClientSessionMemoryCache>,
+    /// How often the client's certificate had been renewed.
+    renewals: u64,
+    since: Instant,
+}
+
+impl Cache {
+    fn new(renewals: u64) -> Self {
+        Self { sessions: Arc::new(ClientSessionMemoryCache::new(SERVERS)), renewals, since: Instant::now() }
+    }
+}
+
+impl Sessions {
+    fn new(current: Arc<Current>) -> Self {
+        let renewals = current.renewals();
+        Self { current, cache: Mutex::new(Cache::new(renewals)) }
+    }
+
+    fn forget(&self) {
+        *lock(&self.cache) = Cache::new(self.current.renewals());
+    }
+
+    fn present(&self) -> Arc<ClientSessionMemoryCache> {
+        let renewals = self.current.renewals();
+        let mut cache = lock(&self.cache);
+        if cache.renewals != renewals || cache.since.elapsed() > RESUMED {
+            *cache = Cache::new(renewals);
+        }
+        cache.sessions.clone()
+    }
+}
+
+impl ClientSessionStore for Sessions {
+    fn set_kx_hint(&self, server_name: ServerName<'static>, group: NamedGroup) {
+        self.present().set_kx_hint(server_name, group);
+    }
+
+    fn kx_hint(&self, server_name: &ServerName<'_>) -> Option<NamedGroup> {
+        self.present().kx_hint(server_name)
+    }
+
+    // TLS 1.3 alone is used.
+    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+    fn insert_tls13_ticket(&self, server_name: ServerName<'static>, value: Tls13ClientSessionValue) {
+        self.present().insert_tls13_ticket(server_name, value);
+    }
+
+    fn take_tls13_ticket(&self, server_name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.present().take_tls13_ticket(server_name)
+    }
+}
