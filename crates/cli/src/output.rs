@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 
 use anyhow::Context as _;
+use isthmus_wire::text;
 use serde::Serialize;
 
 /// Writes the text, or with `json` the view, to stdout. Texts in the grid come from
@@ -25,35 +26,17 @@ pub(crate) fn print(view: &impl Serialize, text: &str, json: bool) -> anyhow::Re
 /// If the view isn't valid as JSON.
 pub(crate) fn printed(view: &impl Serialize, text: &str, json: bool) -> anyhow::Result<String> {
     if json {
-        let text = serde_json::to_string_pretty(view).context("cannot write JSON")? + "\n";
-        // RFC 8259 allows DEL and C1 (U+0080 to U+009F) unescaped; a terminal obeys them.
-        Ok(text.chars().fold(String::with_capacity(text.len()), |mut escaped, character| {
-            match character {
-                '\u{7f}'..='\u{9f}' => escaped.push_str(&format!("\\u{:04x}", u32::from(character))),
-                other => escaped.push(other),
-            }
-            escaped
-        }))
+        let document = serde_json::to_string_pretty(view).context("cannot write JSON")? + "\n";
+        // RFC 8259 allows most of them unescaped; a terminal obeys or hides them.
+        Ok(text::json(&document))
     } else {
-        Ok(escaped(text, |character| character != '\n'))
+        Ok(text::lines(text))
     }
 }
 
 /// The text with its control characters escaped, line feeds among them.
 pub(crate) fn one_line(text: &str) -> String {
-    escaped(text, |_| true)
-}
-
-fn escaped(text: &str, which: impl Fn(char) -> bool) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() && which(character) {
-            escaped.extend(character.escape_default());
-        } else {
-            escaped.push(character);
-        }
-    }
-    escaped
+    text::one_line(text)
 }
 
 #[cfg(test)]
@@ -64,6 +47,6 @@ mod tests {
     fn control_characters_are_escaped() {
         assert_eq!(one_line("a\u{1b}[2J\nb\u{9b}é"), r"a\u{1b}[2J\nb\u{9b}é");
         assert_eq!(printed(&"a\u{1b}\u{9b}é", "", true).unwrap(), "\"a\\u001b\\u009bé\"\n");
-        assert_eq!(escaped("a\rb\n", |character| character != '\n'), "a\\rb\n");
+        assert_eq!(printed(&"", "a\rb\u{202e}\n", false).unwrap(), "a\\rb\\u{202e}\n");
     }
 }
