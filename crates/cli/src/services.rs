@@ -69,13 +69,13 @@ pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<(
     let directory = args.state.directory();
     let config = Config::load(args.config.as_deref(), &directory)?;
     let shutdown = shutdown()?;
-    start_audit(service, &config, &directory)?;
     if config.metrics.directory.is_some() {
         counters::start()?;
     }
     let counted = config.metrics.directory.clone();
     if matches!(service, Service::Broker) {
         let state = State::load(&directory)?;
+        start_audit(service, &config, &directory)?;
         let listener = listen(config.broker.listen, service).await?;
         return tokio::select! {
             result = isthmus_broker::run(listener, state, &config.broker, ready, shutdown) => Ok(result?),
@@ -92,6 +92,7 @@ pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<(
             service.name()
         );
     }
+    start_audit(service, &config, &directory)?;
     let label = identity.grid_name().map_or_else(|| identity.name().to_string(), |name| name.to_string());
     let upstreams = match service {
         Service::Agent => config.agent.gateways(credentials.upstream()).map_err(anyhow::Error::msg)?,

@@ -148,9 +148,18 @@ fn a_grid_from_nothing_to_its_end() {
     assert_eq!(status["grid"], "demo");
     assert_eq!((&status["sites"][0]["name"], &status["sites"][0]["up"]), (&"alpha".into(), &true.into()));
     assert_eq!((&status["relays"][0]["name"], &status["relays"][0]["up"]), (&"r1".into(), &true.into()));
-    for asking in ["broker", "broker/admin", "gateway", "relay"] {
+    for asking in ["broker", "broker/admin", "gateway"] {
         let text = playground.good(&format!("status --state {asking}"));
         assert!(text.starts_with("grid demo: 1 site, 0 nodes up, 1 relay, 0 jobs\n"), "{asking}: {text}");
+    }
+    playground.bad("status --state relay", "relay r1 may not call Registry/List at the broker");
+    let audit = read_to_string(&playground.path("broker/audit.log"));
+    for line in [
+        "invite done identity=\"user id ",
+        "join done identity=\"relay r1\"",
+        "call refused identity=\"relay r1\"",
+    ] {
+        assert!(audit.contains(line), "{line}: {audit}");
     }
 
     relay.stop(Signal::SIGTERM);
