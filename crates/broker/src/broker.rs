@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
+use isthmus_net::authority::SIGNING_ENDS_SOON;
 use isthmus_net::calls::{At, guarded};
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
@@ -164,12 +165,27 @@ pub async fn run(
 /// Renews the broker's own certificate when it is due; never returns.
 async fn keep_renewed(broker: &Broker, credentials: &Credentials) {
     loop {
+        check_signing(&broker.state, SystemTime::now());
         tokio::time::sleep(RENEWAL_CHECK).await;
         match broker.state.renew_if_due(credentials, SystemTime::now()) {
             Ok(true) => info!("the broker's certificate is renewed"),
             Ok(false) => {}
             Err(error) => warn!(%error, "cannot renew the broker's certificate"),
         }
+    }
+}
+
+/// Takes a new signing certificate, and warns before the one in use ends.
+fn check_signing(state: &State, now: SystemTime) {
+    match state.authority.reload_signing(&state.directory) {
+        Ok(true) => info!("a new signing certificate is in use"),
+        Ok(false) => {}
+        Err(error) => warn!(%error, "cannot read the signing certificate; the former one stays in use"),
+    }
+    let left = state.authority.signing_ends().duration_since(now).unwrap_or_default();
+    if left < SIGNING_ENDS_SOON {
+        let days = left.as_secs() / (24 * 3600);
+        warn!(days, "the signing certificate ends soon; make a new one with `isthmus grid sign`");
     }
 }
 

@@ -3,7 +3,8 @@
 //! | path | content |
 //! |---|---|
 //! | `grid.toml` | the grid's name and the broker's address |
-//! | `ca.pem`, `ca-key.pem` (0600) | the certificate authority |
+//! | `ca.pem`, `signing.pem` (0600) | the certificate authority, and the intermediate that signs |
+//! | `ca-key.pem` (0600) | the authority's key, until it is moved elsewhere |
 //! | `join-key` (0600) | 32 bytes in hexadecimal: makes and verifies join tokens |
 //! | `identity.pem`, `key.pem`, … | the broker's own credentials |
 //! | `admin/` | the administrator's credentials, a state directory of its own |

@@ -8,8 +8,9 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use isthmus_broker::config::DEFAULT_PORT;
 use isthmus_broker::state::{ADMIN_DIRECTORY, State};
+use isthmus_net::authority::KEY_FILE;
 use isthmus_net::token::{Invitation, JoinToken};
-use isthmus_net::{Owner, Role, audit, files};
+use isthmus_net::{Authority, Owner, Role, audit, files};
 use isthmus_wire::Label;
 
 use crate::config::{Config, StateArgs};
@@ -19,6 +20,20 @@ use crate::config::{Config, StateArgs};
 pub(crate) enum GridCommand {
     Init(InitArgs),
     Invite(InviteArgs),
+    Sign(SignArgs),
+}
+
+/// Make a new signing certificate, which the broker issues certificates with.
+///
+/// It is good for a year; the broker warns in its log 30 days before the end. A running
+/// broker uses the new one within an hour.
+#[derive(Debug, Args)]
+pub(crate) struct SignArgs {
+    #[command(flatten)]
+    state: StateArgs,
+    /// The authority's key; by default ca-key.pem in the state directory.
+    #[arg(long, value_name = "FILE")]
+    authority_key: Option<PathBuf>,
 }
 
 /// Make a new grid: its certificate authority, broker and administrator.
@@ -95,7 +110,17 @@ pub(crate) fn run(command: GridCommand) -> anyhow::Result<()> {
     match command {
         GridCommand::Init(args) => init(&args),
         GridCommand::Invite(args) => invite(args),
+        GridCommand::Sign(args) => sign(&args),
     }
+}
+
+fn sign(args: &SignArgs) -> anyhow::Result<()> {
+    let directory = args.state.directory();
+    let key = args.authority_key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
+    let ends = Authority::renew_signing(&directory, &key, SystemTime::now())?;
+    println!("The new signing certificate ends at {}.", humantime::format_rfc3339_seconds(ends));
+    println!("A running broker uses it within an hour.");
+    Ok(())
 }
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {
@@ -110,6 +135,7 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     println!("  invite a gateway      isthmus grid invite{option} --role gateway --site SITE");
     println!("  see what is going on  isthmus status --state {}", directory.join(ADMIN_DIRECTORY).display());
     println!("ca-key.pem in there is the grid's authority: with it, any identity can be made.");
+    println!("Move it to a safe place. Only isthmus grid sign needs it, once a year (--authority-key FILE).");
     if port != DEFAULT_PORT.to_string() {
         println!("If port {port} isn't forwarded to {DEFAULT_PORT}, set `listen` in section [broker].");
     }
