@@ -204,6 +204,11 @@ async fn a_spliced_connection_outlives_the_broker() {
     let directory = directory.path();
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let state = State::create(directory, "demo", &address.to_string(), SystemTime::now()).unwrap();
+    let nodes = ["alpha", "beta"].map(|site| {
+        let uri = format!("isthmus:///agent/{site}/n1/ada");
+        Identity::from_uri(&uri).unwrap()
+    });
+    isthmus_broker::enrol_without_tokens(&state, &nodes).await.unwrap();
     let broker = start_broker(directory, address).await;
     let (relay, listening) = start_relay(issue(&state, Role::Relay, None, Some("r1"))).await;
     until(directory, "the relay is known", |relay| {
