@@ -8,8 +8,10 @@ use isthmus_net::authority::SIGNING_ENDS_SOON;
 use isthmus_net::calls::{At, guarded};
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
+use isthmus_net::peers::Peers;
 use isthmus_net::{Credentials, grpc, lock};
 use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
+use isthmus_wire::proto::administration_server::AdministrationServer;
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
 use isthmus_wire::proto::registry_server::RegistryServer;
 use tokio::net::TcpListener;
@@ -20,6 +22,7 @@ use tonic::Status;
 use tonic::service::Routes;
 use tracing::{info, warn};
 
+use crate::administration::AdministrationService;
 use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrustedPairs};
 use crate::enrolment::EnrolmentService;
 use crate::fold::{Fold, FoldError};
@@ -79,11 +82,13 @@ pub(crate) struct Broker {
     pub(crate) node_changed: watch::Sender<()>,
     /// The revision of the store that the registry has folded.
     pub(crate) applied: watch::Sender<Revision>,
+    /// Revoked identities are refused.
+    pub(crate) peers: Peers,
     registry: Mutex<Registry>,
 }
 
 impl Broker {
-    pub(crate) fn new(state: State, store: Arc<dyn Store>, registry: Registry) -> Self {
+    pub(crate) fn new(state: State, store: Arc<dyn Store>, registry: Registry, peers: Peers) -> Self {
         Self {
             state,
             store,
@@ -93,6 +98,7 @@ impl Broker {
             tasks: TaskTracker::new(),
             node_changed: watch::Sender::new(()),
             applied: watch::Sender::new(0),
+            peers,
             registry: Mutex::new(registry),
         }
     }
@@ -132,7 +138,7 @@ pub async fn run(
     };
     let registry = Registry::new(&state.grid.name, policy);
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
-    let broker = Arc::new(Broker::new(state, store, registry));
+    let broker = Arc::new(Broker::new(state, store, registry, credentials.peers().clone()));
     let fold = Fold::begin(&broker).await.map_err(|error| match error {
         FoldError::Store(error) => BrokerError::Store(error),
         FoldError::Unreadable(error) => BrokerError::Unreadable(error),
@@ -141,8 +147,11 @@ pub async fn run(
         RegistryServer::new(Service(broker.clone())).max_decoding_message_size(MESSAGE_BYTES);
     let enrolment =
         EnrolmentServer::new(EnrolmentService(broker.clone())).max_decoding_message_size(ENROLMENT_BYTES);
-    let routes =
-        Routes::new(guarded(At::Broker, registry_service)).add_service(guarded(At::Broker, enrolment));
+    let administration = AdministrationServer::new(AdministrationService(broker.clone()));
+    let administration = administration.max_decoding_message_size(ENROLMENT_BYTES);
+    let routes = Routes::new(guarded(At::Broker, registry_service))
+        .add_service(guarded(At::Broker, enrolment))
+        .add_service(guarded(At::Broker, administration));
     ready();
     let serving = grpc::serve(listener, tls, routes, async {
         shutdown.await;

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use isthmus_net::authority::AuthorityError;
 use isthmus_net::clock::unix_seconds;
+use isthmus_net::peers::Certified;
 use isthmus_net::renewal::proof;
 use isthmus_net::token::{JoinToken, TokenError};
 use isthmus_net::{Authority, Identity, Role, audit, grpc};
@@ -50,7 +51,12 @@ impl Enrolment for EnrolmentService {
         let identity = renewing.inspect_err(|status| {
             warn!(from = %caller, reason = status.message(), "renewal refused");
         })?;
+        self.check_revoked(&request).inspect_err(|status| {
+            warn!(from = %caller, reason = status.message(), "renewal refused");
+        })?;
         let certificate = self.certificate(&identity, &request.signing_request)?;
+        let now = unix_seconds(SystemTime::now());
+        records::renewed(&*self.0.store, &identity, now).await.map_err(store_status)?;
         info!(%identity, "certificate renewed");
         audit::Entry::done("renew").by(&identity).from(from).record();
         Ok(Response::new(certificate))
@@ -81,17 +87,24 @@ impl EnrolmentService {
         }
     }
 
+    /// Checks that the certificate to be renewed is not revoked.
+    fn check_revoked(&self, request: &proto::RenewRequest) -> Result<(), Status> {
+        let former = request.certificates.first().map_or(&[][..], Vec::as_slice);
+        let former = Certified::read(former).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        self.0.peers.check_revoked(&former).map_err(|error| Status::permission_denied(error.to_string()))
+    }
+
     fn certificate(&self, identity: &Identity, signing_request: &[u8]) -> Result<proto::Certificate, Status> {
         let authority = &self.0.state.authority;
-        let certificate_pem = authority.sign_request(identity, signing_request, SystemTime::now()).map_err(
-            |error| match error {
+        let issued = self.0.peers.issue_time(identity, SystemTime::now());
+        let certificate_pem =
+            authority.sign_request(identity, signing_request, issued).map_err(|error| match error {
                 AuthorityError::Request(_) => Status::invalid_argument(error.to_string()),
                 AuthorityError::Certificate(_) | AuthorityError::File(_) => {
                     warn!(%error, "cannot sign a certificate");
                     Status::internal("the broker cannot sign certificates; see its log")
                 }
-            },
-        )?;
+            })?;
         Ok(proto::Certificate { certificate_pem, authority_pem: authority.certificate_pem().to_owned() })
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_wire::{GridName, VirtualAddress};
+use isthmus_wire::{GridName, VirtualAddress, proto};
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tracing::{info, warn};
@@ -127,8 +127,12 @@ fn apply(broker: &Arc<Broker>, fact: Fact) {
         | Fact::Block { .. }
         | Fact::Relay { .. }
         | Fact::Node { .. }
+        | Fact::Revoked { .. }
         | Fact::Job { .. } => (None, None),
     };
+    if let Fact::Revoked { record: Some(entry), .. } = &fact {
+        broker.peers.receive(proto::Revocations { revoked: vec![entry.clone()] });
+    }
     let mut registry = broker.registry();
     let attached = attached.filter(|session| registry.gateway_of(*session).is_none());
     let effects = registry.fold(fact);

@@ -12,10 +12,11 @@
 //! | `records` | their keys and values |
 //! | `fold` | feeds the registry with the records |
 //! | `broker` | the process: shared state, server, periodic tasks |
-//! | `enrolment`, `attach`, `service` | the gRPC services, thin shells |
+//! | `enrolment`, `administration`, `attach`, `service` | the gRPC services, thin shells |
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod administration;
 mod attach;
 mod broker;
 pub mod config;

@@ -5,12 +5,15 @@
 //! | `addresses/NODE.SITE` | virtual address | on disk |
 //! | `blocks/NUMBER` | the site that the /24 block belongs to | on disk |
 //! | `tokens/ID` | a used join token: [`UsedToken`] | on disk |
-//! | `members/NAME` | identity URI of the last party that joined under a TLS name | on disk |
+//! | `members/NAME` | the party that joined under a name last: [`MemberRecord`] | on disk |
+//! | `revoked/URI` | revoked certificates of an identity: `proto::Revocation` | on disk, until those have ended |
 //! | `gateways/SITE/NAME` | [`GatewayRecord`] | with the gateway's attachment |
 //! | `relays/NAME` | [`RelayRecord`] | with the relay's attachment |
 //! | `nodes/SITE/NODE` | [`NodeRecord`] | with the attachment of the gateway that announced it |
 //! | `jobs/ID` | a running job: [`JobRecord`] | with the attachment of the gateway that reported it last |
 
+use isthmus_net::authority::validity;
+use isthmus_net::peers::Revoked;
 use isthmus_net::{Identity, Role};
 use isthmus_wire::{GridName, JobId, Label, VirtualAddress, proto};
 use prost::Message;
@@ -22,12 +25,43 @@ use crate::store::{Embedded, Lease, Revision, Store, StoreError, Transaction};
 const ADDRESSES: &str = "addresses/";
 const BLOCKS: &str = "blocks/";
 const TOKENS: &str = "tokens/";
+const MEMBERS: &str = "members/";
+const REVOKED: &str = "revoked/";
 const GATEWAYS: &str = "gateways/";
 const RELAYS: &str = "relays/";
 const NODES: &str = "nodes/";
 const JOBS: &str = "jobs/";
 /// Expired tokens that one use of another token deletes.
 const FORGET_AT_ONCE: usize = 64;
+
+/// A member of the grid. Times are in seconds since 1970.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct MemberRecord {
+    /// The URI of its identity.
+    #[prost(string, tag = "1")]
+    pub(crate) identity: String,
+    /// Zero if it became a member without a token.
+    #[prost(uint64, tag = "2")]
+    pub(crate) joined: u64,
+    /// Its last certificate.
+    #[prost(uint64, tag = "3")]
+    pub(crate) issued: u64,
+    /// That certificate's end.
+    #[prost(uint64, tag = "4")]
+    pub(crate) ends: u64,
+    /// Its certificates issued until then are revoked, and it has no later one. Zero
+    /// otherwise.
+    #[prost(uint64, tag = "5")]
+    pub(crate) revoked: u64,
+}
+
+impl MemberRecord {
+    /// A member with a certificate issued now.
+    pub(crate) fn new(identity: &Identity, joined: u64, now: u64) -> Self {
+        let ends = now + validity(identity.role()).as_secs();
+        Self { identity: identity.uri(), joined, issued: now, ends, revoked: 0 }
+    }
+}
 
 /// An attached gateway.
 #[derive(Clone, PartialEq, Message)]
@@ -79,12 +113,37 @@ pub(crate) struct JobRecord {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "each is taken in as soon as it is read")]
 pub(crate) enum Fact {
-    Address { node: GridName, address: VirtualAddress },
-    Block { block: Block, site: Label, revision: Revision },
-    Gateway { site: Label, name: Label, record: Option<(Lease, GatewayRecord)> },
-    Relay { name: Label, record: Option<(Lease, RelayRecord)> },
-    Node { node: GridName, record: Option<NodeRecord> },
-    Job { job: JobId, record: Option<(Label, proto::JobReport)> },
+    Address {
+        node: GridName,
+        address: VirtualAddress,
+    },
+    Block {
+        block: Block,
+        site: Label,
+        revision: Revision,
+    },
+    Gateway {
+        site: Label,
+        name: Label,
+        record: Option<(Lease, GatewayRecord)>,
+    },
+    Relay {
+        name: Label,
+        record: Option<(Lease, RelayRecord)>,
+    },
+    Node {
+        node: GridName,
+        record: Option<NodeRecord>,
+    },
+    Job {
+        job: JobId,
+        record: Option<(Label, proto::JobReport)>,
+    },
+    /// The URI without owner; the entry.
+    Revoked {
+        identity: String,
+        record: Option<proto::Revocation>,
+    },
 }
 
 /// A record whose key or value can't be read.
@@ -107,6 +166,7 @@ pub(crate) fn read(
         (RELAYS, value) => read_relay(key, value, lease),
         (NODES, value) => read_node(key, value),
         (JOBS, value) => read_job(key, value),
+        (REVOKED, value) => read_revoked(key, value),
         _ => return Ok(None),
     };
     fact.map(Some).ok_or_else(|| Unreadable(key.to_owned()))
@@ -150,6 +210,14 @@ fn read_node(key: &str, value: Option<&[u8]>) -> Option<Fact> {
     Some(Fact::Node { node, record })
 }
 
+fn read_revoked(key: &str, value: Option<&[u8]>) -> Option<Fact> {
+    let record = match value {
+        Some(value) => Some(proto::Revocation::decode(value).ok()?),
+        None => None,
+    };
+    Some(Fact::Revoked { identity: key.strip_prefix(REVOKED)?.to_owned(), record })
+}
+
 fn read_job(key: &str, value: Option<&[u8]>) -> Option<Fact> {
     let job = key.strip_prefix(JOBS)?.parse().ok()?;
     let record = match value {
@@ -191,7 +259,7 @@ pub(crate) fn token_key(id: [u8; 16]) -> String {
 }
 
 pub(crate) fn member_key(name: &str) -> String {
-    format!("members/{name}")
+    format!("{MEMBERS}{name}")
 }
 
 /// The use of a join token.
@@ -249,16 +317,18 @@ pub(crate) async fn use_token(
         }
         let holder = store.get(&member).await?;
         let member_revision = holder.as_ref().map_or(0, |holder| holder.revision);
-        if let Some(holder) = holder.filter(|holder| *holder.value != *identity.uri().as_bytes()) {
-            return Ok(TokenUse::NameTaken(String::from_utf8_lossy(&holder.value).into_owned()));
+        let holder = holder.and_then(|holder| MemberRecord::decode(&*holder.value).ok());
+        if let Some(holder) = holder.filter(|holder| holder.identity != identity.uri()) {
+            return Ok(TokenUse::NameTaken(holder.identity));
         }
+        let joined = MemberRecord::new(identity, now_unix_seconds, now_unix_seconds);
         let tokens = store.range(TOKENS).await?.records;
         let gone = tokens.iter().filter(|(other, token)| **other != *key && expired(&token.value));
         let transaction = Transaction::default()
             .when(&key, revision)
             .when(&member, member_revision)
             .put(&key, used.encode(), None)
-            .put(&member, identity.uri(), None);
+            .put(&member, joined.encode_to_vec(), None);
         let transaction =
             gone.take(FORGET_AT_ONCE).fold(transaction, |transaction, (key, _)| transaction.delete(&**key));
         // The token was used or the name taken meanwhile: the next round compares.
@@ -276,7 +346,11 @@ pub(crate) async fn use_token(
 pub async fn enrol_without_tokens(state: &State, identities: &[Identity]) -> Result<(), StoreError> {
     let store = Embedded::open(&state.store_path())?;
     let put = |transaction: Transaction, identity: &Identity| {
-        transaction.put(member_key(&member(identity)), identity.uri(), None)
+        transaction.put(
+            member_key(&member(identity)),
+            MemberRecord::new(identity, 0, 0).encode_to_vec(),
+            None,
+        )
     };
     for some in identities.chunks(256) {
         store.transact(some.iter().fold(Transaction::default(), put)).await?;
@@ -284,15 +358,92 @@ pub async fn enrol_without_tokens(state: &State, identities: &[Identity]) -> Res
     Ok(())
 }
 
-/// Whether exactly this identity joined last under its name.
+/// Whether exactly this identity joined last under its name, and is not revoked.
 pub(crate) async fn is_member(store: &dyn Store, identity: &Identity) -> Result<bool, StoreError> {
     let record = store.get(&member_key(&member(identity))).await?;
-    Ok(record.is_some_and(|record| *record.value == *identity.uri().as_bytes()))
+    let record = record.and_then(|record| MemberRecord::decode(&*record.value).ok());
+    Ok(record.is_some_and(|record| record.identity == identity.uri() && record.revoked == 0))
+}
+
+/// Notes a member's new certificate.
+pub(crate) async fn renewed(store: &dyn Store, identity: &Identity, now: u64) -> Result<(), StoreError> {
+    let key = member_key(&member(identity));
+    let Some(record) = store.get(&key).await? else { return Ok(()) };
+    let Ok(former) = MemberRecord::decode(&*record.value) else { return Ok(()) };
+    let renewed = MemberRecord::new(identity, former.joined, now);
+    let renewed = Transaction::default().when(&key, record.revision).put(&key, renewed.encode_to_vec(), None);
+    // A member that was revoked meanwhile stays so.
+    store.transact(renewed).await.map(drop)
+}
+
+/// The members from after this name on, in the order of their names.
+pub(crate) async fn members(
+    store: &dyn Store,
+    after: &str,
+) -> Result<impl Iterator<Item = proto::Member>, StoreError> {
+    let records = store.range(MEMBERS).await?.records;
+    let from = member_key(after);
+    let later = records.into_iter().filter(move |(key, _)| **key > *from);
+    Ok(later.filter_map(|(key, record)| {
+        let record = MemberRecord::decode(&*record.value).ok()?;
+        Some(member_to_wire(key.strip_prefix(MEMBERS)?, record))
+    }))
+}
+
+fn member_to_wire(name: &str, record: MemberRecord) -> proto::Member {
+    let MemberRecord { identity, joined, issued, ends, revoked } = record;
+    proto::Member { name: name.to_owned(), identity, joined, issued, ends, revoked }
+}
+
+/// Revokes the certificates of a member that were issued until now. Returns the member
+/// and the revision; `None` if there is no such member. Deletes revocations that are no
+/// longer needed.
+pub(crate) async fn revoke(
+    store: &dyn Store,
+    name: &str,
+    remove: bool,
+    now: u64,
+) -> Result<Option<(proto::Member, Revision)>, StoreError> {
+    let key = member_key(name);
+    loop {
+        let former = store.get(&key).await?;
+        let revision = former.as_ref().map_or(0, |former| former.revision);
+        let record = former.and_then(|former| MemberRecord::decode(&*former.value).ok());
+        let first =
+            Identity::new(Role::Admin, None, None, None).ok().filter(|_| name == Role::Admin.as_str());
+        // The first administrator is made with the grid, and did not join.
+        let record = record.or_else(|| first.map(|admin| MemberRecord::new(&admin, 0, now)));
+        let Some(record) = record else { return Ok(None) };
+        let Ok(identity) = Identity::from_uri(&record.identity) else { return Ok(None) };
+        let revoked = Revoked {
+            identity: Revoked::key(&identity),
+            issued_until: now,
+            ends: now + validity(identity.role()).as_secs(),
+        };
+        let record = MemberRecord { revoked: now, ..record };
+        let entry = format!("{REVOKED}{}", revoked.identity);
+        let ended = store.range(REVOKED).await?.records.into_iter().filter(|(other, record)| {
+            **other != *entry && proto::Revocation::decode(&*record.value).is_ok_and(|entry| entry.ends < now)
+        });
+        let value = proto::Revocation::from(revoked).encode_to_vec();
+        let transaction = Transaction::default().when(&key, revision).put(&entry, value, None);
+        let transaction =
+            ended.take(FORGET_AT_ONCE).fold(transaction, |transaction, (key, _)| transaction.delete(&*key));
+        let transaction = if remove {
+            transaction.delete(&key)
+        } else {
+            transaction.put(&key, record.encode_to_vec(), None)
+        };
+        // The member joined or renewed meanwhile: the next round revokes that, too.
+        if let Some(revision) = store.transact(transaction).await? {
+            return Ok(Some((member_to_wire(name, record), revision)));
+        }
+    }
 }
 
 /// The name of a member. It is unique, unlike the TLS name, which all gateways of a
 /// site share.
-fn member(identity: &Identity) -> String {
+pub(crate) fn member(identity: &Identity) -> String {
     match (identity.role(), identity.name().as_str()) {
         (Role::Gateway, name) if name != Role::Gateway.as_str() => {
             format!("{name}.{}", identity.server_name())

@@ -42,6 +42,7 @@ mod records;
 mod relays;
 mod rendezvous;
 mod reports;
+mod revoked;
 mod siblings;
 mod site;
 mod site_paths;
@@ -130,6 +131,8 @@ pub(crate) struct Registry {
     directory: proto::Directory,
     relays: BTreeMap<Label, RelayEntry>,
     jobs: Jobs,
+    /// By URI without owner.
+    revoked: BTreeMap<String, proto::Revocation>,
     probed: Probed,
     paths: Paths,
     site_paths: SitePaths,
@@ -180,6 +183,7 @@ impl Registry {
             directory: proto::Directory::default(),
             relays: BTreeMap::new(),
             jobs: Jobs::default(),
+            revoked: BTreeMap::new(),
             probed: Probed::default(),
             paths: Paths::default(),
             site_paths: SitePaths::default(),

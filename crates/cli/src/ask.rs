@@ -180,6 +180,27 @@ impl Connections for Grid {
 }
 
 async fn registry(directory: &Path) -> anyhow::Result<Grid> {
+    let (channel, server_name) = upstream(directory).await?;
+    Ok(Grid { client: Client::Registry(RegistryClient::new(channel)), place: Place::Upstream(server_name) })
+}
+
+/// Connects to the broker as an administrator.
+///
+/// # Errors
+/// If the directory has another identity, or the broker isn't reached.
+pub(crate) async fn administrator(directory: &Path) -> anyhow::Result<Channel> {
+    let identity = Credentials::load(directory)?.identity().clone();
+    if !matches!(identity.role(), Role::Admin | Role::Broker) {
+        bail!(
+            "{} holds the identity of {identity}; give an administrator's directory with --state",
+            directory.display()
+        );
+    }
+    Ok(upstream(directory).await?.0)
+}
+
+/// Connects to the broker or gateway; with the server's name.
+async fn upstream(directory: &Path) -> anyhow::Result<(Channel, String)> {
     let mut directory = directory.to_owned();
     let mut credentials = Credentials::load(&directory)?;
     if credentials.identity().role() == Role::Broker {
@@ -192,7 +213,7 @@ async fn registry(directory: &Path) -> anyhow::Result<Grid> {
     }
     let server_name = credentials.identity().upstream_server_name();
     let channel = grpc::connect(credentials.upstream(), &server_name, &credentials).await?;
-    Ok(Grid { client: Client::Registry(RegistryClient::new(channel)), place: Place::Upstream(server_name) })
+    Ok((channel, server_name))
 }
 
 /// Renews an administrator's certificate if that is due. Services renew theirs by

@@ -1,4 +1,6 @@
-//! `isthmus grid`: makes a grid, and join tokens for it.
+//! `isthmus grid`: makes a grid, and join tokens for it; lists and revokes its members.
+
+mod members;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,12 +17,16 @@ use isthmus_wire::Label;
 
 use crate::config::{Config, StateArgs};
 
-/// Make a grid, and join tokens for it.
+/// Make a grid, and join tokens for it; list and revoke its members.
 #[derive(Debug, Subcommand)]
 pub(crate) enum GridCommand {
     Init(InitArgs),
     Invite(InviteArgs),
     Sign(SignArgs),
+    List(members::MembersArgs),
+    Revoke(members::RevokeArgs),
+    /// Revoke members, and free their names for other owners.
+    Remove(members::RevokeArgs),
 }
 
 /// Make a new signing certificate, which the broker issues certificates with.
@@ -106,11 +112,14 @@ impl From<InvitedRole> for Role {
 ///
 /// # Errors
 /// The message for the user.
-pub(crate) fn run(command: GridCommand) -> anyhow::Result<()> {
+pub(crate) async fn run(command: GridCommand) -> anyhow::Result<()> {
     match command {
         GridCommand::Init(args) => init(&args),
         GridCommand::Invite(args) => invite(args),
         GridCommand::Sign(args) => sign(&args),
+        GridCommand::List(args) => members::list(args).await,
+        GridCommand::Revoke(args) => members::revoke(args, false).await,
+        GridCommand::Remove(args) => members::revoke(args, true).await,
     }
 }
 

@@ -100,7 +100,7 @@ struct SuperviseArgs {
 pub fn main() -> ExitCode {
     CompleteEnv::with_factory(Cli::command).complete();
     match Cli::parse().command {
-        Command::Grid(command) => finish("grid", grid::run(command)),
+        Command::Grid(command) => finish("grid", block_on(grid::run(command))),
         Command::Join(args) => finish("join", block_on(join::run(args))),
         Command::Broker(args) => serve(Service::Broker, args),
         Command::Relay(args) => serve(Service::Relay, args),

@@ -84,6 +84,7 @@ pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<(
     }
     let credentials = Credentials::load(&directory)?;
     credentials.check(SystemTime::now())?;
+    credentials.peers().keep_in(&directory)?;
     let identity = credentials.identity();
     if identity.role() != service.role() {
         bail!(

@@ -14,6 +14,7 @@ use crate::ask::Grid;
 use crate::config::StateArgs;
 use crate::output::{self, print};
 
+pub(crate) use text::table;
 use view::View;
 
 /// Show the grid's sites with their sums, relays and running jobs; with a site,

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use isthmus_net::grpc::attachments::{self, Down};
+use isthmus_net::peers::messages;
 use isthmus_net::{Identity, Owner, grpc};
 use isthmus_wire::bounds::{Bounded as _, LONG_TEXT, clean, cut_job, cut_path, cut_seen};
 use isthmus_wire::proto::{self, attach_down, attach_up};
@@ -54,6 +55,9 @@ pub(crate) async fn attach(
     if !gateway.upstream.is_attached() {
         let cut_off = attach_down::Kind::CutOff(proto::CutOff { cut_off: true });
         gateway.sessions.send(session, cut_off);
+    }
+    for revocations in messages(gateway.credentials.peers().revoked()) {
+        gateway.sessions.send(session, attach_down::Kind::Revocations(revocations));
     }
     let nodes = gateway.roster().sessions().count();
     if let Some(directory) = gateway.directory.for_agent(&gateway.site, nodes) {

@@ -136,6 +136,12 @@ impl Gateway {
         }
     }
 
+    /// The broker sent revocations: agents receive them, too.
+    pub(crate) fn revoked(&self, revocations: proto::Revocations) {
+        self.credentials.peers().receive(revocations.clone());
+        self.send_to_agents(attach_down::Kind::Revocations(revocations));
+    }
+
     /// Agents may change to another gateway while this one has no broker.
     pub(crate) fn send_cut_off(&self, cut_off: bool) {
         self.send_to_agents(attach_down::Kind::CutOff(proto::CutOff { cut_off }));

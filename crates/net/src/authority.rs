@@ -39,6 +39,11 @@ const SIGNING_VALIDITY: Duration = Duration::from_secs(365 * DAY);
 /// Time before the intermediate's end from which the broker warns.
 pub const SIGNING_ENDS_SOON: Duration = Duration::from_secs(30 * DAY);
 
+/// Validity of a certificate of this role.
+pub fn validity(role: Role) -> Duration {
+    if role == Role::Admin { ADMIN_VALIDITY } else { SERVICE_VALIDITY }
+}
+
 /// Name of the authority's certificate in a state directory.
 pub(crate) const CERTIFICATE_FILE: &str = "ca.pem";
 /// Name of the authority's key in the broker's state directory, until it is moved away.
@@ -222,7 +227,7 @@ impl Authority {
                 "its signing certificate has ended; make a new one with `isthmus grid sign`".to_owned(),
             ));
         }
-        let validity = if identity.role() == Role::Admin { ADMIN_VALIDITY } else { SERVICE_VALIDITY };
+        let validity = validity(identity.role());
         let mut params = CertificateParams::default();
         params.distinguished_name = distinguished_name(&identity.server_name());
         params.subject_alt_names = vec![

@@ -59,6 +59,7 @@ const MEMBERS: &[Caller] =
     &[Member(Role::Gateway), Member(Role::Agent), Member(Role::Relay), Member(Role::Admin)];
 const GATEWAYS: &[Caller] = &[Member(Role::Gateway)];
 const GATEWAYS_AND_ADMIN: &[Caller] = &[Member(Role::Gateway), Member(Role::Admin)];
+const ADMINS: &[Caller] = &[Member(Role::Admin)];
 const AGENTS: &[Caller] = &[Member(Role::Agent)];
 
 const fn rule(at: At, method: &'static str, callers: &'static [Caller], scope: &'static str) -> Rule {
@@ -99,6 +100,8 @@ pub const RULES: &[Rule] = &[
         "an administrator from every node, a gateway from those of its site, and for an agent from those of \
          the agent's owner",
     ),
+    rule(Broker, "Administration/Members", ADMINS, "all members"),
+    rule(Broker, "Administration/Revoke", ADMINS, "every member but itself"),
     rule(Gateway, "Enrolment/Join", &[Anonymous], "with a join token for an agent of its site"),
     rule(Gateway, "Enrolment/Renew", AGENTS, "of its site, its own certificate"),
     rule(Gateway, "Registry/Attach", AGENTS, "of its site, its own node and jobs"),

@@ -22,7 +22,7 @@ use crate::authority::CLOCK_SKEW;
 use crate::identity::IdentityError;
 use crate::{Identity, Role, lock};
 
-pub use revoked::{RevocationError, Revoked};
+pub use revoked::{RevocationError, Revoked, messages};
 pub use standing::Standing;
 
 use revoked::Revocations;

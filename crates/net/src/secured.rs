@@ -76,6 +76,11 @@ impl ClientTls {
         self.config.clone()
     }
 
+    /// The certificates of the peers.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
     /// The same, but every handshake is a full one, in which both ends show their
     /// present certificates.
     #[must_use]

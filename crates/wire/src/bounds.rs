@@ -17,6 +17,8 @@ pub const ENROLMENT_BYTES: usize = 16 * 1024;
 pub const PAGE_BYTES: usize = 192 * 1024;
 /// Records of one page: 192 bytes each on average.
 pub const PAGE_RECORDS: usize = 1024;
+/// Entries of one message of revocations, and members on one page: at most 240 bytes each.
+pub const REVOCATIONS: usize = 512;
 /// Names in one request for records: 256 × at most 130 bytes are 33 KiB.
 pub const NAMES: usize = 256;
 /// Bytes of one text: a grid name has 127, a host name with port 259 at most.

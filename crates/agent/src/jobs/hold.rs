@@ -205,6 +205,7 @@ async fn follow(
             Err(status) => break grpc::reason(&status),
         }
     };
+    let reason = node.revocation_of(&host.name).unwrap_or(reason);
     lock(&job.holding.lost).insert(host.name.clone());
     if !job.holding.ending.load(Ordering::SeqCst) {
         let lost = proto::NodeLost { node: host.name.to_string(), reason };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use isthmus_net::loopback::{PairMaker, Sources};
-use isthmus_net::{Owner, lock, secured};
+use isthmus_net::{Identity, Owner, Role, lock, secured};
 use isthmus_reach::Dialer;
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, JobId, VirtualAddress};
@@ -125,6 +125,13 @@ impl Node {
 
     pub(crate) fn dialer(&self) -> &Dialer {
         &self.dialer
+    }
+
+    /// The reason for which a job's node is lost, if it is revoked.
+    pub(crate) fn revocation_of(&self, name: &GridName) -> Option<String> {
+        let (site, node, owner) = (name.site.clone(), name.node.clone(), self.owner().clone());
+        let identity = Identity::new(Role::Agent, Some(site), Some(node), Some(owner)).ok()?;
+        self.tls.grpc.peers().revoked_now(&identity).map(|refusal| refusal.to_string())
     }
 
     pub(crate) fn tls(&self) -> &ClientTls {

@@ -146,6 +146,9 @@ impl Opener {
             Some(attach_down::Kind::Directory(directory)) => {
                 self.directory_tx.send_replace(Some(directory));
             }
+            Some(attach_down::Kind::Revocations(revocations)) => {
+                self.credentials.peers().receive(revocations);
+            }
             Some(attach_down::Kind::Notice(notice)) => warn!(%gateway, "{}", notice.text),
             Some(attach_down::Kind::Refusal(refusal)) => return Err(AttachError::Refused(refusal.reason)),
             Some(attach_down::Kind::CutOff(cut)) => return Ok(Change::CutOff(cut.cut_off)),

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::time::{Instant, SystemTime};
 
 use isthmus_net::mac::Secret;
+use isthmus_net::peers::Peers;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::{JobId, Label, proto};
 use prost::Message as _;
@@ -30,7 +31,12 @@ impl Brokers {
         State::create(directory.path(), "demo", "127.0.0.1:7700", SystemTime::now()).unwrap();
         let broker = || {
             let state = State::load(directory.path()).unwrap();
-            Arc::new(Broker::new(state, store.clone(), Registry::new("demo", Policy::default())))
+            Arc::new(Broker::new(
+                state,
+                store.clone(),
+                Registry::new("demo", Policy::default()),
+                Peers::default(),
+            ))
         };
         let both = [broker(), broker()];
         for broker in &both {
@@ -200,7 +206,12 @@ async fn a_fold_that_was_too_slow_reads_all_records_anew() {
     let brokers = Brokers::start().await;
     let [a, _] = &brokers.both;
     let state = State::load(&a.state.directory).unwrap();
-    let slow = Arc::new(Broker::new(state, brokers.store.clone(), Registry::new("demo", Policy::default())));
+    let slow = Arc::new(Broker::new(
+        state,
+        brokers.store.clone(),
+        Registry::new("demo", Policy::default()),
+        Peers::default(),
+    ));
     let lost = attach(a, "beta").await;
     announce(a, lost, "n1").await.unwrap();
     let fold = Fold::begin(&slow).await.unwrap();

@@ -36,6 +36,7 @@ impl Registry {
                 self.fold_node_gone(&node);
                 Vec::new()
             }
+            Fact::Revoked { identity, record } => self.fold_revoked(identity, record),
             Fact::Job { job, record } => {
                 self.jobs.fold(job, record);
                 Vec::new()

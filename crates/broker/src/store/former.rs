@@ -7,6 +7,8 @@
 //! | `used-tokens` | token id → expiry, SHA-256 of the signing request |
 //! | `members` | TLS name → identity URI |
 
+use isthmus_net::Identity;
+use prost::Message as _;
 use redb::{ReadableTable, TableDefinition, TableHandle, WriteTransaction};
 
 use super::embedded::RECORDS;
@@ -45,7 +47,9 @@ pub(super) fn convert(write: &WriteTransaction) -> Result<(), redb::Error> {
     }
     for row in write.open_table(MEMBERS)?.iter()? {
         let (name, uri) = row?;
-        all.push((records::member_key(name.value()), uri.value().into()));
+        let Ok(identity) = Identity::from_uri(uri.value()) else { continue };
+        let record = records::MemberRecord::new(&identity, 0, 0);
+        all.push((records::member_key(name.value()), record.encode_to_vec()));
     }
     let mut table = write.open_table(RECORDS)?;
     for (key, value) in &all {

@@ -183,7 +183,7 @@ fn state(up: bool) -> String {
 }
 
 /// A table with an empty line above it; empty if it has no rows.
-fn table(header: &[&str], right: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
+pub(crate) fn table(header: &[&str], right: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(NOTHING);
     table.set_header(header);

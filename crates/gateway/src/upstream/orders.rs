@@ -53,6 +53,7 @@ pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
         attach_down::Kind::SiteNode(node) => gateway.roster().elsewhere(node),
         attach_down::Kind::Notice(notice) => warn!("{}", notice.text),
         attach_down::Kind::RelayKey(key) => gateway.streams.set_key(&key.key),
+        attach_down::Kind::Revocations(revocations) => gateway.revoked(revocations),
         attach_down::Kind::Directory(directory) => gateway.directory_changed(directory),
         // Only relays and agents receive these.
         attach_down::Kind::Probe(_) | attach_down::Kind::CutOff(_) => {}

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use isthmus_wire::bounds::REVOCATIONS;
+use isthmus_wire::proto;
 use serde::{Deserialize, Serialize};
 
 use super::{Certified, Peers, Refusal};
-use crate::Identity;
 use crate::clock::unix_seconds;
 use crate::files::{self, FileError};
+use crate::{Identity, lock};
 
 /// The list in a state directory.
 const FILE: &str = "revoked.json";
@@ -33,6 +35,29 @@ impl Revoked {
         let without = uri.rfind('/').map_or(0, |slash| slash + 1);
         uri[..without].to_owned()
     }
+}
+
+impl From<proto::Revocation> for Revoked {
+    fn from(entry: proto::Revocation) -> Self {
+        let proto::Revocation { identity, issued_until, ends } = entry;
+        Self { identity, issued_until, ends }
+    }
+}
+
+impl From<Revoked> for proto::Revocation {
+    fn from(entry: Revoked) -> Self {
+        let Revoked { identity, issued_until, ends } = entry;
+        Self { identity, issued_until, ends }
+    }
+}
+
+/// The list in messages within the bounds.
+pub fn messages(list: Vec<Revoked>) -> impl Iterator<Item = proto::Revocations> {
+    let mut list = list.into_iter().map(proto::Revocation::from).peekable();
+    std::iter::from_fn(move || {
+        list.peek()?;
+        Some(proto::Revocations { revoked: list.by_ref().take(REVOCATIONS).collect() })
+    })
 }
 
 /// An error of the list on disk.
@@ -76,6 +101,13 @@ impl Peers {
         Ok(())
     }
 
+    /// Adds a message's entries to the list ([`Peers::revoke`]). A failure is logged.
+    pub fn receive(&self, message: proto::Revocations) {
+        if let Err(error) = self.revoke(message.revoked.into_iter().map(Revoked::from)) {
+            tracing::warn!(%error, "the revoked identities are refused until this service ends");
+        }
+    }
+
     /// Adds to the list. All connections of these identities end.
     ///
     /// # Errors
@@ -110,9 +142,26 @@ impl Peers {
         list
     }
 
-    /// Waits for the next change of the list.
-    pub fn changes(&self) -> tokio::sync::watch::Receiver<()> {
-        self.0.changed.subscribe()
+    /// The entry of an identity.
+    pub fn revocation_of(&self, identity: &Identity) -> Option<Revoked> {
+        let revocations = self.0.revoked.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        revocations.list.get(&Revoked::key(identity)).cloned()
+    }
+
+    /// The refusal of an identity that is revoked and has shown no later certificate.
+    pub fn revoked_now(&self, identity: &Identity) -> Option<Refusal> {
+        let entry = self.revocation_of(identity)?;
+        let before = UNIX_EPOCH + Duration::from_secs(entry.issued_until);
+        let issued = lock(&self.0.latest).get(identity).map(|latest| latest.issued);
+        let revoked = issued.is_none_or(|issued| issued <= before);
+        revoked.then(|| Refusal::Revoked { identity: identity.clone(), before })
+    }
+
+    /// When to date a new certificate that is issued at `now`: later than a revocation of
+    /// the identity's former ones.
+    pub fn issue_time(&self, identity: &Identity, now: SystemTime) -> SystemTime {
+        let revoked = self.revocation_of(identity);
+        revoked.map_or(now, |revoked| now.max(UNIX_EPOCH + Duration::from_secs(revoked.issued_until + 1)))
     }
 
     /// Checks that a certificate is not revoked.

@@ -49,6 +49,7 @@ impl Registry {
             self.gateway_sessions.insert(session, (site.clone(), name.clone()));
             let message = attach_down::Kind::RelayKey(proto::RelayKey { key: record.key });
             effects.push(Effect::Send { to: party.clone(), message });
+            effects.extend(self.revocations_for(&party));
             effects.push(self.directory_for(party));
         }
         if let Some(old) = old.filter(|_| is_new) {

@@ -1,0 +1,60 @@
+//! Lists the grid's members, and revokes their certificates.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use isthmus_net::clock::unix_seconds;
+use isthmus_net::{audit, grpc};
+use isthmus_wire::bounds::REVOCATIONS;
+use isthmus_wire::proto;
+use isthmus_wire::proto::administration_server::Administration;
+use tonic::{Request, Response, Status};
+use tracing::info;
+
+use crate::broker::{Broker, store_status};
+use crate::records;
+
+pub(crate) struct AdministrationService(pub(crate) Arc<Broker>);
+
+#[tonic::async_trait]
+impl Administration for AdministrationService {
+    async fn members(
+        &self,
+        request: Request<proto::MembersRequest>,
+    ) -> Result<Response<proto::MembersReply>, Status> {
+        let after = String::from_utf8(request.into_inner().page_token);
+        let after = after.map_err(|_| Status::invalid_argument("this page token is not of this grid"))?;
+        let mut later = records::members(&*self.0.store, &after).await.map_err(store_status)?;
+        let members: Vec<_> = later.by_ref().take(REVOCATIONS).collect();
+        let last = members.last().filter(|_| later.next().is_some());
+        let next_page_token = last.map(|member| member.name.clone().into_bytes()).unwrap_or_default();
+        Ok(Response::new(proto::MembersReply { members, next_page_token }))
+    }
+
+    async fn revoke(
+        &self,
+        request: Request<proto::RevokeRequest>,
+    ) -> Result<Response<proto::RevokeReply>, Status> {
+        let caller = grpc::caller(&request)?;
+        let from = grpc::peer(&request).map(|peer| peer.address);
+        let proto::RevokeRequest { name, remove } = request.into_inner();
+        if name == records::member(&caller) {
+            return Err(Status::permission_denied(format!(
+                "{caller} can't revoke itself; another administrator can"
+            )));
+        }
+        let now = unix_seconds(SystemTime::now());
+        let revoked = records::revoke(&*self.0.store, &name, remove, now).await.map_err(store_status)?;
+        let Some((member, revision)) = revoked else {
+            return Err(Status::not_found(format!(
+                "no member has the name {name:?}; isthmus grid list names them"
+            )));
+        };
+        // It is in effect here before the answer.
+        self.0.reached(revision).await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let event = if remove { "remove" } else { "revoke" };
+        info!(member = name, by = %caller, event, "certificates revoked");
+        audit::Entry::done(event).by(&caller).from(from).about(&member.identity).record();
+        Ok(Response::new(proto::RevokeReply { member: Some(member) }))
+    }
+}
