@@ -80,7 +80,7 @@ mod tests {
             write.open_table(BLOCKS).unwrap().insert(1, "alpha").unwrap();
             write.open_table(NODES).unwrap().insert("n1.alpha", 0xf040_0101).unwrap();
             write.open_table(TOKENS).unwrap().insert([7; 16], (100, [8; 32])).unwrap();
-            write.open_table(MEMBERS).unwrap().insert("n1.alpha.agent", "isthmus:///x").unwrap();
+            write.open_table(MEMBERS).unwrap().insert("n1.alpha", "isthmus:///agent/alpha/n1/anna").unwrap();
             write.commit().unwrap();
         }
         for _ in 0..2 {
@@ -88,9 +88,11 @@ mod tests {
             let all = store.range("").await.unwrap().records;
             let keys: Vec<&str> = all.iter().map(|(key, _)| key.as_ref()).collect();
             let token = records::token_key([7; 16]);
-            assert_eq!(keys, ["addresses/n1.alpha", "blocks/1", "members/n1.alpha.agent", &token]);
-            let values: Vec<_> = all[..3].iter().map(|(_, record)| &*record.value).collect();
-            assert_eq!(values, [&b"240.64.1.1"[..], b"alpha", b"isthmus:///x"]);
+            assert_eq!(keys, ["addresses/n1.alpha", "blocks/1", "members/n1.alpha", &token]);
+            let values: Vec<_> = all[..2].iter().map(|(_, record)| &*record.value).collect();
+            assert_eq!(values, [&b"240.64.1.1"[..], b"alpha"]);
+            let member = records::MemberRecord::decode(&*all[2].1.value).unwrap();
+            assert_eq!(member.identity, "isthmus:///agent/alpha/n1/anna");
             let used = records::UsedToken { expiry_unix_seconds: 100, request_sha256: [8; 32] };
             assert_eq!(records::UsedToken::decode(&all[3].1.value), Some(used));
         }
