@@ -42,9 +42,14 @@ pub fn hello(bytes: &[u8]) {
     }
 }
 
-/// A relay's answer with the outside address: what is read, means the same when
-/// written and read again.
+/// The question for the outside address, and a relay's answer: what is read, means the
+/// same when written and read again.
 pub fn reflect(bytes: &[u8]) {
+    if let Some(bytes) = bytes.first_chunk::<{ reflect::QUESTION_LEN }>()
+        && let Ok(test) = reflect::decode_question(bytes)
+    {
+        assert_eq!(reflect::encode_question(test), *bytes);
+    }
     if let Some(bytes) = bytes.first_chunk::<{ reflect::ANSWER_LEN }>()
         && let Ok(seen) = reflect::decode_answer(bytes)
     {

@@ -10,6 +10,7 @@ mod lab;
 mod local;
 mod members;
 mod protocol;
+mod trunk;
 
 /// One target.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +44,8 @@ cases!(
     members::join_token,
     protocol::protocol,
     protocol::status,
+    trunk::trunk,
+    trunk::trunk_frame,
 );
 
 /// The input as text; the empty text if it is none.

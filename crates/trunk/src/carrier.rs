@@ -1,0 +1,229 @@
+//! One carrier: an ordered pipe of bytes that may end at any time.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::StreamId;
+use crate::frame::Frame;
+use crate::input::Input;
+use crate::rtt::{Rtt, UNKNOWN};
+use crate::sending::Piece;
+
+/// The peer's HELLO must come within this time, or the carrier ends.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two PINGs while counted frames are under way on the carrier.
+pub const PING_BUSY: Duration = Duration::from_secs(1);
+/// Between two PINGs otherwise. It keeps NATs' entries.
+pub const PING_IDLE: Duration = Duration::from_secs(5);
+/// A carrier is silent if a PING is out and nothing has been heard for this time and
+/// two round trips.
+pub const SILENCE: Duration = Duration::from_secs(1);
+/// While bytes come, the answer to a PING may be stuck behind them, but not longer than
+/// this: a pipe may work in one direction alone.
+pub const ONE_WAY: Duration = Duration::from_secs(15);
+/// A carrier that leaves waits this long for acknowledgements.
+pub const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Counted frames are acknowledged at the latest after this time,
+pub const ACK_DELAY: Duration = Duration::from_millis(20);
+/// or after this many frames,
+pub const ACK_FRAMES: u64 = 32;
+/// or after this many bytes of them.
+pub const ACK_BYTES: usize = 128 << 10;
+
+/// A carrier, as the program that embeds the trunk names it. Numbers are never used
+/// again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CarrierId(pub u32);
+
+/// How a carrier stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CarrierState {
+    /// The peer's HELLO has not come.
+    Joining,
+    /// It carries frames.
+    Live,
+    /// Nothing is heard: it gets no counted frames.
+    Silent,
+    /// It gets no counted frames and ends when those under way are acknowledged.
+    Leaving,
+    /// Nothing but a last CLOSE goes out, and nothing is taken in.
+    Done,
+}
+
+/// A counted frame that is under way.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    Open(StreamId),
+    Data(StreamId, u64, Piece),
+    Credit(StreamId),
+    Streams,
+    Reset(StreamId, bool),
+    /// Data that is to be sent again elsewhere, for the carrier was silent. An
+    /// acknowledgement that comes after all makes that needless.
+    Moved(StreamId, u64),
+    /// Another counted frame that is sent again elsewhere.
+    Forgotten,
+}
+
+/// A PING that waits for its answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) since: Instant,
+    /// Once it is in a frame: what the answer has, and when.
+    pub(crate) sent: Option<(u64, Instant)>,
+}
+
+/// The counted frames that have come over a carrier, and their acknowledgements.
+#[derive(Debug, Default)]
+pub(crate) struct Arrived {
+    frames: u64,
+    acknowledged: u64,
+    bytes: usize,
+    due: Option<Instant>,
+    /// An ACK is due at once.
+    pub(crate) now: bool,
+}
+
+impl Arrived {
+    /// One more has arrived.
+    pub(crate) fn count(&mut self, bytes: usize, now: Instant) {
+        self.frames += 1;
+        self.bytes += bytes;
+        self.now |= self.frames - self.acknowledged >= ACK_FRAMES || self.bytes >= ACK_BYTES;
+        self.due.get_or_insert(now + ACK_DELAY);
+    }
+
+    pub(crate) fn is_pending(&self) -> bool {
+        self.frames > self.acknowledged
+    }
+
+    /// The count for an ACK that is sent.
+    pub(crate) fn acknowledge(&mut self) -> u64 {
+        self.acknowledged = self.frames;
+        self.bytes = 0;
+        self.due = None;
+        self.now = false;
+        self.frames
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Carrier {
+    pub(crate) state: CarrierState,
+    pub(crate) input: Input,
+    /// The peer's number of it, from its HELLO.
+    pub(crate) peers_number: Option<u32>,
+    pub(crate) hello_sent: bool,
+    /// Counted frames under way, oldest first.
+    pub(crate) sent: VecDeque<Sent>,
+    /// Counted frames that the peer has acknowledged.
+    pub(crate) acknowledged: u64,
+    pub(crate) arrived: Arrived,
+    /// The answer to the peer's last PING.
+    pub(crate) answer: Option<u64>,
+    pub(crate) asked: Option<Asked>,
+    /// When the last PING became due.
+    pinged: Option<Instant>,
+    /// When bytes came last: the direction from the peer works.
+    pub(crate) heard: Instant,
+    /// When an answer or an acknowledgement came last: both directions work.
+    proved: Instant,
+    joined: Instant,
+    pub(crate) rtt: Rtt,
+    /// When a carrier that leaves ends at the latest.
+    pub(crate) leaves: Option<Instant>,
+    /// The last frame, if this end closes it.
+    pub(crate) close: Option<Frame>,
+}
+
+impl Carrier {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            state: CarrierState::Joining,
+            input: Input::default(),
+            peers_number: None,
+            hello_sent: false,
+            sent: VecDeque::new(),
+            acknowledged: 0,
+            arrived: Arrived::default(),
+            answer: None,
+            asked: None,
+            pinged: None,
+            heard: now,
+            proved: now,
+            joined: now,
+            rtt: Rtt::default(),
+            leaves: None,
+            close: None,
+        }
+    }
+
+    /// Counted frames that were sent.
+    pub(crate) fn sent_frames(&self) -> u64 {
+        self.acknowledged + self.sent.len() as u64
+    }
+
+    /// When the next PING is due.
+    fn ping_at(&self) -> Instant {
+        let pause = if self.sent.is_empty() { PING_IDLE } else { PING_BUSY };
+        self.pinged.map_or(self.joined, |last| last + pause)
+    }
+
+    /// When the carrier is silent, if nothing comes until then. `rtt` is that of the
+    /// trunk, for a carrier that has none.
+    pub(crate) fn silent_at(&self, rtt: Option<Duration>) -> Option<Instant> {
+        let may = matches!(self.state, CarrierState::Joining | CarrierState::Live | CarrierState::Leaving);
+        let asked = self.asked.filter(|_| may)?;
+        let rtt = self.rtt.measured().or(rtt).unwrap_or(UNKNOWN);
+        let begun = asked.since.max(self.proved);
+        Some((begun.max(self.heard) + SILENCE + 2 * rtt).min(begun + ONE_WAY))
+    }
+
+    /// When something is to be done for it.
+    pub(crate) fn deadline(&self, rtt: Option<Duration>) -> Option<Instant> {
+        if self.state == CarrierState::Done {
+            return None;
+        }
+        let ack = self.arrived.due.filter(|_| !self.arrived.now);
+        let ping = Some(self.ping_at()).filter(|_| self.asked.is_none());
+        let hello = Some(self.joined + HELLO_TIMEOUT).filter(|_| self.peers_number.is_none());
+        [ack, ping, hello, self.silent_at(rtt), self.leaves].into_iter().flatten().min()
+    }
+
+    /// Marks what is due by time: ACK and PING.
+    pub(crate) fn mark_due(&mut self, now: Instant) {
+        self.arrived.now |= self.arrived.due.is_some_and(|due| due <= now);
+        if self.asked.is_none() && self.ping_at() <= now {
+            self.asked = Some(Asked { since: now, sent: None });
+            self.pinged = Some(now);
+        }
+    }
+
+    /// Whether the peer's HELLO is overdue.
+    pub(crate) fn hello_is_overdue(&self, now: Instant) -> bool {
+        self.peers_number.is_none() && self.state != CarrierState::Done && self.joined + HELLO_TIMEOUT <= now
+    }
+
+    /// Something has come that shows that both directions work. `true` if the carrier
+    /// was silent.
+    pub(crate) fn prove(&mut self, now: Instant) -> bool {
+        self.proved = now;
+        let silent = self.state == CarrierState::Silent;
+        if silent {
+            self.state = CarrierState::Live;
+        }
+        silent
+    }
+
+    /// Takes in the answer to a PING. `true` if it is the one that is waited for.
+    pub(crate) fn answered(&mut self, nonce: u64, now: Instant) -> bool {
+        if let Some(Asked { sent: Some((expected, sent)), .. }) = self.asked
+            && expected == nonce
+        {
+            self.rtt.add(now.saturating_duration_since(sent));
+            self.asked = None;
+            return true;
+        }
+        false
+    }
+}

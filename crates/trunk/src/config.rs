@@ -1,0 +1,69 @@
+//! What bounds a trunk.
+
+use crate::TrunkId;
+
+/// Which end of the trunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The one that made the trunk and chose its id. Either end may dial carriers.
+    Initiator,
+    /// The other.
+    Acceptor,
+}
+
+impl Role {
+    /// The other end.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Initiator => Self::Acceptor,
+            Self::Acceptor => Self::Initiator,
+        }
+    }
+}
+
+/// The bounds of one trunk. An end holds at most `streams × initial_credit +
+/// receive_pool` bytes of unread data, and at most `send_memory + streams ×
+/// send_reserve` bytes that the peer hasn't acknowledged. There are as many streams as
+/// `max_streams` of both ends at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Which end this is.
+    pub role: Role,
+    /// Which trunk.
+    pub trunk: TrunkId,
+    /// Bytes that the peer may send on each stream before it gets credit.
+    pub initial_credit: u32,
+    /// Bytes of credit beyond the initial one, for all streams together.
+    pub receive_pool: u64,
+    /// The largest credit of one stream that isn't used up, in bytes.
+    pub max_window: u64,
+    /// Streams that the peer may have open at once, at most 2^20.
+    pub max_streams: u32,
+    /// Carriers at once.
+    pub max_carriers: usize,
+    /// Bytes accepted from programs and not acknowledged, of all streams together.
+    pub send_memory: u64,
+    /// Bytes that each stream may hold even if `send_memory` is used up, so that small
+    /// messages never wait for bulk.
+    pub send_reserve: u64,
+    /// Bytes of one stream that are accepted and not in a frame yet.
+    pub stream_queue: usize,
+}
+
+impl Config {
+    /// The bounds for a node.
+    pub fn new(role: Role, trunk: TrunkId) -> Self {
+        Self {
+            role,
+            trunk,
+            initial_credit: 16 << 10,
+            receive_pool: 64 << 20,
+            max_window: 16 << 20,
+            max_streams: 16 << 10,
+            max_carriers: 64,
+            send_memory: 64 << 20,
+            send_reserve: 4 << 10,
+            stream_queue: 128 << 10,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What a trunk tells the program that embeds it.
+
+use bytes::Bytes;
+
+use crate::{CarrierId, ProtocolError, Reason, StreamId};
+
+/// Something has happened. A stream's event may name a stream that is gone since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The peer's first HELLO has arrived: streams may be opened.
+    Established {
+        /// The version that both speak.
+        version: u16,
+    },
+    /// The peer has opened a stream.
+    Opened(StreamId),
+    /// There is something to read where there was nothing: bytes, the end, or a reset.
+    Readable(StreamId),
+    /// A stream takes data again that took less than it was given.
+    Writable(StreamId),
+    /// The peer has reset the direction towards this end. Bytes that it had sent before
+    /// can still be read.
+    Reset(StreamId, u32),
+    /// The peer takes no more data on the stream.
+    Stopped(StreamId, u32),
+    /// A stream may be opened again, after an open was refused.
+    CanOpen,
+    /// A carrier works: the peer's HELLO has come, or it is heard again after silence.
+    CarrierLive(CarrierId),
+    /// Nothing is heard over a carrier. Its frames go over others. Dial a new one; once
+    /// that is live, end this one.
+    CarrierSilent(CarrierId),
+    /// A carrier is of no more use. Write what `poll_transmit` still gives for it, close
+    /// it, and tell by `carrier_ended`.
+    CarrierDone(CarrierId, Ended),
+    /// The trunk has ended with all its streams. Each carrier ends as well.
+    Closed(Ended),
+}
+
+/// Why a carrier or a trunk has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// This end wanted it.
+    Here(Reason),
+    /// The peer said so.
+    ByPeer {
+        /// Why.
+        reason: Reason,
+        /// The same for a person. It comes from the peer: escape it before you print it.
+        text: String,
+    },
+    /// The peer broke a rule.
+    Broke(ProtocolError),
+}
+
+/// What a read gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Read {
+    /// Bytes; at least one.
+    Data(Bytes),
+    /// Nothing yet: [`Event::Readable`] follows.
+    Blocked,
+    /// The peer has ended the direction, and all of it is read.
+    End,
+    /// The peer has reset the direction, and all that it had sent before is read.
+    Reset(u32),
+}
+
+/// Why a command for a stream has no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// It is over in both directions, or was never opened, or the trunk has ended.
+    #[error("the stream is gone")]
+    Gone,
+    /// The program has ended this direction itself.
+    #[error("the direction has been ended at this end")]
+    Ended,
+    /// The peer takes no more.
+    #[error("the peer takes no more (code {0})")]
+    Stopped(u32),
+}
+
+/// Why a stream can't be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The peer's first HELLO has not come: [`Event::Established`] follows.
+    #[error("the trunk isn't established")]
+    NotEstablished,
+    /// The peer allows no more streams: [`Event::CanOpen`] follows.
+    #[error("the peer allows no more than {0} streams since the trunk's beginning")]
+    Limit(u64),
+    /// The trunk has ended.
+    #[error("the trunk has ended")]
+    Ended,
+}

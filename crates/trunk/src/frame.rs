@@ -1,0 +1,175 @@
+//! The frames of version 1 and their layouts. docs/trunk.md describes each.
+//!
+//! A frame is a head of 4 bytes (type, flags, length of the body) and a body. All
+//! integers are big-endian. No frame is longer than [`MAX_FRAME`].
+
+pub(crate) mod decode;
+mod encode;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::{Hello, Reason, Role, Scope};
+
+pub use encode::Encoded;
+
+/// The longest frame, in bytes: the plaintext of one TLS record (RFC 8446 section 5.1).
+pub const MAX_FRAME: usize = 1 << 14;
+/// Type, flags and length of the body.
+pub const HEAD: usize = 4;
+/// What a DATA frame has before its payload: head, stream, offset.
+pub const DATA_HEAD: usize = HEAD + 16;
+/// The longest payload of a DATA frame, in bytes.
+pub const MAX_PAYLOAD: usize = MAX_FRAME - DATA_HEAD;
+/// The longest text in CLOSE, in bytes.
+pub const MAX_TEXT: usize = 256;
+/// Offsets and limits are below this, so that sums never overflow.
+pub const MAX_OFFSET: u64 = 1 << 62;
+
+pub(crate) const HELLO: u8 = 1;
+pub(crate) const OPEN: u8 = 2;
+pub(crate) const DATA: u8 = 3;
+pub(crate) const CREDIT: u8 = 4;
+pub(crate) const RESET: u8 = 5;
+pub(crate) const ACK: u8 = 6;
+pub(crate) const PING: u8 = 7;
+pub(crate) const CLOSE: u8 = 8;
+
+/// HELLO: the sender made the trunk.
+pub(crate) const FLAG_INITIATOR: u8 = 1;
+/// HELLO: the sender has heard a HELLO of this trunk.
+pub(crate) const FLAG_STANDING: u8 = 2;
+/// DATA: the stream's direction ends behind the payload.
+pub(crate) const FLAG_END: u8 = 1;
+/// CREDIT: the limit is one of streams, not of a stream's bytes.
+pub(crate) const FLAG_STREAMS: u8 = 1;
+/// RESET: of the direction towards the sender of the frame.
+pub(crate) const FLAG_STOP: u8 = 1;
+/// PING: the answer to one.
+pub(crate) const FLAG_ANSWER: u8 = 1;
+/// CLOSE: the whole trunk ends.
+pub(crate) const FLAG_TRUNK: u8 = 1;
+
+/// The id of a stream: its number among those that its end opened, times two, plus one
+/// if the trunk's acceptor opened it (as RFC 9000 section 2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+impl StreamId {
+    /// The stream that an end opens as its `index`-th, from 0.
+    pub fn new(opener: Role, index: u64) -> Self {
+        Self(index << 1 | u64::from(opener == Role::Acceptor))
+    }
+
+    /// The end that opened it.
+    pub fn opener(self) -> Role {
+        if self.0 & 1 == 0 { Role::Initiator } else { Role::Acceptor }
+    }
+
+    /// Its number among the streams of the same opener, from 0.
+    pub fn index(self) -> u64 {
+        self.0 >> 1
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// The first of each end on each carrier.
+    Hello(Hello),
+    /// Opens a stream.
+    Open {
+        /// Which.
+        stream: StreamId,
+    },
+    /// Bytes of a stream.
+    Data {
+        /// Of which.
+        stream: StreamId,
+        /// Number of bytes of this direction before the payload.
+        offset: u64,
+        /// Whether the direction ends behind the payload.
+        end: bool,
+        /// The bytes; empty only with an end.
+        payload: Bytes,
+    },
+    /// How many bytes of a stream's direction the receiver of the frame may have sent
+    /// since its beginning.
+    Credit {
+        /// Of which stream.
+        stream: StreamId,
+        /// Bytes since the beginning of the stream.
+        limit: u64,
+    },
+    /// How many streams the receiver of the frame may have opened since the trunk's
+    /// beginning. On the wire it is a CREDIT with a flag.
+    Streams {
+        /// Streams since the beginning of the trunk.
+        limit: u64,
+    },
+    /// Ends one direction of a stream early.
+    Reset {
+        /// Of which.
+        stream: StreamId,
+        /// Whether it is the direction towards the sender of the frame: it takes no
+        /// more data. Else the sender of the frame sends no more.
+        stop: bool,
+        /// Chosen by the program that embeds the trunk.
+        code: u32,
+        /// Where the direction ends, in bytes; 0 with `stop`.
+        offset: u64,
+    },
+    /// How many counted frames have arrived over one carrier.
+    Ack {
+        /// The number that the carrier has at the receiver of the frame.
+        carrier: u32,
+        /// Counted frames since the beginning of the carrier.
+        frames: u64,
+    },
+    /// Asks for an answer, or is one.
+    Ping {
+        /// Whether it is an answer.
+        answer: bool,
+        /// The same in question and answer.
+        nonce: u64,
+    },
+    /// Ends the carrier or the trunk. The last frame on its carrier.
+    Close {
+        /// What ends.
+        scope: Scope,
+        /// Why.
+        reason: Reason,
+        /// The same for a person; at most [`MAX_TEXT`] bytes.
+        text: String,
+    },
+}
+
+impl Frame {
+    /// The type on the wire.
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Self::Hello(_) => HELLO,
+            Self::Open { .. } => OPEN,
+            Self::Data { .. } => DATA,
+            Self::Credit { .. } | Self::Streams { .. } => CREDIT,
+            Self::Reset { .. } => RESET,
+            Self::Ack { .. } => ACK,
+            Self::Ping { .. } => PING,
+            Self::Close { .. } => CLOSE,
+        }
+    }
+
+    /// Whether it is counted, acknowledged, and sent again after a cut.
+    pub fn is_counted(&self) -> bool {
+        matches!(self.kind(), OPEN | DATA | CREDIT | RESET)
+    }
+}

@@ -1,0 +1,74 @@
+//! HELLO: which trunk a carrier joins, versions, and the sender's bounds.
+
+use bytes::Bytes;
+
+use crate::{Frame, ProtocolError, Role};
+
+/// The first bytes of HELLO's body.
+pub(crate) const MAGIC: [u8; 4] = *b"ISTK";
+/// The length of the body in version 1.
+pub(crate) const BODY: usize = 36;
+/// The longest body: what a later version appends is skipped.
+pub(crate) const LONGEST_BODY: usize = 256;
+/// No end may allow more streams.
+pub(crate) const MAX_STREAMS: u32 = 1 << 20;
+/// The versions that this end speaks: lowest and highest.
+pub const VERSIONS: (u16, u16) = (1, 1);
+
+/// 128 random bits, chosen by the trunk's initiator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TrunkId(pub [u8; 16]);
+
+/// The first frame of each end on each carrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// Whether the sender made the trunk.
+    pub role: Role,
+    /// Whether the sender has heard a HELLO of this trunk. An end that doesn't know the
+    /// trunk must refuse such a carrier: it has lost the trunk's state.
+    pub standing: bool,
+    /// The lowest version that the sender speaks.
+    pub lowest: u16,
+    /// The highest.
+    pub highest: u16,
+    /// Which trunk.
+    pub trunk: TrunkId,
+    /// The number that the carrier has at the sender. ACKs of its frames name it.
+    pub carrier: u32,
+    /// Bytes that may be sent to the sender on each stream before it gives credit.
+    pub credit: u32,
+    /// Streams that may be opened towards the sender before it allows more.
+    pub streams: u32,
+}
+
+impl Hello {
+    /// The HELLO at the beginning of a carrier, which stays in `bytes`: by it, an end
+    /// finds the trunk that the carrier joins, or makes one. Gives nothing if more bytes
+    /// are needed.
+    ///
+    /// # Errors
+    /// If the carrier doesn't begin with a HELLO.
+    pub fn peek(bytes: &[u8]) -> Result<Option<Self>, ProtocolError> {
+        let longest = bytes.len().min(crate::frame::HEAD + LONGEST_BODY);
+        match bytes.first() {
+            Some(&kind) if kind != crate::frame::HELLO => return Err(ProtocolError::NotHello(kind)),
+            _ => {}
+        }
+        match Frame::decode(&mut Bytes::copy_from_slice(&bytes[..longest]))? {
+            Some(Frame::Hello(hello)) => Ok(Some(hello)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The version that both ends speak, the highest.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn version(&self) -> Result<u16, ProtocolError> {
+        let version = self.highest.min(VERSIONS.1);
+        if version < self.lowest.max(VERSIONS.0) {
+            return Err(ProtocolError::NoVersion { lowest: self.lowest, highest: self.highest });
+        }
+        Ok(version)
+    }
+}

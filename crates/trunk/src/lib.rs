@@ -1,0 +1,51 @@
+//! The trunk's protocol: streams over carriers that may be cut at any time. Bytes and
+//! time in, bytes and events out; no I/O, no clock. docs/trunk.md describes it.
+//!
+//! Two ends hold a trunk. Its *carriers* are ordered pipes of bytes, such as TLS
+//! connections, that join and leave at any time. Its *streams* are pairs of byte
+//! strings. Nothing of them is lost, doubled or reordered as long as both ends live,
+//! whatever happens to carriers.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`frame`] | the frames and their layouts |
+//! | `hello` | the first frame: which trunk, versions, bounds |
+//! | `input` | from bytes in pieces to frames |
+//! | `reason` | why a carrier or trunk ends, and the rules that a peer can break |
+//! | `trunk` | [`Trunk`]: everything together |
+//! | `carrier` | one carrier: what is under way, acknowledgements, silence |
+//! | `table` | which streams are open, closed, or allowed |
+//! | `stream`, `sending`, `receiving` | one stream and its directions |
+//! | `reassembly`, `chunks` | data in order; queues of bytes |
+//! | `credit` | how much the peer may send, out of a pool |
+//! | `schedule` | whose turn it is |
+#![forbid(unsafe_code)]
+
+mod carrier;
+mod chunks;
+mod config;
+mod credit;
+mod event;
+pub mod frame;
+mod hello;
+mod input;
+mod reason;
+mod reassembly;
+mod receiving;
+mod rtt;
+mod schedule;
+mod sending;
+mod stream;
+mod table;
+mod trunk;
+
+pub use carrier::{
+    ACK_BYTES, ACK_DELAY, ACK_FRAMES, CarrierId, CarrierState, HELLO_TIMEOUT, LEAVE_TIMEOUT, ONE_WAY,
+    PING_BUSY, PING_IDLE, SILENCE,
+};
+pub use config::{Config, Role};
+pub use event::{Ended, Event, OpenError, Read, StreamError};
+pub use frame::{Encoded, Frame, StreamId};
+pub use hello::{Hello, TrunkId, VERSIONS};
+pub use reason::{ProtocolError, Reason, Scope};
+pub use trunk::{CarrierStatus, Direction, JoinError, MAX_UNDER_WAY, Status, Trunk};

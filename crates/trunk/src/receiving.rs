@@ -1,0 +1,121 @@
+//! The direction of a stream from the peer to this end.
+
+use bytes::Bytes;
+
+use crate::credit::Window;
+use crate::reassembly::Reassembly;
+use crate::{ProtocolError, StreamId};
+
+/// Where and how a direction ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    /// Its length in bytes.
+    pub(crate) offset: u64,
+    /// The code, if it was reset.
+    pub(crate) reset: Option<u32>,
+}
+
+/// How far the program has got with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It reads.
+    Open,
+    /// It has read the end, or the reset.
+    Finished,
+    /// It takes no more; the peer is told.
+    Stopped(u32),
+}
+
+/// What has arrived, and what may.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub(crate) state: State,
+    pub(crate) data: Reassembly,
+    pub(crate) window: Window,
+    pub(crate) end: Option<End>,
+    /// The program has found nothing to read and waits for an event.
+    pub(crate) waits: bool,
+}
+
+impl Receiving {
+    pub(crate) fn new(initial: u32) -> Self {
+        Self {
+            state: State::Open,
+            data: Reassembly::default(),
+            window: Window::new(initial),
+            end: None,
+            waits: true,
+        }
+    }
+
+    /// Bytes that the program has read.
+    pub(crate) fn read(&self) -> u64 {
+        self.data.next() - self.data.ready.len() as u64
+    }
+
+    /// Takes in a DATA frame. The caller has checked that the sum of offset and length
+    /// is in range.
+    pub(crate) fn take(
+        &mut self,
+        stream: StreamId,
+        offset: u64,
+        payload: Bytes,
+        end: bool,
+    ) -> Result<(), ProtocolError> {
+        if self.state != State::Open {
+            return Ok(());
+        }
+        let behind = offset + payload.len() as u64;
+        if behind > self.window.limit() {
+            return Err(ProtocolError::OverCredit { stream, end: behind, limit: self.window.limit() });
+        }
+        if let Some(known) = self.end
+            && behind > known.offset
+        {
+            return Err(ProtocolError::Contradiction { stream, end: known.offset, other: behind });
+        }
+        if end {
+            self.ends(stream, End { offset: behind, reset: None })?;
+        }
+        self.data.insert(offset, payload);
+        Ok(())
+    }
+
+    /// Takes in the end of the direction; the same again changes nothing.
+    pub(crate) fn ends(&mut self, stream: StreamId, end: End) -> Result<(), ProtocolError> {
+        if self.state != State::Open {
+            return Ok(());
+        }
+        let other = match self.end {
+            Some(known) if known.offset == end.offset && known.reset.is_some() == end.reset.is_some() => {
+                return Ok(());
+            }
+            Some(known) => Some(known.offset),
+            None => Some(self.data.highest()).filter(|highest| *highest > end.offset),
+        };
+        if let Some(other) = other {
+            return Err(ProtocolError::Contradiction { stream, end: end.offset, other });
+        }
+        if end.offset > self.window.limit() {
+            let limit = self.window.limit();
+            return Err(ProtocolError::OverCredit { stream, end: end.offset, limit });
+        }
+        self.end = Some(end);
+        Ok(())
+    }
+
+    /// Whether the program can read bytes, the end or a reset.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.state == State::Open && (!self.data.ready.is_empty() || self.at_end().is_some())
+    }
+
+    /// The end, if all bytes before it are read.
+    pub(crate) fn at_end(&self) -> Option<End> {
+        self.end.filter(|end| self.read() == end.offset)
+    }
+
+    /// Whether the program is done with it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state != State::Open
+    }
+}

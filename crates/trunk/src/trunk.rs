@@ -1,0 +1,222 @@
+//! One end of a trunk.
+
+mod carriers;
+mod commands;
+mod receive;
+mod status;
+mod transmit;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::carrier::Carrier;
+use crate::credit::Pool;
+use crate::rtt::UNKNOWN;
+use crate::schedule::Schedule;
+use crate::stream::Stream;
+use crate::table::Table;
+use crate::{CarrierId, Config, Ended, Event, Hello, StreamId};
+
+pub use carriers::JoinError;
+pub use commands::Direction;
+pub use status::{CarrierStatus, Status};
+
+/// DATA frames that an end may have under way at once: sent or to be sent again, and
+/// not acknowledged. So the peer has no more holes in the data of all streams.
+pub const MAX_UNDER_WAY: usize = 1 << 15;
+
+/// Acknowledgements of carriers that have ended which wait for another carrier.
+const MAX_LAST_ACKS: usize = 64;
+
+/// A queue that is empty keeps room for this many entries.
+const KEPT: usize = 1 << 10;
+
+/// One end of a trunk. The caller has the sockets and the clock; no call waits.
+///
+/// **Carriers**: [`carrier_joined`](Self::carrier_joined), [`leave`](Self::leave),
+/// [`carrier_ended`](Self::carrier_ended).
+///
+/// **Input**: [`receive`](Self::receive) takes what a carrier has delivered,
+/// [`on_deadline`](Self::on_deadline) the time, when [`next_deadline`](Self::next_deadline)
+/// is reached.
+///
+/// **Commands** of the program: [`open`](Self::open), [`write`](Self::write),
+/// [`finish`](Self::finish), [`reset`](Self::reset), [`read`](Self::read) or
+/// [`peek`](Self::peek) with [`consume`](Self::consume), [`close`](Self::close).
+///
+/// **Output**: after any of these, in any order, take [`poll_event`](Self::poll_event)
+/// until it gives nothing, and [`poll_transmit`](Self::poll_transmit) or
+/// [`fill`](Self::fill) for each carrier whose socket has room. Then ask for the next
+/// deadline.
+#[derive(Debug)]
+pub struct Trunk {
+    config: Config,
+    /// The peer's first HELLO, and the version that follows from it.
+    peer: Option<(Hello, u16)>,
+    ended: Option<Ended>,
+    carriers: BTreeMap<CarrierId, Carrier>,
+    next_carrier: u32,
+    streams: Table,
+    pool: Pool,
+    schedule: Schedule,
+    /// Streams whose data waits until fewer frames are under way.
+    stalled: Vec<StreamId>,
+    /// Streams with control frames to be sent.
+    control: VecDeque<StreamId>,
+    /// The peer is to be told how many streams it may open.
+    streams_due: bool,
+    /// Streams that wait for memory, the longest first.
+    waiting: VecDeque<StreamId>,
+    /// Bytes accepted from the program and not acknowledged.
+    held: u64,
+    /// DATA frames under way or to be sent again.
+    under_way: usize,
+    /// Holes in the data of all streams.
+    holes: usize,
+    /// Counts of carriers that have ended: (the peer's number, frames).
+    last_acks: VecDeque<(u32, u64)>,
+    events: VecDeque<Event>,
+    /// The program was refused an open.
+    open_refused: bool,
+    nonce: u64,
+}
+
+impl Trunk {
+    /// A trunk without carriers. Bounds that no HELLO may have are made such.
+    pub fn new(mut config: Config) -> Self {
+        config.initial_credit = config.initial_credit.max(1);
+        config.max_streams = config.max_streams.min(crate::hello::MAX_STREAMS);
+        Self {
+            config,
+            peer: None,
+            ended: None,
+            carriers: BTreeMap::new(),
+            next_carrier: 0,
+            streams: Table::new(config.role, config.max_streams),
+            pool: Pool::new(config.receive_pool, config.initial_credit, config.max_window),
+            schedule: Schedule::default(),
+            stalled: Vec::new(),
+            control: VecDeque::new(),
+            streams_due: false,
+            waiting: VecDeque::new(),
+            held: 0,
+            under_way: 0,
+            holes: 0,
+            last_acks: VecDeque::new(),
+            events: VecDeque::new(),
+            open_refused: false,
+            nonce: 0,
+        }
+    }
+
+    /// What has happened since, in order.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front();
+        if event.is_none() {
+            self.events.shrink_to(KEPT);
+        }
+        event
+    }
+
+    /// The time at which [`Self::on_deadline`] is to be called, if nothing else happens.
+    /// It changes with every other call.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let rtt = self.measured_rtt();
+        self.carriers.values().filter_map(|carrier| carrier.deadline(rtt)).min()
+    }
+
+    /// The shortest round trip of a carrier, if any was measured.
+    fn measured_rtt(&self) -> Option<Duration> {
+        self.carriers.values().filter_map(|carrier| carrier.rtt.measured()).min()
+    }
+
+    fn rtt(&self) -> Duration {
+        self.measured_rtt().unwrap_or(UNKNOWN)
+    }
+
+    /// A stream's state at its beginning.
+    fn new_stream(&self) -> Stream {
+        let peers_credit = self.peer.map_or(0, |(hello, _)| hello.credit);
+        Stream::new(peers_credit, self.config.initial_credit)
+    }
+
+    /// Puts a stream into the queue for control frames, if it has any.
+    fn queue_control(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get(id)
+            && stream.due.any()
+            && !stream.queued
+        {
+            stream.queued = true;
+            self.control.push_back(id);
+        }
+    }
+
+    /// Puts a stream into the schedule, if it has data.
+    fn queue_data(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get(id)
+            && stream.sending.has_piece()
+        {
+            self.schedule.add(id, &mut stream.place);
+        }
+    }
+
+    /// Bytes are acknowledged, or of no use any more: tells writers that were refused.
+    fn release(&mut self, bytes: u64, frames: usize) {
+        self.held -= bytes;
+        self.under_way -= frames;
+        if frames > 0 && self.under_way < MAX_UNDER_WAY {
+            for id in std::mem::take(&mut self.stalled) {
+                if let Some(stream) = self.streams.get(id) {
+                    stream.stalled = false;
+                }
+                self.queue_data(id);
+            }
+        }
+        // One writer for each share that is free; all of them if no acknowledgement is to
+        // come any more that could wake the others.
+        let share = (self.config.send_memory / 4).clamp(1, crate::frame::MAX_FRAME as u64);
+        let mut free = self.config.send_memory.saturating_sub(self.held);
+        while (free >= share || self.held == 0)
+            && let Some(id) = self.waiting.pop_front()
+        {
+            if let Some(stream) = self.streams.get(id) {
+                stream.waits_for_memory = false;
+                stream.blocked = false;
+                self.events.push_back(Event::Writable(id));
+                free = free.saturating_sub(share);
+            }
+        }
+    }
+
+    /// Tells a writer that was refused, if there is room by now.
+    fn wake_writer(&mut self, id: StreamId) {
+        let half = self.config.stream_queue / 2;
+        if let Some(stream) = self.streams.get(id)
+            && stream.blocked
+            && !stream.waits_for_memory
+            && stream.sending.credit() > 0
+            && stream.sending.queue.len() <= half
+        {
+            stream.blocked = false;
+            self.events.push_back(Event::Writable(id));
+        }
+    }
+
+    /// Tells a reader that has found nothing, if there is something by now.
+    fn wake_reader(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get(id)
+            && stream.receiving.waits
+            && stream.receiving.is_readable()
+        {
+            stream.receiving.waits = false;
+            self.events.push_back(Event::Readable(id));
+        }
+    }
+
+    /// Forgets a stream, if it is over.
+    fn remove_if_over(&mut self, id: StreamId) {
+        if self.streams.peek(id).is_some_and(Stream::is_over) {
+            self.streams_due |= self.streams.remove(id);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Carriers join, fall silent, and end; what was under way on them goes elsewhere.
+
+use std::time::Instant;
+
+use super::{MAX_LAST_ACKS, Trunk};
+use crate::carrier::{Carrier, LEAVE_TIMEOUT, Sent};
+use crate::{CarrierId, CarrierState, Ended, Event, Frame, Reason, Scope, StreamId};
+
+/// Why a carrier can't join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum JoinError {
+    /// There are as many as the configuration allows, and none of them is silent.
+    #[error("the trunk has {0} carriers, as many as it may")]
+    TooMany(usize),
+    /// The trunk has ended.
+    #[error("the trunk has ended")]
+    Ended,
+}
+
+impl Trunk {
+    /// A carrier is connected. If there are as many as may be, the one that is silent
+    /// longest is done.
+    ///
+    /// # Errors
+    /// If there are too many, or the trunk has ended.
+    pub fn carrier_joined(&mut self, now: Instant) -> Result<CarrierId, JoinError> {
+        if self.ended.is_some() {
+            return Err(JoinError::Ended);
+        }
+        let carriers = self.carriers.iter().filter(|(_, carrier)| carrier.state != CarrierState::Done);
+        if carriers.clone().count() >= self.config.max_carriers {
+            let silent = carriers.filter(|(_, carrier)| carrier.state == CarrierState::Silent);
+            let Some((&longest, _)) = silent.min_by_key(|(_, carrier)| carrier.heard) else {
+                return Err(JoinError::TooMany(self.config.max_carriers));
+            };
+            let reason = Reason::Carriers;
+            self.finish_carrier(longest, Some(Ended::Here(reason)), Some((reason, reason.to_string())));
+        }
+        let id = CarrierId(self.next_carrier);
+        let Some(next) = self.next_carrier.checked_add(1) else {
+            return Err(JoinError::TooMany(self.config.max_carriers));
+        };
+        self.next_carrier = next;
+        self.carriers.insert(id, Carrier::new(now));
+        self.on_deadline(now);
+        Ok(id)
+    }
+
+    /// A carrier's pipe is closed at this end, or broken. What was under way on it goes
+    /// over others. The id is forgotten.
+    pub fn carrier_ended(&mut self, id: CarrierId) {
+        self.finish_carrier(id, None, None);
+        self.carriers.remove(&id);
+    }
+
+    /// A carrier is to end in order: it gets no more data and is done when the peer has
+    /// acknowledged what is under way, or after [`LEAVE_TIMEOUT`].
+    pub fn leave(&mut self, id: CarrierId, now: Instant) {
+        let Some(carrier) = self.carriers.get_mut(&id) else { return };
+        match carrier.state {
+            CarrierState::Joining | CarrierState::Live => {
+                carrier.state = CarrierState::Leaving;
+                carrier.leaves = Some(now + LEAVE_TIMEOUT);
+                self.leave_if_empty(id);
+            }
+            CarrierState::Silent => self.finish_leaving(id),
+            CarrierState::Leaving | CarrierState::Done => {}
+        }
+    }
+
+    pub(super) fn leave_if_empty(&mut self, id: CarrierId) {
+        let empty = |carrier: &Carrier| carrier.state == CarrierState::Leaving && carrier.sent.is_empty();
+        if self.carriers.get(&id).is_some_and(empty) {
+            self.finish_leaving(id);
+        }
+    }
+
+    fn finish_leaving(&mut self, id: CarrierId) {
+        let reason = Reason::Done;
+        self.finish_carrier(id, Some(Ended::Here(reason)), Some((reason, reason.to_string())));
+    }
+
+    /// To be called when [`next_deadline`](Self::next_deadline) is reached; at any other
+    /// time it does no harm.
+    pub fn on_deadline(&mut self, now: Instant) {
+        let rtt = self.measured_rtt();
+        let ids: Vec<CarrierId> = self.carriers.keys().copied().collect();
+        for id in ids {
+            let Some(carrier) = self.carriers.get_mut(&id) else { continue };
+            carrier.mark_due(now);
+            if carrier.hello_is_overdue(now) {
+                let reason = Reason::Silent;
+                self.finish_carrier(id, Some(Ended::Here(reason)), Some((reason, reason.to_string())));
+            } else if carrier.leaves.is_some_and(|leaves| leaves <= now) {
+                self.finish_leaving(id);
+            } else if carrier.silent_at(rtt).is_some_and(|silent| silent <= now) {
+                self.on_silent(id);
+            }
+        }
+    }
+
+    /// Nothing is heard over a carrier: its frames go over others. They stay counted
+    /// here, in case that they are acknowledged after all.
+    fn on_silent(&mut self, id: CarrierId) {
+        let Some(carrier) = self.carriers.get_mut(&id) else { return };
+        if carrier.state == CarrierState::Leaving {
+            return self.finish_leaving(id);
+        }
+        carrier.state = CarrierState::Silent;
+        self.events.push_back(Event::CarrierSilent(id));
+        let sent = std::mem::take(&mut carrier.sent);
+        let counted: Vec<Sent> = sent.into_iter().map(|sent| self.send_again(sent)).collect();
+        if let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.sent = counted.into();
+        }
+    }
+
+    /// A carrier is done: `why` is told to the program, `close` to the peer.
+    pub(super) fn finish_carrier(
+        &mut self,
+        id: CarrierId,
+        why: Option<Ended>,
+        close: Option<(Reason, String)>,
+    ) {
+        let Some(carrier) = self.carriers.get_mut(&id) else { return };
+        if carrier.state == CarrierState::Done {
+            return;
+        }
+        carrier.state = CarrierState::Done;
+        carrier.leaves = None;
+        carrier.input = Default::default();
+        carrier.close = close.map(|(reason, text)| Frame::Close { scope: Scope::Carrier, reason, text });
+        let sent = std::mem::take(&mut carrier.sent);
+        if let Some(number) = carrier.peers_number
+            && carrier.arrived.is_pending()
+        {
+            self.last_acks.push_back((number, carrier.arrived.acknowledge()));
+            if self.last_acks.len() > MAX_LAST_ACKS {
+                self.last_acks.pop_front();
+            }
+        }
+        if let Some(why) = why {
+            self.events.push_back(Event::CarrierDone(id, why));
+        }
+        for sent in sent {
+            self.send_again(sent);
+        }
+    }
+
+    /// Marks a frame to be sent again over any carrier. Gives what stays counted on its
+    /// old one, should that live on.
+    fn send_again(&mut self, sent: Sent) -> Sent {
+        let (id, kept) = match &sent {
+            Sent::Moved(..) | Sent::Forgotten => return sent,
+            Sent::Streams => {
+                self.streams_due = true;
+                return Sent::Forgotten;
+            }
+            Sent::Data(id, offset, _) => (*id, Sent::Moved(*id, *offset)),
+            Sent::Open(id) | Sent::Credit(id) | Sent::Reset(id, _) => (*id, Sent::Forgotten),
+        };
+        let Some(stream) = self.streams.get(id) else { return kept };
+        stream.under_way -= 1;
+        match sent {
+            Sent::Open(_) => stream.due.open = true,
+            Sent::Credit(_) => {
+                stream.due.credit = stream.receiving.end.is_none() && !stream.receiving.is_over()
+            }
+            Sent::Reset(_, true) => stream.due.stop = true,
+            Sent::Reset(_, false) => stream.due.reset = stream.reset().is_some(),
+            Sent::Data(_, offset, piece) => self.put_back(id, offset, piece),
+            Sent::Moved(..) | Sent::Forgotten | Sent::Streams => {}
+        }
+        self.queue_control(id);
+        self.remove_if_over(id);
+        kept
+    }
+
+    fn put_back(&mut self, id: StreamId, offset: u64, piece: crate::sending::Piece) {
+        let Some(stream) = self.streams.get(id) else { return };
+        let bytes = piece.payload.len() as u64;
+        if stream.sending.put_back(offset, piece) {
+            self.queue_data(id);
+        } else {
+            stream.sending.held -= bytes;
+            self.release(bytes, 1);
+        }
+    }
+
+    /// Ends the trunk with all its streams. `close` is told to the peer, over every
+    /// carrier.
+    pub(super) fn end(&mut self, why: Ended, close: Option<(Reason, String)>) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.ended = Some(why.clone());
+        self.streams.clear();
+        self.schedule = Default::default();
+        self.stalled.clear();
+        self.control.clear();
+        self.waiting.clear();
+        self.last_acks.clear();
+        (self.held, self.under_way, self.holes) = (0, 0, 0);
+        self.pool = crate::credit::Pool::new(0, 0, 0);
+        self.events.push_back(Event::Closed(why.clone()));
+        for (id, carrier) in &mut self.carriers {
+            if carrier.state != CarrierState::Done {
+                carrier.state = CarrierState::Done;
+                carrier.sent.clear();
+                carrier.leaves = None;
+                carrier.input = Default::default();
+                let close = close.clone();
+                carrier.close =
+                    close.map(|(reason, text)| Frame::Close { scope: Scope::Trunk, reason, text });
+                self.events.push_back(Event::CarrierDone(*id, why.clone()));
+            }
+        }
+    }
+}

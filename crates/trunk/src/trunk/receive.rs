@@ -1,0 +1,291 @@
+//! What comes from the peer.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::{KEPT, MAX_UNDER_WAY, Trunk};
+use crate::carrier::Sent;
+use crate::frame::MAX_OFFSET;
+use crate::receiving::End;
+use crate::table::Known;
+use crate::{CarrierId, CarrierState, Ended, Event, Frame, Hello, ProtocolError, Scope, StreamId};
+
+impl Trunk {
+    /// Takes in what a carrier has delivered, in whatever pieces. Whole frames are not
+    /// copied: a payload stays a part of `bytes`. Hand over buffers of 16 KiB at most,
+    /// such as TLS records: a payload of half that may hold all of its buffer.
+    pub fn receive(&mut self, id: CarrierId, mut bytes: Bytes, now: Instant) {
+        loop {
+            let Some(carrier) = self.carriers.get_mut(&id) else { return };
+            if carrier.state == CarrierState::Done {
+                return;
+            }
+            carrier.heard = now;
+            let before = bytes.len();
+            let result = match carrier.input.next(&mut bytes) {
+                Ok(Some(frame)) => self.on_frame(id, frame, before - bytes.len(), now),
+                Ok(None) => return,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = result {
+                self.on_broken(id, error);
+            }
+        }
+    }
+
+    /// Before its HELLO, a carrier can't hurt the trunk.
+    fn on_broken(&mut self, id: CarrierId, error: ProtocolError) {
+        let known = self.carriers.get(&id).is_some_and(|carrier| carrier.peers_number.is_some());
+        let (reason, text) = (error.reason(), error.to_string());
+        if known {
+            self.end(Ended::Broke(error), Some((reason, text)));
+        } else {
+            self.finish_carrier(id, Some(Ended::Broke(error)), Some((reason, text)));
+        }
+    }
+
+    fn on_frame(
+        &mut self,
+        id: CarrierId,
+        frame: Frame,
+        size: usize,
+        now: Instant,
+    ) -> Result<(), ProtocolError> {
+        let Some(carrier) = self.carriers.get_mut(&id) else { return Ok(()) };
+        if carrier.peers_number.is_none() {
+            return match frame {
+                Frame::Hello(hello) => self.on_hello(id, hello),
+                Frame::Close { scope, reason, text } => {
+                    self.on_close(id, scope, Ended::ByPeer { reason, text });
+                    Ok(())
+                }
+                other => Err(ProtocolError::NotHello(other.kind())),
+            };
+        }
+        if frame.is_counted() {
+            carrier.arrived.count(size, now);
+        }
+        match frame {
+            Frame::Hello(_) => return Err(ProtocolError::SecondHello),
+            Frame::Open { stream } => {
+                if stream.opener() == self.config.role {
+                    return Err(ProtocolError::NotTheirs(stream));
+                }
+                self.find_or_insert(stream)?;
+            }
+            Frame::Data { stream, offset, end, payload } => self.on_data(stream, offset, payload, end)?,
+            Frame::Credit { stream, limit } => {
+                in_range(stream, limit)?;
+                if self.find_or_insert(stream)?
+                    && self.streams.get(stream).is_some_and(|stream| stream.sending.raise(limit))
+                {
+                    self.wake_writer(stream);
+                }
+            }
+            Frame::Streams { limit } => {
+                in_range(StreamId(0), limit)?;
+                if self.streams.allow(limit) && std::mem::take(&mut self.open_refused) {
+                    self.events.push_back(Event::CanOpen);
+                }
+            }
+            Frame::Reset { stream, stop: false, code, offset } => self.on_reset(stream, code, offset)?,
+            Frame::Reset { stream, stop: true, code, .. } => self.on_stop(stream, code)?,
+            Frame::Ack { carrier, frames } => self.on_ack(CarrierId(carrier), frames, now)?,
+            Frame::Ping { answer: false, nonce } => {
+                carrier.answer = Some(nonce);
+                carrier.arrived.now |= carrier.arrived.is_pending();
+            }
+            Frame::Ping { answer: true, nonce } => {
+                if carrier.answered(nonce, now) {
+                    self.on_proof(id, now);
+                }
+            }
+            Frame::Close { scope, reason, text } => self.on_close(id, scope, Ended::ByPeer { reason, text }),
+        }
+        Ok(())
+    }
+
+    fn on_hello(&mut self, id: CarrierId, hello: Hello) -> Result<(), ProtocolError> {
+        if hello.role == self.config.role {
+            return Err(ProtocolError::SameRole);
+        }
+        if hello.trunk != self.config.trunk {
+            return Err(ProtocolError::OtherTrunk);
+        }
+        let version = hello.version()?;
+        match self.peer {
+            None => {
+                self.peer = Some((hello, version));
+                self.streams.allow(hello.streams.into());
+                self.events.push_back(Event::Established { version });
+            }
+            Some((first, _)) => {
+                let parameters = |hello: Hello| (hello.lowest, hello.highest, hello.credit, hello.streams);
+                if parameters(first) != parameters(hello) {
+                    return Err(ProtocolError::OtherParameters);
+                }
+            }
+        }
+        if let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.peers_number = Some(hello.carrier);
+            if matches!(carrier.state, CarrierState::Joining | CarrierState::Silent) {
+                carrier.state = CarrierState::Live;
+                self.events.push_back(Event::CarrierLive(id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the stream is open, opened by this frame maybe. If not, it is closed, and
+    /// the frame a duplicate.
+    fn find_or_insert(&mut self, id: StreamId) -> Result<bool, ProtocolError> {
+        let known = self.streams.find(id)?;
+        if known == Known::New {
+            let state = self.new_stream();
+            self.streams.insert(id, state);
+            self.events.push_back(Event::Opened(id));
+        }
+        Ok(known != Known::Closed)
+    }
+
+    fn on_data(&mut self, id: StreamId, offset: u64, payload: Bytes, end: bool) -> Result<(), ProtocolError> {
+        in_range(id, offset)?;
+        in_range(id, offset + payload.len() as u64)?;
+        if !self.find_or_insert(id)? {
+            return Ok(());
+        }
+        let Some(stream) = self.streams.get(id) else { return Ok(()) };
+        let before = stream.receiving.data.holes();
+        stream.receiving.take(id, offset, payload, end)?;
+        let after = stream.receiving.data.holes();
+        self.holes = self.holes - before + after;
+        if self.holes > MAX_UNDER_WAY {
+            return Err(ProtocolError::TooManyHoles(self.holes));
+        }
+        self.on_arrived(id);
+        Ok(())
+    }
+
+    /// Data or an end has arrived: no credit is due beyond the end.
+    fn on_arrived(&mut self, id: StreamId) {
+        if let Some(stream) = self.streams.get(id)
+            && let Some(end) = stream.receiving.end
+        {
+            stream.due.credit = false;
+            let read = stream.receiving.read();
+            if !stream.receiving.is_over() {
+                stream.receiving.window.ends_at(end.offset, read, &mut self.pool);
+            }
+        }
+        self.wake_reader(id);
+    }
+
+    /// The peer sends no more on a stream than what it had sent before.
+    fn on_reset(&mut self, id: StreamId, code: u32, offset: u64) -> Result<(), ProtocolError> {
+        in_range(id, offset)?;
+        if !self.find_or_insert(id)? {
+            return Ok(());
+        }
+        let Some(stream) = self.streams.get(id) else { return Ok(()) };
+        let news = stream.receiving.end.is_none() && !stream.receiving.is_over();
+        stream.receiving.ends(id, End { offset, reset: Some(code) })?;
+        if news {
+            self.events.push_back(Event::Reset(id, code));
+        }
+        self.on_arrived(id);
+        Ok(())
+    }
+
+    /// The peer takes no more data on a stream.
+    fn on_stop(&mut self, id: StreamId, code: u32) -> Result<(), ProtocolError> {
+        if !self.find_or_insert(id)? {
+            return Ok(());
+        }
+        let Some(stream) = self.streams.get(id) else { return Ok(()) };
+        if matches!(stream.sending.state, crate::sending::State::Stopped(_)) {
+            return Ok(());
+        }
+        let (bytes, frames) = stream.sending.stop(code);
+        stream.due.reset = false;
+        stream.blocked = false;
+        self.events.push_back(Event::Stopped(id, code));
+        self.release(bytes, frames);
+        self.remove_if_over(id);
+        Ok(())
+    }
+
+    fn on_close(&mut self, id: CarrierId, scope: Scope, ended: Ended) {
+        match scope {
+            Scope::Carrier => self.finish_carrier(id, Some(ended), None),
+            Scope::Trunk => self.end(ended, None),
+        }
+    }
+
+    /// A carrier is shown to work in both directions.
+    fn on_proof(&mut self, id: CarrierId, now: Instant) {
+        if self.carriers.get_mut(&id).is_some_and(|carrier| carrier.prove(now)) {
+            self.events.push_back(Event::CarrierLive(id));
+        }
+    }
+
+    fn on_ack(&mut self, id: CarrierId, frames: u64, now: Instant) -> Result<(), ProtocolError> {
+        if id.0 >= self.next_carrier {
+            return Err(ProtocolError::AckUnknown(id.0));
+        }
+        let Some(carrier) = self.carriers.get_mut(&id) else { return Ok(()) };
+        if carrier.state == CarrierState::Done {
+            return Ok(());
+        }
+        let sent = carrier.sent_frames();
+        if frames > sent {
+            return Err(ProtocolError::AckBeyond { carrier: id.0, acknowledged: frames, sent });
+        }
+        let news = frames.saturating_sub(carrier.acknowledged);
+        for _ in 0..news {
+            let Some(carrier) = self.carriers.get_mut(&id) else { break };
+            let Some(sent) = carrier.sent.pop_front() else { break };
+            carrier.acknowledged += 1;
+            self.on_acknowledged(sent);
+        }
+        if news > 0 {
+            self.on_proof(id, now);
+            if let Some(carrier) = self.carriers.get_mut(&id)
+                && carrier.sent.is_empty()
+            {
+                carrier.sent.shrink_to(KEPT);
+            }
+            self.leave_if_empty(id);
+        }
+        Ok(())
+    }
+
+    /// One counted frame is in the peer's memory.
+    fn on_acknowledged(&mut self, sent: Sent) {
+        let (id, arrived) = match sent {
+            Sent::Streams | Sent::Forgotten => return,
+            Sent::Open(id) | Sent::Credit(id) | Sent::Reset(id, _) => (id, None),
+            Sent::Data(id, _, piece) => (id, Some(piece)),
+            Sent::Moved(id, offset) => {
+                let Some(stream) = self.streams.get(id) else { return };
+                let Some(piece) = stream.sending.cancel(offset) else { return };
+                // It was to be sent again, and isn't under way.
+                stream.under_way += 1;
+                (id, Some(piece))
+            }
+        };
+        let Some(stream) = self.streams.get(id) else { return };
+        stream.under_way -= 1;
+        if let Some(piece) = arrived {
+            let bytes = piece.payload.len() as u64;
+            stream.sending.held -= bytes;
+            self.release(bytes, 1);
+        }
+        self.remove_if_over(id);
+    }
+}
+
+/// Offsets and limits are below 2^62.
+fn in_range(stream: StreamId, value: u64) -> Result<(), ProtocolError> {
+    if value < MAX_OFFSET { Ok(()) } else { Err(ProtocolError::TooLarge { stream, value }) }
+}

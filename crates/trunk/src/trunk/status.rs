@@ -1,0 +1,64 @@
+//! What a trunk and its carriers look like, for metrics and tests.
+
+use std::time::Duration;
+
+use super::Trunk;
+use crate::{CarrierId, CarrierState};
+
+/// A trunk at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Status {
+    /// Streams that are open, or not over in both directions.
+    pub streams: usize,
+    /// Bytes accepted from the program and not acknowledged.
+    pub held: u64,
+    /// Bytes that have come and are not read.
+    pub unread: u64,
+    /// Bytes of credit beyond the initial ones.
+    pub promised: u64,
+    /// DATA frames under way or to be sent again.
+    pub under_way: usize,
+    /// Holes in the data of all streams.
+    pub holes: usize,
+    /// Carriers that carry data.
+    pub live: usize,
+}
+
+/// A carrier at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CarrierStatus {
+    /// How it stands.
+    pub state: CarrierState,
+    /// Its smoothed round trip, if one was measured.
+    pub rtt: Option<Duration>,
+    /// Counted frames that were sent and not acknowledged.
+    pub under_way: usize,
+    /// Counted frames that were acknowledged.
+    pub acknowledged: u64,
+}
+
+impl Trunk {
+    /// The trunk as it is. Takes time for each stream.
+    pub fn status(&self) -> Status {
+        let live = |carrier: &&crate::carrier::Carrier| carrier.state == CarrierState::Live;
+        Status {
+            streams: self.streams.len(),
+            held: self.held,
+            unread: self.streams.iter().map(|stream| stream.receiving.data.unread() as u64).sum(),
+            promised: self.pool.used(),
+            under_way: self.under_way,
+            holes: self.holes,
+            live: self.carriers.values().filter(live).count(),
+        }
+    }
+
+    /// A carrier as it is.
+    pub fn carrier(&self, id: CarrierId) -> Option<CarrierStatus> {
+        self.carriers.get(&id).map(|carrier| CarrierStatus {
+            state: carrier.state,
+            rtt: carrier.rtt.measured(),
+            under_way: carrier.sent.len(),
+            acknowledged: carrier.acknowledged,
+        })
+    }
+}
