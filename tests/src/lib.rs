@@ -7,6 +7,7 @@ mod job;
 mod mpi;
 mod pool;
 mod prterun;
+mod services;
 mod ways;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ pub use built::{files, isthmus};
 pub use job::Job;
 pub use mpi::Mpi;
 pub use pool::{Places, Shared, SharedWorld};
+pub use services::logs;
 
 /// The repository.
 pub fn root() -> PathBuf {

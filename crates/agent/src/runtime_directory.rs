@@ -25,7 +25,10 @@ const HOST_MAX: usize = 24;
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeDirectoryError {
     /// Another user could put something there.
-    #[error("cannot keep the agent's socket and its jobs' directories in a safe place: {0}")]
+    #[error(
+        "cannot keep the agent's socket and its jobs' directories in a safe place: {0}; [agent] runtime_directory \
+         names another one"
+    )]
     Private(#[from] PrivateError),
     /// Programs on its file system can't be executed.
     #[error(
@@ -34,6 +37,19 @@ pub enum RuntimeDirectoryError {
         .0.display()
     )]
     NotExecutable(PathBuf),
+    /// Whoever comes first may make it anew after it was removed, as in /tmp at a restart.
+    #[error(
+        "jobs cannot have their directories in {}: other users may make files in {}, and a saved LD_PRELOAD outlives \
+         the directory; set [agent] runtime_directory to one elsewhere",
+        path.display(),
+        open.display()
+    )]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// The directory above it that has the sticky bit and that others may write to.
+        open: PathBuf,
+    },
     /// A job's Unix socket would have too long a path.
     #[error(
         "jobs cannot have their sockets in {}: a path of {length} bytes is longer than the {SOCKET_PATH_MAX} \
@@ -178,6 +194,7 @@ pub(crate) fn prepare(configured: Option<&Path>) -> Result<PathBuf, RuntimeDirec
     };
     let made = private::make_directory(&wanted)?;
     suits(&made)?;
+    lasts(&made)?;
     let mounted = statvfs(&made).map(|found| found.flags());
     if mounted.is_ok_and(|flags| flags.contains(FsFlags::ST_NOEXEC)) {
         return Err(RuntimeDirectoryError::NotExecutable(made));
@@ -196,6 +213,15 @@ fn suits(path: &Path) -> Result<(), RuntimeDirectoryError> {
         return Err(RuntimeDirectoryError::TooLong { path: path.to_owned(), length });
     }
     Ok(())
+}
+
+/// Checks that no other user can make the directory once it is gone.
+fn lasts(path: &Path) -> Result<(), RuntimeDirectoryError> {
+    let open = |above: &&Path| std::fs::metadata(above).is_ok_and(|found| private::is_open(&found));
+    match path.ancestors().find(open) {
+        Some(open) => Err(RuntimeDirectoryError::Open { path: path.to_owned(), open: open.to_owned() }),
+        None => Ok(()),
+    }
 }
 
 /// The paths at which a command looks for this node's agent, the likeliest first.
@@ -278,6 +304,13 @@ mod tests {
             let name = file_name(odd);
             assert!(!name.contains(['/', ' ']) && !name.starts_with('.') && !name.is_empty(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_directory_that_others_can_make_anew_is_refused() {
+        let directory = tempfile::tempdir_in("/tmp").unwrap();
+        let error = prepare(Some(directory.path())).unwrap_err().to_string();
+        assert!(error.contains("other users may make files in /tmp,"), "{error}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use isthmus_net::clock::unix_seconds;
-use isthmus_net::{audit, grpc};
+use isthmus_net::{Identity, audit, grpc};
 use isthmus_wire::bounds::REVOCATIONS;
 use isthmus_wire::proto;
 use isthmus_wire::proto::administration_server::Administration;
@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 use tracing::info;
 
 use crate::broker::{Broker, store_status};
-use crate::records;
+use crate::members;
 
 pub(crate) struct AdministrationService(pub(crate) Arc<Broker>);
 
@@ -24,7 +24,7 @@ impl Administration for AdministrationService {
     ) -> Result<Response<proto::MembersReply>, Status> {
         let after = String::from_utf8(request.into_inner().page_token);
         let after = after.map_err(|_| Status::invalid_argument("this page token is not of this grid"))?;
-        let mut later = records::members(&*self.0.store, &after).await.map_err(store_status)?;
+        let mut later = members::members(&*self.0.store, &after).await.map_err(store_status)?;
         let members: Vec<_> = later.by_ref().take(REVOCATIONS).collect();
         let last = members.last().filter(|_| later.next().is_some());
         let next_page_token = last.map(|member| member.name.clone().into_bytes()).unwrap_or_default();
@@ -37,14 +37,35 @@ impl Administration for AdministrationService {
     ) -> Result<Response<proto::RevokeReply>, Status> {
         let caller = grpc::caller(&request)?;
         let from = grpc::peer(&request).map(|peer| peer.address);
-        let proto::RevokeRequest { name, remove } = request.into_inner();
-        if name == records::member(&caller) {
+        let request = request.into_inner();
+        let result = self.revoke(&caller, &request).await;
+        let event = if request.remove { "remove" } else { "revoke" };
+        let entry = match &result {
+            Ok(member) => {
+                info!(member = request.name, by = %caller, event, "certificates revoked");
+                audit::Entry::done(event).about(&member.identity)
+            }
+            Err(status) => audit::Entry::refused(event, status.message()).about(&request.name),
+        };
+        entry.by(&caller).from(from).record();
+        result.map(|member| Response::new(proto::RevokeReply { member: Some(member) }))
+    }
+}
+
+impl AdministrationService {
+    async fn revoke(
+        &self,
+        caller: &Identity,
+        request: &proto::RevokeRequest,
+    ) -> Result<proto::Member, Status> {
+        let proto::RevokeRequest { name, remove } = request;
+        if *name == members::member(caller) {
             return Err(Status::permission_denied(format!(
                 "{caller} can't revoke itself; another administrator can"
             )));
         }
         let now = unix_seconds(SystemTime::now());
-        let revoked = records::revoke(&*self.0.store, &name, remove, now).await.map_err(store_status)?;
+        let revoked = members::revoke(&*self.0.store, name, *remove, now).await.map_err(store_status)?;
         let Some((member, revision)) = revoked else {
             return Err(Status::not_found(format!(
                 "no member has the name {name:?}; isthmus grid list names them"
@@ -52,9 +73,6 @@ impl Administration for AdministrationService {
         };
         // It is in effect here before the answer.
         self.0.reached(revision).await.map_err(|error| Status::unavailable(error.to_string()))?;
-        let event = if remove { "remove" } else { "revoke" };
-        info!(member = name, by = %caller, event, "certificates revoked");
-        audit::Entry::done(event).by(&caller).from(from).about(&member.identity).record();
-        Ok(Response::new(proto::RevokeReply { member: Some(member) }))
+        Ok(member)
     }
 }

@@ -19,6 +19,7 @@ use tracing::{debug, info, warn};
 
 use crate::broker::{Broker, store_status};
 use crate::fold::{NotWritten, RecordChange};
+use crate::members;
 use crate::records::{self, GatewayRecord, NodeRecord};
 use crate::registry::{JobChange, Party, Refused, Registry, SessionId};
 use crate::store::{Record, StoreError, Transaction};
@@ -236,7 +237,7 @@ impl Attachment {
         let found = self.broker.registry().node_record(self.session, up)?;
         let Some((name, _)) = found else { return Ok(()) };
         let identity = member(&name, &up.owner)?;
-        if !records::is_member(&*self.broker.store, &identity).await? {
+        if !members::is_member(&*self.broker.store, &identity).await? {
             return Err(not_a_member(&name, &up.owner).into());
         }
         let address = self.broker.address_for(&name).await?;

@@ -26,6 +26,7 @@ use crate::administration::AdministrationService;
 use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrustedPairs};
 use crate::enrolment::EnrolmentService;
 use crate::fold::{Fold, FoldError};
+use crate::members;
 use crate::probes::Probes;
 use crate::records::Unreadable;
 use crate::registry::{Policy, Registry};
@@ -129,6 +130,7 @@ pub async fn run(
     isthmus_net::listen::raise_descriptor_limit();
     let credentials = state.credentials(SystemTime::now())?;
     let store = Arc::new(Embedded::open(&state.store_path())?);
+    members::enrol_first_administrator(&*store).await?;
     let trusted = TrustedPairs::new(&config.trusted).map_err(|error| PolicyError::Site("trusted", error))?;
     let policy = Policy {
         trusted,

@@ -1,11 +1,11 @@
 //! Issues certificates for join tokens, and renews certificates.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use isthmus_net::authority::AuthorityError;
 use isthmus_net::clock::unix_seconds;
-use isthmus_net::peers::Certified;
+use isthmus_net::peers::{Certified, Refusal};
 use isthmus_net::renewal::proof;
 use isthmus_net::token::{JoinToken, TokenError};
 use isthmus_net::{Authority, Identity, Role, audit, grpc};
@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use tracing::{info, warn};
 
 use crate::broker::{Broker, store_status};
-use crate::records::{self, TokenUse, UsedToken};
+use crate::members::{self, Renewal, TokenUse, UsedToken};
 use crate::store::Store;
 
 pub(crate) struct EnrolmentService(pub(crate) Arc<Broker>);
@@ -27,15 +27,26 @@ impl Enrolment for EnrolmentService {
         &self,
         request: Request<proto::JoinRequest>,
     ) -> Result<Response<proto::Certificate>, Status> {
-        let from = grpc::peer(&request).map(|peer| peer.address);
-        let result = self.join(request.into_inner()).await;
-        match &result {
+        let peer = grpc::peer(&request).cloned();
+        let from = peer.as_ref().map(|peer| peer.address);
+        let request = request.into_inner();
+        let result = self.join(&request).await;
+        let entry = match &result {
             Ok((identity, _)) => {
                 info!(%identity, ?from, "joined");
-                audit::Entry::done("join").by(identity).from(from).record();
+                audit::Entry::done("join").by(identity)
             }
-            Err(status) => warn!(?from, reason = status.message(), "join refused"),
-        }
+            Err(status) => {
+                warn!(?from, reason = status.message(), "join refused");
+                let entry = audit::Entry::refused("join", status.message()).about(requested(&request));
+                // The gateway that passed the request on.
+                match peer.as_ref().and_then(|peer| peer.identity.as_deref()) {
+                    Some(gateway) => entry.by(gateway),
+                    None => entry,
+                }
+            }
+        };
+        entry.from(from).record();
         result.map(|(_, certificate)| Response::new(certificate))
     }
 
@@ -46,39 +57,41 @@ impl Enrolment for EnrolmentService {
         let caller = grpc::caller(&request)?;
         let from = grpc::peer(&request).map(|peer| peer.address);
         let request = request.into_inner();
-        let authority = &self.0.state.authority;
-        let renewing = may_renew(&*self.0.store, authority, &request, SystemTime::now()).await;
-        let identity = renewing.inspect_err(|status| {
-            warn!(from = %caller, reason = status.message(), "renewal refused");
-        })?;
-        self.check_revoked(&request).inspect_err(|status| {
-            warn!(from = %caller, reason = status.message(), "renewal refused");
-        })?;
-        let certificate = self.certificate(&identity, &request.signing_request)?;
-        let now = unix_seconds(SystemTime::now());
-        records::renewed(&*self.0.store, &identity, now).await.map_err(store_status)?;
-        info!(%identity, "certificate renewed");
-        audit::Entry::done("renew").by(&identity).from(from).record();
-        Ok(Response::new(certificate))
+        let result = self.renew(&request).await;
+        let entry = match &result {
+            Ok((identity, _)) => {
+                info!(%identity, "certificate renewed");
+                audit::Entry::done("renew").by(identity)
+            }
+            Err(status) => {
+                warn!(from = %caller, reason = status.message(), "renewal refused");
+                audit::Entry::refused("renew", status.message()).by(&caller).about(renewed(&request))
+            }
+        };
+        entry.from(from).record();
+        result.map(|(_, certificate)| Response::new(certificate))
     }
 }
 
 impl EnrolmentService {
-    async fn join(&self, request: proto::JoinRequest) -> Result<(Identity, proto::Certificate), Status> {
+    async fn join(&self, request: &proto::JoinRequest) -> Result<(Identity, proto::Certificate), Status> {
         let now = SystemTime::now();
-        let token = JoinToken::verify(&request, &self.0.state.join_key, now).map_err(token_status)?;
+        let token = JoinToken::verify(request, &self.0.state.join_key, now).map_err(token_status)?;
         let name = (!request.name.is_empty()).then(|| request.name.parse::<Label>()).transpose();
         let name = name.map_err(|error| Status::invalid_argument(error.to_string()))?;
         let identity = token.identity(name).map_err(token_status)?;
         // Before the token is used: a malformed request must not use it up.
-        let certificate = self.certificate(&identity, &request.signing_request)?;
+        self.certificate(&identity, &request.signing_request, unix_seconds(now))?;
         let used = UsedToken {
             expiry_unix_seconds: unix_seconds(token.invitation.expires),
             request_sha256: sha256(&request.mac),
         };
-        let result = records::use_token(&*self.0.store, (token.id, used), &identity, unix_seconds(now)).await;
+        let result = members::use_token(&*self.0.store, (token.id, used), &identity, unix_seconds(now)).await;
         match result.map_err(store_status)? {
-            TokenUse::Accepted => Ok((identity, certificate)),
+            TokenUse::Accepted { issued } => {
+                let certificate = self.certificate(&identity, &request.signing_request, issued)?;
+                Ok((identity, certificate))
+            }
             TokenUse::UsedBefore => Err(Status::permission_denied(
                 "the join token was used before, and each is good once; \
                  ask for a new one (isthmus grid invite)",
@@ -87,16 +100,22 @@ impl EnrolmentService {
         }
     }
 
-    /// Checks that the certificate to be renewed is not revoked.
-    fn check_revoked(&self, request: &proto::RenewRequest) -> Result<(), Status> {
-        let former = request.certificates.first().map_or(&[][..], Vec::as_slice);
-        let former = Certified::read(former).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        self.0.peers.check_revoked(&former).map_err(|error| Status::permission_denied(error.to_string()))
+    async fn renew(&self, request: &proto::RenewRequest) -> Result<(Identity, proto::Certificate), Status> {
+        let authority = &self.0.state.authority;
+        let (identity, issued) = may_renew(&*self.0.store, authority, request, SystemTime::now()).await?;
+        let certificate = self.certificate(&identity, &request.signing_request, issued)?;
+        Ok((identity, certificate))
     }
 
-    fn certificate(&self, identity: &Identity, signing_request: &[u8]) -> Result<proto::Certificate, Status> {
+    /// A certificate that is dated `issued`, in seconds since 1970.
+    fn certificate(
+        &self,
+        identity: &Identity,
+        signing_request: &[u8],
+        issued: u64,
+    ) -> Result<proto::Certificate, Status> {
         let authority = &self.0.state.authority;
-        let issued = self.0.peers.issue_time(identity, SystemTime::now());
+        let issued = UNIX_EPOCH + Duration::from_secs(issued);
         let certificate_pem =
             authority.sign_request(identity, signing_request, issued).map_err(|error| match error {
                 AuthorityError::Request(_) => Status::invalid_argument(error.to_string()),
@@ -109,32 +128,54 @@ impl EnrolmentService {
     }
 }
 
-/// The identity that a request renews. The proof decides, not the caller: a gateway only
-/// passes requests on.
+/// The identity that a request renews, and when to date the new certificate; notes that
+/// it is issued. The proof decides, not the caller: a gateway only passes requests on.
 async fn may_renew(
     store: &dyn Store,
     authority: &Authority,
     request: &proto::RenewRequest,
     now: SystemTime,
-) -> Result<Identity, Status> {
+) -> Result<(Identity, u64), Status> {
     let identity = proof::verify(request, authority, now)
         .map_err(|error| Status::permission_denied(error.to_string()))?;
-    let allowed = match identity.role() {
-        // The first administrator is made with the grid, and did not join.
-        Role::Admin if identity.name().as_str() == Role::Admin.as_str() => true,
+    let former = Certified::read(shown(request));
+    let former = former.map_err(|error| Status::invalid_argument(error.to_string()))?.issued;
+    let renewal = match identity.role() {
         Role::Agent | Role::Gateway | Role::Relay | Role::Admin => {
-            records::is_member(store, &identity).await.map_err(store_status)?
+            members::renew(store, &identity, unix_seconds(former), unix_seconds(now)).await
         }
         // It renews its own certificate.
-        Role::Broker => false,
+        Role::Broker => Ok(Renewal::NotMember),
     };
-    if allowed {
-        Ok(identity)
-    } else {
-        Err(Status::permission_denied(format!(
+    match renewal.map_err(store_status)? {
+        Renewal::Accepted { issued } => Ok((identity, issued)),
+        Renewal::NotMember => Err(Status::permission_denied(format!(
             "{identity} is not a member of the grid; join again with a new token"
-        )))
+        ))),
+        Renewal::Revoked { until } => {
+            let before = UNIX_EPOCH + Duration::from_secs(until);
+            Err(Status::permission_denied(Refusal::Revoked { identity, before }.to_string()))
+        }
     }
+}
+
+/// What a request to join asks for, by its own statement.
+fn requested(request: &proto::JoinRequest) -> String {
+    match JoinToken::read(&request.token) {
+        Ok(token) => format!("{} under the name {:?}", token.invitation, request.name),
+        Err(_) => format!("no join token, under the name {:?}", request.name),
+    }
+}
+
+/// The certificate that a request renews, in DER; empty if it shows none.
+fn shown(request: &proto::RenewRequest) -> &[u8] {
+    request.certificates.first().map_or(&[], Vec::as_slice)
+}
+
+/// The identity of the certificate that a request to renew shows, proven or not.
+fn renewed(request: &proto::RenewRequest) -> String {
+    Identity::from_certificate(shown(request))
+        .map_or_else(|_| "no certificate".to_owned(), |identity| identity.uri())
 }
 
 /// The message to a join under a name of another owner.
@@ -187,9 +228,10 @@ mod tests {
         for (id, uri) in [(1, "isthmus:///agent/alpha/n1/anna"), (2, "isthmus:///gateway/alpha/login1/")] {
             let used = UsedToken { expiry_unix_seconds: unix_seconds(now) + 60, request_sha256: [id; 32] };
             let identity = Identity::from_uri(uri).unwrap();
-            let accepted = records::use_token(&store, ([id; 16], used), &identity, unix_seconds(now)).await;
-            assert_eq!(accepted, Ok(TokenUse::Accepted));
+            let accepted = members::use_token(&store, ([id; 16], used), &identity, unix_seconds(now)).await;
+            assert_eq!(accepted, Ok(TokenUse::Accepted { issued: unix_seconds(now) }));
         }
+        members::enrol_first_administrator(&store).await.unwrap();
         for (uri, want) in [
             ("isthmus:///agent/alpha/n1/anna", true),
             ("isthmus:///gateway/alpha/login1/", true),
@@ -208,7 +250,7 @@ mod tests {
             let holder = Credentials::new(&key, &certificate, authority.certificate_pem(), "").unwrap();
             let request = proof::request(&holder, &SigningRequest::new().unwrap().der, now).unwrap();
             let renewing = may_renew(&store, &authority, &request, now).await;
-            assert_eq!(renewing.ok(), want.then_some(identity), "{uri}");
+            assert_eq!(renewing.ok(), want.then_some((identity, unix_seconds(now))), "{uri}");
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | `registry` | the grid's gateways, relays, nodes and jobs (pure) |
 //! | `store` | records that brokers share: read, watch, transactions |
 //! | `records` | their keys and values |
+//! | `members` | joins, renewals and revocations |
 //! | `fold` | feeds the registry with the records |
 //! | `broker` | the process: shared state, server, periodic tasks |
 //! | `enrolment`, `administration`, `attach`, `service` | the gRPC services, thin shells |
@@ -22,6 +23,7 @@ mod broker;
 pub mod config;
 mod enrolment;
 mod fold;
+mod members;
 mod probes;
 mod records;
 mod registry;
@@ -34,4 +36,4 @@ mod waiting;
 
 pub use broker::{BrokerError, run};
 pub use config::BrokerConfig;
-pub use records::enrol_without_tokens;
+pub use members::enrol_without_tokens;

@@ -4,64 +4,29 @@
 //! |---|---|---|
 //! | `addresses/NODE.SITE` | virtual address | on disk |
 //! | `blocks/NUMBER` | the site that the /24 block belongs to | on disk |
-//! | `tokens/ID` | a used join token: [`UsedToken`] | on disk |
-//! | `members/NAME` | the party that joined under a name last: [`MemberRecord`] | on disk |
+//! | `tokens/ID` | a used join token: [`UsedToken`](crate::members::UsedToken) | on disk |
+//! | `members/NAME` | the party that joined under a name last: [`MemberRecord`](crate::members::MemberRecord) | on disk |
 //! | `revoked/URI` | revoked certificates of an identity: `proto::Revocation` | on disk, until those have ended |
 //! | `gateways/SITE/NAME` | [`GatewayRecord`] | with the gateway's attachment |
 //! | `relays/NAME` | [`RelayRecord`] | with the relay's attachment |
 //! | `nodes/SITE/NODE` | [`NodeRecord`] | with the attachment of the gateway that announced it |
 //! | `jobs/ID` | a running job: [`JobRecord`] | with the attachment of the gateway that reported it last |
 
-use isthmus_net::authority::validity;
-use isthmus_net::peers::Revoked;
-use isthmus_net::{Identity, Role};
 use isthmus_wire::{GridName, JobId, Label, VirtualAddress, proto};
 use prost::Message;
 
 use crate::addresses::Block;
-use crate::state::State;
-use crate::store::{Embedded, Lease, Revision, Store, StoreError, Transaction};
+use crate::store::{Lease, Revision};
 
 const ADDRESSES: &str = "addresses/";
 const BLOCKS: &str = "blocks/";
-const TOKENS: &str = "tokens/";
-const MEMBERS: &str = "members/";
-const REVOKED: &str = "revoked/";
+pub(crate) const TOKENS: &str = "tokens/";
+pub(crate) const MEMBERS: &str = "members/";
+pub(crate) const REVOKED: &str = "revoked/";
 const GATEWAYS: &str = "gateways/";
 const RELAYS: &str = "relays/";
 const NODES: &str = "nodes/";
 const JOBS: &str = "jobs/";
-/// Expired tokens that one use of another token deletes.
-const FORGET_AT_ONCE: usize = 64;
-
-/// A member of the grid. Times are in seconds since 1970.
-#[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct MemberRecord {
-    /// The URI of its identity.
-    #[prost(string, tag = "1")]
-    pub(crate) identity: String,
-    /// Zero if it became a member without a token.
-    #[prost(uint64, tag = "2")]
-    pub(crate) joined: u64,
-    /// Its last certificate.
-    #[prost(uint64, tag = "3")]
-    pub(crate) issued: u64,
-    /// That certificate's end.
-    #[prost(uint64, tag = "4")]
-    pub(crate) ends: u64,
-    /// Its certificates issued until then are revoked, and it has no later one. Zero
-    /// otherwise.
-    #[prost(uint64, tag = "5")]
-    pub(crate) revoked: u64,
-}
-
-impl MemberRecord {
-    /// A member with a certificate issued now.
-    pub(crate) fn new(identity: &Identity, joined: u64, now: u64) -> Self {
-        let ends = now + validity(identity.role()).as_secs();
-        Self { identity: identity.uri(), joined, issued: now, ends, revoked: 0 }
-    }
-}
 
 /// An attached gateway.
 #[derive(Clone, PartialEq, Message)]
@@ -262,249 +227,14 @@ pub(crate) fn member_key(name: &str) -> String {
     format!("{MEMBERS}{name}")
 }
 
-/// The use of a join token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct UsedToken {
-    pub(crate) expiry_unix_seconds: u64,
-    /// SHA-256 of the HMAC of the request with which it was used: the same name and the
-    /// same key.
-    pub(crate) request_sha256: [u8; 32],
-}
-
-impl UsedToken {
-    /// 8 bytes of expiry in network order, then the hash.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        [&self.expiry_unix_seconds.to_be_bytes()[..], &self.request_sha256].concat()
-    }
-
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (expiry, request) = bytes.split_first_chunk()?;
-        let expiry_unix_seconds = u64::from_be_bytes(*expiry);
-        Some(Self { expiry_unix_seconds, request_sha256: request.try_into().ok()? })
-    }
-}
-
-/// What became of the use of a join token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TokenUse {
-    Accepted,
-    /// It was used before, with another request.
-    UsedBefore,
-    /// A member of another owner has the name. The token is not used up. The text is
-    /// that member's identity URI.
-    NameTaken(String),
-}
-
-/// Marks a join token as used and its bearer as a member. A name stays with its owner:
-/// the same identity may join again. A repeated request, whose answer was lost, is
-/// accepted. Deletes some tokens that have expired.
-pub(crate) async fn use_token(
-    store: &dyn Store,
-    (id, used): ([u8; 16], UsedToken),
-    identity: &Identity,
-    now_unix_seconds: u64,
-) -> Result<TokenUse, StoreError> {
-    let (key, member) = (token_key(id), member_key(&member(identity)));
-    let expired = |value: &[u8]| {
-        UsedToken::decode(value).is_none_or(|used| used.expiry_unix_seconds < now_unix_seconds)
-    };
-    loop {
-        let former = store.get(&key).await?;
-        let revision = former.as_ref().map_or(0, |former| former.revision);
-        let former = former.and_then(|former| UsedToken::decode(&former.value));
-        if former.is_some_and(|former| former.request_sha256 != used.request_sha256) {
-            return Ok(TokenUse::UsedBefore);
-        }
-        let holder = store.get(&member).await?;
-        let member_revision = holder.as_ref().map_or(0, |holder| holder.revision);
-        let holder = holder.and_then(|holder| MemberRecord::decode(&*holder.value).ok());
-        if let Some(holder) = holder.filter(|holder| holder.identity != identity.uri()) {
-            return Ok(TokenUse::NameTaken(holder.identity));
-        }
-        let joined = MemberRecord::new(identity, now_unix_seconds, now_unix_seconds);
-        let tokens = store.range(TOKENS).await?.records;
-        let gone = tokens.iter().filter(|(other, token)| **other != *key && expired(&token.value));
-        let transaction = Transaction::default()
-            .when(&key, revision)
-            .when(&member, member_revision)
-            .put(&key, used.encode(), None)
-            .put(&member, joined.encode_to_vec(), None);
-        let transaction =
-            gone.take(FORGET_AT_ONCE).fold(transaction, |transaction, (key, _)| transaction.delete(&**key));
-        // The token was used or the name taken meanwhile: the next round compares.
-        if store.transact(transaction).await?.is_some() {
-            return Ok(TokenUse::Accepted);
-        }
-    }
-}
-
-/// Makes identities members of the grid of a state directory, whose broker does not
-/// run. For tests with many nodes.
-///
-/// # Errors
-/// If the store can't be written.
-pub async fn enrol_without_tokens(state: &State, identities: &[Identity]) -> Result<(), StoreError> {
-    let store = Embedded::open(&state.store_path())?;
-    let put = |transaction: Transaction, identity: &Identity| {
-        transaction.put(
-            member_key(&member(identity)),
-            MemberRecord::new(identity, 0, 0).encode_to_vec(),
-            None,
-        )
-    };
-    for some in identities.chunks(256) {
-        store.transact(some.iter().fold(Transaction::default(), put)).await?;
-    }
-    Ok(())
-}
-
-/// Whether exactly this identity joined last under its name, and is not revoked.
-pub(crate) async fn is_member(store: &dyn Store, identity: &Identity) -> Result<bool, StoreError> {
-    let record = store.get(&member_key(&member(identity))).await?;
-    let record = record.and_then(|record| MemberRecord::decode(&*record.value).ok());
-    Ok(record.is_some_and(|record| record.identity == identity.uri() && record.revoked == 0))
-}
-
-/// Notes a member's new certificate.
-pub(crate) async fn renewed(store: &dyn Store, identity: &Identity, now: u64) -> Result<(), StoreError> {
-    let key = member_key(&member(identity));
-    let Some(record) = store.get(&key).await? else { return Ok(()) };
-    let Ok(former) = MemberRecord::decode(&*record.value) else { return Ok(()) };
-    let renewed = MemberRecord::new(identity, former.joined, now);
-    let renewed = Transaction::default().when(&key, record.revision).put(&key, renewed.encode_to_vec(), None);
-    // A member that was revoked meanwhile stays so.
-    store.transact(renewed).await.map(drop)
-}
-
-/// The members from after this name on, in the order of their names.
-pub(crate) async fn members(
-    store: &dyn Store,
-    after: &str,
-) -> Result<impl Iterator<Item = proto::Member>, StoreError> {
-    let records = store.range(MEMBERS).await?.records;
-    let from = member_key(after);
-    let later = records.into_iter().filter(move |(key, _)| **key > *from);
-    Ok(later.filter_map(|(key, record)| {
-        let record = MemberRecord::decode(&*record.value).ok()?;
-        Some(member_to_wire(key.strip_prefix(MEMBERS)?, record))
-    }))
-}
-
-fn member_to_wire(name: &str, record: MemberRecord) -> proto::Member {
-    let MemberRecord { identity, joined, issued, ends, revoked } = record;
-    proto::Member { name: name.to_owned(), identity, joined, issued, ends, revoked }
-}
-
-/// Revokes the certificates of a member that were issued until now. Returns the member
-/// and the revision; `None` if there is no such member. Deletes revocations that are no
-/// longer needed.
-pub(crate) async fn revoke(
-    store: &dyn Store,
-    name: &str,
-    remove: bool,
-    now: u64,
-) -> Result<Option<(proto::Member, Revision)>, StoreError> {
-    let key = member_key(name);
-    loop {
-        let former = store.get(&key).await?;
-        let revision = former.as_ref().map_or(0, |former| former.revision);
-        let record = former.and_then(|former| MemberRecord::decode(&*former.value).ok());
-        let first =
-            Identity::new(Role::Admin, None, None, None).ok().filter(|_| name == Role::Admin.as_str());
-        // The first administrator is made with the grid, and did not join.
-        let record = record.or_else(|| first.map(|admin| MemberRecord::new(&admin, 0, now)));
-        let Some(record) = record else { return Ok(None) };
-        let Ok(identity) = Identity::from_uri(&record.identity) else { return Ok(None) };
-        let revoked = Revoked {
-            identity: Revoked::key(&identity),
-            issued_until: now,
-            ends: now + validity(identity.role()).as_secs(),
-        };
-        let record = MemberRecord { revoked: now, ..record };
-        let entry = format!("{REVOKED}{}", revoked.identity);
-        let ended = store.range(REVOKED).await?.records.into_iter().filter(|(other, record)| {
-            **other != *entry && proto::Revocation::decode(&*record.value).is_ok_and(|entry| entry.ends < now)
-        });
-        let value = proto::Revocation::from(revoked).encode_to_vec();
-        let transaction = Transaction::default().when(&key, revision).put(&entry, value, None);
-        let transaction =
-            ended.take(FORGET_AT_ONCE).fold(transaction, |transaction, (key, _)| transaction.delete(&*key));
-        let transaction = if remove {
-            transaction.delete(&key)
-        } else {
-            transaction.put(&key, record.encode_to_vec(), None)
-        };
-        // The member joined or renewed meanwhile: the next round revokes that, too.
-        if let Some(revision) = store.transact(transaction).await? {
-            return Ok(Some((member_to_wire(name, record), revision)));
-        }
-    }
-}
-
-/// The name of a member. It is unique, unlike the TLS name, which all gateways of a
-/// site share.
-pub(crate) fn member(identity: &Identity) -> String {
-    match (identity.role(), identity.name().as_str()) {
-        (Role::Gateway, name) if name != Role::Gateway.as_str() => {
-            format!("{name}.{}", identity.server_name())
-        }
-        _ => identity.server_name(),
-    }
+/// `identity` is the URI without owner.
+pub(crate) fn revoked_key(identity: &str) -> String {
+    format!("{REVOKED}{identity}")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::time::Instant;
-
     use super::*;
-    use crate::store::Memory;
-
-    #[tokio::test]
-    async fn a_token_is_good_once_and_its_bearer_is_a_member() {
-        let store = Memory::new(Arc::new(Instant::now));
-        let identity = Identity::from_uri("isthmus:///agent/alpha/n1/anna").unwrap();
-        for (name, id, request, now, good) in [
-            ("first", 1, 7, 50, TokenUse::Accepted),
-            ("used before", 1, 8, 50, TokenUse::UsedBefore),
-            ("the same request again", 1, 7, 50, TokenUse::Accepted),
-            ("another token", 2, 8, 50, TokenUse::Accepted),
-            ("forgotten once it has expired", 3, 8, 101, TokenUse::Accepted),
-        ] {
-            let used = UsedToken { expiry_unix_seconds: 100, request_sha256: [request; 32] };
-            assert_eq!(use_token(&store, ([id; 16], used), &identity, now).await, Ok(good), "{name}");
-        }
-        let tokens = store.range(TOKENS).await.unwrap().records;
-        assert_eq!(tokens.iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>(), [token_key([3; 16])]);
-        assert!(is_member(&store, &identity).await.unwrap());
-        let other_owner = Identity::from_uri("isthmus:///agent/alpha/n1/berta").unwrap();
-        assert!(!is_member(&store, &other_owner).await.unwrap());
-    }
-
-    #[tokio::test]
-    async fn a_name_belongs_to_its_owner() {
-        let store = Memory::new(Arc::new(Instant::now));
-        let identity = |uri: &str| Identity::from_uri(uri).unwrap();
-        let anna = "isthmus:///agent/alpha/n1/anna";
-        let taken = || TokenUse::NameTaken(anna.to_owned());
-        for (case, id, uri, want) in [
-            ("new", 1, anna, TokenUse::Accepted),
-            ("the same owner again", 2, anna, TokenUse::Accepted),
-            ("another owner", 3, "isthmus:///agent/alpha/n1/berta", taken()),
-            (
-                "the refused join did not use up the token",
-                3,
-                "isthmus:///agent/alpha/n2/berta",
-                TokenUse::Accepted,
-            ),
-            ("the same name at another site", 4, "isthmus:///agent/beta/n1/berta", TokenUse::Accepted),
-        ] {
-            let used = UsedToken { expiry_unix_seconds: 100, request_sha256: [id; 32] };
-            let result = use_token(&store, ([id; 16], used), &identity(uri), 50).await;
-            assert_eq!(result, Ok(want), "{case}");
-        }
-        assert!(is_member(&store, &identity(anna)).await.unwrap());
-    }
 
     #[test]
     fn records_are_read_or_refused() {

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::broker::{Broker, store_status};
-use crate::records;
+use crate::members;
 use crate::registry::{LookupError, ProbeError, ProbeRequest, RendezvousError, View};
 use crate::rendezvous::acceptors_answer;
 use crate::{attach, probes};
@@ -150,7 +150,7 @@ impl Service {
                 let agent = Identity::from_uri(uri).ok();
                 let agent = agent.filter(|agent| agent.role() == Role::Agent && agent.site() == Some(site));
                 let member = match &agent {
-                    Some(agent) => records::is_member(&*self.0.store, agent).await.map_err(store_status)?,
+                    Some(agent) => members::is_member(&*self.0.store, agent).await.map_err(store_status)?,
                     None => false,
                 };
                 let agent = agent.filter(|_| member).ok_or_else(|| {

@@ -15,9 +15,10 @@ use isthmus_wire::proto::{
     ExplainReply, ExplainRequest, ListReply, ListRequest, MeasureReply, MeasureRequest, SiteFilter,
 };
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::config::StateArgs;
+use crate::output::message;
 use crate::{local, pages};
 
 /// Sites that the message about an unknown site names.
@@ -39,6 +40,15 @@ pub(crate) struct Grid {
 pub(crate) enum Client {
     Registry(RegistryClient<Channel>),
     Agent(LocalClient<Channel>),
+}
+
+/// Why the grid did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Failure {
+    /// The caller may not ask for this.
+    pub refused: bool,
+    text: String,
 }
 
 enum Place {
@@ -152,10 +162,11 @@ impl Grid {
 
     fn failure(&self, status: &Status) -> anyhow::Error {
         let reason = grpc::reason(status);
-        match &self.place {
-            Place::Upstream(name) => anyhow::anyhow!("{name}: {reason}"),
-            Place::Agent(_) => anyhow::anyhow!("{reason}"),
-        }
+        let text = match &self.place {
+            Place::Upstream(name) => format!("{name}: {reason}"),
+            Place::Agent(_) => reason,
+        };
+        Failure { refused: status.code() == Code::PermissionDenied, text }.into()
     }
 }
 
@@ -229,7 +240,7 @@ async fn renew_if_due(credentials: &Credentials, directory: &Path) {
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {RENEWAL:?}"),
     };
-    eprintln!("isthmus: cannot renew the certificate in {}: {reason}", directory.display());
+    message(&format!("cannot renew the certificate in {}: {reason}", directory.display()));
 }
 
 /// Whether this user can read an identity in the directory.

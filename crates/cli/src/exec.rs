@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::launch::{self, CONNECTION_FAILED};
-use crate::{local, remote};
+use crate::{local, output, remote};
 
 /// Run a command on another node of the job that this command is part of.
 ///
@@ -35,8 +35,8 @@ pub(crate) struct ExecArgs {
 /// Runs `isthmus exec`.
 pub(crate) fn main(args: ExecArgs) -> ExitCode {
     let Some(job) = args.job else {
-        eprintln!(
-            "isthmus exec: this is not within a job: call it from a command of `isthmus run`, or give --job"
+        output::write(
+            "isthmus exec: this is not within a job: call it from a command of `isthmus run`, or give --job\n",
         );
         return ExitCode::from(CONNECTION_FAILED);
     };

@@ -47,6 +47,19 @@ pub(crate) fn milliseconds(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }
 
+/// An error and its causes on one line. Some errors name their causes themselves.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,5 +71,15 @@ mod tests {
         {
             assert_eq!(bytes(number), want);
         }
+    }
+
+    #[test]
+    fn each_cause_is_named_once() {
+        let file = isthmus_net::files::read(std::path::Path::new("/nonexistent")).unwrap_err();
+        let error = anyhow::Error::new(file).context("cannot start");
+        assert_eq!(
+            super::causes(&error),
+            "cannot start: cannot read /nonexistent: No such file or directory (os error 2)"
+        );
     }
 }

@@ -16,6 +16,7 @@ use isthmus_net::{Authority, Owner, Role, audit, files};
 use isthmus_wire::Label;
 
 use crate::config::{Config, StateArgs};
+use crate::output;
 
 /// Make a grid, and join tokens for it; list and revoke its members.
 #[derive(Debug, Subcommand)]
@@ -76,12 +77,19 @@ pub(crate) struct InviteArgs {
     /// User whose processes an agent may start; an agent needs one.
     #[arg(long, value_name = "USER", required_if_eq("role", "agent"))]
     owner: Option<Owner>,
-    /// How long the token is good.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1h")]
+    /// How long the token is good, at most a year.
+    #[arg(long, value_name = "TIME", value_parser = validity, default_value = "1h")]
     expires: Duration,
     /// Write the token to this file, for its owner only, rather than to stdout.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+}
+
+/// Reads a token's validity.
+fn validity(text: &str) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+    let read = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if read <= LONGEST { Ok(read) } else { Err("a token is good for at most a year".to_owned()) }
 }
 
 /// Roles that join; the broker and the first administrator are made with the grid.
@@ -174,7 +182,9 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
             writeln!(stdout, "{token}").context("cannot write the token")?;
             if stdout.is_terminal() {
                 let good = humantime::format_duration(args.expires);
-                eprintln!("Good once, for {good}. On the other machine: isthmus join, and paste it.");
+                output::write(&format!(
+                    "Good once, for {good}. On the other machine: isthmus join, and paste it.\n"
+                ));
             }
         }
     }
@@ -189,15 +199,8 @@ fn start_audit(directory: &Path) -> anyhow::Result<()> {
 }
 
 fn record_invitation(invitation: &Invitation) {
-    let or_any = |text: Option<String>| text.unwrap_or_else(|| "any".to_owned());
-    let subject = format!(
-        "role {} site {} name {} owner {} until {}",
-        invitation.role.as_str(),
-        or_any(invitation.site.as_ref().map(Label::to_string)),
-        or_any(invitation.name.as_ref().map(Label::to_string)),
-        or_any(invitation.owner.as_ref().map(Owner::to_string)),
-        humantime::format_rfc3339_seconds(invitation.expires),
-    );
+    let until = humantime::format_rfc3339_seconds(invitation.expires);
+    let subject = format!("{invitation} until {until}");
     audit::Entry::done("invite").by_user(nix::unistd::getuid().as_raw()).about(subject).record();
 }
 
@@ -208,5 +211,14 @@ mod tests {
     #[test]
     fn the_default_of_the_help_is_the_token_s() {
         assert_eq!(humantime::parse_duration("1h").unwrap(), DEFAULT_VALIDITY);
+    }
+
+    /// The date of a token's end must have four digits of a year.
+    #[test]
+    fn a_token_is_good_for_a_year_at_most() {
+        assert!(super::validity("365days").is_ok());
+        for text in ["367days", "99999999999999h", "1", ""] {
+            assert!(super::validity(text).is_err(), "{text}");
+        }
     }
 }

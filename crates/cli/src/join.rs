@@ -12,6 +12,7 @@ use isthmus_net::{Credentials, Identity, Role, enrol, files};
 use isthmus_wire::Label;
 
 use crate::config::StateArgs;
+use crate::output;
 
 /// Longest token that is read.
 const MAX_TOKEN: u64 = 64 * 1024;
@@ -73,7 +74,7 @@ fn read_token(path: &Path) -> anyhow::Result<String> {
     }
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        eprintln!("Paste the join token and press Enter:");
+        output::write("Paste the join token and press Enter:\n");
         let mut line = String::new();
         stdin.read_line(&mut line).context("cannot read the token")?;
         return Ok(line);

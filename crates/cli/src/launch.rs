@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::local;
+use crate::output::message;
 use crate::remote::{Hand, Remote, Stream};
 
 /// Exit status of ssh where the connection failed (ssh(1)).
@@ -62,7 +63,7 @@ pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<i32>>) -> Ex
     match result {
         Ok(status) => ExitCode::from(u8::try_from(status).unwrap_or(CONNECTION_FAILED)),
         Err(error) => {
-            eprintln!("isthmus: {error:#}");
+            message(&format!("{error:#}"));
             ExitCode::from(CONNECTION_FAILED)
         }
     }

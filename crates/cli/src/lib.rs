@@ -1,6 +1,9 @@
 //! The `isthmus` command: every role and tool is a subcommand. A library, so that the
 //! fuzz targets reach what reads the answers of the grid.
 
+// Texts of other parties are escaped: output writes them.
+#![deny(clippy::print_stderr)]
+
 mod ask;
 mod config;
 mod doctor;
@@ -112,7 +115,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::main(args),
         Command::Exec(args) => exec::main(args),
         Command::Lab(command) => isthmus_lab::command::run(command).unwrap_or_else(|error| {
-            eprintln!("isthmus lab: {error:#}");
+            output::write(&format!("isthmus lab: {error:#}\n"));
             ExitCode::FAILURE
         }),
         Command::Completion { shell } => finish("completion", completion(shell)),
@@ -150,7 +153,7 @@ fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
 
 fn doctor(command: doctor::DoctorCommand) -> ExitCode {
     block_on(doctor::run(command)).unwrap_or_else(|error| {
-        eprintln!("isthmus doctor: {error:#}");
+        output::write(&format!("isthmus doctor: {}\n", format::causes(&error)));
         ExitCode::FAILURE
     })
 }
@@ -171,7 +174,7 @@ fn finish(what: &str, result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("isthmus {what}: {error:#}");
+            output::write(&format!("isthmus {what}: {}\n", format::causes(&error)));
             ExitCode::FAILURE
         }
     }
@@ -181,7 +184,7 @@ fn supervise(args: SuperviseArgs) -> ExitCode {
     use isthmus_agent::starting::supervise::child;
     let SuperviseArgs { control, session, command } = args;
     child::run(child::Options { control, session, command }).unwrap_or_else(|error| {
-        eprintln!("isthmus: cannot supervise a command: {error}");
+        output::message(&format!("cannot supervise a command: {error}"));
         ExitCode::from(125)
     })
 }

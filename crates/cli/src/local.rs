@@ -14,9 +14,16 @@ use tonic::transport::Channel;
 /// How long a connect over a Unix socket may take; only a hung agent takes long.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The agent's socket by default. An agent and a command may run with different
-/// environments, so each place at which an agent may be is tried.
+/// Environment variable with the socket of the agent to ask.
+const VARIABLE: &str = "ISTHMUS_AGENT";
+
+/// The agent's socket by default: that of [`VARIABLE`]. An agent and a command may run
+/// with different environments, so without it each place at which an agent may be is
+/// tried.
 pub(crate) fn socket() -> PathBuf {
+    if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        return path.into();
+    }
     let places = runtime_directory::sockets();
     let there: Vec<&PathBuf> = places.iter().filter(|path| path.symlink_metadata().is_ok()).collect();
     let chosen = match there[..] {

@@ -13,6 +13,7 @@ use tonic::transport::Channel;
 use anyhow::Context as _;
 
 use crate::local;
+use crate::output::{self, one_line};
 
 /// Input and signals that may wait for the network.
 const QUEUE: usize = 16;
@@ -77,7 +78,7 @@ impl Remote {
                 }
                 Some(Down::Exit(exit)) => {
                     if !exit.reason.is_empty() {
-                        eprintln!("isthmus: {node}: {}", exit.reason);
+                        output::message(&format!("{node}: {}", one_line(&exit.reason)));
                     }
                     return Ok(exit.status);
                 }

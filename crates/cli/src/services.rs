@@ -1,7 +1,6 @@
 //! `isthmus broker`, `gateway`, `agent` and `relay`: the services.
 
 use std::future::Future;
-use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -16,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, StateArgs};
+use crate::output;
 
 /// Environment variable with the log filter.
 const LOG_VARIABLE: &str = "ISTHMUS_LOG";
@@ -161,8 +161,9 @@ fn start_logging() -> anyhow::Result<()> {
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(|| output::Log)
+        // It would escape the colours.
+        .with_ansi(false)
         .init();
     Ok(())
 }

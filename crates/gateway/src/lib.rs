@@ -15,6 +15,7 @@
 //! | `upstream` | the attachment to the broker, and calls to it |
 //! | `directory` | relays and other sites' gateways, for agents (pure) |
 //! | `streams`, `inside` | streams between the site's nodes and the outside |
+//! | `far_agents` | whether a node's agent is at the address that the node names |
 //! | `expected` | which node may connect for which stream (pure) |
 //! | `outside` | whether other sites reach the port outside |
 //! | `way_out` | whether the site's nodes can dial out |
@@ -26,6 +27,7 @@ mod config;
 mod directory;
 mod enrolment;
 mod expected;
+mod far_agents;
 mod gateway;
 mod inside;
 mod lookup;

@@ -4,7 +4,6 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use isthmus_net::dial::PunchPort;
 use isthmus_net::grpc::Repeat;
 use isthmus_net::probe::{Target, Task};
 use isthmus_net::{lock, mac, seen};
@@ -21,8 +20,6 @@ const INTERVAL: Duration = Duration::from_secs(300);
 const AGAIN: Duration = Duration::from_secs(60);
 /// First pause as long as no relay could try.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a relay may take to answer how the gateway is seen.
-const ANSWER: Duration = Duration::from_secs(3);
 /// Relays that must fail before the port counts as not reached.
 const RELAYS: usize = 2;
 
@@ -98,18 +95,12 @@ async fn test(gateway: &Gateway, address: &str) -> Reach {
 
 /// Asks one relay to dial the port.
 async fn try_from(gateway: &Gateway, address: &str, relay: &proto::DirectoryEntry) -> Reach {
-    // A relay dials only addresses that a connection came from.
-    if let Err(error) = PunchPort::open(&relay.address, ANSWER).await {
-        let (address, relay) = (address.to_owned(), relay.name.clone());
-        return Reach { result: Reachability::Unknown, address, relay, detail: error.to_string() };
-    }
-    let number = mac::new_connection();
-    let mut reach_test = gateway.outside.reach_tests.expect(number);
-    let task = Task::DialGateway(Target::new(address, number));
-    let request =
-        ProbeRequest { relay: relay.name.clone(), task: Some(task.into()), ..ProbeRequest::default() };
+    let target = Target::new(address, mac::new_connection());
+    let mut reach_test = gateway.outside.reach_tests.expect(target.nonce);
+    let task = Some(Task::DialGateway(target.clone()).into());
+    let request = ProbeRequest { relay: relay.name.clone(), task, ..ProbeRequest::default() };
     let probe = |channel, request| async move { RegistryClient::new(channel).probe(request).await };
     let budget = (Repeat::Never, WAIT.into());
     let probe = gateway.upstream.call("have the port outside tried", budget, request, probe);
-    isthmus_reach::reach_test(&relay.name, address, reach_test.came(), probe).await
+    isthmus_reach::reach_test((&relay.name, &relay.address), &target, reach_test.came(), probe).await
 }

@@ -21,6 +21,7 @@ use tracing::info;
 
 use crate::config::GatewayConfig;
 use crate::enrolment::EnrolmentService;
+use crate::far_agents::FarAgents;
 use crate::gateway::Gateway;
 use crate::inside;
 use crate::outside;
@@ -97,7 +98,8 @@ pub async fn run(
     let (arrivals_tx, arrivals_rx) = mpsc::channel(ARRIVALS);
     let (grpc_tx, grpc_rx) = mpsc::channel(INCOMING);
     let (upstream, outbox) = Upstream::new();
-    let own = (upstream, Streams::new(keys_tx, arrivals_tx));
+    let far_agents = FarAgents::new(credentials.client_config(&[])?);
+    let own = (upstream, Streams::new(keys_tx, arrivals_tx, far_agents));
     let gateway = Arc::new(Gateway::new(credentials, site, config, listener.local_addr().ok(), own));
     ready();
     let accepting = inside::accept(listener, tls, grpc_tx, gateway.streams.clone());
@@ -111,10 +113,10 @@ pub async fn run(
         pairs: Pairs::InsideWithOutside,
         reach_tests: gateway.outside.reach_tests.clone(),
     };
-    // Only relays dial their recent clients, for reach tests.
-    let (plane, recent_clients) = (Arc::new(plane), Arc::default());
+    // Only relays dial for reach tests.
+    let (plane, claims) = (Arc::new(plane), Arc::default());
     let limits = Limits::default();
-    let splicing = admission::serve(intake, limits, keys_rx, plane, recent_clients, std::future::pending());
+    let splicing = admission::serve(intake, limits, keys_rx, plane, claims, std::future::pending());
     tokio::select! {
         result = serving => Ok(result?),
         () = accepting => Ok(()),

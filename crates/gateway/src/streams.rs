@@ -8,18 +8,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_net::dial::{SocketOptions, introduced};
+use isthmus_net::dial::{SocketOptions, direct};
 use isthmus_net::mac::Secret;
 use isthmus_net::rendezvous::Leg;
 use isthmus_net::{Deadline, Late, lock};
 use isthmus_splice::admission::{Candidate, Origin};
 use isthmus_wire::ConnectionId;
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tracing::{debug, error, warn};
 
 use crate::expected::Expected;
+use crate::far_agents::FarAgents;
 
 /// How long a connect may take: as between agents.
 const DIAL: Duration = Duration::from_secs(4);
@@ -42,12 +44,18 @@ pub(crate) struct Streams {
     /// Sent whenever another node is expected.
     further: watch::Sender<()>,
     dials: Arc<Semaphore>,
+    far_agents: FarAgents,
 }
 
 impl Streams {
-    pub(crate) fn new(keys_tx: watch::Sender<Option<Secret>>, arrivals_tx: mpsc::Sender<Arrival>) -> Self {
+    pub(crate) fn new(
+        keys_tx: watch::Sender<Option<Secret>>,
+        arrivals_tx: mpsc::Sender<Arrival>,
+        far_agents: FarAgents,
+    ) -> Self {
         let dials = Arc::new(Semaphore::new(DIALS));
-        Self { keys_tx, arrivals_tx, expected: Mutex::default(), further: watch::Sender::new(()), dials }
+        let (expected, further) = (Mutex::default(), watch::Sender::new(()));
+        Self { keys_tx, arrivals_tx, expected, further, dials, far_agents }
     }
 
     /// The broker sent the key of tickets.
@@ -92,7 +100,8 @@ impl Streams {
     }
 
     /// Opens a connection to another site, for a node that connects to this gateway.
-    /// `own` is true for addresses of this site, which are refused.
+    /// `own` is true for addresses of this site, which are refused. Only the agent that
+    /// the broker names, a relay or a gateway gets a byte of the node's.
     ///
     /// # Errors
     /// What failed, with both addresses.
@@ -104,10 +113,21 @@ impl Streams {
             if own(address.ip()) || is_this_machine(address.ip()) {
                 return Err(format!("{address} is in this site, and gateways dial only outside their site"));
             }
-            let options = SocketOptions::default();
-            let dialed =
-                introduced(&address.to_string(), &leg.first.to_bytes(), options, deadline.part(DIAL)).await;
-            dialed.map(|stream| (stream, address)).map_err(|error| error.to_string())
+            let (to, until) = (address.to_string(), deadline.part(DIAL));
+            let dialing = async {
+                let dialed = direct(&to, SocketOptions::default(), until).await;
+                dialed.map_err(|error| error.to_string())
+            };
+            let verifying = async {
+                match &leg.agent {
+                    Some(agent) => self.far_agents.verify(agent, address, until).await,
+                    None => Ok(()),
+                }
+            };
+            let (mut stream, ()) = tokio::try_join!(dialing, verifying)?;
+            let sent = stream.write_all(&leg.first.to_bytes()).await;
+            sent.map_err(|error| format!("cannot send to {address}: {error}"))?;
+            Ok((stream, address))
         };
         let late = |Late(limit)| format!("no connection to {} within {limit:?}", leg.address);
         let (stream, peer) = deadline.bound(dialing).await.map_err(late)??;

@@ -5,11 +5,14 @@
 mod grid;
 
 use grid::{Agent, Attachment, Gateway, Grid, address, list, soon};
+use isthmus_net::enrol::JoinError;
 use isthmus_net::token::{Invitation, JoinToken};
 use isthmus_net::{Role, enrol, grpc};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
+use tokio::io::{AsyncReadExt as _, copy};
+use tokio::net::{TcpListener, TcpStream};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -221,4 +224,36 @@ async fn members_order_and_see_only_their_own() {
         status.message(),
         "relay r1 may not call Registry/List at the broker; gateways and administrators may"
     );
+}
+
+/// A service that is full closes connections of strangers, and who joins is one.
+#[tokio::test]
+async fn a_join_whose_connection_breaks_is_tried_again() {
+    let grid = Grid::start().await;
+    let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (via, broker) = (front.local_addr().unwrap().to_string(), grid.broker_address);
+    let tries = tokio::spawn(async move {
+        // Bytes of the answer: none, a part of the handshake, perhaps a part of the call.
+        for limit in [0, 600, 2000, u64::MAX] {
+            let (mut client, _) = front.accept().await.unwrap();
+            let mut server = TcpStream::connect(broker).await.unwrap();
+            tokio::spawn(async move {
+                let (mut from_client, mut to_client) = client.split();
+                let (from_server, mut to_server) = server.split();
+                let mut from_server = from_server.take(limit);
+                tokio::select! {
+                    _ = copy(&mut from_client, &mut to_server) => {}
+                    _ = copy(&mut from_server, &mut to_client) => {}
+                }
+            });
+        }
+    });
+    let token = grid.token(Role::Relay, None, Some("r1"));
+    let joined = soon("joining", enrol::join(&token, None, Some(&via))).await.unwrap();
+    assert_eq!(joined.identity().to_string(), "relay r1");
+    tries.await.unwrap();
+
+    // A refusal is final.
+    let used = soon("joining", enrol::join(&token, None, None)).await.unwrap_err();
+    assert!(matches!(&used, JoinError::Refused(reason) if reason.contains("used before")), "{used}");
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::time::SystemTime;
 
 use grid::{Agent, Attachment, Grid, list, soon};
+use isthmus_net::peers::{REVOKED_HERE, Revoked};
 use isthmus_net::secured::Secured;
 use isthmus_net::token::{Invitation, JoinToken};
 use isthmus_net::{Credentials, Identity, Role, enrol, grpc, renewal};
@@ -14,8 +15,9 @@ use isthmus_wire::proto::administration_client::AdministrationClient;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::rustls::HandshakeKind;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -48,14 +50,20 @@ async fn join(grid: &Grid, via: &grid::Gateway, name: &str, owner: &str) -> Resu
     Ok(Agent { credentials, client: RegistryClient::new(channel) })
 }
 
-/// The handshake of two agents; each end's result.
-async fn meet(from: &Credentials, to: &Credentials) -> (io::Result<Secured>, io::Result<Secured>) {
+/// A TCP connection: its client's and its server's end.
+async fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let connecting = TcpStream::connect(listener.local_addr().unwrap());
     let (connected, accepted) = tokio::join!(connecting, listener.accept());
+    (connected.unwrap(), accepted.unwrap().0)
+}
+
+/// The handshake of two agents; each end's result.
+async fn meet(from: &Credentials, to: &Credentials) -> (io::Result<Secured>, io::Result<Secured>) {
+    let (connected, accepted) = connection().await;
     let name = ServerName::try_from(to.identity().server_name()).unwrap();
     let (client, server) = (from.client_config(&[]).unwrap(), to.server_config(&[]).unwrap());
-    tokio::join!(client.connect(name, connected.unwrap()), server.accept(accepted.unwrap().0))
+    tokio::join!(client.connect(name, connected), server.accept(accepted))
 }
 
 /// Takes revocations in, as an agent does, until there is one.
@@ -150,8 +158,8 @@ async fn a_removed_name_is_free_for_another_owner() {
     berta.up("10.0.0.1:7730").await;
     let members = admin.clone().members(proto::MembersRequest::default()).await.unwrap().into_inner().members;
     let names: Vec<_> = members.iter().map(|member| (member.name.as_str(), member.revoked)).collect();
-    assert_eq!(names, [("gateway.alpha", 0), ("n1.alpha", 0)]);
-    assert_eq!(members[1].identity, "isthmus:///agent/alpha/n1/berta");
+    assert_eq!(names, [("admin", 0), ("gateway.alpha", 0), ("n1.alpha", 0)]);
+    assert_eq!(members[2].identity, "isthmus:///agent/alpha/n1/berta");
 }
 
 #[tokio::test]
@@ -178,17 +186,141 @@ async fn a_revoked_gateway_is_cut_off_and_only_administrators_revoke() {
     .await;
 }
 
+/// The broker's answer to a call over a new connection.
+async fn asked(grid: &Grid, credentials: &Credentials) -> Result<(), String> {
+    let channel = grpc::connect(&grid.broker_address.to_string(), "broker", credentials).await;
+    let mut client = AdministrationClient::new(channel.map_err(|error| error.to_string())?);
+    let answer = soon("an answer", client.members(proto::MembersRequest::default())).await;
+    answer.map(drop).map_err(|status| grpc::reason(&status))
+}
+
+/// Each call is refused, and one says why. Another may end before it learns the reason.
+async fn told(call: impl AsyncFn() -> Result<(), String>) {
+    let refused = async {
+        while !call().await.unwrap_err().contains(REVOKED_HERE) {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the reason", refused).await;
+}
+
+/// Revoked and removed, in a broker that goes on and in a new one.
+#[tokio::test]
+async fn a_second_administrator_revokes_the_first() {
+    for remove in [false, true] {
+        let mut grid = Grid::start().await;
+        let token = grid.token(Role::Admin, None, Some("berta"));
+        let second = soon("joining", enrol::join(&token, None, None)).await.unwrap();
+        let first = grid.admin();
+        asked(&grid, &first).await.unwrap();
+        let by = AdministrationClient::new(broker(&grid, &second).await);
+        let member = revoke(&by, "admin", remove).await.unwrap();
+        assert_eq!(member.identity, "isthmus:///admin//admin/");
+        for restarted in [false, true] {
+            if restarted {
+                grid.stop_broker().await;
+                grid.start_broker().await;
+            }
+            told(async || asked(&grid, &first).await).await;
+            let channel = broker(&grid, &second).await;
+            let mut enrolment = proto::enrolment_client::EnrolmentClient::new(channel);
+            let refused = enrolment.renew(EnrolmentRequest::of(&first).0).await.unwrap_err();
+            assert!(refused.message().contains("of admin issued until"), "{refused}");
+            asked(&grid, &second).await.unwrap();
+        }
+    }
+}
+
+/// The revoked party itself learns why nobody answers it, from broker, gateway and agent.
+#[tokio::test]
+async fn a_revoked_party_is_told_so() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let n1 = join(&grid, &alpha, "n1", "anna").await.unwrap();
+    let n2 = join(&grid, &alpha, "n2", "anna").await.unwrap();
+    let mut n2_up = n2.up("10.0.0.2:7730").await.0;
+    let tls = n1.credentials.client_config(&[]).unwrap();
+    let meet = async |tls: &isthmus_net::secured::ClientTls| {
+        let (connected, accepted) = connection().await;
+        let name = ServerName::try_from("n2.alpha").unwrap();
+        let server = n2.credentials.server_config(&[]).unwrap();
+        let served = async {
+            let mut served = server.accept(accepted).await?;
+            served.write_all(b"x").await?;
+            served.flush().await?;
+            served.read_u8().await
+        };
+        let asked = async {
+            let mut stream = tls.connect(name, connected).await?;
+            let read = stream.read_u8().await;
+            drop(stream);
+            read
+        };
+        tokio::join!(asked, served).0
+    };
+    meet(&tls).await.unwrap();
+    revoke(&administrator(&grid).await, "n1.alpha", false).await.unwrap();
+    receive(&mut n2_up, &n2.credentials).await;
+    let by_agent = soon("an answer", meet(&tls)).await.unwrap_err();
+    assert!(by_agent.to_string().contains(REVOKED_HERE), "{by_agent}");
+    told(async || asked(&grid, &n1.credentials).await).await;
+    let at = alpha.address.to_string();
+    told(async || {
+        let channel = grpc::connect(&at, "gateway.alpha", &n1.credentials).await;
+        let mut client = RegistryClient::new(channel.map_err(|error| error.to_string())?);
+        let request = proto::LookupRequest { virtual_address: 0, name: "n2.alpha".to_owned() };
+        client.lookup(request).await.map(drop).map_err(|status| grpc::reason(&status))
+    })
+    .await;
+    assert!(n1.credentials.peers().is_revoked_here());
+}
+
+/// A session from before the revocation verifies no certificate when it is resumed.
+#[tokio::test]
+async fn a_revocation_ends_resumption() {
+    let grid = Grid::start().await;
+    let alpha = grid.gateway("alpha").await;
+    let n1 = join(&grid, &alpha, "n1", "anna").await.unwrap();
+    let n2 = join(&grid, &alpha, "n2", "anna").await.unwrap();
+    let (client, server) =
+        (n1.credentials.client_config(&[]).unwrap(), n2.credentials.server_config(&[]).unwrap());
+    let meet = async || {
+        let (connected, accepted) = connection().await;
+        let name = ServerName::try_from("n2.alpha").unwrap();
+        let connecting = async {
+            let mut stream = client.connect(name, connected).await?;
+            // The tickets come before the first byte.
+            stream.read_u8().await.map(|_| stream.get_ref().1.handshake_kind())
+        };
+        let accepting = async {
+            let mut stream = server.accept(accepted).await?;
+            stream.write_all(b"x").await?;
+            stream.flush().await?;
+            io::Result::Ok(stream)
+        };
+        let (kind, served) = tokio::join!(connecting, accepting);
+        served.and(kind)
+    };
+    assert_eq!(meet().await.unwrap(), Some(HandshakeKind::Full));
+    assert_eq!(meet().await.unwrap(), Some(HandshakeKind::Resumed));
+    let other = Revoked { identity: "isthmus:///relay//r9/".to_owned(), issued_until: 1, ends: u64::MAX };
+    n2.credentials.peers().revoke([other]).unwrap();
+    assert_eq!(meet().await.unwrap(), Some(HandshakeKind::Full));
+    assert_eq!(meet().await.unwrap(), Some(HandshakeKind::Resumed));
+}
+
 /// The list is sent in messages within the bounds.
 #[test]
 fn ten_thousand_revocations_are_sent_in_bounded_messages() {
-    use isthmus_net::peers::{Peers, Revoked, messages};
+    use isthmus_net::peers::{Peers, messages};
     use isthmus_wire::bounds::{MESSAGE_BYTES, encoded_len};
     let name = |index: usize| format!("{:a<58}{index:05}", "");
+    let now = isthmus_net::clock::unix_seconds(SystemTime::now());
     let list: Vec<_> = (0..10_000)
         .map(|index| {
             let uri = format!("isthmus:///agent/{}/{}/anna", name(index), name(index));
             let identity = Identity::from_uri(&uri).unwrap();
-            Revoked { identity: Revoked::key(&identity), issued_until: 1 << 40, ends: 1 << 40 }
+            Revoked { identity: Revoked::key(&identity), issued_until: now, ends: now + 3600 }
         })
         .collect();
     let peers = Peers::default();

@@ -101,7 +101,11 @@ impl Site {
         let (received, ordered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (counted, orders) = (received.clone(), ordered.clone());
         tokio::spawn(async move {
-            while let Ok(Some(message)) = down.message().await {
+            loop {
+                let message = match down.message().await {
+                    Ok(Some(message)) => message,
+                    ended => return println!("an attachment ended: {:?}", ended.err()),
+                };
                 assert!(encoded_len(&message) < MESSAGE_BYTES);
                 match message.kind.unwrap() {
                     attach_down::Kind::Welcome(_) => welcomed_tx.send_modify(|count| *count += 1),
@@ -124,8 +128,9 @@ impl Site {
     /// Waits until the broker has welcomed so many nodes.
     async fn welcomed(&mut self, nodes: usize) {
         let waiting = self.welcomed.wait_for(|count| *count >= nodes);
-        let welcomed = tokio::time::timeout(4 * SOON, waiting).await;
-        assert!(matches!(welcomed, Ok(Ok(_))), "the nodes are not welcomed within {:?}", 4 * SOON);
+        let all = matches!(tokio::time::timeout(4 * SOON, waiting).await, Ok(Ok(_)));
+        let (count, name) = (*self.welcomed.borrow(), &self.name);
+        assert!(all, "{count} of {nodes} nodes of {name} are welcomed within {:?}", 4 * SOON);
     }
 
     async fn lookup(&self, name: &str) -> proto::LookupReply {

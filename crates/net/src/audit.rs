@@ -18,7 +18,7 @@ use isthmus_wire::bounds::cut_text;
 use isthmus_wire::text;
 use serde::{Deserialize, Serialize};
 
-use crate::{Identity, lock};
+use crate::{Identity, lock, private};
 
 /// Name of the file in a state directory.
 pub const FILE: &str = "audit.log";
@@ -173,8 +173,15 @@ impl Log {
 
     fn append(&self, line: &str) -> io::Result<()> {
         let mut options = OpenOptions::new();
-        options.append(true).create(true).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW);
-        options.open(&self.path)?.write_all(line.as_bytes())
+        // A FIFO without a reader would be waited for.
+        let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+        options.append(true).create(true).mode(0o600).custom_flags(flags);
+        let mut file = options.open(&self.path)?;
+        let found = file.metadata()?;
+        if !found.is_file() || !private::is_trusted(&found) {
+            return Err(io::Error::other("it is not a regular file of this user or root; remove it"));
+        }
+        file.write_all(line.as_bytes())
     }
 }
 
@@ -269,6 +276,26 @@ mod tests {
                 Some(line.len() - 1),
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn only_a_regular_file_of_this_user_is_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let log = Log { path: path.clone(), format: Format::Text, refusals: Mutex::default() };
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(log.append("line\n").is_err(), "a FIFO without a reader");
+        let reader = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let error = log.append("line\n").unwrap_err().to_string();
+        assert!(error.contains("not a regular file"), "{error}");
+        drop(reader);
+        std::fs::remove_file(&path).unwrap();
+        log.append("line\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "line\n");
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            assert!(log.append("line\n").is_err(), "another user's");
         }
     }
 

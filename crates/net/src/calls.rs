@@ -132,6 +132,9 @@ pub const RULES: &[Rule] = &[
     ),
 ];
 
+/// Calls at the broker whose service records refusals itself, with whom they are about.
+const RECORDED: &[&str] = &["Enrolment/Join", "Enrolment/Renew", "Administration/Revoke"];
+
 const PACKAGE: &str = "/isthmus.v1.";
 
 /// Whether a call is in the table. `peer` is the identity of the connection's other end,
@@ -209,7 +212,8 @@ pub fn table() -> String {
     table
 }
 
-/// A service that answers only the calls in the table. Refusals are in the audit log.
+/// A service that answers only the calls in the table. Refusals are in the audit log, here
+/// or by the service.
 #[derive(Debug, Clone)]
 pub struct Guarded<S> {
     at: At,
@@ -241,13 +245,17 @@ where
         let peer = request.extensions().get::<Peer>().cloned();
         let identity = peer.as_ref().map(|peer| peer.identity.as_deref());
         let checked = check(self.at, request.uri().path(), identity);
+        let method = request.uri().path().strip_prefix(PACKAGE).unwrap_or_default();
+        let recorded = checked.is_ok() && RECORDED.contains(&method);
         let answer = checked.map(|()| self.service.call(request));
         Box::pin(async move {
             let response = match answer {
                 Ok(answer) => answer.await?,
                 Err(status) => status.into_http(),
             };
-            record_refusal(&response, peer.as_ref());
+            if !recorded {
+                record_refusal(&response, peer.as_ref());
+            }
             Ok(response)
         })
     }

@@ -14,6 +14,7 @@ mod material;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod unrevoked;
 
 use std::fmt;
 use std::path::Path;
@@ -36,6 +37,7 @@ pub(crate) use material::Current;
 use material::Material;
 pub(crate) use tls::anonymous_client_config;
 pub(crate) use tls::{provider, roots};
+pub(crate) use unrevoked::with_refusal;
 
 /// ALPN name (RFC 7301) of HTTP/2, which gRPC uses.
 pub const ALPN_H2: &[u8] = b"h2";

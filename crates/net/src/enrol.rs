@@ -6,7 +6,7 @@ use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::{Label, proto};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tonic::{Response, Status};
 
 use crate::credentials::{CredentialsError, SigningRequest};
@@ -18,14 +18,20 @@ use crate::{Credentials, Identity};
 /// How long the broker may take: a gateway in between may have to wait for it.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Waits for an answer of the enrolment service. The error is a text for messages.
+/// How often a join is tried whose connection breaks: a service that is full closes
+/// connections of strangers, and who joins is one.
+const TRIES: u32 = 5;
+/// Pause before the second try; twice as long before each further one.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Waits for an answer of the enrolment service.
 pub(crate) async fn answer<T>(
     server_name: &str,
     call: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<T, String> {
-    let late = |_| format!("{server_name} did not answer within {CALL_DEADLINE:?}");
-    let answer = timeout(CALL_DEADLINE, call).await.map_err(late)?;
-    Ok(answer.map_err(|status| grpc::reason(&status))?.into_inner())
+) -> Result<T, Status> {
+    let late =
+        |_| Status::deadline_exceeded(format!("{server_name} did not answer within {CALL_DEADLINE:?}"));
+    Ok(timeout(CALL_DEADLINE, call).await.map_err(late)??.into_inner())
 }
 
 /// Why joining failed.
@@ -43,6 +49,9 @@ pub enum JoinError {
     /// That service refused.
     #[error("the grid refused: {0}")]
     Refused(String),
+    /// The connection broke before the answer, in each try.
+    #[error("the connection to {0} broke before its answer: {1}; try again")]
+    Broken(String, String),
     /// The answer doesn't match the request.
     #[error("the grid answered with {0}")]
     WrongAnswer(String),
@@ -67,14 +76,12 @@ pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result
         (None, _) => &token.invitation.broker,
     };
     let server_name = identity.upstream_server_name();
-    let channel = grpc::connect_unidentified(address, &server_name, token.authority.clone()).await?;
     let request = SigningRequest::new()?;
     let name = name_to_send(&identity);
     let mac = bearer.mac(&name, &request.der).to_vec();
     let token_text = bearer.public_text().to_owned();
     let message = proto::JoinRequest { token: token_text, name, signing_request: request.der.clone(), mac };
-    let answer = answer(&server_name, EnrolmentClient::new(channel).join(message)).await;
-    let answer = answer.map_err(JoinError::Refused)?;
+    let answer = send(address, &server_name, &token.authority, &message).await?;
     // TLS has checked the token's authority; the answer must name the same one.
     let authority = CertificateDer::from_pem_slice(answer.authority_pem.as_bytes()).ok();
     if authority.as_ref() != Some(&token.authority) {
@@ -86,6 +93,45 @@ pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result
     } else {
         Err(JoinError::WrongAnswer(format!("a certificate for {}, not {identity}", credentials.identity())))
     }
+}
+
+/// Sends the request, again if the connection breaks. The broker answers the same request
+/// twice.
+async fn send(
+    address: &str,
+    server_name: &str,
+    authority: &CertificateDer<'static>,
+    message: &proto::JoinRequest,
+) -> Result<proto::Certificate, JoinError> {
+    let mut pause = PAUSE;
+    for _ in 1..TRIES {
+        match send_once(address, server_name, authority, message.clone()).await {
+            Err(JoinError::Connect(error)) if error.broke => {}
+            Err(JoinError::Broken(..)) => {}
+            answer => return answer,
+        }
+        sleep(pause).await;
+        pause *= 2;
+    }
+    send_once(address, server_name, authority, message.clone()).await
+}
+
+async fn send_once(
+    address: &str,
+    server_name: &str,
+    authority: &CertificateDer<'static>,
+    message: proto::JoinRequest,
+) -> Result<proto::Certificate, JoinError> {
+    let channel = grpc::connect_unidentified(address, server_name, authority.clone()).await?;
+    let answer = answer(server_name, EnrolmentClient::new(channel).join(message)).await;
+    answer.map_err(|status| {
+        let reason = grpc::reason(&status);
+        if grpc::call::broke(&status) {
+            JoinError::Broken(server_name.to_owned(), reason)
+        } else {
+            JoinError::Refused(reason)
+        }
+    })
 }
 
 fn name_to_send(identity: &Identity) -> String {

@@ -4,10 +4,10 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::mac;
+use crate::{mac, private};
 
 /// A file or directory that couldn't be used.
 #[derive(Debug, thiserror::Error)]
@@ -24,13 +24,13 @@ pub struct FileError {
 /// Makes a directory and its parents. New ones get mode 0700.
 ///
 /// # Errors
-/// If it can't be made.
+/// If it can't be made, or is there and another user could put something in it, such as
+/// an `isthmus.toml`.
 pub fn create_directory(path: &Path) -> Result<(), FileError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| FileError {
-        action: "create",
-        path: path.to_owned(),
-        source,
-    })
+    let failed = |action, source| FileError { action, path: path.to_owned(), source };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|source| failed("create", source))?;
+    private::check(path).map_err(|error| failed("keep secrets in", io::Error::other(error.to_string())))
 }
 
 /// Writes a file with these permission bits, or replaces it. A symbolic link at `path`
@@ -85,10 +85,15 @@ pub fn read(path: &Path) -> Result<String, FileError> {
 /// Reads a text file that holds a secret.
 ///
 /// # Errors
-/// If it can't be read, or others than its owner may read it.
+/// If it can't be read, others than its owner may read it, or it belongs to another user.
 pub fn read_secret(path: &Path) -> Result<String, FileError> {
     let refuse = |source| FileError { action: "read", path: path.to_owned(), source };
-    let mode = std::fs::metadata(path).map_err(refuse)?.permissions().mode();
+    let found = std::fs::metadata(path).map_err(refuse)?;
+    if !private::is_trusted(&found) {
+        let reason = format!("it belongs to user id {}, who knows the secret", found.uid());
+        return Err(refuse(io::Error::new(io::ErrorKind::PermissionDenied, reason)));
+    }
+    let mode = found.permissions().mode();
     if mode & 0o077 != 0 {
         let reason = format!("others may read it (mode {:03o}); run chmod 600 on it", mode & 0o777);
         return Err(refuse(io::Error::new(io::ErrorKind::PermissionDenied, reason)));
@@ -112,6 +117,27 @@ mod tests {
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         let mode = std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn secrets_of_other_users_and_their_directories_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let (open, path) = (directory.path().join("open"), directory.path().join("key.pem"));
+        create_directory(&open).unwrap();
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let error = create_directory(&open).unwrap_err().to_string();
+        assert!(error.contains("keep secrets in") && error.contains("chmod go-w"), "{error}");
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("not tested: changing the owner needs root");
+            return;
+        }
+        write(&path, b"planted", 0o600).unwrap();
+        std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+        let error = read_secret(&path).unwrap_err().to_string();
+        assert!(error.contains("belongs to user id 65534"), "{error}");
+        std::os::unix::fs::chown(directory.path(), Some(65534), None).unwrap();
+        let error = create_directory(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("belongs to user id 65534"), "{error}");
     }
 
     #[test]

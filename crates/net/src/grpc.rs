@@ -17,6 +17,7 @@ mod versions;
 use std::error::Error as _;
 use std::time::Duration;
 
+use isthmus_wire::text;
 use tonic::Status;
 
 pub use call::{Call, Connections, Repeat, budget};
@@ -33,9 +34,19 @@ pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a ping may stay unanswered.
 pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The message of a failed call with the causes below it: "transport error" alone
-/// doesn't help.
+/// The message of a failed call, on one line, with the causes below it: "transport error"
+/// alone doesn't help. Any party may have written the message, so the characters that a
+/// terminal obeys or hides are escaped.
 pub fn reason(status: &Status) -> String {
+    text::one_line(&whole(status))
+}
+
+/// The same of an answer that has one line for each of several nodes.
+pub fn reasons(status: &Status) -> String {
+    text::lines(&whole(status))
+}
+
+fn whole(status: &Status) -> String {
     let mut text = status.message().to_owned();
     let mut cause = status.source();
     while let Some(error) = cause {
@@ -46,4 +57,16 @@ pub fn reason(status: &Status) -> String {
         cause = error.source();
     }
     if text.is_empty() { status.code().to_string() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_no_reason() {
+        let status = Status::unavailable("no\u{1b}[2J\nisthmus: all is well\u{202e}");
+        assert_eq!(reason(&status), r"no\u{1b}[2J\nisthmus: all is well\u{202e}");
+        assert_eq!(reasons(&status), "no\\u{1b}[2J\nisthmus: all is well\\u{202e}");
+    }
 }

@@ -109,7 +109,7 @@ pub enum IdentityError {
     #[error("unknown role {0:?}: expected broker, gateway, agent, relay or admin")]
     UnknownRole(String),
     /// A name that is reserved for services.
-    #[error("the name {0:?} is reserved: choose another one")]
+    #[error("the name {0} is reserved: choose another one")]
     Reserved(Label),
     /// Not a user name.
     #[error("{0:?} is not a user name: use 1 to 64 letters, digits, dots, underscores and hyphens")]

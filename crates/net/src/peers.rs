@@ -12,6 +12,8 @@ mod standing;
 mod tests;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -29,6 +31,10 @@ use revoked::Revocations;
 
 /// Identities whose latest certificates are kept before ended ones are forgotten.
 const KEPT: usize = 1024;
+
+/// What a service says once a peer has refused its own certificate as revoked.
+pub const REVOKED_HERE: &str = "an administrator of the grid has revoked the certificate of this service; with a \
+    new token (isthmus grid invite) `isthmus join --force` makes it a member again";
 
 /// A peer's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +91,15 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// Whose certificate is refused.
+    pub fn identity(&self) -> &Identity {
+        match self {
+            Self::Ended { identity, .. } | Self::Revoked { identity, .. } => identity,
+        }
+    }
+}
+
 /// The latest certificate that an identity has shown.
 #[derive(Debug)]
 struct Latest {
@@ -103,11 +118,18 @@ struct Inner {
     latest: Mutex<HashMap<Identity, Latest>>,
     revoked: RwLock<Revocations>,
     changed: watch::Sender<()>,
+    /// A peer has refused this process's own certificate as revoked.
+    revoked_here: AtomicBool,
 }
 
 impl Default for Inner {
     fn default() -> Self {
-        Self { latest: Mutex::default(), revoked: RwLock::default(), changed: watch::Sender::new(()) }
+        Self {
+            latest: Mutex::default(),
+            revoked: RwLock::default(),
+            changed: watch::Sender::new(()),
+            revoked_here: AtomicBool::new(false),
+        }
     }
 }
 
@@ -133,6 +155,17 @@ impl Peers {
         let open = entry.open.clone();
         drop(latest);
         Ok(Standing::new(self.clone(), certificate, open))
+    }
+
+    /// Whether a peer has refused this process's own certificate as revoked, since it was
+    /// accepted last. A call may end before it learns this reason.
+    pub fn is_revoked_here(&self) -> bool {
+        self.0.revoked_here.load(Relaxed)
+    }
+
+    /// Notes that a peer has refused or accepted this process's own certificate.
+    pub fn set_revoked_here(&self, revoked: bool) {
+        self.0.revoked_here.store(revoked, Relaxed);
     }
 
     /// Until when connections with this certificate may last.

@@ -15,7 +15,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::{Gid, Group, Uid, User};
 
-const REMEDY: &str = "remove it, or choose another directory: [agent] runtime_directory";
+const REMEDY: &str = "remove it, or choose another directory";
 
 /// Why a path can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum PrivateError {
     /// Others than its owner may write to it.
     #[error(
         "{} (owner: user id {owner}, mode {mode:04o}) may be written by other users than user id {user}; \
-         run chmod go-w on it, or choose another directory: [agent] runtime_directory",
+         run chmod go-w on it, or choose another directory",
         path.display()
     )]
     Writable {
@@ -124,20 +124,50 @@ enum Wrong {
 /// Decides whether a directory may be on a private path.
 fn judge(found: Found, place: Place, trusted: Trusted) -> Result<(), Wrong> {
     const STICKY: u32 = 0o1000;
-    const GROUP_WRITES: u32 = 0o020;
-    const OTHERS_WRITE: u32 = 0o002;
     if !found.is_directory {
         return Err(Wrong::Kind);
     }
-    if found.owner != trusted.user && found.owner != 0 && found.owner != trusted.root {
+    if !trusted.owns(found.owner) {
         return Err(Wrong::Owner);
     }
-    let open = found.mode & OTHERS_WRITE != 0 || (found.mode & GROUP_WRITES != 0 && !found.group_is_own);
     let kept = place == Place::Ancestor && found.mode & STICKY != 0;
-    if open && !kept { Err(Wrong::Writable) } else { Ok(()) }
+    if found.is_open() && !kept { Err(Wrong::Writable) } else { Ok(()) }
+}
+
+impl Found {
+    /// Whether other users may make files in it.
+    fn is_open(self) -> bool {
+        const GROUP_WRITES: u32 = 0o020;
+        const OTHERS_WRITE: u32 = 0o002;
+        self.mode & OTHERS_WRITE != 0 || (self.mode & GROUP_WRITES != 0 && !self.group_is_own)
+    }
+}
+
+/// Whether other users than this one and root may make files in a directory, with the
+/// sticky bit or without.
+pub fn is_open(directory: &Metadata) -> bool {
+    describe(directory).is_open()
+}
+
+/// Whether a file belongs to this user or to root.
+pub fn is_trusted(file: &Metadata) -> bool {
+    Trusted::now().owns(file.uid())
+}
+
+/// Checks an existing directory, in which this process keeps files. Not those above it:
+/// a home may be below a directory of another user, who then has the home, too.
+///
+/// # Errors
+/// If another user could put something there.
+pub fn check(directory: &Path) -> Result<(), PrivateError> {
+    check_one(&canonical(directory)?, Place::Last, Trusted::now())
 }
 
 impl Trusted {
+    fn owns(self, owner: u32) -> bool {
+        owner == self.user || owner == 0 || owner == self.root
+    }
+
     fn now() -> Self {
         let root = fs::metadata("/").map_or(0, |found| found.uid());
         Self { user: nix::unistd::geteuid().as_raw(), root }
@@ -224,16 +254,19 @@ fn check_directory(path: &Path, place: Place) -> Result<(), PrivateError> {
     ancestors.reverse();
     for ancestor in ancestors {
         let place = if ancestor == path { place } else { Place::Ancestor };
-        let metadata = lstat(ancestor)?;
-        let found = describe(&metadata);
-        let (path, owner, user) = (ancestor.to_owned(), found.owner, trusted.user);
-        judge(found, place, trusted).map_err(|wrong| match wrong {
-            Wrong::Kind => PrivateError::Kind { path, owner, wanted: "directory" },
-            Wrong::Owner => PrivateError::Owner { path, owner, user },
-            Wrong::Writable => PrivateError::Writable { path, owner, mode: found.mode, user },
-        })?;
+        check_one(ancestor, place, trusted)?;
     }
     Ok(())
+}
+
+fn check_one(path: &Path, place: Place, trusted: Trusted) -> Result<(), PrivateError> {
+    let found = describe(&lstat(path)?);
+    let (path, owner, user) = (path.to_owned(), found.owner, trusted.user);
+    judge(found, place, trusted).map_err(|wrong| match wrong {
+        Wrong::Kind => PrivateError::Kind { path, owner, wanted: "directory" },
+        Wrong::Owner => PrivateError::Owner { path, owner, user },
+        Wrong::Writable => PrivateError::Writable { path, owner, mode: found.mode, user },
+    })
 }
 
 fn describe(metadata: &Metadata) -> Found {
@@ -311,6 +344,11 @@ mod tests {
         }
         let nobody = Found { owner: 65534, ..found };
         assert_eq!(judge(nobody, Ancestor, Trusted { root: 65534, ..TRUSTED }), Ok(()), "a user namespace");
+        for (mode, group_is_own, want) in
+            [(0o755, false, false), (0o1777, true, true), (0o1770, false, true), (0o1770, true, false)]
+        {
+            assert_eq!(Found { mode, group_is_own, ..found }.is_open(), want, "{mode:o} {group_is_own}");
+        }
     }
 
     #[test]

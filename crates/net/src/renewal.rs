@@ -85,7 +85,7 @@ pub async fn renew(credentials: &Credentials, directory: &Path, upstream: &str) 
     let request = SigningRequest::new()?;
     let message = proof::request(credentials, &request.der, SystemTime::now())?;
     let certificate = enrol::answer(&server_name, EnrolmentClient::new(channel).renew(message)).await;
-    let certificate = certificate.map_err(RenewalError::Refused)?;
+    let certificate = certificate.map_err(|status| RenewalError::Refused(grpc::reason(&status)))?;
     credentials.renew(&request, &certificate.certificate_pem)?;
     credentials.save(directory)?;
     // The connections to this upstream service go on with the new certificate.

@@ -4,26 +4,31 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustls::client::{ClientSessionMemoryCache, ClientSessionStore, Resumption};
 use rustls::client::{Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, CommonState, HandshakeKind, NamedGroup, ServerConfig};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustls::{AlertDescription, ClientConfig, CommonState, HandshakeKind, NamedGroup, ServerConfig};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use crate::credentials::Current;
-use crate::peers::{Certified, Peers, Refusal, Standing};
-use crate::{Identity, lock};
+use crate::credentials::{Current, with_refusal};
+use crate::peers::{Certified, Peers, REVOKED_HERE, Refusal, Standing};
+use crate::{Identity, audit, lock};
 
 /// Servers whose sessions a client keeps.
 const SERVERS: usize = 256;
 /// How long sessions are resumed before a full handshake verifies both certificates
 /// anew: far shorter than from a renewal to the end of the former certificate.
 const RESUMED: Duration = Duration::from_secs(24 * 3600);
+
+/// How long, and how many bytes, a client that was refused is read from.
+const READING: Duration = Duration::from_secs(1);
+const UNREAD: u64 = 64 * 1024;
 
 /// TLS of a server.
 #[derive(Debug, Clone)]
@@ -47,8 +52,23 @@ impl ServerTls {
     /// # Errors
     /// If it fails, or the client's certificate has ended or is revoked.
     pub async fn accept(&self, tcp: TcpStream) -> io::Result<Secured> {
-        let stream = TlsAcceptor::from(self.config.clone()).accept(tcp).await?;
-        Secured::new(TlsStream::Server(stream), &self.peers)
+        let from = tcp.peer_addr().ok();
+        let handshake = TlsAcceptor::from(self.config.clone()).accept(tcp).into_fallible();
+        let secured = match with_refusal(handshake).await {
+            (Ok(stream), _) => Secured::new(TlsStream::Server(stream), &self.peers),
+            (Err((_, tcp)), Some(refusal)) => {
+                let_read(tcp).await;
+                Err(refused(refusal))
+            }
+            (Err((error, _)), None) => Err(error),
+        };
+        if let Err(error) = &secured
+            && let Some(refusal) = error.get_ref().and_then(|error| error.downcast_ref::<Refusal>())
+        {
+            let entry = audit::Entry::refused("connection", refusal);
+            entry.by(refusal.identity()).from(from).record();
+        }
+        secured
     }
 }
 
@@ -115,6 +135,7 @@ pub struct Secured {
     peer: Option<Standing>,
     /// Why the connection must end.
     ended: Option<Refusal>,
+    peers: Peers,
 }
 
 impl Secured {
@@ -127,7 +148,7 @@ impl Secured {
                 Some(peers.accept(certified, SystemTime::now()).map_err(refused)?)
             }
         };
-        Ok(Self { stream, peer, ended: None })
+        Ok(Self { stream, peer, ended: None, peers: peers.clone() })
     }
 
     /// The peer's identity; none for a client without a certificate.
@@ -155,6 +176,22 @@ impl Secured {
     }
 }
 
+/// Lets the client read the alert that was sent. If data of the client were left unread,
+/// the kernel would reset the connection, and the client might not see the alert.
+async fn let_read(mut tcp: TcpStream) {
+    let reading = async {
+        tcp.shutdown().await?;
+        tokio::io::copy(&mut (&mut tcp).take(UNREAD), &mut tokio::io::sink()).await
+    };
+    let _ = timeout(READING, reading).await;
+}
+
+/// Whether a peer has refused this end's certificate as revoked.
+fn is_revoked_here(error: &io::Error) -> bool {
+    let alert = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(alert, Some(rustls::Error::AlertReceived(AlertDescription::CertificateRevoked)))
+}
+
 fn refused(reason: Refusal) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, reason)
 }
@@ -166,7 +203,14 @@ impl AsyncRead for Secured {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.check(cx)?;
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        match ready!(Pin::new(&mut self.stream).poll_read(cx, buffer)) {
+            // A server refuses after the client's last message of the handshake (TLS 1.3).
+            Err(error) if is_revoked_here(&error) => {
+                self.peers.set_revoked_here(true);
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::PermissionDenied, REVOKED_HERE)))
+            }
+            result => Poll::Ready(result),
+        }
     }
 }
 

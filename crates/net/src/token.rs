@@ -15,6 +15,7 @@
 //! [HMAC of the whole request](BearerToken::mac) by the secret. So a gateway that passes
 //! it on can neither use the token nor alter the request.
 
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -111,6 +112,21 @@ pub struct Invitation {
     pub expires: SystemTime,
     /// The broker's address, `HOST:PORT`.
     pub broker: String,
+}
+
+/// What it grants, for the audit log: `role agent site alpha name n1 owner anna`.
+impl fmt::Display for Invitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "role {}", self.role.as_str())?;
+        for (part, value) in [
+            ("site", self.site.as_ref().map(Label::as_str)),
+            ("name", self.name.as_ref().map(Label::as_str)),
+            ("owner", self.owner.as_ref().map(Owner::as_str)),
+        ] {
+            write!(f, " {part} {}", value.unwrap_or("any"))?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Serialize, Deserialize)]

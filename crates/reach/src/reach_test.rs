@@ -2,30 +2,38 @@
 
 use std::time::Duration;
 
+use isthmus_net::dial::PunchPort;
 use isthmus_net::grpc;
-use isthmus_net::probe::Outcome;
+use isthmus_net::probe::{Outcome, Target};
 use isthmus_net::seen::judge_probe;
-use isthmus_plan::Reach;
+use isthmus_plan::{Reach, Reachability};
 use isthmus_wire::proto::ProbeReply;
 use tokio::time::timeout;
 use tonic::Status;
 
+use crate::outside::REFLECTION_DEADLINE;
+
 /// How much later than the relay's report its connection may arrive.
 pub(crate) const LAG: Duration = Duration::from_secs(2);
 
-/// Whether a relay reaches this party at `address`. `arrival` ends when the relay's
+/// Whether a relay, given by name and address, reaches this party at the target. Names
+/// the test to the relay first, which dials nobody else. `arrival` ends when the relay's
 /// connection has arrived, `probe` is the call by which the relay dials.
 pub async fn reach_test(
-    relay: &str,
-    address: &str,
+    (relay, relay_address): (&str, &str),
+    Target { address, nonce }: &Target,
     arrival: impl Future<Output = ()>,
     probe: impl Future<Output = Result<ProbeReply, Status>>,
 ) -> Reach {
+    if let Err(error) = PunchPort::open_for(relay_address, *nonce, REFLECTION_DEADLINE).await {
+        let (address, relay) = (address.clone(), relay.to_owned());
+        return Reach { result: Reachability::Unknown, address, relay, detail: error.to_string() };
+    }
     let probe = async { probe.await.map(Outcome::from) };
     let reply = reply_unless_arrived(arrival, probe).await;
     let reply = reply.map(|reply| reply.map_err(|status| grpc::reason(&status)));
     let (result, detail) = judge_probe(reply.is_none(), reply);
-    Reach { result, address: address.to_owned(), relay: relay.to_owned(), detail }
+    Reach { result, address: address.clone(), relay: relay.to_owned(), detail }
 }
 
 /// The relay's reply; `None` if its connection arrived.

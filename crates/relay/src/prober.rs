@@ -2,8 +2,8 @@
 //!
 //! A relay must not become a scanner of the networks that it reaches. So these rules
 //! hold:
-//! - It dials only addresses from which a client has recently asked for its outside
-//!   address. That was over TCP, so the address is the client's own.
+//! - It dials only the address from which a client has named the test, when it asked for
+//!   its outside address. That was over TCP, so the address is the client's own.
 //! - It dials no port of system services.
 //! - The number of dials under way is bounded.
 
@@ -16,7 +16,7 @@ use isthmus_net::callback::{FIRST_PORT, HTTPS};
 use isthmus_net::dial::{self, DialError, SilentPort, SocketOptions};
 use isthmus_net::lock;
 use isthmus_net::probe::{Outcome, Target, Task};
-use isthmus_splice::RecentClients;
+use isthmus_splice::Claims;
 use isthmus_wire::proto::{ProbeOrder, ProbeReport};
 use isthmus_wire::{ConnectionId, hello};
 use tokio::sync::{Semaphore, mpsc};
@@ -32,14 +32,14 @@ const MAX_PREPARED: usize = 64;
 /// Carries orders out.
 #[derive(Debug)]
 pub(crate) struct Prober {
-    recent_clients: Arc<RecentClients>,
+    claims: Arc<Claims>,
     prepared: Mutex<HashMap<ConnectionId, (Arc<SilentPort>, Instant)>>,
     running: Semaphore,
 }
 
 impl Prober {
-    pub(crate) fn new(recent_clients: Arc<RecentClients>) -> Self {
-        Self { recent_clients, prepared: Mutex::default(), running: Semaphore::new(AT_ONCE) }
+    pub(crate) fn new(claims: Arc<Claims>) -> Self {
+        Self { claims, prepared: Mutex::default(), running: Semaphore::new(AT_ONCE) }
     }
 
     /// Carries an order out in a task of its own, which reports the result.
@@ -71,7 +71,7 @@ impl Prober {
     /// Dials from any port and sends `first`.
     async fn dial(&self, to: &Target, gateway: bool, first: &[u8]) -> Outcome {
         let Ok(_permit) = self.running.try_acquire() else { return too_many() };
-        let address = match self.allowed(&to.address, gateway).await {
+        let address = match self.allowed(to, gateway).await {
             Ok(address) => address.to_string(),
             Err(reason) => return Outcome::NotDone(reason),
         };
@@ -80,7 +80,7 @@ impl Prober {
 
     async fn dial_prepared(&self, to: &Target) -> Outcome {
         let Ok(_permit) = self.running.try_acquire() else { return too_many() };
-        let address = match self.allowed(&to.address, false).await {
+        let address = match self.allowed(to, false).await {
             Ok(address) => address,
             Err(reason) => return Outcome::NotDone(reason),
         };
@@ -109,7 +109,7 @@ impl Prober {
     }
 
     /// The address to dial, if the rules allow it.
-    async fn allowed(&self, address: &str, gateway: bool) -> Result<SocketAddr, String> {
+    async fn allowed(&self, Target { address, nonce }: &Target, gateway: bool) -> Result<SocketAddr, String> {
         let resolving = tokio::time::timeout(DEADLINE, dial::resolve(address)).await;
         let resolved = resolving.map_err(|_| format!("{address} is not resolved in time"))?;
         let to = resolved.map_err(|error| error.to_string())?;
@@ -117,8 +117,8 @@ impl Prober {
         if to.port() < FIRST_PORT && !https {
             return Err(format!("{to} has a port of system services"));
         }
-        if !self.recent_clients.know(to.ip(), Instant::now()) {
-            return Err(format!("no client has recently connected to the relay from {}", to.ip()));
+        if !self.claims.allow(*nonce, to.ip(), Instant::now()) {
+            return Err(format!("no client has asked the relay for this test from {}", to.ip()));
         }
         Ok(to)
     }
@@ -156,11 +156,11 @@ mod tests {
     const NONCE: ConnectionId = ConnectionId([3; 16]);
 
     fn prober(known: &[&str]) -> Prober {
-        let recent_clients = RecentClients::default();
+        let claims = Claims::default();
         for ip in known {
-            recent_clients.note(ip.parse().unwrap(), Instant::now());
+            claims.note(NONCE, ip.parse().unwrap(), Instant::now());
         }
-        Prober::new(Arc::new(recent_clients))
+        Prober::new(Arc::new(claims))
     }
 
     fn target(address: &str) -> Target {
@@ -175,13 +175,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_recent_clients_are_dialed_and_no_port_of_system_services() {
+    async fn only_who_asked_is_dialed_and_no_port_of_system_services() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let dial = Task::Dial(target(&address));
         let unknown = prober(&[]).carry_out(&dial).await;
-        assert_eq!(not_done(&unknown), "no client has recently connected to the relay from 127.0.0.1");
+        assert_eq!(not_done(&unknown), "no client has asked the relay for this test from 127.0.0.1");
         let prober = prober(&["127.0.0.1"]);
+        let of_another = Task::Dial(Target::new(&address, ConnectionId([4; 16])));
+        not_done(&prober.carry_out(&of_another).await);
         let system = prober.carry_out(&Task::Dial(target("127.0.0.1:22"))).await;
         assert_eq!(not_done(&system), "127.0.0.1:22 has a port of system services");
         for wrong in [Task::Dial(target("nowhere")), Task::DialPrepared(target(&address))] {

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use isthmus_net::{Credentials, Role};
-use isthmus_splice::RecentClients;
+use isthmus_splice::Claims;
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits};
 use isthmus_splice::plane::Plane;
@@ -75,13 +75,13 @@ pub async fn run(
         Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(RelayError::Plane)?;
     let plane = Arc::new(plane);
     let (keys_tx, keys_rx) = watch::channel(None);
-    let recent_clients = Arc::new(RecentClients::default());
+    let claims = Arc::new(Claims::default());
     let mut first_key = keys_rx.clone();
     tracing::info!(%listening, "relay started");
     let attaching = async {
         let none = |NoAddress { listen, towards_broker }| RelayError::NoAddress { listen, towards_broker };
         let address = address::of(config.address, listening, credentials.upstream()).await.map_err(none)?;
-        let prober = Arc::new(Prober::new(recent_clients.clone()));
+        let prober = Arc::new(Prober::new(claims.clone()));
         Attachment { credentials, address, plane: Arc::clone(&plane), keys_tx, prober }.keep().await;
         Ok(())
     };
@@ -92,14 +92,8 @@ pub async fn run(
         std::future::pending::<()>().await;
     };
     let intake = Intake::open(listener);
-    let serving = admission::serve(
-        intake,
-        Limits::default(),
-        keys_rx,
-        Arc::clone(&plane),
-        recent_clients.clone(),
-        shutdown,
-    );
+    let serving =
+        admission::serve(intake, Limits::default(), keys_rx, Arc::clone(&plane), claims.clone(), shutdown);
     let result = tokio::select! {
         () = serving => Ok(()),
         result = attaching => result,

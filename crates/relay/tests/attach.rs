@@ -12,10 +12,11 @@ use isthmus_broker::state::{ADMIN_DIRECTORY, State};
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::{Credentials, Identity, Role, grpc};
 use isthmus_relay::RelayConfig;
+use isthmus_wire::proto::administration_client::AdministrationClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
     AttachDown, AttachUp, DialRequest, GatewayUp, ListRequest, NodeUp, Relay, RelayFilter, RendezvousRequest,
-    attach_down, attach_up, dial_request, list_request, rendezvous_reply, rendezvous_request,
+    RevokeRequest, attach_down, attach_up, dial_request, list_request, rendezvous_reply, rendezvous_request,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -148,18 +149,29 @@ impl Site {
     }
 }
 
+/// The broker's list of relays.
+async fn listed(channel: Channel) -> Vec<Relay> {
+    let records = Some(list_request::Records::Relays(RelayFilter::default()));
+    let request = ListRequest { records, ..ListRequest::default() };
+    RegistryClient::new(channel).list(request).await.unwrap().into_inner().relays
+}
+
+/// The same for an administrator, over a connection of its own.
+async fn relays(directory: &Path) -> Vec<Relay> {
+    let admin = Credentials::load(&directory.join(ADMIN_DIRECTORY)).unwrap();
+    let channel = grpc::connect(admin.upstream(), "broker", &admin).await.unwrap();
+    in_time("a list", listed(channel)).await
+}
+
 /// Waits until the broker lists the relay in this state.
 async fn until(directory: &Path, what: &str, wanted: impl Fn(&Relay) -> bool) {
     let admin = Credentials::load(&directory.join(ADMIN_DIRECTORY)).unwrap();
     let asking = async {
         loop {
-            if let Ok(channel) = grpc::connect(admin.upstream(), "broker", &admin).await {
-                let records = Some(list_request::Records::Relays(RelayFilter::default()));
-                let request = ListRequest { records, ..ListRequest::default() };
-                let listed = RegistryClient::new(channel).list(request).await.unwrap().into_inner();
-                if listed.relays.iter().any(&wanted) {
-                    return;
-                }
+            if let Ok(channel) = grpc::connect(admin.upstream(), "broker", &admin).await
+                && listed(channel).await.iter().any(&wanted)
+            {
+                return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -235,6 +247,52 @@ async fn a_spliced_connection_outlives_the_broker() {
     assert_joined(&mut second_initiator, &mut second_acceptor).await;
 
     drop((alpha, beta));
+    relay.stop().await;
+    broker.stop().await;
+}
+
+/// It is refused by the broker, before and after the broker's restart, and gets no further
+/// connections. What it carries goes on: the ends decide.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_relay_gets_no_further_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let state = State::create(directory, "demo", &address.to_string(), SystemTime::now()).unwrap();
+    let members = ["agent/alpha/n1/ada", "agent/beta/n1/ada", "relay//r1/"];
+    let members = members.map(|path| Identity::from_uri(&format!("isthmus:///{path}")).unwrap());
+    isthmus_broker::enrol_without_tokens(&state, &members).await.unwrap();
+    let broker = start_broker(directory, address).await;
+    let credentials = issue(&state, Role::Relay, None, Some("r1"));
+    let (relay, _) = start_relay(credentials.clone()).await;
+    until(directory, "the relay is known", |relay| relay.up && relay.name == "r1").await;
+    let mut alpha = Site::attach(&state, "alpha").await;
+    let mut beta = Site::attach(&state, "beta").await;
+    let (mut initiator, mut acceptor) = meet(&mut alpha, &mut beta).await;
+    assert_joined(&mut initiator, &mut acceptor).await;
+
+    let admin = Credentials::load(&directory.join(ADMIN_DIRECTORY)).unwrap();
+    let channel = grpc::connect(admin.upstream(), "broker", &admin).await.unwrap();
+    let request = RevokeRequest { name: "r1.relay".to_owned(), remove: false };
+    in_time("an answer", AdministrationClient::new(channel).revoke(request)).await.unwrap();
+    assert_eq!(relays(directory).await, [], "at once");
+    let request = RendezvousRequest {
+        destination: beta.virtual_address,
+        initiator: alpha.virtual_address,
+        way: Some(rendezvous_request::Way::Relay(rendezvous_request::Relay::default())),
+    };
+    let refused = alpha.client.rendezvous(request).await.unwrap_err();
+    assert!(refused.message().contains("no relay is attached"), "{refused}");
+    assert_joined(&mut acceptor, &mut initiator).await;
+
+    drop((alpha, beta));
+    broker.stop().await;
+    let broker = start_broker(directory, address).await;
+    let channel = grpc::connect(credentials.upstream(), "broker", &credentials).await.unwrap();
+    let mut client = RegistryClient::new(channel);
+    in_time("an answer", client.attach(tokio_stream::empty())).await.unwrap_err();
+    assert_eq!(relays(directory).await, []);
+    assert_joined(&mut initiator, &mut acceptor).await;
     relay.stop().await;
     broker.stop().await;
 }

@@ -20,10 +20,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use crate::claims::Claims;
 use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
 use crate::plane::Plane;
 use crate::reach_tests::ReachTests;
-use crate::recent_clients::RecentClients;
 
 /// How often the counters are updated.
 const COUNTING: Duration = Duration::from_secs(5);
@@ -115,13 +115,13 @@ impl Intake {
 }
 
 /// Serves the intake until `shutdown`. Verifies tickets with the latest key of `keys`,
-/// and notes clients that ask for their outside address.
+/// and notes the reach tests that clients name.
 pub async fn serve(
     mut intake: Intake,
     limits: Limits,
     mut keys: watch::Receiver<Option<Secret>>,
     plane: Arc<Plane>,
-    recent_clients: Arc<RecentClients>,
+    claims: Arc<Claims>,
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
@@ -143,7 +143,7 @@ pub async fn serve(
                 Ok((stream, peer)) => {
                     let place = unidentified.enter(peer.ip());
                     let candidate = Candidate { stream, peer, origin: Origin::Outside };
-                    let known = (recent_clients.clone(), intake.reach_tests.clone());
+                    let known = (claims.clone(), intake.reach_tests.clone());
                     let handshake = handshake(candidate, limits.handshake_deadline, known);
                     handshakes.spawn(unless_evicted(place, handshake));
                 }
@@ -201,35 +201,36 @@ async fn unless_evicted<T>(place: Place, handshake: impl Future<Output = Option<
 async fn handshake(
     mut candidate: Candidate,
     deadline: Duration,
-    (recent_clients, reach_tests): (Arc<RecentClients>, Arc<ReachTests>),
+    (claims, reach_tests): (Arc<Claims>, Arc<ReachTests>),
 ) -> Option<([u8; TICKET_LEN], Candidate)> {
     let mut ticket = [0; TICKET_LEN];
-    let outcome = tokio::time::timeout(deadline, candidate.stream.read_exact(&mut ticket)).await;
-    match outcome {
-        Ok(Ok(_)) if reflect::is_question(&ticket) => {
-            recent_clients.note(candidate.peer.ip(), Instant::now());
-            let answer = reflect::encode_answer(candidate.peer);
-            let answered = tokio::time::timeout(deadline, candidate.stream.write_all(&answer)).await;
-            tracing::debug!(peer = %candidate.peer, ok = matches!(answered, Ok(Ok(()))), "asked for its outside address");
-            None
-        }
-        Ok(Ok(_)) => match hello::REACH_TEST.decode(&ticket) {
-            Ok(number) => {
-                let expected = reach_tests.come(number);
-                tracing::debug!(peer = %candidate.peer, expected, "a reach test");
-                None
-            }
-            Err(_) => Some((ticket, candidate)),
-        },
+    let peer = candidate.peer;
+    match tokio::time::timeout(deadline, candidate.stream.read_exact(&mut ticket)).await {
+        Ok(Ok(_)) => {}
         Ok(Err(error)) => {
-            tracing::debug!(peer = %candidate.peer, %error, "ended before its ticket");
-            None
+            tracing::debug!(%peer, %error, "ended before its ticket");
+            return None;
         }
         Err(_) => {
-            tracing::debug!(peer = %candidate.peer, ?deadline, "showed no ticket in time");
-            None
+            tracing::debug!(%peer, ?deadline, "showed no ticket in time");
+            return None;
         }
     }
+    if let Ok(test) = reflect::decode_question(&ticket) {
+        if let Some(test) = test {
+            claims.note(test, peer.ip(), Instant::now());
+        }
+        let answer = reflect::encode_answer(peer);
+        let answered = tokio::time::timeout(deadline, candidate.stream.write_all(&answer)).await;
+        tracing::debug!(%peer, ok = matches!(answered, Ok(Ok(()))), "asked for its outside address");
+        return None;
+    }
+    if let Ok(number) = hello::REACH_TEST.decode(&ticket) {
+        let expected = reach_tests.come(number);
+        tracing::debug!(%peer, expected, "a reach test");
+        return None;
+    }
+    Some((ticket, candidate))
 }
 
 fn admit(

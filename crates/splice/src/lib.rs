@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`matcher`] | decides: tickets in, pairs out, no I/O |
 //! | [`admission`] | takes connections and their tickets |
-//! | [`recent_clients`] | clients that have asked for their outside address |
+//! | [`claims`] | reach tests that clients have named |
 //! | [`reach_tests`] | expected reach tests of the port outside |
 //! | [`plane`] | the data plane: worker threads that carry the bytes |
 //! | [`address`] | the address that a service announces |
@@ -15,13 +15,13 @@
 
 pub mod address;
 pub mod admission;
+mod claims;
 mod flow;
 pub mod matcher;
 mod pipe;
 pub mod plane;
 mod reach_tests;
-mod recent_clients;
 mod worker;
 
+pub use claims::Claims;
 pub use reach_tests::ReachTests;
-pub use recent_clients::RecentClients;

@@ -216,7 +216,7 @@ async fn a_reset_is_passed_on_by_an_end_that_sends_no_more() {
 #[tokio::test]
 async fn a_client_that_asks_receives_its_outside_address() {
     let relay = Relay::start(Limits::default()).await;
-    let mut stream = relay.send(&reflect::question()).await;
+    let mut stream = relay.send(&reflect::encode_question(None)).await;
     let (answer, outcome) = rest(&mut stream).await;
     outcome.unwrap();
     let seen = reflect::decode_answer(answer.as_slice().try_into().unwrap()).unwrap();

@@ -29,6 +29,8 @@ pub const LONG_TEXT: usize = 2048;
 /// Nodes of one site: more than the 9,408 of the largest machine of today. At about
 /// 1 KiB each they take 16 MiB at the broker.
 pub const NODES_PER_SITE: usize = 16 * 1024;
+/// Nodes of one owner, at all sites: four sites of the largest size.
+pub const NODES_PER_OWNER: usize = 4 * NODES_PER_SITE;
 /// Gateways of one site that the broker remembers: 16 × 1.2 KiB are 19 KiB of a
 /// site's record.
 pub const GATEWAYS_PER_SITE: usize = 16;

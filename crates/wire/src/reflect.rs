@@ -1,6 +1,8 @@
 //! A node asks a relay for its outside address. The question is sent instead of a
 //! ticket. The relay answers with the address that the connection came from, as STUN
 //! does for UDP (RFC 8489). The answer contains nothing secret, so every peer may ask.
+//! The question may name the reach test that the node is about to order: the relay dials
+//! only the address from which the test was named.
 //!
 //! Integers are big-endian.
 //!
@@ -8,29 +10,40 @@
 //! Question, 64 bytes                     Answer, 24 bytes
 //!  0  4B magic "ISRQ"                     0  4B magic "ISRA"
 //!  4  u8 VERSION                          4  u8 VERSION
-//!  5  59B zero                            5  u8 4 or 6, for the kind of address
-//!                                         6  u16 port
-//!                                         8 16B address; of IPv4 the first 4, then zero
+//!  5  3B zero                             5  u8 4 or 6, for the kind of address
+//!  8  16B id of a reach test, or zero     6  u16 port
+//! 24  40B zero                            8 16B address; of IPv4 the first 4, then zero
 //! ```
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::ticket::TICKET_LEN;
-use crate::{DecodeError, array, opening};
+use crate::{ConnectionId, DecodeError, array, opening};
 
 /// Length of a question: that of a ticket, because it is sent instead of one.
 pub const QUESTION_LEN: usize = TICKET_LEN;
 /// Length of an answer.
 pub const ANSWER_LEN: usize = 24;
 
-/// The question.
-pub fn question() -> [u8; QUESTION_LEN] {
-    opening::begin(opening::REFLECT)
+/// The question, which may name a reach test.
+pub fn encode_question(test: Option<ConnectionId>) -> [u8; QUESTION_LEN] {
+    let mut out: [u8; QUESTION_LEN] = opening::begin(opening::REFLECT);
+    if let Some(ConnectionId(id)) = test {
+        out[8..24].copy_from_slice(&id);
+    }
+    out
 }
 
-/// Whether these bytes are the question.
-pub fn is_question(bytes: &[u8; QUESTION_LEN]) -> bool {
-    *bytes == question()
+/// Reads a question. Returns the reach test that it names.
+///
+/// # Errors
+/// If it isn't one of this version.
+pub fn decode_question(bytes: &[u8; QUESTION_LEN]) -> Result<Option<ConnectionId>, DecodeError> {
+    opening::check("question", bytes, opening::REFLECT)?;
+    let id = ConnectionId(array(bytes, 8));
+    let test = (id != ConnectionId([0; 16])).then_some(id);
+    opening::same("question", &encode_question(test), bytes)?;
+    Ok(test)
 }
 
 /// The answer to a peer that is seen at this address.
@@ -86,11 +99,16 @@ mod tests {
 
     #[test]
     fn a_question_is_no_ticket() {
-        assert!(is_question(&question()));
-        assert!(crate::ticket::Ticket::decode(&question()).is_err());
-        let mut other = question();
-        other[63] = 1;
-        assert!(!is_question(&other));
+        for test in [None, Some(ConnectionId([7; 16]))] {
+            let question = encode_question(test);
+            assert_eq!(decode_question(&question), Ok(test));
+            assert!(crate::ticket::Ticket::decode(&question).is_err());
+            for reserved in [5, 24, 63] {
+                let mut other = question;
+                other[reserved] = 1;
+                decode_question(&other).unwrap_err();
+            }
+        }
     }
 
     proptest! {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, Shared, World, isthmus, root};
+use isthmus_e2e::{Shared, World, isthmus, root};
 use serde_json::{Value, json};
 
 static KINDS: Shared = Shared::new("ways");
@@ -96,8 +96,7 @@ fn what_is_declared_open_and_is_not_is_found_and_not_used() -> Result<()> {
         "[gateway]\nlisten = \"203.0.113.2:7710\"\ninbound = \"open\"\nmeasure = \"off\"\n",
     )?;
     let config = config.display().to_string();
-    let words = [binary.as_str(), "gateway", "--state", "/var/lib/isthmus/gateway", "--config", &config];
-    let _gateway = Job::start(world.command("n1.gamma", Duration::from_secs(600), &words)?)?;
+    let _gateway = world.serve("n1.gamma", "gateway", &[], &config)?;
     let mut plan = Value::Null;
     World::eventually("the broker knows that the site is declared open", SOON, || {
         let output = world.sh("n1.alpha", short, &[&binary, "plan", "--json", "n1.alpha", "n1.gamma"])?;
@@ -178,9 +177,7 @@ fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<(
     ensure!(shut.status == 0, "{}", shut.whole());
     // Its agent finds out anew what is let in.
     stop(&world, "n1.open", "agent")?;
-    let (state, config) = ("/var/lib/isthmus/agent", "/run/isthmus-machine/agent.toml");
-    let words = [binary.as_str(), "agent", "--state", state, "--config", config];
-    let _agent = Job::start(world.command("n1.open", Duration::from_secs(600), &words)?)?;
+    let _agent = world.serve("n1.open", "agent", &[], &World::config("agent"))?;
     let mut plan = Value::Null;
     World::eventually("the node has been connected to, though the relay gets no answer", MEASURED, || {
         // Its agent attaches again first.
@@ -194,8 +191,7 @@ fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<(
                 could not reach";
     ensure!(reason.starts_with(want), "{reason}");
     World::eventually("that was tried on purpose", MEASURED, || {
-        let output = world.sh("n1.nat", short, &[&binary, "status", "--json"])?;
-        let status: Value = serde_json::from_str(&output.stdout).with_context(|| output.whole())?;
+        let status = world.status("n1.nat")?;
         let paths = status["site_paths"].as_array().context("no paths")?;
         let tried = |path: &Value| {
             path["from"] == "n1.nat" && path["to"] == "n1.open" && path["direct"] == "reachable"
@@ -210,7 +206,6 @@ fn what_the_other_site_sees_counts_for_more_than_what_a_relay_does() -> Result<(
 #[test]
 fn a_gateways_port_outside_that_is_not_reached_is_left_out() -> Result<()> {
     let world = DOUBT.take()?;
-    let binary = isthmus().display().to_string();
     stop(&world, "n1.front", "gateway")?;
     let config = world.directory.path().join("outside.toml");
     std::fs::write(
@@ -219,8 +214,7 @@ fn a_gateways_port_outside_that_is_not_reached_is_left_out() -> Result<()> {
          outside_address = \"198.51.100.21:7740\"\n",
     )?;
     let config = config.display().to_string();
-    let words = [binary.as_str(), "gateway", "--state", "/var/lib/isthmus/gateway", "--config", &config];
-    let _gateway = Job::start(world.command("n1.front", Duration::from_secs(600), &words)?)?;
+    let _gateway = world.serve("n1.front", "gateway", &[], &config)?;
     let mut found = (0, Value::Null);
     World::eventually("a relay has tried the port outside", SOON, || {
         let (status, mut sites) = doctor(&world, "n1.nat", &["site", "front"])?;
@@ -285,11 +279,9 @@ const MEASURED: Duration = Duration::from_secs(120);
 #[test]
 fn ways_between_sites_are_measured_without_anybody_asking_but_where_that_is_off() -> Result<()> {
     let world = GRID.take_alone()?;
-    let binary = isthmus().display().to_string();
     let mut paths = Vec::new();
     World::eventually("each two of the three sites are measured, bandwidth and all", MEASURED, || {
-        let output = world.sh("n1.alpha", Duration::from_secs(20), &[&binary, "status", "--json"])?;
-        let status: Value = serde_json::from_str(&output.stdout).with_context(|| output.whole())?;
+        let status = world.status("n1.alpha")?;
         paths = status["site_paths"].as_array().context("no paths")?.clone();
         Ok(paths.iter().filter(|path| path["sent_bytes_per_second"].is_u64()).count() >= 3)
     })?;

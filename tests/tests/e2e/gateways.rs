@@ -95,9 +95,7 @@ fn a_gateway_dies_and_comes_back() -> Result<()> {
         Ok(())
     });
     // Whatever went wrong, the next test wants a gateway.
-    let (state, config) = ("/var/lib/isthmus/gateway", "/run/isthmus-machine/gateway.toml");
-    let words = [&binary, "gateway", "--state", state, "--config", config];
-    let gateway = Job::start(world.command("fe.front", Duration::from_secs(600), &words)?)?;
+    let gateway = world.serve("fe.front", "gateway", &[], &World::config("gateway"))?;
     GATEWAY.lock().map_err(|_| anyhow::anyhow!("a test failed before"))?.replace(gateway);
     std::fs::write(file("back"), "")?;
     let output = job.wait_with_output()?;

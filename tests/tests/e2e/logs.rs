@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Places, isthmus, root, target};
@@ -21,10 +21,8 @@ fn talkative(directory: &Path) -> Result<std::path::PathBuf> {
 
 /// The lines of each service's log.
 fn logs(lab: &str) -> Result<BTreeMap<String, Vec<String>>> {
-    let output = Command::new(isthmus()).args(["lab", "logs", "--lab", lab]).output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (mut logs, mut service) = (BTreeMap::<_, Vec<String>>::new(), String::new());
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
+    for line in isthmus_e2e::logs(lab)?.lines() {
         match line.strip_prefix("==> ").and_then(|line| line.strip_suffix(" <==")) {
             Some(name) => name.clone_into(&mut service),
             None => logs.entry(service.clone()).or_default().push(line.to_owned()),

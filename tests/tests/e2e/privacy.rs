@@ -100,9 +100,7 @@ fn a_wrong_token_reaches_no_rank() -> Result<()> {
     let _job = lasting(&world)?;
     let directory = world.sh("n1.delta", SOON, &["sh", "-c", "ls -d /run/isthmus/*/"])?.stdout;
     let job = directory.trim().rsplit('/').nth(1).context("no job")?.parse()?;
-    let status = world.sh("n1.alpha", SOON, &[&isthmus().display().to_string(), "status", "--json"])?;
-    ensure!(status.status == 0, "{}", status.whole());
-    let status: serde_json::Value = serde_json::from_str(&status.stdout)?;
+    let status = world.status("n1.alpha")?;
     let address = |name: &str| -> Result<std::net::Ipv4Addr> {
         let nodes = status["nodes"].as_array().context("no nodes")?;
         let node = nodes.iter().find(|node| node["name"] == name).context("no such node")?;
@@ -183,9 +181,7 @@ fn status_shows_how_nodes_are_joined() -> Result<()> {
     let _job = lasting(&world)?;
     let binary = isthmus().display().to_string();
     World::eventually("status shows the job and its connections", SOON, || {
-        let output = world.sh("n1.beta", SOON, &[&binary, "status", "--json"])?;
-        ensure!(output.status == 0, "{}", output.whole());
-        let status: serde_json::Value = serde_json::from_str(&output.stdout)?;
+        let status = world.status("n1.beta")?;
         ensure!(status["sites"].as_array().map(Vec::len) == Some(4), "{status:#}");
         ensure!(status["nodes"].as_array().map(Vec::len) == Some(6), "{status:#}");
         ensure!(status["relays"].as_array().map(Vec::len) == Some(1), "{status:#}");

@@ -1,201 +1,29 @@
-//! Strangers hold 10,000 connections of every bad kind on one port after the other.
-//! Meanwhile a node joins, a certificate is renewed, and a job runs.
+//! Strangers hold 10,000 connections on one port after the other: of every bad kind at
+//! once, and of each kind alone. Meanwhile a node joins, a certificate is renewed, and a
+//! job runs.
 
 #[path = "../../../crates/net/tests/frames/mod.rs"]
 mod frames;
+mod stranger;
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Mpi, World, isthmus};
 use isthmus_net::{Credentials, listen, renewal};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio::time::sleep;
-use tokio_rustls::TlsConnector;
+
+use stranger::{FLOOD, Flood, Kind, Trick};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Connections on one port.
-const FLOOD: usize = 10_000;
-/// How long a stranger waits before it connects again.
-const AGAIN: Duration = Duration::from_secs(2);
 /// Each step takes less than 2 s on a machine with nothing else to do.
 const LIMIT: Duration = Duration::from_secs(10);
 /// Memory of each service, as docs/operators.md states it.
 const MEMORY_MIB: u64 = 512;
 const GATEWAY: &str = "192.168.1";
-
-/// A stranger checks no certificate.
-#[derive(Debug)]
-struct AnyServer;
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
-    }
-}
-
-/// TLS of a client without a certificate.
-fn anonymous() -> Arc<ClientConfig> {
-    let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(AnyServer));
-    let mut config = builder.with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Arc::new(config)
-}
-
-/// What all strangers share.
-struct Flood {
-    to: SocketAddr,
-    tls: Arc<ClientConfig>,
-    hello: Vec<u8>,
-    stop: AtomicBool,
-    /// Connections made so far, and those that stand.
-    made: AtomicUsize,
-    standing: AtomicUsize,
-}
-
-impl Flood {
-    fn new(to: SocketAddr) -> Result<Self> {
-        let tls = anonymous();
-        let mut session = ClientConnection::new(tls.clone(), ServerName::try_from("broker")?)?;
-        let mut hello = Vec::new();
-        session.write_tls(&mut hello)?;
-        let (stop, made, standing) = Default::default();
-        Ok(Self { to, tls, hello, stop, made, standing })
-    }
-
-    /// Holds `count` connections, until the flood is stopped.
-    fn hold(self: &Arc<Self>, count: usize) -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            for index in 0..count {
-                let flood = self.clone();
-                tokio::spawn(async move {
-                    loop {
-                        // Ends when the service closes it.
-                        let _ = flood.connection(index).await;
-                        sleep(AGAIN).await;
-                    }
-                });
-                if index % 100 == 99 {
-                    sleep(Duration::from_millis(10)).await;
-                }
-            }
-            while !self.stop.load(Relaxed) {
-                sleep(Duration::from_millis(20)).await;
-            }
-        });
-        Ok(())
-    }
-
-    async fn connection(&self, index: usize) -> Result<()> {
-        let mut stream = TcpStream::connect(self.to).await?;
-        // Without a reset, the strangers' ports would be used up.
-        stream.set_zero_linger()?;
-        self.made.fetch_add(1, Relaxed);
-        self.standing.fetch_add(1, Relaxed);
-        let result = self.misuse(&mut stream, index).await;
-        self.standing.fetch_sub(1, Relaxed);
-        result
-    }
-
-    async fn misuse(&self, stream: &mut TcpStream, index: usize) -> Result<()> {
-        match index % 20 {
-            // Silence.
-            0..5 => {}
-            // Garbage: for a ticket it has the right length.
-            5..10 => stream.write_all(&[0x5a; 64]).await?,
-            // One byte per second, of a TLS record, a ticket, a preamble.
-            10..15 => {
-                let first = [&[22, 3, 1, 2, 0][..], b"ISTR", b"ISTH"][index % 3];
-                for byte in first.iter().chain(&[0; 600]) {
-                    stream.write_all(&[*byte]).await?;
-                    sleep(Duration::from_secs(1)).await;
-                }
-            }
-            // A handshake begun.
-            15..17 => stream.write_all(&self.hello).await?,
-            // A first message of the largest size, without its end.
-            17..19 => stream.write_all(&large_hello()).await?,
-            // A handshake without a certificate, and HTTP/2.
-            _ => {
-                let name = ServerName::try_from("broker")?;
-                let mut tls = TlsConnector::from(self.tls.clone()).connect(name, stream).await?;
-                tls.write_all(&frames::preface()).await?;
-                tls.write_all(&trick(index / 20)).await?;
-                tls.flush().await?;
-                while tls.read(&mut [0; 4096]).await? > 0 {}
-                return Ok(());
-            }
-        }
-        while stream.read(&mut [0; 4096]).await? > 0 {}
-        Ok(())
-    }
-}
-
-/// The beginning of a ClientHello of 64,768 bytes: 48 KiB in three records.
-fn large_hello() -> Vec<u8> {
-    let mut message = vec![0; 3 << 14];
-    message[..4].copy_from_slice(&[1, 0, 0xfd, 0]);
-    message.chunks(1 << 14).flat_map(|part| [&[22, 3, 1, 0x40, 0][..], part].concat()).collect()
-}
-
-/// Frames after those that open an HTTP/2 connection.
-fn trick(index: usize) -> Vec<u8> {
-    let odd = (0..500_u32).map(|index| 2 * index + 1);
-    let join = "/isthmus.v1.Enrolment/Join";
-    match index % 6 {
-        0 => Vec::new(),
-        1 => odd.flat_map(|stream| frames::cancelled(stream, join)).collect(),
-        2 => frames::endless_headers(200),
-        3 => (0..10_000).flat_map(|_| frames::frame(frames::PING, 0, 0, &[0; 8])).collect(),
-        // No window for the answer.
-        4 => [frames::frame(frames::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]), frames::call(1, join)].concat(),
-        // Each call begins a message of 256 KiB.
-        _ => odd
-            .flat_map(|stream| {
-                let data = [&[0, 0, 4, 0, 0][..], &[0; 8000]].concat();
-                [frames::call(stream, join), frames::frame(frames::DATA, 0, stream, &data)].concat()
-            })
-            .collect(),
-    }
-}
 
 /// How long the honest steps took: join, renewal, job.
 fn honest(world: &World, number: usize) -> Result<[Duration; 3]> {
@@ -235,65 +63,127 @@ fn honest(world: &World, number: usize) -> Result<[Duration; 3]> {
     Ok([joined.took, renewal, output.took])
 }
 
-/// Memory of a service in MiB.
+/// The most memory that a service has had, in MiB.
 fn memory(world: &World, machine: &str, role: &str) -> Result<u64> {
     let pid = world.service(machine, role)?;
-    let listed = world.sh(machine, SOON, &["ps", "-o", "rss=", "-p", &pid])?;
-    Ok(listed.stdout.trim().parse::<u64>()? / 1024)
+    let status = world.sh(machine, SOON, &["cat", &format!("/proc/{pid}/status")])?;
+    let most = status.stdout.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix("kB"));
+    Ok(most.with_context(|| status.whole())?.trim().parse::<u64>()? / 1024)
 }
 
-/// Runs the honest steps while strangers hold their connections.
-fn under_flood(
-    world: &World,
-    strangers: &[&str],
-    to: SocketAddr,
-    number: usize,
-) -> Result<([Duration; 3], usize)> {
-    let flood = Arc::new(Flood::new(to)?);
-    std::thread::scope(|scope| {
-        for stranger in strangers {
-            let (flood, count) = (flood.clone(), FLOOD.div_ceil(strangers.len()));
-            scope.spawn(move || world.lab().machine(stranger)?.in_network(|| flood.hold(count))?);
-        }
-        let result =
-            World::eventually("10,000 connections were made", SOON, || Ok(flood.made.load(Relaxed) >= FLOOD))
-                .and_then(|()| honest(world, number));
-        let standing = flood.standing.load(Relaxed);
-        flood.stop.store(true, Relaxed);
-        Ok((result?, standing))
-    })
-}
+/// A port: the machine of its service, the service, and its address.
+type Port<'a> = (&'a str, &'a str, SocketAddr);
 
-#[test]
-fn strangers_keep_nobody_out() -> Result<()> {
-    listen::raise_descriptor_limit();
-    let world = World::up("flood")?;
+fn ports(world: &World) -> Result<[Port<'static>; 5]> {
     let at = |machine: &str| -> Result<_> { Ok(world.lab().machine(machine)?.address()) };
     let outside = world.lab().record().grid.sites[0].outside;
-    let ports = [
+    Ok([
         ("hub", "broker", SocketAddr::from((at("hub")?, 7700))),
         ("fe.alpha", "gateway", SocketAddr::from((at("fe.alpha")?, 7710))),
         ("fe.alpha", "gateway", SocketAddr::from((outside, 7740))),
         ("spare", "relay", SocketAddr::from((at("spare")?, 7720))),
         ("n1.alpha", "agent", SocketAddr::from((at("n1.alpha")?, 7730))),
-    ];
-    let mut report = Vec::new();
-    let quiet = honest(&world, 0)?;
-    report.push(format!("without a flood: join, renewal, job {quiet:.1?}"));
-    for (number, (machine, role, to)) in ports.into_iter().enumerate() {
+    ])
+}
+
+/// Floods of one lab, with what was found.
+struct Floods {
+    world: World,
+    number: usize,
+    report: Vec<String>,
+}
+
+impl Floods {
+    fn new() -> Result<Self> {
+        listen::raise_descriptor_limit();
+        let world = World::up("flood")?;
+        let quiet = honest(&world, 0)?;
+        let report = vec![format!("without a flood: join, renewal, job {quiet:.1?}")];
+        Ok(Self { world, number: 0, report })
+    }
+
+    /// Runs the honest steps while strangers hold their connections.
+    fn one(&mut self, kind: Kind, (machine, role, to): Port<'_>) -> Result<()> {
+        self.number += 1;
+        let before = memory(&self.world, machine, role)?;
+        let (took, standing, handshakes) = self
+            .under(kind, to)
+            .map_err(|error| error.context(format!("{kind:?} floods {role} at {to}; {:#?}", self.report)))?;
+        let after = memory(&self.world, machine, role)?;
+        self.report.push(format!(
+            "{kind:?} at {role} {to}: join, renewal, job {took:.1?}; {standing} connections stand, \
+             {handshakes} handshakes; at most {before} -> {after} MiB"
+        ));
+        ensure!(took.iter().all(|took| *took < LIMIT), "{:#?}", self.report);
+        ensure!(after < MEMORY_MIB, "{:#?}", self.report);
+        Ok(())
+    }
+
+    fn under(&self, kind: Kind, to: SocketAddr) -> Result<([Duration; 3], usize, usize)> {
         let inside = to.ip().to_string().starts_with(GATEWAY);
         let strangers: &[&str] = if inside { &["s4.alpha", "s5.alpha"] } else { &["s1", "s2", "s3"] };
-        let before = memory(&world, machine, role)?;
-        let (took, standing) = under_flood(&world, strangers, to, number + 1)
-            .map_err(|error| error.context(format!("{role} at {to} is flooded; {report:#?}")))?;
-        let after = memory(&world, machine, role)?;
-        report.push(format!(
-            "{role} at {to}: join, renewal, job {took:.1?}; {standing} connections stand; {before} -> {after} MiB"
-        ));
-        ensure!(took.iter().all(|took| *took < LIMIT), "{report:#?}");
-        ensure!(after < MEMORY_MIB, "{report:#?}");
+        let (world, flood) = (&self.world, Arc::new(Flood::new(kind, to)?));
+        std::thread::scope(|scope| {
+            for stranger in strangers {
+                let (flood, count) = (flood.clone(), FLOOD.div_ceil(strangers.len()));
+                scope.spawn(move || world.lab().machine(stranger)?.in_network(|| flood.hold(count))?);
+            }
+            let (connections, handshakes) = kind.risen();
+            let risen = || {
+                let made = flood.made.load(Relaxed) >= connections;
+                Ok(made && flood.handshakes.load(Relaxed) >= handshakes)
+            };
+            let result = World::eventually("the flood has risen", SOON, risen)
+                .and_then(|()| honest(world, self.number));
+            let (standing, handshakes) = (flood.standing.load(Relaxed), flood.handshakes.load(Relaxed));
+            flood.stop.store(true, Relaxed);
+            Ok((result?, standing, handshakes))
+        })
     }
-    // `cargo test -- --nocapture` shows it.
-    println!("{report:#?}");
+}
+
+impl Drop for Floods {
+    fn drop(&mut self) {
+        // `cargo test -- --nocapture` shows it.
+        println!("{:#?}", self.report);
+    }
+}
+
+/// The kinds of the issue, each alone.
+const ALONE: [Kind; 6] = [
+    Kind::Silence,
+    Kind::Garbage,
+    Kind::SlowBytes,
+    Kind::Http2(Trick::RapidReset),
+    Kind::Http2(Trick::Settings),
+    Kind::Http2(Trick::SlowHeaders),
+];
+
+#[test]
+fn strangers_keep_nobody_out() -> Result<()> {
+    let mut floods = Floods::new()?;
+    let ports = ports(&floods.world)?;
+    for port in ports {
+        floods.one(Kind::Mixture, port)?;
+    }
+    // Of HTTP/2, which only two of the ports speak with strangers, each alone.
+    for kind in ALONE.into_iter().filter(|kind| matches!(kind, Kind::Http2(_))) {
+        floods.one(kind, ports[0])?;
+    }
+    Ok(())
+}
+
+/// Takes two minutes or more.
+#[test]
+#[ignore = "long: cargo test --workspace --test e2e -- --ignored each_kind_alone"]
+fn each_kind_alone_keeps_nobody_out() -> Result<()> {
+    let mut floods = Floods::new()?;
+    for port in ports(&floods.world)? {
+        // Relays and the gateway's port outside speak no TLS.
+        let tls = !matches!(port.2.port(), 7720 | 7740);
+        for kind in ALONE.into_iter().filter(|kind| tls || !matches!(kind, Kind::Http2(_))) {
+            floods.one(kind, port)?;
+        }
+    }
     Ok(())
 }

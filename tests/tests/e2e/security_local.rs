@@ -170,13 +170,11 @@ fn a_token_is_not_written_through_another_user_s_link() -> Result<()> {
 
 /// Starts the agent of a node anew, with another runtime directory.
 fn moved(world: &World, node: &str, directory: &str) -> Result<Job> {
-    world.kill(node, "-TERM", &world.service(node, "agent")?)?;
-    World::eventually("it has ended", SOON, || Ok(world.service(node, "agent").is_err()))?;
+    world.stop(node, "agent")?;
     let settings = format!("runtime_directory = \"{directory}\"");
     own(world, node, &format!("(cat /run/isthmus-machine/agent.toml; echo '{settings}') > /run/moved.toml"))?;
     let binary = isthmus().display().to_string();
-    let words = [&binary, "agent", "--state", "/var/lib/isthmus/agent", "--config", "/run/moved.toml"];
-    let agent = Job::start(world.command(node, Duration::from_secs(600), &words)?)?;
+    let agent = world.serve(node, "agent", &[], "/run/moved.toml")?;
     let status = [binary.as_str(), "status", "--json"];
     World::eventually("it is attached", SOON, || {
         let status = world.sh("n1.alpha", SOON, &status)?;

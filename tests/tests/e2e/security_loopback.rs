@@ -108,8 +108,7 @@ fn another_user_cannot_end_encrypted_connections() -> Result<()> {
 
 /// The node's virtual address.
 fn address(world: &World) -> Result<String> {
-    let status = world.sh(NODE, SOON, &[&isthmus().display().to_string(), "status", "--json"])?;
-    let status: serde_json::Value = serde_json::from_str(&status.stdout)?;
+    let status = world.status(NODE)?;
     let nodes = status["nodes"].as_array().context("no nodes")?;
     let node = nodes.iter().find(|node| node["name"] == NODE).context("no such node")?;
     Ok(node["virtual_address"].as_str().context("no address")?.to_owned())

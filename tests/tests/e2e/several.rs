@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Shared, World, isthmus, root};
-use serde_json::Value;
 
 static GRID: Shared = Shared::new("several");
 
@@ -22,7 +21,7 @@ const MISSED: Duration = Duration::from_secs(60);
 /// Site alpha's gateways in `isthmus status`: whether each is up, and how many nodes
 /// are attached to it.
 fn gateways(world: &World) -> Result<BTreeMap<String, (bool, u64)>> {
-    let status = status(world)?;
+    let status = world.status("n1.gamma")?;
     let sites = status["sites"].as_array().context("no sites")?;
     let alpha = sites.iter().find(|site| site["name"] == "alpha").context("no alpha")?;
     let gateways = alpha["gateways"].as_array().context("no gateways")?.iter().map(|gateway| {
@@ -31,13 +30,6 @@ fn gateways(world: &World) -> Result<BTreeMap<String, (bool, u64)>> {
         Ok((name, (gateway["up"] == true, nodes)))
     });
     gateways.collect()
-}
-
-fn status(world: &World) -> Result<Value> {
-    let binary = isthmus().display().to_string();
-    let output = world.sh("n1.gamma", SOON, &[&binary, "status", "--json"])?;
-    ensure!(output.status == 0, "{}", output.whole());
-    Ok(serde_json::from_str(&output.stdout)?)
 }
 
 /// Waits until the two gateways are as wanted.
@@ -52,7 +44,7 @@ fn until(world: &World, deadline: Duration, want: [(bool, u64); 2]) -> Result<()
 
 /// Grid names and virtual addresses of alpha's nodes that are up.
 fn addresses(world: &World) -> Result<Vec<String>> {
-    let status = status(world)?;
+    let status = world.status("n1.gamma")?;
     let nodes = status["nodes"].as_array().context("no nodes")?.iter();
     let alpha = nodes.filter(|node| node["up"] == true);
     let alpha = alpha.map(|node| format!("{} {}", node["name"], node["virtual_address"]));
@@ -77,10 +69,7 @@ fn kill(world: &World, front: &str) -> Result<()> {
 static AGAIN: Mutex<Vec<Job>> = Mutex::new(Vec::new());
 
 fn start(world: &World, front: &str) -> Result<()> {
-    let (state, config) = ("/var/lib/isthmus/gateway", "/run/isthmus-machine/gateway.toml");
-    let binary = isthmus().display().to_string();
-    let words = [&binary, "gateway", "--state", state, "--config", config];
-    let job = Job::start(world.command(front, Duration::from_secs(900), &words)?)?;
+    let job = world.serve(front, "gateway", &[], &World::config("gateway"))?;
     AGAIN.lock().map_err(|_| anyhow::anyhow!("a test failed before"))?.push(job);
     Ok(())
 }

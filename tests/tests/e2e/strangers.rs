@@ -49,8 +49,7 @@ impl Drop for Talking {
 
 /// The virtual address of a node, from `isthmus status`.
 fn address(world: &World, name: &str) -> Result<Ipv4Addr> {
-    let status = world.sh("n1.alpha", SOON, &[&isthmus().display().to_string(), "status", "--json"])?;
-    let status: serde_json::Value = serde_json::from_str(&status.stdout)?;
+    let status = world.status("n1.alpha")?;
     let nodes = status["nodes"].as_array().context("no nodes")?;
     let node = nodes.iter().find(|node| node["name"] == name).context("no such node")?;
     Ok(node["virtual_address"].as_str().context("no address")?.parse()?)
@@ -153,7 +152,7 @@ impl Other {
     /// What runs as that user.
     fn words<'a>(words: &[&'a str]) -> Vec<&'a str> {
         let mut all = vec!["setpriv", "--reuid", OTHER_ID, "--regid", OTHER_ID, "--clear-groups"];
-        all.extend(["env", "HOME=/tmp/bob", "TMPDIR=/tmp/bob/tmp", "ISTHMUS_AGENT=/tmp/bob/run/agent.sock"]);
+        all.extend(["env", "HOME=/tmp/bob", "TMPDIR=/tmp/bob/tmp", "ISTHMUS_AGENT=/run/bob/agent.sock"]);
         all.extend(words);
         all
     }
@@ -172,11 +171,11 @@ impl Other {
         let hello = Mpi::OpenMpi.program("hello");
         // Nothing below the repository need be open to other users.
         let script = format!(
-            "set -e; mkdir -p /tmp/bin /tmp/bob/run /tmp/bob/tmp /tmp/bob/state; chmod 1777 /tmp; \
+            "set -e; mkdir -p /tmp/bin /run/bob /tmp/bob/tmp /tmp/bob/state; chmod 1777 /tmp; \
              cp {files}/isthmus {files}/libisthmus_shim.so {hello} /tmp/bin; chmod -R a+rX /tmp/bin; \
              cp {file} /tmp/bob/token; \
-             printf '[agent]\\nlisten = \"{at}:7731\"\\nruntime_directory = \"/tmp/bob/run\"\\nslots = 2\\n' > /tmp/bob/state/isthmus.toml; \
-             chown -R {OTHER_ID}:{OTHER_ID} /tmp/bob; chmod 700 /tmp/bob/state /tmp/bob/run"
+             printf '[agent]\\nlisten = \"{at}:7731\"\\nruntime_directory = \"/run/bob\"\\nslots = 2\\n' > /tmp/bob/state/isthmus.toml; \
+             chown -R {OTHER_ID}:{OTHER_ID} /tmp/bob /run/bob; chmod 700 /tmp/bob/state /run/bob"
         );
         let made = world.sh(node, SOON, &["sh", "-c", &script])?;
         ensure!(made.status == 0, "{}", made.whole());
@@ -238,7 +237,7 @@ fn twenty_jobs_of_two_users_at_once() -> Result<()> {
     for node in ["n1.alpha", "n1.beta"] {
         World::eventually("nothing of the jobs is left", Duration::from_secs(10), || {
             let left =
-                world.sh(node, SOON, &["sh", "-c", "ls -d /run/isthmus/*/ /tmp/bob/run/*/ 2>/dev/null"])?;
+                world.sh(node, SOON, &["sh", "-c", "ls -d /run/isthmus/*/ /run/bob/*/ 2>/dev/null"])?;
             Ok(left.stdout.is_empty())
         })?;
     }

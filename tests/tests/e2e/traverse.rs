@@ -58,17 +58,12 @@ fn hundred(world: &World, from: &str, to: &str) -> Result<BTreeMap<String, u64>>
 /// Ends a service of the lab and starts it anew: with `before` in front of its
 /// command, and `settings` added to its configuration.
 fn anew(world: &World, node: &str, role: &str, before: &[&str], settings: &str) -> Result<Job> {
-    let pid = world.service(node, role)?;
-    world.kill(node, "-TERM", &pid)?;
-    World::eventually("it has ended", SOON, || Ok(world.service(node, role).is_err()))?;
-    let (binary, state) = (isthmus().display().to_string(), format!("/var/lib/isthmus/{role}"));
-    let (old, new) = (format!("/run/isthmus-machine/{role}.toml"), "/tmp/anew.toml");
+    world.stop(node, role)?;
+    let (old, new) = (World::config(role), "/tmp/anew.toml");
     let script = format!("cat {old} - > {new} <<'END'\n{settings}END\n");
     let written = world.sh(node, SOON, &["sh", "-c", &script])?;
     ensure!(written.status == 0, "{}", written.whole());
-    let mut words = before.to_vec();
-    words.extend([&binary, role, "--state", &state, "--config", new]);
-    Job::start(world.command(node, Duration::from_secs(300), &words)?)
+    world.serve(node, role, before, new)
 }
 
 #[test]

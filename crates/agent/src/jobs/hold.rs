@@ -114,7 +114,7 @@ async fn hold_all(
             let late = || Status::deadline_exceeded(format!("no answer within {limit:?}"));
             held.unwrap_or_else(|_| Err(late())).map_err(|status| match status.code() {
                 // The reason names nodes below.
-                Code::Aborted => grpc::reason(&status),
+                Code::Aborted => grpc::reasons(&status),
                 _ => format!("{name}: {}", grpc::reason(&status)),
             })
         });

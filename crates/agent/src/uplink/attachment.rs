@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_net::lock;
+use isthmus_net::peers::REVOKED_HERE;
 use isthmus_net::seen::for_plans;
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::{self, attach_up};
@@ -37,6 +38,8 @@ pub(crate) struct Attachment {
     opener: Opener,
     attached_tx: watch::Sender<Option<Attached>>,
     own_address: Arc<Mutex<Option<VirtualAddress>>>,
+    /// Why the last attempt to attach failed.
+    failure: Arc<Mutex<String>>,
     up_rx: mpsc::Receiver<attach_up::Kind>,
     /// The last report of each running job; another gateway is sent them again.
     jobs: BTreeMap<String, proto::JobReport>,
@@ -48,10 +51,10 @@ impl Attachment {
     pub(crate) fn new(
         opener: Opener,
         attached_tx: watch::Sender<Option<Attached>>,
-        own_address: Arc<Mutex<Option<VirtualAddress>>>,
+        (own_address, failure): (Arc<Mutex<Option<VirtualAddress>>>, Arc<Mutex<String>>),
         up_rx: mpsc::Receiver<attach_up::Kind>,
     ) -> Self {
-        Self { opener, attached_tx, own_address, up_rx, jobs: BTreeMap::new(), number: 0 }
+        Self { opener, attached_tx, own_address, failure, up_rx, jobs: BTreeMap::new(), number: 0 }
     }
 
     /// Keeps the agent attached, until the gateway refuses it.
@@ -63,6 +66,8 @@ impl Attachment {
         let count = self.opener.gateways.len().max(1);
         let (mut index, mut failed, mut pause) = (0, 0, BACKOFF.0);
         loop {
+            // What another peer has claimed meanwhile doesn't count.
+            self.opener.credentials.peers().set_revoked_here(false);
             let error = match self.opener.open(index).await {
                 Ok(session) => {
                     (failed, pause) = (0, BACKOFF.0);
@@ -75,6 +80,9 @@ impl Attachment {
                 }
                 Err(error) => error,
             };
+            let revoked = self.opener.credentials.peers().is_revoked_here();
+            let error = if revoked { AttachError::Broken(REVOKED_HERE.to_owned()) } else { error };
+            *lock(&self.failure) = error.to_string();
             self.attached_tx.send_replace(None);
             let gateway = self.opener.gateways.get(index).map(ToString::to_string).unwrap_or_default();
             (failed, index) = (failed + 1, (index + 1) % count);

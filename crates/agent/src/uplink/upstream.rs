@@ -34,6 +34,8 @@ pub(crate) struct Upstream {
     attached: watch::Receiver<Option<Attached>>,
     /// This node's address, from the first attachment on.
     own_address: Arc<Mutex<Option<VirtualAddress>>>,
+    /// Why the last attempt to attach failed.
+    failure: Arc<Mutex<String>>,
     contacts: Contacts,
     /// None until a gateway has sent one.
     directory: watch::Receiver<Option<proto::Directory>>,
@@ -54,11 +56,13 @@ pub(crate) fn upstream(
     let (attached_tx, attached) = watch::channel(None);
     let (up_tx, up_rx) = mpsc::channel(QUEUE);
     let (contacts, own_address) = (Contacts::default(), Arc::default());
+    let failure: Arc<Mutex<String>> = Arc::default();
     let site = credentials.identity().site().map(ToString::to_string).unwrap_or_default().into();
     let (directory_tx, directory) = watch::channel(None);
     let upstream = Upstream {
         attached,
         own_address: Arc::clone(&own_address),
+        failure: failure.clone(),
         contacts: contacts.clone(),
         directory,
         up_tx,
@@ -76,7 +80,7 @@ pub(crate) fn upstream(
         dials_tx,
         measures_tx,
     };
-    (upstream, Attachment::new(opener, attached_tx, own_address, up_rx))
+    (upstream, Attachment::new(opener, attached_tx, (own_address, failure), up_rx))
 }
 
 impl Upstream {
@@ -156,7 +160,9 @@ impl Connections for Upstream {
     }
 
     fn absent(&self) -> Status {
-        Status::unavailable("this agent is not attached to its gateway")
+        let failure = lock(&self.failure).clone();
+        let reason = if failure.is_empty() { failure } else { format!(": {failure}") };
+        Status::unavailable(format!("this agent is not attached to its gateway{reason}"))
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) struct Nodes {
     by_address: BTreeMap<VirtualAddress, NodeEntry>,
     /// Their addresses by site and name, for queries about one site.
     by_site: BTreeMap<Label, BTreeMap<Label, VirtualAddress>>,
+    /// How many nodes each owner has.
+    by_owner: BTreeMap<String, usize>,
 }
 
 impl Nodes {
@@ -28,7 +30,19 @@ impl Nodes {
     pub(super) fn insert(&mut self, address: VirtualAddress, entry: NodeEntry) -> Option<NodeEntry> {
         let site = self.by_site.entry(entry.name.site.clone()).or_default();
         site.insert(entry.name.node.clone(), address);
-        self.by_address.insert(address, entry)
+        *self.by_owner.entry(entry.contact.owner.clone()).or_default() += 1;
+        let former = self.by_address.insert(address, entry);
+        if let Some(former) = &former
+            && let Some(count) = self.by_owner.get_mut(&former.contact.owner)
+        {
+            *count = count.saturating_sub(1);
+        }
+        former
+    }
+
+    /// How many nodes an owner has.
+    pub(super) fn count_of(&self, owner: &str) -> usize {
+        self.by_owner.get(owner).copied().unwrap_or_default()
     }
 
     pub(super) fn iter(&self) -> Iter<'_, VirtualAddress, NodeEntry> {

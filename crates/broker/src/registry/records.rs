@@ -87,7 +87,8 @@ impl Registry {
     /// to another gateway since.
     ///
     /// # Errors
-    /// If the name isn't allowed, or another agent has it. The attachment stays.
+    /// If the name isn't allowed, another agent has it, or the site or the owner has too
+    /// many nodes. The attachment stays.
     pub(crate) fn node_record(
         &self,
         session: SessionId,
@@ -101,12 +102,24 @@ impl Registry {
         if known >= bounds::NODES_PER_SITE && self.addresses.address(&name).is_none() {
             return Err(Refused(format!("site {} has {known} nodes already", name.site)));
         }
+        self.check_owner(&name, &up.owner)?;
         self.check_not_twice(&name, &gateway, up)?;
         if self.is_outdated(&name, &gateway, up) {
             return Ok(None);
         }
         let record = NodeRecord { contact: up.clone(), gateway: gateway.to_string(), down: false };
         Ok(Some((name, record)))
+    }
+
+    /// Refuses a further node of an owner who has too many.
+    fn check_owner(&self, name: &GridName, owner: &str) -> Result<(), Refused> {
+        let former = self.addresses.address(name).and_then(|address| self.nodes.get(&address));
+        let known = former.is_some_and(|former| former.contact.owner == owner);
+        let count = self.nodes.count_of(owner);
+        if count >= bounds::NODES_PER_OWNER && !known {
+            return Err(Refused(format!("user {owner:?} has {count} nodes in the grid already")));
+        }
+        Ok(())
     }
 
     /// The record of a node whose gateway reported that its agent is gone. `None` if

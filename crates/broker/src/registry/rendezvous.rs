@@ -54,6 +54,11 @@ impl Registry {
         }
         let gateway = self.home(&to.name)?;
         let (from, _) = self.present(initiator).map_err(RendezvousError::Lookup)?;
+        // Down by a revocation: its gateway may be captured as well, and not have said so.
+        if from.presence == Presence::Down {
+            let reason = format!("the agent of node {} is not attached", from.name);
+            return Err(RendezvousError::Unavailable(reason));
+        }
         let (near, far, pair) = known(&self.end(from), &self.facts(site, to));
         let (way, avoid) = (request.way.way(), request.way.avoid());
         let parts = parts(way, &near, &far, &pair).map_err(|reason| refused(way.0, &reason))?;
@@ -229,7 +234,11 @@ impl<'a> Arranged<'a> {
             End::Acceptor => End::Initiator,
         };
         let ticket = self.ticket(Target::Gateway(end), across)?;
-        Ok(Some(proto::Leg { address: self.address(target)?, ticket, first }))
+        let agent = match target {
+            Target::Agent(end) | Target::LetIn(end) => self.node(end).name.to_string(),
+            Target::Gateway(_) | Target::Relay | Target::Seen(_) => String::new(),
+        };
+        Ok(Some(proto::Leg { address: self.address(target)?, ticket, first, agent }))
     }
 
     /// A sealed ticket of one end for a relay or gateway.

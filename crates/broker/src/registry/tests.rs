@@ -2,6 +2,7 @@
 
 mod gateways;
 mod lists;
+mod revoked;
 mod several;
 mod site_paths;
 

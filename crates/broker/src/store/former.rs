@@ -42,13 +42,13 @@ pub(super) fn convert(write: &WriteTransaction) -> Result<(), redb::Error> {
     for row in write.open_table(TOKENS)?.iter()? {
         let (id, used) = row?;
         let (expiry_unix_seconds, request_sha256) = used.value();
-        let used = records::UsedToken { expiry_unix_seconds, request_sha256 };
+        let used = crate::members::UsedToken { expiry_unix_seconds, request_sha256 };
         all.push((records::token_key(id.value()), used.encode()));
     }
     for row in write.open_table(MEMBERS)?.iter()? {
         let (name, uri) = row?;
         let Ok(identity) = Identity::from_uri(uri.value()) else { continue };
-        let record = records::MemberRecord::new(&identity, 0, 0);
+        let record = crate::members::MemberRecord::new(&identity, 0, 0);
         all.push((records::member_key(name.value()), record.encode_to_vec()));
     }
     let mut table = write.open_table(RECORDS)?;
@@ -91,10 +91,10 @@ mod tests {
             assert_eq!(keys, ["addresses/n1.alpha", "blocks/1", "members/n1.alpha", &token]);
             let values: Vec<_> = all[..2].iter().map(|(_, record)| &*record.value).collect();
             assert_eq!(values, [&b"240.64.1.1"[..], b"alpha"]);
-            let member = records::MemberRecord::decode(&*all[2].1.value).unwrap();
+            let member = crate::members::MemberRecord::decode(&*all[2].1.value).unwrap();
             assert_eq!(member.identity, "isthmus:///agent/alpha/n1/anna");
-            let used = records::UsedToken { expiry_unix_seconds: 100, request_sha256: [8; 32] };
-            assert_eq!(records::UsedToken::decode(&all[3].1.value), Some(used));
+            let used = crate::members::UsedToken { expiry_unix_seconds: 100, request_sha256: [8; 32] };
+            assert_eq!(crate::members::UsedToken::decode(&all[3].1.value), Some(used));
         }
         let database = Database::create(&path).unwrap();
         let write = database.begin_write().unwrap();

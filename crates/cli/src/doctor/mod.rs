@@ -9,6 +9,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use crate::output;
+
 /// Show measurements of a site, or of the way between two, with problems and
 /// hints.
 ///
@@ -45,7 +47,7 @@ pub(crate) async fn run(command: DoctorCommand) -> anyhow::Result<ExitCode> {
         Outcome::Healthy => ExitCode::SUCCESS,
         Outcome::Ill => ExitCode::FAILURE,
         Outcome::Unknown(what) => {
-            eprintln!("isthmus doctor: {what}");
+            output::write(&format!("isthmus doctor: {what}\n"));
             ExitCode::from(2)
         }
     })

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Outcome;
 use super::findings::Finding;
-use crate::ask::Grid;
+use crate::ask::{Failure, Grid};
 use crate::config::StateArgs;
 use crate::output::print;
 use crate::path::Path;
@@ -59,6 +59,9 @@ struct Direction {
     /// Absent if there is no measurement.
     measured: Option<Path>,
     findings: Vec<Finding>,
+    /// Why the caller may not have it measured.
+    #[serde(skip)]
+    refused: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -78,6 +81,7 @@ pub(super) async fn run(args: PairArgs) -> anyhow::Result<Outcome> {
     for (from, to) in [(&a, &b), (&b, &a)] {
         directions.push(direction(&grid, args.dry_run, from, to).await?);
     }
+    note_refusals(&mut directions);
     let healthy = !directions.iter().flat_map(|direction| &direction.findings).any(|finding| finding.problem);
     let view = View { healthy, directions };
     let text: Vec<_> = view.directions.iter().map(Direction::text).collect();
@@ -115,15 +119,15 @@ async fn direction(grid: &Grid, dry_run: bool, from: &str, to: &str) -> anyhow::
         MeasureRequest { from: from.clone(), to: to.clone(), start: !dry_run, ..Default::default() };
     let (measured, refused) = match measured(grid, request).await {
         Ok(measured) => (measured, None),
-        // One direction starts at another owner's node.
-        Err(error) if format!("{error:#}").contains("may have their own nodes measure") => {
-            (None, Some(format!("{error:#}")))
-        }
-        Err(error) => return Err(error),
+        Err(error) => match error.downcast::<Failure>() {
+            // It starts at another owner's node.
+            Ok(failure) if failure.refused => (None, Some(failure.to_string())),
+            Ok(failure) => return Err(failure.into()),
+            Err(error) => return Err(error),
+        },
     };
     let plan = explained.plan.unwrap_or_default();
-    let mut findings = findings(&plan, measured.as_ref(), dry_run || refused.is_some());
-    findings.extend(refused.map(|text| Finding { problem: false, text }));
+    let findings = findings(&plan, measured.as_ref(), dry_run || refused.is_some());
     let step = |dial, reason: &String| Step { dial: dial_name(dial), reason: reason.clone() };
     Ok(Direction {
         from,
@@ -133,7 +137,16 @@ async fn direction(grid: &Grid, dry_run: bool, from: &str, to: &str) -> anyhow::
         failed: measured.as_ref().map(|report| report.failed.clone()).unwrap_or_default(),
         measured: measured.as_ref().map(Path::new),
         findings,
+        refused,
     })
+}
+
+/// A refusal is a note if the other direction was measured; else nothing was.
+fn note_refusals(directions: &mut [Direction]) {
+    let problem = directions.iter().all(|direction| direction.refused.is_some());
+    for direction in directions {
+        direction.findings.extend(direction.refused.take().map(|text| Finding { problem, text }));
+    }
 }
 
 /// Has it measured, if the request starts that, and waits for the result.
@@ -235,6 +248,28 @@ mod tests {
             let found = findings(&plan(steps), measured.as_ref(), dry_run);
             let ill = found.iter().filter(|finding| finding.problem).count();
             assert_eq!((ill, found.len() - ill), (problems, notes), "{name}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_both_directions_is_a_problem() {
+        let direction = |refused: bool| Direction {
+            from: String::new(),
+            to: String::new(),
+            planned: Vec::new(),
+            left_out: Vec::new(),
+            failed: Vec::new(),
+            measured: None,
+            findings: Vec::new(),
+            refused: refused.then(|| "not yours".to_owned()),
+        };
+        for (refused, want) in
+            [([false, false], vec![]), ([true, false], vec![false]), ([true, true], vec![true, true])]
+        {
+            let mut directions = refused.map(direction);
+            note_refusals(&mut directions);
+            let found = directions.iter().flat_map(|direction| &direction.findings);
+            assert_eq!(found.map(|finding| finding.problem).collect::<Vec<_>>(), want, "{refused:?}");
         }
     }
 

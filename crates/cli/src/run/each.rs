@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
+use crate::output::message;
 use crate::remote::{self, Hand, Remote, Stream};
 use crate::{exec, launch};
 
@@ -108,11 +109,11 @@ async fn until_end(mut running: JoinSet<(String, anyhow::Result<i32>)>) -> i32 {
         match ended {
             Ok((_, Ok(0))) => {}
             Ok((node, Ok(status))) => {
-                eprintln!("isthmus: the command on {node} ended with status {status}{others}");
+                message(&format!("the command on {node} ended with status {status}{others}"));
                 return status;
             }
             Ok((node, Err(error))) => {
-                eprintln!("isthmus: {node}: {error:#}{others}");
+                message(&format!("{node}: {error:#}{others}"));
                 return super::OWN_FAILURE.into();
             }
             Err(_) => return super::OWN_FAILURE.into(),

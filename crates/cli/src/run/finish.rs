@@ -8,16 +8,17 @@ use isthmus_agent::starting::supervise::handle;
 use isthmus_net::grpc;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::{EndReply, JobNews, Ready};
+use isthmus_wire::text;
 use tonic::Streaming;
 
 use super::account::{Account, Outcome};
 use super::args::RunArgs;
 use super::output::OutputFile;
 use super::prepare::Prepared;
-use super::progress::message;
 use super::watch::{Ended, Watch};
-use super::{OWN_FAILURE, bypass, preflight, progress, timing};
+use super::{OWN_FAILURE, bypass, preflight, timing};
 use crate::format::count;
+use crate::output::{self, message};
 
 /// How long the nodes may take to end the job.
 const END_DEADLINE: Duration = Duration::from_secs(30);
@@ -47,7 +48,7 @@ impl<'a> Files<'a> {
     fn write(self, account: &Account, title: &str) -> anyhow::Result<()> {
         if let Some(file) = self.report {
             let json = serde_json::to_string_pretty(account).context("cannot write the account")?;
-            file.write(&(json + "\n"))?;
+            file.write(&text::json(&(json + "\n")))?;
         }
         if let Some(file) = self.picture {
             file.write(&timing::draw(&account.timing, title))?;
@@ -115,10 +116,10 @@ impl Finished<'_> {
             if self.args.verbose {
                 text.push_str(&preflight::probes(&self.ready.reports));
             }
-            progress::write(&text);
+            output::write(&text);
         }
         if self.args.timing.is_some() {
-            progress::write(&account.timing.table());
+            output::write(&account.timing.table());
         }
     }
 }

@@ -27,10 +27,12 @@ use anyhow::Context as _;
 
 use finish::{Files, Finished};
 use prepare::Prepared;
-use progress::{Progress, message};
+use progress::Progress;
 use signals::Signals;
 use timing::Stopwatch;
 use watch::{Begun, Watch};
+
+use crate::output::message;
 
 pub(crate) use args::RunArgs;
 
@@ -56,7 +58,7 @@ pub(crate) fn main(args: RunArgs) -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(u8::try_from(status).unwrap_or(OWN_FAILURE)),
         Err(error) => {
-            message(&format!("{error:#}"));
+            message(&crate::format::causes(&error));
             ExitCode::from(OWN_FAILURE)
         }
     }

@@ -7,6 +7,7 @@ use isthmus_wire::proto::{JobNode, MissingProgram, NodeReport};
 
 use super::programs::{self, Wanted};
 use crate::format::{bytes, count, site};
+use crate::output::one_line;
 
 /// Clocks further apart than this are a fault: certificates are valid from the
 /// minute of their issue, and logs of two nodes can't be read side by side.
@@ -125,7 +126,11 @@ pub(super) fn text(findings: &[Finding]) -> String {
         if !order.contains(&finding.node.as_str()) {
             order.push(&finding.node);
         }
-        by_node.entry(&finding.node).or_default().push(format!("{} ({})", finding.what, finding.remedy));
+        by_node.entry(&finding.node).or_default().push(format!(
+            "{} ({})",
+            one_line(&finding.what),
+            finding.remedy
+        ));
     }
     let line = |node: &str| {
         let what = by_node.get(node).map(|lines| lines.join("; ")).unwrap_or_default();

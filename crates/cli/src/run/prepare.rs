@@ -124,7 +124,7 @@ impl<'a> Prepared<'a> {
         started
             .map_err(|_| anyhow::anyhow!("the job's nodes were not ready within {START_DEADLINE:?}"))?
             .map_err(|status| {
-                anyhow::anyhow!("not started: the job cannot take place\n{}", grpc::reason(&status))
+                anyhow::anyhow!("not started: the job cannot take place\n{}", grpc::reasons(&status))
             })
     }
 

@@ -1,23 +1,13 @@
 //! The progress line while a job wires up.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isthmus_wire::proto::JobNode;
 
 use super::wire_up::WireUp;
-
-/// Writes a message to standard error. The terminal may be gone; a panic would
-/// then keep the job from its orderly end.
-pub(super) fn message(text: &str) {
-    write(&format!("isthmus: {text}\n"));
-}
-
-/// Writes to standard error, and ignores failure.
-pub(super) fn write(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
-}
+use crate::output::message;
 
 /// A progress line, if standard error is a terminal; messages appear as plain
 /// lines in any case.

@@ -20,6 +20,7 @@ use super::timing::Stopwatch;
 use super::uncarried;
 use super::wire_up::WireUp;
 use super::work::Work;
+use crate::output::one_line;
 
 /// How long a command may take to end by itself after a signal to do so.
 const TERM_GRACE: Duration = Duration::from_secs(4);
@@ -199,6 +200,7 @@ impl Watch {
 
     /// A node or the agent is lost, and with it the job.
     pub(super) fn lose(&mut self, reason: String) {
+        let reason = one_line(&reason);
         self.progress.message(&format!("{reason}; the job ends"));
         self.observed.cause.get_or_insert(reason);
     }
@@ -209,7 +211,7 @@ impl Watch {
         programs.retain(|program| !self.observed.warned.contains(&key(program)));
         self.observed.warned.extend(programs.iter().map(key));
         if let Some(text) = uncarried::describe(&programs).filter(|_| !self.quiet) {
-            self.progress.message(&format!("warning: {text}"));
+            self.progress.message(&format!("warning: {}", one_line(&text)));
         }
     }
 
@@ -218,10 +220,10 @@ impl Watch {
         match kind {
             Some(Kind::Joined(joined)) => self.wire_up.joined(joined, Instant::now()),
             Some(Kind::ConnectFailed(failed)) => {
-                let text = format!(
+                let text = one_line(&format!(
                     "{} could not connect to {}: {}",
                     failed.initiator, failed.acceptor, failed.reason
-                );
+                ));
                 if !self.observed.failures.contains(&text) {
                     self.observed.failures.push(text);
                 }
@@ -238,7 +240,7 @@ impl Watch {
             }
             Some(Kind::CommandKilled(killed)) => {
                 let signal = Signal::try_from(killed.signal).map_or("a signal", Signal::as_str);
-                let text = format!("{} on {} was ended by {signal}", killed.command, killed.node);
+                let text = one_line(&format!("{} on {} was ended by {signal}", killed.command, killed.node));
                 // The same kill comes as news and in the answer at the end.
                 self.observed.daemon_killed |= DAEMONS.contains(&killed.command.as_str());
                 if !self.observed.killed.contains(&text) {
@@ -268,9 +270,9 @@ impl Watch {
 fn way_failed(failed: &WayFailed) -> String {
     let WayFailed { initiator, acceptor, failures, relay, .. } = failed;
     let relay = if relay.is_empty() { String::new() } else { format!(" {relay}") };
-    format!(
+    one_line(&format!(
         "{initiator} reaches {acceptor} by {}{relay} now: {}",
         dial_name(failed.dial()),
         failures.join("; ")
-    )
+    ))
 }

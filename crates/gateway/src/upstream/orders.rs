@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use isthmus_net::connection::Connection;
+use isthmus_net::grpc;
 use isthmus_net::rendezvous::{Expected, Leg, take_leg};
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::{self, attach_down, dial_request};
@@ -96,7 +97,7 @@ fn dial(gateway: &Arc<Gateway>, leg: Leg, node: String) {
     let gateway = gateway.clone();
     tokio::spawn(async move {
         if let Err(status) = gateway.dial(&leg).await {
-            warn!(node, reason = status.message(), "cannot dial for a node");
+            warn!(node, reason = grpc::reason(&status), "cannot dial for a node");
         }
     });
 }

@@ -14,6 +14,7 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig, WantsVeri
 use crate::peers::Peers;
 use crate::secured::{ClientTls, ServerTls};
 
+use super::unrevoked::{Sessions, Unrevoked};
 use super::{Credentials, CredentialsError, invalid};
 
 impl Credentials {
@@ -40,12 +41,14 @@ impl Credentials {
         let verifier = WebPkiClientVerifier::builder_with_provider(self.0.roots.clone(), provider.clone());
         let verifier = if anonymous_too { verifier.allow_unauthenticated() } else { verifier };
         let verifier = verifier.build().map_err(|error| invalid("the authority's certificate")(&error))?;
+        let verifier = Arc::new(Unrevoked { verifier, peers: self.0.peers.clone() });
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| invalid("TLS")(&error))?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(self.0.current.clone());
         config.alpn_protocols = names(alpn);
+        config.session_storage = Arc::new(Sessions::new(&self.0.peers));
         Ok(ServerTls::new(config, self.0.peers.clone()))
     }
 

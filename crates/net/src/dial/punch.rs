@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use isthmus_wire::reflect;
+use isthmus_wire::{ConnectionId, reflect};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -49,7 +49,19 @@ impl PunchPort {
     /// # Errors
     /// [`DialError`], at the latest after `deadline`.
     pub async fn open(reflector: &str, deadline: Duration) -> Result<Self, DialError> {
-        Self::open_at(reflector, 0, deadline).await
+        Self::ask(reflector, 0, None, deadline).await
+    }
+
+    /// The same, and names a reach test: the relay may dial this node for it.
+    ///
+    /// # Errors
+    /// As [`PunchPort::open`].
+    pub async fn open_for(
+        reflector: &str,
+        test: ConnectionId,
+        deadline: Duration,
+    ) -> Result<Self, DialError> {
+        Self::ask(reflector, 0, Some(test), deadline).await
     }
 
     /// The same with a certain local port; 0 for any.
@@ -57,6 +69,15 @@ impl PunchPort {
     /// # Errors
     /// As [`PunchPort::open`].
     pub async fn open_at(reflector: &str, port: u16, deadline: Duration) -> Result<Self, DialError> {
+        Self::ask(reflector, port, None, deadline).await
+    }
+
+    async fn ask(
+        reflector: &str,
+        port: u16,
+        test: Option<ConnectionId>,
+        deadline: Duration,
+    ) -> Result<Self, DialError> {
         let opening = async {
             let to = resolve(reflector).await?;
             let failed = |source| DialError::Connect { from: format!("port {port}"), to, source };
@@ -66,7 +87,7 @@ impl PunchPort {
             let connected = asked.elapsed();
             let local = stream.local_addr().map_err(failed)?;
             asked = Instant::now();
-            stream.write_all(&reflect::question()).await.map_err(failed)?;
+            stream.write_all(&reflect::encode_question(test)).await.map_err(failed)?;
             let mut answer = [0; reflect::ANSWER_LEN];
             stream.read_exact(&mut answer).await.map_err(failed)?;
             let round_trip = connected.min(asked.elapsed());
@@ -202,7 +223,7 @@ mod tests {
             while let Ok((mut stream, from)) = listener.accept().await {
                 let mut question = [0; reflect::QUESTION_LEN];
                 stream.read_exact(&mut question).await.unwrap();
-                assert!(reflect::is_question(&question));
+                assert_eq!(reflect::decode_question(&question), Ok(None));
                 stream.write_all(&reflect::encode_answer(from)).await.unwrap();
             }
         });

@@ -179,7 +179,7 @@ fn timeout(text: &str) -> Option<Duration> {
 }
 
 /// Whether the connection broke, as opposed to an answer of the server.
-fn broke(status: &Status) -> bool {
+pub(crate) fn broke(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 

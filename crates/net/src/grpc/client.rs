@@ -45,11 +45,13 @@ pub struct ConnectError {
     pub stage: Stage,
     /// The cause.
     pub reason: String,
+    /// The connection stood, and the other end closed it: another one may last.
+    pub broke: bool,
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { server_name, address, local, stage, reason } = self;
+        let Self { server_name, address, local, stage, reason, broke: _ } = self;
         write!(f, "cannot reach {server_name} at {address}")?;
         if let Some(local) = local {
             write!(f, " from {local}")?;
@@ -107,6 +109,7 @@ async fn connect_with(
         local: None,
         stage: Stage::Setup,
         reason: error.to_string(),
+        broke: false,
     })?;
     Target::new(address, server_name, tls).channel().await
 }
@@ -199,7 +202,7 @@ impl Target {
             last = error.to_string();
             cause = error.source();
         }
-        self.error(None, Stage::Http, last)
+        ConnectError { broke: true, ..self.error(None, Stage::Http, last) }
     }
 
     fn error(&self, local: Option<IpAddr>, stage: Stage, reason: impl fmt::Display) -> ConnectError {
@@ -209,6 +212,7 @@ impl Target {
             local,
             stage,
             reason: reason.to_string(),
+            broke: false,
         }
     }
 
@@ -226,7 +230,10 @@ impl Target {
         let handshake = self.tls.connect(name, tcp);
         match timeout(HANDSHAKE_TIMEOUT, handshake).await {
             Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => Err(self.error(local, Stage::Handshake, error)),
+            Ok(Err(error)) => {
+                let broke = is_broken(&error);
+                Err(ConnectError { broke, ..self.error(local, Stage::Handshake, error) })
+            }
             Err(_) => {
                 let reason = format!("no TLS answer within {} s", HANDSHAKE_TIMEOUT.as_secs());
                 Err(self.error(local, Stage::Handshake, reason))
@@ -252,6 +259,12 @@ impl Target {
         }
         Err(failure)
     }
+}
+
+/// Whether the other end closed the connection, rather than refuse the handshake.
+fn is_broken(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
 }
 
 /// The source address that the kernel would choose. Only the routing table is

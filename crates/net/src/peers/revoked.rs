@@ -5,16 +5,25 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use isthmus_wire::bounds::REVOCATIONS;
-use isthmus_wire::proto;
+use isthmus_wire::{proto, text};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 use super::{Certified, Peers, Refusal};
+use crate::authority::ADMIN_VALIDITY;
 use crate::clock::unix_seconds;
 use crate::files::{self, FileError};
 use crate::{Identity, lock};
 
 /// The list in a state directory.
 const FILE: &str = "revoked.json";
+/// Entries that a service takes from the one above: more than a grid has.
+const ENTRIES: usize = 100_000;
+/// By how many seconds the broker's clock may be ahead, or may have been when it issued a
+/// certificate that it revokes.
+const AHEAD: u64 = 24 * 3600;
+/// No key of an identity is longer: three names of 64 bytes.
+const KEY_LENGTH: usize = 256;
 
 /// Revoked certificates: those of an identity, with any owner, that were issued until a
 /// certain time.
@@ -34,6 +43,14 @@ impl Revoked {
         let uri = identity.uri();
         let without = uri.rfind('/').map_or(0, |slash| slash + 1);
         uri[..without].to_owned()
+    }
+
+    /// Whether a broker may have sent it: it revokes what was issued until now, and ends
+    /// with the last certificate that may have been issued.
+    fn is_sound(&self, now: u64) -> bool {
+        self.identity.len() <= KEY_LENGTH
+            && self.issued_until <= now.saturating_add(AHEAD)
+            && self.ends <= now.saturating_add(ADMIN_VALIDITY.as_secs() + 2 * AHEAD)
     }
 }
 
@@ -101,9 +118,21 @@ impl Peers {
         Ok(())
     }
 
-    /// Adds a message's entries to the list ([`Peers::revoke`]). A failure is logged.
+    /// Adds a message's entries to the list ([`Peers::revoke`]). Those that no broker sends
+    /// are left out: a captured gateway sends what it likes. A failure is logged.
     pub fn receive(&self, message: proto::Revocations) {
-        if let Err(error) = self.revoke(message.revoked.into_iter().map(Revoked::from)) {
+        let now = unix_seconds(SystemTime::now());
+        let room = ENTRIES.saturating_sub(self.count());
+        let (sound, unsound): (Vec<_>, Vec<_>) =
+            message.revoked.into_iter().map(Revoked::from).partition(|entry| entry.is_sound(now));
+        if let Some(entry) = unsound.first() {
+            let (identity, count) = (text::one_line(&entry.identity), unsound.len());
+            tracing::warn!(identity, count, "revocations that are no broker's are ignored");
+        }
+        if sound.len() > room {
+            tracing::error!("more than {ENTRIES} identities are revoked: the others are not refused here");
+        }
+        if let Err(error) = self.revoke(sound.into_iter().take(room)) {
             tracing::warn!(%error, "the revoked identities are refused until this service ends");
         }
     }
@@ -133,9 +162,13 @@ impl Peers {
         written
     }
 
+    fn count(&self) -> usize {
+        self.read().list.len()
+    }
+
     /// The list, ordered by identity.
     pub fn revoked(&self) -> Vec<Revoked> {
-        let revocations = self.0.revoked.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let revocations = self.read();
         let mut list: Vec<Revoked> = revocations.list.values().cloned().collect();
         drop(revocations);
         list.sort_by(|a, b| a.identity.cmp(&b.identity));
@@ -144,7 +177,7 @@ impl Peers {
 
     /// The entry of an identity.
     pub fn revocation_of(&self, identity: &Identity) -> Option<Revoked> {
-        let revocations = self.0.revoked.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let revocations = self.read();
         revocations.list.get(&Revoked::key(identity)).cloned()
     }
 
@@ -157,19 +190,12 @@ impl Peers {
         revoked.then(|| Refusal::Revoked { identity: identity.clone(), before })
     }
 
-    /// When to date a new certificate that is issued at `now`: later than a revocation of
-    /// the identity's former ones.
-    pub fn issue_time(&self, identity: &Identity, now: SystemTime) -> SystemTime {
-        let revoked = self.revocation_of(identity);
-        revoked.map_or(now, |revoked| now.max(UNIX_EPOCH + Duration::from_secs(revoked.issued_until + 1)))
-    }
-
     /// Checks that a certificate is not revoked.
     ///
     /// # Errors
     /// If it is.
     pub fn check_revoked(&self, certificate: &Certified) -> Result<(), Refusal> {
-        let revocations = self.0.revoked.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let revocations = self.read();
         if revocations.list.is_empty() {
             return Ok(());
         }
@@ -179,6 +205,15 @@ impl Peers {
             Some(before) => Err(Refusal::Revoked { identity: certificate.identity.clone(), before }),
             None => Ok(()),
         }
+    }
+
+    /// Changes whenever the list does.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Revocations> {
+        self.0.revoked.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Revocations> {

@@ -1,5 +1,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use isthmus_wire::proto;
+
 use super::*;
 
 fn certified(uri: &str, issued: SystemTime, life: Duration) -> Certified {
@@ -33,6 +35,31 @@ fn a_certificate_is_accepted_until_its_end_and_unless_revoked() {
         let peers = Peers::default();
         peers.revoke(list).unwrap();
         assert_eq!(peers.accept(certified(uri, issued, HOUR), now).is_ok(), good, "{case}");
+    }
+}
+
+/// A captured gateway would have its agents refuse somebody for ever, or fill their
+/// memory.
+#[test]
+fn revocations_that_no_broker_sends_are_ignored() {
+    let (now, n1) = (SystemTime::now(), "isthmus:///agent/alpha/n1/");
+    let (second, year) = (unix_now(), 366 * 24 * 3600);
+    let refused = |identity: &str, issued_until: u64, ends: u64| {
+        let peers = Peers::default();
+        let entry = proto::Revocation { identity: identity.to_owned(), issued_until, ends };
+        peers.receive(proto::Revocations { revoked: vec![entry] });
+        assert_eq!(peers.revoked().is_empty(), peers.accept(certified(N1, now, HOUR), now).is_ok());
+        !peers.revoked().is_empty()
+    };
+    assert!(refused(n1, second + 1, second + 3600));
+    for (identity, issued_until, ends) in [
+        (n1, u64::MAX, u64::MAX),
+        (n1, u64::MAX, second + 3600),
+        (n1, second + 2 * 24 * 3600, second + 3600),
+        (n1, second + 1, second + 2 * year),
+        (&"x".repeat(257), second + 1, second + 3600),
+    ] {
+        assert!(!refused(identity, issued_until, ends), "{identity} {issued_until} {ends}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use isthmus_wire::proto::{self, leg};
-use isthmus_wire::{ConnectionId, DecodeError, hello};
+use isthmus_wire::{ConnectionId, DecodeError, GridName, hello};
 
 use super::SealedTicket;
 use super::fields::{EXPECT, LEG, OWN_GATEWAY, address, connection, id, malformed, sealed};
@@ -17,6 +17,8 @@ pub struct Leg {
     pub ticket: SealedTicket,
     /// What the gateway sends first.
     pub first: First,
+    /// The node whose agent must be there; none for a relay or a gateway.
+    pub agent: Option<GridName>,
 }
 
 /// What a gateway sends first on a connection that it has opened.
@@ -50,7 +52,14 @@ impl TryFrom<proto::Leg> for Leg {
             Some(leg::First::ShownTicket(ticket)) => First::Ticket(sealed(LEG, ticket)?),
             Some(leg::First::Rendezvous(rendezvous)) => First::Rendezvous(id(rendezvous)?),
         };
-        Ok(Self { address: address(LEG, leg.address)?, ticket: sealed(LEG, &leg.ticket)?, first })
+        let agent = match first {
+            First::Ticket(_) => None,
+            First::Nothing | First::Rendezvous(_) => {
+                let agent = leg.agent.parse();
+                Some(agent.map_err(|_| malformed(LEG, format!("{:?} is no node", leg.agent)))?)
+            }
+        };
+        Ok(Self { address: address(LEG, leg.address)?, ticket: sealed(LEG, &leg.ticket)?, first, agent })
     }
 }
 
@@ -61,7 +70,8 @@ impl From<Leg> for proto::Leg {
             First::Ticket(ticket) => Some(leg::First::ShownTicket(ticket.to_vec())),
             First::Rendezvous(id) => Some(leg::First::Rendezvous(id.0.to_vec())),
         };
-        Self { address: leg.address, ticket: leg.ticket.to_vec(), first }
+        let agent = leg.agent.map_or_else(String::new, |agent| agent.to_string());
+        Self { address: leg.address, ticket: leg.ticket.to_vec(), first, agent }
     }
 }
 

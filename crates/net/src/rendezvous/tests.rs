@@ -164,7 +164,10 @@ fn replies_and_orders_name_one_place_and_one_ticket() {
 fn legs_and_expected_nodes_cross_the_wire() {
     let ticket = example_ticket();
     for first in [First::Nothing, First::Ticket(ticket), First::Rendezvous(ID)] {
-        let leg = Leg { address: "192.0.2.1:7740".to_owned(), ticket, first };
+        let agent = (!matches!(first, First::Ticket(_))).then(|| "n1.beta".parse().unwrap());
+        let leg = Leg { address: "192.0.2.1:7740".to_owned(), ticket, first, agent };
+        let unnamed = proto::Leg { agent: String::new(), ..proto::Leg::from(leg.clone()) };
+        assert_eq!(Leg::try_from(unnamed).is_ok(), matches!(first, First::Ticket(_)), "{first:?}");
         let order = |from: &str, ticket: &[u8]| proto::ExpectOrder {
             ticket: ticket.to_vec(),
             from: from.to_owned(),

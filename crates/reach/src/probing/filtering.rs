@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use isthmus_net::dial::{self, PunchPort};
+use isthmus_net::grpc;
 use isthmus_net::lock;
 use isthmus_net::mac;
 use isthmus_net::probe::{Outcome, Target, Task};
@@ -61,8 +62,8 @@ pub(super) async fn find(probing: &Probing, relays: &[Relay], mapping: Mapping) 
     };
     let seen = port.seen().to_string();
     let (other_address, other_port) = tokio::join!(
-        async { Some(arrivals.probe(probing, &relays.get(1)?.name, &seen).await) },
-        arrivals.probe(probing, &first.name, &seen),
+        async { Some(arrivals.probe(probing, relays.get(1)?, &seen).await) },
+        arrivals.probe(probing, first, &seen),
     );
     let mut observed = Observed {
         translated: matches!(mapping, Mapping::EndpointIndependent | Mapping::PortDependent),
@@ -122,9 +123,13 @@ impl Arrivals {
     }
 
     /// Asks a relay to dial, and waits whether its connection arrives.
-    async fn probe(&self, probing: &Probing, relay: &str, address: &str) -> Tried {
+    async fn probe(&self, probing: &Probing, relay: &Relay, address: &str) -> Tried {
         let nonce = mac::new_connection();
-        self.result(probing, relay, Task::Dial(Target::new(address, nonce)), nonce).await
+        // From another port: no connection may have left the tested one to this relay.
+        if PunchPort::open_for(&relay.address, nonce, REFLECTION_DEADLINE).await.is_err() {
+            return Tried::Nothing;
+        }
+        self.result(probing, &relay.name, Task::Dial(Target::new(address, nonce)), nonce).await
     }
 
     async fn result(&self, probing: &Probing, relay: &str, task: Task, nonce: ConnectionId) -> Tried {
@@ -169,7 +174,7 @@ async fn ask(probing: &Probing, relay: &str, task: Task) -> Result<Outcome, Stat
         ProbeRequest { relay: relay.to_owned(), task: Some(task.into()), ..ProbeRequest::default() };
     let reply = probing.control.probe(request, PROBE.into()).await;
     reply.map(Outcome::from).inspect_err(|status| {
-        tracing::debug!(relay, %status, "a relay does not probe this node");
+        tracing::debug!(relay, reason = grpc::reason(status), "a relay does not probe this node");
     })
 }
 
@@ -190,9 +195,9 @@ async fn simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> 
 /// the relay still dials. An answer shows that both used the same port, and that
 /// only the relay's SYN was dropped.
 async fn try_simultaneous(probing: &Probing, relay: &Relay) -> Option<Simultaneous> {
-    let port = PunchPort::open(&relay.address, REFLECTION_DEADLINE).await.ok()?;
-    let arrivals = Arrivals::at(&port).ok()?;
     let nonce = mac::new_connection();
+    let port = PunchPort::open_for(&relay.address, nonce, REFLECTION_DEADLINE).await.ok()?;
+    let arrivals = Arrivals::at(&port).ok()?;
     let Ok(Outcome::Prepared(silent)) = ask(probing, &relay.name, Task::Prepare(nonce)).await else {
         return None;
     };

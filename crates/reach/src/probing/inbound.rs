@@ -6,14 +6,15 @@ use isthmus_plan::Reach;
 use isthmus_wire::proto::ProbeRequest;
 
 use super::{PROBE, Probing};
+use crate::outside::Relay;
 use crate::reach_test::reach_test;
 
 /// Asks a relay to dial this agent.
-pub(super) async fn reach(probing: &Probing, relay: &str, address: &str) -> Reach {
+pub(super) async fn reach(probing: &Probing, relay: &Relay, address: &str) -> Reach {
     let mut rendezvous = probing.rendezvous.begin();
-    let task = Task::Dial(Target::new(address, rendezvous.id()));
-    let request =
-        ProbeRequest { relay: relay.to_owned(), task: Some(task.into()), ..ProbeRequest::default() };
+    let target = Target::new(address, rendezvous.id());
+    let task = Some(Task::Dial(target.clone()).into());
+    let request = ProbeRequest { relay: relay.name.clone(), task, ..ProbeRequest::default() };
     let probe = probing.control.probe(request, PROBE.into());
-    reach_test(relay, address, rendezvous.arrival(), probe).await
+    reach_test((&relay.name, &relay.address), &target, rendezvous.arrival(), probe).await
 }

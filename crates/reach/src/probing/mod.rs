@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
 use isthmus_net::enums::{filtering_to_wire, mapping_to_wire, unsolicited_to_wire, way_out_to_wire};
+use isthmus_net::grpc;
 use isthmus_net::mac;
 use isthmus_net::seen::{answers_to_wire, for_plans, reach_to_wire};
 use isthmus_plan::{Mapping, Reach, WayOut};
@@ -73,11 +74,9 @@ impl Probing {
                 Err(status) => {
                     // The last result is kept.
                     if sent.look_failure.is_empty() {
-                        tracing::warn!(
-                            reason = status.message(),
-                            "cannot look how this node is seen from outside"
-                        );
-                        sent.look_failure = status.message().chars().take(200).collect();
+                        let reason = grpc::reason(&status);
+                        tracing::warn!(reason, "cannot look how this node is seen from outside");
+                        sent.look_failure = reason.chars().take(200).collect();
                         self.control.send(attach_up::Kind::Seen(sent.clone())).await;
                     }
                     tokio::time::sleep(pause).await;
@@ -140,13 +139,13 @@ impl Probing {
         if let Some(relay) = reached.first() {
             let own = async {
                 match self.own_address(&look) {
-                    Ok(address) => inbound::reach(self, &relay.name, &address).await,
+                    Ok(address) => inbound::reach(self, relay, &address).await,
                     Err(detail) => Reach { detail, ..Reach::default() },
                 }
             };
             let outside = async {
                 match self.outside_address(&look) {
-                    Some(address) => inbound::reach(self, &relay.name, &address).await,
+                    Some(address) => inbound::reach(self, relay, &address).await,
                     None => Reach::default(),
                 }
             };

@@ -82,7 +82,8 @@ fn leg(leg: Option<&proto::Leg>) -> String {
             Some(leg::First::ShownTicket(bytes)) => ticket(bytes),
             Some(leg::First::Rendezvous(id)) => format!("rendezvous {}", id[0]),
         };
-        format!(" dials {} {first} for {}", leg.address, ticket(&leg.ticket))
+        let whose = if leg.agent.is_empty() { String::new() } else { format!(" of {}", leg.agent) };
+        format!(" dials {}{whose} {first} for {}", leg.address, ticket(&leg.ticket))
     };
     leg.map(dials).unwrap_or_default()
 }
@@ -137,7 +138,7 @@ fn each_party_receives_its_part() {
             OneGateway,
             Reverse,
             "waits",
-            "gateway b/Acceptor dials n1.alpha:7730 rendezvous 9 for b/Initiator",
+            "gateway b/Acceptor dials n1.alpha:7730 of n1.alpha rendezvous 9 for b/Initiator",
         ),
         (
             "nat",
@@ -152,7 +153,7 @@ fn each_party_receives_its_part() {
             "open",
             GatewayOut,
             Direct,
-            "gateway a/Initiator dials n1.beta:7730 nothing for a/Acceptor",
+            "gateway a/Initiator dials n1.beta:7730 of n1.beta nothing for a/Acceptor",
             "nothing",
         ),
         (
@@ -160,7 +161,7 @@ fn each_party_receives_its_part() {
             "port",
             GatewayOut,
             PortRange,
-            "gateway a/Initiator dials beta:7731 nothing for a/Acceptor",
+            "gateway a/Initiator dials beta:7731 of n1.beta nothing for a/Acceptor",
             "nothing",
         ),
         ("gate", "nat", GatewayOut, Reverse, "gateway a/Initiator", "gate.alpha:7740 a/Acceptor"),

@@ -234,3 +234,26 @@ fn gateways_of_a_site_and_relays_of_a_grid_are_bounded() {
     registry.come("alpha", "one-more", &up).unwrap();
     assert_eq!(registry.grid().sites[0].gateways.len(), bounds::GATEWAYS_PER_SITE);
 }
+
+#[test]
+fn an_owner_has_a_bounded_number_of_nodes() {
+    let mut registry = registry(&[]);
+    let session = registry.gateway("last");
+    let up = |name: &str, owner: &str| proto::NodeUp { owner: owner.to_owned(), ..node_up(name, "a:1") };
+    registry.node_up(session, &up("n0", "anna")).unwrap();
+    // As if they had come to gateways of four other sites.
+    for index in 1..bounds::NODES_PER_OWNER {
+        let name: GridName = format!("n{index}.s{}", index / bounds::NODES_PER_SITE).parse().unwrap();
+        let address = Ipv4Addr::from_bits(0xf060_0000 + u32::try_from(index).unwrap());
+        let contact = up(name.node.as_str(), "anna");
+        let entry = NodeEntry { name, gateway: label("gateway"), presence: Presence::Up, contact };
+        registry.nodes.insert(VirtualAddress::new(address).unwrap(), entry);
+    }
+    let refused = registry.node_up(session, &up("n1", "anna")).unwrap_err();
+    assert_eq!(refused.0, "user \"anna\" has 65536 nodes in the grid already");
+    registry.node_up(session, &up("n1", "berta")).unwrap();
+    // A node that is known comes again, and one that was removed may change its owner.
+    registry.node_up(session, &up("n0", "anna")).unwrap();
+    registry.node_up(session, &up("n0", "berta")).unwrap();
+    registry.node_up(session, &up("n2", "anna")).unwrap();
+}

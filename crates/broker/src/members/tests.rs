@@ -1,0 +1,197 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::*;
+use crate::store::Memory;
+
+const ANNA: &str = "isthmus:///agent/alpha/n1/anna";
+const BERTA: &str = "isthmus:///agent/alpha/n1/berta";
+
+fn store() -> Memory {
+    Memory::new(Arc::new(Instant::now))
+}
+
+fn identity(uri: &str) -> Identity {
+    Identity::from_uri(uri).unwrap()
+}
+
+fn used(request: u8) -> UsedToken {
+    UsedToken { expiry_unix_seconds: 100, request_sha256: [request; 32] }
+}
+
+fn accepted(issued: u64) -> TokenUse {
+    TokenUse::Accepted { issued }
+}
+
+#[tokio::test]
+async fn a_token_is_good_once_and_its_bearer_is_a_member() {
+    let store = store();
+    for (name, id, request, now, good) in [
+        ("first", 1, 7, 50, accepted(50)),
+        ("used before", 1, 8, 50, TokenUse::UsedBefore),
+        ("the same request again", 1, 7, 51, accepted(51)),
+        ("another token", 2, 8, 50, accepted(50)),
+        ("the first request, after the other token", 1, 7, 51, TokenUse::UsedBefore),
+        ("forgotten once it has expired", 3, 8, 101, accepted(101)),
+    ] {
+        let result = use_token(&store, ([id; 16], used(request)), &identity(ANNA), now).await;
+        assert_eq!(result, Ok(good), "{name}");
+    }
+    let tokens = store.range(TOKENS).await.unwrap().records;
+    assert_eq!(tokens.iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>(), [token_key([3; 16])]);
+    assert!(is_member(&store, &identity(ANNA)).await.unwrap());
+    assert!(!is_member(&store, &identity(BERTA)).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_name_belongs_to_its_owner() {
+    let store = store();
+    let taken = || TokenUse::NameTaken(ANNA.to_owned());
+    for (case, id, uri, want) in [
+        ("new", 1, ANNA, accepted(50)),
+        ("the same owner again", 2, ANNA, accepted(50)),
+        ("another owner", 3, BERTA, taken()),
+        ("the refused join did not use up the token", 3, "isthmus:///agent/alpha/n2/berta", accepted(50)),
+        ("the same name at another site", 4, "isthmus:///agent/beta/n1/berta", accepted(50)),
+    ] {
+        let result = use_token(&store, ([id; 16], used(id)), &identity(uri), 50).await;
+        assert_eq!(result, Ok(want), "{case}");
+    }
+    assert!(is_member(&store, &identity(ANNA)).await.unwrap());
+}
+
+/// What happens to the member n1.alpha.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// With the token and the request of these numbers.
+    Join(u8, u8, &'static str),
+    /// The certificate that was issued then.
+    Renew(&'static str, u64),
+    Revoke,
+    Remove,
+}
+
+/// Who holds or recorded an old request or certificate gets nothing by it after a
+/// revocation. A new token makes a member.
+#[tokio::test]
+async fn nothing_from_before_a_revocation_makes_a_member() {
+    use Step::{Join, Remove, Renew, Revoke};
+    let no = "no";
+    let renewed = "renewed 60";
+    for (case, steps, last, member) in [
+        ("repeated", vec![Join(1, 1, ANNA)], (Join(1, 1, ANNA), "joined 60"), Some(ANNA)),
+        ("repeated, revoked", vec![Join(1, 1, ANNA), Revoke], (Join(1, 1, ANNA), no), None),
+        ("repeated, removed", vec![Join(1, 1, ANNA), Remove], (Join(1, 1, ANNA), no), None),
+        (
+            "repeated, removed, taken by another owner",
+            vec![Join(1, 1, ANNA), Remove, Join(2, 2, BERTA)],
+            (Join(1, 1, ANNA), no),
+            Some(BERTA),
+        ),
+        (
+            "repeated, revoked, joined again",
+            vec![Join(1, 1, ANNA), Revoke, Join(2, 2, ANNA)],
+            (Join(1, 1, ANNA), no),
+            Some(ANNA),
+        ),
+        (
+            "repeated, renewed",
+            vec![Join(1, 1, ANNA), Renew(ANNA, 50)],
+            (Join(1, 1, ANNA), "joined 60"),
+            Some(ANNA),
+        ),
+        ("a new token", vec![Join(1, 1, ANNA), Revoke], (Join(2, 2, ANNA), "joined 60"), Some(ANNA)),
+        ("a new owner", vec![Join(1, 1, ANNA), Remove], (Join(2, 2, BERTA), "joined 60"), Some(BERTA)),
+        ("a new owner, not removed", vec![Join(1, 1, ANNA), Revoke], (Join(2, 2, BERTA), no), None),
+        ("renewal", vec![Join(1, 1, ANNA)], (Renew(ANNA, 50), renewed), Some(ANNA)),
+        ("renewal, revoked", vec![Join(1, 1, ANNA), Revoke], (Renew(ANNA, 50), no), None),
+        ("renewal, removed", vec![Join(1, 1, ANNA), Remove], (Renew(ANNA, 50), no), None),
+        (
+            "renewal of the former certificate",
+            vec![Join(1, 1, ANNA), Revoke, Join(2, 2, ANNA)],
+            (Renew(ANNA, 50), no),
+            Some(ANNA),
+        ),
+        (
+            "renewal of the present one",
+            vec![Join(1, 1, ANNA), Revoke, Join(2, 2, ANNA)],
+            (Renew(ANNA, 51), renewed),
+            Some(ANNA),
+        ),
+        (
+            "renewal by the former owner",
+            vec![Join(1, 1, ANNA), Remove, Join(2, 2, BERTA)],
+            (Renew(ANNA, 51), no),
+            Some(BERTA),
+        ),
+    ] {
+        let store = store();
+        for step in steps {
+            carry_out(&store, step, 50).await;
+        }
+        assert_eq!(carry_out(&store, last.0, 60).await, last.1, "{case}");
+        for uri in [ANNA, BERTA] {
+            assert_eq!(is_member(&store, &identity(uri)).await, Ok(member == Some(uri)), "{case}: {uri}");
+        }
+    }
+}
+
+async fn carry_out(store: &dyn Store, step: Step, now: u64) -> String {
+    match step {
+        Step::Join(id, request, uri) => {
+            match use_token(store, ([id; 16], used(request)), &identity(uri), now).await.unwrap() {
+                TokenUse::Accepted { issued } => format!("joined {issued}"),
+                TokenUse::UsedBefore | TokenUse::NameTaken(_) => "no".to_owned(),
+            }
+        }
+        Step::Renew(uri, former) => match renew(store, &identity(uri), former, now).await.unwrap() {
+            Renewal::Accepted { issued } => format!("renewed {issued}"),
+            Renewal::NotMember | Renewal::Revoked { .. } => "no".to_owned(),
+        },
+        Step::Revoke | Step::Remove => {
+            let remove = matches!(step, Step::Remove);
+            revoke(store, "n1.alpha", remove, now).await.unwrap().unwrap();
+            "revoked".to_owned()
+        }
+    }
+}
+
+/// In one second: a certificate that is issued after a revocation is good, the next
+/// revocation ends it, and a renewal in between does not save it.
+#[tokio::test]
+async fn revocations_and_certificates_of_one_second_are_told_apart() {
+    let store = store();
+    let mut token = 0;
+    for (joined, former) in [(50, 0), (51, 50), (52, 51)] {
+        token += 1;
+        assert_eq!(carry_out(&store, Step::Join(token, 1, ANNA), 50).await, format!("joined {joined}"));
+        assert_eq!(carry_out(&store, Step::Renew(ANNA, former), 50).await, "no");
+        let renewed = format!("renewed {joined}");
+        assert_eq!(carry_out(&store, Step::Renew(ANNA, joined), 50).await, renewed);
+        let (member, _) = revoke(&store, "n1.alpha", false, 50).await.unwrap().unwrap();
+        assert_eq!(member.revoked, joined, "the last certificate is revoked");
+        assert_eq!(carry_out(&store, Step::Renew(ANNA, joined), 50).await, "no");
+    }
+}
+
+/// The first administrator has joined by no token. Once it is revoked or removed, neither
+/// its certificate nor a new start of the broker brings it back.
+#[tokio::test]
+async fn the_first_administrator_is_a_member_until_it_is_revoked() {
+    let admin = identity("isthmus:///admin//admin/");
+    for remove in [false, true] {
+        let store = store();
+        for _ in 0..2 {
+            enrol_first_administrator(&store).await.unwrap();
+        }
+        assert_eq!(renew(&store, &admin, 40, 50).await, Ok(Renewal::Accepted { issued: 50 }));
+        enrol_first_administrator(&store).await.unwrap();
+        let (member, _) = revoke(&store, "admin", remove, 50).await.unwrap().unwrap();
+        assert_eq!((member.name.as_str(), member.issued, member.revoked), ("admin", 50, 50));
+        enrol_first_administrator(&store).await.unwrap();
+        for former in [40, 50] {
+            assert_eq!(renew(&store, &admin, former, 50).await, Ok(Renewal::Revoked { until: 50 }));
+        }
+        assert!(!is_member(&store, &admin).await.unwrap());
+    }
+}

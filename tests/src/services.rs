@@ -1,0 +1,70 @@
+//! The services of a running grid: what they answer and log, and starting them anew.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use crate::{Job, World, isthmus};
+
+/// For commands that only ask, and services that end.
+const SOON: Duration = Duration::from_secs(30);
+/// A service that a test has started ends by then in any case.
+const SERVING: Duration = Duration::from_secs(900);
+
+impl World {
+    /// `isthmus status --json` in a node.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn status(&self, node: &str) -> Result<Value> {
+        let output = self.sh(node, SOON, &[&isthmus().display().to_string(), "status", "--json"])?;
+        ensure!(output.status == 0, "{}", output.whole());
+        Ok(serde_json::from_str(&output.stdout)?)
+    }
+
+    /// Ends a service in order, and waits for its end.
+    ///
+    /// # Errors
+    /// If there is no such service, or it doesn't end.
+    pub fn stop(&self, machine: &str, role: &str) -> Result<()> {
+        self.kill(machine, "-TERM", &self.service(machine, role)?)?;
+        World::eventually("it has ended", SOON, || Ok(self.service(machine, role).is_err()))
+    }
+
+    /// The lab's configuration of a service, as its machine sees it.
+    pub fn config(role: &str) -> String {
+        format!("/run/isthmus-machine/{role}.toml")
+    }
+
+    /// Starts a service in the state directory of the lab's own: with `before` in front
+    /// of its command, such as setpriv(1), and this configuration.
+    ///
+    /// # Errors
+    /// If it can't be started.
+    pub fn serve(&self, machine: &str, role: &str, before: &[&str], config: &str) -> Result<Job> {
+        let (binary, state) = (isthmus().display().to_string(), format!("/var/lib/isthmus/{role}"));
+        let mut words = before.to_vec();
+        words.extend([&binary, role, "--state", &state, "--config", config]);
+        Job::start(self.command(machine, SERVING, &words)?)
+    }
+
+    /// The logs of all services, each after a line `==> SERVICE <==`.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    pub fn logs(&self) -> Result<String> {
+        logs(self.lab().name())
+    }
+}
+
+/// The logs of a lab's services, as [`World::logs`].
+///
+/// # Errors
+/// If they can't be read.
+pub fn logs(lab: &str) -> Result<String> {
+    let output = Command::new(isthmus()).args(["lab", "logs", "--lab", lab]).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

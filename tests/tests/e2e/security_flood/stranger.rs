@@ -1,0 +1,277 @@
+//! What strangers do: connections of each bad kind, held by one machine.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use anyhow::Result;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+use tokio_rustls::TlsConnector;
+
+use super::frames;
+
+/// Connections on one port.
+pub(super) const FLOOD: usize = 10_000;
+/// How long a stranger waits before it connects again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Time between two TLS handshakes of all strangers together. Handshakes that take all
+/// processor time are beyond what a service can defend.
+const HANDSHAKE: Duration = Duration::from_millis(3);
+
+/// A stranger checks no certificate.
+#[derive(Debug)]
+struct AnyServer;
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ECDSA_NISTP256_SHA256]
+    }
+}
+
+/// TLS of a client without a certificate.
+fn anonymous() -> Arc<ClientConfig> {
+    let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(AnyServer));
+    let mut config = builder.with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(config)
+}
+
+/// What a stranger does once it is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Silence,
+    /// For a ticket it has the right length.
+    Garbage,
+    /// One byte per second, of a TLS record, a ticket, a preamble.
+    SlowBytes,
+    /// A handshake begun.
+    Hello,
+    /// A first message of the largest size, without its end.
+    LargeHello,
+    /// A handshake without a certificate, and HTTP/2: one connection of five. The others
+    /// are silent.
+    Http2(Trick),
+    /// All of them: five in a hundred connections are HTTP/2.
+    Mixture,
+}
+
+/// What a client does with HTTP/2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trick {
+    Nothing,
+    /// Calls that are cancelled at once (CVE-2023-44487).
+    RapidReset,
+    /// CVE-2019-9515.
+    Settings,
+    Pings,
+    /// Headers without an end, all at once (CVE-2024-27316).
+    EndlessHeaders,
+    /// The same, one CONTINUATION per second.
+    SlowHeaders,
+    /// No window for the answer.
+    NoWindow,
+    /// Each call begins a message of 256 KiB.
+    LargeCalls,
+}
+
+impl Kind {
+    /// The kind of one of a flood's connections.
+    fn of(self, index: usize) -> Self {
+        use Trick::{
+            EndlessHeaders, LargeCalls, NoWindow, Nothing, Pings, RapidReset, Settings, SlowHeaders,
+        };
+        let tricks =
+            [Nothing, RapidReset, EndlessHeaders, Pings, NoWindow, LargeCalls, Settings, SlowHeaders];
+        match (self, index % 20) {
+            (Self::Mixture, 0..5) => Self::Silence,
+            (Self::Mixture, 5..10) => Self::Garbage,
+            (Self::Mixture, 10..15) => Self::SlowBytes,
+            (Self::Mixture, 15..17) => Self::Hello,
+            (Self::Mixture, 17..19) => Self::LargeHello,
+            (Self::Mixture, _) => Self::Http2(tricks[index / 20 % tricks.len()]),
+            (Self::Http2(_), _) if !index.is_multiple_of(5) => Self::Silence,
+            (kind, _) => kind,
+        }
+    }
+
+    /// Connections and handshakes of a flood that has risen. Those that stand without a
+    /// certificate are at most 512.
+    pub(super) fn risen(self) -> (usize, usize) {
+        match self {
+            Self::Http2(_) => (FLOOD * 4 / 5, 600),
+            Self::Mixture => (FLOOD * 9 / 10, 0),
+            _ => (FLOOD, 0),
+        }
+    }
+}
+
+/// What all strangers share.
+pub(super) struct Flood {
+    kind: Kind,
+    to: SocketAddr,
+    tls: Arc<ClientConfig>,
+    hello: Vec<u8>,
+    pub(super) stop: AtomicBool,
+    /// One handshake begins at a time.
+    turn: tokio::sync::Mutex<()>,
+    /// Connections made so far, those that stand, and handshakes made.
+    pub(super) made: AtomicUsize,
+    pub(super) standing: AtomicUsize,
+    pub(super) handshakes: AtomicUsize,
+}
+
+impl Flood {
+    pub(super) fn new(kind: Kind, to: SocketAddr) -> Result<Self> {
+        let tls = anonymous();
+        let mut session = ClientConnection::new(tls.clone(), ServerName::try_from("broker")?)?;
+        let mut hello = Vec::new();
+        session.write_tls(&mut hello)?;
+        let (stop, turn, made, standing, handshakes) = Default::default();
+        Ok(Self { kind, to, tls, hello, stop, turn, made, standing, handshakes })
+    }
+
+    /// Holds `count` connections, until the flood is stopped.
+    pub(super) fn hold(self: &Arc<Self>, count: usize) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            for index in 0..count {
+                let flood = self.clone();
+                tokio::spawn(async move {
+                    loop {
+                        // Ends when the service closes it.
+                        let _ = flood.connection(index).await;
+                        sleep(AGAIN).await;
+                    }
+                });
+                if index % 100 == 99 {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            }
+            while !self.stop.load(Relaxed) {
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        Ok(())
+    }
+
+    async fn connection(&self, index: usize) -> Result<()> {
+        if let Kind::Http2(_) = self.kind.of(index) {
+            // Before it connects: the service closes the oldest connections first.
+            let _turn = self.turn.lock().await;
+            sleep(HANDSHAKE).await;
+        }
+        let mut stream = TcpStream::connect(self.to).await?;
+        // Without a reset, the strangers' ports would be used up.
+        stream.set_zero_linger()?;
+        self.made.fetch_add(1, Relaxed);
+        self.standing.fetch_add(1, Relaxed);
+        let result = self.misuse(&mut stream, index).await;
+        self.standing.fetch_sub(1, Relaxed);
+        result
+    }
+
+    async fn misuse(&self, stream: &mut TcpStream, index: usize) -> Result<()> {
+        match self.kind.of(index) {
+            Kind::Silence | Kind::Mixture => {}
+            Kind::Garbage => stream.write_all(&[0x5a; 64]).await?,
+            Kind::SlowBytes => {
+                let first = [&[22, 3, 1, 2, 0][..], b"ISTR", b"ISTH"][index % 3];
+                for byte in first.iter().chain(&[0; 600]) {
+                    stream.write_all(&[*byte]).await?;
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }
+            Kind::Hello => stream.write_all(&self.hello).await?,
+            Kind::LargeHello => stream.write_all(&large_hello()).await?,
+            Kind::Http2(trick) => return self.http2(stream, trick).await,
+        }
+        while stream.read(&mut [0; 4096]).await? > 0 {}
+        Ok(())
+    }
+
+    async fn http2(&self, stream: &mut TcpStream, trick: Trick) -> Result<()> {
+        let name = ServerName::try_from("broker")?;
+        let mut tls = TlsConnector::from(self.tls.clone()).connect(name, stream).await?;
+        self.handshakes.fetch_add(1, Relaxed);
+        tls.write_all(&frames::preface()).await?;
+        tls.write_all(&trick.frames()).await?;
+        tls.flush().await?;
+        if trick == Trick::SlowHeaders {
+            loop {
+                sleep(Duration::from_secs(1)).await;
+                let part = frames::header("a", "b");
+                tls.write_all(&frames::frame(frames::CONTINUATION, 0, 1, &part)).await?;
+                tls.flush().await?;
+            }
+        }
+        while tls.read(&mut [0; 4096]).await? > 0 {}
+        Ok(())
+    }
+}
+
+/// The beginning of a ClientHello of 64,768 bytes: 48 KiB in three records.
+fn large_hello() -> Vec<u8> {
+    let mut message = vec![0; 3 << 14];
+    message[..4].copy_from_slice(&[1, 0, 0xfd, 0]);
+    message.chunks(1 << 14).flat_map(|part| [&[22, 3, 1, 0x40, 0][..], part].concat()).collect()
+}
+
+impl Trick {
+    /// Frames after those that open an HTTP/2 connection.
+    fn frames(self) -> Vec<u8> {
+        let odd = (0..500_u32).map(|index| 2 * index + 1);
+        let join = "/isthmus.v1.Enrolment/Join";
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::RapidReset => odd.flat_map(|stream| frames::cancelled(stream, join)).collect(),
+            Self::Settings => (0..10_000).flat_map(|_| frames::frame(frames::SETTINGS, 0, 0, &[])).collect(),
+            Self::Pings => (0..10_000).flat_map(|_| frames::frame(frames::PING, 0, 0, &[0; 8])).collect(),
+            Self::EndlessHeaders => frames::endless_headers(200),
+            Self::SlowHeaders => frames::endless_headers(0),
+            Self::NoWindow => {
+                [frames::frame(frames::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]), frames::call(1, join)].concat()
+            }
+            Self::LargeCalls => odd
+                .flat_map(|stream| {
+                    let data = [&[0, 0, 4, 0, 0][..], &[0; 8000]].concat();
+                    [frames::call(stream, join), frames::frame(frames::DATA, 0, stream, &data)].concat()
+                })
+                .collect(),
+        }
+    }
+}
