@@ -220,7 +220,7 @@ impl Carrier {
         if let Some(Asked { sent: Some((expected, sent)), .. }) = self.asked
             && expected == nonce
         {
-            self.rtt.add(now.saturating_duration_since(sent));
+            self.rtt.add(now.saturating_duration_since(sent), now);
             self.asked = None;
             return true;
         }

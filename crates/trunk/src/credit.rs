@@ -11,6 +11,11 @@ use std::time::{Duration, Instant};
 /// A stream may take up to 1/SHARE of what the others leave of the pool.
 const SHARE: u64 = 4;
 
+/// What the first step of a stream that needs more than its initial credit makes of it,
+/// instead of doubling it: 256 KiB of 16 KiB. So the first megabyte takes no more round
+/// trips than over a TCP connection of its own.
+const FIRST_STEP: u64 = 16;
+
 /// The pool of one trunk, in bytes.
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -18,12 +23,15 @@ pub(crate) struct Pool {
     used: u64,
     initial: u64,
     max_window: u64,
+    /// An initial credit has come in two round trips without queues, on some stream: the
+    /// trunk's carriers are not slow.
+    quick: bool,
 }
 
 impl Pool {
     pub(crate) fn new(total: u64, initial: u32, max_window: u64) -> Self {
         let initial = u64::from(initial);
-        Self { total, used: 0, initial, max_window: max_window.max(initial) }
+        Self { total, used: 0, initial, max_window: max_window.max(initial), quick: false }
     }
 
     /// Bytes of credit that are promised out of the pool.
@@ -36,6 +44,21 @@ impl Pool {
         let left = self.total.saturating_sub(self.used - charged);
         (left / SHARE + self.initial).min(self.max_window)
     }
+
+    /// Whether less than half is promised. Beyond that no stream takes the first step:
+    /// what idle streams hold of it leaves half of the pool to those that prove their
+    /// need by doubling.
+    fn is_mostly_free(&self) -> bool {
+        self.used < self.total / 2
+    }
+}
+
+/// Round trips of the trunk's best carrier.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rtts {
+    pub(crate) smoothed: Duration,
+    /// Without queues.
+    pub(crate) least: Duration,
 }
 
 /// The credit of one stream.
@@ -45,15 +68,15 @@ pub(crate) struct Window {
     limit: u64,
     /// How far the limit is to be beyond what the program has read.
     window: u64,
-    /// When the limit was raised last.
+    /// When the limit was raised last, or the stream opened.
     raised: Option<Instant>,
     /// What the pool has promised to this stream.
     charged: u64,
 }
 
 impl Window {
-    pub(crate) fn new(initial: u32) -> Self {
-        Self { limit: initial.into(), window: initial.into(), raised: None, charged: 0 }
+    pub(crate) fn new(initial: u32, now: Option<Instant>) -> Self {
+        Self { limit: initial.into(), window: initial.into(), raised: now, charged: 0 }
     }
 
     /// Bytes since the beginning that the peer may send.
@@ -62,18 +85,41 @@ impl Window {
     }
 
     /// Raises the limit, if the program has read half a window since it was raised last.
-    /// `true` if a CREDIT is due.
+    /// `true` if a CREDIT is due. `arrived` is the offset behind the last byte that came.
     ///
     /// The window doubles if that took less than two round trips: the sender is held up
     /// by its credit. So it grows to about four times rate times RTT, and follows a
     /// stream whose rate falls only by way of the pool.
-    pub(crate) fn raise(&mut self, read: u64, rtt: Duration, now: Instant, pool: &mut Pool) -> bool {
+    ///
+    /// The initial window grows by [`FIRST_STEP`] instead, if it took two round trips
+    /// without queues: with queues, a slow link would seem fast. On a stream that was
+    /// idle before, it is enough that the sender has used three quarters of its credit,
+    /// if the trunk's carriers are not slow.
+    pub(crate) fn raise(
+        &mut self,
+        read: u64,
+        arrived: u64,
+        rtts: Rtts,
+        now: Instant,
+        pool: &mut Pool,
+    ) -> bool {
         self.charge(self.limit, read, pool);
         if (read + self.window).saturating_sub(self.limit) < (self.window / 2).max(1) {
             return false;
         }
-        let fast = self.raised.is_some_and(|raised| now.saturating_duration_since(raised) < 2 * rtt);
-        let wanted = if fast { self.window.saturating_mul(2) } else { self.window };
+        let took = self.raised.map_or(Duration::MAX, |raised| now.saturating_duration_since(raised));
+        let initial = self.window <= pool.initial;
+        // One message isn't a sender that is held up.
+        let unproved = self.limit <= pool.initial;
+        pool.quick |= initial && took < 2 * rtts.least;
+        let used_up = pool.quick && arrived >= self.limit - self.limit / 4;
+        let wanted = if initial && pool.is_mostly_free() && (took < 2 * rtts.least || used_up) {
+            self.window.saturating_mul(FIRST_STEP)
+        } else if !unproved && took < 2 * rtts.smoothed {
+            self.window.saturating_mul(2)
+        } else {
+            self.window
+        };
         self.window = wanted.min(pool.threshold(self.charged)).max(pool.initial);
         self.raised = Some(now);
         let limit = read + self.window;
@@ -109,50 +155,77 @@ mod tests {
     use super::*;
 
     const RTT: Duration = Duration::from_millis(10);
+    const RTTS: Rtts = Rtts { smoothed: RTT, least: RTT };
 
     #[test]
     fn a_window_grows_while_it_is_used_up_in_two_round_trips() {
         for (name, pause, grown) in [("fast", RTT, true), ("slow", 3 * RTT, false)] {
             let mut pool = Pool::new(1 << 20, 1000, 1 << 30);
-            let mut window = Window::new(1000);
+            let mut window = Window::new(1000, None);
             let mut now = Instant::now();
             for _ in 0..4 {
                 now += pause;
                 let read = window.limit();
-                assert!(window.raise(read, RTT, now, &mut pool), "{name}");
+                assert!(window.raise(read, 0, RTTS, now, &mut pool), "{name}");
             }
             assert_eq!(window.window > 1000, grown, "{name}");
         }
     }
 
     #[test]
+    fn the_first_step_is_a_large_one_for_a_sender_that_is_held_up() {
+        let (soon, late) = (RTT, 3 * RTT);
+        let queued = Rtts { smoothed: 10 * RTT, least: RTT };
+        // Whether carriers are known to be quick, the pool, what is used of it, bytes that
+        // came, after which time half the window is read, round trips; the next window.
+        for (name, quick, total, used, arrived, took, rtts, window) in [
+            ("soon", false, 1 << 20, 0, 500, soon, RTTS, 16_000),
+            ("soon, half of the pool free", false, 1 << 20, (1 << 19) - 1, 500, soon, RTTS, 16_000),
+            ("soon, half of it used", false, 1 << 20, 1 << 19, 500, soon, RTTS, 1000),
+            ("soon, a small pool", false, 8000, 0, 500, soon, RTTS, 3000),
+            ("late", true, 1 << 20, 0, 749, late, RTTS, 1000),
+            ("late, three quarters used", true, 1 << 20, 0, 750, late, RTTS, 16_000),
+            ("late, all used, half of the pool used", true, 1 << 20, 1 << 19, 1000, late, RTTS, 1000),
+            ("late, all used, slow", false, 1 << 20, 0, 1000, late, RTTS, 1000),
+            ("late, behind a queue", false, 1 << 20, 0, 1000, late, queued, 1000),
+        ] {
+            let mut pool = Pool { quick, used, ..Pool::new(total, 1000, 1 << 30) };
+            let now = Instant::now();
+            let mut stream = Window::new(1000, Some(now));
+            assert!(stream.raise(500, arrived, rtts, now + took, &mut pool), "{name}");
+            assert_eq!(stream.window, window, "{name}");
+            assert_eq!(pool.quick, quick || took == soon, "{name}");
+        }
+    }
+
+    #[test]
     fn credit_is_raised_by_halves() {
         let mut pool = Pool::new(0, 1000, 1 << 30);
-        let mut window = Window::new(1000);
+        let mut window = Window::new(1000, None);
         let now = Instant::now();
-        assert!(!window.raise(499, RTT, now, &mut pool));
-        assert!(window.raise(500, RTT, now, &mut pool));
+        assert!(!window.raise(499, 0, RTTS, now, &mut pool));
+        assert!(window.raise(500, 0, RTTS, now, &mut pool));
         assert_eq!(window.limit(), 1500);
     }
 
     #[test]
     fn all_streams_together_stay_within_the_pool_and_the_last_still_gets_some() {
         let mut pool = Pool::new(1 << 20, 1000, 1 << 30);
-        let mut windows: Vec<Window> = (0..20).map(|_| Window::new(1000)).collect();
+        let mut windows: Vec<Window> = (0..20).map(|_| Window::new(1000, None)).collect();
         let mut now = Instant::now();
         for _ in 0..30 {
             now += RTT;
             for window in &mut windows {
                 let read = window.limit();
-                window.raise(read, RTT, now, &mut pool);
+                window.raise(read, 0, RTTS, now, &mut pool);
                 assert!(pool.used() <= 1 << 20);
             }
         }
-        let mut late = Window::new(1000);
+        let mut late = Window::new(1000, None);
         for _ in 0..10 {
             now += RTT;
             let read = late.limit();
-            late.raise(read, RTT, now, &mut pool);
+            late.raise(read, 0, RTTS, now, &mut pool);
         }
         assert!(late.window > 10_000, "{}", late.window);
         for window in windows.iter_mut().chain([&mut late]) {

@@ -1,5 +1,7 @@
 //! The direction of a stream from the peer to this end.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 
 use crate::credit::Window;
@@ -38,11 +40,11 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    pub(crate) fn new(initial: u32) -> Self {
+    pub(crate) fn new(initial: u32, now: Option<Instant>) -> Self {
         Self {
             state: State::Open,
             data: Reassembly::default(),
-            window: Window::new(initial),
+            window: Window::new(initial, now),
             end: None,
             waits: true,
         }

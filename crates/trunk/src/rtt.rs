@@ -1,23 +1,54 @@
 //! Round trips of one carrier.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Before the first measurement: long enough for any path on earth.
 pub(crate) const UNKNOWN: Duration = Duration::from_millis(500);
 
-/// A smoothed round-trip time (RFC 6298 section 2, SRTT).
+/// The least round trip is forgotten after this time: the path may have changed. In it,
+/// one PING at least finds the carrier without a queue, mostly.
+const LEAST_AGE: Duration = Duration::from_secs(60);
+
+/// Round-trip times: smoothed (RFC 6298 section 2, SRTT), and the least of late.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rtt {
     smoothed: Option<Duration>,
+    least: Option<(Duration, Instant)>,
 }
 
 impl Rtt {
     /// Takes in one measurement.
-    pub(crate) fn add(&mut self, measured: Duration) {
+    pub(crate) fn add(&mut self, measured: Duration, now: Instant) {
         self.smoothed = Some(self.smoothed.map_or(measured, |smoothed| (smoothed * 7 + measured) / 8));
+        let lower = |(least, since): (Duration, Instant)| measured <= least || since + LEAST_AGE <= now;
+        if self.least.is_none_or(lower) {
+            self.least = Some((measured, now));
+        }
     }
 
     pub(crate) fn measured(&self) -> Option<Duration> {
         self.smoothed
+    }
+
+    /// The round trip without queues, as far as is known.
+    pub(crate) fn least(&self) -> Option<Duration> {
+        self.least.map(|(least, _)| least)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_is_kept_for_a_while() {
+        let ms = Duration::from_millis;
+        let (mut rtt, begun) = (Rtt::default(), Instant::now());
+        for (after, measured, least) in
+            [(0, 10, 10), (1, 30, 10), (2, 8, 8), (61, 30, 8), (62, 30, 30), (63, 20, 20)]
+        {
+            rtt.add(ms(measured), begun + Duration::from_secs(after));
+            assert_eq!(rtt.least(), Some(ms(least)), "after {after} s");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! One stream: its two directions, and which of its frames are due.
 
+use std::time::Instant;
+
 use crate::receiving::Receiving;
 use crate::schedule::Place;
 use crate::sending::{self, Sending};
@@ -41,10 +43,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(peers_credit: u32, own_credit: u32) -> Self {
+    pub(crate) fn new(peers_credit: u32, own_credit: u32, now: Option<Instant>) -> Self {
         Self {
             sending: Sending::new(peers_credit),
-            receiving: Receiving::new(own_credit),
+            receiving: Receiving::new(own_credit, now),
             due: Due::default(),
             queued: false,
             place: Place::default(),

@@ -163,7 +163,7 @@ mod tests {
         let mut table = Table::new(Role::Acceptor, 4);
         for index in [2, 0, 1, 3] {
             assert_eq!(table.find(theirs(index)), Ok(Known::New), "{index}");
-            table.insert(theirs(index), Stream::new(1, 1));
+            table.insert(theirs(index), Stream::new(1, 1, None));
             assert_eq!(table.find(theirs(index)), Ok(Known::Open), "{index}");
         }
         for index in [3, 0] {
@@ -176,7 +176,7 @@ mod tests {
     fn the_peer_may_open_more_once_half_of_its_streams_are_closed() {
         let mut table = Table::new(Role::Acceptor, 4);
         for index in 0..4 {
-            table.insert(theirs(index), Stream::new(1, 1));
+            table.insert(theirs(index), Stream::new(1, 1, None));
         }
         let allowed = |table: &Table| table.find(theirs(4)).is_ok();
         assert!(!table.remove(theirs(0)) && !allowed(&table));
@@ -189,10 +189,10 @@ mod tests {
         let mut table = Table::new(Role::Acceptor, 4);
         let own = StreamId::new(Role::Acceptor, 0);
         assert_eq!(table.find(own), Err(ProtocolError::NeverOpened(own)));
-        assert_eq!(table.open(Stream::new(1, 1)), Err(0));
+        assert_eq!(table.open(Stream::new(1, 1, None)), Err(0));
         assert!(table.allow(1) && !table.allow(1));
-        assert_eq!(table.open(Stream::new(1, 1)), Ok(own));
+        assert_eq!(table.open(Stream::new(1, 1, None)), Ok(own));
         assert_eq!(table.find(own), Ok(Known::Open));
-        assert_eq!(table.open(Stream::new(1, 1)), Err(1));
+        assert_eq!(table.open(Stream::new(1, 1, None)), Err(1));
     }
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
-use crate::credit::Pool;
+use crate::credit::{Pool, Rtts};
 use crate::rtt::UNKNOWN;
 use crate::schedule::Schedule;
 use crate::stream::Stream;
@@ -79,6 +79,8 @@ pub struct Trunk {
     /// The program was refused an open.
     open_refused: bool,
     nonce: u64,
+    /// The latest time that any call has told.
+    seen: Option<Instant>,
 }
 
 impl Trunk {
@@ -106,6 +108,7 @@ impl Trunk {
             events: VecDeque::new(),
             open_refused: false,
             nonce: 0,
+            seen: None,
         }
     }
 
@@ -130,14 +133,20 @@ impl Trunk {
         self.carriers.values().filter_map(|carrier| carrier.rtt.measured()).min()
     }
 
-    fn rtt(&self) -> Duration {
-        self.measured_rtt().unwrap_or(UNKNOWN)
+    fn rtts(&self) -> Rtts {
+        let least = self.carriers.values().filter_map(|carrier| carrier.rtt.least()).min();
+        Rtts { smoothed: self.measured_rtt().unwrap_or(UNKNOWN), least: least.unwrap_or(UNKNOWN) }
+    }
+
+    /// Takes note of the time.
+    fn see(&mut self, now: Instant) {
+        self.seen = Some(now);
     }
 
     /// A stream's state at its beginning.
     fn new_stream(&self) -> Stream {
         let peers_credit = self.peer.map_or(0, |(hello, _)| hello.credit);
-        Stream::new(peers_credit, self.config.initial_credit)
+        Stream::new(peers_credit, self.config.initial_credit, self.seen)
     }
 
     /// Puts a stream into the queue for control frames, if it has any.

@@ -83,6 +83,7 @@ impl Trunk {
     /// To be called when [`next_deadline`](Self::next_deadline) is reached; at any other
     /// time it does no harm.
     pub fn on_deadline(&mut self, now: Instant) {
+        self.see(now);
         let rtt = self.measured_rtt();
         let ids: Vec<CarrierId> = self.carriers.keys().copied().collect();
         for id in ids {

@@ -187,7 +187,8 @@ impl Trunk {
 
     /// The program has read bytes: the peer may get credit for more.
     fn on_read(&mut self, id: StreamId, now: Instant) {
-        let rtt = self.rtt();
+        self.see(now);
+        let rtts = self.rtts();
         let Some(stream) = self.streams.get(id) else { return };
         let Stream { receiving, due, .. } = stream;
         if receiving.is_over() {
@@ -196,7 +197,10 @@ impl Trunk {
         let read = receiving.read();
         match receiving.end {
             Some(end) => receiving.window.ends_at(end.offset, read, &mut self.pool),
-            None => due.credit |= receiving.window.raise(read, rtt, now, &mut self.pool),
+            None => {
+                let arrived = receiving.data.highest();
+                due.credit |= receiving.window.raise(read, arrived, rtts, now, &mut self.pool);
+            }
         }
         self.queue_control(id);
     }

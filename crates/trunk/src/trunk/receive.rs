@@ -16,6 +16,7 @@ impl Trunk {
     /// copied: a payload stays a part of `bytes`. Hand over buffers of 16 KiB at most,
     /// such as TLS records: a payload of half that may hold all of its buffer.
     pub fn receive(&mut self, id: CarrierId, mut bytes: Bytes, now: Instant) {
+        self.see(now);
         loop {
             let Some(carrier) = self.carriers.get_mut(&id) else { return };
             if carrier.state == CarrierState::Done {

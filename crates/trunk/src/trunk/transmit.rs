@@ -18,6 +18,7 @@ impl Trunk {
     /// there is none, or not enough room. Ask again with [`MAX_FRAME`] at least, once the
     /// socket has it: a frame that is sent again is as long as it was.
     pub fn poll_transmit(&mut self, id: CarrierId, room: usize, now: Instant) -> Option<Encoded> {
+        self.see(now);
         if room < LONGEST_CONTROL {
             return None;
         }
