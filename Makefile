@@ -12,6 +12,8 @@ DENY := PATH=$(CURDIR)/target/tools/bin:$$PATH $(CARGO) deny
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PREFIX ?= /usr/local
 DESTDIR ?=
+# A failed test ends with its reason. `make RUST_BACKTRACE=1 test` adds backtraces.
+export RUST_BACKTRACE := 0
 BENCHES := connect direct lab patterns relay shim start
 
 # The end-to-end tests and the benchmarks make network namespaces; the demo does

@@ -35,6 +35,7 @@ static void one(int port, const char *what, int way)
 	say("events %s, SO_ERROR %s", events(await(fd, POLLOUT, 4000)), named(so_error(fd)));
 	talk("talk", fd);
 	close(fd);
+	hear();
 }
 
 static void left(void)
@@ -61,8 +62,8 @@ static void right(void)
 		answer(fd);
 		close(fd);
 		close(filler);
-		filler = tcp(0);
-		go(filler, at(own, port_of(listening)));
+		filler = fill(listening);
+		tell(0);
 	}
 }
 

@@ -12,6 +12,7 @@ static void left(void)
 	talk("talk, the first closed", copy);
 	close(copy);
 
+	hear();
 	fd = tcp(SOCK_NONBLOCK);
 	step("connect", go(fd, at(peer, port)));
 	copy = dup2(fd, 150);
@@ -53,8 +54,8 @@ static void right(void)
 	answer(fd);
 	answer(fd);
 	close(filler);
-	filler = tcp(0);
-	go(filler, at(own, port_of(listening)));
+	filler = fill(listening);
+	tell(0);
 	hear();
 	room(listening);
 	fd = accept(listening, NULL, NULL);

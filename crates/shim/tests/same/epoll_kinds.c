@@ -68,9 +68,7 @@ static void right(void)
 		hear();
 		send(fd, "x", 1, MSG_NOSIGNAL);
 		close(filler);
-		filler = tcp(0);
-		if (go(filler, at(own, port_of(listening))))
-			die("filler");
+		filler = fill(listening);
 		hear();
 		close(fd);
 		tell(0);

@@ -69,6 +69,7 @@ static void left(void)
 	step("connect", go(fd, at(peer, port)));
 	get("connected", fd);
 	close(fd);
+	hear();
 	fd = tcp(SOCK_NONBLOCK);
 	step("connect", go(fd, at(peer, port)));
 	put(fd);
@@ -76,6 +77,7 @@ static void left(void)
 	await(fd, POLLOUT, PATIENCE);
 	get("set while under way", fd);
 	close(fd);
+	hear();
 	fd = tcp(0);
 	step("connect", go(fd, at(peer, port)));
 	put(fd);
@@ -90,12 +92,14 @@ static void right(void)
 	room(listening);
 	close(accept(listening, NULL, NULL));
 	close(filler);
-	filler = tcp(0);
-	go(filler, at(own, port_of(listening)));
+	filler = fill(listening);
+	tell(0);
 	hear();
 	room(listening);
 	close(accept(listening, NULL, NULL));
 	put(listening);
+	/* The kernel copies them when a connection is made. */
+	tell(0);
 	int fd = accept(listening, NULL, NULL);
 	get("accepted, set at the listener", fd);
 	meet();

@@ -214,10 +214,16 @@ int port_of(int fd)
 int full_listener(int *filler)
 {
 	int fd = listener(any(), 0, 0);
-	*filler = tcp(0);
-	if (go(*filler, at(own, port_of(fd))))
-		die("filler");
+	*filler = fill(fd);
 	return fd;
+}
+
+int fill(int listener)
+{
+	int filler = tcp(0);
+	if (go(filler, at(own, port_of(listener))))
+		die("filler");
+	return filler;
 }
 
 void room(int listener)

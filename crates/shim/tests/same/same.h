@@ -81,6 +81,9 @@ int port_of(int fd);
 /* A listener whose queue is full until room() makes room; not for connects
  * that come from elsewhere before. */
 int full_listener(int *filler);
+/* Fills its queue again, after room() and an accept. The other part may connect
+ * only once it was told: its connection would be the one to fill the queue. */
+int fill(int listener);
 void room(int listener);
 int go(int fd, struct sockaddr_in address);
 /* A connected pair: LEFT connects, RIGHT accepts. */

@@ -48,8 +48,7 @@ static void right(void)
 			recv(connection, &byte, 1, 0);
 		}
 		close(filler);
-		filler = tcp(0);
-		go(filler, at(own, port_of(listening)));
+		filler = fill(listening);
 		meet();
 		close(connection);
 	}
