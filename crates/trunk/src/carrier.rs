@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::StreamId;
-use crate::frame::Frame;
+use crate::estimate::Estimate;
+use crate::frame::{DATA_HEAD, Frame};
 use crate::input::Input;
+use crate::rails::Path;
 use crate::rtt::{Rtt, UNKNOWN};
 use crate::sending::Piece;
+use crate::{Purpose, StreamId};
 
 /// The peer's HELLO must come within this time, or the carrier ends.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,6 +67,28 @@ pub(crate) enum Sent {
     Forgotten,
 }
 
+/// What a counted frame without payload takes on the wire, about.
+const CONTROL: u64 = 24;
+
+impl Sent {
+    /// Bytes on the wire, as far as they are still under way.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Data(_, _, piece) => (DATA_HEAD + piece.payload.len()) as u64,
+            Self::Open(_) | Self::Credit(_) | Self::Streams | Self::Reset(..) => CONTROL,
+            Self::Moved(..) | Self::Forgotten => 0,
+        }
+    }
+
+    /// Bytes of a stream.
+    pub(crate) fn payload(&self) -> u64 {
+        match self {
+            Self::Data(_, _, piece) => piece.payload.len() as u64,
+            _ => 0,
+        }
+    }
+}
+
 /// A PING that waits for its answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
@@ -109,6 +133,8 @@ impl Arrived {
 
 #[derive(Debug)]
 pub(crate) struct Carrier {
+    pub(crate) purpose: Purpose,
+    pub(crate) estimate: Estimate,
     pub(crate) state: CarrierState,
     pub(crate) input: Input,
     /// The peer's number of it, from its HELLO.
@@ -116,6 +142,8 @@ pub(crate) struct Carrier {
     pub(crate) hello_sent: bool,
     /// Counted frames under way, oldest first.
     pub(crate) sent: VecDeque<Sent>,
+    /// Bytes of streams in `sent`.
+    pub(crate) payload: u64,
     /// Counted frames that the peer has acknowledged.
     pub(crate) acknowledged: u64,
     pub(crate) arrived: Arrived,
@@ -137,13 +165,16 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(purpose: Purpose, now: Instant) -> Self {
         Self {
+            purpose,
+            estimate: Estimate::default(),
             state: CarrierState::Joining,
             input: Input::default(),
             peers_number: None,
             hello_sent: false,
             sent: VecDeque::new(),
+            payload: 0,
             acknowledged: 0,
             arrived: Arrived::default(),
             answer: None,
@@ -161,6 +192,32 @@ impl Carrier {
     /// Counted frames that were sent.
     pub(crate) fn sent_frames(&self) -> u64 {
         self.acknowledged + self.sent.len() as u64
+    }
+
+    /// A counted frame goes out.
+    pub(crate) fn put(&mut self, sent: Sent, now: Instant) {
+        self.estimate.sent(sent.bytes() as usize, &self.rtt, now);
+        self.payload += sent.payload();
+        self.sent.push_back(sent);
+    }
+
+    /// The oldest counted frame under way is acknowledged.
+    pub(crate) fn take_acknowledged(&mut self) -> Option<Sent> {
+        let sent = self.sent.pop_front()?;
+        self.acknowledged += 1;
+        self.payload -= sent.payload();
+        Some(sent)
+    }
+
+    /// What is under way goes over others.
+    pub(crate) fn give_up(&mut self) -> VecDeque<Sent> {
+        self.estimate.given_up();
+        self.payload = 0;
+        std::mem::take(&mut self.sent)
+    }
+
+    pub(crate) fn path(&self, now: Instant) -> Path {
+        self.estimate.path(self.purpose, &self.rtt, now)
     }
 
     /// When the next PING is due.

@@ -42,6 +42,8 @@ pub(crate) const CLOSE: u8 = 8;
 pub(crate) const FLAG_INITIATOR: u8 = 1;
 /// HELLO: the sender has heard a HELLO of this trunk.
 pub(crate) const FLAG_STANDING: u8 = 2;
+/// HELLO: the carrier is for small frames.
+pub(crate) const FLAG_SMALL: u8 = 4;
 /// DATA: the stream's direction ends behind the payload.
 pub(crate) const FLAG_END: u8 = 1;
 /// CREDIT: the limit is one of streams, not of a stream's bytes.

@@ -35,10 +35,23 @@ pub struct Hello {
     pub trunk: TrunkId,
     /// The number that the carrier has at the sender. ACKs of its frames name it.
     pub carrier: u32,
+    /// What the sender wants it for. It is for small frames if either end says so.
+    pub purpose: Purpose,
     /// Bytes that may be sent to the sender on each stream before it gives credit.
     pub credit: u32,
     /// Streams that may be opened towards the sender before it allows more.
     pub streams: u32,
+}
+
+/// What a carrier is for. The end that dials it chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Purpose {
+    /// For all frames.
+    #[default]
+    Bulk,
+    /// For small frames alone, so that they don't wait behind others in its buffers. It
+    /// carries others only while no carrier for them is live.
+    Small,
 }
 
 impl Hello {

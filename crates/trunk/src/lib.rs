@@ -14,6 +14,9 @@
 //! | `reason` | why a carrier or trunk ends, and the rules that a peer can break |
 //! | `trunk` | [`Trunk`]: everything together |
 //! | `carrier` | one carrier: what is under way, acknowledgements, silence |
+//! | `estimate` | a carrier's rate, delay and queue |
+//! | `rails` | which carrier takes the next frame |
+//! | `need` | how many carriers a trunk needs |
 //! | `table` | which streams are open, closed, or allowed |
 //! | `stream`, `sending`, `receiving` | one stream and its directions |
 //! | `reassembly`, `chunks` | data in order; queues of bytes |
@@ -25,10 +28,13 @@ mod carrier;
 mod chunks;
 mod config;
 mod credit;
+mod estimate;
 mod event;
 pub mod frame;
 mod hello;
 mod input;
+mod need;
+mod rails;
 mod reason;
 mod reassembly;
 mod receiving;
@@ -44,8 +50,10 @@ pub use carrier::{
     PING_BUSY, PING_IDLE, SILENCE,
 };
 pub use config::{Config, Role};
+pub use estimate::Measured;
 pub use event::{Ended, Event, OpenError, Read, StreamError};
 pub use frame::{Encoded, Frame, StreamId};
-pub use hello::{Hello, TrunkId, VERSIONS};
+pub use hello::{Hello, Purpose, TrunkId, VERSIONS};
+pub use need::{Congestion, Wanted};
 pub use reason::{ProtocolError, Reason, Scope};
 pub use trunk::{CarrierStatus, Direction, JoinError, MAX_UNDER_WAY, Status, Trunk};

@@ -9,95 +9,173 @@
 use std::collections::VecDeque;
 
 use crate::StreamId;
-use crate::frame::MAX_FRAME;
+use crate::frame::{MAX_FRAME, MAX_PAYLOAD};
+use crate::rails::Lane;
 
 /// What a stream may send per round, in bytes of frames: one longest frame.
-pub(crate) const QUANTUM: i64 = MAX_FRAME as i64;
+pub(crate) const QUANTUM: i32 = MAX_FRAME as i32;
+
+/// A stream that has sent more than this within [`LOAD_TIME`] has no small frames: 10
+/// Mb/s. Else one that is drained as fast as it is filled would seem sparse.
+const MOST_LOAD: u32 = 128 << 10;
+const LOAD_TIME_MS: u32 = 100;
+
+/// Where a stream waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum List {
+    /// Sparse ones with no more data than one frame.
+    Small,
+    /// Other sparse ones: the first frames of bulk.
+    New,
+    /// The rest, by turns.
+    Old,
+}
 
 /// The place of one stream in the schedule.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Place {
-    /// It is among the sparse ones.
-    sparse: bool,
+    /// Where it is among the sparse ones.
+    sparse: Option<Lane>,
     /// It is among the others; an entry without data marks the end of its round.
-    bulk: bool,
+    old: bool,
     /// It had no data when its turn came, and none since.
     idle: bool,
     /// Bytes that it may still send in this round.
-    deficit: i64,
+    deficit: i32,
+    /// Bytes that it has sent of late, as of a time in ms.
+    load: u32,
+    load_at: u32,
+    /// The slice of time in which it was counted as busy.
+    counted: u32,
+}
+
+impl Place {
+    /// Bytes that it has sent of late: they drain like a leaky bucket.
+    fn load(&self, clock_ms: u32) -> u32 {
+        let passed = clock_ms.saturating_sub(self.load_at);
+        self.load.saturating_sub(passed.saturating_mul(MOST_LOAD / LOAD_TIME_MS))
+    }
+
+    /// The lane for what a stream has, with so many bytes waiting.
+    pub(crate) fn lane(&self, waiting: usize, clock_ms: u32) -> Lane {
+        let small = waiting <= MAX_PAYLOAD && self.load(clock_ms) < MOST_LOAD;
+        if small { Lane::Small } else { Lane::Bulk }
+    }
 }
 
 /// The streams with data, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    sparse: VecDeque<StreamId>,
-    bulk: VecDeque<StreamId>,
+    small: VecDeque<StreamId>,
+    new: VecDeque<StreamId>,
+    old: VecDeque<StreamId>,
+    /// Streams that have sent bulk in a slice of [`LOAD_TIME_MS`], counted from 1.
+    busy: (u32, usize),
 }
 
 impl Schedule {
-    /// A stream has data. Call it each time that it may have become so.
-    pub(crate) fn add(&mut self, stream: StreamId, place: &mut Place) {
-        if place.sparse {
-            return;
+    /// A stream has data for a lane. Call it each time that it may have become so.
+    pub(crate) fn add(&mut self, stream: StreamId, place: &mut Place, lane: Lane) {
+        match (place.sparse, lane) {
+            (Some(Lane::Small), Lane::Bulk) => {
+                // Its entry among the small ones is void.
+                place.sparse = Some(Lane::Bulk);
+                self.new.push_back(stream);
+                return;
+            }
+            (Some(_), _) => return,
+            (None, _) => {}
         }
-        if !place.bulk {
+        if !place.old {
             place.deficit = QUANTUM;
         } else if place.deficit <= 0 || !place.idle {
             place.idle = false;
             return;
         }
         place.idle = false;
-        place.sparse = true;
-        self.sparse.push_back(stream);
+        place.sparse = Some(lane);
+        match lane {
+            Lane::Small => self.small.push_back(stream),
+            Lane::Bulk => self.new.push_back(stream),
+        }
     }
 
-    /// The stream whose turn it is, if it has data. Call [`Self::sent`], or else
-    /// [`Self::had_none`], before the next.
-    pub(crate) fn head(&self) -> Option<StreamId> {
-        self.sparse.front().or(self.bulk.front()).copied()
+    /// The stream of a lane whose turn it is, if it has data, and where it waits. Call
+    /// [`Self::sent`], or else [`Self::had_none`], before the next.
+    pub(crate) fn head(&self, lane: Lane) -> Option<(List, StreamId)> {
+        match lane {
+            Lane::Small => self.small.front().map(|stream| (List::Small, *stream)),
+            Lane::Bulk => {
+                let new = self.new.front().map(|stream| (List::New, *stream));
+                new.or(self.old.front().map(|stream| (List::Old, *stream)))
+            }
+        }
     }
 
-    /// The stream at the head has used up its round. `true` if another's turn comes.
-    pub(crate) fn turn(&mut self, place: &mut Place) -> bool {
+    /// Streams that have sent more than small frames of late.
+    pub(crate) fn busy(&self) -> usize {
+        self.busy.1
+    }
+
+    fn pop(&mut self, list: List) -> Option<StreamId> {
+        match list {
+            List::Small => self.small.pop_front(),
+            List::New => self.new.pop_front(),
+            List::Old => self.old.pop_front(),
+        }
+    }
+
+    /// Drops the entry at the head of a list if it is void, or if the stream has used up
+    /// its round. `true` if another's turn comes.
+    pub(crate) fn turn(&mut self, list: List, place: &mut Place) -> bool {
+        if list == List::Small && place.sparse != Some(Lane::Small) {
+            self.pop(list);
+            return true;
+        }
         if place.deficit > 0 {
             return false;
         }
-        match self.sparse.pop_front() {
-            Some(stream) => {
-                place.sparse = false;
-                if !place.bulk {
-                    place.bulk = true;
-                    place.deficit += QUANTUM;
-                    self.bulk.push_back(stream);
-                }
-            }
-            None => {
+        if list == List::Old {
+            place.deficit += QUANTUM;
+            self.old.rotate_left(1);
+        } else if let Some(stream) = self.pop(list) {
+            place.sparse = None;
+            if !place.old {
+                place.old = true;
                 place.deficit += QUANTUM;
-                self.bulk.rotate_left(1);
+                self.old.push_back(stream);
             }
         }
         true
     }
 
-    /// The stream at the head has sent a frame.
-    pub(crate) fn sent(&mut self, place: &mut Place, bytes: usize) {
-        place.deficit -= bytes as i64;
+    /// The stream at the head of a list has sent a frame.
+    pub(crate) fn sent(&mut self, list: List, place: &mut Place, bytes: usize, clock_ms: u32) {
+        let slice = clock_ms / LOAD_TIME_MS + 1;
+        if self.busy.0 != slice {
+            self.busy = (slice, 0);
+        }
+        if list != List::Small && place.counted != slice {
+            place.counted = slice;
+            self.busy.1 += 1;
+        }
+        place.deficit -= bytes as i32;
+        place.load = place.load(clock_ms).saturating_add(bytes as u32);
+        place.load_at = clock_ms;
     }
 
-    /// The stream at the head has no data. `None` as its place: it is gone.
-    pub(crate) fn had_none(&mut self, place: Option<&mut Place>) {
-        let from_sparse = self.sparse.pop_front();
-        let popped = from_sparse.or_else(|| self.bulk.pop_front());
-        let (Some(stream), Some(place)) = (popped, place) else { return };
-        if from_sparse.is_none() {
-            place.bulk = false;
+    /// The stream at the head of a list has no data. `None` as its place: it is gone.
+    pub(crate) fn had_none(&mut self, list: List, place: Option<&mut Place>) {
+        let (Some(stream), Some(place)) = (self.pop(list), place) else { return };
+        if list == List::Old {
+            place.old = false;
             return;
         }
-        place.sparse = false;
+        place.sparse = None;
         place.idle = true;
-        if !place.bulk && !self.bulk.is_empty() {
-            place.bulk = true;
-            self.bulk.push_back(stream);
+        if !place.old && !self.old.is_empty() {
+            place.old = true;
+            self.old.push_back(stream);
         }
     }
 }
@@ -121,26 +199,68 @@ mod tests {
         fn give(&mut self, stream: u64, bytes: usize) {
             let (place, left) = self.left.entry(StreamId(stream)).or_default();
             *left += bytes;
-            self.schedule.add(StreamId(stream), place);
+            let lane = place.lane(*left, 0);
+            self.schedule.add(StreamId(stream), place, lane);
         }
 
         fn next(&mut self) -> Option<(u64, usize)> {
+            self.next_of(Lane::Small).or_else(|| self.next_of(Lane::Bulk))
+        }
+
+        fn next_of(&mut self, lane: Lane) -> Option<(u64, usize)> {
             loop {
-                let stream = self.schedule.head()?;
+                let (list, stream) = self.schedule.head(lane)?;
                 let (place, left) = self.left.get_mut(&stream)?;
-                if self.schedule.turn(place) {
+                if self.schedule.turn(list, place) {
                     continue;
                 }
                 if *left == 0 {
-                    self.schedule.had_none(Some(place));
+                    self.schedule.had_none(list, Some(place));
                     continue;
                 }
                 let bytes = (*left).min(MAX_FRAME);
                 *left -= bytes;
-                self.schedule.sent(place, bytes);
+                self.schedule.sent(list, place, bytes, 0);
                 return Some((stream.0, bytes));
             }
         }
+    }
+
+    #[test]
+    fn small_frames_and_bulk_are_two_lanes() {
+        let mut streams = Streams::new();
+        streams.give(0, 2 * MAX_FRAME);
+        streams.give(1, 64);
+        streams.give(2, 64);
+        // It has become bulk before its turn.
+        streams.give(2, MAX_FRAME);
+        assert_eq!(streams.next_of(Lane::Bulk), Some((0, MAX_FRAME)));
+        assert_eq!(streams.next_of(Lane::Small), Some((1, 64)));
+        assert_eq!(streams.next_of(Lane::Small), None);
+        assert_eq!(streams.next_of(Lane::Bulk), Some((2, MAX_FRAME)));
+        // Small again, with a void entry before.
+        streams.give(3, 64);
+        assert_eq!(streams.next_of(Lane::Small), Some((3, 64)));
+        assert_eq!(streams.next_of(Lane::Bulk).map(|(stream, _)| stream), Some(0));
+        assert_eq!(streams.schedule.busy(), 2);
+    }
+
+    #[test]
+    fn a_stream_that_is_drained_as_fast_as_it_is_filled_is_bulk() {
+        let mut place = Place::default();
+        let mut schedule = Schedule::default();
+        assert_eq!(place.lane(MAX_PAYLOAD, 0), Lane::Small);
+        assert_eq!(place.lane(MAX_PAYLOAD + 1, 0), Lane::Bulk);
+        // The last frame at 90 ms: the first 9 have drained to less.
+        for (each_ms, lane) in [(10, Lane::Small), (9, Lane::Small), (1, Lane::Bulk)] {
+            place = Place::default();
+            for frame in 0..12 {
+                schedule.sent(List::Small, &mut place, MAX_FRAME, frame * each_ms);
+            }
+            assert_eq!(place.lane(64, 11 * each_ms), lane, "a frame each {each_ms} ms");
+            assert_eq!(place.lane(64, 11 * each_ms + 2 * LOAD_TIME_MS), Lane::Small);
+        }
+        assert_eq!(schedule.busy(), 0);
     }
 
     #[test]

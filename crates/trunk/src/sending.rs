@@ -88,6 +88,17 @@ impl Sending {
         !self.again.is_empty() || !self.queue.is_empty() || self.state == State::Finishing
     }
 
+    /// Bytes that wait for a frame, if no more than one piece is to be sent again; else
+    /// more than fit into one.
+    pub(crate) fn waiting(&self) -> usize {
+        let again = match self.again.len() {
+            0 => 0,
+            1 => self.again.first_key_value().map_or(0, |(_, piece)| piece.payload.len()),
+            _ => MAX_PAYLOAD,
+        };
+        again + self.queue.len() + usize::from(self.again.len() > 1)
+    }
+
     /// Whether a piece of a carrier that was cut waits.
     pub(crate) fn has_again(&self) -> bool {
         !self.again.is_empty()

@@ -2,6 +2,7 @@
 
 mod carriers;
 mod commands;
+mod rails;
 mod receive;
 mod status;
 mod transmit;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::carrier::Carrier;
 use crate::credit::{Pool, Rtts};
 use crate::rtt::UNKNOWN;
+use crate::need::Need;
 use crate::schedule::Schedule;
 use crate::stream::Stream;
 use crate::table::Table;
@@ -31,10 +33,20 @@ const MAX_LAST_ACKS: usize = 64;
 /// A queue that is empty keeps room for this many entries.
 const KEPT: usize = 1 << 10;
 
+/// Carriers that had room, and were refused a frame, for others would deliver it sooner.
+#[derive(Debug, Clone, Copy, Default)]
+struct Refused {
+    /// When the first was, since such a frame went out last.
+    since: Option<Instant>,
+    /// When to ask one again.
+    again: Option<Instant>,
+}
+
 /// One end of a trunk. The caller has the sockets and the clock; no call waits.
 ///
 /// **Carriers**: [`carrier_joined`](Self::carrier_joined), [`leave`](Self::leave),
-/// [`carrier_ended`](Self::carrier_ended).
+/// [`carrier_ended`](Self::carrier_ended). [`wanted`](Self::wanted) tells how many to
+/// keep, [`carrier_measured`](Self::carrier_measured) takes what the system knows of them.
 ///
 /// **Input**: [`receive`](Self::receive) takes what a carrier has delivered,
 /// [`on_deadline`](Self::on_deadline) the time, when [`next_deadline`](Self::next_deadline)
@@ -46,8 +58,8 @@ const KEPT: usize = 1 << 10;
 ///
 /// **Output**: after any of these, in any order, take [`poll_event`](Self::poll_event)
 /// until it gives nothing, and [`poll_transmit`](Self::poll_transmit) or
-/// [`fill`](Self::fill) for each carrier whose socket has room. Then ask for the next
-/// deadline.
+/// [`fill`](Self::fill) for each carrier whose socket has room: one may get what another
+/// was refused. Then ask for the next deadline.
 #[derive(Debug)]
 pub struct Trunk {
     config: Config,
@@ -81,6 +93,13 @@ pub struct Trunk {
     nonce: u64,
     /// The latest time that any call has told.
     seen: Option<Instant>,
+    /// The first of them.
+    begun: Option<Instant>,
+    /// Frames of each lane that carriers with room were refused.
+    refused: [Refused; 2],
+    need: Need,
+    /// Bytes of streams that were acknowledged.
+    carried: u64,
 }
 
 impl Trunk {
@@ -109,6 +128,10 @@ impl Trunk {
             open_refused: false,
             nonce: 0,
             seen: None,
+            begun: None,
+            refused: Default::default(),
+            need: Need::default(),
+            carried: 0,
         }
     }
 
@@ -125,7 +148,8 @@ impl Trunk {
     /// It changes with every other call.
     pub fn next_deadline(&self) -> Option<Instant> {
         let rtt = self.measured_rtt();
-        self.carriers.values().filter_map(|carrier| carrier.deadline(rtt)).min()
+        let again = self.refused.iter().filter_map(|refused| refused.again);
+        self.carriers.values().filter_map(|carrier| carrier.deadline(rtt)).chain(again).min()
     }
 
     /// The shortest round trip of a carrier, if any was measured.
@@ -140,7 +164,16 @@ impl Trunk {
 
     /// Takes note of the time.
     fn see(&mut self, now: Instant) {
+        self.begun.get_or_insert(now);
         self.seen = Some(now);
+    }
+
+    /// Time since the first call, in ms; it wraps after 49 days, which does no harm.
+    fn clock_ms(&self) -> u32 {
+        match (self.begun, self.seen) {
+            (Some(begun), Some(seen)) => seen.saturating_duration_since(begun).as_millis() as u32,
+            _ => 0,
+        }
     }
 
     /// A stream's state at its beginning.
@@ -162,10 +195,12 @@ impl Trunk {
 
     /// Puts a stream into the schedule, if it has data.
     fn queue_data(&mut self, id: StreamId) {
+        let clock_ms = self.clock_ms();
         if let Some(stream) = self.streams.get(id)
             && stream.sending.has_piece()
         {
-            self.schedule.add(id, &mut stream.place);
+            let lane = stream.place.lane(stream.sending.waiting(), clock_ms);
+            self.schedule.add(id, &mut stream.place, lane);
         }
     }
 

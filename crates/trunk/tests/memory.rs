@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{A, B, Pair, SIDES, bytes_of, config};
 use isthmus_trunk::frame::{DATA_HEAD, MAX_FRAME};
-use isthmus_trunk::{Config, Frame, Hello, MAX_UNDER_WAY, Role, StreamId, Trunk, TrunkId};
+use isthmus_trunk::{Config, Frame, Hello, MAX_UNDER_WAY, Purpose, Role, StreamId, Trunk, TrunkId};
 
 const STREAMS: usize = 10_000;
 const MS: Duration = Duration::from_millis(1);
@@ -112,6 +112,7 @@ fn receiver(credit: u32) -> (Trunk, isthmus_trunk::CarrierId, std::time::Instant
         highest: 1,
         trunk: trunk_id,
         carrier: 0,
+        purpose: Purpose::Bulk,
         credit: 1,
         streams: 1,
     };

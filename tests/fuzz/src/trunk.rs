@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use isthmus_trunk::frame::MAX_FRAME;
 use isthmus_trunk::{
-    CarrierId, Config, Direction, Event, Frame, Hello, MAX_UNDER_WAY, Reason, Role, Scope, StreamId, Trunk,
+    CarrierId, Config, Direction, Event, Frame, Hello, MAX_UNDER_WAY, Purpose, Reason, Role, Scope, StreamId, Trunk,
     TrunkId,
 };
 
@@ -170,6 +170,7 @@ fn frame(steps: &mut Steps) -> Frame {
             highest: 1,
             trunk: TrunkId([7; 16]),
             carrier: 0,
+            purpose: Purpose::Bulk,
             credit: 1000,
             streams: 10,
         }),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ProtocolError, TrunkId};
+use crate::{ProtocolError, Purpose, TrunkId};
 
 fn bytes(hex: &str) -> Bytes {
     let digits: Vec<u8> = hex.bytes().filter(|digit| !digit.is_ascii_whitespace()).collect();
@@ -20,6 +20,7 @@ fn hello() -> Hello {
         highest: 2,
         trunk: TrunkId(*b"0123456789abcdef"),
         carrier: 7,
+        purpose: Purpose::Bulk,
         credit: 0x4000,
         streams: 0x100,
     }
@@ -36,6 +37,11 @@ fn layouts() {
             "hello of the acceptor on a standing trunk",
             format!("01 02 0024 {hello_body}"),
             Frame::Hello(Hello { role: Role::Acceptor, standing: true, ..hello() }),
+        ),
+        (
+            "hello of a carrier for small frames",
+            format!("01 05 0024 {hello_body}"),
+            Frame::Hello(Hello { purpose: Purpose::Small, ..hello() }),
         ),
         ("open", "02 00 0008 0000000000000102".into(), Frame::Open { stream }),
         (
@@ -181,6 +187,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
                 highest: lowest + more,
                 trunk,
                 carrier,
+                purpose: if standing ^ (carrier & 1 == 1) { Purpose::Small } else { Purpose::Bulk },
                 credit,
                 streams,
             })

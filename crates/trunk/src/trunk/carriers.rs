@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{MAX_LAST_ACKS, Trunk};
 use crate::carrier::{Carrier, LEAVE_TIMEOUT, Sent};
-use crate::{CarrierId, CarrierState, Ended, Event, Frame, Reason, Scope, StreamId};
+use crate::{CarrierId, CarrierState, Ended, Event, Frame, Purpose, Reason, Scope, StreamId};
 
 /// Why a carrier can't join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +24,15 @@ impl Trunk {
     /// # Errors
     /// If there are too many, or the trunk has ended.
     pub fn carrier_joined(&mut self, now: Instant) -> Result<CarrierId, JoinError> {
+        self.carrier_joined_for(Purpose::Bulk, now)
+    }
+
+    /// The same for a carrier that this end has dialed for a purpose. The other end learns
+    /// of it by HELLO.
+    ///
+    /// # Errors
+    /// If there are too many, or the trunk has ended.
+    pub fn carrier_joined_for(&mut self, purpose: Purpose, now: Instant) -> Result<CarrierId, JoinError> {
         if self.ended.is_some() {
             return Err(JoinError::Ended);
         }
@@ -41,7 +50,7 @@ impl Trunk {
             return Err(JoinError::TooMany(self.config.max_carriers));
         };
         self.next_carrier = next;
-        self.carriers.insert(id, Carrier::new(now));
+        self.carriers.insert(id, Carrier::new(purpose, now));
         self.on_deadline(now);
         Ok(id)
     }
@@ -84,6 +93,9 @@ impl Trunk {
     /// time it does no harm.
     pub fn on_deadline(&mut self, now: Instant) {
         self.see(now);
+        for refused in &mut self.refused {
+            refused.again = refused.again.filter(|again| *again > now);
+        }
         let rtt = self.measured_rtt();
         let ids: Vec<CarrierId> = self.carriers.keys().copied().collect();
         for id in ids {
@@ -109,7 +121,7 @@ impl Trunk {
         }
         carrier.state = CarrierState::Silent;
         self.events.push_back(Event::CarrierSilent(id));
-        let sent = std::mem::take(&mut carrier.sent);
+        let sent = carrier.give_up();
         let counted: Vec<Sent> = sent.into_iter().map(|sent| self.send_again(sent)).collect();
         if let Some(carrier) = self.carriers.get_mut(&id) {
             carrier.sent = counted.into();
@@ -131,7 +143,7 @@ impl Trunk {
         carrier.leaves = None;
         carrier.input = Default::default();
         carrier.close = close.map(|(reason, text)| Frame::Close { scope: Scope::Carrier, reason, text });
-        let sent = std::mem::take(&mut carrier.sent);
+        let sent = carrier.give_up();
         if let Some(number) = carrier.peers_number
             && carrier.arrived.is_pending()
         {
@@ -201,13 +213,14 @@ impl Trunk {
         self.control.clear();
         self.waiting.clear();
         self.last_acks.clear();
+        self.refused = Default::default();
         (self.held, self.under_way, self.holes) = (0, 0, 0);
         self.pool = crate::credit::Pool::new(0, 0, 0);
         self.events.push_back(Event::Closed(why.clone()));
         for (id, carrier) in &mut self.carriers {
             if carrier.state != CarrierState::Done {
                 carrier.state = CarrierState::Done;
-                carrier.sent.clear();
+                carrier.give_up();
                 carrier.leaves = None;
                 carrier.input = Default::default();
                 let close = close.clone();

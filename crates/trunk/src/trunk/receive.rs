@@ -9,7 +9,7 @@ use crate::carrier::Sent;
 use crate::frame::MAX_OFFSET;
 use crate::receiving::End;
 use crate::table::Known;
-use crate::{CarrierId, CarrierState, Ended, Event, Frame, Hello, ProtocolError, Scope, StreamId};
+use crate::{CarrierId, CarrierState, Ended, Event, Frame, Hello, ProtocolError, Purpose, Scope, StreamId};
 
 impl Trunk {
     /// Takes in what a carrier has delivered, in whatever pieces. Whole frames are not
@@ -130,6 +130,9 @@ impl Trunk {
         }
         if let Some(carrier) = self.carriers.get_mut(&id) {
             carrier.peers_number = Some(hello.carrier);
+            if hello.purpose == Purpose::Small {
+                carrier.purpose = Purpose::Small;
+            }
             if matches!(carrier.state, CarrierState::Joining | CarrierState::Silent) {
                 carrier.state = CarrierState::Live;
                 self.events.push_back(Event::CarrierLive(id));
@@ -243,13 +246,17 @@ impl Trunk {
             return Err(ProtocolError::AckBeyond { carrier: id.0, acknowledged: frames, sent });
         }
         let news = frames.saturating_sub(carrier.acknowledged);
+        let mut bytes = 0;
         for _ in 0..news {
             let Some(carrier) = self.carriers.get_mut(&id) else { break };
-            let Some(sent) = carrier.sent.pop_front() else { break };
-            carrier.acknowledged += 1;
+            let Some(sent) = carrier.take_acknowledged() else { break };
+            bytes += sent.bytes();
             self.on_acknowledged(sent);
         }
         if news > 0 {
+            if let Some(carrier) = self.carriers.get_mut(&id) {
+                carrier.estimate.acknowledged(bytes, &carrier.rtt, now);
+            }
             self.on_proof(id, now);
             if let Some(carrier) = self.carriers.get_mut(&id)
                 && carrier.sent.is_empty()
@@ -280,6 +287,7 @@ impl Trunk {
         if let Some(piece) = arrived {
             let bytes = piece.payload.len() as u64;
             stream.sending.held -= bytes;
+            self.carried += bytes;
             self.release(bytes, 1);
         }
         self.remove_if_over(id);

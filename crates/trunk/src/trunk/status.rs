@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Trunk;
-use crate::{CarrierId, CarrierState};
+use crate::{CarrierId, CarrierState, Purpose};
 
 /// A trunk at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,8 +29,12 @@ pub struct Status {
 pub struct CarrierStatus {
     /// How it stands.
     pub state: CarrierState,
+    /// What it is for.
+    pub purpose: Purpose,
     /// Its smoothed round trip, if one was measured.
     pub rtt: Option<Duration>,
+    /// The rate at which it delivers, if one was measured.
+    pub bytes_per_second: Option<u64>,
     /// Counted frames that were sent and not acknowledged.
     pub under_way: usize,
     /// Counted frames that were acknowledged.
@@ -56,6 +60,8 @@ impl Trunk {
     pub fn carrier(&self, id: CarrierId) -> Option<CarrierStatus> {
         self.carriers.get(&id).map(|carrier| CarrierStatus {
             state: carrier.state,
+            purpose: carrier.purpose,
+            bytes_per_second: carrier.estimate.rate(),
             rtt: carrier.rtt.measured(),
             under_way: carrier.sent.len(),
             acknowledged: carrier.acknowledged,

@@ -4,14 +4,22 @@ use std::time::Instant;
 
 use super::{MAX_UNDER_WAY, Trunk};
 use crate::carrier::{Carrier, Sent};
-use crate::frame::{DATA_HEAD, HEAD, MAX_FRAME, MAX_TEXT};
+use crate::frame::{DATA_HEAD, HEAD, MAX_FRAME, MAX_PAYLOAD, MAX_TEXT};
+use crate::rails::Lane;
 use crate::receiving;
-use crate::{CarrierId, CarrierState, Encoded, Frame, Hello, StreamId, VERSIONS};
+use crate::{CarrierId, CarrierState, Encoded, Frame, Hello, Purpose, StreamId, VERSIONS};
 
 /// The longest frame but DATA.
 const LONGEST_CONTROL: usize = HEAD + 2 + MAX_TEXT;
 /// `fill` puts no frame into less room, lest data be cut into slivers.
 const LEAST_ROOM: usize = 1 << 10;
+
+/// What a carrier gets.
+enum Next {
+    Frame(Frame, Sent, Lane),
+    NoRoom,
+    Nothing,
+}
 
 impl Trunk {
     /// The next frame for a carrier whose socket takes `room` bytes. Gives nothing if
@@ -24,7 +32,7 @@ impl Trunk {
         }
         let frame = match self.control_of_carrier(id, now) {
             Some(frame) => frame,
-            None => self.counted_frame(id, room)?,
+            None => self.counted_frame(id, room, now)?,
         };
         Some(frame.encode())
     }
@@ -86,6 +94,7 @@ impl Trunk {
             highest: VERSIONS.1,
             trunk: self.config.trunk,
             carrier: id.0,
+            purpose: self.carriers.get(&id).map_or_else(Purpose::default, |carrier| carrier.purpose),
             credit: self.config.initial_credit,
             streams: self.config.max_streams,
         }
@@ -93,7 +102,7 @@ impl Trunk {
 
     /// Whether a carrier may get counted frames. On a trunk that stands, a new one needn't
     /// wait for the peer's HELLO, unless another is known to work.
-    fn may_carry(&self, carrier: &Carrier) -> bool {
+    pub(super) fn may_carry(&self, carrier: &Carrier) -> bool {
         match carrier.state {
             CarrierState::Live => true,
             CarrierState::Joining => {
@@ -104,20 +113,55 @@ impl Trunk {
         }
     }
 
-    /// Control frames of streams first, then their data.
-    fn counted_frame(&mut self, id: CarrierId, room: usize) -> Option<Frame> {
+    /// Control frames of streams first, then small pieces of their data, then bulk.
+    fn counted_frame(&mut self, id: CarrierId, room: usize, now: Instant) -> Option<Frame> {
         if !self.may_carry(self.carriers.get(&id)?) {
             return None;
         }
-        let (frame, sent) = match self.control_of_streams() {
-            Some(found) => found,
-            None => self.data(room)?,
+        let (frame, sent, lane) = match self.next_of_lanes(id, room, now) {
+            Next::Frame(frame, sent, lane) => (frame, sent, lane),
+            Next::NoRoom => return None,
+            Next::Nothing => {
+                self.carriers.get_mut(&id)?.estimate.has_room();
+                return None;
+            }
         };
+        self.went_out(lane);
         let carrier = self.carriers.get_mut(&id)?;
-        carrier.sent.push_back(sent);
+        carrier.put(sent, now);
         // An ACK rides along: it costs no record of its own.
         carrier.arrived.now |= carrier.arrived.is_pending();
         Some(frame)
+    }
+
+    fn next_of_lanes(&mut self, id: CarrierId, room: usize, now: Instant) -> Next {
+        if let Some(bytes) = self.next_small()
+            && self.takes(id, Lane::Small, bytes, now)
+        {
+            if let Some((frame, sent)) = self.control_of_streams() {
+                return Next::Frame(frame, sent, Lane::Small);
+            }
+            match self.data(Lane::Small, room) {
+                Next::Nothing => {}
+                found => return found,
+            }
+        }
+        if self.schedule.head(Lane::Bulk).is_none() || !self.takes(id, Lane::Bulk, MAX_FRAME, now) {
+            return Next::Nothing;
+        }
+        let found = self.data(Lane::Bulk, room);
+        self.need.observe(self.schedule.busy(), now);
+        found
+    }
+
+    /// The length of the next small frame, about, if there seems to be one.
+    fn next_small(&mut self) -> Option<usize> {
+        if self.streams_due || !self.control.is_empty() {
+            return Some(LONGEST_CONTROL);
+        }
+        let (_, stream) = self.schedule.head(Lane::Small)?;
+        let waiting = self.streams.peek(stream).map_or(0, |stream| stream.sending.waiting());
+        Some(DATA_HEAD + waiting.min(MAX_PAYLOAD))
     }
 
     fn control_of_streams(&mut self) -> Option<(Frame, Sent)> {
@@ -157,35 +201,34 @@ impl Trunk {
         Some(found)
     }
 
-    fn data(&mut self, room: usize) -> Option<(Frame, Sent)> {
-        let room = room.min(MAX_FRAME).checked_sub(DATA_HEAD)?;
+    fn data(&mut self, lane: Lane, room: usize) -> Next {
+        let room = room.min(MAX_FRAME).saturating_sub(DATA_HEAD);
+        let clock_ms = self.clock_ms();
         loop {
-            let id = self.schedule.head()?;
+            let Some((list, id)) = self.schedule.head(lane) else { return Next::Nothing };
             let Some(stream) = self.streams.get(id) else {
-                self.schedule.had_none(None);
+                self.schedule.had_none(list, None);
                 continue;
             };
-            if self.schedule.turn(&mut stream.place) {
+            if self.schedule.turn(list, &mut stream.place) {
                 continue;
             }
             let again = stream.sending.has_again();
             let fresh = self.under_way < MAX_UNDER_WAY;
             if let Some((offset, piece)) = stream.sending.take_piece(room, fresh) {
-                self.schedule.sent(&mut stream.place, DATA_HEAD + piece.payload.len());
+                let length = DATA_HEAD + piece.payload.len();
+                self.schedule.sent(list, &mut stream.place, length, clock_ms);
                 stream.under_way += 1;
                 self.under_way += usize::from(!again);
                 let (payload, end) = (piece.payload.clone(), piece.end);
                 self.wake_writer(id);
-                return Some((
-                    Frame::Data { stream: id, offset, end, payload },
-                    Sent::Data(id, offset, piece),
-                ));
+                let frame = Frame::Data { stream: id, offset, end, payload };
+                return Next::Frame(frame, Sent::Data(id, offset, piece), lane);
             }
             if again || (fresh && stream.sending.has_piece()) {
-                // Not enough room.
-                return None;
+                return Next::NoRoom;
             }
-            self.schedule.had_none(Some(&mut stream.place));
+            self.schedule.had_none(list, Some(&mut stream.place));
             if stream.sending.has_piece() && !stream.stalled {
                 stream.stalled = true;
                 self.stalled.push(id);

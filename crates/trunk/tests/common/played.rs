@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use isthmus_trunk::frame::MAX_FRAME;
-use isthmus_trunk::{CarrierId, Config, Event, Frame, Hello, Role, StreamId, Trunk, TrunkId};
+use isthmus_trunk::{CarrierId, Config, Event, Frame, Hello, Purpose, Role, StreamId, Trunk, TrunkId};
 
 use super::{bytes_of, config};
 
@@ -18,7 +18,17 @@ pub struct Played {
 pub fn hello() -> Hello {
     let trunk = TrunkId([7; 16]);
     let role = Role::Initiator;
-    Hello { role, standing: false, lowest: 1, highest: 3, trunk, carrier: 5, credit: 1000, streams: 10 }
+    Hello {
+        role,
+        standing: false,
+        lowest: 1,
+        highest: 3,
+        trunk,
+        carrier: 5,
+        purpose: Purpose::Bulk,
+        credit: 1000,
+        streams: 10,
+    }
 }
 
 impl Played {

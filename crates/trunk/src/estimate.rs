@@ -1,0 +1,189 @@
+//! What is known of a carrier's rate, delay and queue: from the embedding's reports, or
+//! else from the trunk's own acknowledgements and PINGs.
+
+use std::time::{Duration, Instant};
+
+use crate::carrier::ACK_DELAY;
+use crate::rails::Path;
+use crate::rtt::{Rtt, UNKNOWN};
+use crate::Purpose;
+
+/// Before its rate is known, a carrier is taken to deliver what TCP sends in its first
+/// round trip, in each: ten segments (RFC 6928).
+const FIRST_FLIGHT: f64 = 14_600.0;
+/// Rates of so many round trips count.
+const RATES: usize = 8;
+/// A rate is measured over this time at least, so that acknowledgements in bursts don't
+/// matter,
+const LEAST_TIME: Duration = Duration::from_millis(10);
+/// but over this time and so many bytes, if all is acknowledged before.
+const SHORT_TIME: Duration = Duration::from_millis(2);
+const SHORT_BYTES: u64 = 32 << 10;
+
+/// What an embedding has measured of a carrier, such as by `TCP_INFO`. All of it may be
+/// left out: then what the trunk measures itself counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Measured {
+    /// The smoothed round trip (`tcpi_rtt`).
+    pub rtt: Option<Duration>,
+    /// The least round trip (`tcpi_min_rtt`).
+    pub min_rtt: Option<Duration>,
+    /// The rate at which data was delivered of late (`tcpi_delivery_rate`).
+    pub bytes_per_second: Option<u64>,
+    /// There was no more data to deliver (`tcpi_delivery_rate_app_limited`).
+    pub app_limited: bool,
+    /// Bytes in the socket that the network doesn't have yet (`tcpi_notsent_bytes`).
+    pub unsent: Option<u64>,
+}
+
+/// The best of the last rates, as in BBR (Cardwell et al., "BBR: Congestion-Based
+/// Congestion Control", ACM Queue 14(5), 2016). A rate at which the carrier was offered
+/// no more counts only if it is better.
+#[derive(Debug, Default)]
+struct Rates {
+    last: [u64; RATES],
+    next: usize,
+}
+
+impl Rates {
+    fn add(&mut self, bytes_per_second: u64, limited: bool) {
+        if !limited || self.best().is_none_or(|best| bytes_per_second > best) {
+            self.last[self.next % RATES] = bytes_per_second.max(1);
+            self.next = (self.next + 1) % RATES;
+        }
+    }
+
+    fn best(&self) -> Option<u64> {
+        self.last.iter().copied().max().filter(|best| *best > 0)
+    }
+}
+
+/// A rate that is being measured, from one acknowledgement to another.
+#[derive(Debug)]
+struct Sample {
+    since: Instant,
+    bytes: u64,
+    /// The carrier was offered no more.
+    limited: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Estimate {
+    rates: Rates,
+    /// The embedding reports rates: what is measured here doesn't count.
+    reported: bool,
+    /// The reported round trip, the least one, and when it was reported.
+    rtt: Option<(Duration, Duration, Instant)>,
+    sample: Option<Sample>,
+    /// Bytes at this end that wait for the link, and at which time.
+    backlog: Option<(f64, Instant)>,
+    /// Bytes of counted frames under way.
+    under_way: u64,
+    /// When an acknowledgement came last while some are under way, or the first went out.
+    progress: Option<Instant>,
+}
+
+impl Estimate {
+    /// Takes in what the embedding has measured.
+    pub(crate) fn report(&mut self, measured: Measured, now: Instant) {
+        if let Some(rtt) = measured.rtt {
+            let least = measured.min_rtt.or(self.rtt.map(|(_, least, _)| least)).unwrap_or(rtt).min(rtt);
+            self.rtt = Some((rtt, least, now));
+        }
+        if let Some(bytes_per_second) = measured.bytes_per_second {
+            self.reported = true;
+            self.rates.add(bytes_per_second, measured.app_limited);
+        }
+        if let Some(unsent) = measured.unsent {
+            self.backlog = Some((unsent as f64, now));
+        }
+    }
+
+    /// Bytes go into the carrier.
+    pub(crate) fn sent(&mut self, bytes: usize, rtt: &Rtt, now: Instant) {
+        self.backlog = Some((self.queued(rtt, now) + bytes as f64, now));
+        self.under_way += bytes as u64;
+        self.progress.get_or_insert(now);
+    }
+
+    /// The carrier had room, and was given nothing.
+    pub(crate) fn has_room(&mut self) {
+        if let Some(sample) = &mut self.sample {
+            sample.limited = true;
+        }
+    }
+
+    /// Bytes are acknowledged.
+    pub(crate) fn acknowledged(&mut self, bytes: u64, rtt: &Rtt, now: Instant) {
+        self.under_way = self.under_way.saturating_sub(bytes);
+        let empty = self.under_way == 0;
+        self.progress = Some(now).filter(|_| !empty);
+        let least = self.least(rtt).unwrap_or_default().max(LEAST_TIME);
+        let Some(sample) = &mut self.sample else {
+            self.sample = Some(Sample { since: now, bytes: 0, limited: false }).filter(|_| !empty);
+            return;
+        };
+        sample.bytes += bytes;
+        sample.limited |= empty;
+        let took = now.saturating_duration_since(sample.since);
+        let enough = took >= least || (empty && took >= SHORT_TIME && sample.bytes >= SHORT_BYTES);
+        if enough && !self.reported {
+            self.rates.add((sample.bytes as f64 / took.as_secs_f64()) as u64, sample.limited);
+        }
+        if empty {
+            self.sample = None;
+        } else if enough {
+            self.sample = Some(Sample { since: now, bytes: 0, limited: false });
+        }
+    }
+
+    /// What is under way is sent again over others.
+    pub(crate) fn given_up(&mut self) {
+        (self.under_way, self.progress, self.sample, self.backlog) = (0, None, None, None);
+    }
+
+    /// Bytes per second, if known.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        self.rates.best()
+    }
+
+    fn least(&self, rtt: &Rtt) -> Option<Duration> {
+        self.rtt.map(|(_, least, _)| least).or(rtt.least())
+    }
+
+    fn rate_or_first(&self, rtt: &Rtt) -> f64 {
+        let first = || FIRST_FLIGHT / self.least(rtt).unwrap_or(UNKNOWN).as_secs_f64().max(1e-4);
+        self.rate().map_or_else(first, |rate| rate as f64)
+    }
+
+    /// Bytes that still wait for the link. There are no more than are under way.
+    fn queued(&self, rtt: &Rtt, now: Instant) -> f64 {
+        let left = self.backlog.map_or(0.0, |(bytes, at)| {
+            bytes - now.saturating_duration_since(at).as_secs_f64() * self.rate_or_first(rtt)
+        });
+        left.clamp(0.0, self.under_way as f64)
+    }
+
+    /// By how much acknowledgements are overdue: the carrier is slower than it was.
+    fn lateness(&self, rtt: &Rtt, now: Instant) -> f64 {
+        let Some(progress) = self.progress else { return 0.0 };
+        let waited = now.saturating_duration_since(progress).as_secs_f64();
+        let round_trip = self.least(rtt).unwrap_or(UNKNOWN) + 2 * ACK_DELAY;
+        (waited - round_trip.as_secs_f64() - self.under_way as f64 / self.rate_or_first(rtt)).max(0.0)
+    }
+
+    /// All that matters for what comes next.
+    pub(crate) fn path(&self, purpose: Purpose, rtt: &Rtt, now: Instant) -> Path {
+        // A queue in the network drains if nothing follows.
+        let queue = self.rtt.map_or(Duration::ZERO, |(rtt, least, at)| {
+            (rtt - least).saturating_sub(now.saturating_duration_since(at))
+        });
+        let way = self.least(rtt).unwrap_or(UNKNOWN) / 2 + queue;
+        Path {
+            latency: way.as_secs_f64() + self.lateness(rtt, now),
+            bytes_per_second: self.rate_or_first(rtt),
+            backlog: self.queued(rtt, now),
+            purpose,
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! How many carriers a trunk needs.
+
+use std::time::{Duration, Instant};
+
+/// Carriers for bulk, if the process may set BBR: one is 5 to 20 % slower at the end of a
+/// transfer, and more than four gain nothing.
+const BBR_CARRIERS: usize = 4;
+/// Carriers for bulk otherwise: with fewer than one per busy stream, a trunk over a path
+/// that loses packets is slower than connections of their own.
+pub(crate) const MOST_CARRIERS: usize = 16;
+/// A need that was is met this long.
+pub(crate) const NEED_TIME: Duration = Duration::from_secs(60);
+/// A trunk that has carried fewer bytes is young: it may be over before another carrier
+/// is dialed.
+pub(crate) const YOUNG: u64 = 256 << 10;
+
+/// How the kernel controls congestion of the carriers' sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Congestion {
+    /// BBR.
+    Bbr,
+    /// Another: loss slows it down.
+    Other,
+}
+
+/// The carriers that the dialing end should keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// For bulk: 1 to 16.
+    pub bulk: usize,
+    /// Whether one more for small frames.
+    pub small: bool,
+}
+
+/// How many streams were busy at once, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Need {
+    /// When so many were last, one more than the index.
+    last: [Option<Instant>; MOST_CARRIERS],
+}
+
+impl Need {
+    /// So many streams have more data than fits into a frame.
+    pub(crate) fn observe(&mut self, busy: usize, now: Instant) {
+        if let Some(index) = busy.min(MOST_CARRIERS).checked_sub(1) {
+            self.last[index] = Some(now);
+        }
+    }
+
+    /// The most that were busy at once of late.
+    fn most(&self, now: Instant) -> usize {
+        let of_late = |last: &Option<Instant>| last.is_some_and(|last| now < last + NEED_TIME);
+        self.last.iter().rposition(of_late).map_or(0, |index| index + 1)
+    }
+
+    /// What a trunk needs that has carried so many bytes.
+    pub(crate) fn wanted(&self, carried: u64, congestion: Congestion, now: Instant) -> Wanted {
+        let busy = if carried < YOUNG { 0 } else { self.most(now) };
+        let bulk = match (busy, congestion) {
+            (0, _) => 1,
+            (_, Congestion::Bbr) => BBR_CARRIERS,
+            (busy, Congestion::Other) => busy,
+        };
+        Wanted { bulk, small: busy > 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_carriers_are_wanted() {
+        use Congestion::{Bbr, Other};
+        let day = 86_400;
+        // Seconds and busy streams; the time; bytes carried; carriers for bulk, one for
+        // small frames.
+        for (name, observed, second, carried, congestion, bulk, small) in [
+            ("idle", vec![], 0, 1 << 30, Other, 1, false),
+            ("none is busy", vec![(0, 0)], 0, 1 << 30, Bbr, 1, false),
+            ("young", vec![(0, 9)], 0, YOUNG - 1, Other, 1, false),
+            ("at once", vec![(0, 9)], 0, YOUNG, Other, 9, true),
+            ("one busy", vec![(5, 1)], 5, YOUNG, Other, 1, true),
+            ("one busy, BBR", vec![(5, 1)], 5, YOUNG, Bbr, 4, true),
+            ("a hundred busy", vec![(5, 100)], 5, YOUNG, Other, 16, true),
+            ("a hundred busy, BBR", vec![(5, 100)], 5, YOUNG, Bbr, 4, true),
+            ("less since", vec![(0, 9), (30, 2)], 59, YOUNG, Other, 9, true),
+            ("less for a minute", vec![(0, 9), (30, 2)], 60, YOUNG, Other, 2, true),
+            ("nothing for a minute", vec![(0, 9), (30, 2)], 90, YOUNG, Other, 1, false),
+            ("more again", vec![(0, 9), (70, 2), (80, 5)], 81, YOUNG, Other, 5, true),
+            ("the next day", vec![(0, 9)], day, YOUNG, Bbr, 1, false),
+        ] {
+            let (begun, mut need) = (Instant::now(), Need::default());
+            for (second, busy) in observed {
+                need.observe(busy, begun + Duration::from_secs(second));
+            }
+            let wanted = need.wanted(carried, congestion, begun + Duration::from_secs(second));
+            assert_eq!(wanted, Wanted { bulk, small }, "{name}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Which carrier gets the next frame, and how many carriers there should be.
+
+use std::time::{Duration, Instant};
+
+use super::{Refused, Trunk};
+use crate::rails::{self, Lane, Path};
+use crate::{CarrierId, Congestion, Measured, SILENCE, Wanted};
+
+/// A carrier that is refused a frame for its backlog is asked again no sooner than this.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
+
+impl Trunk {
+    /// Takes in what the embedding has measured of a carrier. Call it while the carrier is
+    /// busy, each round trip or each 50 ms. It changes which carrier gets the next frame.
+    pub fn carrier_measured(&mut self, id: CarrierId, measured: Measured, now: Instant) {
+        self.see(now);
+        if let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.estimate.report(measured, now);
+        }
+    }
+
+    /// How many carriers the end that dials should keep. More are wanted at once when
+    /// streams become busy, fewer after a minute of less need. Ask for it every second,
+    /// say.
+    pub fn wanted(&self, congestion: Congestion, now: Instant) -> Wanted {
+        self.need.wanted(self.carried, congestion, now)
+    }
+
+    /// Whether a carrier takes the next frame of a lane. If not, there is another that
+    /// does, or a time at which this one is to be asked again.
+    pub(super) fn takes(&mut self, id: CarrierId, lane: Lane, frame: usize, now: Instant) -> bool {
+        let others: Vec<Path> = self
+            .carriers
+            .iter()
+            .filter(|(other, carrier)| **other != id && self.may_carry(carrier))
+            .map(|(_, carrier)| carrier.path(now))
+            .collect();
+        let Some(own) = self.carriers.get(&id).map(|carrier| carrier.path(now)) else { return false };
+        let under_way: u64 = self.carriers.values().map(|carrier| carrier.payload).sum();
+        let refused = &mut self.refused[lane as usize];
+        let next = rails::Next {
+            lane,
+            frame,
+            queued: self.held.saturating_sub(under_way),
+            waits: refused.since.is_some(),
+        };
+        if rails::takes(&own, &others, next) {
+            return true;
+        }
+        if lane == Lane::Bulk && rails::is_reserved(&own, &others) {
+            return false;
+        }
+        // The others may be slower than they were: no frame waits for them longer than it
+        // would take over this one.
+        let since = *refused.since.get_or_insert(now);
+        let patience = since + own.patience(frame);
+        if patience <= now {
+            return true;
+        }
+        let again = match rails::seconds(own.drained()) {
+            Duration::ZERO => patience,
+            drained => patience.min(now + drained.clamp(LEAST_PAUSE, SILENCE)),
+        };
+        refused.again = Some(refused.again.map_or(again, |earlier| earlier.min(again)));
+        false
+    }
+
+    /// A frame of a lane has gone out.
+    pub(super) fn went_out(&mut self, lane: Lane) {
+        self.refused[lane as usize] = Refused { since: None, ..self.refused[lane as usize] };
+    }
+}
