@@ -53,11 +53,12 @@ impl Pool {
     }
 }
 
-/// Round trips of the trunk's best carrier.
+/// Round trips of the trunk's carriers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rtts {
+    /// With queues, and as long as the longest carrier's without.
     pub(crate) smoothed: Duration,
-    /// Without queues.
+    /// Of the shortest carrier, without queues.
     pub(crate) least: Duration,
 }
 

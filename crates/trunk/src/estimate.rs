@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::Purpose;
 use crate::carrier::ACK_DELAY;
 use crate::rails::Path;
 use crate::rtt::{Rtt, UNKNOWN};
-use crate::Purpose;
 
 /// Before its rate is known, a carrier is taken to deliver what TCP sends in its first
 /// round trip, in each: ten segments (RFC 6928).

@@ -76,17 +76,34 @@ pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
+/// What a carrier does with what is next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Verdict {
+    Takes,
+    /// It leaves it to the carriers for bulk.
+    Reserved,
+    /// Others deliver it sooner. If more than so many bytes were queued, it would take it.
+    Waits(f64),
+}
+
 /// Whether a carrier takes what is next, beside the others that might.
-pub(crate) fn takes(own: &Path, others: &[Path], next: Next) -> bool {
+pub(crate) fn judge(own: &Path, others: &[Path], next: Next) -> Verdict {
     let margin = if next.waits { 1.0 } else { 1.0 - MARGIN };
     match next.lane {
         Lane::Small => {
             let time = |path: &Path| {
                 path.delivers(next.frame) * if path.purpose == Purpose::Small { SMALL_FIRST } else { 1.0 }
             };
-            others.iter().all(|other| time(other) >= margin * time(own))
+            match others.iter().all(|other| time(other) >= margin * time(own)) {
+                true => Verdict::Takes,
+                false => Verdict::Waits(f64::INFINITY),
+            }
         }
-        Lane::Bulk if is_reserved(own, others) => false,
+        Lane::Bulk
+            if own.purpose == Purpose::Small && others.iter().any(|other| other.purpose == Purpose::Bulk) =>
+        {
+            Verdict::Reserved
+        }
         Lane::Bulk => {
             let until = margin * own.delivers(next.frame);
             let faster = others.iter().filter(|other| {
@@ -94,14 +111,9 @@ pub(crate) fn takes(own: &Path, others: &[Path], next: Next) -> bool {
                     && other.delivers(next.frame) < until
             });
             let by_then: f64 = faster.map(|other| other.bytes_per_second * (until - other.start())).sum();
-            by_then < next.queued.max(1) as f64
+            if by_then < next.queued.max(1) as f64 { Verdict::Takes } else { Verdict::Waits(by_then) }
         }
     }
-}
-
-/// Whether it is for small frames, and others are there for bulk.
-pub(crate) fn is_reserved(own: &Path, others: &[Path]) -> bool {
-    own.purpose == Purpose::Small && others.iter().any(|other| other.purpose == Purpose::Bulk)
 }
 
 #[cfg(test)]
@@ -109,6 +121,10 @@ mod tests {
     use super::*;
 
     const FRAME: usize = 16_000;
+
+    fn takes(own: &Path, others: &[Path], next: Next) -> bool {
+        judge(own, others, next) == Verdict::Takes
+    }
 
     fn path(latency_ms: u32, kilobytes_per_ms: u32, backlog: u32) -> Path {
         Path {

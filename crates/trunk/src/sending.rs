@@ -39,6 +39,8 @@ pub(crate) struct Sending {
     next: u64,
     /// Credit: bytes since the beginning that the peer takes.
     limit: u64,
+    /// More credit follows when the peer's program has read up to here, about.
+    half: u64,
     /// Pieces of a carrier that was cut, by offset.
     again: BTreeMap<u64, Piece>,
     /// Bytes in `queue`, in `again` and in frames under way.
@@ -52,6 +54,7 @@ impl Sending {
             queue: Chunks::default(),
             next: 0,
             limit: limit.into(),
+            half: u64::from(limit) / 2,
             again: BTreeMap::new(),
             held: 0,
         }
@@ -67,9 +70,20 @@ impl Sending {
         self.limit.saturating_sub(self.next + self.queue.len() as u64)
     }
 
+    /// Bytes that may come before the next piece without delay to the next credit.
+    pub(crate) fn slack(&self) -> u64 {
+        match self.half.checked_sub(self.next) {
+            None | Some(0) => u64::MAX,
+            Some(left) => left / 2,
+        }
+    }
+
     /// Takes in a credit; an older one changes nothing. `true` if it is more.
     pub(crate) fn raise(&mut self, limit: u64) -> bool {
         let more = limit > self.limit;
+        if more {
+            self.half = limit - limit.saturating_sub(self.next) / 2;
+        }
         self.limit = self.limit.max(limit);
         more
     }
@@ -105,15 +119,15 @@ impl Sending {
     }
 
     /// The next piece of at most `room` bytes and its offset; those to be sent again
-    /// first, as they were. `fresh` is whether new ones may be made.
-    pub(crate) fn take_piece(&mut self, room: usize, fresh: bool) -> Option<(u64, Piece)> {
+    /// first, as they were.
+    pub(crate) fn take_piece(&mut self, room: usize) -> Option<(u64, Piece)> {
         if let Some(first) = self.again.first_entry() {
             if first.get().payload.len() > room {
                 return None;
             }
             return Some(first.remove_entry());
         }
-        if !fresh || (room == 0 && !self.queue.is_empty()) {
+        if room == 0 && !self.queue.is_empty() {
             return None;
         }
         if self.queue.is_empty() && self.state != State::Finishing {

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
 use crate::credit::{Pool, Rtts};
-use crate::rtt::UNKNOWN;
 use crate::need::Need;
+use crate::rtt::UNKNOWN;
 use crate::schedule::Schedule;
 use crate::stream::Stream;
 use crate::table::Table;
-use crate::{CarrierId, Config, Ended, Event, Hello, StreamId};
+use crate::{CarrierId, CarrierState, Config, Ended, Event, Hello, StreamId};
 
 pub use carriers::JoinError;
 pub use commands::Direction;
@@ -97,6 +97,8 @@ pub struct Trunk {
     begun: Option<Instant>,
     /// Frames of each lane that carriers with room were refused.
     refused: [Refused; 2],
+    /// What each stream may queue at least, so that all carriers are used.
+    deep_queue: usize,
     need: Need,
     /// Bytes of streams that were acknowledged.
     carried: u64,
@@ -130,6 +132,7 @@ impl Trunk {
             seen: None,
             begun: None,
             refused: Default::default(),
+            deep_queue: 0,
             need: Need::default(),
             carried: 0,
         }
@@ -157,9 +160,12 @@ impl Trunk {
         self.carriers.values().filter_map(|carrier| carrier.rtt.measured()).min()
     }
 
+    /// Data waits for what comes over the longest carrier, so windows follow that one.
     fn rtts(&self) -> Rtts {
-        let least = self.carriers.values().filter_map(|carrier| carrier.rtt.least()).min();
-        Rtts { smoothed: self.measured_rtt().unwrap_or(UNKNOWN), least: least.unwrap_or(UNKNOWN) }
+        let live = |carrier: &&Carrier| carrier.state == CarrierState::Live;
+        let least = self.carriers.values().filter(live).filter_map(|carrier| carrier.rtt.least());
+        let smoothed = self.measured_rtt().max(least.clone().max());
+        Rtts { smoothed: smoothed.unwrap_or(UNKNOWN), least: least.min().unwrap_or(UNKNOWN) }
     }
 
     /// Takes note of the time.
@@ -232,9 +238,14 @@ impl Trunk {
         }
     }
 
+    /// What a stream may queue.
+    fn stream_queue(&self) -> usize {
+        self.config.stream_queue.max(self.deep_queue)
+    }
+
     /// Tells a writer that was refused, if there is room by now.
     fn wake_writer(&mut self, id: StreamId) {
-        let half = self.config.stream_queue / 2;
+        let half = self.stream_queue() / 2;
         if let Some(stream) = self.streams.get(id)
             && stream.blocked
             && !stream.waits_for_memory

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::ops::{Op, ROOMS, Small, op, small};
 use common::{A, B, Pair, SIDES, bytes_of};
-use isthmus_trunk::{Config, Direction, Event, Read, Role, StreamError, StreamId};
+use isthmus_trunk::{Config, Direction, Event, Measured, Purpose, Read, Role, StreamError, StreamId};
 use proptest::prelude::*;
 
 /// One direction as it should be.
@@ -180,9 +180,20 @@ impl Model {
             Op::Deliver(side, pick, count) => {
                 self.pair.deliver(side, self.pipe(pick), count);
             }
-            Op::Join => {
+            Op::Join(small) => {
                 if self.pair.pipes.iter().filter(|pipe| pipe.ids != [None; 2]).count() < 5 {
-                    self.pair.join();
+                    self.pair.join_for(if small { Purpose::Small } else { Purpose::Bulk });
+                }
+            }
+            Op::Measure(side, pick, rtt_ms, rate, unsent) => {
+                let measured = Measured {
+                    rtt: Some(Duration::from_millis(rtt_ms)),
+                    bytes_per_second: Some(rate),
+                    unsent: Some(unsent),
+                    ..Measured::default()
+                };
+                if let Some(id) = self.pair.pipes[self.pipe(pick)].ids[side] {
+                    self.pair.ends[side].carrier_measured(id, measured, self.pair.now);
                 }
             }
             _ => self.disturb(op),
@@ -234,7 +245,11 @@ impl Model {
     /// The network heals: a new carrier works from here on. Everything written must
     /// arrive, and every direction must end as it was ended.
     fn heal(&mut self) {
-        self.pair.join();
+        self.pair.join_for(if self.pair.pipes.len().is_multiple_of(2) {
+            Purpose::Small
+        } else {
+            Purpose::Bulk
+        });
         for round in 0..600 {
             self.pair.run(Duration::from_millis(100));
             self.look();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use isthmus_trunk::frame::MAX_FRAME;
 use isthmus_trunk::{
-    CarrierId, Config, Direction, Event, Frame, Hello, MAX_UNDER_WAY, Purpose, Reason, Role, Scope, StreamId, Trunk,
-    TrunkId,
+    CarrierId, Config, Direction, Event, Frame, Hello, MAX_UNDER_WAY, Measured, Purpose, Reason, Role, Scope,
+    StreamId, Trunk, TrunkId,
 };
 
 /// Frames: what is read, means the same when written and read again.
@@ -121,7 +121,7 @@ impl End {
     }
 
     fn command(&mut self, steps: &mut Steps) {
-        let command = steps.byte().unwrap_or_default() % 8;
+        let command = steps.byte().unwrap_or_default() % 10;
         if command == 0 {
             self.streams.extend(self.trunk.open());
         }
@@ -138,6 +138,17 @@ impl End {
             5 => ignore(self.trunk.read(stream, steps.number() as usize, self.now)),
             6 => self.trunk.leave(self.carrier(steps), self.now),
             7 => self.trunk.carrier_ended(self.carrier(steps)),
+            8 => {
+                let measured = Measured {
+                    rtt: Some(Duration::from_micros(steps.number())),
+                    min_rtt: Some(Duration::from_micros(steps.number())),
+                    bytes_per_second: Some(steps.number()),
+                    app_limited: steps.flag(),
+                    unsent: Some(steps.number()),
+                };
+                self.trunk.carrier_measured(self.carrier(steps), measured, self.now);
+            }
+            9 => self.carriers.extend(self.trunk.carrier_joined_for(Purpose::Small, self.now)),
             _ => {}
         }
     }
@@ -170,7 +181,7 @@ fn frame(steps: &mut Steps) -> Frame {
             highest: 1,
             trunk: TrunkId([7; 16]),
             carrier: 0,
-            purpose: Purpose::Bulk,
+            purpose: if steps.flag() { Purpose::Small } else { Purpose::Bulk },
             credit: 1000,
             streams: 10,
         }),

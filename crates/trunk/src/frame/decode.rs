@@ -3,8 +3,8 @@
 use bytes::{Buf, Bytes};
 
 use super::{
-    ACK, CLOSE, CREDIT, DATA, FLAG_ANSWER, FLAG_END, FLAG_INITIATOR, FLAG_SMALL, FLAG_STANDING, FLAG_STOP, FLAG_STREAMS,
-    FLAG_TRUNK, Frame, HEAD, HELLO, MAX_FRAME, MAX_TEXT, OPEN, PING, RESET, StreamId,
+    ACK, CLOSE, CREDIT, DATA, FLAG_ANSWER, FLAG_END, FLAG_INITIATOR, FLAG_SMALL, FLAG_STANDING, FLAG_STOP,
+    FLAG_STREAMS, FLAG_TRUNK, Frame, HEAD, HELLO, MAX_FRAME, MAX_TEXT, OPEN, PING, RESET, StreamId,
 };
 use crate::hello::{self, MAGIC, TrunkId};
 use crate::{Hello, ProtocolError, Purpose, Reason, Role, Scope};

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::{
-    CLOSE, FLAG_ANSWER, FLAG_END, FLAG_INITIATOR, FLAG_SMALL, FLAG_STANDING, FLAG_STOP, FLAG_STREAMS, FLAG_TRUNK, Frame,
-    HEAD, MAX_FRAME, MAX_TEXT,
+    CLOSE, FLAG_ANSWER, FLAG_END, FLAG_INITIATOR, FLAG_SMALL, FLAG_STANDING, FLAG_STOP, FLAG_STREAMS,
+    FLAG_TRUNK, Frame, HEAD, MAX_FRAME, MAX_TEXT,
 };
 use crate::hello::MAGIC;
 use crate::{Hello, Purpose, Role, Scope};
@@ -119,7 +119,8 @@ fn credit(kind: u8, flags: u8, stream: u64, limit: u64) -> Encoded {
 }
 
 fn encode_hello(kind: u8, hello: &Hello) -> Encoded {
-    let flags = flag(hello.role == Role::Initiator, FLAG_INITIATOR) | flag(hello.standing, FLAG_STANDING)
+    let flags = flag(hello.role == Role::Initiator, FLAG_INITIATOR)
+        | flag(hello.standing, FLAG_STANDING)
         | flag(hello.purpose == Purpose::Small, FLAG_SMALL);
     Encoded::begin(kind, flags)
         .put(&MAGIC)

@@ -135,6 +135,7 @@ impl Trunk {
         why: Option<Ended>,
         close: Option<(Reason, String)>,
     ) {
+        self.deep_queue = 0;
         let Some(carrier) = self.carriers.get_mut(&id) else { return };
         if carrier.state == CarrierState::Done {
             return;

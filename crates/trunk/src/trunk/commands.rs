@@ -52,6 +52,7 @@ impl Trunk {
     /// # Errors
     /// If the direction takes no data.
     pub fn poll_room(&mut self, id: StreamId) -> Result<usize, StreamError> {
+        let most = self.stream_queue();
         let stream = self.streams.get(id).ok_or(StreamError::Gone)?;
         match stream.sending.state {
             sending::State::Open => {}
@@ -60,7 +61,7 @@ impl Trunk {
         }
         let memory = self.config.send_memory.saturating_sub(self.held);
         let memory = memory.max(self.config.send_reserve.saturating_sub(stream.sending.held));
-        let queue = self.config.stream_queue.saturating_sub(stream.sending.queue.len());
+        let queue = most.saturating_sub(stream.sending.queue.len());
         let room = stream.sending.credit().min(memory).min(queue as u64);
         if room == 0 {
             stream.blocked = true;

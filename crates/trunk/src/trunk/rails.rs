@@ -3,11 +3,18 @@
 use std::time::{Duration, Instant};
 
 use super::{Refused, Trunk};
-use crate::rails::{self, Lane, Path};
+use crate::rails::{self, Lane, Path, Verdict};
 use crate::{CarrierId, Congestion, Measured, SILENCE, Wanted};
 
 /// A carrier that is refused a frame for its backlog is asked again no sooner than this.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
+
+/// A slow or far carrier is of use only for a message of some size, and nobody knows
+/// the size of a message but by what is queued of it. So streams may queue as much as
+/// would make that carrier take frames, and this part more,
+const QUEUED_MORE: f64 = 1.5;
+/// but each no more than this.
+const DEEPEST_QUEUE: usize = 4 << 20;
 
 impl Trunk {
     /// Takes in what the embedding has measured of a carrier. Call it while the carrier is
@@ -27,8 +34,17 @@ impl Trunk {
     }
 
     /// Whether a carrier takes the next frame of a lane. If not, there is another that
-    /// does, or a time at which this one is to be asked again.
-    pub(super) fn takes(&mut self, id: CarrierId, lane: Lane, frame: usize, now: Instant) -> bool {
+    /// does, or a time at which this one is to be asked again. So many
+    /// bytes of its stream may come before the frame without harm: the stream gets no
+    /// credit before the frame has been read.
+    pub(super) fn takes(
+        &mut self,
+        id: CarrierId,
+        lane: Lane,
+        frame: usize,
+        slack: u64,
+        now: Instant,
+    ) -> bool {
         let others: Vec<Path> = self
             .carriers
             .iter()
@@ -37,18 +53,23 @@ impl Trunk {
             .collect();
         let Some(own) = self.carriers.get(&id).map(|carrier| carrier.path(now)) else { return false };
         let under_way: u64 = self.carriers.values().map(|carrier| carrier.payload).sum();
+        // All streams' bytes come by turns.
+        let busy = self.schedule.busy().max(1) as u64;
         let refused = &mut self.refused[lane as usize];
         let next = rails::Next {
             lane,
             frame,
-            queued: self.held.saturating_sub(under_way),
+            queued: self.held.saturating_sub(under_way).min(slack.saturating_mul(busy)),
             waits: refused.since.is_some(),
         };
-        if rails::takes(&own, &others, next) {
-            return true;
-        }
-        if lane == Lane::Bulk && rails::is_reserved(&own, &others) {
-            return false;
+        match rails::judge(&own, &others, next) {
+            Verdict::Takes => return true,
+            Verdict::Reserved => return false,
+            Verdict::Waits(queued) if lane == Lane::Bulk => {
+                let each = queued * QUEUED_MORE / busy as f64;
+                self.deep_queue = (each as usize).min(DEEPEST_QUEUE);
+            }
+            Verdict::Waits(_) => {}
         }
         // The others may be slower than they were: no frame waits for them longer than it
         // would take over this one.

@@ -7,6 +7,7 @@ use crate::carrier::{Carrier, Sent};
 use crate::frame::{DATA_HEAD, HEAD, MAX_FRAME, MAX_PAYLOAD, MAX_TEXT};
 use crate::rails::Lane;
 use crate::receiving;
+use crate::schedule::List;
 use crate::{CarrierId, CarrierState, Encoded, Frame, Hello, Purpose, StreamId, VERSIONS};
 
 /// The longest frame but DATA.
@@ -136,7 +137,7 @@ impl Trunk {
 
     fn next_of_lanes(&mut self, id: CarrierId, room: usize, now: Instant) -> Next {
         if let Some(bytes) = self.next_small()
-            && self.takes(id, Lane::Small, bytes, now)
+            && self.takes(id, Lane::Small, bytes, u64::MAX, now)
         {
             if let Some((frame, sent)) = self.control_of_streams() {
                 return Next::Frame(frame, sent, Lane::Small);
@@ -146,7 +147,9 @@ impl Trunk {
                 found => return found,
             }
         }
-        if self.schedule.head(Lane::Bulk).is_none() || !self.takes(id, Lane::Bulk, MAX_FRAME, now) {
+        let Some((_, stream)) = self.ready(Lane::Bulk) else { return Next::Nothing };
+        let slack = self.streams.peek(stream).map_or(0, |stream| stream.sending.slack());
+        if !self.takes(id, Lane::Bulk, MAX_FRAME, slack, now) {
             return Next::Nothing;
         }
         let found = self.data(Lane::Bulk, room);
@@ -156,10 +159,18 @@ impl Trunk {
 
     /// The length of the next small frame, about, if there seems to be one.
     fn next_small(&mut self) -> Option<usize> {
+        while let Some(stream) = self.control.front() {
+            match self.streams.get(*stream) {
+                Some(stream) if stream.due.any() => break,
+                Some(stream) => stream.queued = false,
+                None => {}
+            }
+            self.control.pop_front();
+        }
         if self.streams_due || !self.control.is_empty() {
             return Some(LONGEST_CONTROL);
         }
-        let (_, stream) = self.schedule.head(Lane::Small)?;
+        let (_, stream) = self.ready(Lane::Small)?;
         let waiting = self.streams.peek(stream).map_or(0, |stream| stream.sending.waiting());
         Some(DATA_HEAD + waiting.min(MAX_PAYLOAD))
     }
@@ -201,11 +212,11 @@ impl Trunk {
         Some(found)
     }
 
-    fn data(&mut self, lane: Lane, room: usize) -> Next {
-        let room = room.min(MAX_FRAME).saturating_sub(DATA_HEAD);
-        let clock_ms = self.clock_ms();
+    /// The stream of a lane whose turn it is, and where it waits. It has a piece that may
+    /// go out.
+    fn ready(&mut self, lane: Lane) -> Option<(List, StreamId)> {
         loop {
-            let Some((list, id)) = self.schedule.head(lane) else { return Next::Nothing };
+            let (list, id) = self.schedule.head(lane)?;
             let Some(stream) = self.streams.get(id) else {
                 self.schedule.had_none(list, None);
                 continue;
@@ -213,26 +224,32 @@ impl Trunk {
             if self.schedule.turn(list, &mut stream.place) {
                 continue;
             }
-            let again = stream.sending.has_again();
-            let fresh = self.under_way < MAX_UNDER_WAY;
-            if let Some((offset, piece)) = stream.sending.take_piece(room, fresh) {
-                let length = DATA_HEAD + piece.payload.len();
-                self.schedule.sent(list, &mut stream.place, length, clock_ms);
-                stream.under_way += 1;
-                self.under_way += usize::from(!again);
-                let (payload, end) = (piece.payload.clone(), piece.end);
-                self.wake_writer(id);
-                let frame = Frame::Data { stream: id, offset, end, payload };
-                return Next::Frame(frame, Sent::Data(id, offset, piece), lane);
-            }
-            if again || (fresh && stream.sending.has_piece()) {
-                return Next::NoRoom;
+            let has_piece = stream.sending.has_piece();
+            if stream.sending.has_again() || (has_piece && self.under_way < MAX_UNDER_WAY) {
+                return Some((list, id));
             }
             self.schedule.had_none(list, Some(&mut stream.place));
-            if stream.sending.has_piece() && !stream.stalled {
+            if has_piece && !stream.stalled {
                 stream.stalled = true;
                 self.stalled.push(id);
             }
         }
+    }
+
+    fn data(&mut self, lane: Lane, room: usize) -> Next {
+        let room = room.min(MAX_FRAME).saturating_sub(DATA_HEAD);
+        let clock_ms = self.clock_ms();
+        let Some((list, id)) = self.ready(lane) else { return Next::Nothing };
+        let Some(stream) = self.streams.get(id) else { return Next::Nothing };
+        let again = stream.sending.has_again();
+        let Some((offset, piece)) = stream.sending.take_piece(room) else { return Next::NoRoom };
+        let length = DATA_HEAD + piece.payload.len();
+        self.schedule.sent(list, &mut stream.place, length, clock_ms);
+        stream.under_way += 1;
+        self.under_way += usize::from(!again);
+        let (payload, end) = (piece.payload.clone(), piece.end);
+        self.wake_writer(id);
+        let frame = Frame::Data { stream: id, offset, end, payload };
+        Next::Frame(frame, Sent::Data(id, offset, piece), lane)
     }
 }

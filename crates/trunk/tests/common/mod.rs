@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "each test is a crate of its own")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
+pub mod links;
 pub mod ops;
 pub mod played;
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use isthmus_trunk::frame::MAX_FRAME;
-use isthmus_trunk::{CarrierId, Config, Ended, Event, Role, StreamId, Trunk, TrunkId};
+use isthmus_trunk::{CarrierId, Config, Ended, Event, Purpose, Role, StreamId, Trunk, TrunkId};
 
 /// The end that made the trunk, and the other.
 pub const A: usize = 0;
@@ -102,7 +103,15 @@ impl Pair {
     }
 
     pub fn join(&mut self) -> usize {
-        let ids = SIDES.map(|side| Some(self.ends[side].carrier_joined(self.now).unwrap()));
+        self.join_for(Purpose::Bulk)
+    }
+
+    /// End A dials for a purpose.
+    pub fn join_for(&mut self, purpose: Purpose) -> usize {
+        let ids = [
+            Some(self.ends[A].carrier_joined_for(purpose, self.now).unwrap()),
+            Some(self.ends[B].carrier_joined(self.now).unwrap()),
+        ];
         self.pipes.push(Pipe { ids, halves: Default::default() });
         self.pipes.len() - 1
     }

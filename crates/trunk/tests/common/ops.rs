@@ -20,7 +20,10 @@ pub enum Op {
     Send(usize, usize, usize, usize),
     /// Bytes of a carrier arrive, whether they are whole frames or not.
     Deliver(usize, usize, usize),
-    Join,
+    /// A carrier joins, for small frames maybe.
+    Join(bool),
+    /// An end is told a round trip in ms, a rate and what is unsent.
+    Measure(usize, usize, u64, u64, u64),
     /// Of each direction, some bytes still arrive. Which ends notice.
     Cut(usize, [usize; 2], [bool; 2]),
     /// A direction of a carrier swallows all from here on.
@@ -42,7 +45,9 @@ pub fn op() -> impl Strategy<Value = Op> {
         6 => (side.clone(), pick.clone(), 1..1500_usize).prop_map(|(s, p, n)| Op::Read(s, p, n)),
         16 => (side.clone(), pick.clone(), 0..3_usize, 1..5_usize).prop_map(|(s, p, r, n)| Op::Send(s, p, r, n)),
         16 => (side.clone(), pick.clone(), 1..2500_usize).prop_map(|(s, p, n)| Op::Deliver(s, p, n)),
-        3 => Just(Op::Join),
+        3 => prop::bool::weighted(0.3).prop_map(Op::Join),
+        3 => (side.clone(), pick.clone(), 1..200_u64, 1..100_000_000_u64, 0..100_000_u64)
+            .prop_map(|(s, p, rtt, rate, unsent)| Op::Measure(s, p, rtt, rate, unsent)),
         2 => (pick.clone(), [0..1500_usize, 0..1500], any::<[bool; 2]>()).prop_map(|(p, k, n)| Op::Cut(p, k, n)),
         1 => (side.clone(), pick.clone()).prop_map(|(s, p)| Op::Silence(s, p)),
         1 => pick.clone().prop_map(Op::Stall),
