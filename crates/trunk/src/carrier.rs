@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::estimate::Estimate;
 use crate::frame::{DATA_HEAD, Frame};
 use crate::input::Input;
+use crate::priming::Priming;
 use crate::rails::Path;
 use crate::rtt::{Rtt, UNKNOWN};
 use crate::sending::Piece;
@@ -135,6 +136,7 @@ impl Arrived {
 pub(crate) struct Carrier {
     pub(crate) purpose: Purpose,
     pub(crate) estimate: Estimate,
+    pub(crate) priming: Option<Priming>,
     pub(crate) state: CarrierState,
     pub(crate) input: Input,
     /// The peer's number of it, from its HELLO.
@@ -169,6 +171,7 @@ impl Carrier {
         Self {
             purpose,
             estimate: Estimate::default(),
+            priming: None,
             state: CarrierState::Joining,
             input: Input::default(),
             peers_number: None,
@@ -272,12 +275,21 @@ impl Carrier {
         silent
     }
 
-    /// Takes in the answer to a PING. `true` if it is the one that is waited for.
+    /// Takes in the answer to a PING, which stands for all before it. `true` if one was
+    /// waited for.
     pub(crate) fn answered(&mut self, nonce: u64, now: Instant) -> bool {
-        if let Some(Asked { sent: Some((expected, sent)), .. }) = self.asked
-            && expected == nonce
+        let least = self.rtt.least();
+        if let Some(priming) = &mut self.priming
+            && let Some((bytes, took)) = priming.answered(nonce, least, now)
         {
-            self.rtt.add(now.saturating_duration_since(sent), now);
+            self.estimate.primed(bytes, took);
+        }
+        if let Some(Asked { sent: Some((expected, sent)), .. }) = self.asked
+            && expected <= nonce
+        {
+            if expected == nonce {
+                self.rtt.add(now.saturating_duration_since(sent), now);
+            }
             self.asked = None;
             return true;
         }

@@ -137,6 +137,13 @@ impl Estimate {
         }
     }
 
+    /// So much padding was answered in a round trip.
+    pub(crate) fn primed(&mut self, bytes: usize, took: Duration) {
+        if !self.reported {
+            self.rates.add((bytes as f64 / took.as_secs_f64().max(1e-4)) as u64, true);
+        }
+    }
+
     /// What is under way is sent again over others.
     pub(crate) fn given_up(&mut self) {
         (self.under_way, self.progress, self.sample, self.backlog) = (0, None, None, None);

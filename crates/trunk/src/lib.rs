@@ -17,6 +17,7 @@
 //! | `estimate` | a carrier's rate, delay and queue |
 //! | `rails` | which carrier takes the next frame |
 //! | `need` | how many carriers a trunk needs |
+//! | `priming` | padding by which a carrier's congestion window grows |
 //! | `table` | which streams are open, closed, or allowed |
 //! | `stream`, `sending`, `receiving` | one stream and its directions |
 //! | `reassembly`, `chunks` | data in order; queues of bytes |
@@ -34,6 +35,7 @@ pub mod frame;
 mod hello;
 mod input;
 mod need;
+mod priming;
 mod rails;
 mod reason;
 mod reassembly;
@@ -55,5 +57,6 @@ pub use event::{Ended, Event, OpenError, Read, StreamError};
 pub use frame::{Encoded, Frame, StreamId};
 pub use hello::{Hello, Purpose, TrunkId, VERSIONS};
 pub use need::{Congestion, Wanted};
+pub use priming::MAX_PRIMING;
 pub use reason::{ProtocolError, Reason, Scope};
 pub use trunk::{CarrierStatus, Direction, JoinError, MAX_UNDER_WAY, Status, Trunk};

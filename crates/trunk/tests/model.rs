@@ -194,6 +194,9 @@ impl Model {
                 };
                 if let Some(id) = self.pair.pipes[self.pipe(pick)].ids[side] {
                     self.pair.ends[side].carrier_measured(id, measured, self.pair.now);
+                    if unsent < 30_000 {
+                        self.pair.ends[side].prime(id);
+                    }
                 }
             }
             _ => self.disturb(op),

@@ -121,7 +121,7 @@ impl End {
     }
 
     fn command(&mut self, steps: &mut Steps) {
-        let command = steps.byte().unwrap_or_default() % 10;
+        let command = steps.byte().unwrap_or_default() % 11;
         if command == 0 {
             self.streams.extend(self.trunk.open());
         }
@@ -148,6 +148,7 @@ impl End {
                 };
                 self.trunk.carrier_measured(self.carrier(steps), measured, self.now);
             }
+            10 => self.trunk.prime(self.carrier(steps)),
             9 => self.carriers.extend(self.trunk.carrier_joined_for(Purpose::Small, self.now)),
             _ => {}
         }

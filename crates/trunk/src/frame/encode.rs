@@ -43,6 +43,13 @@ impl Encoded {
         self
     }
 
+    /// A PING with so much padding that the frame is as long as may be.
+    pub(crate) fn padded(self) -> Self {
+        static PADDING: [u8; MAX_FRAME] = [0; MAX_FRAME];
+        let padding = Bytes::from_static(&PADDING[..MAX_FRAME - self.length]);
+        self.finish(padding)
+    }
+
     /// What stands before the payload.
     pub fn front(&self) -> &[u8] {
         &self.front[..self.length]

@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::{Refused, Trunk};
+use crate::frame::MAX_FRAME;
+use crate::priming::Priming;
 use crate::rails::{self, Lane, Path, Verdict};
-use crate::{CarrierId, Congestion, Measured, SILENCE, Wanted};
+use crate::{CarrierId, CarrierState, Congestion, Encoded, Frame, Measured, SILENCE, Wanted};
 
 /// A carrier that is refused a frame for its backlog is asked again no sooner than this.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
@@ -24,6 +26,30 @@ impl Trunk {
         if let Some(carrier) = self.carriers.get_mut(&id) {
             carrier.estimate.report(measured, now);
         }
+    }
+
+    /// Lets the congestion window of a carrier grow, by padding of up to
+    /// [`MAX_PRIMING`](crate::MAX_PRIMING) bytes, while the trunk has nothing to send.
+    /// Call it when a carrier has joined, and before a burst after idle.
+    pub fn prime(&mut self, id: CarrierId) {
+        if let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.priming = Some(Priming::new());
+        }
+    }
+
+    /// The next padding for a carrier, if it is to be primed and nothing waits.
+    pub(super) fn padding(&mut self, id: CarrierId, room: usize, now: Instant) -> Option<Encoded> {
+        let under_way: u64 = self.carriers.values().map(|carrier| carrier.payload).sum();
+        let idle = self.held == under_way;
+        let carrier = self.carriers.get_mut(&id)?;
+        let live = carrier.state == CarrierState::Live;
+        let priming = carrier.priming.as_mut().filter(|priming| priming.may_send())?;
+        if !idle || !live || room < MAX_FRAME {
+            return None;
+        }
+        self.nonce += 1;
+        priming.sent(self.nonce, now);
+        Some(Frame::Ping { answer: false, nonce: self.nonce }.encode().padded())
     }
 
     /// How many carriers the end that dials should keep. More are wanted at once when

@@ -98,7 +98,7 @@ impl Trunk {
                 carrier.arrived.now |= carrier.arrived.is_pending();
             }
             Frame::Ping { answer: true, nonce } => {
-                if carrier.answered(nonce, now) {
+                if nonce <= self.nonce && carrier.answered(nonce, now) {
                     self.on_proof(id, now);
                 }
             }

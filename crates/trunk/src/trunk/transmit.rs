@@ -33,7 +33,10 @@ impl Trunk {
         }
         let frame = match self.control_of_carrier(id, now) {
             Some(frame) => frame,
-            None => self.counted_frame(id, room, now)?,
+            None => match self.counted_frame(id, room, now) {
+                Some(frame) => frame,
+                None => return self.padding(id, room, now),
+            },
         };
         Some(frame.encode())
     }
