@@ -15,10 +15,10 @@ use isthmus_wire::proto::administration_client::AdministrationClient;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down};
+use rustls::HandshakeKind;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::rustls::HandshakeKind;
-use tokio_rustls::rustls::pki_types::ServerName;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 

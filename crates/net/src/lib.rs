@@ -6,6 +6,7 @@
 //! | [`authority`] | the grid's certificate authority |
 //! | [`token`] | join tokens: the right to one certificate |
 //! | [`credentials`] | a service's own certificate and key, and TLS configurations made of them |
+//! | [`tls`], [`secured`] | TLS connections; the check of their peers' certificates |
 //! | [`counters`] | a service's counters, for Prometheus |
 //! | [`connection`] | one connection in the logs of all services |
 //! | [`contact`], [`seen`], [`enums`] | plans, measurements and enums between wire form and plan form |
@@ -53,6 +54,7 @@ pub mod renewal;
 pub mod secured;
 pub mod seen;
 pub mod sock_diag;
+pub mod tls;
 pub mod token;
 pub mod unidentified;
 

@@ -3,28 +3,22 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use rustls::client::{ClientSessionMemoryCache, ClientSessionStore, Resumption};
-use rustls::client::{Tls12ClientSessionValue, Tls13ClientSessionValue};
+use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig, CommonState, HandshakeKind, NamedGroup, ServerConfig};
+use rustls::{AlertDescription, ClientConfig, CommonState, HandshakeKind, ServerConfig};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use crate::credentials::{Current, with_refusal};
 use crate::peers::{Certified, Peers, REVOKED_HERE, Refusal, Standing};
-use crate::{Identity, audit, lock};
-
-/// Servers whose sessions a client keeps.
-const SERVERS: usize = 256;
-/// How long sessions are resumed before a full handshake verifies both certificates
-/// anew: far shorter than from a renewal to the end of the former certificate.
-const RESUMED: Duration = Duration::from_secs(24 * 3600);
+use crate::tls::resumption::Sessions;
+use crate::tls::{self, Parts, Stream};
+use crate::{Identity, audit};
 
 /// How long, and how many bytes, a client that was refused is read from.
 const READING: Duration = Duration::from_secs(1);
@@ -53,9 +47,9 @@ impl ServerTls {
     /// If it fails, or the client's certificate has ended or is revoked.
     pub async fn accept(&self, tcp: TcpStream) -> io::Result<Secured> {
         let from = tcp.peer_addr().ok();
-        let handshake = TlsAcceptor::from(self.config.clone()).accept(tcp).into_fallible();
+        let handshake = tls::accept(self.config.clone(), tcp);
         let secured = match with_refusal(handshake).await {
-            (Ok(stream), _) => Secured::new(TlsStream::Server(stream), &self.peers),
+            (Ok(stream), _) => Secured::new(stream, &self.peers),
             (Err((_, tcp)), Some(refusal)) => {
                 let_read(tcp).await;
                 Err(refused(refusal))
@@ -116,9 +110,9 @@ impl ClientTls {
     /// # Errors
     /// If it fails, or the server's certificate has ended or is revoked.
     pub async fn connect(&self, name: ServerName<'static>, tcp: TcpStream) -> io::Result<Secured> {
-        let stream = TlsConnector::from(self.config.clone()).connect(name, tcp).await?;
+        let stream = tls::connect(self.config.clone(), name, tcp).await?;
         let resumed = stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
-        let secured = Secured::new(TlsStream::Client(stream), &self.peers);
+        let secured = Secured::new(stream, &self.peers);
         if let (Err(_), true, Some(sessions)) = (&secured, resumed, &self.sessions) {
             sessions.forget();
         }
@@ -130,7 +124,7 @@ impl ClientTls {
 /// writes fail.
 #[derive(Debug)]
 pub struct Secured {
-    stream: TlsStream<TcpStream>,
+    stream: Stream,
     /// None for a client without a certificate.
     peer: Option<Standing>,
     /// Why the connection must end.
@@ -139,7 +133,7 @@ pub struct Secured {
 }
 
 impl Secured {
-    fn new(stream: TlsStream<TcpStream>, peers: &Peers) -> io::Result<Self> {
+    fn new(stream: Stream, peers: &Peers) -> io::Result<Self> {
         let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let peer = match certificate {
             None => None,
@@ -161,9 +155,9 @@ impl Secured {
         self.stream.get_ref()
     }
 
-    /// The stream without the check of the peer, and the check.
-    pub fn into_parts(self) -> (TlsStream<TcpStream>, Option<Standing>) {
-        (self.stream, self.peer)
+    /// What the stream holds, without the check of the peer, and the check.
+    pub fn into_parts(self) -> (Parts, Option<Standing>) {
+        (self.stream.into_parts(), self.peer)
     }
 
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
@@ -241,74 +235,5 @@ impl AsyncWrite for Secured {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
-    }
-}
-
-/// A client's TLS sessions. It forgets them once its own certificate has changed, since
-/// the server has them with the former one, and after [`RESUMED`].
-#[derive(Debug)]
-struct Sessions {
-    current: Arc<Current>,
-    cache: Mutex<Cache>,
-}
-
-#[derive(Debug)]
-struct Cache {
-    sessions: Arc<ClientSessionMemoryCache>,
-    /// How often the client's certificate had been renewed.
-    renewals: u64,
-    since: Instant,
-}
-
-impl Cache {
-    fn new(renewals: u64) -> Self {
-        Self { sessions: Arc::new(ClientSessionMemoryCache::new(SERVERS)), renewals, since: Instant::now() }
-    }
-}
-
-impl Sessions {
-    fn new(current: Arc<Current>) -> Self {
-        let renewals = current.renewals();
-        Self { current, cache: Mutex::new(Cache::new(renewals)) }
-    }
-
-    fn forget(&self) {
-        *lock(&self.cache) = Cache::new(self.current.renewals());
-    }
-
-    fn present(&self) -> Arc<ClientSessionMemoryCache> {
-        let renewals = self.current.renewals();
-        let mut cache = lock(&self.cache);
-        if cache.renewals != renewals || cache.since.elapsed() > RESUMED {
-            *cache = Cache::new(renewals);
-        }
-        cache.sessions.clone()
-    }
-}
-
-impl ClientSessionStore for Sessions {
-    fn set_kx_hint(&self, server_name: ServerName<'static>, group: NamedGroup) {
-        self.present().set_kx_hint(server_name, group);
-    }
-
-    fn kx_hint(&self, server_name: &ServerName<'_>) -> Option<NamedGroup> {
-        self.present().kx_hint(server_name)
-    }
-
-    // TLS 1.3 alone is used.
-    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
-
-    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        None
-    }
-
-    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
-
-    fn insert_tls13_ticket(&self, server_name: ServerName<'static>, value: Tls13ClientSessionValue) {
-        self.present().insert_tls13_ticket(server_name, value);
-    }
-
-    fn take_tls13_ticket(&self, server_name: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        self.present().take_tls13_ticket(server_name)
     }
 }

@@ -9,13 +9,12 @@ use isthmus_net::authority::SERVICE_VALIDITY;
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::peers::Certified;
 use isthmus_net::secured::{ClientTls, Secured, ServerTls};
-use isthmus_net::{Authority, Credentials, Identity};
+use isthmus_net::{Authority, Credentials, Identity, tls};
 use rustls::HandshakeKind;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 /// Life of the short certificates: they are written in whole seconds.
 const SHORT: Duration = Duration::from_secs(3);
@@ -92,8 +91,7 @@ async fn a_resumed_session_ends_with_the_client_s_certificate() {
 
     // TLS alone accepts it: it doesn't verify the certificate again.
     let (a, b) = sockets().await;
-    let connector = TlsConnector::from(client.config());
-    let (a, b) = tokio::join!(connector.connect(n2(), a), TlsAcceptor::from(server.config()).accept(b));
+    let (a, b) = tokio::join!(tls::connect(client.config(), n2(), a), tls::accept(server.config(), b));
     a.unwrap();
     assert_eq!(b.unwrap().get_ref().1.handshake_kind(), Some(HandshakeKind::Resumed));
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use isthmus_net::credentials::{ALPN_H2, SigningRequest};
+use isthmus_net::tls::{self, Stream};
 use isthmus_net::{Authority, Credentials, Identity, grpc, listen};
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::enrolment_server::{Enrolment, EnrolmentServer};
@@ -17,8 +18,6 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
@@ -76,7 +75,7 @@ impl Service {
     }
 
     /// A TLS connection without a certificate, after the first HTTP/2 frames.
-    async fn anonymous(&self, from: [u8; 4]) -> TlsStream<TcpStream> {
+    async fn anonymous(&self, from: [u8; 4]) -> Stream {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.certificate().clone()).unwrap();
         let mut config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
@@ -84,9 +83,9 @@ impl Service {
         self.tls(Arc::new(config), from).await
     }
 
-    async fn tls(&self, config: Arc<ClientConfig>, from: [u8; 4]) -> TlsStream<TcpStream> {
+    async fn tls(&self, config: Arc<ClientConfig>, from: [u8; 4]) -> Stream {
         let name = ServerName::try_from("broker").unwrap();
-        let connecting = TlsConnector::from(config).connect(name, self.connect(from).await);
+        let connecting = tls::connect(config, name, self.connect(from).await);
         let mut stream = timeout(SOON, connecting).await.unwrap().unwrap();
         stream.write_all(&frames::preface()).await.unwrap();
         stream
@@ -108,7 +107,7 @@ impl Service {
 }
 
 /// One frame: its kind and payload.
-async fn next_frame(stream: &mut TlsStream<TcpStream>) -> std::io::Result<(u8, Vec<u8>)> {
+async fn next_frame(stream: &mut Stream) -> std::io::Result<(u8, Vec<u8>)> {
     let mut head = [0; 9];
     stream.read_exact(&mut head).await?;
     let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
@@ -118,7 +117,7 @@ async fn next_frame(stream: &mut TlsStream<TcpStream>) -> std::io::Result<(u8, V
 
 /// Waits until the service ends the connection. Returns the kinds of the frames that
 /// it sent.
-async fn until_closed(stream: &mut TlsStream<TcpStream>) -> Vec<u8> {
+async fn until_closed(stream: &mut Stream) -> Vec<u8> {
     let mut kinds = Vec::new();
     let reading = async {
         while let Ok((kind, _)) = next_frame(stream).await {

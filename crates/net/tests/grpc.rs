@@ -6,14 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use isthmus_net::credentials::{ALPN_H2, SigningRequest};
 use isthmus_net::grpc::{self, Stage};
-use isthmus_net::{Authority, Credentials, Identity};
+use isthmus_net::{Authority, Credentials, Identity, tls};
 use isthmus_wire::proto::enrolment_client::EnrolmentClient;
 use isthmus_wire::proto::enrolment_server::{Enrolment, EnrolmentServer};
 use isthmus_wire::proto::{Certificate, JoinRequest, RenewRequest};
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
-use tokio_rustls::TlsConnector;
 use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
 
@@ -158,10 +157,10 @@ async fn calls_go_over_an_open_connection() {
     let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (accepted, _) = listener.accept().await.unwrap();
 
-    let connector = TlsConnector::from(n1.client_config(&[ALPN_H2]).unwrap().config());
+    let client = n1.client_config(&[ALPN_H2]).unwrap().config();
     let (served, dialed) = tokio::join!(
         grpc::accept(accepted, n2.server_config(&[ALPN_H2]).unwrap()),
-        connector.connect(ServerName::try_from("n2.beta").unwrap(), tcp),
+        tls::connect(client, ServerName::try_from("n2.beta").unwrap(), tcp),
     );
     let (streams_tx, streams_rx) = mpsc::channel(1);
     streams_tx.send(served.unwrap()).await.unwrap();

@@ -3,8 +3,8 @@
 use isthmus_net::secured::ClientTls;
 use isthmus_net::{Deadline, Identity, Late, Owner, Role};
 use isthmus_wire::GridName;
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use crate::carrier::{Carrier, keep_alive};
 

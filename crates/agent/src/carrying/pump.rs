@@ -1,15 +1,14 @@
 //! Carries an encrypted connection for a program, between a loopback socket to the
 //! program and a TLS connection to another agent.
 //!
-//! One task moves both directions. It drives TLS directly: a stream adapter would
-//! read the network 4 KiB at a time.
+//! One task moves both directions. It drives TLS directly.
 
 mod side;
 #[cfg(test)]
 mod tests;
 
 use std::future::poll_fn;
-use std::io::{self, BufRead as _, Write as _};
+use std::io;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,11 +16,10 @@ use std::time::Duration;
 
 use isthmus_net::peers::{Refusal, Standing};
 use isthmus_net::secured::Secured;
-use side::{Network, Side, poll_read, unless_blocked};
+use isthmus_net::tls::{Parts, Session};
+use side::{Side, poll_read, unless_blocked};
 use socket2::SockRef;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsStream;
-use tokio_rustls::rustls::Connection;
 
 use crate::observing::account::Bytes;
 
@@ -59,26 +57,19 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// or is revoked is reset at once.
 pub(crate) async fn pump(program: TcpStream, tls: Secured, bytes: Arc<Bytes>, end: End) {
     let (tls, peer) = tls.into_parts();
-    let (network, connection) = match tls {
-        TlsStream::Client(stream) => {
-            let (network, connection) = stream.into_inner();
-            (network, Connection::from(connection))
-        }
-        TlsStream::Server(stream) => {
-            let (network, connection) = stream.into_inner();
-            (network, Connection::from(connection))
-        }
-    };
+    let Parts { tcp, session, unopened, unread, unsent } = tls;
+    // The start of a record is shorter than the buffer.
+    let (mut buffer, length) = (vec![0; BUFFER], unopened.len());
+    buffer[..length].copy_from_slice(&unopened);
     let mut pump = Pump {
         program: Side { socket: program, lost: None },
-        network: Side { socket: network, lost: None },
-        connection,
-        outgoing: Outgoing { buffer: vec![0; BUFFER], state: OutgoingState::Open },
-        incoming: Incoming { buffer: vec![0; BUFFER], start: 0, end: 0, state: IncomingState::Open },
+        network: Side { socket: tcp, lost: None },
+        session,
+        outgoing: Outgoing { buffer: vec![0; BUFFER], sealed: unsent, sent: 0, state: OutgoingState::Open },
+        incoming: Incoming { buffer, length, plain: unread, taken: 0, state: IncomingState::Open },
         bytes,
         end,
     };
-    pump.connection.set_buffer_limit(None);
     let mut settled = tokio::select! {
         biased;
         settled = poll_fn(|context| pump.poll(context, true)) => settled,
@@ -106,7 +97,7 @@ async fn ended(peer: Option<Standing>) -> Refusal {
 struct Pump {
     program: Side,
     network: Side,
-    connection: Connection,
+    session: Session,
     outgoing: Outgoing,
     incoming: Incoming,
     bytes: Arc<Bytes>,
@@ -116,6 +107,9 @@ struct Pump {
 /// From the program to the network.
 struct Outgoing {
     buffer: Vec<u8>,
+    /// Records. The part before `sent` has been sent.
+    sealed: Vec<u8>,
+    sent: usize,
     state: OutgoingState,
 }
 
@@ -131,10 +125,12 @@ enum OutgoingState {
 
 /// From the network to the program.
 struct Incoming {
-    /// Ciphertext. TLS has taken the part before `start`.
+    /// Begins with `length` bytes that are the start of a record.
     buffer: Vec<u8>,
-    start: usize,
-    end: usize,
+    length: usize,
+    /// Plaintext. The part before `taken` has been passed on.
+    plain: Vec<u8>,
+    taken: usize,
     state: IncomingState,
 }
 
@@ -176,41 +172,34 @@ impl Pump {
 
     fn poll_incoming(&mut self, context: &mut Context<'_>) -> Poll<()> {
         while self.incoming.state == IncomingState::Open {
-            match self.connection.reader().fill_buf() {
-                Ok([]) => {
-                    self.incoming.state = IncomingState::Ended;
-                    // It fails if the program is gone.
-                    let _ = SockRef::from(&self.program.socket).shutdown(Shutdown::Write);
-                    break;
-                }
-                Ok(plain) => {
-                    // Data for a program that is gone is read as well. Unread, it
-                    // would turn the end of the program's own data into a reset.
-                    let taken = match self.program.lost {
-                        Some(_) => Ok(Some(plain.len())),
-                        None => {
-                            let _ = ready!(self.program.socket.poll_write_ready(context));
-                            unless_blocked(self.program.socket.try_write(plain))
-                        }
-                    };
-                    match taken {
-                        Ok(taken) => {
-                            let taken = taken.unwrap_or(0);
-                            self.connection.reader().consume(taken);
-                            if self.program.lost.is_none() {
-                                self.count(self.end.other(), taken);
-                            }
-                        }
-                        Err(error) => self.program.lose(&error, "program"),
+            let plain = &self.incoming.plain[self.incoming.taken..];
+            if !plain.is_empty() {
+                // Data for a program that is gone is read as well. Unread, it
+                // would turn the end of the program's own data into a reset.
+                let taken = match self.program.lost {
+                    Some(_) => Ok(Some(plain.len())),
+                    None => {
+                        let _ = ready!(self.program.socket.poll_write_ready(context));
+                        unless_blocked(self.program.socket.try_write(plain))
                     }
-                    continue;
+                };
+                match taken {
+                    Ok(taken) => {
+                        let taken = taken.unwrap_or(0);
+                        self.incoming.taken += taken;
+                        if self.program.lost.is_none() {
+                            self.count(self.end.other(), taken);
+                        }
+                    }
+                    Err(error) => self.program.lose(&error, "program"),
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The network ended without a TLS end.
-                Err(error) => {
-                    self.cut_off(&error);
-                    break;
-                }
+                continue;
+            }
+            if self.session.ended() {
+                self.incoming.state = IncomingState::Ended;
+                // It fails if the program is gone.
+                let _ = SockRef::from(&self.program.socket).shutdown(Shutdown::Write);
+                break;
             }
             if let Err(error) = ready!(self.poll_ciphertext(context)) {
                 self.cut_off(&error);
@@ -219,16 +208,27 @@ impl Pump {
         Poll::Ready(())
     }
 
-    /// Gives TLS more ciphertext.
+    /// Reads ciphertext and opens its records. Fails if the network ended without a TLS
+    /// end.
     fn poll_ciphertext(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Incoming { buffer, start, end, .. } = &mut self.incoming;
-        if start == end {
-            (*start, *end) = (0, ready!(poll_read(&mut self.network.socket, context, buffer))?);
+        let Incoming { buffer, length, plain, taken, .. } = &mut self.incoming;
+        // Plaintext that was opened before the failure has been passed on by now.
+        if let Some(error) = self.session.failure() {
+            return Poll::Ready(Err(io::Error::other(error.clone())));
         }
-        // At the end of the network TLS must see an empty read.
-        let mut rest = &buffer[*start..*end];
-        *start += self.connection.read_tls(&mut rest)?;
-        self.connection.process_new_packets().map_err(io::Error::other)?;
+        let read = ready!(poll_read(&mut self.network.socket, context, &mut buffer[*length..]))?;
+        if read == 0 {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        *length += read;
+        *taken = 0;
+        plain.clear();
+        let records = &mut buffer[..*length];
+        let opened =
+            self.session.open(records, &mut self.outgoing.sealed, |record| plain.extend_from_slice(record));
+        let consumed = opened.map_or(*length, |opened| opened.consumed);
+        buffer.copy_within(consumed..*length, 0);
+        *length -= consumed;
         Poll::Ready(Ok(()))
     }
 
@@ -259,15 +259,14 @@ impl Pump {
                         // If a write has failed by a reset, this is no end in order:
                         // after an end in order it would have failed by a broken pipe.
                         if self.program.lost != Some(io::ErrorKind::ConnectionReset) {
-                            self.connection.send_close_notify();
+                            self.session.seal_end(&mut self.outgoing.sealed);
                         }
                         self.outgoing.state = OutgoingState::Ending;
                     }
                     Ok(read) => {
-                        // TLS has no limit, so it takes all bytes.
-                        if let Err(error) = self.connection.writer().write_all(&self.outgoing.buffer[..read])
-                        {
-                            self.network.lose(&error, "network");
+                        let Outgoing { buffer, sealed, .. } = &mut self.outgoing;
+                        if let Err(error) = self.session.seal(&buffer[..read], sealed) {
+                            self.network.lose(&io::Error::other(error), "network");
                         }
                         self.count(self.end, read);
                     }
@@ -280,12 +279,15 @@ impl Pump {
         }
     }
 
-    /// Writes the ciphertext that TLS has.
+    /// Writes the records that TLS has made.
     fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.connection.wants_write() {
+        let Outgoing { sealed, sent, .. } = &mut self.outgoing;
+        while *sent < sealed.len() {
             ready!(self.network.socket.poll_write_ready(context))?;
-            unless_blocked(self.connection.write_tls(&mut Network(&self.network.socket)))?;
+            *sent += unless_blocked(self.network.socket.try_write(&sealed[*sent..]))?.unwrap_or(0);
         }
+        sealed.clear();
+        *sent = 0;
         Poll::Ready(Ok(()))
     }
 

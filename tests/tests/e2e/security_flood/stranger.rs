@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::Result;
+use isthmus_net::tls;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
-use tokio_rustls::TlsConnector;
 
 use super::frames;
 
@@ -195,17 +195,17 @@ impl Flood {
             let _turn = self.turn.lock().await;
             sleep(HANDSHAKE).await;
         }
-        let mut stream = TcpStream::connect(self.to).await?;
+        let stream = TcpStream::connect(self.to).await?;
         // Without a reset, the strangers' ports would be used up.
         stream.set_zero_linger()?;
         self.made.fetch_add(1, Relaxed);
         self.standing.fetch_add(1, Relaxed);
-        let result = self.misuse(&mut stream, index).await;
+        let result = self.misuse(stream, index).await;
         self.standing.fetch_sub(1, Relaxed);
         result
     }
 
-    async fn misuse(&self, stream: &mut TcpStream, index: usize) -> Result<()> {
+    async fn misuse(&self, mut stream: TcpStream, index: usize) -> Result<()> {
         match self.kind.of(index) {
             Kind::Silence | Kind::Mixture => {}
             Kind::Garbage => stream.write_all(&[0x5a; 64]).await?,
@@ -224,9 +224,9 @@ impl Flood {
         Ok(())
     }
 
-    async fn http2(&self, stream: &mut TcpStream, trick: Trick) -> Result<()> {
+    async fn http2(&self, stream: TcpStream, trick: Trick) -> Result<()> {
         let name = ServerName::try_from("broker")?;
-        let mut tls = TlsConnector::from(self.tls.clone()).connect(name, stream).await?;
+        let mut tls = tls::connect(self.tls.clone(), name, stream).await?;
         self.handshakes.fetch_add(1, Relaxed);
         tls.write_all(&frames::preface()).await?;
         tls.write_all(&trick.frames()).await?;

@@ -51,20 +51,3 @@ pub(super) fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usi
         Err(error) => Err(error),
     }
 }
-
-/// The network, for TLS to write to.
-pub(super) struct Network<'a>(pub(super) &'a TcpStream);
-
-impl io::Write for Network<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.try_write(bytes)
-    }
-
-    fn write_vectored(&mut self, buffers: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        self.0.try_write_vectored(buffers)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use isthmus_net::credentials::SigningRequest;
 use isthmus_net::{Authority, Credentials, Identity, Role};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::*;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,0 +1,112 @@
+//! The handshakes that make streams.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{Session, Stream};
+
+/// Size of a read, bytes: a flight of the handshake is 1 to 2 KiB.
+const READ: usize = 4096;
+/// How long writing the alert of a failed handshake may take.
+const ALERT: Duration = Duration::from_secs(1);
+
+/// Does the client's part of a handshake. The caller bounds its time.
+///
+/// # Errors
+/// The socket's, and TLS's as a [`rustls::Error`] within.
+pub async fn connect(
+    config: Arc<ClientConfig>,
+    server: ServerName<'static>,
+    mut tcp: TcpStream,
+) -> io::Result<Stream> {
+    let mut session = Session::client(config, server).map_err(invalid)?;
+    let early = shake(&mut tcp, &mut session).await?;
+    Ok(Stream::new(tcp, session, early))
+}
+
+/// Does the server's part of a handshake. The caller bounds its time.
+///
+/// # Errors
+/// The socket's, and TLS's as a [`rustls::Error`] within. The alert has been sent; the
+/// socket is returned.
+pub async fn accept(config: Arc<ServerConfig>, mut tcp: TcpStream) -> Result<Stream, (io::Error, TcpStream)> {
+    let shaken = async {
+        let mut session = Session::server(config).map_err(invalid)?;
+        let early = shake(&mut tcp, &mut session).await?;
+        io::Result::Ok((session, early))
+    };
+    match shaken.await {
+        Ok((session, early)) => Ok(Stream::new(tcp, session, early)),
+        Err(error) => Err((error, tcp)),
+    }
+}
+
+/// What came together with the peer's last message of the handshake.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    /// The start of a record.
+    pub(super) unopened: Vec<u8>,
+    /// Plaintext.
+    pub(super) unread: Vec<u8>,
+}
+
+pub(super) async fn shake<S>(socket: &mut S, session: &mut Session) -> io::Result<Early>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let (mut reading, mut writing) = tokio::io::split(socket);
+    let mut early = Early::default();
+    let mut out = Vec::new();
+    loop {
+        let opened =
+            session.open(&mut early.unopened, &mut out, |plain| early.unread.extend_from_slice(plain));
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                // It is the peer's only way to learn the reason. If it can't be sent, TLS's
+                // error says more than the socket's.
+                let _ = timeout(ALERT, writing.write_all(&out)).await;
+                return Err(invalid(error));
+            }
+        };
+        early.unopened.drain(..opened.consumed);
+        if !session.is_handshaking() {
+            writing.write_all(&out).await?;
+            return Ok(early);
+        }
+        early.unopened.reserve(READ);
+        // Both at once: the peer may not read before its own message is away.
+        loop {
+            tokio::select! {
+                biased;
+                written = writing.write(&out), if !out.is_empty() => {
+                    match written? {
+                        0 => return Err(io::ErrorKind::WriteZero.into()),
+                        written => drop(out.drain(..written)),
+                    }
+                }
+                read = reading.read_buf(&mut early.unopened) => {
+                    match read? {
+                        0 => return Err(ended_early()),
+                        _ => break,
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn ended_early() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the peer closed the connection within the TLS handshake")
+}
+
+pub(super) fn invalid(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
