@@ -5,6 +5,7 @@
 //! | [`session`] | [`Session`]: one connection's TLS without I/O, over the caller's buffers |
 //! | [`stream`] | [`Stream`]: a session on a tokio socket, as `AsyncRead` and `AsyncWrite` |
 //! | `handshake` | the handshakes that make streams |
+//! | `records`, `steps` | lengths of records; one step of rustls |
 //! | `resumption` | the sessions that a client resumes |
 //!
 //! [`Secured`](crate::secured::Secured) adds the check of the peer's certificate. The
@@ -12,13 +13,16 @@
 //! docs/decisions/0022-unbuffered-tls.md.
 
 mod handshake;
+mod records;
 pub(crate) mod resumption;
 mod scratch;
 pub mod session;
+mod steps;
 pub mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use handshake::{accept, connect};
-pub use session::{MAX_RECORD, Opened, Session, sealed_len};
+pub use records::{MAX_RECORD, sealed_len};
+pub use session::{Opened, Session};
 pub use stream::{Parts, Stream};

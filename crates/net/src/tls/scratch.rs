@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::session::{MAX_RECORD, sealed_len};
+use super::records::{MAX_RECORD, sealed_len};
 
 /// Most plaintext that one write seals, bytes.
 pub(super) const WRITE: usize = 64 * 1024;

@@ -7,28 +7,14 @@ use std::sync::Arc;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
 use rustls::{ClientConfig, CommonState, Error, ServerConfig};
 
-/// Length of a record's header, bytes (RFC 8446, 5.1).
-const HEADER: usize = 5;
-/// Most bytes of plaintext in a record (RFC 8446, 5.1).
-const MAX_PLAIN: usize = 1 << 14;
-/// Longest record with its header, bytes (RFC 8446, 5.2).
-pub const MAX_RECORD: usize = HEADER + MAX_PLAIN + 256;
-/// What sealing adds to each record, bytes: header, content type, tag.
-const OVERHEAD: usize = HEADER + 1 + 16;
-/// Room for two key updates (27 bytes each) before the records, or for one and a
-/// `close_notify`.
-const OWN_RECORDS: usize = 64;
+use super::records::{MAX_RECORD, OWN_RECORDS, Whole, sealed_len, whole_records};
+use super::steps::{Step, encrypt, end, step, writing};
+
 /// Most bytes that are kept for a handshake message in several records: the longest
 /// message that rustls takes (64 KiB), and one record.
 const MAX_HANDSHAKE: usize = 0x1_0000 + MAX_RECORD;
-
-/// The room that sealing `plain` bytes needs at most, bytes.
-pub const fn sealed_len(plain: usize) -> usize {
-    plain + plain.div_ceil(MAX_PLAIN) * OVERHEAD + OWN_RECORDS
-}
 
 /// What [`Session::open`] has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,13 +53,6 @@ impl fmt::Debug for Session {
         let mut shown = f.debug_struct("Session");
         shown.field("ended", &self.ended).field("failed", &self.failed).finish_non_exhaustive()
     }
-}
-
-/// How far one step of rustls got.
-enum Step {
-    More,
-    PeerEnded,
-    Blocked,
 }
 
 impl Session {
@@ -281,94 +260,4 @@ impl Session {
             Connection::Server(server) => server,
         }
     }
-}
-
-/// The whole records at the start of a buffer.
-enum Whole {
-    /// Their length, bytes.
-    Length(usize),
-    /// Behind them is a record that is longer than allowed.
-    TooLong,
-}
-
-fn whole_records(buffer: &[u8]) -> Whole {
-    let mut whole = 0;
-    while let Some(header) = buffer[whole..].first_chunk::<HEADER>() {
-        let record = HEADER + usize::from(u16::from_be_bytes([header[3], header[4]]));
-        if record > MAX_RECORD {
-            return Whole::TooLong;
-        }
-        if buffer.len() - whole < record {
-            break;
-        }
-        whole += record;
-    }
-    Whole::Length(whole)
-}
-
-/// Does what rustls asks for; returns also how many bytes it has used.
-fn step<Data>(
-    status: UnbufferedStatus<'_, '_, Data>,
-    out: &mut Vec<u8>,
-    each: &mut impl FnMut(&[u8]),
-) -> (usize, Result<Step, Error>) {
-    let mut discard = status.discard;
-    let step = match status.state {
-        Ok(ConnectionState::ReadTraffic(mut traffic)) => {
-            let mut step = Ok(Step::More);
-            while let Some(record) = traffic.next_record() {
-                match record {
-                    Ok(record) => {
-                        discard += record.discard;
-                        each(record.payload);
-                    }
-                    Err(error) => step = Err(error),
-                }
-            }
-            step
-        }
-        Ok(ConnectionState::EncodeTlsData(mut record)) => {
-            let start = out.len();
-            if let Err(EncodeError::InsufficientSize(size)) = record.encode(&mut []) {
-                out.resize(start + size.required_size, 0);
-            }
-            record.encode(&mut out[start..]).map(|_| Step::More).map_err(general)
-        }
-        Ok(ConnectionState::TransmitTlsData(transmitted)) => {
-            transmitted.done();
-            Ok(Step::More)
-        }
-        Ok(ConnectionState::PeerClosed) => Ok(Step::PeerEnded),
-        Ok(
-            ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) | ConnectionState::Closed,
-        ) => Ok(Step::Blocked),
-        // Early data is not configured.
-        Ok(other) => Err(Error::General(format!("TLS is in an unexpected state: {other:?}"))),
-        Err(error) => Err(error),
-    };
-    (discard, step)
-}
-
-/// The state in which rustls seals.
-fn writing<'c, Data>(status: UnbufferedStatus<'c, '_, Data>) -> Result<WriteTraffic<'c, Data>, Error> {
-    match status.state? {
-        ConnectionState::WriteTraffic(traffic) => Ok(traffic),
-        other => Err(Error::General(format!("TLS can't seal in this state: {other:?}"))),
-    }
-}
-
-fn encrypt<Data>(mut traffic: WriteTraffic<'_, Data>, plain: &[u8], out: &mut [u8]) -> Result<usize, Error> {
-    traffic.encrypt(plain, out).map_err(|error| match error {
-        EncryptError::EncryptExhausted => Error::EncryptError,
-        error => general(error),
-    })
-}
-
-/// The length of a `close_notify`; zero if none may be sent.
-fn end<Data>(traffic: Result<WriteTraffic<'_, Data>, Error>, out: &mut [u8]) -> usize {
-    traffic.ok().and_then(|mut traffic| traffic.queue_close_notify(out).ok()).unwrap_or(0)
-}
-
-fn general(error: impl fmt::Display) -> Error {
-    Error::General(error.to_string())
 }

@@ -49,3 +49,7 @@ fn name() -> ServerName<'static> {
 fn new((client, server): &Configs) -> (Session, Session) {
     (Session::client(client.clone(), name()).unwrap(), Session::server(server.clone()).unwrap())
 }
+
+fn filled(length: usize) -> Vec<u8> {
+    (0..length).map(|index| ((index * 7) >> 2) as u8).collect()
+}

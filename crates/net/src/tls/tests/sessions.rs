@@ -42,10 +42,6 @@ fn sealed(session: &mut Session, plain: &[u8]) -> Vec<u8> {
     out
 }
 
-fn filled(length: usize) -> Vec<u8> {
-    (0..length).map(|index| (index * 7 >> 2) as u8).collect()
-}
-
 #[test]
 fn records_may_be_cut_at_every_byte() {
     let configs = configs();

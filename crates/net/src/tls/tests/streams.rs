@@ -24,10 +24,6 @@ async fn streams() -> (Stream, Stream) {
     (client.unwrap(), server.unwrap())
 }
 
-fn filled(length: usize) -> Vec<u8> {
-    (0..length).map(|index| (index * 7 >> 2) as u8).collect()
-}
-
 #[tokio::test]
 async fn a_handshake_over_a_pipe_of_one_byte() {
     let (mut client, mut server) = new(&configs());
