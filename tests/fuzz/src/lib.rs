@@ -10,6 +10,7 @@ mod lab;
 mod local;
 mod members;
 mod protocol;
+mod tls;
 mod trunk;
 
 /// One target.
@@ -44,6 +45,7 @@ cases!(
     members::join_token,
     protocol::protocol,
     protocol::status,
+    tls::tls,
     trunk::trunk,
     trunk::trunk_frame,
 );

@@ -89,8 +89,8 @@ impl Session {
     /// # Errors
     /// If the peer breaks the protocol, sends an alert, or ends the handshake. The alert
     /// for the peer is in `out`; there is none for a record that is too long, nor for
-    /// a handshake message after the handshake that is spread over several records (both
-    /// are errors). The session has failed: all later calls return the same error.
+    /// a handshake message after the handshake of which `buffer` has only the first
+    /// records (both are errors). The session has failed: all later calls return the same error.
     pub fn open(
         &mut self,
         buffer: &mut [u8],
