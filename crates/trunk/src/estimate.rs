@@ -194,3 +194,46 @@ impl Estimate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_rate_at_which_no_more_was_offered_counts_only_if_it_is_better() {
+        let mut rates = Rates::default();
+        for (bytes_per_second, limited, best) in
+            [(10, true, 10), (5, true, 10), (20, true, 20), (8, false, 20), (7, true, 20)]
+        {
+            rates.add(bytes_per_second, limited);
+            assert_eq!(rates.best(), Some(best), "after {bytes_per_second}, limited {limited}");
+        }
+        // Those before are forgotten after eight that count.
+        for _ in 0..7 {
+            rates.add(6, false);
+        }
+        assert_eq!(rates.best(), Some(8));
+        rates.add(6, false);
+        assert_eq!(rates.best(), Some(6));
+    }
+
+    #[test]
+    fn a_carrier_whose_acknowledgements_are_overdue_is_later_by_as_much() {
+        let (rtt, begun) = (Rtt::default(), Instant::now());
+        let mut estimate = Estimate::default();
+        let measured =
+            Measured { rtt: Some(10 * MS), bytes_per_second: Some(1_000_000), ..Measured::default() };
+        estimate.report(measured, begun);
+        estimate.sent(10_000, &rtt, begun);
+        // A round trip, twice the delay of an ACK, and 10 ms for the bytes.
+        for (after, latency) in [(0, 5), (60, 5), (61, 6), (160, 105)] {
+            let path = estimate.path(Purpose::Bulk, &rtt, begun + after * MS);
+            assert!((path.latency - f64::from(latency) / 1e3).abs() < 1e-6, "after {after} ms: {path:?}");
+        }
+        estimate.acknowledged(10_000, &rtt, begun + 160 * MS);
+        let path = estimate.path(Purpose::Bulk, &rtt, begun + 300 * MS);
+        assert!((path.latency - 0.005).abs() < 1e-6, "{path:?}");
+    }
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::links::{Link, Links};
 use common::{A, B, Pair};
 use isthmus_trunk::frame::MAX_FRAME;
-use isthmus_trunk::{Event, Frame, MAX_PRIMING, Purpose};
+use isthmus_trunk::{CarrierState, Event, Frame, MAX_PRIMING, PING_IDLE, Purpose, SILENCE};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -67,4 +67,33 @@ fn padding_goes_out_only_while_nothing_waits() {
     assert!(matches!(next(), Some(Frame::Data { .. })));
     assert!(matches!(next(), Some(Frame::Ping { answer: false, .. })));
     assert_eq!(next(), None);
+}
+
+#[test]
+fn no_padding_beside_data_that_another_carrier_is_to_take() {
+    let mut pair = Pair::standing();
+    let small = pair.join_for(Purpose::Small);
+    pair.run(100 * MS);
+    let stream = pair.ends[A].open().unwrap();
+    pair.run(100 * MS);
+    pair.write(A, stream, vec![1; 16_384]);
+    let id = pair.pipes[small].ids[A].unwrap();
+    pair.ends[A].prime(id);
+    assert_eq!(pair.transmit(A, small, MAX_FRAME, 9), 0);
+    pair.transmit(A, 0, MAX_FRAME, 9);
+    assert_eq!(pair.transmit(A, small, MAX_FRAME, 9), 1);
+}
+
+#[test]
+fn an_answer_stands_for_all_pings_before_it() {
+    let mut pair = Pair::standing();
+    let id = pair.pipes[0].ids[A].unwrap();
+    pair.now += PING_IDLE;
+    pair.ends[A].on_deadline(pair.now);
+    pair.ends[A].prime(id);
+    assert_eq!(pair.transmit(A, 0, MAX_FRAME, 9), 2, "PING, and one with padding");
+    // Both come at once, and the last is answered.
+    pair.deliver(A, 0, usize::MAX);
+    pair.run(SILENCE + 100 * MS);
+    assert_eq!(pair.ends[A].carrier(id).unwrap().state, CarrierState::Live);
 }

@@ -39,6 +39,8 @@ fn all_of_the_rate_is_used() {
         ("1:4", link(0.25, 10 * MS), 4, false, 0.85),
         ("1:4", link(0.25, 10 * MS), 4, true, 0.85),
         ("1:4, one stream", link(0.25, 10 * MS), 1, true, 0.85),
+        // The far one is of use only because streams queue more than usual beside it.
+        ("equal, one far", link(1.0, 50 * MS), 4, true, 0.85),
     ] {
         let both = [link(1.0, 10 * MS), second];
         let mut links = warm(&both, false, reports);

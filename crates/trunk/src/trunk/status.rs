@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Trunk;
-use crate::{CarrierId, CarrierState, Purpose};
+use crate::{CarrierId, CarrierState, Purpose, StreamId};
 
 /// A trunk at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,6 +54,11 @@ impl Trunk {
             holes: self.holes,
             live: self.carriers.values().filter(live).count(),
         }
+    }
+
+    /// Bytes of a stream that were accepted and are in no frame yet.
+    pub fn unsent(&self, id: StreamId) -> usize {
+        self.streams.peek(id).map_or(0, |stream| stream.sending.queue.len())
     }
 
     /// A carrier as it is.
