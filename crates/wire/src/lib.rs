@@ -8,6 +8,8 @@
 //! | [`opening`] | the table of the first messages of connections | |
 //! | [`preamble`] | two agents, once per connection | the connection itself |
 //! | [`ticket`] | agent and relay, once per connection | the connection itself |
+//! | [`way`] | two agents, once per carrier of a trunk | a stream of the trunk |
+//! | [`calls`] | two agents, once per stream that carries gRPC | a stream of a trunk |
 //! | [`hello`] | two agents, where the acceptor dials; relay and gateway, now and then | the connection itself |
 //! | [`reflect`] | agent and relay, now and then | a connection of its own |
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
@@ -15,6 +17,7 @@
 
 pub mod address;
 pub mod bounds;
+pub mod calls;
 pub mod hello;
 mod id;
 mod name;
@@ -27,6 +30,7 @@ pub mod shim;
 pub mod sock_diag;
 pub mod text;
 pub mod ticket;
+pub mod way;
 
 pub use address::{VirtualAddress, VirtualRange};
 pub use id::{ConnectionId, JobId, Nonce};

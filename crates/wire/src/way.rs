@@ -1,0 +1,107 @@
+//! How a trunk's carrier was dialed. The agent that dials it tells the other one, on a
+//! stream of the trunk, so that both account for their connections by the same way.
+//!
+//! ```text
+//!  0  4B magic
+//!  4  u8 VERSION
+//!  5  u8 route, as in isthmus.proto
+//!  6  u8 dial, as in isthmus.proto
+//!  7  u8 length of the relay's name, 0 for none
+//!  8 63B the relay's name
+//! 71  zero to the length of a preamble, in whose place it stands
+//! ```
+
+use crate::preamble::PREAMBLE_LEN;
+use crate::{DecodeError, Label, opening};
+
+/// Length of the message.
+pub const WAY_LEN: usize = PREAMBLE_LEN;
+
+const MESSAGE: &str = "way";
+const NAME: usize = 8;
+const NAME_MAX: usize = 63;
+
+/// How a carrier was dialed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// The number of a route in isthmus.proto.
+    pub route: u8,
+    /// The number of a dial there.
+    pub dial: u8,
+    /// The relay's name.
+    pub relay: Option<Label>,
+}
+
+impl Way {
+    /// Whether a message of this length is one: a preamble otherwise.
+    pub fn is(bytes: &[u8; WAY_LEN]) -> bool {
+        bytes.starts_with(&opening::WAY)
+    }
+
+    /// The message.
+    pub fn encode(&self) -> [u8; WAY_LEN] {
+        let mut out = opening::begin::<WAY_LEN>(opening::WAY);
+        (out[5], out[6]) = (self.route, self.dial);
+        if let Some(relay) = &self.relay {
+            let name = relay.as_str().as_bytes();
+            // A label isn't longer.
+            out[7] = name.len() as u8;
+            out[NAME..NAME + name.len()].copy_from_slice(name);
+        }
+        out
+    }
+
+    /// Reads the message.
+    ///
+    /// # Errors
+    /// If it isn't one of this version, or the relay's name isn't a name.
+    pub fn decode(bytes: &[u8; WAY_LEN]) -> Result<Self, DecodeError> {
+        opening::check(MESSAGE, bytes, opening::WAY)?;
+        let wrong = |reason: String| DecodeError::new(MESSAGE, reason);
+        let relay = match usize::from(bytes[7]) {
+            0 => None,
+            length if length > NAME_MAX => return Err(wrong(format!("a name of {length} bytes"))),
+            length => {
+                let name = std::str::from_utf8(&bytes[NAME..NAME + length]);
+                let name = name.map_err(|error| wrong(error.to_string()))?;
+                Some(name.parse::<Label>().map_err(|error| wrong(error.to_string()))?)
+            }
+        };
+        let way = Self { route: bytes[5], dial: bytes[6], relay };
+        opening::same(MESSAGE, &way.encode(), bytes)?;
+        Ok(way)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_is_read_as_it_was_written() {
+        for relay in [None, Some("hub"), Some(&*"a".repeat(63))] {
+            let way = Way { route: 1, dial: 2, relay: relay.map(|name| name.parse().unwrap()) };
+            let bytes = way.encode();
+            assert!(Way::is(&bytes));
+            assert_eq!(Way::decode(&bytes), Ok(way));
+        }
+    }
+
+    #[test]
+    fn what_is_no_way_is_refused() {
+        let good = Way { route: 1, dial: 2, relay: Some("hub".parse().unwrap()) }.encode();
+        for (place, byte, why) in [
+            (0, b'X', "magic"),
+            (4, 9, "version"),
+            (7, 64, "too long a name"),
+            (7, 4, "a name with a zero byte"),
+            (8, b'!', "no name"),
+            (20, 1, "a reserved byte"),
+            (87, 1, "a reserved byte"),
+        ] {
+            let mut bytes = good;
+            bytes[place] = byte;
+            assert!(Way::decode(&bytes).is_err(), "{why}");
+        }
+    }
+}
