@@ -11,6 +11,7 @@ pub mod call;
 mod client;
 mod in_connection;
 mod member;
+mod served;
 mod server;
 mod versions;
 
@@ -22,6 +23,7 @@ use tonic::Status;
 
 pub use call::{Call, Connections, Repeat, budget};
 pub use client::{ConnectError, Stage, channel_over, channel_within, connect, connect_unidentified};
+pub use served::{Carried, Served};
 pub use server::{Peer, accept, caller, peer, serve, serve_streams};
 pub use versions::{check_caller, check_server, with_versions};
 

@@ -163,7 +163,7 @@ async fn calls_go_over_an_open_connection() {
         tls::connect(client, ServerName::try_from("n2.beta").unwrap(), tcp),
     );
     let (streams_tx, streams_rx) = mpsc::channel(1);
-    streams_tx.send(served.unwrap()).await.unwrap();
+    streams_tx.send(served.unwrap().into()).await.unwrap();
     let (_stop, stopped) = oneshot::channel::<()>();
     let routes = Routes::new(EnrolmentServer::new(WhoCalls));
     tokio::spawn(grpc::serve_streams(streams_rx, routes, async { drop(stopped.await) }));

@@ -24,6 +24,7 @@ use tracing::{debug, warn};
 use super::anonymous::{self, OnlyEnrolment};
 use super::in_connection::InConnection;
 use super::member::{Counting, Members, Slot, Unfinished};
+use super::served::Served;
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
 use crate::secured::{Secured, ServerTls};
 use crate::unidentified::{Place, Unidentified};
@@ -53,6 +54,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The address that it connected to.
     pub local: SocketAddr,
+    /// The id of the trunk that carries it, if one does.
+    pub trunk: Option<[u8; 16]>,
     pub(super) unfinished: Unfinished,
 }
 
@@ -113,13 +116,13 @@ pub async fn serve(
     .await
 }
 
-/// Serves gRPC on TLS connections that the caller has accepted, until `shutdown`
+/// Serves gRPC on connections that the caller has accepted, until `shutdown`
 /// as in [`serve`].
 ///
 /// # Errors
 /// If the server itself fails.
 pub async fn serve_streams(
-    streams_rx: mpsc::Receiver<Secured>,
+    streams_rx: mpsc::Receiver<Served>,
     routes: Routes,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
@@ -128,7 +131,8 @@ pub async fn serve_streams(
     let _cut_on_return = cut.clone().drop_guard();
     let (identified_tx, identified_rx) = mpsc::channel(INCOMING_BOUND);
     let (anonymous_tx, anonymous_rx) = mpsc::channel(INCOMING_BOUND);
-    let sorting = sort(streams_rx, Bounds::new(cut), identified_tx, anonymous_tx);
+    let (carried_tx, carried_rx) = mpsc::channel(INCOMING_BOUND);
+    let sorting = sort(streams_rx, Bounds::new(cut), [identified_tx, anonymous_tx, carried_tx]);
     let anonymous = anonymous::server()
         .layer(tower::layer::layer_fn(OnlyEnrolment))
         .add_routes(routes.clone())
@@ -137,9 +141,15 @@ pub async fn serve_streams(
         .max_concurrent_streams(MAX_CONCURRENT_CALLS)
         .layer(tower::layer::layer_fn(InConnection))
         .layer(tower::layer::layer_fn(Counting))
-        .add_routes(routes)
+        .add_routes(routes.clone())
         .serve_with_incoming_shutdown(incoming(identified_rx), stop.clone().cancelled_owned());
-    let served = async { tokio::try_join!(identified, anonymous).map(drop) };
+    let carried = without_pings()
+        .max_concurrent_streams(MAX_CONCURRENT_CALLS)
+        .layer(tower::layer::layer_fn(InConnection))
+        .layer(tower::layer::layer_fn(Counting))
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(incoming(carried_rx), stop.clone().cancelled_owned());
+    let served = async { tokio::try_join!(identified, anonymous, carried).map(drop) };
     let ending = async {
         shutdown.await;
         stop.cancel();
@@ -154,41 +164,49 @@ pub async fn serve_streams(
 
 /// What holds for all connections.
 pub(super) fn server() -> Server {
-    Server::builder()
+    without_pings()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .http2_max_header_list_size(HEADER_BYTES)
+}
+
+/// The same for connections that may pause.
+fn without_pings() -> Server {
+    Server::builder().http2_max_header_list_size(HEADER_BYTES)
 }
 
 fn incoming(connections_rx: mpsc::Receiver<Io>) -> impl Stream<Item = io::Result<Io>> {
     ReceiverStream::new(connections_rx).map(Ok)
 }
 
-/// Passes each connection to the server for peers with a certificate, or to the one
-/// for peers without. Never returns, so that the servers don't end with the sender.
+/// Passes each connection to the server for peers with a certificate, to the one for
+/// peers without, or to the one for connections of trunks. Never returns, so that the
+/// servers don't end with the sender.
 async fn sort(
-    mut streams_rx: mpsc::Receiver<Secured>,
+    mut streams_rx: mpsc::Receiver<Served>,
     bounds: Bounds,
-    identified_tx: mpsc::Sender<Io>,
-    anonymous_tx: mpsc::Sender<Io>,
+    [identified_tx, anonymous_tx, carried_tx]: [mpsc::Sender<Io>; 3],
 ) {
     while let Some(stream) = streams_rx.recv().await {
         let Some(io) = Io::new(stream, &bounds) else { continue };
-        let server_tx = if io.peer.identity.is_some() { &identified_tx } else { &anonymous_tx };
+        let server_tx = match io.peer.identity {
+            Some(_) if io.stream.may_pause() => &carried_tx,
+            Some(_) => &identified_tx,
+            None => &anonymous_tx,
+        };
         // Fails only while the server shuts down.
         let _ = server_tx.send(io).await;
     }
     std::future::pending().await
 }
 
-async fn accept_all(listener: TcpListener, tls: ServerTls, streams_tx: mpsc::Sender<Secured>) {
+async fn accept_all(listener: TcpListener, tls: ServerTls, streams_tx: mpsc::Sender<Served>) {
     let unidentified = Unidentified::new("TLS handshakes", HANDSHAKES);
     listen::serve_each(listener, &unidentified, |tcp, address, place| {
         let (tls, streams_tx) = (tls.clone(), streams_tx.clone());
         async move {
             match accept(tcp, tls).await {
                 // Fails only while the server shuts down.
-                Ok(stream) => drop(streams_tx.send(stream).await),
+                Ok(stream) => drop(streams_tx.send(stream.into()).await),
                 Err(error) => debug!(%address, %error, "connection refused"),
             }
             drop(place);
@@ -214,7 +232,7 @@ impl Bounds {
 }
 
 struct Io {
-    stream: Secured,
+    stream: Served,
     peer: Peer,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Only without a certificate.
@@ -234,10 +252,9 @@ struct Anonymous {
 impl Io {
     /// None if the identity has too many connections. Without a certificate, the connection is closed after a
     /// while, or when it is evicted.
-    fn new(stream: Secured, bounds: &Bounds) -> Option<Self> {
-        let tcp = stream.get_ref().0;
-        let (address, local) = (tcp.peer_addr().ok()?, tcp.local_addr().ok()?);
-        let identity = stream.identity().cloned().map(Arc::new);
+    fn new(stream: Served, bounds: &Bounds) -> Option<Self> {
+        let (address, local) = stream.addresses()?;
+        let identity = stream.identity();
         let anonymous = identity.is_none().then(|| {
             let place = bounds.unidentified.enter(address.ip());
             let evicted = Box::pin(place.evicted().cancelled_owned());
@@ -250,7 +267,7 @@ impl Io {
         }
         let slot = slot.flatten();
         let unfinished = slot.as_ref().map(|slot| slot.unfinished.clone()).unwrap_or_default();
-        let peer = Peer { identity, address, local, unfinished };
+        let peer = Peer { identity, address, local, trunk: stream.trunk(), unfinished };
         let cut = Box::pin(bounds.cut.clone().cancelled_owned());
         Some(Self { stream, peer, cut, anonymous, _slot: slot })
     }
@@ -365,7 +382,7 @@ mod tests {
             let (_client, served) = tokio::join!(connect, serve);
             let enrolment = Duration::from_millis(50);
             let bounds = Bounds { anonymous: enrolment, ..Bounds::new(CancellationToken::new()) };
-            let mut served = Io::new(served, &bounds).unwrap();
+            let mut served = Io::new(served.into(), &bounds).unwrap();
             let using = async {
                 if !writes {
                     return served.read_u8().await;
