@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use isthmus_carry::plane::Plane;
 use isthmus_net::mac::Secret;
 use isthmus_splice::admission::{self, Intake, Limits};
-use isthmus_splice::plane::Plane;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::sync::watch;

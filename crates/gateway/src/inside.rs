@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_net::grpc::Served;
 use isthmus_net::secured::{Secured, ServerTls};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{grpc, listen};
@@ -27,7 +28,7 @@ const UNIDENTIFIED: usize = 4096;
 pub(crate) async fn accept(
     listener: TcpListener,
     tls: ServerTls,
-    grpc_tx: mpsc::Sender<Secured>,
+    grpc_tx: mpsc::Sender<Served>,
     streams: Arc<Streams>,
 ) {
     let unidentified = Unidentified::new("the port inside", UNIDENTIFIED);
@@ -36,7 +37,7 @@ pub(crate) async fn accept(
         async move {
             match receive(tcp, peer, tls, &streams).await {
                 // Fails only while the server shuts down.
-                Ok(Some(stream)) => drop(grpc_tx.send(stream).await),
+                Ok(Some(stream)) => drop(grpc_tx.send(stream.into()).await),
                 Ok(None) => {}
                 Err(error) => debug!(%peer, %error, "connection refused"),
             }

@@ -232,6 +232,7 @@ impl Roster {
             architecture: contact.architecture.clone(),
             up: true,
             outside_address: contact.outside_address.clone(),
+            gone: false,
             seen: None,
         })
     }

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use isthmus_carry::plane::Plane;
 use isthmus_net::{Credentials, Role};
 use isthmus_splice::Claims;
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits};
-use isthmus_splice::plane::Plane;
 use tokio::sync::watch;
 
 use crate::config::RelayConfig;

@@ -22,8 +22,8 @@ use tokio::time::MissedTickBehavior;
 
 use crate::claims::Claims;
 use crate::matcher::{Admission, Bounds, Matcher, Now, Refusal};
-use crate::plane::Plane;
 use crate::reach_tests::ReachTests;
+use isthmus_carry::plane::Plane;
 
 /// How often the counters are updated.
 const COUNTING: Duration = Duration::from_secs(5);

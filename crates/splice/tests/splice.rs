@@ -8,13 +8,14 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use isthmus_carry::plane::{Plane, Totals};
 use isthmus_net::mac::{Secret, new_connection};
 use isthmus_splice::ReachTests;
 use isthmus_splice::admission::{self, Intake, Limits};
 use isthmus_splice::matcher::Bounds;
-use isthmus_splice::plane::{Plane, Totals};
 use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 use isthmus_wire::{ConnectionId, hello, reflect};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
@@ -377,6 +378,29 @@ async fn small_and_large_messages_take_turns() {
         assert!(received == message, "there, round {round}");
         let (_, received) = tokio::join!(acceptor.write_all(&message), receive(&mut initiator, *length));
         assert!(received == message, "and back, round {round}");
+    }
+}
+
+/// A read stops at urgent data, and splice(2) doesn't get past it. Bytes behind it that
+/// came with it cause no event of their own.
+#[tokio::test]
+async fn urgent_data_holds_nothing_back() {
+    let relay = Relay::start(Limits::default()).await;
+    for length in [10, 300_000] {
+        let (mut initiator, mut acceptor) = relay.pair().await;
+        let message = noise(length, usize::try_from(length).unwrap());
+        for round in 0..20 {
+            let reading = receive(&mut acceptor, 3 * message.len());
+            let writing = async {
+                initiator.write_all(&message).await.unwrap();
+                initiator.write_all(&message).await.unwrap();
+                initiator.writable().await.unwrap();
+                SockRef::from(&initiator).send_out_of_band(b"!").unwrap();
+                initiator.write_all(&message).await.unwrap();
+            };
+            let (received, ()) = tokio::join!(reading, writing);
+            assert!(received == [&message[..], &message, &message].concat(), "{length}, round {round}");
+        }
     }
 }
 

@@ -1,0 +1,98 @@
+//! What a worker carries.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+
+use crate::mailbox::Address;
+use crate::socket::{EVENTS, Socket};
+use crate::tools::Tools;
+use crate::turn::Turn;
+use crate::worker::token;
+use crate::{sealed, splice, trunk};
+
+/// Something that is carried.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// Two sockets whose bytes go to each other.
+    Spliced(splice::Pair),
+    /// A program's socket and a TLS connection.
+    Sealed(Box<sealed::Pair>, Arc<Address>),
+    /// Programs' sockets and carriers.
+    Trunk(Box<trunk::Ends>),
+}
+
+/// What a turn may use.
+#[derive(Debug)]
+pub(crate) struct Round<'a> {
+    pub(crate) tools: &'a mut Tools,
+    /// Gets the bytes that programs or spliced sockets wrote or got.
+    pub(crate) carried: &'a mut u64,
+    pub(crate) epoll: &'a Epoll,
+    pub(crate) key: usize,
+    pub(crate) now: Instant,
+}
+
+impl Round<'_> {
+    /// Has the item get a socket's events by a number of its own.
+    pub(crate) fn watch(&self, number: u32, socket: &Socket) -> io::Result<()> {
+        Ok(self.epoll.add(socket, EpollEvent::new(EVENTS, token(self.key, number)))?)
+    }
+}
+
+impl Item {
+    pub(crate) fn watch(&self, round: &Round<'_>) -> io::Result<()> {
+        let watch = |(number, socket)| round.watch(number, socket);
+        match self {
+            Self::Spliced(pair) => pair.sockets().try_for_each(watch),
+            Self::Sealed(pair, _) => pair.sockets().try_for_each(watch),
+            // It has none at its beginning.
+            Self::Trunk(_) => Ok(()),
+        }
+    }
+
+    /// Where other threads find it.
+    pub(crate) fn address(&self) -> Option<&Arc<Address>> {
+        match self {
+            Self::Spliced(_) => None,
+            Self::Sealed(_, address) => Some(address),
+            Self::Trunk(ends) => Some(ends.address()),
+        }
+    }
+
+    pub(crate) fn on_event(&mut self, socket: u32, events: EpollFlags) {
+        match self {
+            Self::Spliced(pair) => pair.on_event(socket, events),
+            Self::Sealed(pair, _) => pair.on_event(socket, events),
+            Self::Trunk(ends) => ends.on_event(socket, events),
+        }
+    }
+
+    pub(crate) fn turn(&mut self, round: &mut Round<'_>) -> Turn {
+        match self {
+            Self::Spliced(pair) => pair.turn(round.tools, round.carried),
+            Self::Sealed(pair, _) => pair.turn(round.tools, round.now, round.carried),
+            Self::Trunk(ends) => ends.turn(round),
+        }
+    }
+
+    /// When it wants a turn without an event.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::Spliced(_) => None,
+            Self::Sealed(pair, _) => pair.deadline(),
+            Self::Trunk(ends) => ends.deadline(),
+        }
+    }
+
+    /// Has its sockets be reset when it is dropped.
+    pub(crate) fn reset(&mut self, round: &mut Round<'_>) {
+        match self {
+            Self::Spliced(pair) => pair.reset(),
+            Self::Sealed(pair, _) => pair.reset(),
+            Self::Trunk(ends) => ends.reset(round),
+        }
+    }
+}

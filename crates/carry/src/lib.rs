@@ -1,0 +1,32 @@
+//! The data plane of agents, gateways and relays: worker threads that carry the bytes
+//! of connections between sockets.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`plane`] | the worker threads, what is handed to them, and their counters |
+//! | `worker`, `item` | one thread: waits for events, gives what it carries turns |
+//! | `mailbox` | messages to a worker |
+//! | `socket` | a socket with its readiness: when to read again, and what an end is |
+//! | `program` | a program's socket, and the rules for its end |
+//! | `tls` | a TLS connection without buffers of its own |
+//! | `splice` | two sockets whose bytes go to each other, for relays and gateways |
+//! | `sealed` | a program's socket and a TLS connection |
+//! | [`trunk`] | programs' sockets over a few TLS connections |
+
+#![forbid(unsafe_code)]
+
+mod item;
+mod mailbox;
+pub mod plane;
+mod program;
+mod sealed;
+mod socket;
+mod splice;
+mod tls;
+mod tools;
+mod traffic;
+pub mod trunk;
+mod turn;
+mod worker;
+
+pub use traffic::Traffic;

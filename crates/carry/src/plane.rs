@@ -1,0 +1,182 @@
+//! The data plane: worker threads and their counters.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use isthmus_net::tls::Parts;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::item::Item;
+use crate::mailbox::{Address, Mailbox};
+use crate::socket::Socket;
+use crate::splice::Pair;
+use crate::tls::Tls;
+use crate::traffic::Traffic;
+use crate::trunk::{Notices, Trunk};
+use crate::worker::Worker;
+use crate::{sealed, trunk};
+
+/// Keepalive of idle connections: below the five minutes after which firewalls
+/// commonly forget one, and patient enough (six minutes) to sit out a cut.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(60))
+    .with_interval(Duration::from_secs(30))
+    .with_retries(10);
+
+/// A program's connection that a worker seals.
+#[derive(Debug)]
+pub struct Sealed {
+    mailbox: Arc<Mailbox>,
+    address: Arc<Address>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Sealed {
+    /// Waits until it has ended.
+    pub async fn ended(&mut self) {
+        // The worker only drops the other end.
+        let _ = (&mut self.ended).await;
+    }
+
+    /// Ends it at once, by a reset of both sockets.
+    pub fn reset(&self) {
+        self.mailbox.reset(&self.address);
+    }
+}
+
+/// Counters since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Connections carried.
+    pub connections: u64,
+    /// Those that still run.
+    pub running: u64,
+    /// Bytes carried, both directions.
+    pub bytes: u64,
+}
+
+/// The threads that carry connections. Dropping it resets the connections
+/// that still run, and waits for the threads to end.
+#[derive(Debug)]
+pub struct Plane {
+    mailboxes: Vec<Arc<Mailbox>>,
+    threads: Vec<JoinHandle<()>>,
+    connections: AtomicU64,
+}
+
+impl Plane {
+    /// Starts the workers. One that can't go on reports on the channel; its
+    /// connections are lost.
+    ///
+    /// # Errors
+    /// Where descriptors or threads run out.
+    pub fn start(workers: NonZeroUsize) -> io::Result<(Self, mpsc::Receiver<io::Error>)> {
+        let (failure_tx, failure_rx) = mpsc::channel(workers.get());
+        let mut plane = Self { mailboxes: Vec::new(), threads: Vec::new(), connections: AtomicU64::new(0) };
+        for number in 0..workers.get() {
+            let (worker, mailbox) = Worker::new()?;
+            let failure_tx = failure_tx.clone();
+            let thread = std::thread::Builder::new().name(format!("carry-{number}")).spawn(move || {
+                let ran = catch_unwind(AssertUnwindSafe(|| worker.run()));
+                let failed = ran.unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+                if let Err(error) = failed {
+                    // Full or closed: a failure was reported already.
+                    let _ = failure_tx.try_send(error);
+                }
+            })?;
+            plane.mailboxes.push(mailbox);
+            plane.threads.push(thread);
+        }
+        Ok((plane, failure_rx))
+    }
+
+    /// Splices two connected sockets. Bytes flow between them until both directions
+    /// have ended in order, or one socket breaks, which resets the other.
+    ///
+    /// # Errors
+    /// Where the sockets can't be made non-blocking; both are closed then.
+    pub fn splice(&self, initiator: std::net::TcpStream, acceptor: std::net::TcpStream) -> io::Result<()> {
+        for socket in [&initiator, &acceptor] {
+            socket.set_nonblocking(true)?;
+            socket.set_nodelay(true)?;
+            SockRef::from(socket).set_tcp_keepalive(&KEEPALIVE)?;
+        }
+        let ends = [initiator, acceptor].map(Socket::new);
+        self.send(|_| Item::Spliced(Pair::new(ends)))?;
+        Ok(())
+    }
+
+    /// Carries a program's bytes over a TLS connection to another agent, until both
+    /// directions have ended or one socket breaks.
+    ///
+    /// # Errors
+    /// Where the sockets can't be made non-blocking; both are closed then.
+    pub fn seal(
+        &self,
+        program: std::net::TcpStream,
+        network: Parts,
+        traffic: Arc<dyn Traffic>,
+    ) -> io::Result<Sealed> {
+        program.set_nonblocking(true)?;
+        program.set_nodelay(true)?;
+        let (tls, plain) = Tls::new(network)?;
+        let (ended_tx, ended_rx) = oneshot::channel();
+        let pair = sealed::Pair::new(Socket::new(program), tls, plain, traffic, ended_tx);
+        let address = Arc::<Address>::default();
+        let mailbox = self.send(|_| Item::Sealed(Box::new(pair), Arc::clone(&address)))?;
+        Ok(Sealed { mailbox, address, ended: ended_rx })
+    }
+
+    /// Makes one end of a trunk. It has no carriers yet.
+    ///
+    /// # Errors
+    /// Where there is no worker.
+    pub fn trunk(&self, config: isthmus_trunk::Config) -> io::Result<(Trunk, Notices)> {
+        let (notices_tx, notices_rx) = mpsc::unbounded_channel();
+        let mut made = None;
+        self.send(|mailbox| {
+            let inbox = Arc::new(trunk::Inbox::new(Arc::clone(mailbox)));
+            made = Some(Trunk::new(Arc::clone(&inbox)));
+            Item::Trunk(Box::new(trunk::Ends::new(config, inbox, notices_tx)))
+        })?;
+        Ok((made.ok_or(io::ErrorKind::NotConnected)?, notices_rx))
+    }
+
+    /// Hands something over to the worker that has the least.
+    fn send(&self, make: impl FnOnce(&Arc<Mailbox>) -> Item) -> io::Result<Arc<Mailbox>> {
+        let least = self.mailboxes.iter().min_by_key(|mailbox| mailbox.running.load(Relaxed));
+        let mailbox = least.ok_or(io::ErrorKind::NotConnected)?;
+        self.connections.fetch_add(1, Relaxed);
+        mailbox.carry(make(mailbox))?;
+        Ok(Arc::clone(mailbox))
+    }
+
+    /// The counters so far.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            connections: self.connections.load(Relaxed),
+            running: self.mailboxes.iter().map(|mailbox| mailbox.running.load(Relaxed) as u64).sum(),
+            bytes: self.mailboxes.iter().map(|mailbox| mailbox.bytes.load(Relaxed)).sum(),
+        }
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        for mailbox in &self.mailboxes {
+            if let Err(error) = mailbox.stop() {
+                tracing::error!(%error, "cannot wake a worker of the data plane");
+            }
+        }
+        for thread in self.threads.drain(..) {
+            // A panic was reported in its thread.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! A non-blocking socket and its readiness.
+//!
+//! Sockets are registered edge-triggered with epoll(7), once. So a socket counts as
+//! readable or writable from an event until a call shows that it no longer is.
+
+use std::io::{self, ErrorKind, IoSlice, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{SpliceFFlags, splice};
+use nix::sys::epoll::EpollFlags;
+use socket2::SockRef;
+
+use crate::splice::Pipe;
+
+/// The events that a socket is registered for.
+pub(crate) const EVENTS: EpollFlags = EpollFlags::EPOLLIN
+    .union(EpollFlags::EPOLLPRI)
+    .union(EpollFlags::EPOLLOUT)
+    .union(EpollFlags::EPOLLRDHUP)
+    .union(EpollFlags::EPOLLET);
+
+const CLOSING: EpollFlags = EpollFlags::EPOLLRDHUP.union(EpollFlags::EPOLLHUP).union(EpollFlags::EPOLLERR);
+
+/// What a read gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// Nothing until the next event.
+    Nothing,
+    /// The other side has ended its direction.
+    End,
+}
+
+/// A socket and its readiness.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    stream: TcpStream,
+    readable: bool,
+    writable: bool,
+    /// A short read doesn't show that nothing is left. Its end may have been reported
+    /// already, or urgent data: a read stops at that (tcp(7)), and no event tells of
+    /// what follows.
+    thorough: bool,
+    /// Urgent data has come. splice(2) doesn't get past it.
+    urgent: bool,
+    failed: bool,
+}
+
+impl Socket {
+    /// `stream` must be non-blocking.
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self { stream, readable: true, writable: true, thorough: false, urgent: false, failed: false }
+    }
+
+    /// Takes note of an event.
+    pub(crate) fn on_event(&mut self, events: EpollFlags) {
+        self.urgent |= events.contains(EpollFlags::EPOLLPRI);
+        self.thorough |= events.intersects(CLOSING | EpollFlags::EPOLLPRI);
+        self.readable |= events.intersects(CLOSING | EpollFlags::EPOLLPRI | EpollFlags::EPOLLIN);
+        self.writable |=
+            events.intersects(EpollFlags::EPOLLOUT | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR);
+        self.failed |= events.contains(EpollFlags::EPOLLERR);
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Whether splice(2) may read from it.
+    pub(crate) fn may_be_spliced(&self) -> bool {
+        !self.urgent
+    }
+
+    /// Whether an error was reported. A socket that has ended in order is no longer
+    /// read, so only this shows that it was reset afterwards.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Reads once, and only if it may give something.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        if !self.readable {
+            return Ok(Received::Nothing);
+        }
+        match retry(|| (&self.stream).read(buffer)) {
+            Ok(0) => Ok(Received::End),
+            Ok(count) => {
+                // After a short read of a stream there is no more; later bytes cause
+                // another event (epoll(7), question 9).
+                self.readable = count == buffer.len() || self.thorough;
+                Ok(Received::Bytes(count))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(Received::Nothing)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what it takes at once; returns the number of bytes.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_with(bytes.len(), |stream, written| (&mut &*stream).write(&bytes[written..]))
+    }
+
+    /// Writes once, out of several buffers.
+    pub(crate) fn send_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_once(|stream| (&mut &*stream).write_vectored(buffers))
+    }
+
+    /// Moves bytes into an empty pipe.
+    pub(crate) fn splice_into(&mut self, pipe: &Pipe) -> io::Result<Received> {
+        match retry(|| Ok(splice(&self.stream, None, &pipe.write, None, pipe.capacity, FLAGS)?)) {
+            Ok(0) => Ok(Received::End),
+            Ok(count) => Ok(Received::Bytes(count)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(Received::Nothing)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves bytes out of a pipe; returns their number.
+    pub(crate) fn splice_from(&mut self, pipe: &Pipe, length: usize) -> io::Result<usize> {
+        self.write_with(length, |stream, written| {
+            Ok(splice(&pipe.read, None, stream, None, length - written, FLAGS)?)
+        })
+    }
+
+    fn write_with(
+        &mut self,
+        length: usize,
+        mut write: impl FnMut(&TcpStream, usize) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut written = 0;
+        while written < length {
+            match self.write_once(|stream| write(stream, written))? {
+                0 if self.writable => return Err(ErrorKind::WriteZero.into()),
+                0 => break,
+                more => written += more,
+            }
+        }
+        Ok(written)
+    }
+
+    fn write_once(&mut self, mut write: impl FnMut(&TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+        if !self.writable {
+            return Ok(0);
+        }
+        match retry(|| write(&self.stream)) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.writable = false;
+                Ok(0)
+            }
+            done => done,
+        }
+    }
+
+    /// Ends the direction to the other side.
+    pub(crate) fn finish(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
+    }
+
+    /// Takes [`reset`](Self::reset) back.
+    pub(crate) fn close_in_order(&self) {
+        let _ = SockRef::from(&self.stream).set_linger(None);
+    }
+
+    /// Has the socket be reset when it is closed, so that it is no orderly end.
+    pub(crate) fn reset(&self) {
+        // It fails if the socket is gone already.
+        let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+const FLAGS: SpliceFFlags = SpliceFFlags::SPLICE_F_MOVE.union(SpliceFFlags::SPLICE_F_NONBLOCK);
+
+/// Repeats a call that a signal interrupted.
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.raw_os_error() == Some(Errno::EINTR as i32) => {}
+            done => return done,
+        }
+    }
+}

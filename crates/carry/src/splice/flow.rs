@@ -1,0 +1,166 @@
+//! One direction of a spliced pair: bytes from one socket to the other.
+//!
+//! Small messages are read and written through the worker's buffer, with two system
+//! calls: the copies are cheaper than moving pages. A flow with large messages changes
+//! to splice(2), which moves the pages from socket to pipe to socket, until its
+//! messages are small again.
+
+use std::io;
+
+use super::pipe::Pipe;
+use crate::socket::{Received, Socket};
+use crate::tools::Tools;
+use crate::turn::{TURN_BYTES, Turn};
+
+/// A read of at least this much makes a flow change to splicing; a splice of
+/// less is a small one, …
+const LARGE: usize = 16 << 10;
+/// … and after so many in a row the flow goes back to copying.
+const SMALL_IN_A_ROW: u8 = 4;
+
+/// The socket at which a flow broke.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    Source(io::Error),
+    Sink(io::Error),
+}
+
+/// Bytes taken from the source that the sink didn't take yet.
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    Bytes { bytes: Vec<u8>, start: usize },
+    Piped { pipe: Pipe, length: usize },
+}
+
+/// One direction of a pair.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    held: Held,
+    source_ended: bool,
+    ended: bool,
+    splices: bool,
+    small_in_a_row: u8,
+}
+
+impl Flow {
+    pub(crate) fn new() -> Self {
+        Self { held: Held::Nothing, source_ended: false, ended: false, splices: false, small_in_a_row: 0 }
+    }
+
+    /// Whether the source has ended and the sink was shut down.
+    pub(crate) fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Moves bytes, at most one turn's worth. Adds those that reached the sink to
+    /// `carried`.
+    pub(crate) fn turn(
+        &mut self,
+        source: &mut Socket,
+        sink: &mut Socket,
+        tools: &mut Tools,
+        carried: &mut u64,
+    ) -> Result<Turn, Broken> {
+        let mut left = TURN_BYTES;
+        loop {
+            if self.ended {
+                return Ok(Turn::Ended);
+            }
+            if !self.flush(sink, tools, carried).map_err(Broken::Sink)? {
+                return Ok(Turn::Waits);
+            }
+            if self.source_ended {
+                sink.finish().map_err(Broken::Sink)?;
+                self.ended = true;
+                return Ok(Turn::Ended);
+            }
+            if !source.is_readable() {
+                return Ok(Turn::Waits);
+            }
+            if left == 0 {
+                return Ok(Turn::Unfinished);
+            }
+            let received = if self.splices && source.may_be_spliced() {
+                self.splice(source, tools)?
+            } else {
+                self.copy(source, sink, tools, carried)?
+            };
+            match received {
+                Received::Bytes(count) => left = left.saturating_sub(count),
+                Received::Nothing => {}
+                Received::End => self.source_ended = true,
+            }
+        }
+    }
+
+    /// Reads once and writes the bytes.
+    fn copy(
+        &mut self,
+        source: &mut Socket,
+        sink: &mut Socket,
+        tools: &mut Tools,
+        carried: &mut u64,
+    ) -> Result<Received, Broken> {
+        let received = source.receive(&mut tools.buffer).map_err(Broken::Source)?;
+        if let Received::Bytes(count) = received {
+            self.splices = count >= LARGE;
+            let written = sink.send(&tools.buffer[..count]).map_err(Broken::Sink)?;
+            *carried += written as u64;
+            if written < count {
+                self.held = Held::Bytes { bytes: tools.buffer[written..count].to_vec(), start: 0 };
+            }
+        }
+        Ok(received)
+    }
+
+    /// Moves the source's bytes into a pipe.
+    fn splice(&mut self, source: &mut Socket, tools: &mut Tools) -> Result<Received, Broken> {
+        let pipe = match tools.pipes.take() {
+            Ok(pipe) => pipe,
+            Err(error) => {
+                // Out of descriptors, most likely. Copying needs none.
+                tracing::debug!(%error, "no pipe to splice through");
+                self.splices = false;
+                return Ok(Received::Nothing);
+            }
+        };
+        let received = source.splice_into(&pipe);
+        let Ok(Received::Bytes(length)) = received else {
+            tools.pipes.give_back(pipe);
+            return received.map_err(Broken::Source);
+        };
+        self.held = Held::Piped { pipe, length };
+        self.small_in_a_row = if length < LARGE { self.small_in_a_row + 1 } else { 0 };
+        if self.small_in_a_row == SMALL_IN_A_ROW {
+            self.small_in_a_row = 0;
+            self.splices = false;
+        }
+        Ok(Received::Bytes(length))
+    }
+
+    /// Writes the bytes that are held; returns whether none is left.
+    fn flush(&mut self, sink: &mut Socket, tools: &mut Tools, carried: &mut u64) -> io::Result<bool> {
+        let (moved, left) = match &mut self.held {
+            Held::Nothing => return Ok(true),
+            Held::Bytes { bytes, start } => {
+                let moved = sink.send(&bytes[*start..])?;
+                *start += moved;
+                (moved, bytes.len() - *start)
+            }
+            Held::Piped { pipe, length } => {
+                let moved = sink.splice_from(pipe, *length)?;
+                *length -= moved;
+                (moved, *length)
+            }
+        };
+        *carried += moved as u64;
+        if left > 0 {
+            return Ok(false);
+        }
+        if let Held::Piped { pipe, .. } = std::mem::replace(&mut self.held, Held::Nothing) {
+            tools.pipes.give_back(pipe);
+        }
+        Ok(true)
+    }
+}

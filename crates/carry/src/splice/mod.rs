@@ -1,0 +1,81 @@
+//! Two sockets whose bytes go to each other. The end of one direction is passed on as
+//! an end; if one socket breaks, the other is reset.
+
+mod flow;
+mod pipe;
+
+use nix::sys::epoll::EpollFlags;
+
+pub(crate) use pipe::{Pipe, PipePool};
+
+use crate::socket::Socket;
+use crate::tools::Tools;
+use crate::turn::Turn;
+use flow::{Broken, Flow};
+
+/// Two sockets. Flow `i` goes from end `i` to the other.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    ends: [Socket; 2],
+    flows: [Flow; 2],
+}
+
+impl Pair {
+    pub(crate) fn new(ends: [Socket; 2]) -> Self {
+        Self { ends, flows: [Flow::new(), Flow::new()] }
+    }
+
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = (u32, &Socket)> {
+        (0..).zip(&self.ends)
+    }
+
+    pub(crate) fn on_event(&mut self, end: u32, events: EpollFlags) {
+        if let Some(socket) = self.ends.get_mut(end as usize) {
+            socket.on_event(events);
+        }
+    }
+
+    /// Gives both directions a turn; adds the bytes that reached a socket to `carried`.
+    pub(crate) fn turn(&mut self, tools: &mut Tools, carried: &mut u64) -> Turn {
+        let mut unfinished = false;
+        for from in 0..2 {
+            match self.flow(from, tools, carried) {
+                Ok(turn) => unfinished |= turn == Turn::Unfinished,
+                Err(Broken::Source(error)) => return self.broken(&error),
+                Err(Broken::Sink(error)) => {
+                    // Bytes that the broken end sent before are still carried.
+                    let _ = self.flow(1 - from, tools, carried);
+                    return self.broken(&error);
+                }
+            }
+        }
+        let [one, other] = &self.flows;
+        let reset_after_end = |from: usize| self.flows[from].ended() && self.ends[from].has_failed();
+        if one.ended() && other.ended() {
+            Turn::Ended
+        } else if (0..2).any(reset_after_end) {
+            self.reset();
+            Turn::Ended
+        } else if unfinished {
+            Turn::Unfinished
+        } else {
+            Turn::Waits
+        }
+    }
+
+    fn flow(&mut self, from: usize, tools: &mut Tools, carried: &mut u64) -> Result<Turn, Broken> {
+        let [one, other] = &mut self.ends;
+        let (source, sink) = if from == 0 { (one, other) } else { (other, one) };
+        self.flows[from].turn(source, sink, tools, carried)
+    }
+
+    fn broken(&self, error: &std::io::Error) -> Turn {
+        tracing::debug!(%error, "a spliced connection broke");
+        self.reset();
+        Turn::Ended
+    }
+
+    pub(crate) fn reset(&self) {
+        self.ends.iter().for_each(Socket::reset);
+    }
+}

@@ -1,0 +1,9 @@
+//! Bytes of a program's connection, counted while it is carried.
+
+/// Gets the counts of one connection, or of several.
+pub trait Traffic: Send + Sync + std::fmt::Debug {
+    /// Bytes that the program here wrote.
+    fn sent(&self, bytes: u64);
+    /// Bytes that were written to the program here.
+    fn received(&self, bytes: u64);
+}

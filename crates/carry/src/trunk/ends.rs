@@ -1,0 +1,448 @@
+//! One end of a trunk on its worker.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use isthmus_net::tls::Parts;
+use isthmus_trunk::{CarrierId, Config, Direction, Ended, Event, Read, Reason, StreamId, Trunk};
+use nix::sys::epoll::EpollFlags;
+use tokio::sync::{mpsc, oneshot};
+
+use super::attached::{Attached, FAILED};
+use super::carrier::Carrier;
+use super::handle::{Attach, Command, Inbox, Notice, Snapshot};
+use super::stream::{INTRODUCTION, Note, Stream};
+use crate::item::Round;
+use crate::socket::Socket;
+use crate::turn::Turn;
+
+/// A stream's code of reset: nobody here takes it.
+const UNWANTED: u32 = 3;
+
+/// A stream at this end.
+#[derive(Debug)]
+struct Entry {
+    state: State,
+    /// Stands in the queue of those that are due.
+    queued: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Two agents introduce it: what comes goes to this one, up to a limit.
+    Introduced { notes: mpsc::UnboundedSender<Note>, given: usize },
+    /// A program's socket, with its number.
+    Attached(Box<Attached>, u32),
+}
+
+/// Whose socket it is.
+#[derive(Debug, Clone, Copy)]
+enum Whose {
+    Carrier(CarrierId),
+    Stream(StreamId),
+}
+
+/// One end of a trunk.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    core: Trunk,
+    inbox: Arc<Inbox>,
+    notices: mpsc::UnboundedSender<Notice>,
+    carriers: Vec<(Carrier, u32)>,
+    streams: HashMap<StreamId, Entry>,
+    due: VecDeque<StreamId>,
+    /// Streams that are to be reset behind what is written.
+    failing: Vec<StreamId>,
+    /// By a number that is given once.
+    sockets: HashMap<u32, Whose>,
+    next_socket: u32,
+    /// Streams that wait until they may be opened.
+    opening: VecDeque<oneshot::Sender<Stream>>,
+    ended: bool,
+}
+
+impl Ends {
+    pub(crate) fn new(config: Config, inbox: Arc<Inbox>, notices: mpsc::UnboundedSender<Notice>) -> Self {
+        Self {
+            core: Trunk::new(config),
+            inbox,
+            notices,
+            carriers: Vec::new(),
+            streams: HashMap::new(),
+            due: VecDeque::new(),
+            failing: Vec::new(),
+            sockets: HashMap::new(),
+            next_socket: 0,
+            opening: VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    pub(crate) fn address(&self) -> &Arc<crate::mailbox::Address> {
+        &self.inbox.address
+    }
+
+    pub(crate) fn on_event(&mut self, number: u32, events: EpollFlags) {
+        match self.sockets.get(&number) {
+            Some(Whose::Carrier(id)) => {
+                if let Some((carrier, _)) = self.carriers.iter_mut().find(|(carrier, _)| carrier.id == *id) {
+                    carrier.socket().on_event(events);
+                }
+            }
+            Some(&Whose::Stream(id)) => {
+                if let Some(Entry { state: State::Attached(attached, _), .. }) = self.streams.get_mut(&id) {
+                    attached.socket().on_event(events);
+                }
+                self.queue(id);
+            }
+            None => {}
+        }
+    }
+
+    /// When it wants a turn without an event.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let closing = self.carriers.iter().filter_map(|(carrier, _)| carrier.deadline());
+        closing.chain(self.core.next_deadline()).min()
+    }
+
+    /// Does what there is to do, up to a limit.
+    pub(crate) fn turn(&mut self, round: &mut Round<'_>) -> Turn {
+        let now = round.now;
+        for command in self.inbox.take() {
+            self.command(command, round);
+        }
+        if self.core.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.core.on_deadline(now);
+        }
+        let mut unfinished = self.receive(round);
+        self.take_events(now);
+        unfinished |= self.turn_streams(round);
+        self.take_events(now);
+        unfinished |= self.transmit(round);
+        if self.reset_failing() {
+            unfinished |= self.transmit(round);
+        }
+        self.take_events(now);
+        if self.ended && self.carriers.is_empty() {
+            return Turn::Ended;
+        }
+        if unfinished || !self.due.is_empty() { Turn::Unfinished } else { Turn::Waits }
+    }
+
+    fn command(&mut self, command: Command, round: &mut Round<'_>) {
+        match command {
+            Command::Join(joining, joined_tx) => {
+                // Whoever asked may be gone.
+                let _ = joined_tx.send(self.join(joining, round));
+            }
+            Command::EndCarrier(id) => self.end_carrier(id, "no longer needed", round.now),
+            Command::LeaveCarrier(id) => self.core.leave(id, round.now),
+            Command::Open(opened_tx) => {
+                self.opening.push_back(opened_tx);
+                self.open();
+            }
+            Command::Send(id, message) => {
+                // It fails if the peer has reset it: then the agents learn of that.
+                let _ = self.core.write(id, &mut Bytes::from(message));
+            }
+            Command::Attach(id, attach) => self.attach(id, attach, round),
+            Command::Drop(id) => {
+                let _ = self.core.finish(id);
+                self.refuse(id);
+            }
+            Command::Status(status_tx) => {
+                let carriers = self
+                    .carriers
+                    .iter()
+                    .filter_map(|(carrier, _)| Some((carrier.id, self.core.carrier(carrier.id)?)));
+                let _ = status_tx.send(Snapshot { trunk: self.core.status(), carriers: carriers.collect() });
+            }
+            Command::Close(reason) => self.core.close(reason, ""),
+        }
+    }
+
+    fn join(&mut self, joining: Parts, round: &Round<'_>) -> Result<CarrierId, String> {
+        let id = self.core.carrier_joined(round.now).map_err(|error| error.to_string())?;
+        let carrier = Carrier::new(joining, id, &mut self.core, round.now);
+        let joined = carrier.and_then(|mut carrier| {
+            let number = self.watch(carrier.socket(), Whose::Carrier(id), round)?;
+            self.carriers.push((carrier, number));
+            Ok(id)
+        });
+        joined.map_err(|error| {
+            self.core.carrier_ended(id);
+            error.to_string()
+        })
+    }
+
+    fn watch(&mut self, socket: &Socket, whose: Whose, round: &Round<'_>) -> io::Result<u32> {
+        let number = self.next_socket;
+        round.watch(number, socket)?;
+        self.next_socket = number.wrapping_add(1);
+        self.sockets.insert(number, whose);
+        Ok(number)
+    }
+
+    /// Closes a carrier that the core has given up, or gives it up.
+    fn end_carrier(&mut self, id: CarrierId, why: &str, now: Instant) {
+        // What is known of it is told first: its end is the last that is heard of it.
+        self.take_events(now);
+        let Some(place) = self.carriers.iter().position(|(carrier, _)| carrier.id == id) else { return };
+        let (_, number) = self.carriers.swap_remove(place);
+        self.sockets.remove(&number);
+        self.core.carrier_ended(id);
+        self.tell(Notice::CarrierEnded(id, why.to_owned()));
+    }
+
+    fn has(&self, id: CarrierId) -> bool {
+        self.carriers.iter().any(|(carrier, _)| carrier.id == id)
+    }
+
+    fn tell(&self, notice: Notice) {
+        // Whoever listened may be gone: then the trunk is about to end.
+        let _ = self.notices.send(notice);
+    }
+
+    /// Opens streams for those who wait, as many as the peer allows.
+    fn open(&mut self) {
+        while !self.opening.is_empty()
+            && let Ok(id) = self.core.open()
+        {
+            let stream = self.introduce(id);
+            if let Some(opened_tx) = self.opening.pop_front() {
+                // If nobody waits any more, it is dropped, which ends it.
+                let _ = opened_tx.send(stream);
+            }
+        }
+    }
+
+    /// A new stream, for two agents to introduce.
+    fn introduce(&mut self, id: StreamId) -> Stream {
+        let (notes_tx, notes_rx) = mpsc::unbounded_channel();
+        let state = State::Introduced { notes: notes_tx, given: 0 };
+        self.streams.insert(id, Entry { state, queued: false });
+        self.queue(id);
+        Stream::new(Arc::clone(&self.inbox), id, notes_rx)
+    }
+
+    fn attach(&mut self, id: StreamId, attach: Attach, round: &Round<'_>) {
+        let Attach { socket, unread: mut first, mut notes, traffic } = attach;
+        let mut early_end = None;
+        while let Ok(note) = notes.try_recv() {
+            match note {
+                Note::Data(data) => first.extend_from_slice(&data),
+                Note::End(end) => early_end = Some(end),
+            }
+        }
+        let socket = Socket::new(socket);
+        socket.close_in_order();
+        match self.watch(&socket, Whose::Stream(id), round) {
+            Ok(number) => {
+                let attached = Box::new(Attached::new(socket, first, early_end, traffic));
+                self.streams.insert(id, Entry { state: State::Attached(attached, number), queued: false });
+                self.queue(id);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot watch the socket of a stream");
+                socket.reset();
+                let _ = self.core.reset(id, Direction::ToPeer, UNWANTED);
+                self.refuse(id);
+            }
+        }
+    }
+
+    /// Takes no more of a stream, and forgets it.
+    fn refuse(&mut self, id: StreamId) {
+        let _ = self.core.reset(id, Direction::FromPeer, UNWANTED);
+        self.streams.remove(&id);
+    }
+
+    fn queue(&mut self, id: StreamId) {
+        if let Some(entry) = self.streams.get_mut(&id)
+            && !std::mem::replace(&mut entry.queued, true)
+        {
+            self.due.push_back(id);
+        }
+    }
+
+    fn take_events(&mut self, now: Instant) {
+        while let Some(event) = self.core.poll_event() {
+            match event {
+                Event::Established { version } => {
+                    tracing::debug!(version, "a trunk is established");
+                    self.open();
+                }
+                Event::CanOpen => self.open(),
+                Event::Opened(id) => {
+                    let stream = self.introduce(id);
+                    self.tell(Notice::Opened(stream));
+                }
+                Event::Readable(id) | Event::Writable(id) | Event::Reset(id, _) | Event::Stopped(id, _) => {
+                    self.queue(id);
+                }
+                Event::CarrierLive(id) if self.has(id) => self.tell(Notice::Live(id)),
+                Event::CarrierSilent(id) if self.has(id) => self.tell(Notice::Silent(id)),
+                // It could not be watched, or has ended.
+                Event::CarrierLive(_) | Event::CarrierSilent(_) => {}
+                Event::CarrierDone(id, why) => {
+                    tracing::debug!(carrier = id.0, ?why, "a carrier is done");
+                    if let Some((carrier, _)) = self.carriers.iter_mut().find(|(carrier, _)| carrier.id == id)
+                    {
+                        carrier.close(now);
+                    }
+                }
+                Event::Closed(why) => self.closed(&why),
+            }
+        }
+    }
+
+    fn closed(&mut self, why: &Ended) {
+        self.ended = true;
+        self.inbox.close();
+        self.opening.clear();
+        let ids: Vec<_> = self.streams.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.queue(id));
+        self.tell(Notice::Closed(text(why)));
+    }
+
+    /// Takes frames in from all carriers; returns whether there are more.
+    fn receive(&mut self, round: &mut Round<'_>) -> bool {
+        let mut unfinished = false;
+        let mut broken = Vec::new();
+        for (carrier, _) in &mut self.carriers {
+            match carrier.receive(&mut self.core, round.tools, round.now) {
+                Ok(turn) => unfinished |= turn == Turn::Unfinished,
+                Err(error) => broken.push((carrier.id, error)),
+            }
+        }
+        self.end_broken(broken, round.now);
+        unfinished
+    }
+
+    /// Sends frames over all carriers; returns whether there are more.
+    fn transmit(&mut self, round: &mut Round<'_>) -> bool {
+        let mut unfinished = false;
+        let mut broken = Vec::new();
+        let mut closed = Vec::new();
+        for (carrier, _) in &mut self.carriers {
+            match carrier.transmit(&mut self.core, round.tools, round.now) {
+                Ok(Turn::Ended) => closed.push(carrier.id),
+                Ok(turn) => unfinished |= turn == Turn::Unfinished,
+                Err(error) => broken.push((carrier.id, error)),
+            }
+        }
+        closed.into_iter().for_each(|id| self.end_carrier(id, "closed in order", round.now));
+        self.end_broken(broken, round.now);
+        unfinished
+    }
+
+    /// Resets the streams whose programs have failed, if all that they wrote is in frames;
+    /// returns whether there was one.
+    fn reset_failing(&mut self) -> bool {
+        let (ready, waiting): (Vec<_>, _) = self.failing.drain(..).partition(|id| self.core.unsent(*id) == 0);
+        self.failing = waiting;
+        for id in &ready {
+            let _ = self.core.reset(*id, Direction::ToPeer, FAILED);
+        }
+        !ready.is_empty()
+    }
+
+    fn end_broken(&mut self, broken: Vec<(CarrierId, io::Error)>, now: Instant) {
+        for (id, error) in broken {
+            tracing::debug!(carrier = id.0, %error, "a carrier broke");
+            self.end_carrier(id, &error.to_string(), now);
+        }
+    }
+
+    /// Gives each stream that is due a turn; returns whether there is more to do.
+    fn turn_streams(&mut self, round: &mut Round<'_>) -> bool {
+        for _ in 0..self.due.len() {
+            let Some(id) = self.due.pop_front() else { break };
+            let Some(entry) = self.streams.get_mut(&id) else { continue };
+            entry.queued = false;
+            let turn = match &mut entry.state {
+                State::Introduced { notes, given } => {
+                    introduction(&mut self.core, id, notes, given, round.now)
+                }
+                State::Attached(attached, _) => {
+                    let failed = attached.has_failed();
+                    let turn =
+                        attached.turn(&mut self.core, id, &mut round.tools.buffer, round.now, round.carried);
+                    if attached.has_failed() && !failed {
+                        self.failing.push(id);
+                    }
+                    turn
+                }
+            };
+            match turn {
+                Turn::Waits => {}
+                Turn::Unfinished => self.queue(id),
+                Turn::Ended => {
+                    if let Some(Entry { state: State::Attached(_, number), .. }) = self.streams.remove(&id) {
+                        self.sockets.remove(&number);
+                    }
+                }
+            }
+        }
+        !self.due.is_empty()
+    }
+
+    /// Has its sockets be reset when it is dropped.
+    pub(crate) fn reset(&mut self, round: &mut Round<'_>) {
+        for entry in self.streams.values_mut() {
+            if let State::Attached(attached, _) = &mut entry.state {
+                attached.socket().reset();
+            }
+        }
+        self.core.close(Reason::Done, "");
+        self.inbox.close();
+        // The peer learns of it, unless the socket is full.
+        self.transmit(round);
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // Whoever waits for an answer learns that none comes.
+        self.inbox.close();
+    }
+}
+
+/// Hands out what has come on a stream without a socket.
+fn introduction(
+    core: &mut Trunk,
+    id: StreamId,
+    notes: &mpsc::UnboundedSender<Note>,
+    given: &mut usize,
+    now: Instant,
+) -> Turn {
+    while *given < INTRODUCTION {
+        let note = match core.read(id, INTRODUCTION - *given, now) {
+            Ok(Read::Data(data)) => {
+                *given += data.len();
+                Note::Data(data.to_vec())
+            }
+            Ok(Read::Blocked) => break,
+            end => {
+                *given = INTRODUCTION;
+                Note::End(end.unwrap_or(Read::Reset(UNWANTED)))
+            }
+        };
+        // It fails if the stream is being attached or dropped: the receiver goes with
+        // that command.
+        let _ = notes.send(note);
+    }
+    Turn::Waits
+}
+
+/// For a person. The peer's text is escaped by whoever prints it.
+fn text(why: &Ended) -> String {
+    match why {
+        Ended::Here(reason) => reason.to_string(),
+        Ended::ByPeer { reason, text } => format!("the other end: {reason} ({})", text.escape_debug()),
+        Ended::Broke(error) => error.to_string(),
+    }
+}

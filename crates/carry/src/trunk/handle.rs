@@ -1,0 +1,188 @@
+//! What other threads do with a trunk.
+
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+use isthmus_net::lock;
+use isthmus_net::tls::Parts;
+use isthmus_trunk::{CarrierId, CarrierStatus, Reason, Status, StreamId};
+use tokio::sync::{mpsc, oneshot};
+
+use super::stream::{Note, Stream};
+use crate::mailbox::{Address, Mailbox};
+use crate::traffic::Traffic;
+
+/// What happens to a trunk.
+#[derive(Debug)]
+pub enum Notice {
+    /// The peer has opened a stream.
+    Opened(Stream),
+    /// A carrier works: the peer's HELLO has come, or it is heard again after silence.
+    Live(CarrierId),
+    /// Nothing is heard over a carrier.
+    Silent(CarrierId),
+    /// A carrier has ended; why.
+    CarrierEnded(CarrierId, String),
+    /// The trunk has ended with all its streams; why. The last notice.
+    Closed(String),
+}
+
+/// What a trunk tells.
+pub type Notices = mpsc::UnboundedReceiver<Notice>;
+
+/// Why a stream can't be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The trunk has ended.
+    #[error("the trunk has ended")]
+    Ended,
+}
+
+/// A trunk and its carriers at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The trunk.
+    pub trunk: Status,
+    /// Its carriers.
+    pub carriers: Vec<(CarrierId, CarrierStatus)>,
+}
+
+/// What other threads want of a trunk.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Join(Parts, oneshot::Sender<Result<CarrierId, String>>),
+    EndCarrier(CarrierId),
+    LeaveCarrier(CarrierId),
+    Open(oneshot::Sender<Stream>),
+    Send(StreamId, Vec<u8>),
+    Attach(StreamId, Attach),
+    Drop(StreamId),
+    Status(oneshot::Sender<Snapshot>),
+    Close(Reason),
+}
+
+/// A program's socket for a stream.
+#[derive(Debug)]
+pub(crate) struct Attach {
+    pub(crate) socket: TcpStream,
+    /// What was received and not used.
+    pub(crate) unread: Vec<u8>,
+    /// The same, if more is under way.
+    pub(crate) notes: mpsc::UnboundedReceiver<Note>,
+    pub(crate) traffic: Arc<dyn Traffic>,
+}
+
+/// The commands that wait for a trunk's worker.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) address: Arc<Address>,
+    mailbox: Arc<Mailbox>,
+    commands: Mutex<Commands>,
+}
+
+#[derive(Debug, Default)]
+struct Commands {
+    waiting: Vec<Command>,
+    /// No worker takes them any more.
+    closed: bool,
+}
+
+impl Inbox {
+    pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
+        Self { address: Arc::default(), mailbox, commands: Mutex::default() }
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        let mut commands = lock(&self.commands);
+        if commands.closed {
+            return;
+        }
+        commands.waiting.push(command);
+        // One wake-up is enough for all that wait.
+        if commands.waiting.len() == 1 {
+            self.mailbox.nudge(&self.address);
+        }
+    }
+
+    /// For the worker alone.
+    pub(crate) fn take(&self) -> Vec<Command> {
+        std::mem::take(&mut lock(&self.commands).waiting)
+    }
+
+    /// Drops the commands that wait, and all later ones. Whoever waits for an answer
+    /// learns that none comes.
+    pub(crate) fn close(&self) {
+        let mut commands = lock(&self.commands);
+        commands.closed = true;
+        let dropped = std::mem::take(&mut commands.waiting);
+        // A dropped stream sends a command itself.
+        drop(commands);
+        drop(dropped);
+    }
+}
+
+/// One end of a trunk. The trunk ends when the last handle is dropped.
+#[derive(Debug, Clone)]
+pub struct Trunk(Arc<Owner>);
+
+#[derive(Debug)]
+struct Owner(Arc<Inbox>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.send(Command::Close(Reason::Done));
+    }
+}
+
+impl Trunk {
+    pub(crate) fn new(inbox: Arc<Inbox>) -> Self {
+        Self(Arc::new(Owner(inbox)))
+    }
+
+    fn inbox(&self) -> &Arc<Inbox> {
+        &self.0.0
+    }
+
+    /// Adds a carrier, which the caller has verified to lead to the trunk's other end.
+    /// Returns its id.
+    ///
+    /// # Errors
+    /// The reason, if the trunk has ended or has too many carriers.
+    pub async fn join(&self, carrier: Parts) -> Result<CarrierId, String> {
+        let (joined_tx, joined_rx) = oneshot::channel();
+        self.inbox().send(Command::Join(carrier, joined_tx));
+        joined_rx.await.unwrap_or_else(|_| Err(OpenError::Ended.to_string()))
+    }
+
+    /// Closes a carrier at once. What was under way on it goes over others.
+    pub fn end_carrier(&self, id: CarrierId) {
+        self.inbox().send(Command::EndCarrier(id));
+    }
+
+    /// Closes a carrier when what is under way on it has arrived.
+    pub fn leave_carrier(&self, id: CarrierId) {
+        self.inbox().send(Command::LeaveCarrier(id));
+    }
+
+    /// Opens a stream, as soon as the trunk is established and the peer allows one more.
+    ///
+    /// # Errors
+    /// If the trunk ends before.
+    pub async fn open(&self) -> Result<Stream, OpenError> {
+        let (opened_tx, opened_rx) = oneshot::channel();
+        self.inbox().send(Command::Open(opened_tx));
+        opened_rx.await.map_err(|_| OpenError::Ended)
+    }
+
+    /// The trunk as it is; `None` once it has ended.
+    pub async fn status(&self) -> Option<Snapshot> {
+        let (status_tx, status_rx) = oneshot::channel();
+        self.inbox().send(Command::Status(status_tx));
+        status_rx.await.ok()
+    }
+
+    /// Ends the trunk with all its streams.
+    pub fn close(&self, reason: Reason) {
+        self.inbox().send(Command::Close(reason));
+    }
+}

@@ -1,0 +1,15 @@
+//! A turn: the share of work that one worker does at once for one of many.
+
+/// Bytes that may be moved in one turn: some 200 µs of work.
+pub(crate) const TURN_BYTES: usize = 1 << 20;
+
+/// The result of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// The sockets allow no more until the next event.
+    Waits,
+    /// There is more to do, but others are due.
+    Unfinished,
+    /// It is over.
+    Ended,
+}

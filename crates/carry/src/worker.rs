@@ -1,0 +1,223 @@
+//! A thread that carries its share of the connections.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use slab::Slab;
+
+use crate::item::{Item, Round};
+use crate::mailbox::{Mail, Mailbox};
+use crate::tools::Tools;
+use crate::turn::Turn;
+
+/// Marks the event of the worker's mailbox among those of its sockets.
+const MAILBOX: u64 = u64::MAX;
+/// Events taken from the kernel at once.
+const BATCH: usize = 256;
+
+#[derive(Debug)]
+struct Carried {
+    item: Item,
+    /// Stands in the queue of those that are due.
+    queued: bool,
+    /// Its entry in the queue of timers.
+    timer: Option<Instant>,
+}
+
+/// State of one worker thread.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    mailbox: Arc<Mailbox>,
+    epoll: Epoll,
+    carried: Slab<Carried>,
+    due: VecDeque<usize>,
+    timers: BTreeSet<(Instant, usize)>,
+    tools: Tools,
+}
+
+impl Worker {
+    pub(crate) fn new() -> io::Result<(Self, Arc<Mailbox>)> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        epoll.add(&mailbox.wake, EpollEvent::new(EpollFlags::EPOLLIN, MAILBOX))?;
+        let worker = Self {
+            mailbox: Arc::clone(&mailbox),
+            epoll,
+            carried: Slab::new(),
+            due: VecDeque::new(),
+            timers: BTreeSet::new(),
+            tools: Tools::new(),
+        };
+        Ok((worker, mailbox))
+    }
+
+    /// Carries until [`Mailbox::stop`].
+    pub(crate) fn run(mut self) -> io::Result<()> {
+        let mut events = [EpollEvent::empty(); BATCH];
+        loop {
+            let count = match self.epoll.wait(&mut events, self.timeout()) {
+                Ok(count) => count,
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let now = Instant::now();
+            let mut woken = false;
+            for event in &events[..count] {
+                match event.data() {
+                    MAILBOX => woken = true,
+                    token => self.on_event(token, event.events()),
+                }
+            }
+            self.queue_timers(now);
+            for _ in 0..self.due.len() {
+                if let Some(key) = self.due.pop_front() {
+                    self.turn(key, now);
+                }
+            }
+            // Last, so that no key of this round's events is given to something new.
+            if woken && !self.on_mail(now) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn timeout(&self) -> EpollTimeout {
+        if !self.due.is_empty() {
+            return EpollTimeout::ZERO;
+        }
+        let Some((next, _)) = self.timers.first() else { return EpollTimeout::NONE };
+        // Rounded up, lest it wake too early and find nothing due.
+        let milliseconds = next.saturating_duration_since(Instant::now()).as_micros().div_ceil(1000);
+        i32::try_from(milliseconds)
+            .ok()
+            .and_then(|number| number.try_into().ok())
+            .unwrap_or(EpollTimeout::MAX)
+    }
+
+    /// Has everything get a turn whose deadline has come.
+    fn queue_timers(&mut self, now: Instant) {
+        while let Some(&(deadline, key)) = self.timers.first()
+            && deadline <= now
+        {
+            self.timers.pop_first();
+            if let Some(carried) = self.carried.get_mut(key) {
+                carried.timer = None;
+            }
+            self.queue(key);
+        }
+    }
+
+    /// Takes what is new; returns whether to go on.
+    fn on_mail(&mut self, now: Instant) -> bool {
+        let (arrivals, stop) = self.mailbox.take();
+        for mail in arrivals {
+            match mail {
+                Mail::New(item) => self.add(item, now),
+                Mail::Nudge(address) => {
+                    if let Some(key) = address.key() {
+                        self.queue(key);
+                    }
+                }
+                Mail::Reset(address) => {
+                    if let Some(key) = address.key() {
+                        self.reset(key, now);
+                    }
+                }
+            }
+        }
+        if stop {
+            let keys: Vec<_> = self.carried.iter().map(|(key, _)| key).collect();
+            keys.into_iter().for_each(|key| self.reset(key, now));
+        }
+        !stop
+    }
+
+    fn add(&mut self, item: Item, now: Instant) {
+        let key = self.carried.insert(Carried { item, queued: false, timer: None });
+        let Some(Carried { item, .. }) = self.carried.get(key) else { return };
+        if let Some(address) = item.address() {
+            address.set(Some(key));
+        }
+        let round = Round { tools: &mut self.tools, carried: &mut 0, epoll: &self.epoll, key, now };
+        match item.watch(&round) {
+            Ok(()) => self.queue(key),
+            Err(error) => {
+                tracing::warn!(%error, "cannot watch the sockets of a new connection");
+                self.reset(key, now);
+            }
+        }
+    }
+
+    fn on_event(&mut self, token: u64, events: EpollFlags) {
+        let (key, socket) = key_and_socket(token);
+        if let Some(carried) = self.carried.get_mut(key) {
+            carried.item.on_event(socket, events);
+            self.queue(key);
+        }
+    }
+
+    /// Has something get a turn.
+    fn queue(&mut self, key: usize) {
+        if let Some(carried) = self.carried.get_mut(key)
+            && !std::mem::replace(&mut carried.queued, true)
+        {
+            self.due.push_back(key);
+        }
+    }
+
+    fn turn(&mut self, key: usize, now: Instant) {
+        let Some(carried) = self.carried.get_mut(key) else { return };
+        carried.queued = false;
+        let mut bytes = 0;
+        let mut round = Round { tools: &mut self.tools, carried: &mut bytes, epoll: &self.epoll, key, now };
+        let turn = carried.item.turn(&mut round);
+        let deadline = carried.item.deadline();
+        if carried.timer != deadline {
+            if let Some(former) = std::mem::replace(&mut carried.timer, deadline) {
+                self.timers.remove(&(former, key));
+            }
+            self.timers.extend(deadline.map(|deadline| (deadline, key)));
+        }
+        if bytes > 0 {
+            self.mailbox.bytes.fetch_add(bytes, Relaxed);
+        }
+        match turn {
+            Turn::Waits => {}
+            Turn::Unfinished => self.queue(key),
+            Turn::Ended => self.remove(key),
+        }
+    }
+
+    fn reset(&mut self, key: usize, now: Instant) {
+        let mut round = Round { tools: &mut self.tools, carried: &mut 0, epoll: &self.epoll, key, now };
+        if let Some(carried) = self.carried.get_mut(key) {
+            carried.item.reset(&mut round);
+        }
+        self.remove(key);
+    }
+
+    fn remove(&mut self, key: usize) {
+        let Some(carried) = self.carried.try_remove(key) else { return };
+        if let Some(timer) = carried.timer {
+            self.timers.remove(&(timer, key));
+        }
+        if let Some(address) = carried.item.address() {
+            address.set(None);
+        }
+        self.mailbox.running.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The epoll data of one socket.
+pub(crate) fn token(key: usize, socket: u32) -> u64 {
+    (key as u64) << 32 | u64::from(socket)
+}
+
+fn key_and_socket(token: u64) -> (usize, u32) {
+    (usize::try_from(token >> 32).unwrap_or(usize::MAX), token as u32)
+}

@@ -1,0 +1,98 @@
+//! What two programs see of each other, whatever carries their bytes.
+
+use std::io;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{PATIENCE, filled};
+
+/// Fits into a socket's receive buffer: data that a sender hasn't sent when it is reset
+/// is lost on any network.
+const HELD: usize = 40_000;
+
+pub(crate) async fn everything_arrives_both_ways_at_once((near, far): (TcpStream, TcpStream), size: usize) {
+    let exchange = |stream: TcpStream, own: u8, other: u8| async move {
+        let (mut reading, mut writing) = stream.into_split();
+        let data = |seed: u8| filled(size).into_iter().map(|byte| byte ^ seed).collect::<Vec<_>>();
+        let write = async {
+            writing.write_all(&data(own)).await.unwrap();
+            writing.shutdown().await.unwrap();
+        };
+        let mut got = Vec::new();
+        let (_, read) = tokio::join!(write, reading.read_to_end(&mut got));
+        read.unwrap();
+        assert!(got == data(other));
+    };
+    let both = async { tokio::join!(exchange(near, 1, 2), exchange(far, 2, 1)) };
+    timeout(PATIENCE, both).await.expect("arrives in time");
+}
+
+pub(crate) async fn one_direction_may_end_before_the_other((mut near, mut far): (TcpStream, TcpStream)) {
+    near.write_all(b"question").await.unwrap();
+    near.shutdown().await.unwrap();
+    let mut question = String::new();
+    far.read_to_string(&mut question).await.unwrap();
+    assert_eq!(question, "question");
+    far.write_all(b"answer").await.unwrap();
+    drop(far);
+    let mut answer = String::new();
+    near.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "answer");
+}
+
+pub(crate) async fn a_reset_stays_a_reset((near, mut far): (TcpStream, TcpStream)) {
+    SockRef::from(&near).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(near);
+    let error = timeout(PATIENCE, far.read(&mut [0])).await.expect("ends in time").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+/// Programs that answer and close while the other one still sends.
+pub(crate) async fn data_before_a_close_arrives_though_the_closed_end_had_unread_data(
+    (mut near, far): (TcpStream, TcpStream),
+) {
+    let (mut reading, mut writing) = far.into_split();
+    let late = tokio::spawn(async move { while writing.write_all(&[7; 999]).await.is_ok() {} });
+    // By then all buffers on the way hold data.
+    let mut unread = vec![0; 4 << 20];
+    near.read_exact(&mut unread).await.unwrap();
+    // Closing with unread data is a reset. On one thread nothing arrives in between.
+    let near = near.into_std().unwrap();
+    assert_eq!(io::Write::write(&mut &near, &filled(HELD)).unwrap(), HELD);
+    while io::Read::read(&mut &near, &mut unread).is_ok() {}
+    drop(near);
+    let mut got = Vec::new();
+    let end = timeout(PATIENCE, reading.read_to_end(&mut got)).await.expect("ends in time");
+    assert!(got == filled(HELD), "{} bytes, then {end:?}", got.len());
+    end.unwrap();
+    // The writer gets an error, because the reader is gone.
+    timeout(PATIENCE, late).await.expect("writing fails").unwrap();
+}
+
+pub(crate) async fn data_before_a_reset_arrives_before_the_reset(
+    (mut near, mut far): (TcpStream, TcpStream),
+) {
+    far.write_all(b"unread").await.unwrap();
+    near.readable().await.unwrap();
+    near.write_all(&filled(HELD)).await.unwrap();
+    drop(near);
+    let mut got = Vec::new();
+    let end = timeout(PATIENCE, far.read_to_end(&mut got)).await.expect("ends in time");
+    assert_eq!((got.len(), end.unwrap_err().kind()), (HELD, io::ErrorKind::ConnectionReset));
+}
+
+/// A read stops at urgent data, and no event tells of what follows.
+pub(crate) async fn urgent_data_holds_nothing_back((mut near, mut far): (TcpStream, TcpStream)) {
+    for _ in 0..20 {
+        near.write_all(b"before").await.unwrap();
+        SockRef::from(&near).send_out_of_band(b"!").unwrap();
+        near.write_all(b"behind").await.unwrap();
+        let mut got = [0; 12];
+        timeout(PATIENCE, far.read_exact(&mut got)).await.expect("arrives in time").unwrap();
+        assert_eq!(&got, b"beforebehind");
+    }
+}

@@ -1,0 +1,295 @@
+//! Trunks: two planes over real sockets and real TLS.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Agents, Counts, PATIENCE, counts, filled, pair, plane, rules};
+use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::{Notice, Notices, Stream, Trunk};
+use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// One end of a trunk.
+struct End {
+    trunk: Trunk,
+    notices: Notices,
+    /// Dropped last: it waits for the worker threads.
+    _plane: Plane,
+}
+
+impl End {
+    fn new(role: Role) -> Self {
+        let plane = plane();
+        let (trunk, notices) = plane.trunk(Config::new(role, TrunkId([7; 16]))).unwrap();
+        Self { trunk, notices, _plane: plane }
+    }
+
+    /// The next notice that is wanted; others are dropped.
+    async fn notice<T>(&mut self, mut wanted: impl FnMut(Notice) -> Option<T>) -> T {
+        let waiting = async {
+            loop {
+                if let Some(found) = wanted(self.notices.recv().await.expect("there is one")) {
+                    return found;
+                }
+            }
+        };
+        timeout(PATIENCE, waiting).await.expect("comes in time")
+    }
+
+    async fn opened(&mut self) -> Stream {
+        self.notice(|notice| match notice {
+            Notice::Opened(stream) => Some(stream),
+            _ => None,
+        })
+        .await
+    }
+}
+
+/// Both ends of a trunk.
+struct Both {
+    agents: Agents,
+    near: End,
+    far: End,
+}
+
+impl Both {
+    /// With one carrier.
+    async fn new() -> Self {
+        let (near, far) = (End::new(Role::Initiator), End::new(Role::Acceptor));
+        let both = Self { agents: Agents::new(), near, far };
+        both.carrier().await;
+        both
+    }
+
+    /// Joins a carrier; returns its id at the near end, and copies of both sockets.
+    async fn carrier(&self) -> (CarrierId, [std::net::TcpStream; 2]) {
+        self.carrier_over(pair().await).await
+    }
+
+    async fn carrier_over(&self, sockets: (TcpStream, TcpStream)) -> (CarrierId, [std::net::TcpStream; 2]) {
+        let (a, b) = self.agents.secure(sockets).await;
+        let copy = |socket: &TcpStream| SockRef::from(socket).try_clone().unwrap().into();
+        let copies = [copy(a.get_ref().0), copy(b.get_ref().0)];
+        let (near, far) =
+            tokio::join!(self.near.trunk.join(a.into_parts().0), self.far.trunk.join(b.into_parts().0));
+        far.unwrap();
+        (near.unwrap(), copies)
+    }
+
+    /// A stream that both agents have introduced.
+    async fn stream(&mut self) -> (Stream, Stream) {
+        let mut near = timeout(PATIENCE, self.near.trunk.open()).await.expect("opens in time").unwrap();
+        near.send(b"preamble");
+        let mut far = self.far.opened().await;
+        assert_eq!(far.receive::<8>().await.unwrap(), *b"preamble");
+        far.send(b"answer");
+        assert_eq!(near.receive::<6>().await.unwrap(), *b"answer");
+        (near, far)
+    }
+
+    /// Two programs that a stream joins.
+    async fn programs(&mut self) -> (TcpStream, TcpStream) {
+        self.counted_programs(counts()).await
+    }
+
+    async fn counted_programs(&mut self, counts: Arc<Counts>) -> (TcpStream, TcpStream) {
+        let (near, far) = self.stream().await;
+        let (program, agent) = pair().await;
+        let (other_program, other_agent) = pair().await;
+        far.attach(other_agent.into_std().unwrap(), Arc::<Counts>::default()).unwrap();
+        near.attach(agent.into_std().unwrap(), counts).unwrap();
+        (program, other_program)
+    }
+
+    /// Waits until neither end has streams.
+    async fn unused(&self) {
+        let waiting = async {
+            for end in [&self.near, &self.far] {
+                while end.trunk.status().await.unwrap().trunk.streams > 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        };
+        timeout(PATIENCE, waiting).await.expect("all streams end");
+    }
+}
+
+/// Cuts a connection at once, without an end of TLS.
+fn cut(sockets: &[std::net::TcpStream]) {
+    for socket in sockets {
+        let _ = socket.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[tokio::test]
+async fn everything_arrives_both_ways_at_once() {
+    const SIZE: usize = 8 << 20;
+    let mut both = Both::new().await;
+    let counts = counts();
+    let programs = both.counted_programs(counts.clone()).await;
+    rules::everything_arrives_both_ways_at_once(programs, SIZE).await;
+    both.unused().await;
+    assert_eq!(counts.both(), (SIZE as u64, SIZE as u64));
+}
+
+#[tokio::test]
+async fn one_direction_may_end_before_the_other() {
+    let mut both = Both::new().await;
+    rules::one_direction_may_end_before_the_other(both.programs().await).await;
+    both.unused().await;
+}
+
+#[tokio::test]
+async fn a_reset_stays_a_reset() {
+    let mut both = Both::new().await;
+    rules::a_reset_stays_a_reset(both.programs().await).await;
+    both.unused().await;
+}
+
+#[tokio::test]
+async fn data_before_a_close_arrives_though_the_closed_end_had_unread_data() {
+    let mut both = Both::new().await;
+    for _ in 0..10 {
+        let programs = both.programs().await;
+        rules::data_before_a_close_arrives_though_the_closed_end_had_unread_data(programs).await;
+    }
+    both.unused().await;
+}
+
+#[tokio::test]
+async fn data_before_a_reset_arrives_before_the_reset() {
+    let mut both = Both::new().await;
+    for _ in 0..20 {
+        rules::data_before_a_reset_arrives_before_the_reset(both.programs().await).await;
+    }
+    both.unused().await;
+}
+
+#[tokio::test]
+async fn urgent_data_holds_nothing_back() {
+    let mut both = Both::new().await;
+    rules::urgent_data_holds_nothing_back(both.programs().await).await;
+}
+
+#[tokio::test]
+async fn an_answer_and_what_follows_it_come_before_the_socket() {
+    let mut both = Both::new().await;
+    let mut near = both.near.trunk.open().await.unwrap();
+    near.send(b"preamble");
+    let mut far = both.far.opened().await;
+    assert_eq!(far.receive::<8>().await.unwrap(), *b"preamble");
+    // The acceptor's program says something at once, and ends.
+    far.send(b"answer");
+    let (mut other_program, other_agent) = pair().await;
+    far.attach(other_agent.into_std().unwrap(), counts()).unwrap();
+    other_program.write_all(&filled(100_000)).await.unwrap();
+    other_program.shutdown().await.unwrap();
+    assert_eq!(near.receive::<6>().await.unwrap(), *b"answer");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let (mut program, agent) = pair().await;
+    near.attach(agent.into_std().unwrap(), counts()).unwrap();
+    let mut got = Vec::new();
+    timeout(PATIENCE, program.read_to_end(&mut got)).await.expect("ends in time").unwrap();
+    assert!(got == filled(100_000));
+}
+
+#[tokio::test]
+async fn a_stream_that_is_given_up_ends_at_the_other_end() {
+    let mut both = Both::new().await;
+    let (near, mut far) = both.stream().await;
+    drop(near);
+    assert_eq!(far.receive::<1>().await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    drop(far);
+    both.unused().await;
+    // A refusal is read, although the stream was dropped behind it.
+    let mut near = both.near.trunk.open().await.unwrap();
+    near.send(b"preamble");
+    let far = both.far.opened().await;
+    far.send(b"no");
+    drop(far);
+    assert_eq!(near.receive::<2>().await.unwrap(), *b"no");
+    assert_eq!(near.receive::<1>().await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+}
+
+/// A program's connection goes on over the next carrier, with no byte lost or doubled.
+#[tokio::test]
+async fn a_cut_of_every_carrier_is_outlived() {
+    const SIZE: usize = 64 << 20;
+    let mut both = Both::new().await;
+    let (near, far) = both.programs().await;
+    let cutting = async {
+        // The first carrier was not copied; this one replaces it.
+        for _ in 0..20 {
+            let (id, sockets) = both.carrier().await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let others = both.near.trunk.status().await.unwrap().carriers;
+            for (other, _) in others.iter().filter(|(other, _)| *other != id) {
+                both.near.trunk.end_carrier(*other);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            cut(&sockets);
+        }
+        both.carrier().await;
+    };
+    let exchange = rules::everything_arrives_both_ways_at_once((near, far), SIZE);
+    tokio::join!(cutting, exchange);
+    both.unused().await;
+}
+
+#[tokio::test]
+async fn many_streams_share_a_carrier() {
+    let mut both = Both::new().await;
+    let mut exchanges = tokio::task::JoinSet::new();
+    for number in 0..100 {
+        let programs = both.programs().await;
+        exchanges.spawn(rules::everything_arrives_both_ways_at_once(programs, number * 5_000));
+    }
+    exchanges.join_all().await;
+    both.unused().await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_does_not_read_stops_nobody_else() {
+    let mut both = Both::new().await;
+    let (mut stuck, unread) = both.programs().await;
+    let writing = tokio::spawn(async move {
+        let chunk = filled(1 << 20);
+        let mut sent = 0_usize;
+        while let Ok(Ok(())) = timeout(Duration::from_millis(500), stuck.write_all(&chunk)).await {
+            sent += chunk.len();
+            assert!(sent < 1 << 30, "the trunk keeps it all in memory");
+        }
+    });
+    let programs = both.programs().await;
+    rules::everything_arrives_both_ways_at_once(programs, 8 << 20).await;
+    writing.await.unwrap();
+    drop(unread);
+    both.unused().await;
+}
+
+#[tokio::test]
+async fn a_trunk_that_ends_resets_its_programs() {
+    let mut both = Both::new().await;
+    let (mut near, mut far) = both.programs().await;
+    both.near.trunk.close(isthmus_trunk::Reason::Done);
+    for program in [&mut near, &mut far] {
+        let error = timeout(PATIENCE, program.read(&mut [0])).await.expect("ends in time").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+    both.far
+        .notice(|notice| match notice {
+            Notice::Closed(why) => Some(why),
+            _ => None,
+        })
+        .await;
+    assert!(both.far.trunk.open().await.is_err());
+    assert!(both.near.trunk.status().await.is_none());
+}
