@@ -5,9 +5,11 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use isthmus_reach::carrier::STREAM_PROTOCOL;
 use serde::Deserialize;
 
 use crate::port_range::PortRange;
+use crate::trunks::TRUNK_PROTOCOL;
 use crate::uplink::gateways::Gateways;
 
 /// Port of agents by default.
@@ -48,6 +50,9 @@ pub struct AgentConfig {
     /// isthmus-raw beside the `isthmus` binary or in ../lib/isthmus. Without it the
     /// agent doesn't use this dial.
     pub raw: Option<PathBuf>,
+    /// Whether connections with other sites share trunks, which outlive cuts of the network.
+    /// By default they do. Without, each has TLS of its own.
+    pub trunks: Option<bool>,
     /// The audit log, or "off". By default audit.log in the state directory.
     pub audit_log: Option<PathBuf>,
     /// How its lines look.
@@ -77,6 +82,14 @@ impl AgentConfig {
     /// Time between attempts to return to the gateway of first choice.
     pub(crate) fn return_interval(&self) -> Duration {
         Duration::from_secs(self.return_seconds.map_or(20, |seconds| seconds.get().into()))
+    }
+
+    /// The protocols (ALPN) of programs' connections, first choice first.
+    pub(crate) fn program_protocols(&self) -> &'static [&'static [u8]] {
+        match self.trunks {
+            Some(false) => &[STREAM_PROTOCOL],
+            _ => &[TRUNK_PROTOCOL, STREAM_PROTOCOL],
+        }
     }
 
     /// Number of ranks to start here by default.

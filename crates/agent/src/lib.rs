@@ -8,6 +8,7 @@
 //! | `accepting` | the acceptor's side of connections |
 //! | `carrying` | the initiator's side, and the sockets that programs get |
 //! | [`jobs`] | the node and its jobs |
+//! | `trunks` | the trunks to other nodes |
 //! | [`starting`] | starting processes, and the checks before |
 //! | `observing` | heartbeats, measurements, the account of connections |
 //! | [`runtime_directory`] | where the agent's socket and its jobs' directories are |
@@ -22,6 +23,7 @@ mod port_range;
 pub mod runtime_directory;
 mod service;
 pub mod starting;
+mod trunks;
 mod uplink;
 
 pub use config::AgentConfig;

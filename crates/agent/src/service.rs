@@ -1,14 +1,17 @@
 //! The agent as a service: sets it up and runs it until shutdown.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use isthmus_carry::plane::Plane;
 use isthmus_net::calls::{At, guarded};
 use isthmus_net::connection::{self, Connection};
 use isthmus_net::credentials::CredentialsError;
+use isthmus_net::grpc::Served;
 use isthmus_net::loopback::{PairMaker, Sources};
 use isthmus_net::rendezvous::Order;
 use isthmus_net::unidentified::Unidentified;
@@ -33,7 +36,7 @@ use crate::config::{AgentConfig, DEFAULT_PORT};
 use crate::jobs::job_directory::{self, SHIM};
 use crate::jobs::local::{self, LocalService};
 use crate::jobs::node::ClientTls;
-use crate::jobs::node::{Facilities, Node, interface_of};
+use crate::jobs::node::{Carrying, Facilities, Node, interface_of};
 use crate::jobs::peers::PeerService;
 use crate::jobs::verify;
 use crate::observing::heartbeat::beat::Heartbeats;
@@ -53,6 +56,8 @@ const FIRST_BYTE_DEADLINE: Duration = Duration::from_secs(10);
 const UNIDENTIFIED: usize = 4096;
 /// How long the initiator may take to connect at a rendezvous and send.
 const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
+/// Threads that carry bytes. A trunk stays on one.
+const WORKERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// Limit for a test connection to a gateway at the start.
 const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -101,17 +106,19 @@ pub async fn run(
     let gateways = (gateways, config.return_interval());
     let (upstream, attachment) =
         upstream::upstream(credentials.clone(), gateways, node_up.clone(), dials_tx, measures_tx);
-    let tls = client_tls(&credentials)?;
+    let tls = client_tls(&credentials, config.program_protocols())?;
     let loopback = Sources::bind().context("cannot reserve a port on loopback")?;
     let pairs = PairMaker::bind(loopback.clone()).context("cannot listen on loopback")?;
     let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
     let (probing, dialer) = dialing(&upstream, node_up, listen.port(), raw);
     let heartbeats = Heartbeats::start().context("cannot start a thread")?;
     let sockets = (loopback, pairs, black_hole);
-    let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, tls, sockets, heartbeats));
-    let (grpc_tx, grpc_rx) = mpsc::channel(QUEUE);
-    let server_tls = credentials.server_config(&[STREAM_PROTOCOL, GRPC_PROTOCOL, MEASURE_PROTOCOL])?;
-    let reception = Reception { node: node.clone(), tls: server_tls, grpc_tx };
+    let (calls_tx, calls_rx) = mpsc::channel(QUEUE);
+    let (carrying, mut failure_rx) = carrying(&config, calls_tx)?;
+    let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, tls, sockets, heartbeats, carrying));
+    let server_tls = credentials
+        .server_config(&[config.program_protocols(), &[GRPC_PROTOCOL, MEASURE_PROTOCOL]].concat())?;
+    let reception = Reception { node: node.clone(), tls: server_tls };
     info!(node = %node.name(), %listen, socket = %local_socket.display(), "agent starts");
 
     let peer_routes = Routes::new(guarded(At::Agent, PeerServer::new(PeerService { node: node.clone() })));
@@ -131,8 +138,9 @@ pub async fn run(
         () = measure::carry_out(&node, measures_rx) => Ok(()),
         () = verify::keep_verified(&node, credentials.peers()) => Ok(()),
         () = retry::watch(node.dialer(), &node.tls().grpc) => Ok(()),
-        ended = grpc::serve_streams(grpc_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
+        ended = grpc::serve_streams(calls_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
         ended = local_server => ended.context("agent's Unix socket"),
+        Some(error) = failure_rx.recv() => Err(error).context("the data plane"),
         () = announce => Ok(()),
         () = shutdown => Ok(()),
     };
@@ -145,9 +153,22 @@ pub async fn run(
     ended
 }
 
-fn client_tls(credentials: &Credentials) -> Result<ClientTls, CredentialsError> {
+/// The data plane. The receiver gets the failure of a worker.
+fn carrying(
+    config: &AgentConfig,
+    calls_tx: mpsc::Sender<Served>,
+) -> anyhow::Result<(Carrying, mpsc::Receiver<std::io::Error>)> {
+    let workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(WORKERS);
+    let (plane, failure_rx) = Plane::start(workers).context("cannot start the data plane")?;
+    let has_trunks = config.trunks.unwrap_or(true);
+    Ok((Carrying { plane, has_trunks, calls_tx }, failure_rx))
+}
+
+/// `programs` are the protocols of programs' connections.
+fn client_tls(credentials: &Credentials, programs: &[&[u8]]) -> Result<ClientTls, CredentialsError> {
     Ok(ClientTls {
         stream: credentials.client_config(&[STREAM_PROTOCOL])?,
+        trunk: credentials.client_config(programs)?,
         grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
         measure: credentials.client_config(&[MEASURE_PROTOCOL])?,
     })

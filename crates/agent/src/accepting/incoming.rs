@@ -7,29 +7,31 @@ use std::time::Duration;
 
 use isthmus_net::connection::Connection;
 use isthmus_net::mac::Secret;
-use isthmus_net::secured::{Secured, ServerTls};
+use isthmus_net::secured::ServerTls;
 use isthmus_net::unidentified::Place;
 use isthmus_net::{Role, counters, grpc, listen};
 use isthmus_reach::ControlPlane;
 use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
+use isthmus_wire::JobId;
 use isthmus_wire::hello;
 use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
 use isthmus_wire::shim::End;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use crate::accepting::knock::{Incoming, Knock};
+use crate::carrying::link::{Link, Messages as _};
 use crate::carrying::names::Ends;
-use crate::carrying::pump::{End as PumpEnd, pump};
+use crate::carrying::sealed;
 use crate::carrying::sockets::{cookie, inode};
 use crate::jobs::hold;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::jobs::tree;
-use crate::observing::account::Bytes;
+use crate::observing::account::Uncounted;
 use crate::observing::heartbeat;
+use crate::trunks::{self, TRUNK_PROTOCOL};
 
 /// How long the first bytes of a connection may take.
 const PREAMBLE_DEADLINE: Duration = Duration::from_secs(10);
@@ -45,8 +47,6 @@ pub(crate) struct Reception {
     pub node: Arc<Node>,
     /// TLS for all protocols between agents.
     pub tls: ServerTls,
-    /// reception → gRPC server: a connection for gRPC.
-    pub grpc_tx: mpsc::Sender<Secured>,
 }
 
 impl Reception {
@@ -65,7 +65,7 @@ impl Reception {
         stream.set_nodelay(true)?;
         // Boxed: a connection that sends nothing takes no memory for what follows.
         match listen::first_byte(&stream, limit).await? {
-            FIRST_BYTE => Box::pin(self.program(Carrier::Raw(stream), place)).await,
+            FIRST_BYTE => Box::pin(self.programs().program(Carrier::Raw(stream).into(), place)).await,
             first if first == hello::RENDEZVOUS.first_byte() => Box::pin(self.rendezvous(stream)).await,
             _ => Box::pin(self.encrypted(stream, place)).await,
         }
@@ -79,14 +79,19 @@ impl Reception {
         drop(place);
         match stream.get_ref().1.alpn_protocol() {
             Some(GRPC_PROTOCOL) => {
-                self.grpc_tx.send(stream).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+                self.node.calls_tx().send(stream.into()).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
             }
             Some(MEASURE_PROTOCOL) => {
                 let busy = || !self.node.jobs().is_empty();
                 Box::pin(self.node.measuring().serve(stream, busy)).await
             }
-            _ => Box::pin(self.program(Carrier::Tls(Box::new(stream)), None)).await,
+            Some(TRUNK_PROTOCOL) => Box::pin(trunks::accept::carrier(&self.node, stream)).await,
+            _ => Box::pin(self.programs().program(Carrier::Tls(Box::new(stream)).into(), None)).await,
         }
+    }
+
+    fn programs(&self) -> Programs {
+        Programs { node: self.node.clone() }
     }
 
     /// A connection of a party that was ordered to dial this node.
@@ -102,49 +107,64 @@ impl Reception {
             Err(io::Error::other("no connect of this node waits for this rendezvous"))
         }
     }
+}
 
+/// Takes the connections of other nodes' programs.
+#[derive(Debug, Clone)]
+pub(crate) struct Programs {
+    pub node: Arc<Node>,
+}
+
+impl Programs {
     /// A connection of a program: preamble, knock, answer.
-    async fn program(self, mut carrier: Carrier, place: Option<Place>) -> io::Result<()> {
-        let receiving = carrier.receive::<PREAMBLE_LEN>();
-        let bytes = tokio::time::timeout(PREAMBLE_DEADLINE, receiving)
-            .await
-            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        let (preamble, mac) = Preamble::decode(&bytes).map_err(io::Error::other)?;
-        Connection::from(preamble.nonce).scope(self.introduced(carrier, preamble, mac, place)).await
+    async fn program(self, mut link: Link, place: Option<Place>) -> io::Result<()> {
+        let bytes = preamble(&mut link).await?;
+        self.take(link, &bytes, place).await
     }
 
     /// The same, after the preamble was read.
+    pub(crate) async fn take(
+        self,
+        link: Link,
+        preamble: &[u8; PREAMBLE_LEN],
+        place: Option<Place>,
+    ) -> io::Result<()> {
+        let (preamble, mac) = Preamble::decode(preamble).map_err(io::Error::other)?;
+        Connection::from(preamble.nonce).scope(self.introduced(link, preamble, mac, place)).await
+    }
+
+    /// The same, after the preamble was decoded.
     async fn introduced(
         self,
-        mut carrier: Carrier,
+        mut link: Link,
         preamble: Preamble,
         mac: Mac,
         place: Option<Place>,
     ) -> io::Result<()> {
-        debug!(job = %preamble.job, ends = carrier.ends(), port = preamble.destination_port, "a preamble");
+        debug!(job = %preamble.job, ends = link.ends(), port = preamble.destination_port, "a preamble");
         let Some(job) = self.node.job(preamble.job) else {
-            debug!(job = %preamble.job, ends = carrier.ends(), "a connection for a job that does not run here");
+            debug!(job = %preamble.job, ends = link.ends(), "a connection for a job that does not run here");
             counters::refused(refusal_word(Status::UnknownJob));
-            return carrier.send(&Answer { status: Status::UnknownJob }.encode(&[0; 32])).await;
+            return link.send(&Answer { status: Status::UnknownJob }.encode(&[0; 32])).await;
         };
-        let checked = self.check(&job, &preamble, &mac, &carrier).await;
+        let checked = self.check(&job, &preamble, &mac, &link).await;
         if checked.is_ok() {
             drop(place);
         }
         let status = match checked {
             Ok(()) if preamble.destination_port == heartbeat::PORT => {
-                carrier.send(&sealed(&job.token, Status::Connected, &preamble)).await?;
-                if let Carrier::Raw(stream) = carrier
+                link.send(&sealed(&job.token, Status::Connected, &preamble)).await?;
+                if let Link::Carrier(Carrier::Raw(stream)) = link
                     && heartbeat::serve(&self.node, &job, stream).await.is_err()
                 {
                     hold::end_all(&self.node, &job).await;
                 }
                 return Ok(());
             }
-            Ok(()) => match self.knock(&job, &preamble, &mut carrier).await? {
+            Ok(()) => match self.knock(&job, &preamble, &mut link).await? {
                 Some(Ok(knock)) => {
                     debug!(job = %job.id, port = preamble.destination_port, "knocked");
-                    return connect(&job, &preamble, carrier, knock).await;
+                    return connect(&self.node, &job, &preamble, link, knock).await;
                 }
                 Some(Err(status)) => status,
                 None => return Ok(()),
@@ -152,8 +172,8 @@ impl Reception {
             Err(status) => status,
         };
         counters::refused(refusal_word(status));
-        debug!(?status, ends = carrier.ends(), port = preamble.destination_port, "connection not made");
-        carrier.send(&sealed(&job.token, status, &preamble)).await
+        debug!(?status, ends = link.ends(), port = preamble.destination_port, "connection not made");
+        link.send(&sealed(&job.token, status, &preamble)).await
     }
 
     /// Knocks at the program's port; `None` if the initiator gave up meanwhile.
@@ -161,7 +181,7 @@ impl Reception {
         &self,
         job: &Job,
         preamble: &Preamble,
-        carrier: &mut Carrier,
+        link: &mut Link,
     ) -> io::Result<Option<Result<Knock, Status>>> {
         let _under_way = job.account.begin();
         let knocking =
@@ -174,24 +194,18 @@ impl Reception {
                 () = job.ended.cancelled() => return Ok(Some(Err(Status::UnknownJob))),
                 // Before the final answer the initiator sends nothing: this is
                 // the end of the connection, so it gave up.
-                _ = carrier.receive::<1>() => return Ok(None),
+                _ = link.receive::<1>() => return Ok(None),
                 () = tokio::time::sleep(WAITING), if !waits => {
                     waits = true;
-                    carrier.send(&sealed(&job.token, Status::Waiting, preamble)).await?;
+                    link.send(&sealed(&job.token, Status::Waiting, preamble)).await?;
                 }
             }
         }
     }
 
     /// Checks the preamble, and whether the connection may come unencrypted.
-    async fn check(
-        &self,
-        job: &Job,
-        preamble: &Preamble,
-        mac: &Mac,
-        carrier: &Carrier,
-    ) -> Result<(), Status> {
-        let ends = carrier.ends();
+    async fn check(&self, job: &Job, preamble: &Preamble, mac: &Mac, link: &Link) -> Result<(), Status> {
+        let ends = link.ends();
         if !job.token.verify(&preamble.signed_bytes(), mac) {
             warn!(job = %job.id, ends, "denied: the job's token does not match");
             return Err(Status::Denied);
@@ -213,8 +227,8 @@ impl Reception {
             let holder = tree::holder(&job.members.nodes, self.node.name()).map(|holder| holder.address.ip());
             return if holder == Some(preamble.source) { Ok(()) } else { Err(Status::Denied) };
         }
-        match carrier {
-            Carrier::Tls(stream) => match stream.identity() {
+        match link {
+            link if link.is_encrypted() => match link.identity() {
                 Some(identity)
                     if identity.role() == Role::Agent
                         && identity.grid_name().as_ref() == Some(source)
@@ -229,8 +243,8 @@ impl Reception {
             },
             // Raw is allowed within a site and between sites that trust each other.
             // This end's own plan decides, not the initiator.
-            Carrier::Raw(_) if source.site == self.node.name().site => Ok(()),
-            Carrier::Raw(_) => {
+            _ if source.site == self.node.name().site => Ok(()),
+            _ => {
                 let found = self.node.upstream().lookup(preamble.source, PLAN.into()).await;
                 let encrypted = found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.encrypted));
                 if encrypted == Some(false) {
@@ -241,6 +255,15 @@ impl Reception {
             }
         }
     }
+}
+
+/// The first message of a connection.
+///
+/// # Errors
+/// If it doesn't come in time.
+pub(crate) async fn preamble(link: &mut Link) -> io::Result<[u8; PREAMBLE_LEN]> {
+    let received = tokio::time::timeout(PREAMBLE_DEADLINE, link.receive()).await;
+    received.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 /// A status as a label of counters.
@@ -262,14 +285,20 @@ fn sealed(token: &Secret, status: Status, preamble: &Preamble) -> [u8; isthmus_w
 }
 
 /// Answers "connected" and passes the connection to the program.
-async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Knock) -> io::Result<()> {
+async fn connect(
+    node: &Node,
+    job: &Job,
+    preamble: &Preamble,
+    mut link: Link,
+    knock: Knock,
+) -> io::Result<()> {
     let ends = Ends {
         local: End { address: preamble.destination, port: preamble.destination_port },
         peer: End { address: preamble.source, port: preamble.source_port },
     };
-    carrier.send(&sealed(&job.token, Status::Connected, preamble)).await?;
-    match carrier {
-        Carrier::Raw(stream) => {
+    link.send(&sealed(&job.token, Status::Connected, preamble)).await?;
+    match link {
+        Link::Carrier(Carrier::Raw(stream)) => {
             let socket = stream.into_std()?;
             job.sockets.names().insert(cookie(&socket)?, ends);
             job.sockets.handed_over(inode(&socket)?);
@@ -290,12 +319,17 @@ async fn connect(job: &Job, preamble: &Preamble, mut carrier: Carrier, knock: Kn
             }
             Ok(())
         }
-        Carrier::Tls(tls) => {
-            let stream = knock.admit(Incoming { peer: ends.peer, local: ends.local, socket: None });
-            debug!(job = %job.id, "handed over");
-            stream.set_nodelay(true)?;
-            pump(stream, *tls, Arc::new(Bytes::default()), PumpEnd::Acceptor).await;
-            Ok(())
+        Link::Carrier(Carrier::Tls(tls)) => {
+            let program = admit(&job.id, knock, ends)?;
+            sealed::carry(node.plane(), program, *tls, Arc::new(Uncounted)).await
         }
+        Link::Stream(stream) => stream.stream.attach(admit(&job.id, knock, ends)?, Arc::new(Uncounted)),
     }
+}
+
+/// The program's end of a connection that the agent carries.
+fn admit(job: &JobId, knock: Knock, ends: Ends) -> io::Result<std::net::TcpStream> {
+    let stream = knock.admit(Incoming { peer: ends.peer, local: ends.local, socket: None });
+    debug!(%job, "handed over");
+    stream.into_std()
 }

@@ -3,26 +3,37 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::loopback::Buffers;
 use isthmus_net::mac;
 use isthmus_reach::carrier::Carrier;
-use isthmus_reach::{Purpose, ReachError, Reached, Security};
+use isthmus_reach::{Purpose, ReachError, Reached, Security, Unaccepted};
+use isthmus_wire::GridName;
 use isthmus_wire::preamble::{Preamble, Status};
 use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::{End, Handover, Reply};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::carrying::introduction::JobIntroduction;
+use crate::carrying::link::{Link, Messages as _};
 use crate::carrying::names::Ends;
-use crate::carrying::pump::{End as PumpEnd, pump};
+use crate::carrying::sealed;
 use crate::carrying::sockets::{cookie, inode};
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::observing::account::{Bytes, Joint};
 use crate::observing::heartbeat;
+use crate::trunks;
+use crate::trunks::open::Opened;
+use crate::trunks::registry::Way;
+
+/// How long the introduction of a connection may take that is there. A trunk may be cut:
+/// as long as a kernel tries to connect (tcp(7), `tcp_syn_retries`).
+const INTRODUCTION: Duration = Duration::from_secs(127);
 
 /// The reply to a shim, and the socket to hand over. This copy of the socket is dropped
 /// with the reply; otherwise the peer would never see the end of the connection.
@@ -80,7 +91,7 @@ pub(crate) async fn connect(
         destination_port: destination.port,
     };
     let _under_way = job.account.begin();
-    let reached = match reach(node, job, preamble, wanted.options, given_up).await {
+    let reached = match reach(node, job, acceptor, preamble, (wanted.options, given_up)).await {
         Ok(reached) => reached,
         Err(error) => {
             let errno = errno(&error);
@@ -100,20 +111,20 @@ pub(crate) async fn connect(
             initiator: node.name().to_string(),
             acceptor: acceptor.to_string(),
             failures: reached.failures,
-            dial: reached.dial.into(),
-            relay: reached.relay.clone(),
+            dial: reached.way.dial.into(),
+            relay: reached.way.relay.clone(),
         }));
     }
     let joint = Joint {
-        acceptor: reached.node,
-        dial: reached.dial,
-        route: reached.route,
-        relay: reached.relay,
-        encrypted: matches!(reached.carrier, Carrier::Tls(_)),
+        acceptor: acceptor.clone(),
+        dial: reached.way.dial,
+        route: reached.way.route,
+        relay: reached.way.relay,
+        encrypted: reached.link.is_encrypted(),
     };
     let bytes = job.account.connected(joint, reached.setup);
     let ends = Ends { local: End { address: own.ip(), port: source_port }, peer: destination };
-    match hand_over(node, job, reached.carrier, wanted.options, ends, bytes).await {
+    match hand_over(node, job, reached.link, wanted.options, ends, bytes).await {
         Ok(connected) => {
             debug!(job = %job.id, "handed over");
             connected
@@ -125,45 +136,121 @@ pub(crate) async fn connect(
     }
 }
 
+/// A connection to the acceptor's agent, which the program has accepted.
+struct Introduced {
+    link: Link,
+    way: Way,
+    setup: Duration,
+    /// Ways that failed before, each with its reason.
+    failures: Vec<String>,
+}
+
+impl Introduced {
+    fn new(reached: Reached) -> Self {
+        let way = trunks::open::way(&reached);
+        Self { link: reached.carrier.into(), way, setup: reached.setup, failures: reached.failures }
+    }
+}
+
 /// Connects to the acceptor's agent, and waits for its final answer.
 async fn reach(
-    node: &Node,
+    node: &Arc<Node>,
     job: &Job,
+    acceptor: &GridName,
     preamble: Preamble,
-    options: SocketOptions,
-    given_up: &CancellationToken,
-) -> Result<Reached, ReachError> {
+    (options, given_up): (SocketOptions, &CancellationToken),
+) -> Result<Introduced, ReachError> {
+    for again in [true, false] {
+        let reaching = try_to_reach(node, job, acceptor, preamble, (options, given_up), again);
+        if let Some(introduced) = reaching.await? {
+            return Ok(introduced);
+        }
+    }
+    Err(ReachError::NoWay(vec![format!("the trunk to {acceptor} has ended twice")]))
+}
+
+/// The same; `None` if the trunk has proved dead, and `again` that is allowed.
+async fn try_to_reach(
+    node: &Arc<Node>,
+    job: &Job,
+    acceptor: &GridName,
+    preamble: Preamble,
+    (options, given_up): (SocketOptions, &CancellationToken),
+    again: bool,
+) -> Result<Option<Introduced>, ReachError> {
     let destination = preamble.destination;
+    let started = Instant::now();
     let mut introduction = JobIntroduction::new(&job.token, preamble);
-    let purpose = Purpose {
-        security: Security::AsPlanned(&node.tls().stream),
-        owner: Some(node.owner()),
-        options,
-        introduction: Some(&mut introduction),
-        given_up: Some(given_up),
+    let opening = trunks::open::for_program(node, acceptor, destination);
+    let opened = tokio::select! {
+        opened = opening => opened?,
+        () = given_up.cancelled() => return Err(ReachError::GivenUp),
     };
-    let mut reached = node.dialer().reach(destination, purpose).await?;
-    introduction.settle(&mut reached.carrier).await.map_err(ReachError::Answered)?;
-    Ok(reached)
+    let mut introduced = match opened {
+        Opened::NoTrunk => {
+            let purpose = Purpose {
+                security: Security::AsPlanned(&node.tls().stream),
+                owner: Some(node.owner()),
+                options,
+                introduction: Some(&mut introduction),
+                given_up: Some(given_up),
+            };
+            Introduced::new(node.dialer().reach(destination, purpose).await?)
+        }
+        Opened::Connection(reached) => {
+            let mut introduced = Introduced::new(*reached);
+            introduce(&mut introduction, &mut introduced.link).await?;
+            introduced
+        }
+        Opened::Stream { stream, standing, way, failures } => {
+            let mut link = Link::Stream(stream);
+            match introduce(&mut introduction, &mut link).await {
+                // The other agent has lost the trunk: it has begun anew.
+                Err(ReachError::NoWay(_)) if again && standing.ended.is_cancelled() => return Ok(None),
+                introduced => introduced?,
+            }
+            Introduced { link, way, setup: started.elapsed(), failures }
+        }
+    };
+    introduction.settle(&mut introduced.link).await.map_err(ReachError::Answered)?;
+    Ok(Some(introduced))
+}
+
+/// Introduces a connection that is there.
+async fn introduce(introduction: &mut JobIntroduction<'_>, link: &mut Link) -> Result<(), ReachError> {
+    let introducing = timeout(INTRODUCTION, introduction.introduce_over(link)).await;
+    match introducing {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(Unaccepted::Final(status))) => Err(ReachError::Answered(status)),
+        Ok(Err(Unaccepted::Next(reason))) => Err(ReachError::NoWay(vec![reason])),
+        Err(_) => Err(ReachError::NoWay(vec![format!("{}: no answer within {INTRODUCTION:?}", link.ends())])),
+    }
 }
 
 async fn hand_over(
     node: &Arc<Node>,
     job: &Job,
-    carrier: Carrier,
+    link: Link,
     options: SocketOptions,
     ends: Ends,
     bytes: Arc<Bytes>,
 ) -> io::Result<Connected> {
-    let socket = match carrier {
-        Carrier::Raw(stream) => stream.into_std()?,
-        Carrier::Tls(tls) => {
-            let pair = node
-                .pairs()
-                .pair(Buffers { send: options.send_buffer, receive: options.receive_buffer })
-                .await?;
-            pair.agent.set_nodelay(true)?;
-            tokio::spawn(pump(pair.agent, *tls, bytes, PumpEnd::Initiator));
+    let pair = || node.pairs().pair(Buffers { send: options.send_buffer, receive: options.receive_buffer });
+    let socket = match link {
+        Link::Carrier(Carrier::Raw(stream)) => stream.into_std()?,
+        Link::Carrier(Carrier::Tls(tls)) => {
+            let pair = pair().await?;
+            let (node, agent) = (node.clone(), pair.agent.into_std()?);
+            tokio::spawn(async move {
+                if let Err(error) = sealed::carry(node.plane(), agent, *tls, bytes).await {
+                    warn!(%error, "a connection can't be carried");
+                }
+            });
+            pair.program
+        }
+        Link::Stream(stream) => {
+            let pair = pair().await?;
+            stream.stream.attach(pair.agent.into_std()?, bytes)?;
             pair.program
         }
     };

@@ -9,6 +9,8 @@ use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Introduction, Unaccepted};
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble, Status};
 
+use crate::carrying::link::Messages;
+
 /// How long an acceptor's final answer may take: its own deadline for knocking, and
 /// a margin for the network.
 const FINAL_DEADLINE: Duration = Duration::from_secs(15);
@@ -31,26 +33,25 @@ impl<'a> JobIntroduction<'a> {
     ///
     /// # Errors
     /// The final status, unless it is [`Status::Connected`].
-    pub(crate) async fn settle(&self, carrier: &mut Carrier) -> Result<(), Status> {
+    pub(crate) async fn settle(&self, link: &mut impl Messages) -> Result<(), Status> {
         if !self.waits {
             return Ok(());
         }
-        let answered = tokio::time::timeout(FINAL_DEADLINE, self.answer(carrier)).await;
+        let answered = tokio::time::timeout(FINAL_DEADLINE, self.answer(link)).await;
         match answered.map_err(|_| Status::TimedOut)? {
             Ok(Status::Connected) => Ok(()),
             Ok(status) => Err(status),
             Err(error) => {
-                tracing::debug!(ends = carrier.ends(), ?error, "no final answer");
+                tracing::debug!(ends = link.ends(), ?error, "no final answer");
                 Err(Status::Failed)
             }
         }
     }
 
-    async fn answer(&self, carrier: &mut Carrier) -> Result<Status, Unaccepted> {
+    async fn answer(&self, link: &mut impl Messages) -> Result<Status, Unaccepted> {
         let failed = |ends: &str, reason: String| Unaccepted::Next(format!("{ends}: {reason}"));
-        let ends = carrier.ends();
-        let bytes =
-            carrier.receive::<{ ANSWER_LEN }>().await.map_err(|error| failed(&ends, broken(&error)))?;
+        let ends = link.ends();
+        let bytes = link.receive::<{ ANSWER_LEN }>().await.map_err(|error| failed(&ends, broken(&error)))?;
         let (answer, mac) = Answer::decode(&bytes).map_err(|error| failed(&ends, error.to_string()))?;
         match answer.status {
             // Any party can send these without the token, so the next step is tried.
@@ -63,21 +64,29 @@ impl<'a> JobIntroduction<'a> {
             status => Ok(status),
         }
     }
-}
 
-#[tonic::async_trait]
-impl Introduction for JobIntroduction<'_> {
-    async fn introduce(&mut self, carrier: &mut Carrier) -> Result<(), Unaccepted> {
+    /// Introduces the connection, and reads the first answer.
+    ///
+    /// # Errors
+    /// [`Unaccepted`].
+    pub(crate) async fn introduce_over(&mut self, link: &mut impl Messages) -> Result<(), Unaccepted> {
         // An acceptor accepts each nonce once.
         self.preamble.nonce = mac::new_nonce();
-        let sent = carrier.send(&self.token.seal_preamble(&self.preamble)).await;
-        sent.map_err(|error| Unaccepted::Next(format!("{}: {}", carrier.ends(), broken(&error))))?;
-        let status = self.answer(carrier).await?;
+        let sent = link.send(&self.token.seal_preamble(&self.preamble)).await;
+        sent.map_err(|error| Unaccepted::Next(format!("{}: {}", link.ends(), broken(&error))))?;
+        let status = self.answer(link).await?;
         self.waits = status == Status::Waiting;
         match status {
             Status::Connected | Status::Waiting => Ok(()),
             refused => Err(Unaccepted::Final(refused)),
         }
+    }
+}
+
+#[tonic::async_trait]
+impl Introduction for JobIntroduction<'_> {
+    async fn introduce(&mut self, carrier: &mut Carrier) -> Result<(), Unaccepted> {
+        self.introduce_over(carrier).await
     }
 }
 

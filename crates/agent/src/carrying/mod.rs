@@ -6,7 +6,8 @@
 //! | [`shim_socket`] | serves the shims' requests |
 //! | [`connect`] | opens a connection for a program |
 //! | [`introduction`] | introduces it to the acceptor's agent |
-//! | [`mod@pump`] | carries an encrypted connection for a program |
+//! | [`link`] | a connection between two agents: a socket, TLS, a trunk's stream |
+//! | [`sealed`] | carries a connection over TLS of its own |
 //! | [`names`] | the ends of handed-over sockets |
 //! | [`sockets`], [`ports`] | identifiers of sockets; ports of programs that bound none |
 //! | [`black_hole`] | the listener at which connects stay pending |
@@ -14,8 +15,9 @@
 pub(crate) mod black_hole;
 pub(crate) mod connect;
 pub(crate) mod introduction;
+pub(crate) mod link;
 pub(crate) mod names;
 pub(crate) mod ports;
-pub(crate) mod pump;
+pub(crate) mod sealed;
 pub(crate) mod shim_socket;
 pub(crate) mod sockets;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use isthmus_net::mac::Secret;
 use isthmus_wire::settings::{Host, Settings};
@@ -32,14 +33,15 @@ pub(crate) enum BeginError {
     Directory { node: GridName, error: io::Error },
 }
 
-/// Begins a job here. The receiver gets the job's news for the head.
+/// Begins a job here, which outlives cuts of this length. The receiver gets the job's
+/// news for the head.
 ///
 /// # Errors
 /// [`BeginError`].
 pub(crate) fn begin(
     node: &Arc<Node>,
     id: JobId,
-    token: Secret,
+    (token, outlive): (Secret, Duration),
     nodes: Vec<Host>,
 ) -> Result<(Arc<Job>, NewsReceiver), BeginError> {
     let name = node.name().clone();
@@ -58,7 +60,7 @@ pub(crate) fn begin(
     let make = || {
         let directory = JobDirectory::create(id, &settings, shim, isthmus, local_socket)?;
         let listener = shim_socket::bind(&directory.socket())?;
-        let (job, news_rx) = Job::new(id, token, nodes, name.clone(), directory);
+        let (job, news_rx) = Job::new(id, (token, outlive), nodes, name.clone(), directory);
         Ok((Arc::new(job), (listener, news_rx)))
     };
     let (job, (listener, news_rx)) = node.add(id, make).map_err(|error| match error {

@@ -1,47 +1,64 @@
 //! Calls of an agent to the other agents of a job.
 
+use std::sync::Arc;
+
 use isthmus_net::grpc;
 use isthmus_reach::Purpose;
 use isthmus_reach::carrier::Carrier;
-use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::peer_client::PeerClient;
+use isthmus_wire::settings::Host;
 use tonic::Status;
 use tonic::transport::Channel;
 
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
+use crate::trunks;
+use crate::trunks::registry::Standing;
 
-/// A channel to the agent of another node, dialed like any connection.
+/// A way to call the agent of another node.
+pub(crate) struct Calls {
+    pub client: PeerClient<Channel>,
+    /// The trunk that carries it, to a node of another site.
+    pub trunk: Option<Arc<Standing>>,
+}
+
+/// A channel to the agent of another node: over a trunk to another site if the job
+/// outlives cuts, else dialed like any connection.
 ///
 /// # Errors
 /// `UNAVAILABLE` with the error of every step that was tried.
-pub(crate) async fn connect(node: &Node, address: VirtualAddress) -> Result<PeerClient<Channel>, Status> {
+pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<Calls, Status> {
     let unavailable = |reason: String| Status::unavailable(reason);
+    let other_site = host.name.site != node.name().site;
+    if other_site && !job.outlive.is_zero() && node.has_trunks() {
+        let connecting = trunks::calls::connect(node, &host.name, host.address.ip());
+        if let Some((socket, trunk)) = connecting.await.map_err(|error| unavailable(error.to_string()))? {
+            let channel = grpc::channel_within(socket).await;
+            let channel = channel.map_err(|error| unavailable(error.to_string()))?;
+            return Ok(Calls { client: PeerClient::new(channel), trunk: Some(trunk) });
+        }
+    }
     let reached = node
         .dialer()
-        .reach(address.ip(), Purpose::tls(&node.tls().grpc, Some(node.owner())))
+        .reach(host.address.ip(), Purpose::tls(&node.tls().grpc, Some(node.owner())))
         .await
         .map_err(|error| unavailable(error.to_string()))?;
     let Carrier::Tls(stream) = reached.carrier else {
         return Err(Status::internal("the connection to another agent is not encrypted"));
     };
     let channel = grpc::channel_over(*stream).await.map_err(|error| unavailable(error.to_string()))?;
-    Ok(PeerClient::new(channel))
+    Ok(Calls { client: PeerClient::new(channel), trunk: None })
 }
 
 /// The job's channel to another of its nodes.
 ///
 /// # Errors
 /// As [`connect`].
-pub(crate) async fn channel(
-    node: &Node,
-    job: &Job,
-    address: VirtualAddress,
-) -> Result<PeerClient<Channel>, Status> {
-    if let Some(client) = job.holding.channels.get(address) {
+pub(crate) async fn channel(node: &Arc<Node>, job: &Job, host: &Host) -> Result<PeerClient<Channel>, Status> {
+    if let Some(client) = job.holding.channels.get(host.address) {
         return Ok(client);
     }
-    let client = connect(node, address).await?;
-    job.holding.channels.keep(address, client.clone());
+    let Calls { client, .. } = connect(node, job, host).await?;
+    job.holding.channels.keep(host.address, client.clone());
     Ok(client)
 }

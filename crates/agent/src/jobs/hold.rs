@@ -14,12 +14,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Code, Status, Streaming};
 
-use crate::jobs::calls;
+use crate::jobs::calls::{self, Calls};
 use crate::jobs::job::Job;
 use crate::jobs::node::{Faults, Node};
 use crate::jobs::tree;
 use crate::observing::heartbeat;
 use crate::starting::preflight;
+use crate::trunks::pause;
+use crate::trunks::registry::Standing;
 
 /// How long the head waits for a node to begin a job, with the nodes that it holds.
 const HOLD_DEADLINE: Duration = Duration::from_secs(30);
@@ -40,6 +42,8 @@ pub(crate) struct Held {
     news: Streaming<proto::JobNews>,
     /// The findings of this node and those below it.
     ready: proto::Ready,
+    /// The trunk to it, if it is at another site.
+    trunk: Option<Arc<Standing>>,
 }
 
 /// Prepares this node for a job, and has the nodes below do so in parallel. Sends the
@@ -135,7 +139,7 @@ async fn hold_all(
 }
 
 async fn hold(
-    node: &Node,
+    node: &Arc<Node>,
     job: &Job,
     host: Host,
     request: proto::HoldRequest,
@@ -143,7 +147,7 @@ async fn hold(
 ) -> Result<Held, Status> {
     let since_began = || micros(began.elapsed());
     let asked_us = since_began();
-    let mut client = calls::connect(node, host.address).await?;
+    let Calls { mut client, trunk } = calls::connect(node, job, &host).await?;
     let reached_us = since_began();
     let (asked, asked_at) = (Instant::now(), preflight::clock());
     let response = client.hold(request).await?;
@@ -163,7 +167,7 @@ async fn hold(
                 }
             }
             ready.held.push(proto::HeldNode { node: name, asked_us, reached_us, ready_us: since_began() });
-            Ok(Held { host, news, ready })
+            Ok(Held { host, news, ready, trunk })
         }
         _ => Err(Status::internal("the node did not report that it is ready")),
     }
@@ -171,28 +175,20 @@ async fn hold(
 
 /// Passes on the news of the nodes below.
 pub(crate) fn follow_all(node: &Arc<Node>, job: &Arc<Job>, held: Vec<Held>, news_tx: &NewsSender) {
-    for Held { host, news, .. } in held {
-        tokio::spawn(follow(node.clone(), job.clone(), host, news, news_tx.clone()));
+    for held in held {
+        tokio::spawn(follow(node.clone(), job.clone(), held, news_tx.clone()));
     }
 }
 
 /// Passes on one node's news, and reports when the node is lost.
-async fn follow(
-    node: Arc<Node>,
-    job: Arc<Job>,
-    host: Host,
-    mut news: Streaming<proto::JobNews>,
-    news_tx: NewsSender,
-) {
-    let silent = heartbeat::watch(&node, &job, &host);
-    tokio::pin!(silent);
+async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender) {
+    let Held { host, mut news, trunk, .. } = held;
+    let lost = lost(&node, &job, &host, trunk, news_tx.clone());
+    tokio::pin!(lost);
     let reason = loop {
         let message = tokio::select! {
             message = news.message() => message,
-            quiet = &mut silent => break format!(
-                "no sign of life for {:.1} s: it is frozen, or its network is cut",
-                quiet.as_secs_f64()
-            ),
+            reason = &mut lost => break reason,
             () = job.ended.cancelled() => return,
         };
         match message {
@@ -213,6 +209,40 @@ async fn follow(
     }
 }
 
+/// Returns the reason when a held node is lost. A node of another site may be silent for
+/// as long as the job outlives.
+async fn lost(
+    node: &Arc<Node>,
+    job: &Arc<Job>,
+    host: &Host,
+    trunk: Option<Arc<Standing>>,
+    news_tx: NewsSender,
+) -> String {
+    let Some(trunk) = trunk else {
+        let quiet = heartbeat::watch(node, job, host).await.as_secs_f64();
+        return format!("no sign of life for {quiet:.1} s: it is frozen, or its network is cut");
+    };
+    let tell = |kind| {
+        // Only what the user reads at once: if the queue is full, it says less.
+        let _ = news_tx.try_send(Ok(proto::JobNews { kind: Some(kind) }));
+    };
+    pause::lost(node, (&trunk, host), job.outlive, tell).await.to_string()
+}
+
+/// Returns when the node of another site that holds this one over a trunk is lost: the
+/// job is to be ended here and below.
+pub(crate) async fn holder_lost(node: &Arc<Node>, job: &Job, trunk: Option<Arc<Standing>>) {
+    let holder = tree::holder(&job.members.nodes, node.name());
+    let (Some(trunk), Some(holder)) = (trunk, holder) else {
+        // The end of the call tells.
+        return std::future::pending().await;
+    };
+    // This end dials, too: the other one may have lost its state.
+    trunk.dial_at(holder.address.ip());
+    let lost = pause::lost(node, (&trunk, holder), job.outlive, |_| ()).await;
+    tracing::warn!(job = %job.id, holder = %holder.name, reason = %lost, "the node that holds the job here is lost: the job ends here");
+}
+
 /// Ends a job here and on the nodes below, in parallel, and adds up the account.
 pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
     job.holding.ending.store(true, Ordering::SeqCst);
@@ -224,7 +254,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
         let (node, job) = (node.clone(), job.clone());
         ending.spawn(async move {
             let request = proto::EndRequest { job: job.id.to_string() };
-            let ending = async { calls::channel(&node, &job, host.address).await?.end(request).await };
+            let ending = async { calls::channel(&node, &job, &host).await?.end(request).await };
             match tokio::time::timeout(limit, ending).await {
                 Ok(Ok(reply)) => reply.into_inner(),
                 Ok(Err(status)) => {

@@ -1,5 +1,7 @@
 //! One job at one node.
 
+use std::time::Duration;
+
 use isthmus_net::mac::Secret;
 use isthmus_wire::settings::Host;
 use isthmus_wire::{GridName, JobId};
@@ -19,6 +21,8 @@ pub(crate) struct Job {
     pub id: JobId,
     /// The secret that its agents share.
     pub token: Secret,
+    /// How long it waits for a site that is cut off; zero: not at all.
+    pub outlive: Duration,
     pub members: Members,
     pub directory: JobDirectory,
     /// Its connections here.
@@ -39,7 +43,7 @@ impl Job {
     /// Puts a job together; `nodes` has the head first.
     pub(crate) fn new(
         id: JobId,
-        token: Secret,
+        (token, outlive): (Secret, Duration),
         nodes: Vec<Host>,
         own: GridName,
         directory: JobDirectory,
@@ -48,6 +52,7 @@ impl Job {
         let job = Self {
             id,
             token,
+            outlive,
             members: Members::new(nodes),
             directory,
             sockets: Sockets::default(),

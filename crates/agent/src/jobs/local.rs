@@ -83,7 +83,8 @@ impl Local for LocalService {
         let request = request.into_inner();
         let nodes = parse_nodes(&request.nodes)?;
         let token = Secret::random();
-        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, token, nodes)
+        let outlive = Duration::from_secs(request.outlive_seconds.into());
+        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, (token, outlive), nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
         let subject = format!("job {}: {:?} on {}", job.id, request.program, nodes.join(" "));
@@ -195,6 +196,7 @@ impl Head {
             nodes: wanted,
             check,
             preflight,
+            outlive_seconds: u32::try_from(self.job.outlive.as_secs()).unwrap_or(u32::MAX),
         };
         match hold::prepare(&self.node, &self.job, request, &self.news_tx).await {
             Ok(held) => self.run(held, own_news).await,

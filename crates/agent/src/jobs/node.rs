@@ -5,11 +5,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use isthmus_carry::plane::Plane;
+use isthmus_net::grpc::Served;
 use isthmus_net::loopback::{PairMaker, Sources};
 use isthmus_net::{Identity, Owner, Role, lock, secured};
 use isthmus_reach::Dialer;
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, JobId, VirtualAddress};
+use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::carrying::black_hole::BlackHole;
@@ -18,13 +21,16 @@ use crate::jobs::job::Job;
 use crate::observing::heartbeat::beat::Heartbeats;
 use crate::observing::measure::serving::Measuring;
 use crate::starting::programs;
+use crate::trunks::registry::Registry;
 use crate::uplink::upstream::Upstream;
 
 /// TLS for the connections between agents, by purpose.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientTls {
-    /// One program's connection.
+    /// A program's connection, to an agent without trunks.
     pub stream: secured::ClientTls,
+    /// A carrier; a program's connection if the other agent has no trunks.
+    pub trunk: secured::ClientTls,
     pub grpc: secured::ClientTls,
     /// A measurement.
     pub measure: secured::ClientTls,
@@ -47,6 +53,16 @@ pub(crate) struct Facilities {
     pub interface: String,
 }
 
+/// What carries the data of its connections.
+#[derive(Debug)]
+pub(crate) struct Carrying {
+    pub plane: Plane,
+    /// Whether it makes trunks.
+    pub has_trunks: bool,
+    /// node → gRPC server: a connection for gRPC.
+    pub calls_tx: mpsc::Sender<Served>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Node {
     facilities: Facilities,
@@ -59,6 +75,12 @@ pub(crate) struct Node {
     ports: PortCounter,
     heartbeats: Heartbeats,
     measuring: Measuring,
+    plane: Plane,
+    trunks: Registry,
+    /// Whether it has any.
+    has_trunks: bool,
+    /// node → gRPC server: a connection for gRPC.
+    calls_tx: mpsc::Sender<Served>,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
 }
 
@@ -79,6 +101,7 @@ impl Node {
         tls: ClientTls,
         (loopback, pairs, black_hole): (Sources, PairMaker, BlackHole),
         heartbeats: Heartbeats,
+        Carrying { plane, has_trunks, calls_tx }: Carrying,
     ) -> Self {
         let (ports, measuring, jobs) = (PortCounter::default(), Measuring::default(), Mutex::default());
         Self {
@@ -92,6 +115,10 @@ impl Node {
             ports,
             heartbeats,
             measuring,
+            plane,
+            trunks: Registry::default(),
+            has_trunks,
+            calls_tx,
             jobs,
         }
     }
@@ -153,6 +180,25 @@ impl Node {
 
     pub(crate) fn measuring(&self) -> &Measuring {
         &self.measuring
+    }
+
+    /// The worker threads that carry bytes.
+    pub(crate) fn plane(&self) -> &Plane {
+        &self.plane
+    }
+
+    pub(crate) fn trunks(&self) -> &Registry {
+        &self.trunks
+    }
+
+    /// Whether it makes trunks, by its configuration.
+    pub(crate) fn has_trunks(&self) -> bool {
+        self.has_trunks
+    }
+
+    /// Takes connections of other agents for gRPC.
+    pub(crate) fn calls_tx(&self) -> &mpsc::Sender<Served> {
+        &self.calls_tx
     }
 
     /// A source port for a program that bound none.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use isthmus_net::mac::Secret;
 use isthmus_net::{Identity, Role, audit, grpc};
+use isthmus_trunk::TrunkId;
 use isthmus_wire::proto::peer_server::Peer;
 use isthmus_wire::proto::{self, exec_up, job_news};
 use isthmus_wire::settings::Host;
@@ -111,12 +112,15 @@ impl Peer for PeerService {
     async fn hold(&self, request: Request<proto::HoldRequest>) -> Result<Response<Self::HoldStream>, Status> {
         let caller = self.authorise(&request)?;
         let from = grpc::peer(&request).map(|peer| peer.address);
+        let trunk = grpc::peer(&request).and_then(|peer| peer.trunk);
+        let trunk = trunk.and_then(|id| self.node.trunks().find(&caller, TrunkId(id)));
         let request = request.into_inner();
         let nodes = parse_nodes(&request.nodes)?;
         check_node(&nodes, &caller)?;
         let token = Secret::from_slice(&request.token)
             .ok_or_else(|| Status::invalid_argument("the job's token is not 32 bytes"))?;
-        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, token, nodes)
+        let outlive = Duration::from_secs(request.outlive_seconds.into());
+        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, (token, outlive), nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         audit::Entry::done("job").by(&caller).from(from).about(format!("job {}", job.id)).record();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
@@ -125,7 +129,10 @@ impl Peer for PeerService {
             match hold::prepare(&node, &job, request, &news_tx).await {
                 Ok(held) => {
                     hold::follow_all(&node, &job, held, &news_tx);
-                    send_news(&job, own_news, &news_tx).await;
+                    tokio::select! {
+                        () = send_news(&job, own_news, &news_tx) => {}
+                        () = hold::holder_lost(&node, &job, trunk) => {}
+                    }
                     if !job.ended.is_cancelled() {
                         // The node that held this one is gone.
                         hold::end_all(&node, &job).await;
@@ -208,7 +215,7 @@ pub(crate) async fn send_news(job: &Arc<Job>, mut own: NewsReceiver, news_tx: &N
 /// # Errors
 /// As [`find`], [`calls::connect`] and [`exec::run`].
 pub(crate) async fn exec(
-    node: &Node,
+    node: &Arc<Node>,
     job: &Arc<Job>,
     command: proto::Command,
     up: Streaming<proto::ExecUp>,
@@ -218,7 +225,7 @@ pub(crate) async fn exec(
         return Ok(Box::pin(exec::run(node, job, &command, up)?));
     }
     let hop = tree::next_hop(&job.members.nodes, node.name(), target);
-    let mut client = calls::channel(node, job, hop.address).await?;
+    let mut client = calls::channel(node, job, hop).await?;
     let first = proto::ExecUp { kind: Some(exec_up::Kind::Command(command)) };
     // An error of the launcher's stream is its end, and ends this stream, too.
     let rest = up.map_while(Result::ok);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use isthmus_carry::Traffic;
 use isthmus_net::clock::micros;
 use isthmus_net::counters::Carried;
 use isthmus_net::enums::{dial_name, route_name};
@@ -43,22 +44,32 @@ impl Bytes {
     fn by(way: &str) -> Self {
         Self { carried: Carried::by(way), ..Self::default() }
     }
+}
 
-    /// Counts bytes from the initiator's program.
-    pub(crate) fn add_sent(&self, count: u64) {
-        self.sent.fetch_add(count, Relaxed);
+/// Counts at the initiator's end.
+impl Traffic for Bytes {
+    fn sent(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Relaxed);
         if let Some(carried) = &self.carried {
-            carried.sent(count);
+            carried.sent(bytes);
         }
     }
 
-    /// Counts bytes to the initiator's program.
-    pub(crate) fn add_received(&self, count: u64) {
-        self.received.fetch_add(count, Relaxed);
+    fn received(&self, bytes: u64) {
+        self.received.fetch_add(bytes, Relaxed);
         if let Some(carried) = &self.carried {
-            carried.received(count);
+            carried.received(bytes);
         }
     }
+}
+
+/// Counts nothing: the initiator's agent counts for both ends.
+#[derive(Debug)]
+pub(crate) struct Uncounted;
+
+impl Traffic for Uncounted {
+    fn sent(&self, _: u64) {}
+    fn received(&self, _: u64) {}
 }
 
 #[derive(Debug, Default)]

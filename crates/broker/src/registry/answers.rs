@@ -72,6 +72,9 @@ impl Registry {
         let (entry, _) = self.present(address)?;
         let node = node(address, entry, self.outside_address(entry));
         if entry.presence == Presence::Down {
+            // Without its gateways nobody knows.
+            let gone = self.sites.get(&entry.name.site).is_some_and(SiteEntry::is_attached);
+            let node = proto::Node { gone, ..node };
             return Ok(proto::LookupReply { node: Some(node), plan: Some(no_way(entry)), facts: None });
         }
         let facts = self.facts(site, entry);
@@ -219,6 +222,7 @@ pub(super) fn node(address: VirtualAddress, entry: &NodeEntry, outside_address: 
         architecture: contact.architecture.clone(),
         up: entry.presence == Presence::Up,
         outside_address,
+        gone: false,
         seen: None,
     }
 }

@@ -1,6 +1,7 @@
 //! The command line of `isthmus run`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use isthmus_lab::grid::ByteSize;
@@ -53,10 +54,49 @@ pub(crate) struct RunArgs {
     /// libraries, MPI version, memory, clocks, connections between sites.
     #[arg(long)]
     pub(super) no_check: bool,
+    /// How long the job waits for a site that is cut off, such as "10m". With 0 it
+    /// ends after a few seconds.
+    #[arg(long, value_name = "TIME", value_parser = outlive, default_value = "15m")]
+    pub(super) outlive: Duration,
     /// The agent's Unix socket.
     #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
     pub(super) socket: Option<PathBuf>,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
     pub(super) command: Vec<String>,
+}
+
+/// Reads how long a job waits.
+fn outlive(text: &str) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let read = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if read.subsec_nanos() != 0 {
+        return Err("give whole seconds".to_owned());
+    }
+    if read <= LONGEST { Ok(read) } else { Err("a job waits for 30 days at most".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_a_job_waits() {
+        for (text, want) in [
+            ("0", Some(0)),
+            ("0s", Some(0)),
+            ("90s", Some(90)),
+            ("15m", Some(900)),
+            ("2h 30m", Some(9000)),
+            ("1500ms", None),
+            ("15", None),
+            ("-1m", None),
+            ("31d", None),
+        ] {
+            assert_eq!(outlive(text).ok(), want.map(Duration::from_secs), "{text}");
+        }
+    }
 }

@@ -109,6 +109,7 @@ impl<'a> Prepared<'a> {
                 launcher: self.launcher().unwrap_or_default().to_owned(),
                 library_path: std::env::var("LD_LIBRARY_PATH").unwrap_or_default(),
             }),
+            outlive_seconds: u32::try_from(self.args.outlive.as_secs()).unwrap_or(u32::MAX),
         };
         let starting = async {
             let mut news = self.agent.start(request).await?.into_inner();

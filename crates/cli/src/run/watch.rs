@@ -70,6 +70,8 @@ pub(super) struct Observed {
     pub failures: Vec<String>,
     /// Pairs of nodes that had to take another way, and the dial of it.
     ways: HashSet<(String, String, i32)>,
+    /// Nodes of sites that are cut off at the moment.
+    silent: HashSet<String>,
     /// What ended the job, if it wasn't the command itself.
     pub cause: Option<String>,
     /// Commands on nodes that were ended by a signal from outside the job.
@@ -195,7 +197,8 @@ impl Watch {
         let from = if signal.from_terminal { "from the terminal" } else { "to `isthmus run`" };
         self.observed.cause.get_or_insert_with(|| format!("{} {from}", signal.name()));
         self.interrupts += u32::from(!signal.is_final());
-        signal.is_final() || self.interrupts > 1
+        // While a site is cut off, the command waits for it.
+        signal.is_final() || self.interrupts > 1 || !self.observed.silent.is_empty()
     }
 
     /// A node or the agent is lost, and with it the job.
@@ -234,6 +237,22 @@ impl Watch {
                 if self.observed.ways.insert(way) && !self.quiet {
                     self.progress.message(&way_failed(&failed));
                 }
+            }
+            Some(Kind::SiteSilent(silent)) => {
+                let longest = humantime::format_duration(Duration::from_secs(silent.outlive_seconds.into()));
+                let text = format!(
+                    "nothing is heard of {}: the network between is cut, or it is frozen; \
+                     the job waits for up to {longest} (Ctrl-C ends it)",
+                    silent.node
+                );
+                self.progress.message(&one_line(&text));
+                self.observed.silent.insert(silent.node);
+            }
+            Some(Kind::SiteBack(back)) => {
+                self.observed.silent.remove(&back.node);
+                let time = Duration::from_millis(back.silent_ms).as_secs_f64();
+                let text = format!("{} is back after {time:.1} s; the job goes on", back.node);
+                self.progress.message(&one_line(&text));
             }
             Some(Kind::NodeLost(lost)) => {
                 return Some(format!("lost node {}: {}", lost.node, lost.reason));

@@ -1,0 +1,58 @@
+//! gRPC with the agent of another site, over a stream of the trunk. It goes on after a
+//! cut, and is not pinged meanwhile.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use isthmus_carry::trunk;
+use isthmus_net::grpc::{Carried, Served};
+use isthmus_net::loopback::Buffers;
+use isthmus_reach::{ReachError, Security};
+use isthmus_trunk::TrunkId;
+use isthmus_wire::{GridName, calls};
+use tokio::net::TcpStream;
+
+use super::open::{self, Opened};
+use super::registry::Standing;
+use crate::carrying::link::TrunkStream;
+use crate::jobs::node::Node;
+use crate::observing::account::Uncounted;
+
+/// A connection for calls to the agent of another site; `None` if it has no trunks.
+///
+/// # Errors
+/// [`ReachError`].
+pub(crate) async fn connect(
+    node: &Arc<Node>,
+    peer: &GridName,
+    destination: Ipv4Addr,
+) -> Result<Option<(TcpStream, Arc<Standing>)>, ReachError> {
+    let opened = open::stream(node, peer, destination, Security::Tls(&node.tls().trunk)).await?;
+    // A connection to an agent without trunks is for programs, by its protocol.
+    let Opened::Stream { stream, standing, .. } = opened else { return Ok(None) };
+    stream.stream.send(&calls::message());
+    let failed = |error: io::Error| ReachError::NoWay(vec![format!("a stream to {peer}: {error}")]);
+    let socket = joined(node, stream.stream).await.map_err(failed)?;
+    Ok(Some((socket, standing)))
+}
+
+/// Answers the calls of an agent of another site.
+///
+/// # Errors
+/// If there is no socket for them, or the agent is ending.
+pub(super) async fn serve(node: &Node, trunk: TrunkId, stream: TrunkStream) -> io::Result<()> {
+    let TrunkStream { stream, peer: identity, ends } = stream;
+    let address = ends.rsplit(' ').next().and_then(|address| address.parse().ok());
+    let stream = joined(node, stream).await?;
+    let served = Served::Carried(Carried { stream, identity, address, trunk: trunk.0 });
+    node.calls_tx().send(served).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+}
+
+/// A socket to the stream.
+async fn joined(node: &Node, stream: trunk::Stream) -> io::Result<TcpStream> {
+    let pair = node.pairs().pair(Buffers::default()).await?;
+    stream.attach(pair.agent.into_std()?, Arc::new(Uncounted))?;
+    pair.program.set_nonblocking(true)?;
+    TcpStream::from_std(pair.program)
+}

@@ -1,0 +1,22 @@
+//! The trunks of this node: to each node with which data is encrypted, one, over which
+//! all connections to it go (docs/trunk.md).
+//!
+//! | module | what |
+//! |---|---|
+//! | [`registry`] | which trunks stand, and who is dialing one |
+//! | [`open`] | opens a stream to a node, over a new trunk if there is none |
+//! | [`accept`] | a carrier that another node has dialed |
+//! | [`calls`] | gRPC with another agent, over a stream |
+//! | [`pause`] | what a job does while a trunk is cut |
+//! | [`keep`] | keeps one trunk: dials it anew when it is cut, ends it |
+
+pub(crate) mod accept;
+pub(crate) mod calls;
+pub(crate) mod keep;
+pub(crate) mod open;
+pub(crate) mod pause;
+pub(crate) mod registry;
+
+/// Protocol name (ALPN, RFC 7301) of a carrier. An agent without trunks takes
+/// [`STREAM_PROTOCOL`](isthmus_reach::carrier::STREAM_PROTOCOL) instead.
+pub(crate) const TRUNK_PROTOCOL: &[u8] = b"isthmus-trunk/1";

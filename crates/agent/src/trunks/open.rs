@@ -1,0 +1,257 @@
+//! Opens a stream to a node, over the trunk that stands or a new one.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isthmus_carry::trunk::Notices;
+use isthmus_net::mac::random;
+use isthmus_net::secured::Secured;
+use isthmus_net::{Identity, peers};
+use isthmus_reach::carrier::Carrier;
+use isthmus_reach::{ControlPlane as _, Purpose, ReachError, Reached, Security};
+use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
+use isthmus_wire::GridName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::TRUNK_PROTOCOL;
+use super::keep::{self, Kept};
+use super::registry::{Last, Standing, Way};
+use crate::carrying::link::TrunkStream;
+use crate::jobs::node::Node;
+
+/// How long the lookup of a plan may take.
+const LOOKUP: Duration = Duration::from_secs(15);
+/// How long the first HELLO of the other end may take.
+const ESTABLISHED: Duration = Duration::from_secs(10);
+/// Ciphertext in the kernel that isn't sent yet. Small messages wait behind it.
+const UNSENT_BYTES: u32 = 128 << 10;
+
+/// A stream, or what there is instead.
+#[derive(Debug)]
+pub(crate) enum Opened {
+    /// A stream of a trunk.
+    Stream {
+        stream: TrunkStream,
+        standing: Arc<Standing>,
+        way: Way,
+        /// Ways that failed before, each with its reason.
+        failures: Vec<String>,
+    },
+    /// The other agent has no trunks: a connection of its own to it.
+    Connection(Box<Reached>),
+    /// The plan has no trunk: data isn't encrypted, or the other agent has none.
+    NoTrunk,
+}
+
+/// Opens a stream for a program, if data to the node is encrypted.
+///
+/// # Errors
+/// [`ReachError`].
+pub(crate) async fn for_program(
+    node: &Arc<Node>,
+    peer: &GridName,
+    destination: Ipv4Addr,
+) -> Result<Opened, ReachError> {
+    if !is_encrypted(node, destination).await {
+        return Ok(Opened::NoTrunk);
+    }
+    stream(node, peer, destination, Security::AsPlanned(&node.tls().trunk)).await
+}
+
+/// Opens a stream to a node. If there is no trunk, one is dialed with this security.
+///
+/// # Errors
+/// [`ReachError`].
+pub(super) async fn stream(
+    node: &Arc<Node>,
+    peer: &GridName,
+    destination: Ipv4Addr,
+    security: Security<'_>,
+) -> Result<Opened, ReachError> {
+    if node.trunks().is_without(peer) {
+        return Ok(Opened::NoTrunk);
+    }
+    if let Some(opened) = over(node.trunks().own(peer)).await {
+        return Ok(opened);
+    }
+    let asked = Instant::now();
+    let dialing = node.trunks().dialing(peer);
+    let mut failed = dialing.lock().await;
+    // Another connection may have dialed meanwhile.
+    if node.trunks().is_without(peer) {
+        return Ok(Opened::NoTrunk);
+    }
+    if let Some(opened) = over(node.trunks().own(peer)).await {
+        return Ok(opened);
+    }
+    // What failed meanwhile fails for all who waited.
+    let failure = failed.as_ref().filter(|(when, _)| *when > asked).map(|(_, reason)| reason.clone());
+    let dialed = match failure {
+        Some(reason) => Err(ReachError::NoWay(vec![reason])),
+        None => dial(node, destination, security).await,
+    };
+    let mut reached = match dialed {
+        Ok(reached) => reached,
+        Err(error) => {
+            *failed = Some((Instant::now(), error.to_string()));
+            return over(node.trunks().other(peer)).await.ok_or(error);
+        }
+    };
+    let last = last(&reached);
+    let tls = match reached.carrier {
+        Carrier::Raw(_) => return Ok(Opened::NoTrunk),
+        Carrier::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(TRUNK_PROTOCOL) => tls,
+        Carrier::Tls(_) => {
+            tracing::debug!(%peer, "its agent has no trunks");
+            node.trunks().set_without(peer);
+            return Ok(Opened::Connection(Box::new(reached)));
+        }
+    };
+    let failures = std::mem::take(&mut reached.failures);
+    let no_way = |reason: String| ReachError::NoWay(vec![format!("a trunk to {peer}: {reason}")]);
+    // Whoever waits for it may give up. The trunk is kept all the same.
+    let making = tokio::spawn(make(node.clone(), peer.clone(), destination, *tls, last));
+    let made = making.await.unwrap_or_else(|error| Err(error.to_string()));
+    let standing = made.map_err(no_way)?;
+    let stream = timeout(ESTABLISHED, standing.trunk.open()).await;
+    let stream = match stream {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Err(no_way(error.to_string())),
+        Err(_) => {
+            standing.trunk.close(isthmus_trunk::Reason::Silent);
+            return Err(no_way(format!("no HELLO within {ESTABLISHED:?}")));
+        }
+    };
+    opened(&standing, stream, failures).ok_or_else(|| no_way("its way isn't known".to_owned()))
+}
+
+fn opened(
+    standing: &Arc<Standing>,
+    stream: isthmus_carry::trunk::Stream,
+    failures: Vec<String>,
+) -> Option<Opened> {
+    let Last { way, ends } = standing.last();
+    let stream = TrunkStream { stream, peer: standing.peer.clone(), ends };
+    Some(Opened::Stream { stream, standing: standing.clone(), way: way?, failures })
+}
+
+/// Opens a stream of a trunk that stands. If the trunk ends meanwhile, there is none.
+async fn over(standing: Option<Arc<Standing>>) -> Option<Opened> {
+    let standing = standing?;
+    let stream = timeout(ESTABLISHED, standing.trunk.open()).await.ok()?.ok()?;
+    opened(&standing, stream, Vec::new())
+}
+
+/// Whether data to this node is encrypted, by the plan. If it isn't known, dialing tells.
+async fn is_encrypted(node: &Node, destination: Ipv4Addr) -> bool {
+    let found = node.upstream().lookup(destination, LOOKUP.into()).await;
+    found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.encrypted)).unwrap_or(true)
+}
+
+/// Dials a carrier along the whole plan.
+///
+/// # Errors
+/// [`ReachError`].
+pub(super) async fn dial(
+    node: &Node,
+    destination: Ipv4Addr,
+    security: Security<'_>,
+) -> Result<Reached, ReachError> {
+    let purpose = Purpose { security, ..Purpose::tls(&node.tls().trunk, Some(node.owner())) };
+    node.dialer().reach(destination, purpose).await
+}
+
+/// How a connection was dialed.
+pub(crate) fn way(reached: &Reached) -> Way {
+    Way { route: reached.route, dial: reached.dial, relay: reached.relay.clone() }
+}
+
+pub(super) fn last(reached: &Reached) -> Last {
+    Last { way: Some(way(reached)), ends: reached.carrier.ends().into() }
+}
+
+/// Makes a trunk of its first carrier.
+async fn make(
+    node: Arc<Node>,
+    name: GridName,
+    destination: Ipv4Addr,
+    tls: Secured,
+    last: Last,
+) -> Result<Arc<Standing>, String> {
+    let id = TrunkId(random());
+    let peer = tls.identity().cloned().ok_or("its carrier has no certificate")?;
+    let (trunk, notices) =
+        node.plane().trunk(Config::new(Role::Initiator, id)).map_err(|error| error.to_string())?;
+    let made = Made { id, trunk, notices, peer, last, redial: Some(destination) };
+    start(&node, &name, tls, Vec::new(), made).await
+}
+
+/// A trunk without carriers.
+pub(super) struct Made {
+    pub id: TrunkId,
+    pub trunk: isthmus_carry::trunk::Trunk,
+    pub notices: Notices,
+    pub peer: Identity,
+    pub last: Last,
+    /// Where this end dials it anew; `None` if the other end does.
+    pub redial: Option<Ipv4Addr>,
+}
+
+/// Registers a trunk, joins its first carrier, and keeps it from here on. `first` is
+/// plaintext that was read from the carrier.
+pub(super) async fn start(
+    node: &Arc<Node>,
+    name: &GridName,
+    tls: Secured,
+    first: Vec<u8>,
+    made: Made,
+) -> Result<Arc<Standing>, String> {
+    let Made { id, trunk, notices, peer, last, redial } = made;
+    let standing = Arc::new(Standing::new(id, trunk, peer, last, redial));
+    node.trunks().add(name.clone(), standing.clone())?;
+    let certificate = match join(&standing, tls, first).await {
+        Ok((_, certificate)) => certificate,
+        Err(error) => {
+            node.trunks().remove(name, id);
+            return Err(error);
+        }
+    };
+    let kept = Kept { node: node.clone(), name: name.clone(), standing: standing.clone() };
+    tokio::spawn(keep::keep(kept, notices, certificate));
+    Ok(standing)
+}
+
+/// Joins a carrier, whose other end is the trunk's; returns its id, and the check of the
+/// peer's certificate.
+pub(super) async fn join(
+    standing: &Standing,
+    tls: Secured,
+    first: Vec<u8>,
+) -> Result<(CarrierId, Option<peers::Standing>), String> {
+    if tls.identity() != Some(&*standing.peer) {
+        return Err(format!("the other end is {:?}, not {}", tls.identity(), standing.peer));
+    }
+    if let Err(error) = prepare(tls.get_ref().0) {
+        tracing::debug!(%error, "a carrier's options");
+    }
+    let (mut parts, certificate) = tls.into_parts();
+    parts.unread = [first, parts.unread].concat();
+    let id = standing.trunk.join(parts).await?;
+    Ok((id, certificate))
+}
+
+fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES)
+}
+
+/// A socket's addresses, for messages.
+pub(super) fn ends(socket: &TcpStream) -> Arc<str> {
+    let text = |address: io::Result<SocketAddr>| {
+        address.map_or_else(|_| "?".to_owned(), |address| address.to_string())
+    };
+    format!("{} to {}", text(socket.local_addr()), text(socket.peer_addr())).into()
+}

@@ -1,0 +1,106 @@
+//! A job outlives a cut between two sites: it waits. Silence of a whole site may end any
+//! time; whether the node behind it is gone, its gateway knows.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isthmus_net::Deadline;
+use isthmus_reach::ControlPlane as _;
+use isthmus_wire::proto::{SiteBack, SiteSilent, job_news};
+use isthmus_wire::settings::Host;
+use tokio::time::{sleep, sleep_until, timeout};
+
+use super::registry::Standing;
+use crate::jobs::node::Node;
+
+/// A cut of this length is told to the user.
+const TOLD: Duration = Duration::from_secs(3);
+/// Interval of asking whether the node is gone.
+const ASK: Duration = Duration::from_secs(2);
+
+/// Why a job must not wait any longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// The node's agent is gone, its gateway says.
+    Gone,
+    /// The cut has lasted too long.
+    Silent(Duration),
+    /// The trunk has ended.
+    Ended,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Gone => f.write_str("its agent is gone, its site's gateway says"),
+            Self::Silent(time) => {
+                write!(f, "no sign of life for {} s: its network is cut, or it is frozen", time.as_secs())
+            }
+            Self::Ended => f.write_str("the trunk to it has ended"),
+        }
+    }
+}
+
+/// Waits until a node at the other end of a trunk is lost to a job that waits for
+/// `outlive`. Tells of silence, and of its end.
+pub(crate) async fn lost(
+    node: &Arc<Node>,
+    (standing, host): (&Standing, &Host),
+    outlive: Duration,
+    tell: impl Fn(job_news::Kind),
+) -> Lost {
+    standing.outlive(outlive);
+    let mut cut = standing.cut();
+    loop {
+        let since = tokio::select! {
+            since = cut.wait_for(Option::is_some) => since.ok().and_then(|since| *since),
+            () = standing.ended.cancelled() => None,
+        };
+        let Some(since) = since else { return Lost::Ended };
+        let mut told = false;
+        let waiting = async {
+            let telling = async {
+                sleep_until((since + TOLD).into()).await;
+                let outlive_seconds = u32::try_from(outlive.as_secs()).unwrap_or(u32::MAX);
+                let silent = SiteSilent { node: host.name.to_string(), outlive_seconds };
+                tell(job_news::Kind::SiteSilent(silent));
+                told = true;
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = telling => Lost::Ended,
+                () = sleep_until((since + outlive).into()) => Lost::Silent(outlive),
+                () = gone(node, host) => Lost::Gone,
+                () = standing.ended.cancelled() => Lost::Ended,
+            }
+        };
+        tokio::select! {
+            lost = waiting => return lost,
+            healed = cut.wait_for(Option::is_none) => {
+                if healed.is_err() {
+                    return Lost::Ended;
+                }
+            }
+        }
+        if told {
+            let silent_ms = u64::try_from(Instant::now().duration_since(since).as_millis());
+            let back = SiteBack { node: host.name.to_string(), silent_ms: silent_ms.unwrap_or(u64::MAX) };
+            tell(job_news::Kind::SiteBack(back));
+        }
+    }
+}
+
+/// Returns once the node's gateway says that its agent is gone: the contact that this
+/// agent has is replaced then. Whoever can't be asked says nothing.
+async fn gone(node: &Node, host: &Host) {
+    let upstream = node.upstream();
+    loop {
+        sleep(ASK).await;
+        let asked = timeout(ASK, upstream.lookup(host.address.ip(), Deadline::within(ASK))).await;
+        if let Ok(Ok(found)) = asked
+            && found.node.as_ref().is_some_and(|node| node.gone)
+        {
+            return;
+        }
+    }
+}

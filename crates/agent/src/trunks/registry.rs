@@ -1,0 +1,226 @@
+//! Which trunks stand.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use isthmus_carry::trunk::Trunk;
+use isthmus_net::{Identity, lock};
+use isthmus_trunk::{Reason, TrunkId};
+use isthmus_wire::way::{self, WAY_LEN};
+use isthmus_wire::{GridName, proto};
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio_util::sync::CancellationToken;
+
+/// How long a peer counts as one without trunks.
+const WITHOUT: Duration = Duration::from_secs(600);
+/// Trunks that one peer may make: each of its agent's processes one, and some that are
+/// about to end.
+const PER_PEER: usize = 8;
+
+/// How a trunk's last carrier was dialed.
+#[derive(Debug, Clone)]
+pub(crate) struct Way {
+    pub route: proto::Route,
+    pub dial: proto::Dial,
+    /// Empty for none.
+    pub relay: String,
+}
+
+/// A trunk that stands.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    pub id: TrunkId,
+    /// Whether this end has made it.
+    pub is_own: bool,
+    pub trunk: Trunk,
+    /// Who is at the other end; every carrier has shown the same identity.
+    pub peer: Arc<Identity>,
+    last: Mutex<Last>,
+    /// Since when no carrier works; `None` while one does.
+    cut: watch::Sender<Option<Instant>>,
+    /// Where this end dials it anew; `None` if only the other end does.
+    destination: Mutex<Option<Ipv4Addr>>,
+    /// How long it is kept while it is cut.
+    outlives: Mutex<Duration>,
+    /// Cancelled when it has ended.
+    pub ended: CancellationToken,
+}
+
+/// A trunk's last carrier.
+#[derive(Debug, Clone)]
+pub(crate) struct Last {
+    /// `None` if the other end has dialed it and hasn't told the way yet.
+    pub way: Option<Way>,
+    /// Its addresses, for messages.
+    pub ends: Arc<str>,
+}
+
+impl Way {
+    /// As it is told to the other end.
+    pub(crate) fn encode(&self) -> [u8; WAY_LEN] {
+        // Both have few values.
+        let number = |value: i32| u8::try_from(value).unwrap_or(0);
+        let (route, dial) = (number(self.route.into()), number(self.dial.into()));
+        way::Way { route, dial, relay: self.relay.parse().ok() }.encode()
+    }
+
+    /// As the other end has told it.
+    pub(crate) fn decode(bytes: &[u8; WAY_LEN]) -> Result<Self, String> {
+        let told = way::Way::decode(bytes).map_err(|error| error.to_string())?;
+        let unknown = |what: &str, number: u8| format!("there is no {what} {number}");
+        Ok(Self {
+            route: i32::from(told.route).try_into().map_err(|_| unknown("route", told.route))?,
+            dial: i32::from(told.dial).try_into().map_err(|_| unknown("dial", told.dial))?,
+            relay: told.relay.map(|relay| relay.to_string()).unwrap_or_default(),
+        })
+    }
+}
+
+impl Standing {
+    /// `destination`: where this end dials it anew.
+    pub(crate) fn new(
+        id: TrunkId,
+        trunk: Trunk,
+        peer: Identity,
+        last: Last,
+        destination: Option<Ipv4Addr>,
+    ) -> Self {
+        Self {
+            id,
+            is_own: destination.is_some(),
+            trunk,
+            peer: Arc::new(peer),
+            last: Mutex::new(last),
+            cut: watch::Sender::new(Some(Instant::now())),
+            destination: Mutex::new(destination),
+            outlives: Mutex::default(),
+            ended: CancellationToken::new(),
+        }
+    }
+
+    /// Since when no carrier works; `None` while one does.
+    pub(crate) fn cut(&self) -> watch::Receiver<Option<Instant>> {
+        self.cut.subscribe()
+    }
+
+    pub(super) fn set_cut(&self, cut: Option<Instant>) {
+        self.cut.send_replace(cut);
+    }
+
+    /// Where this end dials it anew.
+    pub(super) fn destination(&self) -> Option<Ipv4Addr> {
+        *lock(&self.destination)
+    }
+
+    /// Has this end dial it anew, too.
+    pub(crate) fn dial_at(&self, destination: Ipv4Addr) {
+        lock(&self.destination).get_or_insert(destination);
+    }
+
+    /// How long it is kept while it is cut, at least.
+    pub(crate) fn outlives(&self) -> Duration {
+        *lock(&self.outlives)
+    }
+
+    /// Has it kept at least so long while it is cut.
+    pub(crate) fn outlive(&self, time: Duration) {
+        let mut outlives = lock(&self.outlives);
+        *outlives = time.max(*outlives);
+    }
+
+    pub(crate) fn last(&self) -> Last {
+        lock(&self.last).clone()
+    }
+
+    pub(crate) fn set_last(&self, last: Last) {
+        *lock(&self.last) = last;
+    }
+
+    /// The other end has told the way.
+    pub(crate) fn set_way(&self, way: Way) {
+        lock(&self.last).way = Some(way);
+    }
+}
+
+/// Who holds it dials a trunk to one node. It has the last failure, and when that was.
+pub(crate) type Dialing = Arc<AsyncMutex<Option<(Instant, String)>>>;
+
+/// What is known of one peer.
+#[derive(Debug, Default)]
+struct Peer {
+    standing: Vec<Arc<Standing>>,
+    /// Held while a trunk is dialed.
+    dialing: Dialing,
+    /// Until when its agent counts as one without trunks.
+    without: Option<Instant>,
+}
+
+/// All trunks of this node.
+#[derive(Debug, Default)]
+pub(crate) struct Registry(Mutex<HashMap<GridName, Peer>>);
+
+impl Registry {
+    /// A trunk to a node that this node has made, by its own plan; the newest.
+    pub(crate) fn own(&self, peer: &GridName) -> Option<Arc<Standing>> {
+        let peers = lock(&self.0);
+        peers.get(peer)?.standing.iter().rfind(|standing| standing.is_own).cloned()
+    }
+
+    /// A trunk that the other node has made, whose way is known and which isn't cut.
+    pub(crate) fn other(&self, peer: &GridName) -> Option<Arc<Standing>> {
+        let usable = |standing: &&Arc<Standing>| {
+            !standing.is_own && standing.last().way.is_some() && standing.cut.borrow().is_none()
+        };
+        lock(&self.0).get(peer)?.standing.iter().rfind(usable).cloned()
+    }
+
+    /// The trunk with this id that this identity made.
+    pub(crate) fn find(&self, peer: &Identity, id: TrunkId) -> Option<Arc<Standing>> {
+        let peers = lock(&self.0);
+        let standing = &peers.get(&peer.grid_name()?)?.standing;
+        standing.iter().find(|standing| standing.id == id && *standing.peer == *peer).cloned()
+    }
+
+    /// Who holds this dials a trunk to the node.
+    pub(crate) fn dialing(&self, peer: &GridName) -> Dialing {
+        lock(&self.0).entry(peer.clone()).or_default().dialing.clone()
+    }
+
+    /// Adds a trunk.
+    ///
+    /// # Errors
+    /// If the peer has too many.
+    pub(crate) fn add(&self, name: GridName, standing: Arc<Standing>) -> Result<(), String> {
+        let mut peers = lock(&self.0);
+        let peer = peers.entry(name.clone()).or_default();
+        if peer.standing.len() >= PER_PEER
+            && let Some(place) = peer.standing.iter().position(|standing| standing.cut.borrow().is_some())
+        {
+            peer.standing.remove(place).trunk.close(Reason::Carriers);
+        }
+        if peer.standing.len() >= PER_PEER {
+            return Err(format!("there are {PER_PEER} trunks with {name} already"));
+        }
+        peer.standing.push(standing);
+        peer.without = None;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, name: &GridName, id: TrunkId) {
+        if let Some(peer) = lock(&self.0).get_mut(name) {
+            peer.standing.retain(|standing| standing.id != id);
+        }
+    }
+
+    /// Notes that a peer's agent has no trunks.
+    pub(crate) fn set_without(&self, name: &GridName) {
+        lock(&self.0).entry(name.clone()).or_default().without = Some(Instant::now() + WITHOUT);
+    }
+
+    pub(crate) fn is_without(&self, name: &GridName) -> bool {
+        let until = lock(&self.0).get(name).and_then(|peer| peer.without);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+}
