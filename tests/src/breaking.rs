@@ -90,6 +90,28 @@ impl World {
         Ok(())
     }
 
+    /// Cuts a site off: its router passes nothing on.
+    ///
+    /// # Errors
+    /// If the router's filter can't be set.
+    pub fn cut_site(&self, site: &str) -> Result<()> {
+        let rules = "add table inet cut; \
+                     add chain inet cut pass { type filter hook forward priority -300; policy drop; }";
+        let done = self.sh(&format!("router.{site}"), SOON, &["nft", rules])?;
+        ensure!(done.status == 0, "{}", done.whole());
+        Ok(())
+    }
+
+    /// Takes [`cut_site`](Self::cut_site) back.
+    ///
+    /// # Errors
+    /// If the site wasn't cut off.
+    pub fn heal_site(&self, site: &str) -> Result<()> {
+        let done = self.sh(&format!("router.{site}"), SOON, &["nft", "delete", "table", "inet", "cut"])?;
+        ensure!(done.status == 0, "{}", done.whole());
+        Ok(())
+    }
+
     /// Waits until some nodes have no process of a job left; gives the time
     /// since `since`.
     ///

@@ -168,13 +168,30 @@ impl World {
     ///
     /// # Errors
     /// If it can't be started.
-    pub fn endless(&self, mpi: Mpi, nodes: &str) -> Result<Job> {
+    pub fn endless(&self, mpi: Mpi, nodes: &str, options: &[&str]) -> Result<Job> {
+        self.begin(mpi, nodes, options, "die", &["never", "0", "sleep"])
+    }
+
+    /// Starts a job of two ranks on each of some nodes, which a test watches.
+    ///
+    /// # Errors
+    /// If it can't be started.
+    pub fn begin(
+        &self,
+        mpi: Mpi,
+        nodes: &str,
+        options: &[&str],
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<Job> {
         let binary = isthmus().display().to_string();
-        let (launcher, die) = (mpi.launcher(), mpi.program("die"));
+        let (launcher, program) = (mpi.launcher(), mpi.program(program));
         let ranks = (2 * nodes.split(',').count()).to_string();
-        let mut words = vec![binary.as_str(), "run", "--nodes", nodes, "--"];
-        words.extend([launcher.as_str(), "-n", &ranks, die.as_str(), "never", "0", "sleep"]);
-        Job::start(self.command("n1.alpha", Duration::from_secs(120), &words)?)
+        let mut words = vec![binary.as_str(), "run", "--nodes", nodes];
+        words.extend(options);
+        words.extend(["--", launcher.as_str(), "-n", &ranks, program.as_str()]);
+        words.extend(arguments);
+        Job::start(self.command("n1.alpha", Duration::from_secs(180), &words)?)
     }
 
     /// The same as [`World::run`], with the account that `--report` gives.

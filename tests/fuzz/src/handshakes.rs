@@ -4,13 +4,20 @@ use isthmus_wire::hello::{REACH_TEST, REACH_TEST_LEN, RENDEZVOUS, RENDEZVOUS_LEN
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, PREAMBLE_LEN, Preamble};
 use isthmus_wire::reflect;
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
+use isthmus_wire::way::{WAY_LEN, Way};
 
-/// Preamble and answer: decoding and encoding again gives the same.
+/// Preamble, answer, and the way of a carrier: decoding and encoding again gives the
+/// same.
 pub fn preamble(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk::<PREAMBLE_LEN>()
         && let Ok((preamble, mac)) = Preamble::decode(bytes)
     {
         assert_eq!(preamble.encode(&mac), *bytes);
+    }
+    if let Some(bytes) = bytes.first_chunk::<WAY_LEN>()
+        && let Ok(way) = Way::decode(bytes)
+    {
+        assert_eq!(way.encode(), *bytes);
     }
     if let Some(bytes) = bytes.first_chunk::<ANSWER_LEN>()
         && let Ok((answer, mac)) = Answer::decode(bytes)

@@ -23,8 +23,9 @@ pub(crate) fn running(world: &World) -> Result<()> {
     })
 }
 
+/// Silence ends such a job at once.
 fn endless(world: &World, mpi: Mpi) -> Result<Job> {
-    let job = world.endless(mpi, &NODES.join(","))?;
+    let job = world.endless(mpi, &NODES.join(","), &["--outlive", "0"])?;
     running(world)?;
     Ok(job)
 }

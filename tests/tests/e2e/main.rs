@@ -12,6 +12,7 @@ mod gateways;
 mod life;
 mod logs;
 mod mpis;
+mod outlive;
 mod output;
 mod policy;
 mod preflight;

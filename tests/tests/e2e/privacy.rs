@@ -43,7 +43,7 @@ fn a_node_outside_the_job_is_out_of_reach() -> Result<()> {
 /// A job that lasts until it is dropped: its ports, tokens and sockets are
 /// there to be probed.
 fn lasting(world: &World) -> Result<Job> {
-    let job = world.endless(Mpi::OpenMpi, "n1.alpha,n1.delta")?;
+    let job = world.endless(Mpi::OpenMpi, "n1.alpha,n1.delta", &[])?;
     World::eventually("the far ranks run", SOON, || {
         let listing = world.sh("n1.delta", SOON, &["ps", "-eo", "args="])?;
         Ok(listing.stdout.lines().any(|line| line.contains("/die never")))

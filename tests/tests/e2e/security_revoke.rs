@@ -94,7 +94,7 @@ fn restart(world: &World, machine: &str, role: &str) -> Result<Job> {
 
 /// Ranks run on both nodes.
 fn endless(world: &World) -> Result<Job> {
-    let job = world.endless(Mpi::OpenMpi, "n1.alpha,n1.beta")?;
+    let job = world.endless(Mpi::OpenMpi, "n1.alpha,n1.beta", &[])?;
     for node in ["n1.alpha", "n1.beta"] {
         World::eventually("all ranks run", SOON, || Ok(world.processes(node, "/die")?.len() == 2))?;
     }

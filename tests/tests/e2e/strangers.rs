@@ -102,7 +102,7 @@ fn a_replayed_preamble_is_denied() -> Result<()> {
     let world = World::up("trusted")?;
     let mut recorder = Talking::start(&world, "n1.beta", &["python3", &program("record.py")])?;
     ensure!(recorder.line()? == "recording");
-    let job = world.endless(Mpi::OpenMpi, "n1.beta,n1.alpha")?;
+    let job = world.endless(Mpi::OpenMpi, "n1.beta,n1.alpha", &[])?;
     let recorded = loop {
         let bytes = recorder.line()?;
         let bytes: Vec<u8> = (0..bytes.len() / 2)

@@ -99,7 +99,7 @@ enum Fault {
 }
 
 fn cell(world: &World, fault: Fault) -> Result<()> {
-    let job = world.endless(Mpi::OpenMpi, &NODES.join(","))?;
+    let job = world.endless(Mpi::OpenMpi, &NODES.join(","), &["--outlive", "0"])?;
     World::eventually("all ranks run", SOON, || {
         let counts = NODES.map(|node| world.processes(node, "/die").map(|found| found.len()));
         counts.into_iter().try_fold(true, |all, count| Ok(all && count? == 2))

@@ -33,6 +33,9 @@ pub(super) struct GridFile {
     #[serde(default)]
     pub measure: bool,
     pub return_seconds: Option<NonZeroU16>,
+    /// The agents' `trunks`.
+    #[serde(default)]
+    pub trunks: Option<bool>,
 }
 
 /// `[[pairs]]`: by which ways isthmus may join two sites.

@@ -38,6 +38,8 @@ pub struct Grid {
     /// Time between an agent's attempts to return to its first gateway; none: the
     /// agent's default.
     pub return_seconds: Option<NonZeroU16>,
+    /// Whether agents have trunks; none for the agents' default.
+    pub trunks: Option<bool>,
 }
 
 /// By which ways isthmus may join two sites; the broker reads what they are.

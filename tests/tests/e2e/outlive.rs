@@ -1,0 +1,115 @@
+//! Jobs that outlive what breaks between their sites.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, Mpi, World};
+
+use crate::life::{NODES, SECONDS, SOON};
+
+/// Long enough that heartbeats would have ended the job, and TCP's own pause is long.
+const CUT: Duration = Duration::from_secs(20);
+
+/// A job whose ranks pass a checked token between the sites, for longer than the cut.
+fn ring(world: &World, mpi: Mpi, options: &[&str]) -> Result<Job> {
+    let job = world.begin(mpi, &NODES.join(","), options, "ring", &["20000", "1000"])?;
+    World::eventually("all ranks run", SOON, || {
+        let counts = NODES.map(|node| world.processes(node, "/ring").map(|found| found.len()));
+        let [here, there] = counts;
+        Ok(here? == 2 && there? == 2)
+    })?;
+    // By now they pass the token on.
+    std::thread::sleep(Duration::from_secs(2));
+    Ok(job)
+}
+
+/// The job must end in order, and have told of the pause.
+fn expect_outlived(world: &World, mpi: Mpi, job: Job, healed: Instant) -> Result<()> {
+    let (status, printed) = job.end()?;
+    eprintln!("{mpi:?}: ended {:.1} s after the cut was healed\n{printed}", healed.elapsed().as_secs_f64());
+    ensure!(status == 0, "{mpi:?}: status {status}\n{printed}");
+    for text in ["nothing is heard of n1.beta", "n1.beta is back after "] {
+        ensure!(printed.contains(text), "{mpi:?}: no {text:?} in\n{printed}");
+    }
+    world.expect_clean(SECONDS)
+}
+
+fn outlives_a_cut(mpi: Mpi) -> Result<()> {
+    let world = World::up("two-relays")?;
+    let job = ring(&world, mpi, &[])?;
+    world.cut_site("beta")?;
+    // A cut has a length.
+    std::thread::sleep(CUT);
+    ensure!(world.processes("n1.beta", "/ring")?.len() == 2, "the ranks that are cut off have ended");
+    world.heal_site("beta")?;
+    expect_outlived(&world, mpi, job, Instant::now())
+}
+
+#[test]
+fn an_openmpi_job_outlives_a_cut() -> Result<()> {
+    outlives_a_cut(Mpi::OpenMpi)
+}
+
+#[test]
+fn an_mpich_job_outlives_a_cut() -> Result<()> {
+    outlives_a_cut(Mpi::Mpich)
+}
+
+#[test]
+fn a_job_outlives_its_relay() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let job = ring(&world, Mpi::OpenMpi, &[])?;
+    // Whichever it goes over: both, and one comes back.
+    for host in ["hub", "spare"] {
+        world.kill(host, "-KILL", &world.service(host, "relay")?)?;
+    }
+    std::thread::sleep(Duration::from_secs(6));
+    let _relay = world.serve("spare", "relay", &[], &World::config("relay"))?;
+    expect_outlived(&world, Mpi::OpenMpi, job, Instant::now())
+}
+
+#[test]
+fn a_cut_that_is_too_long_ends_the_job_at_both_ends() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let job = ring(&world, Mpi::OpenMpi, &["--outlive", "8s"])?;
+    let cut = Instant::now();
+    world.cut_site("beta")?;
+    let took = world.gone(&NODES, cut, Duration::from_secs(40))?;
+    let (status, printed) = job.end()?;
+    ensure!(took > Duration::from_secs(8), "{took:?}\n{printed}");
+    ensure!(status != 0 && status != 124, "{status}\n{printed}");
+    let text = "lost node n1.beta: no sign of life for 8 s";
+    ensure!(printed.contains(text), "no {text:?} in\n{printed}");
+    Ok(())
+}
+
+#[test]
+fn a_waiting_job_is_ended_by_ctrl_c() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let job = ring(&world, Mpi::OpenMpi, &[])?;
+    world.cut_site("beta")?;
+    std::thread::sleep(Duration::from_secs(8));
+    let asked = Instant::now();
+    world.kill("n1.alpha", "-INT", &world.service("n1.alpha", "run")?)?;
+    world.gone(&NODES[..1], asked, Duration::from_secs(30)).context("at the head")?;
+    let (status, printed) = job.end()?;
+    ensure!(status != 0 && status != 124, "{status}\n{printed}");
+    // The other site learns of it when it is back.
+    world.heal_site("beta")?;
+    world.gone(&NODES, Instant::now(), Duration::from_secs(30)).context("at the site that was cut off")?;
+    Ok(())
+}
+
+/// A dead agent isn't waited for: its gateway knows that it is gone.
+#[test]
+fn a_dead_agent_is_not_waited_for() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let job = ring(&world, Mpi::OpenMpi, &[])?;
+    let killed = Instant::now();
+    world.kill("n1.beta", "-KILL", &world.service("n1.beta", "agent")?)?;
+    world.gone(&NODES, killed, SECONDS)?;
+    let (status, printed) = job.end()?;
+    ensure!(status != 0 && status != 124, "{status}\n{printed}");
+    ensure!(printed.contains("lost node n1.beta"), "{printed}");
+    Ok(())
+}
