@@ -293,3 +293,36 @@ async fn a_trunk_that_ends_resets_its_programs() {
     assert!(both.far.trunk.open().await.is_err());
     assert!(both.near.trunk.status().await.is_none());
 }
+
+/// Whoever counts the carriers that work must not count one that has ended.
+#[tokio::test]
+async fn the_end_of_a_carrier_is_the_last_that_is_heard_of_it() {
+    let agents = Agents::new();
+    let mut near = End::new(Role::Initiator);
+    for _ in 0..20 {
+        let (a, mut b) = agents.secured().await;
+        // The other end says that it is there, and is gone.
+        let mut far = isthmus_trunk::Trunk::new(Config::new(Role::Acceptor, TrunkId([7; 16])));
+        let now = std::time::Instant::now();
+        let id = far.carrier_joined(now).unwrap();
+        let mut hello = Vec::new();
+        far.fill(id, &mut hello, isthmus_trunk::frame::MAX_FRAME, now);
+        b.write_all(&hello).await.unwrap();
+        b.flush().await.unwrap();
+        drop(b);
+        // Both are there when the carrier joins.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let joined = near.trunk.join(a.into_parts().0).await;
+        let Ok(id) = joined else { continue };
+        near.notice(|notice| match notice {
+            Notice::CarrierEnded(ended, _) => (ended == id).then_some(()),
+            _ => None,
+        })
+        .await;
+        // Answered behind all notices of the carrier.
+        near.trunk.status().await.unwrap();
+        while let Ok(notice) = near.notices.try_recv() {
+            panic!("{notice:?} after its end");
+        }
+    }
+}
