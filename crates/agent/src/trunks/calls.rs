@@ -13,7 +13,7 @@ use isthmus_trunk::TrunkId;
 use isthmus_wire::{GridName, calls};
 use tokio::net::TcpStream;
 
-use super::open::{self, Opened};
+use super::open::{self, Cut, Opened};
 use super::registry::Standing;
 use crate::carrying::link::TrunkStream;
 use crate::jobs::node::Node;
@@ -28,7 +28,8 @@ pub(crate) async fn connect(
     peer: &GridName,
     destination: Ipv4Addr,
 ) -> Result<Option<(TcpStream, Arc<Standing>)>, ReachError> {
-    let opened = open::stream(node, peer, destination, Security::Tls(&node.tls().trunk)).await?;
+    let how = (Security::Tls(&node.tls().trunk), Cut::Dials);
+    let opened = open::stream(node, peer, destination, how).await?;
     // A connection to an agent without trunks is for programs, by its protocol.
     let Opened::Stream { stream, standing, .. } = opened else { return Ok(None) };
     stream.stream.send(&calls::message());

@@ -58,7 +58,16 @@ pub(crate) async fn for_program(
     if !is_encrypted(node, destination).await {
         return Ok(Opened::NoTrunk);
     }
-    stream(node, peer, destination, Security::AsPlanned(&node.tls().trunk)).await
+    stream(node, peer, destination, (Security::AsPlanned(&node.tls().trunk), Cut::Waits)).await
+}
+
+/// What is done if the trunk to a node is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// The stream waits until it is healed, as a kernel's connect would.
+    Waits,
+    /// Another one is dialed, so that the caller learns why that fails.
+    Dials,
 }
 
 /// Opens a stream to a node. If there is no trunk, one is dialed with this security.
@@ -69,12 +78,13 @@ pub(super) async fn stream(
     node: &Arc<Node>,
     peer: &GridName,
     destination: Ipv4Addr,
-    security: Security<'_>,
+    (security, cut): (Security<'_>, Cut),
 ) -> Result<Opened, ReachError> {
     if node.trunks().is_without(peer) {
         return Ok(Opened::NoTrunk);
     }
-    if let Some(opened) = over(node.trunks().own(peer)).await {
+    let own = || node.trunks().own(peer).filter(|own| cut == Cut::Waits || !own.is_cut());
+    if let Some(opened) = over(own()).await {
         return Ok(opened);
     }
     let asked = Instant::now();
@@ -84,7 +94,7 @@ pub(super) async fn stream(
     if node.trunks().is_without(peer) {
         return Ok(Opened::NoTrunk);
     }
-    if let Some(opened) = over(node.trunks().own(peer)).await {
+    if let Some(opened) = over(own()).await {
         return Ok(opened);
     }
     // What failed meanwhile fails for all who waited.

@@ -105,6 +105,11 @@ impl Standing {
         self.cut.subscribe()
     }
 
+    /// Whether no carrier works.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.borrow().is_some()
+    }
+
     pub(super) fn set_cut(&self, cut: Option<Instant>) {
         self.cut.send_replace(cut);
     }
@@ -171,7 +176,7 @@ impl Registry {
     /// A trunk that the other node has made, whose way is known and which isn't cut.
     pub(crate) fn other(&self, peer: &GridName) -> Option<Arc<Standing>> {
         let usable = |standing: &&Arc<Standing>| {
-            !standing.is_own && standing.last().way.is_some() && standing.cut.borrow().is_none()
+            !standing.is_own && standing.last().way.is_some() && !standing.is_cut()
         };
         lock(&self.0).get(peer)?.standing.iter().rfind(usable).cloned()
     }
@@ -196,7 +201,7 @@ impl Registry {
         let mut peers = lock(&self.0);
         let peer = peers.entry(name.clone()).or_default();
         if peer.standing.len() >= PER_PEER
-            && let Some(place) = peer.standing.iter().position(|standing| standing.cut.borrow().is_some())
+            && let Some(place) = peer.standing.iter().position(|standing| standing.is_cut())
         {
             peer.standing.remove(place).trunk.close(Reason::Carriers);
         }
