@@ -301,19 +301,19 @@ async fn the_end_of_a_carrier_is_the_last_that_is_heard_of_it() {
     let mut near = End::new(Role::Initiator);
     for _ in 0..20 {
         let (a, mut b) = agents.secured().await;
-        // The other end says that it is there, and is gone.
+        let id = near.trunk.join(a.into_parts().0).await.unwrap();
+        // With this unread, the other end's close would be a reset.
+        assert!(b.read(&mut [0; 512]).await.unwrap() > 0);
+        // The other end says that it is there, and is gone: both in one segment.
         let mut far = isthmus_trunk::Trunk::new(Config::new(Role::Acceptor, TrunkId([7; 16])));
         let now = std::time::Instant::now();
-        let id = far.carrier_joined(now).unwrap();
+        let carrier = far.carrier_joined(now).unwrap();
         let mut hello = Vec::new();
-        far.fill(id, &mut hello, isthmus_trunk::frame::MAX_FRAME, now);
+        far.fill(carrier, &mut hello, isthmus_trunk::frame::MAX_FRAME, now);
+        SockRef::from(b.get_ref().0).set_tcp_cork(true).unwrap();
         b.write_all(&hello).await.unwrap();
         b.flush().await.unwrap();
         drop(b);
-        // Both are there when the carrier joins.
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        let joined = near.trunk.join(a.into_parts().0).await;
-        let Ok(id) = joined else { continue };
         near.notice(|notice| match notice {
             Notice::CarrierEnded(ended, _) => (ended == id).then_some(()),
             _ => None,
