@@ -10,7 +10,6 @@ use isthmus_net::mac::Secret;
 use isthmus_net::secured::ServerTls;
 use isthmus_net::unidentified::Place;
 use isthmus_net::{Role, counters, grpc, listen};
-use isthmus_reach::ControlPlane;
 use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
 use isthmus_wire::JobId;
 use isthmus_wire::hello;
@@ -245,9 +244,7 @@ impl Programs {
             // This end's own plan decides, not the initiator.
             _ if source.site == self.node.name().site => Ok(()),
             _ => {
-                let found = self.node.upstream().lookup(preamble.source, PLAN.into()).await;
-                let encrypted = found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.encrypted));
-                if encrypted == Some(false) {
+                if self.node.upstream().encrypts(preamble.source, PLAN).await == Some(false) {
                     return Ok(());
                 }
                 warn!(job = %job.id, ends, %source, "denied: data with that site must be encrypted");

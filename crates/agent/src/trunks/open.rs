@@ -1,7 +1,6 @@
 //! Opens a stream to a node, over the trunk that stands or a new one.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,10 +9,10 @@ use isthmus_net::mac::random;
 use isthmus_net::secured::Secured;
 use isthmus_net::{Identity, peers};
 use isthmus_reach::carrier::Carrier;
-use isthmus_reach::{ControlPlane as _, Purpose, ReachError, Reached, Security};
+use isthmus_reach::{Purpose, ReachError, Reached, Security};
 use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
 use isthmus_wire::GridName;
-use tokio::net::TcpStream;
+use socket2::SockRef;
 use tokio::time::timeout;
 
 use super::TRUNK_PROTOCOL;
@@ -55,7 +54,8 @@ pub(crate) async fn for_program(
     peer: &GridName,
     destination: Ipv4Addr,
 ) -> Result<Opened, ReachError> {
-    if !is_encrypted(node, destination).await {
+    // If it isn't known, dialing tells.
+    if node.upstream().encrypts(destination, LOOKUP).await == Some(false) {
         return Ok(Opened::NoTrunk);
     }
     stream(node, peer, destination, (Security::AsPlanned(&node.tls().trunk), Cut::Waits)).await
@@ -155,12 +155,6 @@ async fn over(standing: Option<Arc<Standing>>) -> Option<Opened> {
     opened(&standing, stream, Vec::new())
 }
 
-/// Whether data to this node is encrypted, by the plan. If it isn't known, dialing tells.
-async fn is_encrypted(node: &Node, destination: Ipv4Addr) -> bool {
-    let found = node.upstream().lookup(destination, LOOKUP.into()).await;
-    found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.encrypted)).unwrap_or(true)
-}
-
 /// Dials a carrier along the whole plan.
 ///
 /// # Errors
@@ -244,24 +238,11 @@ pub(super) async fn join(
     if tls.identity() != Some(&*standing.peer) {
         return Err(format!("the other end is {:?}, not {}", tls.identity(), standing.peer));
     }
-    if let Err(error) = prepare(tls.get_ref().0) {
+    if let Err(error) = SockRef::from(tls.get_ref().0).set_tcp_notsent_lowat(UNSENT_BYTES) {
         tracing::debug!(%error, "a carrier's options");
     }
     let (mut parts, certificate) = tls.into_parts();
     parts.unread = [first, parts.unread].concat();
     let id = standing.trunk.join(parts).await?;
     Ok((id, certificate))
-}
-
-fn prepare(socket: &TcpStream) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES)
-}
-
-/// A socket's addresses, for messages.
-pub(super) fn ends(socket: &TcpStream) -> Arc<str> {
-    let text = |address: io::Result<SocketAddr>| {
-        address.map_or_else(|_| "?".to_owned(), |address| address.to_string())
-    };
-    format!("{} to {}", text(socket.local_addr()), text(socket.peer_addr())).into()
 }

@@ -89,6 +89,13 @@ impl Upstream {
         *lock(&self.own_address)
     }
 
+    /// Whether data with another node is encrypted, by this node's plan; `None` if the plan
+    /// isn't found in time.
+    pub(crate) async fn encrypts(&self, node: Ipv4Addr, limit: Duration) -> Option<bool> {
+        let found = self.lookup(node, limit.into()).await;
+        found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.encrypted))
+    }
+
     /// Explains how one node would reach another.
     ///
     /// # Errors

@@ -87,8 +87,8 @@ impl Ends {
 
     pub(crate) fn on_event(&mut self, number: u32, events: EpollFlags) {
         match self.sockets.get(&number) {
-            Some(Whose::Carrier(id)) => {
-                if let Some((carrier, _)) = self.carriers.iter_mut().find(|(carrier, _)| carrier.id == *id) {
+            Some(&Whose::Carrier(id)) => {
+                if let Some(carrier) = self.carrier(id) {
                     carrier.socket().on_event(events);
                 }
             }
@@ -139,7 +139,6 @@ impl Ends {
                 let _ = joined_tx.send(self.join(joining, round));
             }
             Command::EndCarrier(id) => self.end_carrier(id, "no longer needed", round.now),
-            Command::LeaveCarrier(id) => self.core.leave(id, round.now),
             Command::Open(opened_tx) => {
                 self.opening.push_back(opened_tx);
                 self.open();
@@ -197,8 +196,8 @@ impl Ends {
         self.tell(Notice::CarrierEnded(id, why.to_owned()));
     }
 
-    fn has(&self, id: CarrierId) -> bool {
-        self.carriers.iter().any(|(carrier, _)| carrier.id == id)
+    fn carrier(&mut self, id: CarrierId) -> Option<&mut Carrier> {
+        self.carriers.iter_mut().map(|(carrier, _)| carrier).find(|carrier| carrier.id == id)
     }
 
     fn tell(&self, notice: Notice) {
@@ -283,14 +282,13 @@ impl Ends {
                 Event::Readable(id) | Event::Writable(id) | Event::Reset(id, _) | Event::Stopped(id, _) => {
                     self.queue(id);
                 }
-                Event::CarrierLive(id) if self.has(id) => self.tell(Notice::Live(id)),
-                Event::CarrierSilent(id) if self.has(id) => self.tell(Notice::Silent(id)),
+                Event::CarrierLive(id) if self.carrier(id).is_some() => self.tell(Notice::Live(id)),
+                Event::CarrierSilent(id) if self.carrier(id).is_some() => self.tell(Notice::Silent(id)),
                 // It could not be watched, or has ended.
                 Event::CarrierLive(_) | Event::CarrierSilent(_) => {}
                 Event::CarrierDone(id, why) => {
                     tracing::debug!(carrier = id.0, ?why, "a carrier is done");
-                    if let Some((carrier, _)) = self.carriers.iter_mut().find(|(carrier, _)| carrier.id == id)
-                    {
+                    if let Some(carrier) = self.carrier(id) {
                         carrier.close(now);
                     }
                 }

@@ -52,7 +52,6 @@ pub struct Snapshot {
 pub(crate) enum Command {
     Join(Parts, oneshot::Sender<Result<CarrierId, String>>),
     EndCarrier(CarrierId),
-    LeaveCarrier(CarrierId),
     Open(oneshot::Sender<Stream>),
     Send(StreamId, Vec<u8>),
     Attach(StreamId, Attach),
@@ -157,11 +156,6 @@ impl Trunk {
     /// Closes a carrier at once. What was under way on it goes over others.
     pub fn end_carrier(&self, id: CarrierId) {
         self.inbox().send(Command::EndCarrier(id));
-    }
-
-    /// Closes a carrier when what is under way on it has arrived.
-    pub fn leave_carrier(&self, id: CarrierId) {
-        self.inbox().send(Command::LeaveCarrier(id));
     }
 
     /// Opens a stream, as soon as the trunk is established and the peer allows one more.
