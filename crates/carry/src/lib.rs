@@ -8,12 +8,13 @@
 //! | `mailbox` | messages to a worker |
 //! | `socket` | a socket with its readiness: when to read again, and what an end is |
 //! | `program` | a program's socket, and the rules for its end |
+//! | `tcp_info` | what the kernel tells of a connection |
 //! | `tls` | a TLS connection without buffers of its own |
 //! | `splice` | two sockets whose bytes go to each other, for relays and gateways |
 //! | `sealed` | a program's socket and a TLS connection |
 //! | [`trunk`] | programs' sockets over a few TLS connections |
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod item;
 mod mailbox;
@@ -22,6 +23,7 @@ mod program;
 mod sealed;
 mod socket;
 mod splice;
+mod tcp_info;
 mod tls;
 mod tools;
 mod traffic;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use common::{Agents, Counts, PATIENCE, counts, filled, pair, plane, rules};
 use isthmus_carry::plane::Plane;
-use isthmus_carry::trunk::{Notice, Notices, Stream, Trunk};
-use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
+use isthmus_carry::trunk::{CarrierSnapshot, Notice, Notices, Stream, Trunk};
+use isthmus_trunk::{CarrierId, Config, Purpose, Role, TrunkId, Wanted};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -44,6 +44,24 @@ impl End {
         timeout(PATIENCE, waiting).await.expect("comes in time")
     }
 
+    async fn wanted(&mut self, such: impl Fn(&Wanted) -> bool) -> Wanted {
+        self.notice(|notice| match notice {
+            Notice::Wanted(wanted) if such(&wanted) => Some(wanted),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Waits until the carriers are such.
+    async fn carriers(&self, such: impl Fn(&[CarrierSnapshot]) -> bool) {
+        let waiting = async {
+            while !such(&self.trunk.status().await.unwrap().carriers) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, waiting).await.expect("they become so in time");
+    }
+
     async fn opened(&mut self) -> Stream {
         self.notice(|notice| match notice {
             Notice::Opened(stream) => Some(stream),
@@ -71,15 +89,19 @@ impl Both {
 
     /// Joins a carrier; returns its id at the near end, and copies of both sockets.
     async fn carrier(&self) -> (CarrierId, [std::net::TcpStream; 2]) {
-        self.carrier_over(pair().await).await
+        self.carrier_for(pair().await, Purpose::Bulk).await
     }
 
-    async fn carrier_over(&self, sockets: (TcpStream, TcpStream)) -> (CarrierId, [std::net::TcpStream; 2]) {
+    async fn carrier_for(
+        &self,
+        sockets: (TcpStream, TcpStream),
+        purpose: Purpose,
+    ) -> (CarrierId, [std::net::TcpStream; 2]) {
         let (a, b) = self.agents.secure(sockets).await;
         let copy = |socket: &TcpStream| SockRef::from(socket).try_clone().unwrap().into();
         let copies = [copy(a.get_ref().0), copy(b.get_ref().0)];
-        let (near, far) =
-            tokio::join!(self.near.trunk.join(a.into_parts().0), self.far.trunk.join(b.into_parts().0));
+        let near = self.near.trunk.join_for(a.into_parts().0, purpose);
+        let (near, far) = tokio::join!(near, self.far.trunk.join(b.into_parts().0));
         far.unwrap();
         (near.unwrap(), copies)
     }
@@ -231,8 +253,8 @@ async fn a_cut_of_every_carrier_is_outlived() {
             let (id, sockets) = both.carrier().await;
             tokio::time::sleep(Duration::from_millis(10)).await;
             let others = both.near.trunk.status().await.unwrap().carriers;
-            for (other, _) in others.iter().filter(|(other, _)| *other != id) {
-                both.near.trunk.end_carrier(*other);
+            for other in others.iter().filter(|other| other.id != id) {
+                both.near.trunk.end_carrier(other.id);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
             cut(&sockets);
@@ -241,6 +263,40 @@ async fn a_cut_of_every_carrier_is_outlived() {
     };
     let exchange = rules::everything_arrives_both_ways_at_once((near, far), SIZE);
     tokio::join!(cutting, exchange);
+    both.unused().await;
+}
+
+/// The trunk asks for more, and uses them.
+#[tokio::test]
+async fn a_busy_trunk_has_several_carriers_and_lets_go_of_those_it_does_not_want() {
+    const SIZE: usize = 256 << 20;
+    let mut both = Both::new().await;
+    let mut exchanges = tokio::task::JoinSet::new();
+    for _ in 0..2 {
+        let programs = both.programs().await;
+        exchanges.spawn(rules::everything_arrives_both_ways_at_once(programs, SIZE));
+    }
+    let wanted = both.near.wanted(|wanted| wanted.bulk == 2).await;
+    assert!(wanted.small);
+    let (bulk, _) = both.carrier().await;
+    let (small, _) = both.carrier_for(pair().await, Purpose::Small).await;
+    both.near
+        .carriers(|carriers| {
+            let acknowledged = |id| carriers.iter().any(|it| it.id == id && it.status.acknowledged > 0);
+            carriers.len() == 3 && acknowledged(bulk) && acknowledged(small)
+        })
+        .await;
+    both.far
+        .carriers(|carriers| {
+            let small =
+                |it: &&CarrierSnapshot| it.status.purpose == Purpose::Small && it.tcp.rtt > Duration::ZERO;
+            carriers.iter().filter(small).count() == 1
+        })
+        .await;
+    // One too many: the oldest leaves.
+    let (another, _) = both.carrier().await;
+    both.near.carriers(|carriers| carriers.len() == 3 && carriers.iter().any(|it| it.id == another)).await;
+    exchanges.join_all().await;
     both.unused().await;
 }
 

@@ -1,6 +1,6 @@
 //! What bounds a trunk.
 
-use crate::TrunkId;
+use crate::{Congestion, TrunkId};
 
 /// Which end of the trunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,6 +41,8 @@ pub struct Config {
     pub max_streams: u32,
     /// Carriers at once.
     pub max_carriers: usize,
+    /// How this end's sockets control congestion.
+    pub congestion: Congestion,
     /// Bytes accepted from programs and not acknowledged, of all streams together.
     pub send_memory: u64,
     /// Bytes that each stream may hold even if `send_memory` is used up, so that small
@@ -61,6 +63,7 @@ impl Config {
             max_window: 16 << 20,
             max_streams: 16 << 10,
             max_carriers: 64,
+            congestion: Congestion::default(),
             send_memory: 64 << 20,
             send_reserve: 4 << 10,
             stream_queue: 128 << 10,

@@ -44,6 +44,8 @@ pub(crate) const FLAG_INITIATOR: u8 = 1;
 pub(crate) const FLAG_STANDING: u8 = 2;
 /// HELLO: the carrier is for small frames.
 pub(crate) const FLAG_SMALL: u8 = 4;
+/// HELLO: the sender's sockets have BBR.
+pub(crate) const FLAG_BBR: u8 = 8;
 /// DATA: the stream's direction ends behind the payload.
 pub(crate) const FLAG_END: u8 = 1;
 /// CREDIT: the limit is one of streams, not of a stream's bytes.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{Frame, ProtocolError, Role};
+use crate::{Congestion, Frame, ProtocolError, Role};
 
 /// The first bytes of HELLO's body.
 pub(crate) const MAGIC: [u8; 4] = *b"ISTK";
@@ -37,6 +37,8 @@ pub struct Hello {
     pub carrier: u32,
     /// What the sender wants it for. It is for small frames if either end says so.
     pub purpose: Purpose,
+    /// How the sender's sockets control congestion.
+    pub congestion: Congestion,
     /// Bytes that may be sent to the sender on each stream before it gives credit.
     pub credit: u32,
     /// Streams that may be opened towards the sender before it allows more.

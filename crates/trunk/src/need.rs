@@ -10,16 +10,19 @@ const BBR_CARRIERS: usize = 4;
 pub(crate) const MOST_CARRIERS: usize = 16;
 /// A need that was is met this long.
 pub(crate) const NEED_TIME: Duration = Duration::from_secs(60);
+/// Streams over which large frames come within this time count as busy at once.
+const AT_ONCE: Duration = Duration::from_millis(100);
 /// A trunk that has carried fewer bytes is young: it may be over before another carrier
 /// is dialed.
 pub(crate) const YOUNG: u64 = 256 << 10;
 
-/// How the kernel controls congestion of the carriers' sockets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How the kernel controls congestion of an end's sockets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Congestion {
     /// BBR.
     Bbr,
     /// Another: loss slows it down.
+    #[default]
     Other,
 }
 
@@ -32,11 +35,22 @@ pub struct Wanted {
     pub small: bool,
 }
 
+impl Wanted {
+    /// What an idle trunk needs.
+    pub const LEAST: Self = Self { bulk: 1, small: false };
+}
+
 /// How many streams were busy at once, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Need {
     /// When so many were last, one more than the index.
     last: [Option<Instant>; MOST_CARRIERS],
+    /// The streams over which large frames have come in this interval, and since when it
+    /// lasts.
+    incoming: usize,
+    since: Option<Instant>,
+    /// Which interval it is.
+    interval: u32,
 }
 
 impl Need {
@@ -44,6 +58,20 @@ impl Need {
     pub(crate) fn observe(&mut self, busy: usize, now: Instant) {
         if let Some(index) = busy.min(MOST_CARRIERS).checked_sub(1) {
             self.last[index] = Some(now);
+        }
+    }
+
+    /// A large frame of a stream has come. `counted`: in which interval the stream was
+    /// counted last, 0 at first.
+    pub(crate) fn came(&mut self, counted: &mut u32, now: Instant) {
+        if self.since.is_none_or(|since| since + AT_ONCE <= now) {
+            (self.incoming, self.since) = (0, Some(now));
+            self.interval = self.interval.wrapping_add(1).max(1);
+        }
+        if *counted != self.interval {
+            *counted = self.interval;
+            self.incoming += 1;
+            self.observe(self.incoming, now);
         }
     }
 
@@ -68,6 +96,18 @@ impl Need {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_over_which_large_frames_come_count_as_busy() {
+        let (begun, mut need, mut streams) = (Instant::now(), Need::default(), [0; 3]);
+        // Milliseconds; the stream; how many are busy at once.
+        for (ms, stream, busy) in [(0, 0, 1), (1, 0, 1), (2, 1, 2), (99, 2, 3), (100, 0, 3), (101, 1, 3)] {
+            let now = begun + Duration::from_millis(ms);
+            need.came(&mut streams[stream], now);
+            assert_eq!(need.most(now), busy, "{ms}");
+        }
+        assert_eq!(need.incoming, 2);
+    }
 
     #[test]
     fn how_many_carriers_are_wanted() {

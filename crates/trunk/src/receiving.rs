@@ -37,6 +37,8 @@ pub(crate) struct Receiving {
     pub(crate) end: Option<End>,
     /// The program has found nothing to read and waits for an event.
     pub(crate) waits: bool,
+    /// In which interval the stream was counted as busy last.
+    pub(crate) counted: u32,
 }
 
 impl Receiving {
@@ -47,6 +49,7 @@ impl Receiving {
             window: Window::new(initial, now),
             end: None,
             waits: true,
+            counted: 0,
         }
     }
 

@@ -100,7 +100,7 @@ pub struct Trunk {
     /// What each stream may queue at least, so that all carriers are used.
     deep_queue: usize,
     need: Need,
-    /// Bytes of streams that were acknowledged.
+    /// Bytes of streams that were acknowledged, or have come.
     carried: u64,
 }
 

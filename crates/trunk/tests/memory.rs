@@ -113,6 +113,7 @@ fn receiver(credit: u32) -> (Trunk, isthmus_trunk::CarrierId, std::time::Instant
         trunk: trunk_id,
         carrier: 0,
         purpose: Purpose::Bulk,
+        congestion: isthmus_trunk::Congestion::Other,
         credit: 1,
         streams: 1,
     };

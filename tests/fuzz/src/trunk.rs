@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use isthmus_trunk::frame::MAX_FRAME;
 use isthmus_trunk::{
-    CarrierId, Config, Direction, Event, Frame, Hello, MAX_UNDER_WAY, Measured, Purpose, Reason, Role, Scope,
-    StreamId, Trunk, TrunkId,
+    CarrierId, Config, Congestion, Direction, Event, Frame, Hello, MAX_UNDER_WAY, Measured, Purpose, Reason,
+    Role, Scope, StreamId, Trunk, TrunkId,
 };
 
 /// Frames: what is read, means the same when written and read again.
@@ -183,6 +183,7 @@ fn frame(steps: &mut Steps) -> Frame {
             trunk: TrunkId([7; 16]),
             carrier: 0,
             purpose: if steps.flag() { Purpose::Small } else { Purpose::Bulk },
+            congestion: if steps.flag() { Congestion::Bbr } else { Congestion::Other },
             credit: 1000,
             streams: 10,
         }),

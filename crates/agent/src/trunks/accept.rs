@@ -7,7 +7,7 @@ use std::time::Duration;
 use isthmus_net::secured::Secured;
 use isthmus_net::{Identity, Role as PartyRole};
 use isthmus_reach::carrier;
-use isthmus_trunk::{Config, Frame, Hello, Reason, Role, Scope};
+use isthmus_trunk::{Frame, Hello, Reason, Role, Scope};
 use isthmus_wire::GridName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
@@ -39,7 +39,7 @@ pub(crate) async fn carrier(node: &Arc<Node>, mut tls: Secured) -> io::Result<()
         return refuse(tls, Reason::Trunk, format!("{} has no such trunk any more", node.name())).await;
     }
     let last = Last { way: None, ends: carrier::ends(tls.get_ref().0).into() };
-    let (trunk, notices) = node.plane().trunk(Config::new(Role::Acceptor, hello.trunk))?;
+    let (trunk, notices) = node.plane().trunk(open::config(Role::Acceptor, hello.trunk))?;
     let made = Made { id: hello.trunk, trunk, notices, peer, last, redial: None };
     open::start(node, &name, tls, first, made).await.map(drop).map_err(io::Error::other)
 }

@@ -142,6 +142,7 @@ impl Keeper {
                 self.carriers.remove(&id);
                 self.check(&why);
             }
+            Notice::Wanted(_) => {}
             // The loop handles it.
             Notice::Closed(_) => {}
         }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_carry::trunk::Notices;
+use isthmus_carry::trunk::{Notices, congestion};
 use isthmus_net::mac::random;
 use isthmus_net::secured::Secured;
 use isthmus_net::{Identity, peers};
@@ -12,7 +12,6 @@ use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Purpose, ReachError, Reached, Security};
 use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
 use isthmus_wire::GridName;
-use socket2::SockRef;
 use tokio::time::timeout;
 
 use super::TRUNK_PROTOCOL;
@@ -25,8 +24,6 @@ use crate::jobs::node::Node;
 const LOOKUP: Duration = Duration::from_secs(15);
 /// How long the first HELLO of the other end may take.
 const ESTABLISHED: Duration = Duration::from_secs(10);
-/// Ciphertext in the kernel that isn't sent yet. Small messages wait behind it.
-const UNSENT_BYTES: u32 = 128 << 10;
 
 /// A stream, or what there is instead.
 #[derive(Debug)]
@@ -188,9 +185,14 @@ async fn make(
     let id = TrunkId(random());
     let peer = tls.identity().cloned().ok_or("its carrier has no certificate")?;
     let (trunk, notices) =
-        node.plane().trunk(Config::new(Role::Initiator, id)).map_err(|error| error.to_string())?;
+        node.plane().trunk(config(Role::Initiator, id)).map_err(|error| error.to_string())?;
     let made = Made { id, trunk, notices, peer, last, redial: Some(destination) };
     start(&node, &name, tls, Vec::new(), made).await
+}
+
+/// The bounds of a trunk.
+pub(super) fn config(role: Role, id: TrunkId) -> Config {
+    Config { congestion: congestion(), ..Config::new(role, id) }
 }
 
 /// A trunk without carriers.
@@ -237,9 +239,6 @@ pub(super) async fn join(
 ) -> Result<(CarrierId, Option<peers::Standing>), String> {
     if tls.identity() != Some(&*standing.peer) {
         return Err(format!("the other end is {:?}, not {}", tls.identity(), standing.peer));
-    }
-    if let Err(error) = SockRef::from(tls.get_ref().0).set_tcp_notsent_lowat(UNSENT_BYTES) {
-        tracing::debug!(%error, "a carrier's options");
     }
     let (mut parts, certificate) = tls.into_parts();
     parts.unread = [first, parts.unread].concat();

@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use isthmus_net::tls::Parts;
-use isthmus_trunk::{CarrierId, Trunk};
+use isthmus_trunk::{CarrierId, Measured, Purpose, Trunk};
+use socket2::SockRef;
 
+use super::congestion;
 use crate::socket::{Received, Socket};
+use crate::tcp_info::TcpInfo;
 use crate::tls::{RECORD, Tls};
 use crate::tools::Tools;
 use crate::turn::Turn;
@@ -18,11 +21,19 @@ const TURN_BYTES: usize = 512 << 10;
 /// How long the last frames of a carrier that is closed may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A busy carrier is measured each round trip, within these bounds.
+const LEAST_INTERVAL: Duration = Duration::from_millis(5);
+const MOST_INTERVAL: Duration = Duration::from_millis(50);
+
 /// A carrier of this end.
 #[derive(Debug)]
 pub(super) struct Carrier {
     pub(super) id: CarrierId,
     tls: Tls,
+    /// When it is to be measured again.
+    measure: Instant,
+    /// What its socket may queue.
+    unsent_bytes: u32,
     /// The core has given it up: it is closed when the rest has been sent, or then.
     closing: Option<Instant>,
 }
@@ -34,15 +45,50 @@ impl Carrier {
     /// If what has been read breaks a rule of TLS, or is its end.
     pub(super) fn new(parts: Parts, id: CarrierId, core: &mut Trunk, now: Instant) -> io::Result<Self> {
         let (mut tls, plain) = Tls::new(parts)?;
+        congestion::set(SockRef::from(&tls.socket), core.congestion());
         core.receive(id, Bytes::from(plain), now);
         match tls.open_rest(|plain| core.receive(id, Bytes::copy_from_slice(plain), now))? {
             Received::End => Err(io::ErrorKind::UnexpectedEof.into()),
-            Received::Bytes(_) | Received::Nothing => Ok(Self { id, tls, closing: None }),
+            Received::Bytes(_) | Received::Nothing => {
+                Ok(Self { id, tls, measure: now, unsent_bytes: 0, closing: None })
+            }
         }
     }
 
     pub(super) fn socket(&mut self) -> &mut Socket {
         &mut self.tls.socket
+    }
+
+    /// As the kernel sees it.
+    pub(super) fn tcp_info(&self) -> TcpInfo {
+        // The socket is one.
+        TcpInfo::of(&self.tls.socket).unwrap_or_default()
+    }
+
+    /// Reports what the kernel has measured, if that is due.
+    pub(super) fn measure(&mut self, core: &mut Trunk, now: Instant) {
+        if now < self.measure {
+            return;
+        }
+        let info = self.tcp_info();
+        self.measure = now + info.rtt.clamp(LEAST_INTERVAL, MOST_INTERVAL);
+        let known = |time: Duration| Some(time).filter(|time| !time.is_zero());
+        let measured = Measured {
+            rtt: known(info.rtt),
+            min_rtt: known(info.min_rtt),
+            bytes_per_second: Some(info.bytes_per_second).filter(|rate| *rate > 0),
+            app_limited: info.app_limited,
+            unsent: Some(info.unsent_bytes),
+        };
+        core.carrier_measured(self.id, measured, now);
+        let purpose = core.carrier(self.id).map_or(Purpose::Bulk, |status| status.purpose);
+        let unsent_bytes = congestion::unsent_bytes(purpose, &info);
+        if unsent_bytes.abs_diff(self.unsent_bytes) > self.unsent_bytes / 4 {
+            self.unsent_bytes = unsent_bytes;
+            if let Err(error) = SockRef::from(&self.tls.socket).set_tcp_notsent_lowat(unsent_bytes) {
+                tracing::debug!(%error, "a carrier's options");
+            }
+        }
     }
 
     /// Has it be closed when the rest is sent.

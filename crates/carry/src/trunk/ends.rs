@@ -1,5 +1,7 @@
 //! One end of a trunk on its worker.
 
+mod wanted;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -7,13 +9,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use isthmus_net::tls::Parts;
-use isthmus_trunk::{CarrierId, Config, Direction, Ended, Event, Read, Reason, StreamId, Trunk};
+use isthmus_trunk::{
+    CarrierId, Config, Direction, Ended, Event, Purpose, Read, Reason, Role, StreamId, Trunk, Wanted,
+};
 use nix::sys::epoll::EpollFlags;
 use tokio::sync::{mpsc, oneshot};
 
 use super::attached::{Attached, FAILED};
 use super::carrier::Carrier;
-use super::handle::{Attach, Command, Inbox, Notice, Snapshot};
+use super::handle::{Attach, CarrierSnapshot, Command, Inbox, Notice, Snapshot};
 use super::stream::{INTRODUCTION, Note, Stream};
 use crate::item::Round;
 use crate::socket::Socket;
@@ -61,6 +65,10 @@ pub(crate) struct Ends {
     next_socket: u32,
     /// Streams that wait until they may be opened.
     opening: VecDeque<oneshot::Sender<Stream>>,
+    /// How many carriers this end keeps, if it dials them.
+    wanted: Option<Wanted>,
+    /// When it asks again whether it still needs as many.
+    reconsider: Option<Instant>,
     ended: bool,
 }
 
@@ -68,6 +76,8 @@ impl Ends {
     pub(crate) fn new(config: Config, inbox: Arc<Inbox>, notices: mpsc::UnboundedSender<Notice>) -> Self {
         Self {
             core: Trunk::new(config),
+            wanted: Some(Wanted::LEAST).filter(|_| config.role == Role::Initiator),
+            reconsider: None,
             inbox,
             notices,
             carriers: Vec::new(),
@@ -105,7 +115,7 @@ impl Ends {
     /// When it wants a turn without an event.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let closing = self.carriers.iter().filter_map(|(carrier, _)| carrier.deadline());
-        closing.chain(self.core.next_deadline()).min()
+        closing.chain(self.core.next_deadline()).chain(self.reconsider).min()
     }
 
     /// Does what there is to do, up to a limit.
@@ -125,6 +135,10 @@ impl Ends {
         if self.reset_failing() {
             unfinished |= self.transmit(round);
         }
+        for (carrier, _) in &mut self.carriers {
+            carrier.measure(&mut self.core, now);
+        }
+        self.keep_wanted(now);
         self.take_events(now);
         if self.ended && self.carriers.is_empty() {
             return Turn::Ended;
@@ -134,9 +148,9 @@ impl Ends {
 
     fn command(&mut self, command: Command, round: &mut Round<'_>) {
         match command {
-            Command::Join(joining, joined_tx) => {
+            Command::Join(joining, purpose, joined_tx) => {
                 // Whoever asked may be gone.
-                let _ = joined_tx.send(self.join(joining, round));
+                let _ = joined_tx.send(self.join(*joining, purpose, round));
             }
             Command::EndCarrier(id) => self.end_carrier(id, "no longer needed", round.now),
             Command::Open(opened_tx) => {
@@ -153,18 +167,20 @@ impl Ends {
                 self.refuse(id);
             }
             Command::Status(status_tx) => {
-                let carriers = self
-                    .carriers
-                    .iter()
-                    .filter_map(|(carrier, _)| Some((carrier.id, self.core.carrier(carrier.id)?)));
+                let carriers = self.carriers.iter().filter_map(|(carrier, _)| {
+                    let status = self.core.carrier(carrier.id)?;
+                    Some(CarrierSnapshot { id: carrier.id, status, tcp: carrier.tcp_info() })
+                });
                 let _ = status_tx.send(Snapshot { trunk: self.core.status(), carriers: carriers.collect() });
             }
             Command::Close(reason) => self.core.close(reason, ""),
         }
     }
 
-    fn join(&mut self, joining: Parts, round: &Round<'_>) -> Result<CarrierId, String> {
-        let id = self.core.carrier_joined(round.now).map_err(|error| error.to_string())?;
+    fn join(&mut self, joining: Parts, purpose: Purpose, round: &Round<'_>) -> Result<CarrierId, String> {
+        let joined = self.core.carrier_joined_for(purpose, round.now);
+        let id = joined.map_err(|error| error.to_string())?;
+        self.core.prime(id);
         let carrier = Carrier::new(joining, id, &mut self.core, round.now);
         let joined = carrier.and_then(|mut carrier| {
             let number = self.watch(carrier.socket(), Whose::Carrier(id), round)?;

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use isthmus_net::lock;
 use isthmus_net::tls::Parts;
-use isthmus_trunk::{CarrierId, CarrierStatus, Reason, Status, StreamId};
+use isthmus_trunk::{CarrierId, CarrierStatus, Purpose, Reason, Status, StreamId, Wanted};
 use tokio::sync::{mpsc, oneshot};
 
 use super::stream::{Note, Stream};
 use crate::mailbox::{Address, Mailbox};
+use crate::tcp_info::TcpInfo;
 use crate::traffic::Traffic;
 
 /// What happens to a trunk.
@@ -21,6 +22,8 @@ pub enum Notice {
     Live(CarrierId),
     /// Nothing is heard over a carrier.
     Silent(CarrierId),
+    /// The end that dials should keep so many carriers from now on.
+    Wanted(Wanted),
     /// A carrier has ended; why.
     CarrierEnded(CarrierId, String),
     /// The trunk has ended with all its streams; why. The last notice.
@@ -44,13 +47,24 @@ pub struct Snapshot {
     /// The trunk.
     pub trunk: Status,
     /// Its carriers.
-    pub carriers: Vec<(CarrierId, CarrierStatus)>,
+    pub carriers: Vec<CarrierSnapshot>,
+}
+
+/// A carrier at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct CarrierSnapshot {
+    /// Its number at this end.
+    pub id: CarrierId,
+    /// As the trunk sees it.
+    pub status: CarrierStatus,
+    /// As the kernel sees it: now, not when it was measured last.
+    pub tcp: TcpInfo,
 }
 
 /// What other threads want of a trunk.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Join(Parts, oneshot::Sender<Result<CarrierId, String>>),
+    Join(Box<Parts>, Purpose, oneshot::Sender<Result<CarrierId, String>>),
     EndCarrier(CarrierId),
     Open(oneshot::Sender<Stream>),
     Send(StreamId, Vec<u8>),
@@ -148,8 +162,16 @@ impl Trunk {
     /// # Errors
     /// The reason, if the trunk has ended or has too many carriers.
     pub async fn join(&self, carrier: Parts) -> Result<CarrierId, String> {
+        self.join_for(carrier, Purpose::Bulk).await
+    }
+
+    /// The same for a carrier that this end has dialed for a purpose.
+    ///
+    /// # Errors
+    /// As of [`join`](Self::join).
+    pub async fn join_for(&self, carrier: Parts, purpose: Purpose) -> Result<CarrierId, String> {
         let (joined_tx, joined_rx) = oneshot::channel();
-        self.inbox().send(Command::Join(carrier, joined_tx));
+        self.inbox().send(Command::Join(Box::new(carrier), purpose, joined_tx));
         joined_rx.await.unwrap_or_else(|_| Err(OpenError::Ended.to_string()))
     }
 

@@ -7,16 +7,21 @@
 //! | `stream` | a stream before it has a program's socket |
 //! | `ends` | one end of a trunk on its worker: carriers, streams, turns |
 //! | `carrier` | a TLS connection that carries frames |
+//! | `congestion` | how carriers' sockets control congestion |
 //! | `attached` | a stream with its program's socket |
 
 mod attached;
 mod carrier;
+mod congestion;
 mod ends;
 mod handle;
 mod stream;
 
-pub use handle::{Notice, Notices, OpenError, Snapshot, Trunk};
+pub use congestion::congestion;
+pub use handle::{CarrierSnapshot, Notice, Notices, OpenError, Snapshot, Trunk};
 pub use stream::Stream;
+
+pub use crate::tcp_info::TcpInfo;
 
 pub(crate) use ends::Ends;
 pub(crate) use handle::Inbox;

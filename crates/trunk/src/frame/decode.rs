@@ -3,11 +3,12 @@
 use bytes::{Buf, Bytes};
 
 use super::{
-    ACK, CLOSE, CREDIT, DATA, FLAG_ANSWER, FLAG_END, FLAG_INITIATOR, FLAG_SMALL, FLAG_STANDING, FLAG_STOP,
-    FLAG_STREAMS, FLAG_TRUNK, Frame, HEAD, HELLO, MAX_FRAME, MAX_TEXT, OPEN, PING, RESET, StreamId,
+    ACK, CLOSE, CREDIT, DATA, FLAG_ANSWER, FLAG_BBR, FLAG_END, FLAG_INITIATOR, FLAG_SMALL, FLAG_STANDING,
+    FLAG_STOP, FLAG_STREAMS, FLAG_TRUNK, Frame, HEAD, HELLO, MAX_FRAME, MAX_TEXT, OPEN, PING, RESET,
+    StreamId,
 };
 use crate::hello::{self, MAGIC, TrunkId};
-use crate::{Hello, ProtocolError, Purpose, Reason, Role, Scope};
+use crate::{Congestion, Hello, ProtocolError, Purpose, Reason, Role, Scope};
 
 /// The whole length of the frame that begins with this head.
 ///
@@ -18,7 +19,7 @@ pub(crate) fn frame_length(head: [u8; HEAD]) -> Result<usize, ProtocolError> {
     let length = usize::from(u16::from_be_bytes([high, low]));
     let (known_flags, lengths) = match kind {
         // A later version may append to HELLO.
-        HELLO => (FLAG_INITIATOR | FLAG_STANDING | FLAG_SMALL, hello::BODY..=hello::LONGEST_BODY),
+        HELLO => (FLAG_INITIATOR | FLAG_STANDING | FLAG_SMALL | FLAG_BBR, hello::BODY..=hello::LONGEST_BODY),
         OPEN => (0, 8..=8),
         DATA => (FLAG_END, 16..=MAX_FRAME - HEAD),
         CREDIT => (FLAG_STREAMS, 16..=16),
@@ -106,5 +107,7 @@ fn decode_hello(flags: u8, mut body: Bytes) -> Result<Hello, ProtocolError> {
     let role = if flags & FLAG_INITIATOR != 0 { Role::Initiator } else { Role::Acceptor };
     let standing = flags & FLAG_STANDING != 0;
     let purpose = if flags & FLAG_SMALL != 0 { Purpose::Small } else { Purpose::Bulk };
-    Ok(Hello { role, standing, lowest, highest, trunk: TrunkId(trunk), carrier, purpose, credit, streams })
+    let congestion = if flags & FLAG_BBR != 0 { Congestion::Bbr } else { Congestion::Other };
+    let trunk = TrunkId(trunk);
+    Ok(Hello { role, standing, lowest, highest, trunk, carrier, purpose, congestion, credit, streams })
 }

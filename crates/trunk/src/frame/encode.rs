@@ -3,11 +3,11 @@
 use bytes::Bytes;
 
 use super::{
-    CLOSE, FLAG_ANSWER, FLAG_END, FLAG_INITIATOR, FLAG_SMALL, FLAG_STANDING, FLAG_STOP, FLAG_STREAMS,
-    FLAG_TRUNK, Frame, HEAD, MAX_FRAME, MAX_TEXT,
+    CLOSE, FLAG_ANSWER, FLAG_BBR, FLAG_END, FLAG_INITIATOR, FLAG_SMALL, FLAG_STANDING, FLAG_STOP,
+    FLAG_STREAMS, FLAG_TRUNK, Frame, HEAD, MAX_FRAME, MAX_TEXT,
 };
 use crate::hello::MAGIC;
-use crate::{Hello, Purpose, Role, Scope};
+use crate::{Congestion, Hello, Purpose, Role, Scope};
 
 /// The longest frame without its payload: HELLO.
 const LONGEST: usize = HEAD + crate::hello::BODY;
@@ -128,7 +128,8 @@ fn credit(kind: u8, flags: u8, stream: u64, limit: u64) -> Encoded {
 fn encode_hello(kind: u8, hello: &Hello) -> Encoded {
     let flags = flag(hello.role == Role::Initiator, FLAG_INITIATOR)
         | flag(hello.standing, FLAG_STANDING)
-        | flag(hello.purpose == Purpose::Small, FLAG_SMALL);
+        | flag(hello.purpose == Purpose::Small, FLAG_SMALL)
+        | flag(hello.congestion == Congestion::Bbr, FLAG_BBR);
     Encoded::begin(kind, flags)
         .put(&MAGIC)
         .put(&hello.lowest.to_be_bytes())

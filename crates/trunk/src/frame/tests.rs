@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ProtocolError, Purpose, TrunkId};
+use crate::{Congestion, ProtocolError, Purpose, TrunkId};
 
 fn bytes(hex: &str) -> Bytes {
     let digits: Vec<u8> = hex.bytes().filter(|digit| !digit.is_ascii_whitespace()).collect();
@@ -21,6 +21,7 @@ fn hello() -> Hello {
         trunk: TrunkId(*b"0123456789abcdef"),
         carrier: 7,
         purpose: Purpose::Bulk,
+        congestion: Congestion::Other,
         credit: 0x4000,
         streams: 0x100,
     }
@@ -42,6 +43,11 @@ fn layouts() {
             "hello of a carrier for small frames",
             format!("01 05 0024 {hello_body}"),
             Frame::Hello(Hello { purpose: Purpose::Small, ..hello() }),
+        ),
+        (
+            "hello of an end with BBR",
+            format!("01 09 0024 {hello_body}"),
+            Frame::Hello(Hello { congestion: Congestion::Bbr, ..hello() }),
         ),
         ("open", "02 00 0008 0000000000000102".into(), Frame::Open { stream }),
         (
@@ -188,6 +194,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
                 trunk,
                 carrier,
                 purpose: if standing ^ (carrier & 1 == 1) { Purpose::Small } else { Purpose::Bulk },
+                congestion: if carrier & 2 == 2 { Congestion::Bbr } else { Congestion::Other },
                 credit,
                 streams,
             })

@@ -53,10 +53,14 @@ impl Trunk {
     }
 
     /// How many carriers the end that dials should keep. More are wanted at once when
-    /// streams become busy, fewer after a minute of less need. Ask for it every second,
-    /// say.
-    pub fn wanted(&self, congestion: Congestion, now: Instant) -> Wanted {
-        self.need.wanted(self.carried, congestion, now)
+    /// streams become busy in either direction, fewer after a minute of less need.
+    pub fn wanted(&self, now: Instant) -> Wanted {
+        let both = [Some(self.config.congestion), self.peer.map(|(hello, _)| hello.congestion)];
+        let slowed = both.contains(&Some(Congestion::Other));
+        let congestion = if slowed { Congestion::Other } else { Congestion::Bbr };
+        let Wanted { bulk, small } = self.need.wanted(self.carried, congestion, now);
+        let most = self.config.max_carriers.saturating_sub(usize::from(small)).max(1);
+        Wanted { bulk: bulk.min(most), small }
     }
 
     /// Whether a carrier takes the next frame of a lane. If not, there is another that

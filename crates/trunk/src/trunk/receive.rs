@@ -11,6 +11,9 @@ use crate::receiving::End;
 use crate::table::Known;
 use crate::{CarrierId, CarrierState, Ended, Event, Frame, Hello, ProtocolError, Purpose, Scope, StreamId};
 
+/// A DATA frame with so many bytes or more is one of bulk.
+const LARGE: usize = 8 << 10;
+
 impl Trunk {
     /// Takes in what a carrier has delivered, in whatever pieces. Whole frames are not
     /// copied: a payload stays a part of `bytes`. Hand over buffers of 16 KiB at most,
@@ -160,6 +163,12 @@ impl Trunk {
             return Ok(());
         }
         let Some(stream) = self.streams.get(id) else { return Ok(()) };
+        self.carried += payload.len() as u64;
+        if payload.len() >= LARGE
+            && let Some(now) = self.seen
+        {
+            self.need.came(&mut stream.receiving.counted, now);
+        }
         let before = stream.receiving.data.holes();
         stream.receiving.take(id, offset, payload, end)?;
         let after = stream.receiving.data.holes();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Trunk;
-use crate::{CarrierId, CarrierState, Purpose, StreamId};
+use crate::{CarrierId, CarrierState, Congestion, Purpose, StreamId};
 
 /// A trunk at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,6 +54,11 @@ impl Trunk {
             holes: self.holes,
             live: self.carriers.values().filter(live).count(),
         }
+    }
+
+    /// How this end's sockets control congestion.
+    pub fn congestion(&self) -> Congestion {
+        self.config.congestion
     }
 
     /// Bytes of a stream that were accepted and are in no frame yet.

@@ -99,6 +99,7 @@ impl Trunk {
             trunk: self.config.trunk,
             carrier: id.0,
             purpose: self.carriers.get(&id).map_or_else(Purpose::default, |carrier| carrier.purpose),
+            congestion: self.config.congestion,
             credit: self.config.initial_credit,
             streams: self.config.max_streams,
         }

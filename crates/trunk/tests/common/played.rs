@@ -26,6 +26,7 @@ pub fn hello() -> Hello {
         trunk,
         carrier: 5,
         purpose: Purpose::Bulk,
+        congestion: isthmus_trunk::Congestion::Other,
         credit: 1000,
         streams: 10,
     }
