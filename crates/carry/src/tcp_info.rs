@@ -1,0 +1,132 @@
+//! What the kernel tells of a TCP connection (`TCP_INFO`, tcp(7)).
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::time::Duration;
+
+use nix::libc;
+
+/// More than `struct tcp_info` has in any kernel so far.
+const MOST: usize = 512;
+
+/// A connection's figures so far, as this end's kernel has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TcpInfo {
+    /// The smoothed round trip; zero before the first.
+    pub rtt: Duration,
+    /// The least of the last minutes; zero before the first.
+    pub min_rtt: Duration,
+    /// Bytes that may be under way.
+    pub congestion_window_bytes: u64,
+    /// Bytes per second that arrived at the peer of late; 0 if not known.
+    pub bytes_per_second: u64,
+    /// There was no more to deliver when that was measured.
+    pub app_limited: bool,
+    /// Bytes in the socket that were never sent.
+    pub unsent_bytes: u64,
+    /// Segments that were sent again.
+    pub retransmitted_segments: u64,
+    /// Retransmission timeouts; nothing before Linux 6.7.
+    pub timeouts: Option<u64>,
+}
+
+impl TcpInfo {
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// If it is no TCP socket.
+    pub(crate) fn of(socket: &impl AsFd) -> io::Result<Self> {
+        let mut bytes = [0_u8; MOST];
+        let mut length = MOST as libc::socklen_t;
+        // SAFETY: `bytes` is writable for `length` bytes.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                bytes.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        nix::errno::Errno::result(done)?;
+        Ok(Self::decode(bytes.get(..length as usize).unwrap_or_default()))
+    }
+
+    /// Reads `struct tcp_info` (linux/tcp.h), of which older kernels give less.
+    fn decode(info: &[u8]) -> Self {
+        let number = |at: usize| u64::from(u32::from_ne_bytes(field(info, at).unwrap_or_default()));
+        let microseconds = |at| Duration::from_micros(number(at));
+        let timeouts = field(info, 240).map(|count| u64::from(u16::from_ne_bytes(count)));
+        Self {
+            rtt: microseconds(68),
+            // All bits: none was measured.
+            min_rtt: Some(microseconds(148))
+                .filter(|least| *least < Duration::from_micros(u32::MAX.into()))
+                .unwrap_or_default(),
+            congestion_window_bytes: number(80) * number(16),
+            bytes_per_second: u64::from_ne_bytes(field(info, 160).unwrap_or_default()),
+            app_limited: info.get(7).is_some_and(|bits| bits & 1 != 0),
+            unsent_bytes: number(144),
+            retransmitted_segments: number(100),
+            timeouts,
+        }
+    }
+}
+
+/// The bytes of a field, if the kernel has given them.
+fn field<const N: usize>(info: &[u8], at: usize) -> Option<[u8; N]> {
+    info.get(at..)?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn fields_are_where_the_kernel_has_them() {
+        let mut bytes = vec![0; 248];
+        let mut put = |at: usize, number: u32| bytes[at..at + 4].copy_from_slice(&number.to_ne_bytes());
+        put(16, 1448);
+        put(68, 10_600);
+        put(80, 10);
+        put(100, 3);
+        put(144, 777);
+        put(148, 10_000);
+        put(160, 125_000_000);
+        put(240, 2);
+        bytes[7] = 1;
+        let all = TcpInfo {
+            rtt: Duration::from_micros(10_600),
+            min_rtt: Duration::from_millis(10),
+            congestion_window_bytes: 14_480,
+            bytes_per_second: 125_000_000,
+            app_limited: true,
+            unsent_bytes: 777,
+            retransmitted_segments: 3,
+            timeouts: Some(2),
+        };
+        assert_eq!(TcpInfo::decode(&bytes), all);
+        assert_eq!(TcpInfo::decode(&bytes[..232]), TcpInfo { timeouts: None, ..all });
+        assert_eq!(TcpInfo::decode(&[]), TcpInfo::default());
+        bytes[148..152].fill(0xff);
+        assert_eq!(TcpInfo::decode(&bytes), TcpInfo { min_rtt: Duration::ZERO, ..all });
+    }
+
+    #[test]
+    fn the_kernel_tells_of_a_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        near.write_all(&[0; 100_000]).unwrap();
+        far.read_exact(&mut [0; 100_000]).unwrap();
+        let info = TcpInfo::of(&near).unwrap();
+        assert!(info.rtt > Duration::ZERO && info.rtt < Duration::from_secs(5), "{info:?}");
+        assert!(info.congestion_window_bytes >= 14_000, "{info:?}");
+        assert!(TcpInfo::of(&std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+}

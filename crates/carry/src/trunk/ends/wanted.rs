@@ -1,0 +1,54 @@
+//! How many carriers the end that dials keeps.
+
+use std::time::{Duration, Instant};
+
+use isthmus_trunk::{CarrierState, Purpose, Wanted};
+
+use super::Ends;
+use crate::trunk::Notice;
+
+/// Interval of asking whether as many carriers are needed as there are.
+const RECONSIDER: Duration = Duration::from_secs(5);
+
+impl Ends {
+    /// Tells how many carriers are wanted, if that has changed, and lets those leave that
+    /// aren't any more.
+    pub(super) fn keep_wanted(&mut self, now: Instant) {
+        let (Some(before), false) = (self.wanted, self.ended) else { return };
+        let wanted = self.core.wanted(now);
+        if wanted != before {
+            self.wanted = Some(wanted);
+            self.tell(Notice::Wanted(wanted));
+        }
+        if wanted == Wanted::LEAST {
+            self.reconsider = None;
+        } else if self.reconsider.is_none_or(|at| at <= now) {
+            self.reconsider = Some(now + RECONSIDER);
+        }
+        if self.carriers.len() > wanted.bulk {
+            self.leave_surplus(wanted, now);
+        }
+    }
+
+    /// The oldest leave first: the end that has dialed the latest may have noticed a cut of
+    /// them. Those that aren't live don't count: they may never be.
+    fn leave_surplus(&mut self, wanted: Wanted, now: Instant) {
+        let live = |purpose: Purpose| {
+            let core = &self.core;
+            let ids = self.carriers.iter().map(|(carrier, _)| carrier.id);
+            let mut live: Vec<_> = ids
+                .filter(|id| {
+                    let status = core.carrier(*id);
+                    status.is_some_and(|it| it.state == CarrierState::Live && it.purpose == purpose)
+                })
+                .collect();
+            live.sort_unstable();
+            live
+        };
+        let (bulk, small) = (live(Purpose::Bulk), live(Purpose::Small));
+        let keep_small = usize::from(wanted.small || bulk.is_empty());
+        for id in bulk.iter().rev().skip(wanted.bulk).chain(small.iter().rev().skip(keep_small)) {
+            self.core.leave(*id, now);
+        }
+    }
+}
