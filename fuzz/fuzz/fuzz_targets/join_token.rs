@@ -1,4 +1,0 @@
-//! See `isthmus_fuzz_cases::join_token`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| isthmus_fuzz_cases::join_token(bytes));
