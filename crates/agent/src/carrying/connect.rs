@@ -206,7 +206,7 @@ async fn try_to_reach(
             let mut link = Link::Stream(stream);
             match introduce(&mut introduction, &mut link).await {
                 // The other agent has lost the trunk: it has begun anew.
-                Err(ReachError::NoWay(_)) if again && standing.ended.is_cancelled() => return Ok(None),
+                Err(ReachError::NoWay(_)) if again && standing.kept.ended.is_cancelled() => return Ok(None),
                 introduced => introduced?,
             }
             Introduced { link, way, setup: started.elapsed(), failures }

@@ -8,7 +8,7 @@
 //! | [`accept`] | a carrier that another node has dialed |
 //! | [`calls`] | gRPC with another agent, over a stream |
 //! | [`pause`] | what a job does while a trunk is cut |
-//! | [`keep`] | keeps one trunk: dials it anew when it is cut, ends it |
+//! | [`keep`] | what a trunk does here: streams that the peer opens, dials of its carriers |
 
 pub(crate) mod accept;
 pub(crate) mod calls;

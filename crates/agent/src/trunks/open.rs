@@ -4,18 +4,18 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_carry::trunk::{Notices, congestion};
+use isthmus_carry::trunk::{Kept, Notices, config, keep};
+use isthmus_net::Identity;
 use isthmus_net::mac::random;
 use isthmus_net::secured::Secured;
-use isthmus_net::{Identity, peers};
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Purpose, ReachError, Reached, Security};
-use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
+use isthmus_trunk::{Role, TrunkId};
 use isthmus_wire::GridName;
 use tokio::time::timeout;
 
 use super::TRUNK_PROTOCOL;
-use super::keep::{self, Kept};
+use super::keep::Embedded;
 use super::registry::{Last, Standing, Way};
 use crate::carrying::link::TrunkStream;
 use crate::jobs::node::Node;
@@ -80,7 +80,7 @@ pub(super) async fn stream(
     if node.trunks().is_without(peer) {
         return Ok(Opened::NoTrunk);
     }
-    let own = || node.trunks().own(peer).filter(|own| cut == Cut::Waits || !own.is_cut());
+    let own = || node.trunks().own(peer).filter(|own| cut == Cut::Waits || !own.kept.is_cut());
     if let Some(opened) = over(own()).await {
         return Ok(opened);
     }
@@ -123,12 +123,12 @@ pub(super) async fn stream(
     let making = tokio::spawn(make(node.clone(), peer.clone(), destination, *tls, last));
     let made = making.await.unwrap_or_else(|error| Err(error.to_string()));
     let standing = made.map_err(no_way)?;
-    let stream = timeout(ESTABLISHED, standing.trunk.open()).await;
+    let stream = timeout(ESTABLISHED, standing.kept.trunk.open()).await;
     let stream = match stream {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Err(no_way(error.to_string())),
         Err(_) => {
-            standing.trunk.close(isthmus_trunk::Reason::Silent);
+            standing.kept.trunk.close(isthmus_trunk::Reason::Silent);
             return Err(no_way(format!("no HELLO within {ESTABLISHED:?}")));
         }
     };
@@ -141,14 +141,14 @@ fn opened(
     failures: Vec<String>,
 ) -> Option<Opened> {
     let Last { way, ends } = standing.last();
-    let stream = TrunkStream { stream, peer: standing.peer.clone(), ends };
+    let stream = TrunkStream { stream, peer: standing.kept.peer.clone(), ends };
     Some(Opened::Stream { stream, standing: standing.clone(), way: way?, failures })
 }
 
 /// Opens a stream of a trunk that stands. If the trunk ends meanwhile, there is none.
 async fn over(standing: Option<Arc<Standing>>) -> Option<Opened> {
     let standing = standing?;
-    let stream = timeout(ESTABLISHED, standing.trunk.open()).await.ok()?.ok()?;
+    let stream = timeout(ESTABLISHED, standing.kept.trunk.open()).await.ok()?.ok()?;
     opened(&standing, stream, Vec::new())
 }
 
@@ -190,11 +190,6 @@ async fn make(
     start(&node, &name, tls, Vec::new(), made).await
 }
 
-/// The bounds of a trunk.
-pub(super) fn config(role: Role, id: TrunkId) -> Config {
-    Config { congestion: congestion(), ..Config::new(role, id) }
-}
-
 /// A trunk without carriers.
 pub(super) struct Made {
     pub id: TrunkId,
@@ -216,32 +211,17 @@ pub(super) async fn start(
     made: Made,
 ) -> Result<Arc<Standing>, String> {
     let Made { id, trunk, notices, peer, last, redial } = made;
-    let standing = Arc::new(Standing::new(id, trunk, peer, last, redial));
+    let kept = Arc::new(Kept::new((id, redial.is_some()), trunk, peer));
+    let standing = Arc::new(Standing::new(kept.clone(), last, redial));
     node.trunks().add(name.clone(), standing.clone())?;
-    let certificate = match join(&standing, tls, first).await {
+    let certificate = match kept.join(tls, first).await {
         Ok((_, certificate)) => certificate,
         Err(error) => {
             node.trunks().remove(name, id);
             return Err(error);
         }
     };
-    let kept = Kept { node: node.clone(), name: name.clone(), standing: standing.clone() };
-    tokio::spawn(keep::keep(kept, notices, certificate));
+    let embedded = Embedded { node: node.clone(), name: name.clone(), standing: standing.clone() };
+    tokio::spawn(keep(Arc::new(embedded), kept, notices, certificate));
     Ok(standing)
-}
-
-/// Joins a carrier, whose other end is the trunk's; returns its id, and the check of the
-/// peer's certificate.
-pub(super) async fn join(
-    standing: &Standing,
-    tls: Secured,
-    first: Vec<u8>,
-) -> Result<(CarrierId, Option<peers::Standing>), String> {
-    if tls.identity() != Some(&*standing.peer) {
-        return Err(format!("the other end is {:?}, not {}", tls.identity(), standing.peer));
-    }
-    let (mut parts, certificate) = tls.into_parts();
-    parts.unread = [first, parts.unread].concat();
-    let id = standing.trunk.join(parts).await?;
-    Ok((id, certificate))
 }

@@ -49,12 +49,12 @@ pub(crate) async fn lost(
     outlive: Duration,
     tell: impl Fn(job_news::Kind),
 ) -> Lost {
-    standing.outlive(outlive);
-    let mut cut = standing.cut();
+    standing.kept.outlive(outlive);
+    let mut cut = standing.kept.cut();
     loop {
         let since = tokio::select! {
             since = cut.wait_for(Option::is_some) => since.ok().and_then(|since| *since),
-            () = standing.ended.cancelled() => None,
+            () = standing.kept.ended.cancelled() => None,
         };
         let Some(since) = since else { return Lost::Ended };
         let mut told = false;
@@ -71,7 +71,7 @@ pub(crate) async fn lost(
                 () = telling => Lost::Ended,
                 () = sleep_until((since + outlive).into()) => Lost::Silent(outlive),
                 () = gone(node, host) => Lost::Gone,
-                () = standing.ended.cancelled() => Lost::Ended,
+                () = standing.kept.ended.cancelled() => Lost::Ended,
             }
         };
         tokio::select! {

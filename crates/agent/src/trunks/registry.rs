@@ -5,13 +5,12 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use isthmus_carry::trunk::Trunk;
+use isthmus_carry::trunk::Kept;
 use isthmus_net::{Identity, lock};
 use isthmus_trunk::{Reason, TrunkId};
 use isthmus_wire::way::{self, WAY_LEN};
 use isthmus_wire::{GridName, proto};
-use tokio::sync::{Mutex as AsyncMutex, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::Mutex as AsyncMutex;
 
 /// How long a peer counts as one without trunks.
 const WITHOUT: Duration = Duration::from_secs(600);
@@ -31,21 +30,10 @@ pub(crate) struct Way {
 /// A trunk that stands.
 #[derive(Debug)]
 pub(crate) struct Standing {
-    pub id: TrunkId,
-    /// Whether this end has made it.
-    pub is_own: bool,
-    pub trunk: Trunk,
-    /// Who is at the other end; every carrier has shown the same identity.
-    pub peer: Arc<Identity>,
+    pub kept: Arc<Kept>,
     last: Mutex<Last>,
-    /// Since when no carrier works; `None` while one does.
-    cut: watch::Sender<Option<Instant>>,
     /// Where this end dials it anew; `None` if only the other end does.
     destination: Mutex<Option<Ipv4Addr>>,
-    /// How long it is kept while it is cut.
-    outlives: Mutex<Duration>,
-    /// Cancelled when it has ended.
-    pub ended: CancellationToken,
 }
 
 /// A trunk's last carrier.
@@ -80,38 +68,8 @@ impl Way {
 
 impl Standing {
     /// `destination`: where this end dials it anew.
-    pub(crate) fn new(
-        id: TrunkId,
-        trunk: Trunk,
-        peer: Identity,
-        last: Last,
-        destination: Option<Ipv4Addr>,
-    ) -> Self {
-        Self {
-            id,
-            is_own: destination.is_some(),
-            trunk,
-            peer: Arc::new(peer),
-            last: Mutex::new(last),
-            cut: watch::Sender::new(Some(Instant::now())),
-            destination: Mutex::new(destination),
-            outlives: Mutex::default(),
-            ended: CancellationToken::new(),
-        }
-    }
-
-    /// Since when no carrier works; `None` while one does.
-    pub(crate) fn cut(&self) -> watch::Receiver<Option<Instant>> {
-        self.cut.subscribe()
-    }
-
-    /// Whether no carrier works.
-    pub(super) fn is_cut(&self) -> bool {
-        self.cut.borrow().is_some()
-    }
-
-    pub(super) fn set_cut(&self, cut: Option<Instant>) {
-        self.cut.send_replace(cut);
+    pub(crate) fn new(kept: Arc<Kept>, last: Last, destination: Option<Ipv4Addr>) -> Self {
+        Self { kept, last: Mutex::new(last), destination: Mutex::new(destination) }
     }
 
     /// Where this end dials it anew.
@@ -122,17 +80,6 @@ impl Standing {
     /// Has this end dial it anew, too.
     pub(crate) fn dial_at(&self, destination: Ipv4Addr) {
         lock(&self.destination).get_or_insert(destination);
-    }
-
-    /// How long it is kept while it is cut, at least.
-    pub(crate) fn outlives(&self) -> Duration {
-        *lock(&self.outlives)
-    }
-
-    /// Has it kept at least so long while it is cut.
-    pub(crate) fn outlive(&self, time: Duration) {
-        let mut outlives = lock(&self.outlives);
-        *outlives = time.max(*outlives);
     }
 
     pub(crate) fn last(&self) -> Last {
@@ -170,13 +117,13 @@ impl Registry {
     /// A trunk to a node that this node has made, by its own plan; the newest.
     pub(crate) fn own(&self, peer: &GridName) -> Option<Arc<Standing>> {
         let peers = lock(&self.0);
-        peers.get(peer)?.standing.iter().rfind(|standing| standing.is_own).cloned()
+        peers.get(peer)?.standing.iter().rfind(|standing| standing.kept.is_own).cloned()
     }
 
     /// A trunk that the other node has made, whose way is known and which isn't cut.
     pub(crate) fn other(&self, peer: &GridName) -> Option<Arc<Standing>> {
         let usable = |standing: &&Arc<Standing>| {
-            !standing.is_own && standing.last().way.is_some() && !standing.is_cut()
+            !standing.kept.is_own && standing.last().way.is_some() && !standing.kept.is_cut()
         };
         lock(&self.0).get(peer)?.standing.iter().rfind(usable).cloned()
     }
@@ -185,7 +132,7 @@ impl Registry {
     pub(crate) fn find(&self, peer: &Identity, id: TrunkId) -> Option<Arc<Standing>> {
         let peers = lock(&self.0);
         let standing = &peers.get(&peer.grid_name()?)?.standing;
-        standing.iter().find(|standing| standing.id == id && *standing.peer == *peer).cloned()
+        standing.iter().find(|standing| standing.kept.id == id && *standing.kept.peer == *peer).cloned()
     }
 
     /// Who holds this dials a trunk to the node.
@@ -201,9 +148,9 @@ impl Registry {
         let mut peers = lock(&self.0);
         let peer = peers.entry(name.clone()).or_default();
         if peer.standing.len() >= PER_PEER
-            && let Some(place) = peer.standing.iter().position(|standing| standing.is_cut())
+            && let Some(place) = peer.standing.iter().position(|standing| standing.kept.is_cut())
         {
-            peer.standing.remove(place).trunk.close(Reason::Carriers);
+            peer.standing.remove(place).kept.trunk.close(Reason::Carriers);
         }
         if peer.standing.len() >= PER_PEER {
             return Err(format!("there are {PER_PEER} trunks with {name} already"));
@@ -215,7 +162,7 @@ impl Registry {
 
     pub(crate) fn remove(&self, name: &GridName, id: TrunkId) {
         if let Some(peer) = lock(&self.0).get_mut(name) {
-            peer.standing.retain(|standing| standing.id != id);
+            peer.standing.retain(|standing| standing.kept.id != id);
         }
     }
 

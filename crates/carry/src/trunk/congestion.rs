@@ -19,7 +19,7 @@ const UNSENT_SMALL: u32 = 32 << 10;
 
 /// What this process may have. The kernel refuses BBR to ordinary users, unless
 /// `net.ipv4.tcp_allowed_congestion_control` lists it.
-pub fn congestion() -> Congestion {
+pub(super) fn congestion() -> Congestion {
     static FOUND: OnceLock<Congestion> = OnceLock::new();
     *FOUND.get_or_init(|| {
         let tried =

@@ -9,16 +9,23 @@
 //! | `carrier` | a TLS connection that carries frames |
 //! | `congestion` | how carriers' sockets control congestion |
 //! | `attached` | a stream with its program's socket |
+//! | `kept` | a trunk whose other end is known, and whether it works |
+//! | `keep` | dials a trunk's carriers anew until it isn't needed |
+//! | [`accept`] | a carrier that the other end has dialed |
 
+pub mod accept;
 mod attached;
 mod carrier;
 mod congestion;
 mod ends;
 mod handle;
+mod keep;
+mod kept;
 mod stream;
 
-pub use congestion::congestion;
 pub use handle::{CarrierSnapshot, Notice, Notices, OpenError, Snapshot, Trunk};
+pub use keep::{Embedding, Undialed, keep};
+pub use kept::{Kept, config};
 pub use stream::Stream;
 
 pub use crate::tcp_info::TcpInfo;

@@ -1,0 +1,275 @@
+//! Keeps one trunk: dials a new carrier when none works, and ends the trunk when it isn't
+//! needed or can't be healed.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isthmus_net::peers;
+use isthmus_net::secured::Secured;
+use isthmus_trunk::{CarrierId, Reason};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, interval_at};
+
+use super::handle::{Notice, Notices};
+use super::kept::Kept;
+use super::stream::Stream;
+
+/// How long a trunk whose carriers are all cut is kept, unless a job wants it longer.
+const OUTLIVE: Duration = Duration::from_secs(15 * 60);
+/// How long such a trunk is kept that has no streams.
+const OUTLIVE_UNUSED: Duration = Duration::from_secs(60);
+/// How long a trunk without streams is kept warm.
+const WARM: Duration = Duration::from_secs(300);
+/// Interval of looking whether the trunk is used.
+const LOOK: Duration = Duration::from_secs(5);
+/// Interval of new attempts to dial. A network may heal at any time, and an attempt from
+/// before that may wait for long.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Attempts at once.
+const ATTEMPTS: usize = 4;
+
+/// Why a carrier was not dialed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undialed {
+    /// It is tried again.
+    Failed(String),
+    /// The other end has no trunks any more: the trunk ends.
+    Never(String),
+}
+
+/// The service whose trunk is kept.
+pub trait Embedding: Send + Sync + 'static {
+    /// How a carrier was dialed.
+    type Way: Send + 'static;
+
+    /// The other end, for messages.
+    fn peer(&self) -> String;
+
+    /// Whether this end can dial carriers.
+    fn dials(&self) -> bool;
+
+    /// Dials a carrier once, along all ways; several at once if asked again. It verifies
+    /// the other end.
+    fn dial(self: Arc<Self>) -> impl Future<Output = Result<(Secured, Self::Way), Undialed>> + Send;
+
+    /// A carrier that was dialed in this way is about to join.
+    fn joins(&self, way: Self::Way);
+
+    /// A carrier works.
+    fn works(&self);
+
+    /// The other end has opened a stream.
+    fn opened(&self, stream: Stream);
+
+    /// The trunk has ended.
+    fn ended(&self);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Joining,
+    Live,
+    Silent,
+}
+
+type Redialed<W> = Result<(Secured, W), String>;
+type Redialing<W> = Pin<Box<dyn Future<Output = Redialed<W>> + Send>>;
+
+/// The state of one trunk.
+struct Keeper<E: Embedding> {
+    embedding: Arc<E>,
+    kept: Arc<Kept>,
+    carriers: HashMap<CarrierId, State>,
+    /// Since when no carrier works.
+    cut: Option<Instant>,
+    /// Since when it has no streams.
+    unused: Option<Instant>,
+    redialing: Option<Redialing<E::Way>>,
+    /// When it was dialed last.
+    dialed: Option<Instant>,
+}
+
+/// Keeps a trunk until it has ended, or until the certificate of its other end has.
+pub async fn keep<E: Embedding>(
+    embedding: Arc<E>,
+    kept: Arc<Kept>,
+    mut notices: Notices,
+    certificate: Option<peers::Standing>,
+) {
+    let peer = embedding.peer();
+    let mut keeper = Keeper {
+        embedding,
+        kept,
+        carriers: HashMap::new(),
+        cut: Some(Instant::now()),
+        unused: None,
+        redialing: None,
+        dialed: None,
+    };
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let refused = async {
+        match certificate {
+            Some(certificate) => certificate.await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(refused);
+    let mut is_refused = false;
+    loop {
+        tokio::select! {
+            notice = notices.recv() => match notice {
+                None => break,
+                Some(Notice::Closed(why)) => {
+                    tracing::info!(peer, why, "a trunk has ended");
+                    break;
+                }
+                Some(notice) => keeper.on_notice(notice),
+            },
+            redialed = redialed(&mut keeper.redialing) => keeper.on_redialed(redialed).await,
+            refusal = &mut refused, if !is_refused => {
+                tracing::info!(peer, reason = %refusal, "a trunk ends");
+                is_refused = true;
+                keeper.kept.trunk.close(Reason::Done);
+            }
+            _ = looks.tick() => keeper.look().await,
+        }
+    }
+    keeper.embedding.ended();
+    keeper.kept.ended.cancel();
+}
+
+async fn redialed<W>(redialing: &mut Option<Redialing<W>>) -> Redialed<W> {
+    match redialing {
+        Some(future) => {
+            let done = future.await;
+            *redialing = None;
+            done
+        }
+        None => std::future::pending().await,
+    }
+}
+
+impl<E: Embedding> Keeper<E> {
+    fn on_notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Opened(stream) => self.embedding.opened(stream),
+            Notice::Live(id) => self.live(id),
+            Notice::Silent(id) => {
+                self.carriers.insert(id, State::Silent);
+                if self.carriers.values().any(|state| *state == State::Live) {
+                    self.kept.trunk.end_carrier(id);
+                }
+                self.check("nothing is heard over its carrier");
+            }
+            Notice::CarrierEnded(id, why) => {
+                self.carriers.remove(&id);
+                self.check(&why);
+            }
+            Notice::Wanted(_) => {}
+            // The loop handles it.
+            Notice::Closed(_) => {}
+        }
+    }
+
+    fn live(&mut self, id: CarrierId) {
+        self.carriers.insert(id, State::Live);
+        self.embedding.works();
+        if let Some(cut) = self.cut.take() {
+            tracing::info!(peer = self.embedding.peer(), after = ?cut.elapsed(), "a trunk works");
+        }
+        self.kept.set_cut(None);
+        self.redialing = None;
+        // TCP may go on sending over a connection that was cut for minutes.
+        for (silent, state) in &self.carriers {
+            if *state == State::Silent {
+                self.kept.trunk.end_carrier(*silent);
+            }
+        }
+    }
+
+    /// Begins to dial if no carrier works.
+    fn check(&mut self, why: &str) {
+        if self.carriers.values().any(|state| *state == State::Live) {
+            return;
+        }
+        if self.cut.is_none() {
+            tracing::info!(peer = self.embedding.peer(), why, "a trunk is cut");
+            self.cut = Some(Instant::now());
+        }
+        self.kept.set_cut(self.cut);
+        let joining = self.carriers.values().any(|state| *state == State::Joining);
+        if self.redialing.is_none() && !joining && self.embedding.dials() {
+            let now = Instant::now();
+            // A dial that works may still lead nowhere.
+            let begin = self.dialed.map_or(now, |dialed| now.max(dialed + AGAIN));
+            self.dialed = Some(begin);
+            self.redialing = Some(Box::pin(redial(self.embedding.clone(), begin)));
+        }
+    }
+
+    async fn on_redialed(&mut self, redialed: Redialed<E::Way>) {
+        let (tls, way) = match redialed {
+            Ok(redialed) => redialed,
+            Err(error) => {
+                tracing::info!(peer = self.embedding.peer(), error, "a trunk can't be healed");
+                return self.kept.trunk.close(Reason::Done);
+            }
+        };
+        self.embedding.joins(way);
+        match self.kept.join(tls, Vec::new()).await {
+            Ok((id, _)) => {
+                self.carriers.entry(id).or_insert(State::Joining);
+            }
+            Err(error) => {
+                tracing::debug!(peer = self.embedding.peer(), error, "a carrier doesn't join");
+                self.check(&error);
+            }
+        }
+    }
+
+    /// Ends the trunk if nobody needs it, or if it has been cut for too long.
+    async fn look(&mut self) {
+        let Some(status) = self.kept.trunk.status().await else { return };
+        // The first carrier has its time.
+        if since(self.cut) > LOOK {
+            self.check("no carrier works");
+        }
+        self.unused = if status.trunk.streams == 0 { self.unused.or(Some(Instant::now())) } else { None };
+        let (cut, unused) = (since(self.cut), since(self.unused));
+        // The end that dials it decides; the other one, once it is cut.
+        let cold = unused > WARM && self.kept.is_own;
+        let outlived = cut > OUTLIVE.max(self.kept.outlives());
+        if cold || outlived || unused.min(cut) > OUTLIVE_UNUSED {
+            self.kept.trunk.close(if outlived { Reason::Silent } else { Reason::Done });
+        }
+    }
+}
+
+fn since(then: Option<Instant>) -> Duration {
+    then.map_or(Duration::ZERO, |then| then.elapsed())
+}
+
+/// Dials again and again, until that works.
+///
+/// # Errors
+/// If the other end has no trunks any more.
+async fn redial<E: Embedding>(embedding: Arc<E>, begin: Instant) -> Redialed<E::Way> {
+    let mut attempts = JoinSet::new();
+    let mut again = interval_at(begin.into(), AGAIN);
+    loop {
+        tokio::select! {
+            _ = again.tick(), if attempts.len() < ATTEMPTS => {
+                attempts.spawn(embedding.clone().dial());
+            }
+            Some(dialed) = attempts.join_next() => match dialed {
+                Ok(Ok(dialed)) => return Ok(dialed),
+                Ok(Err(Undialed::Never(reason))) => return Err(reason),
+                Ok(Err(Undialed::Failed(error))) => tracing::debug!(error, "a carrier was not dialed"),
+                Err(error) => tracing::warn!(%error, "an attempt to dial a carrier failed"),
+            },
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A trunk that is kept: who is at its other end, and whether it works.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use isthmus_net::secured::Secured;
+use isthmus_net::{Identity, lock, peers};
+use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::congestion::congestion;
+use super::handle::Trunk;
+
+/// The bounds of a trunk whose carriers are TCP connections.
+pub fn config(role: Role, id: TrunkId) -> Config {
+    Config { congestion: congestion(), ..Config::new(role, id) }
+}
+
+/// A trunk, for those who use it and for [`keep`](super::keep).
+#[derive(Debug)]
+pub struct Kept {
+    /// Its id.
+    pub id: TrunkId,
+    /// Whether this end has made it.
+    pub is_own: bool,
+    /// The trunk.
+    pub trunk: Trunk,
+    /// Who is at the other end; every carrier has shown the same identity.
+    pub peer: Arc<Identity>,
+    /// Cancelled when it has ended.
+    pub ended: CancellationToken,
+    /// Since when no carrier works; `None` while one does.
+    cut: watch::Sender<Option<Instant>>,
+    /// How long it is kept while it is cut.
+    outlives: Mutex<Duration>,
+}
+
+impl Kept {
+    /// A trunk without carriers. `is_own`: this end has made it.
+    pub fn new((id, is_own): (TrunkId, bool), trunk: Trunk, peer: Identity) -> Self {
+        Self {
+            id,
+            is_own,
+            trunk,
+            peer: Arc::new(peer),
+            ended: CancellationToken::new(),
+            cut: watch::Sender::new(Some(Instant::now())),
+            outlives: Mutex::default(),
+        }
+    }
+
+    /// Since when no carrier works; `None` while one does.
+    pub fn cut(&self) -> watch::Receiver<Option<Instant>> {
+        self.cut.subscribe()
+    }
+
+    /// Whether no carrier works.
+    pub fn is_cut(&self) -> bool {
+        self.cut.borrow().is_some()
+    }
+
+    pub(super) fn set_cut(&self, cut: Option<Instant>) {
+        self.cut.send_replace(cut);
+    }
+
+    /// Has it kept at least so long while it is cut.
+    pub fn outlive(&self, time: Duration) {
+        let mut outlives = lock(&self.outlives);
+        *outlives = time.max(*outlives);
+    }
+
+    pub(super) fn outlives(&self) -> Duration {
+        *lock(&self.outlives)
+    }
+
+    /// Joins a carrier, whose other end must be the trunk's; returns its id, and the check
+    /// of the peer's certificate. `first` is plaintext that was read from the carrier.
+    ///
+    /// # Errors
+    /// If another party is at the other end, or the trunk takes no carrier.
+    pub async fn join(
+        &self,
+        tls: Secured,
+        first: Vec<u8>,
+    ) -> Result<(CarrierId, Option<peers::Standing>), String> {
+        if tls.identity() != Some(&*self.peer) {
+            return Err(format!("the other end is {:?}, not {}", tls.identity(), self.peer));
+        }
+        let (mut parts, certificate) = tls.into_parts();
+        parts.unread = [first, parts.unread].concat();
+        let id = self.trunk.join(parts).await?;
+        Ok((id, certificate))
+    }
+}

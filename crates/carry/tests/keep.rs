@@ -1,0 +1,159 @@
+//! A trunk is kept: dialed anew when it is cut, until its other end has none any more.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use common::{Agents, PATIENCE, pair, plane};
+use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::{Embedding, Kept, Notices, Stream, Trunk, Undialed, keep};
+use isthmus_net::Identity;
+use isthmus_net::secured::Secured;
+use isthmus_trunk::{Config, Role, TrunkId};
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+const ID: TrunkId = TrunkId([3; 16]);
+
+fn identity(name: &str) -> Identity {
+    Identity::from_uri(&format!("isthmus:///agent/alpha/{name}/ada")).unwrap()
+}
+
+/// Dials carriers to a trunk in the same process.
+struct Near {
+    agents: Agents,
+    far: Trunk,
+    dials: AtomicUsize,
+    /// Answers to dials, before any works.
+    failures: Mutex<Vec<Undialed>>,
+    /// Copies of the sockets of the last carrier.
+    last: Mutex<Vec<std::net::TcpStream>>,
+    opened_tx: mpsc::UnboundedSender<Stream>,
+}
+
+impl Near {
+    async fn carrier(&self) -> Secured {
+        let (near, far) = self.agents.secure(pair().await).await;
+        let copy = |socket: &TcpStream| SockRef::from(socket).try_clone().unwrap().into();
+        *self.last.lock().unwrap() = vec![copy(near.get_ref().0), copy(far.get_ref().0)];
+        self.far.join(far.into_parts().0).await.unwrap();
+        near
+    }
+
+    /// Cuts the last carrier, without an end of TLS.
+    fn cut(&self) {
+        for socket in &*self.last.lock().unwrap() {
+            socket.shutdown(std::net::Shutdown::Both).unwrap();
+        }
+    }
+}
+
+impl Embedding for Near {
+    type Way = ();
+
+    fn peer(&self) -> String {
+        "n2.alpha".to_owned()
+    }
+
+    fn dials(&self) -> bool {
+        true
+    }
+
+    async fn dial(self: Arc<Self>) -> Result<(Secured, ()), Undialed> {
+        self.dials.fetch_add(1, SeqCst);
+        let failure = self.failures.lock().unwrap().pop();
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok((self.carrier().await, ())),
+        }
+    }
+
+    fn joins(&self, (): ()) {}
+
+    fn works(&self) {}
+
+    fn opened(&self, stream: Stream) {
+        self.opened_tx.send(stream).unwrap();
+    }
+
+    fn ended(&self) {}
+}
+
+/// A kept trunk with one carrier, the streams that its far end opens, and that end.
+struct Trunks {
+    near: Arc<Near>,
+    kept: Arc<Kept>,
+    opened_rx: mpsc::UnboundedReceiver<Stream>,
+    far: Trunk,
+    far_notices: Notices,
+    _planes: [Plane; 2],
+}
+
+impl Trunks {
+    async fn new() -> Self {
+        let planes = [plane(), plane()];
+        let (far, far_notices) = planes[1].trunk(Config::new(Role::Acceptor, ID)).unwrap();
+        let (trunk, notices) = planes[0].trunk(Config::new(Role::Initiator, ID)).unwrap();
+        let (opened_tx, opened_rx) = mpsc::unbounded_channel();
+        let near = Arc::new(Near {
+            agents: Agents::new(),
+            far: far.clone(),
+            dials: AtomicUsize::default(),
+            failures: Mutex::default(),
+            last: Mutex::default(),
+            opened_tx,
+        });
+        let kept = Arc::new(Kept::new((ID, true), trunk, identity("n2")));
+        kept.join(near.carrier().await, Vec::new()).await.unwrap();
+        tokio::spawn(keep(near.clone(), kept.clone(), notices, None));
+        Self { near, kept, opened_rx, far, far_notices, _planes: planes }
+    }
+}
+
+#[tokio::test]
+async fn a_cut_trunk_is_dialed_until_it_is_healed_and_its_streams_go_on() {
+    let mut trunks = Trunks::new().await;
+    let near = timeout(PATIENCE, trunks.kept.trunk.open()).await.unwrap().unwrap();
+    let mut far = timeout(PATIENCE, trunks.far.open()).await.unwrap().unwrap();
+    let other = timeout(PATIENCE, trunks.opened_rx.recv()).await.unwrap().unwrap();
+    assert!(!trunks.kept.is_cut());
+    let failed = || Undialed::Failed("no network".to_owned());
+    *trunks.near.failures.lock().unwrap() = vec![failed(), failed()];
+    let mut cut = trunks.kept.cut();
+    trunks.near.cut();
+    timeout(PATIENCE, cut.wait_for(Option::is_some)).await.unwrap().unwrap();
+    other.send(b"during the cut");
+    timeout(PATIENCE, cut.wait_for(Option::is_none)).await.unwrap().unwrap();
+    let received = timeout(PATIENCE, far.receive::<14>()).await.unwrap().unwrap();
+    assert_eq!(&received, b"during the cut");
+    assert_eq!(trunks.near.dials.load(SeqCst), 3);
+    drop(near);
+    assert!(!trunks.kept.ended.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_trunk_ends_when_its_other_end_has_none_any_more() {
+    let mut trunks = Trunks::new().await;
+    timeout(PATIENCE, trunks.kept.trunk.open()).await.unwrap().unwrap();
+    *trunks.near.failures.lock().unwrap() = vec![Undialed::Never("no trunks any more".to_owned())];
+    trunks.near.cut();
+    timeout(PATIENCE, trunks.kept.ended.cancelled()).await.unwrap();
+    // The far end isn't told: no carrier is left.
+    trunks.far_notices.close();
+    assert!(trunks.kept.trunk.open().await.is_err());
+}
+
+#[tokio::test]
+async fn a_carrier_of_another_party_does_not_join() {
+    let trunks = Trunks::new().await;
+    let plane = plane();
+    let (trunk, _notices) = plane.trunk(Config::new(Role::Initiator, ID)).unwrap();
+    let kept = Kept::new((ID, true), trunk, identity("n3"));
+    let refused = kept.join(trunks.near.carrier().await, Vec::new()).await.unwrap_err();
+    assert!(refused.contains("n2") && refused.contains("n3"), "{refused}");
+}
