@@ -6,17 +6,19 @@ mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use common::{Agents, PATIENCE, pair, plane};
+use common::{Agents, PATIENCE, counts, pair, plane, rules};
 use isthmus_carry::plane::Plane;
-use isthmus_carry::trunk::{Embedding, Kept, Notices, Stream, Trunk, Undialed, keep};
+use isthmus_carry::trunk::{Embedding, Kept, Notice, Notices, Stream, Trunk, Undialed, keep};
 use isthmus_net::Identity;
 use isthmus_net::secured::Secured;
-use isthmus_trunk::{Config, Role, TrunkId};
+use isthmus_trunk::{Config, Purpose, Role, TrunkId};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 const ID: TrunkId = TrunkId([3; 16]);
 
@@ -48,7 +50,8 @@ impl Near {
     /// Cuts the last carrier, without an end of TLS.
     fn cut(&self) {
         for socket in &*self.last.lock().unwrap() {
-            socket.shutdown(std::net::Shutdown::Both).unwrap();
+            // The other end may have closed it by then.
+            let _ = socket.shutdown(std::net::Shutdown::Both);
         }
     }
 }
@@ -134,6 +137,50 @@ async fn a_cut_trunk_is_dialed_until_it_is_healed_and_its_streams_go_on() {
     assert_eq!(trunks.near.dials.load(SeqCst), 3);
     drop(near);
     assert!(!trunks.kept.ended.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_busy_trunk_gets_further_carriers() {
+    const SIZE: usize = 256 << 20;
+    let mut trunks = Trunks::new().await;
+    let mut exchanges = JoinSet::new();
+    for _ in 0..3 {
+        let near = timeout(PATIENCE, trunks.kept.trunk.open()).await.unwrap().unwrap();
+        // A stream is there for the other end once something was sent.
+        near.send(b"it");
+        let opened = |notice| match notice {
+            Notice::Opened(stream) => Some(stream),
+            _ => None,
+        };
+        let far = timeout(PATIENCE, async {
+            loop {
+                if let Some(stream) = opened(trunks.far_notices.recv().await.unwrap()) {
+                    return stream;
+                }
+            }
+        });
+        let mut far = far.await.unwrap();
+        far.receive::<2>().await.unwrap();
+        let (program, agent) = pair().await;
+        let (other_program, other_agent) = pair().await;
+        near.attach(agent.into_std().unwrap(), counts()).unwrap();
+        far.attach(other_agent.into_std().unwrap(), counts()).unwrap();
+        exchanges.spawn(rules::everything_arrives_both_ways_at_once((program, other_program), SIZE));
+    }
+    timeout(PATIENCE, async {
+        loop {
+            let carriers = trunks.far.status().await.unwrap().carriers;
+            let of = |purpose| carriers.iter().filter(|it| it.status.purpose == purpose).count();
+            if (of(Purpose::Small), of(Purpose::Bulk)) == (1, 3) {
+                break;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("as many as streams, and one for small frames");
+    exchanges.join_all().await;
+    assert_eq!(trunks.near.dials.load(SeqCst), 3);
 }
 
 #[tokio::test]

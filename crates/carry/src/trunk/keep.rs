@@ -1,5 +1,5 @@
-//! Keeps one trunk: dials a new carrier when none works, and ends the trunk when it isn't
-//! needed or can't be healed.
+//! Keeps one trunk: dials a new carrier when none works, and more while it is busy; ends
+//! the trunk when it isn't needed or can't be healed.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::peers;
 use isthmus_net::secured::Secured;
-use isthmus_trunk::{CarrierId, Reason};
+use isthmus_trunk::{CarrierId, Purpose, Reason};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, interval_at};
 
+use super::further::{Count, Further};
 use super::handle::{Notice, Notices};
 use super::kept::Kept;
 use super::stream::Stream;
@@ -81,7 +82,8 @@ type Redialing<W> = Pin<Box<dyn Future<Output = Redialed<W>> + Send>>;
 struct Keeper<E: Embedding> {
     embedding: Arc<E>,
     kept: Arc<Kept>,
-    carriers: HashMap<CarrierId, State>,
+    carriers: HashMap<CarrierId, (State, Purpose)>,
+    further: Further<E>,
     /// Since when no carrier works.
     cut: Option<Instant>,
     /// Since when it has no streams.
@@ -103,6 +105,7 @@ pub async fn keep<E: Embedding>(
         embedding,
         kept,
         carriers: HashMap::new(),
+        further: Further::new(),
         cut: Some(Instant::now()),
         unused: None,
         redialing: None,
@@ -129,6 +132,7 @@ pub async fn keep<E: Embedding>(
                 Some(notice) => keeper.on_notice(notice),
             },
             redialed = redialed(&mut keeper.redialing) => keeper.on_redialed(redialed).await,
+            (purpose, tls, way) = keeper.further.dialed() => keeper.join(tls, purpose, way).await,
             refusal = &mut refused, if !is_refused => {
                 tracing::info!(peer, reason = %refusal, "a trunk ends");
                 is_refused = true;
@@ -158,8 +162,8 @@ impl<E: Embedding> Keeper<E> {
             Notice::Opened(stream) => self.embedding.opened(stream),
             Notice::Live(id) => self.live(id),
             Notice::Silent(id) => {
-                self.carriers.insert(id, State::Silent);
-                if self.carriers.values().any(|state| *state == State::Live) {
+                self.set(id, State::Silent);
+                if self.is_live() {
                     self.kept.trunk.end_carrier(id);
                 }
                 self.check("nothing is heard over its carrier");
@@ -168,14 +172,17 @@ impl<E: Embedding> Keeper<E> {
                 self.carriers.remove(&id);
                 self.check(&why);
             }
-            Notice::Wanted(_) => {}
+            Notice::Wanted(wanted) => {
+                self.further.want(wanted);
+                self.dial_further();
+            }
             // The loop handles it.
             Notice::Closed(_) => {}
         }
     }
 
     fn live(&mut self, id: CarrierId) {
-        self.carriers.insert(id, State::Live);
+        self.set(id, State::Live);
         self.embedding.works();
         if let Some(cut) = self.cut.take() {
             tracing::info!(peer = self.embedding.peer(), after = ?cut.elapsed(), "a trunk works");
@@ -183,16 +190,36 @@ impl<E: Embedding> Keeper<E> {
         self.kept.set_cut(None);
         self.redialing = None;
         // TCP may go on sending over a connection that was cut for minutes.
-        for (silent, state) in &self.carriers {
+        for (silent, (state, _)) in &self.carriers {
             if *state == State::Silent {
                 self.kept.trunk.end_carrier(*silent);
             }
         }
+        self.dial_further();
+    }
+
+    fn set(&mut self, id: CarrierId, state: State) {
+        // The trunk knows better what the other end has dialed it for.
+        self.carriers.entry(id).or_insert((state, Purpose::Bulk)).0 = state;
+    }
+
+    fn is_live(&self) -> bool {
+        self.carriers.values().any(|(state, _)| *state == State::Live)
+    }
+
+    /// Dials what a busy trunk wants beside the carriers that it has.
+    fn dial_further(&mut self) {
+        if !self.is_live() || !self.embedding.dials() {
+            return;
+        }
+        let mut there = Count::default();
+        self.carriers.values().for_each(|(_, purpose)| there.add(*purpose));
+        self.further.dial(&self.embedding, there);
     }
 
     /// Begins to dial if no carrier works.
     fn check(&mut self, why: &str) {
-        if self.carriers.values().any(|state| *state == State::Live) {
+        if self.is_live() {
             return;
         }
         if self.cut.is_none() {
@@ -200,7 +227,7 @@ impl<E: Embedding> Keeper<E> {
             self.cut = Some(Instant::now());
         }
         self.kept.set_cut(self.cut);
-        let joining = self.carriers.values().any(|state| *state == State::Joining);
+        let joining = self.carriers.values().any(|(state, _)| *state == State::Joining);
         if self.redialing.is_none() && !joining && self.embedding.dials() {
             let now = Instant::now();
             // A dial that works may still lead nowhere.
@@ -218,10 +245,14 @@ impl<E: Embedding> Keeper<E> {
                 return self.kept.trunk.close(Reason::Done);
             }
         };
+        self.join(tls, Purpose::Bulk, way).await;
+    }
+
+    async fn join(&mut self, tls: Secured, purpose: Purpose, way: E::Way) {
         self.embedding.joins(way);
-        match self.kept.join(tls, Vec::new()).await {
+        match self.kept.join_for(purpose, tls, Vec::new()).await {
             Ok((id, _)) => {
-                self.carriers.entry(id).or_insert(State::Joining);
+                self.carriers.entry(id).or_insert((State::Joining, purpose));
             }
             Err(error) => {
                 tracing::debug!(peer = self.embedding.peer(), error, "a carrier doesn't join");
@@ -237,6 +268,7 @@ impl<E: Embedding> Keeper<E> {
         if since(self.cut) > LOOK {
             self.check("no carrier works");
         }
+        self.dial_further();
         self.unused = if status.trunk.streams == 0 { self.unused.or(Some(Instant::now())) } else { None };
         let (cut, unused) = (since(self.cut), since(self.unused));
         // The end that dials it decides; the other one, once it is cut.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::secured::Secured;
 use isthmus_net::{Identity, lock, peers};
-use isthmus_trunk::{CarrierId, Config, Role, TrunkId};
+use isthmus_trunk::{CarrierId, Config, Purpose, Role, TrunkId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -84,12 +84,22 @@ impl Kept {
         tls: Secured,
         first: Vec<u8>,
     ) -> Result<(CarrierId, Option<peers::Standing>), String> {
+        self.join_for(Purpose::Bulk, tls, first).await
+    }
+
+    /// The same for a carrier that this end has dialed for a purpose.
+    pub(super) async fn join_for(
+        &self,
+        purpose: Purpose,
+        tls: Secured,
+        first: Vec<u8>,
+    ) -> Result<(CarrierId, Option<peers::Standing>), String> {
         if tls.identity() != Some(&*self.peer) {
             return Err(format!("the other end is {:?}, not {}", tls.identity(), self.peer));
         }
         let (mut parts, certificate) = tls.into_parts();
         parts.unread = [first, parts.unread].concat();
-        let id = self.trunk.join(parts).await?;
+        let id = self.trunk.join_for(parts, purpose).await?;
         Ok((id, certificate))
     }
 }

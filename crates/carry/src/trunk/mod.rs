@@ -11,6 +11,7 @@
 //! | `attached` | a stream with its program's socket |
 //! | `kept` | a trunk whose other end is known, and whether it works |
 //! | `keep` | dials a trunk's carriers anew until it isn't needed |
+//! | `further` | dials more carriers for a busy trunk |
 //! | [`accept`] | a carrier that the other end has dialed |
 
 pub mod accept;
@@ -18,6 +19,7 @@ mod attached;
 mod carrier;
 mod congestion;
 mod ends;
+mod further;
 mod handle;
 mod keep;
 mod kept;

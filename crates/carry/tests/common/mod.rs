@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
 
+pub(crate) mod ends;
 pub(crate) mod rules;
 
 use std::num::NonZeroUsize;
