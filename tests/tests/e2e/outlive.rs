@@ -12,7 +12,12 @@ const CUT: Duration = Duration::from_secs(20);
 
 /// A job whose ranks pass a checked token between the sites, for longer than the cut.
 fn ring(world: &World, mpi: Mpi, options: &[&str]) -> Result<Job> {
-    let job = world.begin(mpi, &NODES.join(","), options, "ring", &["20000", "1000"])?;
+    ring_of(world, mpi, options, "1000")
+}
+
+/// The same, so many rounds of about 10 ms.
+fn ring_of(world: &World, mpi: Mpi, options: &[&str], rounds: &str) -> Result<Job> {
+    let job = world.begin(mpi, &NODES.join(","), options, "ring", &["20000", rounds])?;
     World::eventually("all ranks run", SOON, || {
         let counts = NODES.map(|node| world.processes(node, "/ring").map(|found| found.len()));
         let [here, there] = counts;
@@ -21,6 +26,23 @@ fn ring(world: &World, mpi: Mpi, options: &[&str]) -> Result<Job> {
     // By now they pass the token on.
     std::thread::sleep(Duration::from_secs(2));
     Ok(job)
+}
+
+/// The job's trunk was cut so often so far, in the eyes of the agents.
+fn cuts(world: &World) -> Result<usize> {
+    Ok(world.logs()?.lines().filter(|line| line.contains("a trunk is cut")).count())
+}
+
+/// Waits until the job's trunk is cut once more.
+fn expect_cut(world: &World, before: usize) -> Result<()> {
+    World::eventually("the trunk is cut", SOON, || Ok(cuts(world)? > before))
+}
+
+/// The job must end in order.
+fn expect_success(world: &World, job: Job) -> Result<()> {
+    let (status, printed) = job.end()?;
+    ensure!(status == 0, "status {status}\n{printed}");
+    world.expect_clean(SECONDS)
 }
 
 /// The job must end in order, and have told of the pause.
@@ -66,6 +88,56 @@ fn a_job_outlives_its_relay() -> Result<()> {
     std::thread::sleep(Duration::from_secs(6));
     let _relay = world.serve("spare", "relay", &[], &World::config("relay"))?;
     expect_outlived(&world, Mpi::OpenMpi, job, Instant::now())
+}
+
+/// First the NAT forgets its mappings, then the site gets another address.
+#[test]
+fn a_job_outlives_its_nat() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let job = ring_of(&world, Mpi::Mpich, &[], "3000")?;
+    let before = cuts(&world)?;
+    world.lab().nat("beta")?.expire()?;
+    expect_cut(&world, before)?;
+    // Until it works again, another fault would not be seen.
+    std::thread::sleep(Duration::from_secs(3));
+    let before = cuts(&world)?;
+    world.lab().nat("beta")?.move_to("198.51.100.77".parse()?)?;
+    expect_cut(&world, before)?;
+    expect_success(&world, job)
+}
+
+/// Carriers over a relay can't be dialed without the broker. They are, once it is back.
+#[test]
+fn a_job_outlives_the_broker_and_a_cut_meanwhile() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let job = ring_of(&world, Mpi::OpenMpi, &[], "3000")?;
+    world.kill("hub", "-KILL", &world.service("hub", "broker")?)?;
+    let before = cuts(&world)?;
+    for site in ["alpha", "beta"] {
+        world.lab().nat(site)?.expire()?;
+    }
+    expect_cut(&world, before)?;
+    std::thread::sleep(Duration::from_secs(5));
+    let _broker = world.serve("hub", "broker", &[], &World::config("broker"))?;
+    expect_success(&world, job)
+}
+
+/// The trunk goes over a gateway, and then over the site's other one.
+#[test]
+fn a_job_outlives_its_gateway() -> Result<()> {
+    let world = World::up("two-gateways")?;
+    let job = ring_of(&world, Mpi::OpenMpi, &[], "3000")?;
+    for gateway in ["front2.alpha", "front1.alpha"] {
+        let before = cuts(&world)?;
+        world.kill(gateway, "-KILL", &world.service(gateway, "gateway")?)?;
+        if gateway == "front1.alpha" {
+            // Now there is none.
+            expect_cut(&world, before)?;
+        }
+        std::thread::sleep(Duration::from_secs(4));
+    }
+    let _gateway = world.serve("front2.alpha", "gateway", &[], &World::config("gateway"))?;
+    expect_success(&world, job)
 }
 
 #[test]

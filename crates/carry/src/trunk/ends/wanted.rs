@@ -25,7 +25,7 @@ impl Ends {
         } else if self.reconsider.is_none_or(|at| at <= now) {
             self.reconsider = Some(now + RECONSIDER);
         }
-        if self.carriers.len() > wanted.bulk {
+        if self.carriers.len() > wanted.bulk + usize::from(wanted.small) {
             self.leave_surplus(wanted, now);
         }
     }
