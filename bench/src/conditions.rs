@@ -25,6 +25,9 @@ pub(crate) struct Conditions {
     pub load_average: String,
     /// Versions of what was measured.
     pub versions: BTreeMap<String, String>,
+    /// What else to know about the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
 }
 
 impl Conditions {
@@ -48,6 +51,7 @@ impl Conditions {
             date: String::new(),
             load_average: String::new(),
             versions,
+            remarks: Vec::new(),
         };
         conditions.stamp();
         conditions

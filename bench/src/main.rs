@@ -26,6 +26,7 @@ mod sources;
 mod start;
 mod tickets;
 mod traffic;
+mod trunk;
 mod tunnel;
 mod verdict;
 
@@ -60,6 +61,9 @@ enum Bench {
     /// The relay against HAProxy (TCP mode, splicing) and socat; a connection
     /// that the agents encrypt against ssh -L and a pair of HAProxy with TLS.
     Relay(contest::Options),
+    /// Gathers over a long link with loss and short queues: connections of their own
+    /// against trunks (Alter and Glück, 2009).
+    Trunk(trunk::Options),
     /// The emulated links themselves: what was asked for against what programs at
     /// their ends see.
     #[command(args_conflicts_with_subcommands = true)]
@@ -77,6 +81,8 @@ enum Bench {
     Traffic(traffic::Command),
     #[command(hide = true)]
     RelayUnderTest(relay::UnderTest),
+    #[command(hide = true, subcommand)]
+    TrunkEnd(trunk::UnderTest),
 }
 
 fn main() -> ExitCode {
@@ -86,12 +92,14 @@ fn main() -> ExitCode {
         Bench::Patterns(options) => patterns::run(&options).map(held),
         Bench::Start(options) => start::run(&options).map(held),
         Bench::Relay(options) => relay::run(&options).map(held),
+        Bench::Trunk(options) => trunk::run(&options).map(held),
         Bench::Shim(options) => shim::run(&options).map(held),
         Bench::Lab(options) => lab::run(options),
         Bench::Papers(options) => papers::run(&options).map(|()| ExitCode::SUCCESS),
         Bench::Check(options) => sources::check(&options),
         Bench::Before(options) => before::run(&options).map(held),
         Bench::Traffic(command) => traffic::run(command).map(|()| ExitCode::SUCCESS),
+        Bench::TrunkEnd(end) => trunk::run_under_test(end).map(|()| ExitCode::SUCCESS),
         Bench::RelayUnderTest(options) => relay::run_under_test(&options).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

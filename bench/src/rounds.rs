@@ -7,6 +7,7 @@
 
 mod case;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -42,6 +43,19 @@ pub(crate) struct RoundOptions {
     pub results: PathBuf,
 }
 
+/// A measurement doesn't count, though it didn't fail: the place where it was made wasn't
+/// what it should be.
+#[derive(Debug)]
+pub(crate) struct Void(pub String);
+
+impl fmt::Display for Void {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Void {}
+
 /// What measures the cases of a part.
 pub(crate) trait Experiment {
     /// Which measurement.
@@ -50,7 +64,7 @@ pub(crate) trait Experiment {
     /// Measures a case: ours and the reference's figure for each of its rows.
     ///
     /// # Errors
-    /// If it can't be measured; the row has the reason.
+    /// If it can't be measured; the row has the reason. [`Void`] if it doesn't count.
     fn measure(&mut self, case: &Self::Case, round: usize) -> anyhow::Result<Vec<[f64; 2]>>;
 
     /// Whether it can go on after a measurement failed. If not, it is made anew.
@@ -106,6 +120,11 @@ impl Run {
             started: Instant::now(),
             report,
         })
+    }
+
+    /// Adds a remark to the conditions of the results.
+    pub(crate) fn remark(&mut self, remark: String) {
+        self.report.conditions.remarks.push(remark);
     }
 
     /// Measures one part. `parts_left` counts this one: it gets its share of the budget
@@ -179,6 +198,9 @@ impl Run {
         let (found, busy) = self.limit.during(|| standing.measure(&case.case, round))?;
         if let (Ok(_), Some(others)) = (&found, busy) {
             eprintln!("  void: others used {:.0} % of the machine: {}", others.share * 100.0, case.what());
+            case.tally.void += 1;
+        } else if let Some(why) = found.as_ref().err().and_then(anyhow::Error::downcast_ref::<Void>) {
+            eprintln!("  void: {why}: {}", case.what());
             case.tally.void += 1;
         } else if let Err(error) = found.and_then(|figures| case.take(figures)) {
             eprintln!("  failed: {}: {error:#}", case.what());

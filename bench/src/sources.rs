@@ -19,7 +19,7 @@ const TRAFFIC: [&str; 4] =
 
 /// Each benchmark with the paths that it depends on, in groups. A path that ends with
 /// a slash stands for each entry of the directory.
-const BENCHMARKS: [(&str, &[&[&str]]); 7] = [
+const BENCHMARKS: [(&str, &[&[&str]]); 8] = [
     ("connect", &[&JOB, &["bench/src/connect.rs", "bench/programs/connect.py", "apps"], &CONNECT_GRIDS]),
     ("direct", &[&JOB, &["bench/src/direct.rs", "bench/grids/lan.toml", "apps"]]),
     ("lab", &[&["crates/lab", "bench/src/lab.rs", "bench/src/lab/"]]),
@@ -41,6 +41,13 @@ const BENCHMARKS: [(&str, &[&[&str]]); 7] = [
         ],
     ),
     ("shim", &[&JOB, &["bench/src/shim.rs", "bench/programs/shim.c", "bench/grids/two-far.toml"]]),
+    (
+        "trunk",
+        &[
+            &["crates/carry", "crates/lab", "crates/net", "crates/trunk", "Cargo.lock"],
+            &["bench/src/trunk.rs", "bench/src/trunk/"],
+        ],
+    ),
     ("start", &[&JOB, &["bench/src/start.rs", "bench/grids/lan.toml", "bench/grids/two-open.toml", "apps"]]),
 ];
 const CONNECT_GRIDS: [&str; 2] = ["bench/grids/connect-near.toml", "bench/grids/connect-far.toml"];

@@ -108,7 +108,10 @@ impl Tally {
         } else if self.counted >= most {
             Next::Stop(format!("not decided after {} rounds", self.counted))
         } else if self.void >= MOST_VOID && self.void > self.counted {
-            Next::Stop(format!("other processes used the machine during {} rounds", self.void))
+            Next::Stop(format!(
+                "{} rounds were void: others used the machine, or the emulated link was late",
+                self.void
+            ))
         } else if self.failed >= MOST_FAILED && self.failed > self.counted {
             Next::Stop(self.last_failure.clone().unwrap_or_default())
         } else {

@@ -1,0 +1,351 @@
+//! Gathers over a long link, as Alter and Glück measured them (RR-6986, 2009): many
+//! senders, one root, connections of their own against a trunk.
+//!
+//! The ideal is the time that the bytes need at the link's rate, and a round trip.
+
+mod bed;
+mod counts;
+mod ends;
+mod gather;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::report::Comparison;
+use crate::rounds::{self, Case, Experiment, Run};
+use crate::verdict::Bar;
+use bed::Bed;
+use counts::{Counts, Turn};
+
+pub(crate) use ends::{UnderTest, run as run_under_test};
+
+/// The link: the paper's round trip and rate.
+const RTT: Duration = Duration::from_micros(10_600);
+const BITS_PER_SECOND: u64 = 1_000_000_000;
+
+/// Senders; the paper has 2 to 19.
+const SENDERS: [u64; 3] = [19, 10, 2];
+/// Bytes that each sends, those first that matter most.
+const SIZES: [u64; 5] = [1_000_000, 100_000, 10_000, 1_000, 10_000_000];
+/// Up to this size a set-up or a packet counts for more than the rate.
+const SMALL: u64 = 10_000;
+
+/// The queue before the bottleneck in bytes, with its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Queue(u64, &'static str);
+const QUEUES: [Queue; 3] = [BDP, Queue(256 << 10, "256 KiB"), SHORT];
+const BDP: Queue = Queue(BITS_PER_SECOND / 8 * 106 / 10_000, "BDP");
+const SHORT: Queue = Queue(64 << 10, "64 KiB");
+/// Shares of packets that are lost, in both directions.
+const LOSSES: [Loss; 4] = [Loss("0 %"), Loss("0.1 %"), Loss("1 %"), Loss("0.01 %")];
+
+/// A share of packets, as a grid file has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Loss(&'static str);
+
+impl Loss {
+    const NONE: Self = Self("0 %");
+}
+
+/// How to measure.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    rounds: rounds::RoundOptions,
+    /// How long each way is measured per figure and round.
+    #[arg(long, default_value = "1s")]
+    duration: humantime::Duration,
+    /// Every queue with every loss. By default, each queue without loss, and each loss
+    /// with a queue of the bandwidth-delay product.
+    #[arg(long)]
+    every: bool,
+    /// How late the emulator may be, in milliseconds: 1 % of the packets of a second may
+    /// be later. Where it was later, the round is void.
+    #[arg(long, default_value_t = 1.0)]
+    late_ms: f64,
+}
+
+/// The way of the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Cubic,
+    Reno,
+    Bbr,
+    TrunkBbr,
+    TrunkPlain,
+    /// What stood in the trunk's place before.
+    Sealed,
+}
+
+impl Way {
+    const ALL: [Self; 6] =
+        [Self::Cubic, Self::TrunkBbr, Self::Reno, Self::TrunkPlain, Self::Bbr, Self::Sealed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "own CUBIC",
+            Self::Reno => "own Reno",
+            Self::Bbr => "own BBR",
+            Self::TrunkBbr => "trunk with BBR",
+            Self::TrunkPlain => "trunk without BBR",
+            Self::Sealed => "TLS per connection",
+        }
+    }
+}
+
+/// A link and what crosses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    queue: Queue,
+    loss: Loss,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gather {
+    place: Place,
+    senders: u64,
+    size: u64,
+    /// Whether round trips beside the gathers are measured, in their place.
+    pings: bool,
+}
+
+impl fmt::Display for Gather {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place: Place { queue, loss }, senders, size, pings } = self;
+        let kind = if *pings { "ping of 64 B beside " } else { "" };
+        let size = size_name(*size);
+        write!(f, "{kind}gather {senders} × {size}, queue {}, loss {}", queue.1, loss.0)
+    }
+}
+
+fn size_name(size: u64) -> String {
+    if size >= 1_000_000 { format!("{} MB", size / 1_000_000) } else { format!("{} KB", size / 1_000) }
+}
+
+impl Gather {
+    fn bytes(&self) -> u64 {
+        self.senders * self.size
+    }
+
+    /// Seconds that a gather takes at least.
+    fn ideal_seconds(&self) -> f64 {
+        self.bytes() as f64 * 8.0 / BITS_PER_SECOND as f64 + RTT.as_secs_f64()
+    }
+
+    fn comparisons(&self) -> Vec<Comparison> {
+        let row = |way: Way, against: &str| Comparison::new(format!("{self}, {}", way.name()), "ms", against);
+        if self.pings {
+            let best = "best own";
+            return vec![
+                row(Way::TrunkBbr, "own CUBIC").bar(Bar::AtMost(1.0)),
+                row(Way::TrunkPlain, "own CUBIC").bar(Bar::AtMost(1.0)),
+                row(Way::TrunkBbr, best),
+            ];
+        }
+        let of_ideal = if self.place.queue == SHORT { 1.25 } else { 1.2 };
+        let of_ideal = (self.size == 1_000_000).then_some(Bar::AtMost(of_ideal));
+        let of_cubic = match self.place.loss.0 {
+            "0.1 %" if self.size >= 100_000 => Some(Bar::AtMost(0.6)),
+            "1 %" if self.size >= 100_000 => Some(Bar::AtMost(0.3)),
+            _ => None,
+        };
+        let best = if self.size <= SMALL {
+            row(Way::TrunkBbr, "best own × 1.02 + 0.2 ms").bar(Bar::AtMost(1.0))
+        } else {
+            row(Way::TrunkBbr, "best own").bar(Bar::AtMost(1.05))
+        };
+        let mut rows = vec![
+            row(Way::TrunkBbr, "ideal").bar(of_ideal),
+            row(Way::TrunkBbr, "own CUBIC").bar(of_cubic),
+            best,
+            row(Way::TrunkPlain, "own CUBIC").bar(Bar::AtMost(1.0)),
+            row(Way::Cubic, "ideal"),
+            row(Way::Reno, "own CUBIC"),
+            row(Way::Bbr, "own CUBIC"),
+            row(Way::Sealed, "own CUBIC"),
+        ];
+        if self.has_cost() {
+            let what = format!("{self}, processor time of both ends, {}", Way::TrunkBbr.name());
+            rows.push(Comparison::new(what, "s/GB", Way::Sealed.name()).bar(Bar::AtMost(1.0)));
+        }
+        rows
+    }
+
+    /// Whether so much is carried that its processor time can be told.
+    fn has_cost(&self) -> bool {
+        self.bytes() >= 10_000_000
+    }
+
+    /// The figures of [`comparisons`](Self::comparisons), from what each way took.
+    fn figures(&self, took: impl Fn(Way) -> f64, cost: impl Fn(Way) -> f64) -> Vec<[f64; 2]> {
+        let ms = |way| took(way) * 1e3;
+        let best = [Way::Cubic, Way::Reno, Way::Bbr].map(ms).into_iter().fold(f64::INFINITY, f64::min);
+        if self.pings {
+            return vec![
+                [ms(Way::TrunkBbr), ms(Way::Cubic)],
+                [ms(Way::TrunkPlain), ms(Way::Cubic)],
+                [ms(Way::TrunkBbr), best],
+            ];
+        }
+        let ideal = self.ideal_seconds() * 1e3;
+        let best = if self.size <= SMALL { best * 1.02 + 0.2 } else { best };
+        let mut figures = vec![
+            [ms(Way::TrunkBbr), ideal],
+            [ms(Way::TrunkBbr), ms(Way::Cubic)],
+            [ms(Way::TrunkBbr), best],
+            [ms(Way::TrunkPlain), ms(Way::Cubic)],
+            [ms(Way::Cubic), ideal],
+            [ms(Way::Reno), ms(Way::Cubic)],
+            [ms(Way::Bbr), ms(Way::Cubic)],
+            [ms(Way::Sealed), ms(Way::Cubic)],
+        ];
+        if self.has_cost() {
+            figures.push([cost(Way::TrunkBbr), cost(Way::Sealed)]);
+        }
+        figures
+    }
+}
+
+/// Measures, writes the results, and returns whether every bar holds.
+///
+/// # Errors
+/// If the results can't be written.
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
+    let mut run = Run::begin("trunk", &options.rounds, &[])?;
+    run.remark(format!(
+        "a round is void if 1 % of the packets of a second left the emulator more than {} ms late",
+        options.late_ms
+    ));
+    let counts = RefCell::new(Counts::new(&options.rounds.results));
+    let parts = parts(options.every);
+    for (index, part) in parts.iter().enumerate() {
+        let cases = part.iter().map(|gather| Case::new(*gather, gather.comparisons())).collect();
+        let left = (parts.len() - index) as u32;
+        run.part(left, cases, || {
+            let bed = Bed::up(options.late_ms)?;
+            Ok(Gathers { bed, counts: &counts, duration: *options.duration })
+        })?;
+    }
+    run.finish()
+}
+
+/// The link and its programs, measured in rounds.
+struct Gathers<'a> {
+    bed: Bed,
+    counts: &'a RefCell<Counts>,
+    duration: Duration,
+}
+
+impl Experiment for Gathers<'_> {
+    type Case = Gather;
+
+    fn measure(&mut self, gather: &Gather, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        self.bed.shape(gather.place)?;
+        let before = self.bed.emulation()?;
+        let mut turns: [Turn; Way::ALL.len()] = Default::default();
+        for turn in 0..Way::ALL.len() {
+            // No way always goes first.
+            let at = (round + turn) % Way::ALL.len();
+            turns[at] = self.bed.turn(Way::ALL[at], gather, self.duration)?;
+        }
+        self.bed.check_since(&before)?;
+        let mut counts = self.counts.borrow_mut();
+        for (way, turn) in Way::ALL.iter().zip(&turns) {
+            counts.add(&gather.to_string(), way.name(), gather.bytes(), turn);
+        }
+        counts.write()?;
+        let of = |way: Way| &turns[Way::ALL.iter().position(|one| *one == way).unwrap_or_default()];
+        let cost = |way: Way| {
+            let Turn { gathers, ends_seconds, .. } = of(way);
+            ends_seconds.iter().sum::<f64>() / ((gathers * gather.bytes()) as f64 * 1e-9)
+        };
+        Ok(gather.figures(|way| of(way).seconds, cost))
+    }
+
+    /// A trunk may have ended.
+    fn survives_failure(&self) -> bool {
+        false
+    }
+}
+
+/// All that is measured. Each part has its share of the time.
+fn parts(every: bool) -> Vec<Vec<Gather>> {
+    let places = || {
+        let all = LOSSES.iter().flat_map(|loss| QUEUES.map(|queue| Place { queue, loss: *loss }));
+        all.filter(move |place| every || place.queue == BDP || place.loss == Loss::NONE)
+    };
+    let gathers = |size: u64, pings: bool, senders: &[u64]| -> Vec<Gather> {
+        let each = senders.iter().flat_map(|senders| places().map(|place| (*senders, place)));
+        each.map(|(senders, place)| Gather { place, senders, size, pings }).collect()
+    };
+    let mut parts = vec![gathers(SIZES[0], false, &SENDERS), gathers(1_000_000, true, &SENDERS[..1])];
+    parts.extend(SIZES[1..].iter().map(|size| gathers(*size, false, &SENDERS)));
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GATHER: Gather =
+        Gather { place: Place { queue: BDP, loss: Loss::NONE }, senders: 19, size: 1_000_000, pings: false };
+
+    #[test]
+    fn the_ideal_is_a_round_trip_and_the_bytes() {
+        for (size, milliseconds) in [(1_000_000, 162.6), (100_000, 25.8), (1_000, 10.752)] {
+            let found = Gather { size, ..GATHER }.ideal_seconds() * 1e3;
+            assert!((found - milliseconds).abs() < 1e-6, "{size}: {found}");
+        }
+        assert_eq!(BDP.0, 1_325_000);
+        assert_eq!(GATHER.to_string(), "gather 19 × 1 MB, queue BDP, loss 0 %");
+    }
+
+    #[test]
+    fn bars() {
+        let bars = |gather: Gather| -> Vec<Option<Bar>> {
+            gather.comparisons().iter().take(4).map(|row| row.bar).collect()
+        };
+        let most = |limit| Some(Bar::AtMost(limit));
+        let lossy = |loss| Place { queue: BDP, loss: Loss(loss) };
+        for (gather, want) in [
+            (GATHER, [most(1.2), None, most(1.05), most(1.0)]),
+            (
+                Gather { place: Place { queue: SHORT, loss: Loss::NONE }, ..GATHER },
+                [most(1.25), None, most(1.05), most(1.0)],
+            ),
+            (
+                Gather { place: lossy("0.1 %"), size: 100_000, ..GATHER },
+                [None, most(0.6), most(1.05), most(1.0)],
+            ),
+            (Gather { place: lossy("1 %"), ..GATHER }, [most(1.2), most(0.3), most(1.05), most(1.0)]),
+            (Gather { place: lossy("1 %"), size: 10_000, ..GATHER }, [None, None, most(1.0), most(1.0)]),
+        ] {
+            assert_eq!(bars(gather), want, "{gather}");
+        }
+    }
+
+    #[test]
+    fn each_row_has_its_figures() {
+        for part in parts(true) {
+            for gather in part {
+                let figures = gather.figures(|_| 1.0, |_| 1.0);
+                assert_eq!(figures.len(), gather.comparisons().len(), "{gather}");
+            }
+        }
+        // 10 KB or less may take 2 % and 0.2 ms longer than the best.
+        let took = |way| if way == Way::Bbr { 0.010 } else { 0.020 };
+        let small = Gather { size: 10_000, ..GATHER }.figures(took, |_| 1.0);
+        assert!((small[2][1] - 10.4).abs() < 1e-9, "{small:?}");
+        assert_eq!(GATHER.figures(took, |_| 1.0)[2], [20.0, 10.0]);
+    }
+
+    #[test]
+    fn by_default_loss_has_the_long_queue() {
+        let count = |every| parts(every).iter().map(Vec::len).sum::<usize>();
+        assert_eq!((count(false), count(true)), (6 * 16, 12 * 16));
+    }
+}

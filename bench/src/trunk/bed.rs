@@ -1,0 +1,183 @@
+//! The lab: two machines and the link between them, both ends of the trunks, and turns.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use isthmus_lab::emulator::fidelity::{Lapse, WINDOW, What};
+use isthmus_lab::emulator::statistics::Report;
+use isthmus_lab::lab::Options as LabOptions;
+use isthmus_lab::{Grid, Lab, Machine};
+
+use super::counts::{Tcp, Turn};
+use super::ends::{self, Carrying, NAMES};
+use super::gather::{self, Connected, ROOT_PORT, Target};
+use super::{BITS_PER_SECOND, Gather, Place, RTT, Way};
+use crate::account::cpu_time;
+use crate::confine::{Running, wait_for};
+use crate::grid::{root, target};
+use crate::rounds::Void;
+use crate::tunnel::{itself, start};
+
+/// What it all runs in.
+pub(super) struct Bed {
+    lab: Lab,
+    listener: TcpListener,
+    ends: [Running; 2],
+    late_ms: f64,
+    _files: tempfile::TempDir,
+}
+
+impl Bed {
+    /// Brings it up.
+    pub(super) fn up(late_ms: f64) -> anyhow::Result<Self> {
+        let delay = RTT.as_micros() / 2;
+        let text = format!(
+            "[[host]]\nname = 'near'\nlink = {{ delay = '{delay} us', rate = '{BITS_PER_SECOND} bit/s' }}\n\
+             [[host]]\nname = 'far'\n"
+        );
+        let mut grid =
+            Grid::parse(&text, "the benchmark's grid", &format!("bench-trunk-{}", std::process::id()))?;
+        grid.share.extend([root(), target()]);
+        let scratch = target().join("tmp");
+        fs::create_dir_all(&scratch)?;
+        let files = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
+        let states = ends::credentials(files.path())?;
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let options = LabOptions { services: false, program, devices: None };
+        let lab = Lab::up_with(&grid, &options)?;
+        let [near, far] = [lab.machine(NAMES[0])?, lab.machine(NAMES[1])?];
+        let listener = gather::listen(far)?;
+        let itself = itself()?;
+        let mut far_end = far.command(&itself);
+        far_end.args(["trunk-end", "far", "--program", &format!("127.0.0.1:{ROOT_PORT}"), "--state"]);
+        far_end.arg(&states[1]);
+        let far_end = start(far_end)?;
+        wait_for_port(far, ends::CARRIERS_PORT)?;
+        let mut near_end = near.command(&itself);
+        near_end.args(["trunk-end", "near", "--peer", &far.address().to_string(), "--state"]);
+        near_end.arg(&states[0]);
+        let near_end = start(near_end)?;
+        for carrying in Carrying::ALL {
+            wait_for_port(near, carrying.port())?;
+        }
+        Ok(Self { listener, ends: [near_end, far_end], late_ms, _files: files, lab })
+    }
+
+    fn machines(&self) -> anyhow::Result<[Machine<'_>; 2]> {
+        Ok([self.lab.machine(NAMES[0])?, self.lab.machine(NAMES[1])?])
+    }
+
+    /// Has the link be such.
+    pub(super) fn shape(&self, place: Place) -> anyhow::Result<()> {
+        let changes = [format!("queue={} B", place.queue.0), format!("loss={}", place.loss.0)];
+        self.lab.set_link(NAMES[0], &changes)?;
+        Ok(())
+    }
+
+    pub(super) fn emulation(&self) -> anyhow::Result<Report> {
+        self.lab.emulation()?.context("no link is emulated")
+    }
+
+    /// Fails with [`Void`] if the emulator wasn't faithful since then.
+    pub(super) fn check_since(&self, before: &Report) -> anyhow::Result<()> {
+        // Lapses are looked for once a second.
+        std::thread::sleep(WINDOW);
+        let after = self.emulation()?;
+        let count = usize::try_from(after.lapses - before.lapses)?;
+        let mut recent = after.recent_lapses.iter().rev().take(count);
+        match recent.find(|lapse| !is_allowed(lapse, self.late_ms)) {
+            None if count <= after.recent_lapses.len() => Ok(()),
+            None => Err(Void(format!("{count} lapses of the emulator")).into()),
+            Some(lapse) => Err(Void(format!("{count} lapses of the emulator: {lapse}")).into()),
+        }
+    }
+
+    /// One way's turn.
+    pub(super) fn turn(&self, way: Way, gather: &Gather, duration: Duration) -> anyhow::Result<Turn> {
+        let [near, far] = self.machines()?;
+        let carried = |carrying: Carrying| (Ipv4Addr::LOCALHOST, carrying.port(), None);
+        let (address, port, congestion) = match way {
+            Way::Cubic => (far.address(), ROOT_PORT, Some("cubic")),
+            Way::Reno => (far.address(), ROOT_PORT, Some("reno")),
+            Way::Bbr => (far.address(), ROOT_PORT, Some("bbr")),
+            Way::TrunkBbr => carried(Carrying::TrunkBbr),
+            Way::TrunkPlain => carried(Carrying::TrunkPlain),
+            Way::Sealed => carried(Carrying::Sealed),
+        };
+        let target = Target { address: SocketAddr::from((address, port)), congestion };
+        let senders = usize::try_from(gather.senders)?;
+        let turn = || -> anyhow::Result<Turn> {
+            if gather.pings {
+                let what = (target, senders, gather.size);
+                let mut took = gather::pings(near, &self.listener, what, duration)?;
+                took.sort_unstable();
+                let at = (took.len() * 99).div_ceil(100).saturating_sub(1);
+                let seconds = took.get(at).context("no pings")?.as_secs_f64();
+                return Ok(Turn { seconds, ..Turn::default() });
+            }
+            let connected = Connected::new(near, &self.listener, target, senders)?;
+            let (took, before) = connected.gathers(gather.size, duration, || self.counters())?;
+            let after = self.counters()?;
+            let ends = |at: usize| (after.1[at].saturating_sub(before.1[at])).as_secs_f64();
+            Ok(Turn {
+                seconds: took.iter().sum::<Duration>().as_secs_f64() / took.len() as f64,
+                gathers: took.len() as u64,
+                tcp: [after.0[0].since(before.0[0]), after.0[1].since(before.0[1])],
+                ends_seconds: [ends(0), ends(1)],
+            })
+        };
+        turn().with_context(|| way.name())
+    }
+
+    /// TCP's counters of both machines, and processor time of both ends.
+    fn counters(&self) -> anyhow::Result<([Tcp; 2], [Duration; 2])> {
+        let mut tcp = [Tcp::default(); 2];
+        for (machine, tcp) in self.machines()?.into_iter().zip(&mut tcp) {
+            let read = || -> std::io::Result<String> {
+                let of = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+                Ok(of("netstat")? + &of("snmp")?)
+            };
+            *tcp = Tcp::parse(&machine.in_network(read)??)?;
+        }
+        Ok((tcp, [cpu_time(self.ends[0].0.id())?, cpu_time(self.ends[1].0.id())?]))
+    }
+}
+
+/// Whether the emulator wasn't later than that.
+fn is_allowed(lapse: &Lapse, late_ms: f64) -> bool {
+    match &lapse.what {
+        What::Late { p99_us, .. } => *p99_us <= late_ms * 1e3,
+        _ => false,
+    }
+}
+
+/// Waits until something listens; a connection would be taken for a program's.
+fn wait_for_port(machine: Machine<'_>, port: u16) -> anyhow::Result<()> {
+    let what = format!("the end in {} to listen at port {port}", machine.name());
+    let listens = || fs::read_to_string("/proc/thread-self/net/tcp").is_ok_and(|text| listens(&text, port));
+    machine.in_network(|| wait_for(&what, listens))?
+}
+
+/// Whether a text as of /proc/net/tcp has a listener at a port.
+fn listens(text: &str, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    text.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let local = fields.next().and_then(|address| address.rsplit_once(':'));
+        local.is_some_and(|(_, found)| found == format!("{port:04X}")) && fields.nth(1) == Some(LISTEN)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_found() {
+        let text = "  sl  local_address rem_address   st\n   0: 00000000:1C21 00000000:0000 0A 0\n   \
+                    1: 0100007F:1BBD 0100007F:9C40 01 0\n";
+        assert_eq!([7201, 7101, 7102].map(|port| listens(text, port)), [true, false, false]);
+    }
+}

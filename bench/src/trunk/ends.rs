@@ -1,0 +1,353 @@
+//! Both ends of trunks, each a process, with the parts that agents use: TLS between
+//! identities, the carrying worker threads, and what keeps a trunk.
+//!
+//! program – loopback – near end – carriers – far end – loopback – program. The near end
+//! has a port for each kind of carrying. The far end connects to the one program there.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, Subcommand};
+use isthmus_carry::Traffic;
+use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::accept::hello;
+use isthmus_carry::trunk::{Embedding, Kept, Stream, Undialed, config, keep};
+use isthmus_net::credentials::SigningRequest;
+use isthmus_net::secured::{ClientTls, Secured};
+use isthmus_net::{Authority, Credentials, Identity, Role as Party};
+use isthmus_trunk::{Config, Congestion, Role, TrunkId};
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+/// Where the far end takes carriers.
+pub(super) const CARRIERS_PORT: u16 = 7201;
+/// Where it takes connections that have TLS of their own.
+const SEALED_PORT: u16 = 7202;
+/// What the near end sends first on a stream, as agents do.
+const INTRODUCTION: [u8; 4] = *b"open";
+/// Longest wait for a connection, a handshake or a stream.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How the near end carries what comes to a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carrying {
+    /// Over a trunk whose carriers have BBR.
+    TrunkBbr,
+    /// Over a trunk whose carriers have what the kernel gives by default.
+    TrunkPlain,
+    /// Over a TLS connection of its own.
+    Sealed,
+}
+
+impl Carrying {
+    pub(super) const ALL: [Self; 3] = [Self::TrunkBbr, Self::TrunkPlain, Self::Sealed];
+
+    /// Where the near end listens for it.
+    pub(super) fn port(self) -> u16 {
+        match self {
+            Self::TrunkBbr => 7101,
+            Self::TrunkPlain => 7102,
+            Self::Sealed => 7103,
+        }
+    }
+}
+
+/// One end.
+#[derive(Debug, Subcommand)]
+pub(crate) enum UnderTest {
+    /// The end that programs connect to.
+    Near(Near),
+    /// The end that connects to the program.
+    Far(Far),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Near {
+    /// Its credentials.
+    #[arg(long)]
+    state: PathBuf,
+    /// The far end.
+    #[arg(long)]
+    peer: Ipv4Addr,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Far {
+    /// Its credentials.
+    #[arg(long)]
+    state: PathBuf,
+    /// The program.
+    #[arg(long)]
+    program: SocketAddr,
+}
+
+/// Names of both ends, which are agents of one user.
+pub(super) const NAMES: [&str; 2] = ["near", "far"];
+const SITE: &str = "bench";
+
+/// Writes credentials of both ends; returns their directories.
+///
+/// # Errors
+/// If they can't be made or written.
+pub(super) fn credentials(directory: &Path) -> anyhow::Result<[PathBuf; 2]> {
+    let authority = Authority::create("bench", SystemTime::now())?;
+    let mut states = [PathBuf::new(), PathBuf::new()];
+    for (name, state) in NAMES.iter().zip(&mut states) {
+        let identity =
+            Identity::new(Party::Agent, Some(SITE.parse()?), Some(name.parse()?), Some("bench".parse()?))?;
+        let request = SigningRequest::new()?;
+        let certificate = authority.sign(&identity, request.public_key(), SystemTime::now())?;
+        *state = directory.join(name);
+        Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1")?.save(state)?;
+    }
+    Ok(states)
+}
+
+/// Runs an end until it is killed.
+///
+/// # Errors
+/// If it can't be started.
+pub(crate) fn run(end: UnderTest) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        match end {
+            UnderTest::Near(options) => near(options).await,
+            UnderTest::Far(options) => far(options).await,
+        }
+    })
+}
+
+fn plane() -> anyhow::Result<Arc<Plane>> {
+    let workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    Ok(Arc::new(Plane::start(workers)?.0))
+}
+
+/// Bytes are counted elsewhere.
+#[derive(Debug)]
+struct Uncounted;
+
+impl Traffic for Uncounted {
+    fn sent(&self, _: u64) {}
+    fn received(&self, _: u64) {}
+}
+
+async fn near(options: Near) -> anyhow::Result<()> {
+    let tls = Credentials::load(&options.state)?.client_config(&[])?;
+    let dialer = Arc::new(Dialer { tls, peer: options.peer });
+    let plane = plane()?;
+    let mut ports = tokio::task::JoinSet::new();
+    for carrying in Carrying::ALL {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, carrying.port())).await?;
+        let trunk = match carrying {
+            Carrying::TrunkBbr => Some(trunk(&dialer, &plane, Congestion::Bbr).await?),
+            Carrying::TrunkPlain => Some(trunk(&dialer, &plane, Congestion::Other).await?),
+            Carrying::Sealed => None,
+        };
+        let (dialer, plane) = (dialer.clone(), plane.clone());
+        ports.spawn(async move {
+            loop {
+                let Ok((program, _)) = listener.accept().await else { break };
+                let taken = carry(&dialer, &plane, trunk.clone(), program);
+                tokio::spawn(async move {
+                    if let Err(error) = taken.await {
+                        eprintln!("a connection is dropped: {error:#}");
+                    }
+                });
+            }
+        });
+    }
+    ports.join_next().await;
+    anyhow::bail!("no longer listening")
+}
+
+/// Carries one program's connection.
+fn carry(
+    dialer: &Arc<Dialer>,
+    plane: &Arc<Plane>,
+    trunk: Option<Arc<Kept>>,
+    program: TcpStream,
+) -> impl Future<Output = anyhow::Result<()>> + Send + 'static {
+    let (dialer, plane) = (dialer.clone(), plane.clone());
+    async move {
+        let program = program.into_std()?;
+        if let Some(trunk) = trunk {
+            let stream = timeout(PATIENCE, trunk.trunk.open()).await??;
+            stream.send(&INTRODUCTION);
+            return Ok(stream.attach(program, Arc::new(Uncounted))?);
+        }
+        let (network, _) = dialer.connect(SEALED_PORT).await?.into_parts();
+        plane.seal(program, network, Arc::new(Uncounted))?.ended().await;
+        Ok(())
+    }
+}
+
+/// Makes a trunk and keeps it.
+async fn trunk(dialer: &Arc<Dialer>, plane: &Plane, congestion: Congestion) -> anyhow::Result<Arc<Kept>> {
+    let id = TrunkId([if congestion == Congestion::Bbr { 1 } else { 2 }; 16]);
+    let ours = Config { congestion, ..config(Role::Initiator, id) };
+    ensure!(
+        congestion == Congestion::Other || config(Role::Initiator, id).congestion == Congestion::Bbr,
+        "the kernel has no BBR for this process"
+    );
+    let tls = dialer.connect(CARRIERS_PORT).await?;
+    let peer = tls.identity().cloned().context("the far end has no certificate")?;
+    let (trunk, notices) = plane.trunk(ours)?;
+    let kept = Arc::new(Kept::new((id, true), trunk, peer));
+    kept.join(tls, Vec::new()).await.map_err(anyhow::Error::msg)?;
+    tokio::spawn(keep(dialer.clone(), kept.clone(), notices, None));
+    Ok(kept)
+}
+
+/// Dials the far end.
+struct Dialer {
+    tls: ClientTls,
+    peer: Ipv4Addr,
+}
+
+impl Dialer {
+    async fn connect(&self, port: u16) -> anyhow::Result<Secured> {
+        let connecting = async {
+            let tcp = TcpStream::connect((self.peer, port)).await?;
+            tcp.set_nodelay(true)?;
+            let name = ServerName::try_from(format!("{}.{SITE}", NAMES[1]))?;
+            anyhow::Ok(self.tls.connect(name, tcp).await?)
+        };
+        timeout(PATIENCE, connecting).await?.with_context(|| format!("cannot dial {}:{port}", self.peer))
+    }
+}
+
+impl Embedding for Dialer {
+    type Way = ();
+
+    fn peer(&self) -> String {
+        self.peer.to_string()
+    }
+
+    fn dials(&self) -> bool {
+        true
+    }
+
+    async fn dial(self: Arc<Self>) -> Result<(Secured, ()), Undialed> {
+        let dialed = self.connect(CARRIERS_PORT).await;
+        dialed.map(|tls| (tls, ())).map_err(|error| Undialed::Failed(format!("{error:#}")))
+    }
+
+    fn joins(&self, (): ()) {}
+
+    fn works(&self) {}
+
+    fn opened(&self, stream: Stream) {
+        drop(stream);
+    }
+
+    fn ended(&self) {
+        eprintln!("a trunk has ended");
+    }
+}
+
+async fn far(options: Far) -> anyhow::Result<()> {
+    let tls = Credentials::load(&options.state)?.server_config(&[])?;
+    let plane = plane()?;
+    let carriers = TcpListener::bind((Ipv4Addr::UNSPECIFIED, CARRIERS_PORT)).await?;
+    let sealed = TcpListener::bind((Ipv4Addr::UNSPECIFIED, SEALED_PORT)).await?;
+    let acceptor =
+        Arc::new(Acceptor { plane, program: options.program, trunks: std::sync::Mutex::default() });
+    loop {
+        let (tcp, is_carrier) = tokio::select! {
+            accepted = carriers.accept() => (accepted?.0, true),
+            accepted = sealed.accept() => (accepted?.0, false),
+        };
+        tcp.set_nodelay(true)?;
+        let (acceptor, tls) = (acceptor.clone(), tls.clone());
+        tokio::spawn(async move {
+            let taking = async {
+                let secured = timeout(PATIENCE, tls.accept(tcp)).await??;
+                if is_carrier { acceptor.carrier(secured).await } else { acceptor.sealed(secured).await }
+            };
+            if let Err(error) = taking.await {
+                eprintln!("a connection is refused: {error:#}");
+            }
+        });
+    }
+}
+
+/// Takes carriers and streams.
+struct Acceptor {
+    plane: Arc<Plane>,
+    program: SocketAddr,
+    trunks: std::sync::Mutex<Vec<Arc<Kept>>>,
+}
+
+impl Acceptor {
+    async fn carrier(self: Arc<Self>, mut tls: Secured) -> anyhow::Result<()> {
+        let (hello, first) = hello(&mut tls).await?;
+        let known = isthmus_net::lock(&self.trunks).iter().find(|kept| kept.id == hello.trunk).cloned();
+        if let Some(kept) = known {
+            kept.join(tls, first).await.map_err(anyhow::Error::msg)?;
+            return Ok(());
+        }
+        let peer = tls.identity().cloned().context("the near end has no certificate")?;
+        let ours = Config { congestion: hello.congestion, ..config(Role::Acceptor, hello.trunk) };
+        let (trunk, notices) = self.plane.trunk(ours)?;
+        let kept = Arc::new(Kept::new((hello.trunk, false), trunk, peer));
+        isthmus_net::lock(&self.trunks).push(kept.clone());
+        kept.join(tls, first).await.map_err(anyhow::Error::msg)?;
+        tokio::spawn(keep(self, kept, notices, None));
+        Ok(())
+    }
+
+    async fn sealed(&self, tls: Secured) -> anyhow::Result<()> {
+        let program = self.connect().await?;
+        self.plane.seal(program, tls.into_parts().0, Arc::new(Uncounted))?.ended().await;
+        Ok(())
+    }
+
+    async fn connect(&self) -> anyhow::Result<std::net::TcpStream> {
+        let connected = timeout(PATIENCE, TcpStream::connect(self.program)).await?;
+        Ok(connected.with_context(|| format!("no program at {}", self.program))?.into_std()?)
+    }
+}
+
+impl Embedding for Acceptor {
+    type Way = ();
+
+    fn peer(&self) -> String {
+        NAMES[0].to_owned()
+    }
+
+    fn dials(&self) -> bool {
+        false
+    }
+
+    async fn dial(self: Arc<Self>) -> Result<(Secured, ()), Undialed> {
+        Err(Undialed::Failed("the near end dials".to_owned()))
+    }
+
+    fn joins(&self, (): ()) {}
+
+    fn works(&self) {}
+
+    fn opened(&self, mut stream: Stream) {
+        let (program, plane) = (self.program, self.plane.clone());
+        tokio::spawn(async move {
+            let attaching = async {
+                stream.receive::<{ INTRODUCTION.len() }>().await?;
+                let program = TcpStream::connect(program).await?.into_std()?;
+                stream.attach(program, Arc::new(Uncounted))
+            };
+            if let Err(error) = attaching.await {
+                eprintln!("a stream is dropped: {error}");
+            }
+            drop(plane);
+        });
+    }
+
+    fn ended(&self) {
+        eprintln!("a trunk has ended");
+    }
+}

@@ -1,0 +1,239 @@
+//! The programs: senders at one end, the root of gathers at the other. Threads of this
+//! process, with sockets in the lab's machines.
+//!
+//! In a gather the root asks every sender for a message and waits for all. It takes at
+//! least a round trip and the time that the link needs for all bytes: the ideal.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use isthmus_lab::Machine;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use socket2::{Domain, Socket, Type};
+
+/// Where the root listens.
+pub(super) const ROOT_PORT: u16 = 7000;
+/// Longest wait for a connection, or for anything to move in a gather.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Gathers before those that count, at least,
+const WARM_UP_GATHERS: usize = 2;
+/// and how long they last at least: a trunk dials its carriers meanwhile.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// Gathers that count at most, as in the paper, and at least.
+const MOST_GATHERS: usize = 200;
+const LEAST_GATHERS: usize = 2;
+/// Bytes of a ping.
+const PING: usize = 64;
+/// Pings that are too few for a 99th percentile.
+const LEAST_PINGS: usize = 100;
+/// Pause between a ping's answer and the next.
+const BETWEEN_PINGS: Duration = Duration::from_millis(1);
+
+/// Where senders connect to, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target {
+    pub address: SocketAddr,
+    /// TCP congestion control of their sockets; none for the default.
+    pub congestion: Option<&'static str>,
+}
+
+/// Connections between senders and root; ends with them.
+#[derive(Debug)]
+pub(super) struct Connected {
+    root: Vec<TcpStream>,
+    senders: Vec<JoinHandle<io::Result<()>>>,
+}
+
+impl Connected {
+    /// Connects senders to the root's listener.
+    ///
+    /// # Errors
+    /// If a connection isn't made in time.
+    pub(super) fn new(
+        near: Machine<'_>,
+        listener: &TcpListener,
+        target: Target,
+        senders: usize,
+    ) -> anyhow::Result<Self> {
+        let mut connected = Self { root: Vec::new(), senders: Vec::new() };
+        for _ in 0..senders {
+            let [sender, root] = pair(near, listener, target)?;
+            connected.root.push(root);
+            connected.senders.push(thread::spawn(move || send(sender)));
+        }
+        Ok(connected)
+    }
+
+    /// One gather of messages of this size; returns how long it took.
+    fn gather(&self, size: u64, buffer: &mut [u8]) -> anyhow::Result<Duration> {
+        let start = Instant::now();
+        for mut socket in &self.root {
+            socket.write_all(&size.to_be_bytes())?;
+        }
+        let mut left: Vec<(&TcpStream, u64)> = self.root.iter().map(|socket| (socket, size)).collect();
+        while !left.is_empty() {
+            let mut waiting: Vec<PollFd<'_>> =
+                left.iter().map(|(socket, _)| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
+            let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+            ensure!(poll(&mut waiting, timeout)? > 0, "nothing has come for {PATIENCE:?}");
+            let ready: Vec<bool> = waiting.iter().map(|one| one.any() == Some(true)).collect();
+            for ((socket, bytes), _) in left.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
+                let most = buffer.len().min(usize::try_from(*bytes)?);
+                match (*socket).read(&mut buffer[..most])? {
+                    0 => bail!("a sender's connection ended {bytes} bytes too early"),
+                    read => *bytes -= read as u64,
+                }
+            }
+            left.retain(|(_, bytes)| *bytes > 0);
+        }
+        Ok(start.elapsed())
+    }
+
+    /// Gathers for this long; returns how long each took that counts. `begin` is called
+    /// between those that don't count and those that do.
+    ///
+    /// # Errors
+    /// If a connection breaks or nothing moves.
+    pub(super) fn gathers<T>(
+        &self,
+        size: u64,
+        duration: Duration,
+        begin: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<(Vec<Duration>, T)> {
+        let mut buffer = vec![0; 256 << 10];
+        let start = Instant::now();
+        let mut warm = 0;
+        while warm < WARM_UP_GATHERS || start.elapsed() < WARM_UP {
+            self.gather(size, &mut buffer)?;
+            warm += 1;
+        }
+        let begun = begin()?;
+        let start = Instant::now();
+        let mut took = Vec::new();
+        while took.len() < LEAST_GATHERS || (took.len() < MOST_GATHERS && start.elapsed() < duration) {
+            took.push(self.gather(size, &mut buffer)?);
+        }
+        Ok((took, begun))
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        for socket in &self.root {
+            // Broken already, if it fails; senders end either way.
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+        for sender in self.senders.drain(..) {
+            let _ = sender.join();
+        }
+    }
+}
+
+/// Two connected sockets, the near one first.
+fn pair(near: Machine<'_>, listener: &TcpListener, target: Target) -> anyhow::Result<[TcpStream; 2]> {
+    let connecting = near.in_network(|| connect(target))?;
+    let sender = connecting.with_context(|| format!("cannot connect to {}", target.address))?;
+    let mut waiting = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+    let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+    ensure!(poll(&mut waiting, timeout)? > 0, "no connection has come to the root");
+    let root = listener.accept()?.0;
+    for socket in [&sender, &root] {
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+    }
+    Ok([sender, root])
+}
+
+fn connect(target: Target) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    if let Some(congestion) = target.congestion {
+        socket.set_tcp_congestion(congestion.as_bytes())?;
+    }
+    socket.connect_timeout(&target.address.into(), PATIENCE)?;
+    Ok(socket.into())
+}
+
+/// Sends what is asked for until the root ends the connection.
+fn send(mut socket: TcpStream) -> io::Result<()> {
+    let chunk = vec![7; 256 << 10];
+    loop {
+        let mut size = [0; 8];
+        match socket.read_exact(&mut size) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+            done => done?,
+        }
+        let mut left = u64::from_be_bytes(size);
+        while left > 0 {
+            let most = chunk.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            left -= socket.write(&chunk[..most])? as u64;
+        }
+    }
+}
+
+/// Round trips of small messages beside gathers, for this long, over connections of the
+/// same kind.
+///
+/// # Errors
+/// If a connection breaks, nothing moves, or there are too few.
+pub(super) fn pings(
+    near: Machine<'_>,
+    listener: &TcpListener,
+    (target, senders, size): (Target, usize, u64),
+    duration: Duration,
+) -> anyhow::Result<Vec<Duration>> {
+    let bulk = Connected::new(near, listener, target, senders)?;
+    let [mut asking, mut answering] = pair(near, listener, target)?;
+    let answers = thread::spawn(move || -> io::Result<()> {
+        let mut message = [0; PING];
+        loop {
+            answering.read_exact(&mut message)?;
+            answering.write_all(&message)?;
+        }
+    });
+    let found = thread::scope(|scope| {
+        let gathers = scope.spawn(|| {
+            let mut buffer = vec![0; 256 << 10];
+            let start = Instant::now();
+            while start.elapsed() < WARM_UP + duration {
+                bulk.gather(size, &mut buffer)?;
+            }
+            anyhow::Ok(())
+        });
+        let mut ask = || -> anyhow::Result<Vec<Duration>> {
+            let start = Instant::now();
+            let mut took = Vec::new();
+            let mut message = [3; PING];
+            while !gathers.is_finished() {
+                let sent = Instant::now();
+                asking.write_all(&message)?;
+                asking.read_exact(&mut message)?;
+                if start.elapsed() > WARM_UP && !gathers.is_finished() {
+                    took.push(sent.elapsed());
+                }
+                thread::sleep(BETWEEN_PINGS);
+            }
+            Ok(took)
+        };
+        let asked = ask();
+        gathers.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+        asked
+    })?;
+    // It ends by the end of its connection.
+    let _ = asking.shutdown(std::net::Shutdown::Both);
+    let _ = answers.join();
+    ensure!(found.len() >= LEAST_PINGS, "{} pings are too few", found.len());
+    Ok(found)
+}
+
+/// The root's listener.
+///
+/// # Errors
+/// If it can't listen.
+pub(super) fn listen(far: Machine<'_>) -> anyhow::Result<TcpListener> {
+    Ok(far.in_network(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, ROOT_PORT)))??)
+}
