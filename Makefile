@@ -70,6 +70,13 @@ test: test-build ## run all tests (those in emulated grids need root: uses sudo)
 test-matrix: test-build ## every kind of site against every other (needs root as well)
 	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 2 --include-ignored ways::
 
+# SOAK is a time such as 90s, 20m or 2h. SOAK_SEED repeats a run's faults and streams.
+SOAK ?= 10m
+.PHONY: soak
+soak: test-build ## break things under checked streams for SOAK (10m; needs root as well)
+	export SOAK="$(SOAK)" SOAK_SEED="$(SOAK_SEED)"; $(RUNNER) $(CARGO) test --locked --workspace --test e2e -- \
+		--nocapture soak::streams_survive_whatever_breaks
+
 .PHONY: bench
 bench: $(patsubst %,bench-%,$(filter-out patterns,$(BENCHES))) ## run all benchmarks; results in bench/results
 	-$(TARGET)/release/isthmus-bench check
