@@ -13,7 +13,7 @@ use isthmus_net::connection::{self, Connection};
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::grpc::Served;
 use isthmus_net::loopback::{PairMaker, Sources};
-use isthmus_net::rendezvous::Order;
+use isthmus_net::rendezvous::{Order, OrderWay};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{Credentials, grpc, listen};
 use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
@@ -257,6 +257,9 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
         tokio::spawn(connection::scope_of(connection, async move {
             debug!(way = %order.way, "ordered to dial for another node");
             match reception.node.dialer().accept(&order).await {
+                Ok(Some(stream)) if matches!(order.way, OrderWay::SiteTrunk(_)) => {
+                    reception.receive_over_gateways(stream, order.initiator, RENDEZVOUS_TIMEOUT).await;
+                }
                 Ok(Some(stream)) => reception.receive(stream, RENDEZVOUS_TIMEOUT, None).await,
                 Ok(None) => {}
                 Err(error) => {

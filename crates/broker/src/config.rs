@@ -192,7 +192,7 @@ mod tests {
             ("[[pairs]]\nsites = ['alpha', 'beta']\nnever = ['punch']", Ok("punch")),
             (
                 "[[pairs]]\nsites = ['beta', 'alpha']\nonly = ['relay']",
-                Ok("direct port-range reverse punch traverse"),
+                Ok("direct port-range reverse punch traverse trunk"),
             ),
             ("[[pairs]]\nsites = ['alpha', 'gamma']\nnever = ['relay']", Ok("")),
             ("[[pairs]]\nsites = ['alpha', 'beta']\nnever = ['two-gateway']", Ok("two-gateway")),
@@ -203,7 +203,7 @@ mod tests {
             (
                 "[[pairs]]\nsites = ['alpha', 'beta']\nnever = ['beam']",
                 Err("[[broker.pairs]] for alpha and beta: \"beam\" is no way; \
-                     there are the dials direct, port-range, reverse, punch, traverse, relay and the routes \
+                     there are the dials direct, port-range, reverse, punch, traverse, relay, trunk and the routes \
                      end-to-end, one-gateway, gateway-out, two-gateway"),
             ),
         ] {

@@ -46,6 +46,7 @@ mod revoked;
 mod siblings;
 mod site;
 mod site_paths;
+mod site_trunk;
 #[cfg(test)]
 mod tests;
 mod view;

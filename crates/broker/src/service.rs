@@ -132,6 +132,21 @@ impl RegistryService for Service {
         Ok(Response::new(reply))
     }
 
+    async fn site_trunk(
+        &self,
+        request: Request<proto::SiteTrunkRequest>,
+    ) -> Result<Response<proto::SiteTrunkReply>, Status> {
+        let caller = grpc::caller(&request)?;
+        let site = site_of_gateway(&caller)?;
+        let request = rendezvous::site_trunk::Request::try_from(request.get_ref());
+        let request = request.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let (connection, now) = (mac::new_connection(), unix_seconds(SystemTime::now()));
+        let arranged = self.0.registry().site_trunk((site, caller.name()), &request, connection, now);
+        let (reply, effects) = arranged.map_err(rendezvous_status)?;
+        self.0.sessions.carry_out(effects);
+        Ok(Response::new(reply))
+    }
+
     async fn list(&self, request: Request<proto::ListRequest>) -> Result<Response<proto::ListReply>, Status> {
         let view = self.view(&request, &request.get_ref().identity).await?;
         let reply = self.0.registry().list(&view, request.get_ref());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use isthmus_net::enums::{dial_name, route_name};
-use isthmus_wire::proto::{Dial, Joined, Route};
+use isthmus_wire::proto::{Dial, Encryption, Joined, Route};
 use serde::Serialize;
 
 use crate::format::{bytes, milliseconds, site};
@@ -23,8 +23,11 @@ pub(crate) struct Pair {
     pub gateways: Vec<String>,
     /// The relay, if there was one.
     pub relay: Option<String>,
-    /// Whether the agents encrypted it.
+    /// Whether it was encrypted.
     pub encrypted: bool,
+    /// By whom: "agents" of the nodes, "gateways" of the sites, which saw the plaintext, or
+    /// "none".
+    pub encryption: &'static str,
     pub connections: u64,
     /// Mean time to set one up, in microseconds.
     pub setup_mean_us: u64,
@@ -39,7 +42,11 @@ impl Pair {
     /// How they were joined: "relay r1, end-to-end, encrypted".
     pub(crate) fn way(&self) -> String {
         let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));
-        let secrecy = if self.encrypted { "encrypted" } else { "raw, trusted" };
+        let secrecy = match self.encryption {
+            "agents" => "encrypted",
+            "gateways" => "encrypted gateway to gateway",
+            _ => "raw, trusted",
+        };
         let gateways = match self.gateways.as_slice() {
             [] => String::new(),
             sites => format!(" at {}", sites.join(" and ")),
@@ -57,7 +64,7 @@ pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
         let forward = from < to;
         let ends = if forward { [from, to] } else { [to, from] };
         let way = (entry.route, gateways(entry), entry.dial);
-        let total = totals.entry((ends, way, entry.relay.as_str(), entry.encrypted)).or_default();
+        let total = totals.entry((ends, way, entry.relay.as_str(), entry.encryption)).or_default();
         total.connections += entry.connections;
         total.setup_total_us += entry.setup_total_us;
         total.setup_max_us = total.setup_max_us.max(entry.setup_max_us);
@@ -67,19 +74,28 @@ pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
     }
     totals
         .into_iter()
-        .map(|((ends, (route, gateways, dial), relay, encrypted), total)| Pair {
+        .map(|((ends, (route, gateways, dial), relay, by), total)| Pair {
             ends: ends.map(str::to_owned),
             dial: dial_name(Dial::try_from(dial).unwrap_or(Dial::Unknown)),
             route: route_name(Route::try_from(route).unwrap_or(Route::Unknown)),
             gateways,
             relay: (!relay.is_empty()).then(|| relay.to_owned()),
-            encrypted,
+            encrypted: by != i32::from(Encryption::None),
+            encryption: encryption(Encryption::try_from(by).unwrap_or(Encryption::None)),
             connections: total.connections,
             setup_mean_us: total.setup_total_us / total.connections.max(1),
             setup_max_us: total.setup_max_us,
             bytes: (!total.unknown).then_some(total.bytes),
         })
         .collect()
+}
+
+fn encryption(by: Encryption) -> &'static str {
+    match by {
+        Encryption::None => "none",
+        Encryption::Agents => "agents",
+        Encryption::Gateways => "gateways",
+    }
 }
 
 /// The sites whose gateways stand between.

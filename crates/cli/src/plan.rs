@@ -47,6 +47,9 @@ struct View {
 struct Step {
     dial: String,
     route: String,
+    /// Who encrypts: "agents" of the nodes, "gateways" of the sites, which see the
+    /// plaintext, or "none".
+    encryption: &'static str,
     deadline_seconds: f64,
     reason: String,
 }
@@ -106,6 +109,11 @@ impl View {
         let steps = plan.steps.iter().map(|step| Step {
             dial: dial_name(step.dial()),
             route: route_name(step.route()),
+            encryption: match step.dial() {
+                _ if !plan.encrypted => "none",
+                proto::Dial::Trunk => "gateways",
+                _ => "agents",
+            },
             deadline_seconds: f64::from(step.deadline_ms) / 1000.0,
             reason: step.reason.clone(),
         });

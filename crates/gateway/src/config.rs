@@ -35,6 +35,10 @@ pub struct GatewayConfig {
     pub workers: Option<NonZeroUsize>,
     /// Whether connections between this site and others are measured regularly.
     pub measure: Measure,
+    /// Whether this site's gateways keep trunks with those of other sites that do, too.
+    /// They encrypt the data of their nodes then, and see the plaintext. All gateways of
+    /// the site must agree.
+    pub site_trunk: bool,
 }
 
 /// Whether connections between this site and others are measured regularly.
@@ -84,6 +88,7 @@ impl Default for GatewayConfig {
             nodes_dial_out: None,
             workers: None,
             measure: Measure::default(),
+            site_trunk: false,
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::directory::Directory;
 use crate::lookup::Lookups;
 use crate::outside::OutsidePort;
 use crate::roster::{Effect, Roster, SessionId};
+use crate::site_trunks::SiteTrunks;
 use crate::streams::Streams;
 use crate::upstream::Upstream;
 use crate::way_out::Answered;
@@ -32,6 +33,8 @@ pub(crate) struct Gateway {
     pub(crate) upstream: Upstream,
     pub(crate) sessions: Attachments<SessionId>,
     pub(crate) streams: Arc<Streams>,
+    /// Trunks with gateways of other sites, if the site keeps any.
+    pub(crate) site_trunks: Option<Arc<SiteTrunks>>,
     /// Whether the site's nodes can dial out, as configured.
     pub(crate) nodes_dial_out: Option<bool>,
     /// Whether a relay or gateway outside answers this gateway.
@@ -51,7 +54,7 @@ impl Gateway {
         site: Label,
         config: &GatewayConfig,
         listening: Option<SocketAddr>,
-        (upstream, streams): (Upstream, Streams),
+        (upstream, streams, site_trunks): (Upstream, Streams, Option<SiteTrunks>),
     ) -> Self {
         let listening = || listening.map(|address| address.to_string()).unwrap_or_default();
         let hello = proto::GatewayUp {
@@ -61,6 +64,7 @@ impl Gateway {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             outside_address: String::new(),
             measure_off: config.measure == Measure::Off,
+            site_trunk: config.site_trunk,
         };
         Self {
             credentials,
@@ -69,6 +73,7 @@ impl Gateway {
             upstream,
             sessions: Attachments::new(QUEUE),
             streams: Arc::new(streams),
+            site_trunks: site_trunks.map(Arc::new),
             nodes_dial_out: config.nodes_dial_out,
             answered: Answered::default(),
             outside: OutsidePort::default(),

@@ -17,7 +17,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::streams::Streams;
+use crate::gateway::Gateway;
+use crate::site_trunks;
 
 /// How long the first byte and the ticket may take, each.
 const FIRST_DEADLINE: Duration = Duration::from_secs(10);
@@ -29,13 +30,13 @@ pub(crate) async fn accept(
     listener: TcpListener,
     tls: ServerTls,
     grpc_tx: mpsc::Sender<Served>,
-    streams: Arc<Streams>,
+    gateway: Arc<Gateway>,
 ) {
     let unidentified = Unidentified::new("the port inside", UNIDENTIFIED);
     listen::serve_each(listener, &unidentified, |tcp, peer, place| {
-        let (tls, grpc_tx, streams) = (tls.clone(), grpc_tx.clone(), streams.clone());
+        let (tls, grpc_tx, gateway) = (tls.clone(), grpc_tx.clone(), gateway.clone());
         async move {
-            match receive(tcp, peer, tls, &streams).await {
+            match receive(tcp, peer, tls, &gateway).await {
                 // Fails only while the server shuts down.
                 Ok(Some(stream)) => drop(grpc_tx.send(stream.into()).await),
                 Ok(None) => {}
@@ -52,14 +53,20 @@ async fn receive(
     mut tcp: TcpStream,
     peer: SocketAddr,
     tls: ServerTls,
-    streams: &Streams,
+    gateway: &Gateway,
 ) -> io::Result<Option<Secured>> {
     if listen::first_byte(&tcp, FIRST_DEADLINE).await? == FIRST_BYTE {
         let late =
             |_| io::Error::new(io::ErrorKind::TimedOut, format!("no ticket within {FIRST_DEADLINE:?}"));
         let mut ticket = [0; TICKET_LEN];
         timeout(FIRST_DEADLINE, tcp.read_exact(&mut ticket)).await.map_err(late)??;
-        streams.arrived_inside(ticket, tcp, peer).await;
+        let tcp = match &gateway.site_trunks {
+            Some(trunks) => site_trunks::arrived(trunks, &ticket, tcp, peer),
+            None => Some(tcp),
+        };
+        if let Some(tcp) = tcp {
+            gateway.streams.arrived_inside(ticket, tcp, peer).await;
+        }
         return Ok(None);
     }
     grpc::accept(tcp, tls).await.map(Some)

@@ -14,6 +14,7 @@
 //! | `roster` | the site's agents, their addresses and jobs (pure) |
 //! | `upstream` | the attachment to the broker, and calls to it |
 //! | `directory` | relays and other sites' gateways, for agents (pure) |
+//! | `site_trunks` | trunks with gateways of other sites |
 //! | `streams`, `inside` | streams between the site's nodes and the outside |
 //! | `far_agents` | whether a node's agent is at the address that the node names |
 //! | `expected` | which node may connect for which stream (pure) |
@@ -35,6 +36,7 @@ mod outside;
 mod registry;
 mod roster;
 mod run;
+mod site_trunks;
 mod streams;
 mod upstream;
 mod way_out;

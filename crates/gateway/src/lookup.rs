@@ -1,13 +1,15 @@
 //! Lookups of nodes, answered from the roster, the cache or the broker.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use isthmus_net::contact::plan_from_facts;
+use isthmus_net::contact::{known, plan_from_facts};
 use isthmus_net::grpc::Repeat;
 use isthmus_net::{Identity, lock, seen};
+use isthmus_plan::plan;
 use isthmus_wire::proto::{self, registry_client::RegistryClient};
-use isthmus_wire::{GridName, VirtualAddress};
+use isthmus_wire::{GridName, Label, VirtualAddress};
 use tokio::sync::OnceCell;
 use tonic::Status;
 
@@ -51,10 +53,31 @@ impl Gateway {
     ) -> Result<proto::LookupReply, Status> {
         let mut reply = self.find(request).await?;
         if let Some(facts) = reply.facts.take() {
-            let initiator = self.initiator(caller, facts.initiator_site.clone());
+            let initiator = self.initiator(caller.name(), facts.initiator_site.clone());
             reply.plan = Some(plan_from_facts(&initiator, &facts));
         }
         Ok(reply)
+    }
+
+    /// The gateway of another site that carries connections of `node`, of this site, with
+    /// a node there, if the plan of the two has the trunk of their gateways.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` if it hasn't, or why the other node isn't found.
+    pub(crate) async fn over_trunk(&self, node: &Label, other: Ipv4Addr) -> Result<GridName, Status> {
+        let request = proto::LookupRequest { virtual_address: other.into(), name: String::new() };
+        let facts = self.find(&request).await?.facts;
+        let facts = facts.ok_or_else(|| Status::unavailable("there is no plan for that node"))?;
+        let initiator = self.initiator(node, facts.initiator_site.clone());
+        let (from, to, pair) = known(&initiator, &facts);
+        if !plan(&from, &to, &pair).has_trunk() {
+            return Err(Status::unavailable("the trunk of the two sites' gateways is not in the plan"));
+        }
+        let acceptor = facts.acceptor.unwrap_or_default();
+        let unnamed = |_| Status::internal("the broker names no gateway of that node");
+        let node = acceptor.gateway.parse().map_err(unnamed)?;
+        let other: GridName = acceptor.node.parse().map_err(unnamed)?;
+        Ok(GridName { node, site: other.site })
     }
 
     async fn find(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
@@ -101,16 +124,17 @@ impl Gateway {
 
     /// The initiator's end of a plan, for an agent of this site. `site` has the facts
     /// of all the site's gateways together, if the broker sent them.
-    fn initiator(&self, agent: &Identity, site: Option<proto::SiteFacts>) -> proto::End {
+    fn initiator(&self, agent: &Label, site: Option<proto::SiteFacts>) -> proto::End {
         let own = || proto::SiteFacts {
             inbound: self.hello.inbound,
             gateway_outside: self.outside_address(),
             gateway_reach: self.outside.reach(),
+            site_trunk: self.hello.site_trunk,
         };
         let site = site.unwrap_or_else(own);
-        let contact = self.roster().contact(agent.name()).cloned().unwrap_or_default();
+        let contact = self.roster().contact(agent).cloned().unwrap_or_default();
         proto::End {
-            node: GridName { node: agent.name().clone(), site: self.site.clone() }.to_string(),
+            node: GridName { node: agent.clone(), site: self.site.clone() }.to_string(),
             inbound: site.inbound,
             outside_address: seen::let_in_at(&contact.outside_address, site.inbound(), contact.seen.as_ref()),
             seen: contact.seen,
@@ -120,6 +144,8 @@ impl Gateway {
             can_traverse: contact.can_traverse,
             gateway_outside: site.gateway_outside,
             gateway_reach: site.gateway_reach,
+            site_trunk: site.site_trunk,
+            gateway: String::new(),
         }
     }
 }

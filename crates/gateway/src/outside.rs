@@ -1,7 +1,7 @@
 //! Whether other sites reach the gateway's port outside. Relays dial it and send an
 //! id that only this gateway has, so that no other host's answer counts.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_net::grpc::Repeat;
@@ -9,10 +9,12 @@ use isthmus_net::probe::{Target, Task};
 use isthmus_net::{lock, mac, seen};
 use isthmus_plan::{Reach, Reachability};
 use isthmus_splice::ReachTests;
+use isthmus_splice::admission::Encrypted;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, ProbeRequest, attach_up};
 
 use crate::gateway::Gateway;
+use crate::site_trunks;
 use crate::upstream::WAIT;
 
 /// How often it is tested, and how soon again after a failure.
@@ -41,6 +43,15 @@ impl OutsidePort {
         *lock(&self.reach) = Some(reach.clone());
         reach
     }
+}
+
+/// Takes TLS connections to the port: carriers of trunks with other sites' gateways.
+pub(crate) fn encrypted(gateway: &Arc<Gateway>) -> Encrypted {
+    let gateway = gateway.clone();
+    Encrypted::new(move |tcp| {
+        let gateway = gateway.clone();
+        async move { site_trunks::accept(gateway, tcp).await }
+    })
 }
 
 /// Tests the port again and again; never returns.

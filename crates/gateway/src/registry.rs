@@ -7,6 +7,7 @@ use isthmus_net::grpc;
 use isthmus_net::grpc::Repeat;
 use isthmus_net::grpc::attachments::Down;
 use isthmus_net::rendezvous::{self, take_leg};
+use isthmus_plan::{Dial, Route};
 use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::registry_server::Registry;
@@ -16,6 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::attach;
 use crate::gateway::Gateway;
+use crate::site_trunks;
 
 pub(crate) struct RegistryService(pub(crate) Arc<Gateway>);
 
@@ -108,6 +110,13 @@ impl Registry for RegistryService {
         self.0.lookup(&caller, request.get_ref()).await.map(Response::new)
     }
 
+    async fn site_trunk(
+        &self,
+        _request: Request<proto::SiteTrunkRequest>,
+    ) -> Result<Response<proto::SiteTrunkReply>, Status> {
+        Err(Status::permission_denied("only the broker arranges trunks between gateways"))
+    }
+
     async fn rendezvous(
         &self,
         request: Request<proto::RendezvousRequest>,
@@ -118,6 +127,10 @@ impl Registry for RegistryService {
         // Fields that no broker needs end here.
         let checked = rendezvous::Request::try_from(request.get_ref());
         let checked = checked.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if checked.way.way() == (Route::TwoGateway, Dial::Trunk) {
+            let from = from.ok_or_else(|| Status::internal("a connection without an address"))?;
+            return site_trunks::open(&self.0, (&caller, from), &checked).await.map(Response::new);
+        }
         let request = request.map(|_| proto::RendezvousRequest::from(checked));
         let call = |channel, request| async move { RegistryClient::new(channel).rendezvous(request).await };
         let mut reply = self.0.upstream.pass_on("arrange a rendezvous", Repeat::Never, request, call).await?;

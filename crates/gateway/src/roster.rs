@@ -255,6 +255,13 @@ impl Roster {
         self.agents.get(&name).map(|agent| agent.from)
     }
 
+    /// The node with this address, and where its agent is attached from, if it is
+    /// attached to this gateway.
+    pub(crate) fn attached(&self, address: VirtualAddress) -> Option<(Label, IpAddr)> {
+        let name = self.by_address.get(&address)?;
+        Some((name.clone(), self.agents.get(name)?.from))
+    }
+
     /// All attachments.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.agents.values().map(|agent| agent.session)

@@ -26,6 +26,7 @@ use crate::gateway::Gateway;
 use crate::inside;
 use crate::outside;
 use crate::registry::RegistryService;
+use crate::site_trunks::SiteTrunks;
 use crate::streams::{ARRIVALS, Streams};
 use crate::upstream::{self, Outbox, Upstream};
 
@@ -99,10 +100,12 @@ pub async fn run(
     let (grpc_tx, grpc_rx) = mpsc::channel(INCOMING);
     let (upstream, outbox) = Upstream::new();
     let far_agents = FarAgents::new(credentials.client_config(&[])?);
-    let own = (upstream, Streams::new(keys_tx, arrivals_tx, far_agents));
+    let plane = Arc::new(plane);
+    let site_trunks = config.site_trunk.then(|| SiteTrunks::new(&credentials, plane.clone())).transpose()?;
+    let own = (upstream, Streams::new(keys_tx, arrivals_tx, far_agents), site_trunks);
     let gateway = Arc::new(Gateway::new(credentials, site, config, listener.local_addr().ok(), own));
     ready();
-    let accepting = inside::accept(listener, tls, grpc_tx, gateway.streams.clone());
+    let accepting = inside::accept(listener, tls, grpc_tx, gateway.clone());
     let serving = grpc::serve_streams(grpc_rx, routes(&gateway), async {
         shutdown.await;
         gateway.sessions.remove_all();
@@ -112,10 +115,10 @@ pub async fn run(
         arrivals_rx,
         pairs: Pairs::InsideWithOutside,
         reach_tests: gateway.outside.reach_tests.clone(),
+        encrypted: config.site_trunk.then(|| outside::encrypted(&gateway)),
     };
     // Only relays dial for reach tests.
-    let (plane, claims) = (Arc::new(plane), Arc::default());
-    let limits = Limits::default();
+    let (limits, claims) = (Limits::default(), Arc::default());
     let splicing = admission::serve(intake, limits, keys_rx, plane, claims, std::future::pending());
     tokio::select! {
         result = serving => Ok(result?),

@@ -142,6 +142,6 @@ impl Streams {
 }
 
 /// Whether an address is one of this machine's: only those can be bound.
-fn is_this_machine(ip: IpAddr) -> bool {
+pub(crate) fn is_this_machine(ip: IpAddr) -> bool {
     std::net::UdpSocket::bind((ip, 0)).is_ok()
 }

@@ -152,6 +152,9 @@ impl Place<'_> {
                 if self.site.is_some_and(|site| !site.measure) {
                     set("measure", "\"off\"".to_owned());
                 }
+                if self.site.is_some_and(|site| site.site_trunk) {
+                    set("site_trunk", "true".to_owned());
+                }
                 if let Some((port, outside)) = self.outside_port() {
                     set("outside", format!("\"{address}:{port}\""));
                     set("outside_address", format!("\"{outside}:{port}\""));

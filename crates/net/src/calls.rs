@@ -84,6 +84,12 @@ pub const RULES: &[Rule] = &[
     ),
     rule(Broker, "Registry/Lookup", GATEWAYS, "every node"),
     rule(Broker, "Registry/Rendezvous", GATEWAYS, "from a node of its own site, to every node"),
+    rule(
+        Broker,
+        "Registry/SiteTrunk",
+        GATEWAYS,
+        "between itself and a gateway of another site, if both keep trunks",
+    ),
     rule(Broker, "Registry/Probe", GATEWAYS, "of a node of its own site, or of its own port outside"),
     rule(
         Broker,

@@ -45,6 +45,7 @@ impl Connection {
             Way::Gateway(at) => Self::of_ticket(&at.ticket),
             Way::OwnGateway(at) => Self::of_ticket(&at.ticket),
             Way::SiteGateway(at) => Self::of_ticket(&at.ticket),
+            Way::SiteTrunk(at) => Self::of_ticket(&at.ticket),
             Way::Reverse(reverse) => Self::of_id(&reverse.rendezvous),
             Way::Punch(punch) => Self::of_id(&punch.rendezvous),
             Way::Traverse(traverse) => Self::of_id(&traverse.rendezvous),
@@ -54,7 +55,7 @@ impl Connection {
     /// The same, of an order that was read.
     pub fn of_order(order: &Order) -> Option<Self> {
         match &order.way {
-            OrderWay::Stop(stop) => Self::of_ticket(&stop.ticket),
+            OrderWay::Stop(stop) | OrderWay::SiteTrunk(stop) => Self::of_ticket(&stop.ticket),
             OrderWay::Reverse { rendezvous, .. }
             | OrderWay::Punch { rendezvous, .. }
             | OrderWay::Traverse { rendezvous, .. } => Some((*rendezvous).into()),

@@ -66,6 +66,7 @@ pub(crate) fn end_from_wire(end: &proto::End) -> EndFacts {
         way_out: end.seen.as_ref().map_or(WayOut::Unknown, |seen| way_out_from_wire(seen.way_out())),
         gateway_let_in: !end.gateway_outside.is_empty(),
         gateway: seen::reach_from_wire(end.gateway_reach.as_ref()),
+        site_trunk: end.site_trunk,
         met: false,
         egress: seen::answers_from_wire(&seen.egress),
         ports: Ports {
@@ -155,7 +156,7 @@ mod tests {
             let facts = proto::Facts { acceptor: Some(acceptor), relays: 1, ..proto::Facts::default() };
             let mut wire = plan_from_facts(&initiator, &facts);
             let plan = plan_from_wire(&wire);
-            assert_eq!((plan.steps.len() + plan.left_out.len(), plan.encrypted), (16, true));
+            assert_eq!((plan.steps.len() + plan.left_out.len(), plan.encrypted), (17, true));
             assert_eq!(plan_to_wire(&plan), wire);
             wire.steps.push(proto::PlanStep { route: 99, dial: 99, ..proto::PlanStep::default() });
             assert_eq!(plan_from_wire(&wire), plan);

@@ -1,7 +1,7 @@
 //! The enums that `isthmus-plan` and the protocol have in common: one table each,
 //! for both directions. The printed name is that of `isthmus-plan`.
 
-use isthmus_plan::{Dial, Filtering, Inbound, Mapping, Reachability, Route, Unsolicited, WayOut};
+use isthmus_plan::{Dial, Encryption, Filtering, Inbound, Mapping, Reachability, Route, Unsolicited, WayOut};
 use isthmus_wire::proto;
 
 /// Makes two functions from one table of variants, which have the same names on
@@ -36,8 +36,9 @@ macro_rules! table {
 
 table!(route_to_wire, route_from_wire: Route { EndToEnd, OneGateway, GatewayOut, TwoGateway }, none: Unknown);
 table!(
-    dial_to_wire, dial_from_wire: Dial { Direct, PortRange, Reverse, Punch, Traverse, Relay }, none: Unknown
+    dial_to_wire, dial_from_wire: Dial { Direct, PortRange, Reverse, Punch, Traverse, Relay, Trunk }, none: Unknown
 );
+table!(encryption_to_wire, encryption_from_wire: Encryption { None, Agents, Gateways });
 table!(inbound_to_wire, inbound_from_wire: Inbound { Closed, Open, Auto });
 table!(way_out_to_wire, way_out_from_wire: WayOut { Unknown, Yes, No });
 table!(
@@ -79,6 +80,7 @@ mod tests {
             (proto::Dial::Reverse, "reverse"),
             (proto::Dial::Punch, "punch"),
             (proto::Dial::Traverse, "traverse"),
+            (proto::Dial::Trunk, "trunk"),
         ] {
             assert_eq!(dial_name(value), want);
         }

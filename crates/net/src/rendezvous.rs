@@ -6,12 +6,14 @@
 //! |---|---|
 //! | this one | the broker's replies to initiators and orders to acceptors |
 //! | `request` | an initiator's request |
+//! | [`site_trunk`] | carriers of the trunk that two gateways keep |
 //! | `legs` | connections that gateways open for their nodes |
 //! | `fields` | checked fields of all of them |
 
 mod fields;
 mod legs;
 mod request;
+pub mod site_trunk;
 #[cfg(test)]
 mod tests;
 
@@ -116,6 +118,9 @@ pub struct Order {
 pub enum OrderWay {
     /// Connect to this relay or gateway.
     Stop(Stop),
+    /// Connect to the node's own gateway, which has a stream of the trunk with the
+    /// initiator's site.
+    SiteTrunk(Stop),
     /// Connect to the initiator.
     Reverse {
         /// The id to send first.
@@ -157,6 +162,7 @@ impl fmt::Display for OrderWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stop(stop) => write!(f, "{} at {}", stop.place, stop.address),
+            Self::SiteTrunk(stop) => write!(f, "{} over {} at {}", Dial::Trunk, stop.place, stop.address),
             Self::Reverse { address, .. } => write!(f, "{} to {address}", Dial::Reverse),
             Self::Punch { address, .. } => write!(f, "{} with {address}", Dial::Punch),
             Self::Traverse { syn, .. } => write!(f, "{} from {}", Dial::Traverse, syn.source),
@@ -177,6 +183,7 @@ impl Order {
             Wire::Gateway(at) => OrderWay::Stop(at_gateway(ORDER, at)?),
             Wire::OwnGateway(at) => OrderWay::Stop(at_own_gateway(ORDER, at, own_gateway)?),
             Wire::SiteGateway(at) => OrderWay::Stop(at_site_gateway(ORDER, at)?),
+            Wire::SiteTrunk(at) => OrderWay::SiteTrunk(at_own_gateway(ORDER, at, own_gateway)?),
             Wire::Reverse(reverse) => OrderWay::Reverse {
                 rendezvous: id(&reverse.rendezvous)?,
                 address: address(ORDER, reverse.address)?,

@@ -23,12 +23,21 @@ pub enum Dial {
     Traverse,
     /// Both sides dial out to a relay, which splices the two connections.
     Relay,
+    /// Over the trunk that the gateways of the two sites keep. Each node dials its gateway.
+    Trunk,
 }
 
 impl Choice for Dial {
-    /// Cheapest first.
-    const ALL: &'static [Self] =
-        &[Self::Direct, Self::PortRange, Self::Reverse, Self::Punch, Self::Traverse, Self::Relay];
+    /// Cheapest first; the trunk of two sites stands apart.
+    const ALL: &'static [Self] = &[
+        Self::Direct,
+        Self::PortRange,
+        Self::Reverse,
+        Self::Punch,
+        Self::Traverse,
+        Self::Relay,
+        Self::Trunk,
+    ];
 }
 
 impl Dial {
@@ -37,7 +46,7 @@ impl Dial {
     pub(crate) fn depends_on_acceptor(self) -> bool {
         match self {
             Self::Direct | Self::PortRange => true,
-            Self::Reverse | Self::Punch | Self::Traverse | Self::Relay => false,
+            Self::Reverse | Self::Punch | Self::Traverse | Self::Relay | Self::Trunk => false,
         }
     }
 }
@@ -53,6 +62,7 @@ impl fmt::Display for Dial {
             Self::Punch => "punch",
             Self::Traverse => "traverse",
             Self::Relay => "relay",
+            Self::Trunk => "trunk",
         })
     }
 }

@@ -20,6 +20,7 @@
 //! | `reachability` | whether an agent is reached from outside |
 //! | [`relays`] | which relay is to splice the connections of two nodes |
 //! | `round_trips` | which detour is shorter |
+//! | [`site_trunk`] | whether the gateways of two sites carry their nodes' connections |
 #![forbid(unsafe_code)]
 
 mod dial;
@@ -36,6 +37,7 @@ pub(crate) mod reachability;
 mod reason;
 pub mod relays;
 mod round_trips;
+pub mod site_trunk;
 #[cfg(test)]
 mod tests;
 
@@ -150,6 +152,8 @@ pub struct EndFacts {
     pub gateway_let_in: bool,
     /// Whether the gateway is reached at that port.
     pub gateway: Reach,
+    /// Whether its site's gateways keep trunks with those of other sites.
+    pub site_trunk: bool,
     /// Whether a node of the other site has connected to a node of this site.
     pub met: bool,
     /// Which ports outside have answered the node.
@@ -225,11 +229,38 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// Ways that can't work, each with its reason.
     pub left_out: Vec<LeftOut>,
-    /// Whether data is to be encrypted end to end.
+    /// Whether data between the two sites is to be encrypted.
     pub encrypted: bool,
 }
 
+/// Who encrypts the data of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Encryption {
+    /// Nobody.
+    None,
+    /// The two nodes' agents.
+    Agents,
+    /// The two sites' gateways, which see the plaintext.
+    Gateways,
+}
+
 impl Plan {
+    /// Who encrypts the data of a connection by this dial.
+    pub fn encryption(&self, dial: Dial) -> Encryption {
+        match dial {
+            _ if !self.encrypted => Encryption::None,
+            Dial::Trunk => Encryption::Gateways,
+            Dial::Direct | Dial::PortRange | Dial::Reverse | Dial::Punch | Dial::Traverse | Dial::Relay => {
+                Encryption::Agents
+            }
+        }
+    }
+
+    /// Whether the gateways may carry and encrypt connections.
+    pub fn has_trunk(&self) -> bool {
+        self.steps.iter().any(|step| step.dial == Dial::Trunk)
+    }
+
     /// Puts steps that failed recently behind the others, in their order. They stay
     /// in the plan: if every step has failed, the first is still the best try.
     pub fn demote(&mut self, failures: &[Failure]) {

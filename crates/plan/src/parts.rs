@@ -122,6 +122,8 @@ pub fn parts(
             let dials = |end| Part::Dials(Target::Relay, Shown::Ticket(end));
             (dials(End::Initiator), dials(End::Acceptor))
         }
+        // The gateways arrange it between them.
+        Dial::Trunk => return Err(Reason::NoSuchWay),
     };
     let to_gateway = |end| Part::Dials(Target::Gateway(end), Shown::Ticket(end));
     Ok(Parts {

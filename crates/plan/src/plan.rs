@@ -5,13 +5,17 @@ use std::time::Duration;
 use crate::gateways::{self, leaves};
 use crate::{
     Dial, EndFacts, Filtering, Inbound, LeftOut, Mapping, PairFacts, Plan, Reachability, Reason, Route, Step,
-    egress,
+    egress, site_trunk,
 };
 
 /// Within a site there is one step: a long wait delays no other.
 const WITHIN_SITE: Duration = Duration::from_secs(20);
 /// Between sites: the rendezvous, the dial, TLS and the introduction together.
 const BETWEEN_SITES: Duration = Duration::from_secs(10);
+
+/// Over a trunk that is cut a connection waits as long as a kernel tries to connect
+/// (tcp(7), `tcp_syn_retries`). The gateways bound everything else.
+const OVER_TRUNK: Duration = Duration::from_secs(127);
 
 /// Plans how a node reaches another one.
 pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan {
@@ -32,9 +36,10 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     ];
     let [direct, port_range, reverse, punch, traverse, relay] =
         end_to_end.map(|(dial, judged)| (Route::EndToEnd, dial, judged));
+    let over_trunk = site_trunk::way(initiator, acceptor, pair);
     // Gateways before relays: a gateway is on the path to its site anyway, a relay
     // may be a detour and is shared by all sites.
-    let ways = [direct, port_range, reverse, punch, traverse]
+    let ways = [over_trunk, direct, port_range, reverse, punch, traverse]
         .into_iter()
         .chain(gateways::without_relay(initiator, acceptor, pair))
         .chain([relay])
@@ -48,7 +53,7 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
             Ok(reason)
         });
         match judged {
-            Ok(reason) => plan.steps.push(Step { route, dial, deadline: BETWEEN_SITES, reason }),
+            Ok(reason) => plan.steps.push(Step { route, dial, deadline: deadline(dial), reason }),
             Err(reason) => plan.left_out.push(LeftOut { route, dial, reason }),
         }
     }
@@ -61,6 +66,10 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         }
     }
     plan
+}
+
+fn deadline(dial: Dial) -> Duration {
+    if dial == Dial::Trunk { OVER_TRUNK } else { BETWEEN_SITES }
 }
 
 /// The site that seems not to let a step out, and the port, none for any. The step

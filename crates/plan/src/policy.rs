@@ -152,7 +152,7 @@ mod tests {
         let some = Set::of(&[Dial::Relay, Dial::Direct]);
         assert_eq!(some.each().collect::<Vec<_>>(), [Dial::Direct, Dial::Relay]);
         assert!(!some.contains(Dial::Punch));
-        assert_eq!(Set::all_but(&[Dial::Punch]).each().count(), 5);
+        assert_eq!(Set::all_but(&[Dial::Punch]).each().count(), 6);
         assert_eq!(Set::all_but(Dial::ALL), Set::NONE);
         assert_eq!(some.and(Set::of(&[Dial::Punch])).each().count(), 3);
         assert_eq!(Set::all_but(&[Route::EndToEnd]).each().count(), 3);
@@ -175,6 +175,9 @@ mod tests {
             ("both", only("relay end-to-end"), Route::EndToEnd, Dial::Relay, false),
             ("one of both", only("relay end-to-end"), Route::EndToEnd, Dial::Direct, true),
             ("the other", only("relay end-to-end"), Route::OneGateway, Dial::Relay, true),
+            ("the trunk", never("trunk"), Route::TwoGateway, Dial::Trunk, true),
+            ("its route", never("two-gateway"), Route::TwoGateway, Dial::Trunk, true),
+            ("others", only("relay"), Route::TwoGateway, Dial::Trunk, true),
             ("no way at all", only(""), Route::EndToEnd, Dial::Relay, true),
             ("either policy", never("punch").and(never("relay")), Route::EndToEnd, Dial::Relay, true),
         ] {
@@ -192,7 +195,7 @@ mod tests {
         }
         assert_eq!(
             "teleport".parse::<Word>().unwrap_err().to_string(),
-            "\"teleport\" is no way; there are the dials direct, port-range, reverse, punch, traverse, relay \
+            "\"teleport\" is no way; there are the dials direct, port-range, reverse, punch, traverse, relay, trunk \
              and the routes end-to-end, one-gateway, gateway-out, two-gateway"
         );
     }

@@ -34,6 +34,8 @@ pub enum Reason {
     GatewayForEnclosed,
     #[error("gateways dial out, as the nodes are not to dial each other")]
     GatewaysInstead,
+    #[error("the gateways of both sites keep a trunk, and encrypt")]
+    GatewaysTrunk,
 
     // Why a way can't work.
     #[error("site {site} lets nothing in")]
@@ -85,6 +87,14 @@ pub enum Reason {
     GatewayNotReached { site: String, found: Reach },
     #[error("site {site} lets connections in to the node itself")]
     NodeLetIn { site: String },
+    #[error("the gateways of site {site} keep no trunks with other sites")]
+    NoSiteTrunk { site: String },
+    #[error("data between sites {initiator} and {acceptor} is not encrypted anyway")]
+    RawAnyway { initiator: String, acceptor: String },
+    #[error(
+        "the gateways of sites {initiator} and {acceptor} can't reach each other: no port outside is reached, and no relay may be used"
+    )]
+    NoCarrier { initiator: String, acceptor: String },
     #[error("forbidden between sites {initiator} and {acceptor} by the broker's configuration")]
     Forbidden { initiator: String, acceptor: String },
     #[error("there is no such way")]

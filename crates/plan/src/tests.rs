@@ -20,6 +20,7 @@ fn end(site: &str, words: &str) -> EndFacts {
         way_out: WayOut::Yes,
         gateway_let_in: false,
         gateway: Reach::default(),
+        site_trunk: false,
         met: false,
         egress: Vec::new(),
         ports: Ports { agent: Some(7730), let_in: Some(7731), gateway: Some(7740) },
@@ -49,6 +50,7 @@ fn end(site: &str, words: &str) -> EndFacts {
             "shut" => {
                 end.gateway = reach(Reachability::Filtered, "192.0.2.9:7740", "no answer within 3 s");
             }
+            "trunk" => end.site_trunk = true,
             "met" => end.met = true,
             // The ports that its site lets out to.
             "all" => end.egress = answers(&[443, 7730, 7740, 61_001], &[]),
@@ -160,7 +162,7 @@ fn ways_in_their_order() {
         let pair = PairFacts { relays, ..PAIR };
         let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
         assert_eq!(dials(&plan), want, "{initiator} to {acceptor}, {relays} relays");
-        assert_eq!(plan.steps.len() + plan.left_out.len(), 16, "each way is in it or left out");
+        assert_eq!(plan.steps.len() + plan.left_out.len(), 17, "each way is in it or left out");
         assert!(plan.encrypted);
     }
 }
@@ -209,6 +211,55 @@ fn ways_over_gateways() {
         let found = plan(&end("alpha", initiator), &end("beta", acceptor), &PairFacts { relays, ..PAIR });
         assert_eq!(dials(&found), want, "{initiator} to {acceptor}, {relays} relays");
     }
+}
+
+#[test]
+fn ways_over_the_trunk_of_two_sites() {
+    let words = |text: &str| text.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<_>>();
+    let never = |text| Forbidden::never(&words(text));
+    let only = |text| Forbidden::all_but(&words(text));
+    let (initiator_site, acceptor_site) = (alpha(), beta());
+    let no_carrier = Reason::NoCarrier { initiator: initiator_site.clone(), acceptor: acceptor_site.clone() };
+    let forbidden = Reason::Forbidden { initiator: initiator_site, acceptor: acceptor_site };
+    let off = |site: String| Reason::NoSiteTrunk { site };
+    let on = Reason::GatewaysTrunk;
+    for (initiator, acceptor, relays, policy, want) in [
+        ("nat trunk", "nat trunk", 1, Forbidden::NOTHING, on.clone()),
+        ("nat trunk gate", "nat trunk", 0, Forbidden::NOTHING, on.clone()),
+        ("nat trunk", "nat trunk gate", 0, Forbidden::NOTHING, on.clone()),
+        ("enclosed trunk", "enclosed trunk gate", 0, Forbidden::NOTHING, on.clone()),
+        ("nat trunk", "nat", 1, Forbidden::NOTHING, off(beta())),
+        ("nat", "nat trunk", 1, Forbidden::NOTHING, off(alpha())),
+        ("nat trunk", "nat trunk away", 1, Forbidden::NOTHING, Reason::Detached { site: beta() }),
+        ("nat trunk away", "nat trunk", 1, Forbidden::NOTHING, Reason::Detached { site: alpha() }),
+        ("nat trunk", "nat trunk", 0, Forbidden::NOTHING, no_carrier.clone()),
+        ("nat trunk gate shut", "nat trunk gate shut", 0, Forbidden::NOTHING, no_carrier.clone()),
+        // Policy names the trunk, its route, or the dials of its carriers.
+        ("nat trunk", "nat trunk", 1, never("trunk"), forbidden.clone()),
+        ("nat trunk", "nat trunk", 1, never("two-gateway"), forbidden.clone()),
+        ("nat trunk", "nat trunk", 1, only("relay"), forbidden),
+        ("nat trunk", "nat trunk", 1, only("trunk"), on.clone()),
+        ("nat trunk", "nat trunk", 1, only("two-gateway"), on.clone()),
+        ("nat trunk", "nat trunk", 1, never("relay"), no_carrier.clone()),
+        ("nat trunk", "nat trunk gate", 1, never("relay"), on.clone()),
+        ("nat trunk", "nat trunk gate", 1, only("relay trunk"), on),
+        ("nat trunk", "nat trunk gate", 0, only("relay trunk"), no_carrier),
+    ] {
+        let pair = PairFacts { relays, forbidden: policy, ..PAIR };
+        let plan = plan(&end("alpha", initiator), &end("beta", acceptor), &pair);
+        let what = format!("{initiator} to {acceptor}, {relays} relays, {policy:?}");
+        assert_eq!(*reason_over(&plan, Route::TwoGateway, Dial::Trunk), want, "{what}");
+        let first = plan.steps.first().map(|step| (step.route, step.dial));
+        let is_first = first == Some((Route::TwoGateway, Dial::Trunk));
+        assert_eq!((is_first, plan.has_trunk()), (want == Reason::GatewaysTrunk, is_first), "{what}");
+        assert_eq!(plan.encryption(Dial::Trunk), Encryption::Gateways);
+        assert_eq!(plan.encryption(Dial::Relay), Encryption::Agents);
+    }
+    let trusted = PairFacts { trusted: true, ..PAIR };
+    let plan = plan(&end("alpha", "nat trunk"), &end("beta", "open trunk gate"), &trusted);
+    let raw = Reason::RawAnyway { initiator: alpha(), acceptor: beta() };
+    assert_eq!(*reason_over(&plan, Route::TwoGateway, Dial::Trunk), raw);
+    assert_eq!((dials(&plan).as_str(), plan.encryption(Dial::Direct)), ("direct relay", Encryption::None));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use isthmus_net::Owner;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::secured::ClientTls;
+use isthmus_plan::{Dial, Step};
 use isthmus_wire::preamble::Status;
 use tokio_util::sync::CancellationToken;
 
@@ -19,15 +20,31 @@ pub enum Security<'a> {
     Tls(&'a ClientTls),
     /// By TLS, if data between the two sites is encrypted according to the plan.
     AsPlanned(&'a ClientTls),
+    /// By the gateways of the two sites: the bare socket, by the trunk that they keep. Other
+    /// purposes don't use that trunk.
+    ByGateways,
 }
 
 impl<'a> Security<'a> {
+    /// The steps of a plan that are taken, in their order: for [`Security::ByGateways`] the
+    /// trunk of the gateways, as long as it comes first; for others all but that.
+    pub(crate) fn steps(self, steps: &[Step]) -> impl Iterator<Item = &Step> {
+        let by_gateways = matches!(self, Self::ByGateways);
+        let is_over_trunk = |step: &Step| step.dial == Dial::Trunk;
+        let last = if by_gateways {
+            steps.iter().take_while(|step| is_over_trunk(step)).count()
+        } else {
+            steps.len()
+        };
+        steps.iter().take(last).filter(move |step| is_over_trunk(step) == by_gateways)
+    }
+
     /// The TLS to use; `encrypted` comes from the plan.
     pub(crate) fn tls(self, encrypted: bool) -> Option<&'a ClientTls> {
         match self {
             Self::Tls(tls) => Some(tls),
             Self::AsPlanned(tls) => encrypted.then_some(tls),
-            Self::Raw => None,
+            Self::Raw | Self::ByGateways => None,
         }
     }
 }
@@ -80,6 +97,40 @@ impl<'a> Purpose<'a> {
             options: SocketOptions::default(),
             introduction: None,
             given_up: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use isthmus_plan::{Reason, Route};
+
+    use super::*;
+
+    #[test]
+    fn the_trunk_of_the_gateways_is_for_those_who_ask_for_it_and_only_while_it_is_first() {
+        let step = |dial| Step {
+            route: Route::TwoGateway,
+            dial,
+            deadline: Duration::ZERO,
+            reason: Reason::NoSuchWay,
+        };
+        let dials = |security: Security<'_>, plan: &[Dial]| {
+            let plan: Vec<_> = plan.iter().map(|dial| step(*dial)).collect();
+            security.steps(&plan).map(|step| step.dial).collect::<Vec<_>>()
+        };
+        use Dial::{Direct, Relay, Trunk};
+        for (plan, by_gateways, others) in [
+            (&[Trunk, Direct, Relay][..], &[Trunk][..], &[Direct, Relay][..]),
+            (&[Direct, Relay], &[], &[Direct, Relay]),
+            // It has failed before.
+            (&[Direct, Relay, Trunk], &[], &[Direct, Relay]),
+            (&[Trunk], &[Trunk], &[]),
+        ] {
+            assert_eq!(dials(Security::ByGateways, plan), by_gateways);
+            assert_eq!(dials(Security::Raw, plan), others);
         }
     }
 }

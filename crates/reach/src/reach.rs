@@ -35,6 +35,16 @@ fn count(step: &Step, failed: Option<&StepError>, started: Instant) {
     }
 }
 
+/// How often a step is tried, each time over other relays or gateways.
+fn attempts(step: &Step) -> usize {
+    match (step.route, step.dial) {
+        // Each site's gateways are given.
+        (_, Dial::Trunk) => 1,
+        (Route::EndToEnd, dial) if dial != Dial::Relay => 1,
+        _ => ATTEMPTS,
+    }
+}
+
 impl Dialer {
     /// Opens a connection to the agent of the node with this virtual address.
     ///
@@ -55,11 +65,10 @@ impl Dialer {
         let towards = found.towards();
         let mut reasons: Vec<String> = Vec::new();
         let mut attempt = Attempt::new(self, &found, purpose.options);
-        for step in &found.plan.steps {
+        for step in purpose.security.steps(&found.plan.steps) {
             // A gateway, whose name has a dot, may work by another dial.
             attempt.named.retain(|name| !name.contains('.'));
-            let others = step.dial == Dial::Relay || step.route != Route::EndToEnd;
-            let times = if others { ATTEMPTS } else { 1 };
+            let times = attempts(step);
             for time in 0..times {
                 let named = attempt.named.len();
                 tracing::debug!(
@@ -98,6 +107,9 @@ impl Dialer {
                 }
             }
         }
+        if matches!(purpose.security, Security::ByGateways) {
+            return Err(ReachError::NoWay(reasons));
+        }
         // The node may have moved since the contact was cached.
         self.control.forget(destination);
         reasons.extend(left_out(&found.plan.left_out));
@@ -115,7 +127,8 @@ impl Dialer {
             return lock(&self.failures).clear(towards, due.route, due.dial);
         };
         let mut attempt = Attempt::new(self, &found, SocketOptions::default());
-        match attempt.open(step, Security::Tls(tls), None).await {
+        let security = if due.dial == Dial::Trunk { Security::ByGateways } else { Security::Tls(tls) };
+        match attempt.open(step, security, None).await {
             Ok(_) => {
                 tracing::info!(node = %name, dial = %due.dial, "a dial works again");
                 lock(&self.failures).clear(towards, due.route, due.dial);

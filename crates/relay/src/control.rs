@@ -172,6 +172,7 @@ impl Attachment {
                 | attach_down::Kind::SiteNode(_)
                 | attach_down::Kind::Directory(_)
                 | attach_down::Kind::Revocations(_)
+                | attach_down::Kind::SiteTrunk(_)
                 | attach_down::Kind::CutOff(_),
             ) => Err(self.broke("it sent a message that is not for relays")),
         }

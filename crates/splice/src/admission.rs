@@ -4,16 +4,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use isthmus_net::clock::unix_seconds;
-use isthmus_net::counters;
 use isthmus_net::mac::Secret;
 use isthmus_net::unidentified::{Place, Unidentified, within_descriptors};
+use isthmus_net::{counters, listen};
 use isthmus_wire::ticket::TICKET_LEN;
-use isthmus_wire::{hello, reflect};
+use isthmus_wire::{hello, reflect, ticket};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -100,6 +100,31 @@ pub struct Intake {
     pub pairs: Pairs,
     /// The expected reach tests of the port outside.
     pub reach_tests: Arc<ReachTests>,
+    /// Who takes TLS connections to the port outside; none for nobody.
+    pub encrypted: Option<Encrypted>,
+}
+
+/// Takes connections that begin with TLS, until they are verified.
+#[derive(Clone)]
+pub struct Encrypted(Arc<dyn Fn(TcpStream) -> Verifying + Send + Sync>);
+
+type Verifying = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
+impl Encrypted {
+    /// `verify` returns when the other end is verified, or why it isn't. Until then the
+    /// connection counts as one that has shown no ticket.
+    pub fn new<F>(verify: impl Fn(TcpStream) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<()>> + Send + 'static,
+    {
+        Self(Arc::new(move |tcp| Box::pin(verify(tcp))))
+    }
+}
+
+impl std::fmt::Debug for Encrypted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Encrypted")
+    }
 }
 
 impl Intake {
@@ -110,6 +135,7 @@ impl Intake {
             arrivals_rx: mpsc::channel(1).1,
             pairs: Pairs::Any,
             reach_tests: Arc::default(),
+            encrypted: None,
         }
     }
 }
@@ -143,7 +169,7 @@ pub async fn serve(
                 Ok((stream, peer)) => {
                     let place = unidentified.enter(peer.ip());
                     let candidate = Candidate { stream, peer, origin: Origin::Outside };
-                    let known = (claims.clone(), intake.reach_tests.clone());
+                    let known = (claims.clone(), intake.reach_tests.clone(), intake.encrypted.clone());
                     let handshake = handshake(candidate, limits.handshake_deadline, known);
                     handshakes.spawn(unless_evicted(place, handshake));
                 }
@@ -201,10 +227,18 @@ async fn unless_evicted<T>(place: Place, handshake: impl Future<Output = Option<
 async fn handshake(
     mut candidate: Candidate,
     deadline: Duration,
-    (claims, reach_tests): (Arc<Claims>, Arc<ReachTests>),
+    (claims, reach_tests, encrypted): (Arc<Claims>, Arc<ReachTests>, Option<Encrypted>),
 ) -> Option<([u8; TICKET_LEN], Candidate)> {
     let mut ticket = [0; TICKET_LEN];
     let peer = candidate.peer;
+    if let Some(Encrypted(verify)) = encrypted
+        && listen::first_byte(&candidate.stream, deadline).await.ok()? != ticket::FIRST_BYTE
+    {
+        if let Err(error) = verify(candidate.stream).await {
+            tracing::debug!(%peer, %error, "not verified");
+        }
+        return None;
+    }
     match tokio::time::timeout(deadline, candidate.stream.read_exact(&mut ticket)).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => {

@@ -10,6 +10,7 @@
 //! | [`ticket`] | agent and relay, once per connection | the connection itself |
 //! | [`way`] | two agents, once per carrier of a trunk | a stream of the trunk |
 //! | [`calls`] | two agents, once per stream that carries gRPC | a stream of a trunk |
+//! | [`site_stream`] | the gateways of two sites, once per connection | a stream of their trunk |
 //! | [`hello`] | two agents, where the acceptor dials; relay and gateway, now and then | the connection itself |
 //! | [`reflect`] | agent and relay, now and then | a connection of its own |
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
@@ -27,6 +28,7 @@ pub mod protocol;
 pub mod reflect;
 pub mod settings;
 pub mod shim;
+pub mod site_stream;
 pub mod sock_diag;
 pub mod text;
 pub mod ticket;

@@ -8,6 +8,7 @@
 //! | `ISTA` | its answer | 40 | agent, agent |
 //! | `ISTW` | [`way`](crate::way), instead of a preamble on a trunk's stream | 88 | agent, agent |
 //! | `ISTG` | [`calls`](crate::calls), instead of a preamble on a trunk's stream | 88 | agent, agent |
+//! | `ISTN` | [`site_stream`](crate::site_stream), on a stream of the gateways' trunk | 16 | gateway, gateway |
 //! | `MEET` | [`hello::RENDEZVOUS`](crate::hello::RENDEZVOUS) | 24 | agent, gateway or relay that dials on order, agent |
 //! | `ISTR` | [`ticket`](crate::ticket) | 64 | agent or gateway, relay or gateway |
 //! | `ISRQ` | [`reflect`](crate::reflect), instead of a ticket | 64 | agent or gateway, relay |
@@ -23,6 +24,7 @@ pub(crate) const PREAMBLE: [u8; 4] = *b"ISTH";
 pub(crate) const PREAMBLE_ANSWER: [u8; 4] = *b"ISTA";
 pub(crate) const WAY: [u8; 4] = *b"ISTW";
 pub(crate) const CALLS: [u8; 4] = *b"ISTG";
+pub(crate) const SITE_STREAM: [u8; 4] = *b"ISTN";
 pub(crate) const RENDEZVOUS: [u8; 4] = *b"MEET";
 pub(crate) const TICKET: [u8; 4] = *b"ISTR";
 pub(crate) const REFLECT: [u8; 4] = *b"ISRQ";
@@ -60,8 +62,18 @@ mod tests {
 
     #[test]
     fn no_two_messages_begin_alike_and_none_as_a_tls_record() {
-        let all =
-            [PREAMBLE, PREAMBLE_ANSWER, WAY, CALLS, RENDEZVOUS, TICKET, REFLECT, REFLECT_ANSWER, REACH_TEST];
+        let all = [
+            PREAMBLE,
+            PREAMBLE_ANSWER,
+            WAY,
+            CALLS,
+            SITE_STREAM,
+            RENDEZVOUS,
+            TICKET,
+            REFLECT,
+            REFLECT_ANSWER,
+            REACH_TEST,
+        ];
         for (index, magic) in all.iter().enumerate() {
             assert!(!all[..index].contains(magic), "{magic:?}");
             assert!(!(20..=24).contains(&magic[0]), "content types of TLS (RFC 8446, appendix B.1)");

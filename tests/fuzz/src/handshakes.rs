@@ -3,10 +3,11 @@
 use isthmus_wire::hello::{REACH_TEST, REACH_TEST_LEN, RENDEZVOUS, RENDEZVOUS_LEN};
 use isthmus_wire::preamble::{ANSWER_LEN, Answer, PREAMBLE_LEN, Preamble};
 use isthmus_wire::reflect;
+use isthmus_wire::site_stream::{SITE_STREAM_LEN, SiteStream};
 use isthmus_wire::ticket::{TICKET_LEN, Ticket};
 use isthmus_wire::way::{WAY_LEN, Way};
 
-/// Preamble, answer, and the way of a carrier: decoding and encoding again gives the
+/// Preamble, answer, the way of a carrier, the nodes of a stream: decoding and encoding again gives the
 /// same.
 pub fn preamble(bytes: &[u8]) {
     if let Some(bytes) = bytes.first_chunk::<PREAMBLE_LEN>()
@@ -18,6 +19,11 @@ pub fn preamble(bytes: &[u8]) {
         && let Ok(way) = Way::decode(bytes)
     {
         assert_eq!(way.encode(), *bytes);
+    }
+    if let Some(bytes) = bytes.first_chunk::<SITE_STREAM_LEN>()
+        && let Ok(stream) = SiteStream::decode(bytes)
+    {
+        assert_eq!(stream.encode(), *bytes);
     }
     if let Some(bytes) = bytes.first_chunk::<ANSWER_LEN>()
         && let Ok((answer, mac)) = Answer::decode(bytes)

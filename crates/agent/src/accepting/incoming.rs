@@ -2,6 +2,7 @@
 //! recognised by its first byte, checked, and passed to the program.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use isthmus_net::mac::Secret;
 use isthmus_net::secured::ServerTls;
 use isthmus_net::unidentified::Place;
 use isthmus_net::{Role, counters, grpc, listen};
+use isthmus_plan::Encryption;
 use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
 use isthmus_wire::JobId;
 use isthmus_wire::hello;
@@ -86,6 +88,24 @@ impl Reception {
             }
             Some(TRUNK_PROTOCOL) => Box::pin(trunks::accept::carrier(&self.node, stream)).await,
             _ => Box::pin(self.programs().program(Carrier::Tls(Box::new(stream)).into(), None)).await,
+        }
+    }
+
+    /// Serves a connection to the own gateway, which carries it over the trunk with the
+    /// site of the initiator that it names.
+    pub(crate) async fn receive_over_gateways(self, stream: TcpStream, initiator: Ipv4Addr, limit: Duration) {
+        let link = Link::OverGateways(stream, initiator);
+        let ends = link.ends();
+        let served = async {
+            if let Link::OverGateways(stream, _) = &link {
+                stream.set_nodelay(true)?;
+                // The initiator may connect later.
+                listen::first_byte(stream, limit).await?;
+            }
+            Box::pin(self.programs().program(link, None)).await
+        };
+        if let Err(error) = served.await {
+            debug!(ends, %error, "incoming connection dropped");
         }
     }
 
@@ -226,8 +246,8 @@ impl Programs {
             let holder = tree::holder(&job.members.nodes, self.node.name()).map(|holder| holder.address.ip());
             return if holder == Some(preamble.source) { Ok(()) } else { Err(Status::Denied) };
         }
-        match link {
-            link if link.is_encrypted() => match link.identity() {
+        match link.encryption() {
+            Encryption::Agents => match link.identity() {
                 Some(identity)
                     if identity.role() == Role::Agent
                         && identity.grid_name().as_ref() == Some(source)
@@ -240,11 +260,21 @@ impl Programs {
                     Err(Status::Denied)
                 }
             },
-            // Raw is allowed within a site and between sites that trust each other.
-            // This end's own plan decides, not the initiator.
-            _ if source.site == self.node.name().site => Ok(()),
-            _ => {
-                if self.node.upstream().encrypts(preamble.source, PLAN).await == Some(false) {
+            // Raw is allowed within a site and between sites that trust each other, and
+            // over the own gateway where the two sites' gateways encrypt. This end's own
+            // plan decides, not the initiator.
+            Encryption::None if source.site == self.node.name().site => Ok(()),
+            raw => {
+                let planned = self.node.upstream().planned(preamble.source, PLAN).await;
+                let allowed = planned.is_some_and(|planned| match raw {
+                    Encryption::Gateways => planned.by_gateways && !job.encrypt_to_nodes,
+                    Encryption::None | Encryption::Agents => !planned.encrypted,
+                });
+                let named = match link {
+                    Link::OverGateways(_, initiator) => *initiator == preamble.source,
+                    Link::Carrier(_) | Link::Stream(_) => true,
+                };
+                if allowed && named {
                     return Ok(());
                 }
                 warn!(job = %job.id, ends, %source, "denied: data with that site must be encrypted");
@@ -295,7 +325,7 @@ async fn connect(
     };
     link.send(&sealed(&job.token, Status::Connected, preamble)).await?;
     match link {
-        Link::Carrier(Carrier::Raw(stream)) => {
+        Link::Carrier(Carrier::Raw(stream)) | Link::OverGateways(stream, _) => {
             let socket = stream.into_std()?;
             job.sockets.names().insert(cookie(&socket)?, ends);
             job.sockets.handed_over(inode(&socket)?);

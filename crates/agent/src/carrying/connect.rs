@@ -1,6 +1,7 @@
 //! Opens a connection for a program.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::loopback::Buffers;
 use isthmus_net::mac;
+use isthmus_plan::Encryption;
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Purpose, ReachError, Reached, Security, Unaccepted};
 use isthmus_wire::GridName;
@@ -34,6 +36,9 @@ use crate::trunks::registry::Way;
 /// How long the introduction of a connection may take that is there. A trunk may be cut:
 /// as long as a kernel tries to connect (tcp(7), `tcp_syn_retries`).
 const INTRODUCTION: Duration = Duration::from_secs(127);
+
+/// How long the lookup of a plan may take.
+const LOOKUP: Duration = Duration::from_secs(15);
 
 /// The reply to a shim, and the socket to hand over. This copy of the socket is dropped
 /// with the reply; otherwise the peer would never see the end of the connection.
@@ -120,7 +125,7 @@ pub(crate) async fn connect(
         dial: reached.way.dial,
         route: reached.way.route,
         relay: reached.way.relay,
-        encrypted: reached.link.is_encrypted(),
+        encryption: reached.encryption,
     };
     let bytes = job.account.connected(joint, reached.setup);
     let ends = Ends { local: End { address: own.ip(), port: source_port }, peer: destination };
@@ -140,6 +145,7 @@ pub(crate) async fn connect(
 struct Introduced {
     link: Link,
     way: Way,
+    encryption: Encryption,
     setup: Duration,
     /// Ways that failed before, each with its reason.
     failures: Vec<String>,
@@ -148,7 +154,13 @@ struct Introduced {
 impl Introduced {
     fn new(reached: Reached) -> Self {
         let way = trunks::open::way(&reached);
-        Self { link: reached.carrier.into(), way, setup: reached.setup, failures: reached.failures }
+        let encryption = match (&reached.carrier, reached.dial) {
+            (_, proto::Dial::Trunk) => Encryption::Gateways,
+            (Carrier::Raw(_), _) => Encryption::None,
+            (Carrier::Tls(_), _) => Encryption::Agents,
+        };
+        let link = reached.carrier.into();
+        Self { link, way, encryption, setup: reached.setup, failures: reached.failures }
     }
 }
 
@@ -181,6 +193,25 @@ async fn try_to_reach(
     let destination = preamble.destination;
     let started = Instant::now();
     let mut introduction = JobIntroduction::new(&job.token, preamble);
+    let mut over_gateways = Vec::new();
+    if !job.encrypt_to_nodes && is_by_gateways(node, destination, given_up).await? {
+        let purpose = Purpose {
+            security: Security::ByGateways,
+            owner: Some(node.owner()),
+            options,
+            introduction: Some(&mut introduction),
+            given_up: Some(given_up),
+        };
+        match node.dialer().reach(destination, purpose).await {
+            Ok(reached) => {
+                let mut introduced = Introduced::new(reached);
+                introduction.settle(&mut introduced.link).await.map_err(ReachError::Answered)?;
+                return Ok(Some(introduced));
+            }
+            Err(ReachError::NoWay(failures)) => over_gateways = failures,
+            Err(error) => return Err(error),
+        }
+    }
     let opening = trunks::open::for_program(node, acceptor, destination);
     let opened = tokio::select! {
         opened = opening => opened?,
@@ -209,11 +240,26 @@ async fn try_to_reach(
                 Err(ReachError::NoWay(_)) if again && standing.kept.ended.is_cancelled() => return Ok(None),
                 introduced => introduced?,
             }
-            Introduced { link, way, setup: started.elapsed(), failures }
+            Introduced { link, way, encryption: Encryption::Agents, setup: started.elapsed(), failures }
         }
     };
+    introduced.failures.splice(..0, over_gateways);
     introduction.settle(&mut introduced.link).await.map_err(ReachError::Answered)?;
     Ok(Some(introduced))
+}
+
+/// Whether the gateways of the two sites may carry and encrypt connections to a node.
+async fn is_by_gateways(
+    node: &Node,
+    destination: Ipv4Addr,
+    given_up: &CancellationToken,
+) -> Result<bool, ReachError> {
+    tokio::select! {
+        planned = node.upstream().planned(destination, LOOKUP) => {
+            Ok(planned.is_some_and(|planned| planned.by_gateways))
+        }
+        () = given_up.cancelled() => Err(ReachError::GivenUp),
+    }
 }
 
 /// Introduces a connection that is there.
@@ -237,7 +283,7 @@ async fn hand_over(
 ) -> io::Result<Connected> {
     let pair = || node.pairs().pair(Buffers { send: options.send_buffer, receive: options.receive_buffer });
     let socket = match link {
-        Link::Carrier(Carrier::Raw(stream)) => stream.into_std()?,
+        Link::Carrier(Carrier::Raw(stream)) | Link::OverGateways(stream, _) => stream.into_std()?,
         Link::Carrier(Carrier::Tls(tls)) => {
             let pair = pair().await?;
             let (node, agent) = (node.clone(), pair.agent.into_std()?);

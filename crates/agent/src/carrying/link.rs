@@ -2,11 +2,15 @@
 //! of a trunk.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use isthmus_carry::trunk;
 use isthmus_net::Identity;
-use isthmus_reach::carrier::Carrier;
+use isthmus_plan::Encryption;
+use isthmus_reach::carrier::{self, Carrier};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// A stream of a trunk whose other end is verified.
 #[derive(Debug)]
@@ -23,6 +27,9 @@ pub(crate) struct TrunkStream {
 pub(crate) enum Link {
     Carrier(Carrier),
     Stream(TrunkStream),
+    /// A socket to the own gateway, which carries it over the trunk with the initiator's
+    /// site. The gateway names the initiator's node.
+    OverGateways(TcpStream, Ipv4Addr),
 }
 
 impl From<Carrier> for Link {
@@ -61,6 +68,7 @@ impl Messages for Link {
     async fn send(&mut self, message: &[u8]) -> io::Result<()> {
         match self {
             Self::Carrier(carrier) => carrier.send(message).await,
+            Self::OverGateways(stream, _) => stream.write_all(message).await,
             Self::Stream(stream) => {
                 stream.stream.send(message);
                 Ok(())
@@ -71,6 +79,11 @@ impl Messages for Link {
     async fn receive<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         match self {
             Self::Carrier(carrier) => carrier.receive().await,
+            Self::OverGateways(stream, _) => {
+                let mut message = [0; N];
+                stream.read_exact(&mut message).await?;
+                Ok(message)
+            }
             Self::Stream(stream) => stream.stream.receive().await,
         }
     }
@@ -78,6 +91,9 @@ impl Messages for Link {
     fn ends(&self) -> String {
         match self {
             Self::Carrier(carrier) => carrier.ends(),
+            Self::OverGateways(stream, initiator) => {
+                format!("{}, over the gateways from {initiator}", carrier::ends(stream))
+            }
             Self::Stream(stream) => format!("a trunk from {}", stream.ends),
         }
     }
@@ -87,14 +103,18 @@ impl Link {
     /// The verified other end; `None` for a socket without TLS.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         match self {
-            Self::Carrier(Carrier::Raw(_)) => None,
+            Self::Carrier(Carrier::Raw(_)) | Self::OverGateways(..) => None,
             Self::Carrier(Carrier::Tls(tls)) => tls.identity(),
             Self::Stream(stream) => Some(&stream.peer),
         }
     }
 
-    /// Whether the agents carry it.
-    pub(crate) fn is_encrypted(&self) -> bool {
-        !matches!(self, Self::Carrier(Carrier::Raw(_)))
+    /// Who encrypts it, at the acceptor's end.
+    pub(crate) fn encryption(&self) -> Encryption {
+        match self {
+            Self::Carrier(Carrier::Raw(_)) => Encryption::None,
+            Self::Carrier(Carrier::Tls(_)) | Self::Stream(_) => Encryption::Agents,
+            Self::OverGateways(..) => Encryption::Gateways,
+        }
     }
 }

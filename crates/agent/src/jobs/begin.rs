@@ -2,15 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
-use isthmus_net::mac::Secret;
 use isthmus_wire::settings::{Host, Settings};
 use isthmus_wire::{GridName, JobId, VirtualAddress};
 use tracing::info;
 
 use crate::carrying::shim_socket;
-use crate::jobs::job::Job;
+use crate::jobs::job::{Job, Terms};
 use crate::jobs::job_directory::JobDirectory;
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::{Facilities, Node};
@@ -33,7 +31,7 @@ pub(crate) enum BeginError {
     Directory { node: GridName, error: io::Error },
 }
 
-/// Begins a job here, which outlives cuts of this length. The receiver gets the job's
+/// Begins a job here. The receiver gets the job's
 /// news for the head.
 ///
 /// # Errors
@@ -41,7 +39,7 @@ pub(crate) enum BeginError {
 pub(crate) fn begin(
     node: &Arc<Node>,
     id: JobId,
-    (token, outlive): (Secret, Duration),
+    terms: Terms,
     nodes: Vec<Host>,
 ) -> Result<(Arc<Job>, NewsReceiver), BeginError> {
     let name = node.name().clone();
@@ -60,7 +58,7 @@ pub(crate) fn begin(
     let make = || {
         let directory = JobDirectory::create(id, &settings, shim, isthmus, local_socket)?;
         let listener = shim_socket::bind(&directory.socket())?;
-        let (job, news_rx) = Job::new(id, (token, outlive), nodes, name.clone(), directory);
+        let (job, news_rx) = Job::new(id, terms, nodes, name.clone(), directory);
         Ok((Arc::new(job), (listener, news_rx)))
     };
     let (job, (listener, news_rx)) = node.add(id, make).map_err(|error| match error {

@@ -15,6 +15,17 @@ use crate::jobs::sockets::Sockets;
 use crate::observing::account::Account;
 use crate::starting::processes::Processes;
 
+/// What a job's head decides for all its nodes.
+#[derive(Debug)]
+pub(crate) struct Terms {
+    /// The secret that its agents share.
+    pub token: Secret,
+    /// How long it waits for a site that is cut off; zero: not at all.
+    pub outlive: Duration,
+    /// Its data between sites is encrypted by the agents, never by gateways in their place.
+    pub encrypt_to_nodes: bool,
+}
+
 /// A job at one node.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -23,6 +34,8 @@ pub(crate) struct Job {
     pub token: Secret,
     /// How long it waits for a site that is cut off; zero: not at all.
     pub outlive: Duration,
+    /// Its data between sites is encrypted by the agents, never by gateways in their place.
+    pub encrypt_to_nodes: bool,
     pub members: Members,
     pub directory: JobDirectory,
     /// Its connections here.
@@ -43,7 +56,7 @@ impl Job {
     /// Puts a job together; `nodes` has the head first.
     pub(crate) fn new(
         id: JobId,
-        (token, outlive): (Secret, Duration),
+        Terms { token, outlive, encrypt_to_nodes }: Terms,
         nodes: Vec<Host>,
         own: GridName,
         directory: JobDirectory,
@@ -53,6 +66,7 @@ impl Job {
             id,
             token,
             outlive,
+            encrypt_to_nodes,
             members: Members::new(nodes),
             directory,
             sockets: Sockets::default(),

@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::jobs::begin::begin;
 use crate::jobs::hold::{self, Held, NewsSender};
-use crate::jobs::job::Job;
+use crate::jobs::job::{Job, Terms};
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
@@ -84,7 +84,8 @@ impl Local for LocalService {
         let nodes = parse_nodes(&request.nodes)?;
         let token = Secret::random();
         let outlive = Duration::from_secs(request.outlive_seconds.into());
-        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, (token, outlive), nodes)
+        let terms = Terms { token, outlive, encrypt_to_nodes: request.encrypt_to_nodes };
+        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, terms, nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
         let subject = format!("job {}: {:?} on {}", job.id, request.program, nodes.join(" "));
@@ -197,6 +198,7 @@ impl Head {
             check,
             preflight,
             outlive_seconds: u32::try_from(self.job.outlive.as_secs()).unwrap_or(u32::MAX),
+            encrypt_to_nodes: self.job.encrypt_to_nodes,
         };
         match hold::prepare(&self.node, &self.job, request, &self.news_tx).await {
             Ok(held) => self.run(held, own_news).await,
@@ -263,7 +265,7 @@ fn same_joint(a: &proto::Joined, b: &proto::Joined) -> bool {
             joined.acceptor.clone(),
             (joined.route, joined.dial),
             joined.relay.clone(),
-            joined.encrypted,
+            joined.encryption,
         )
     };
     key(a) == key(b)

@@ -19,7 +19,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::jobs::begin::begin;
 use crate::jobs::calls;
 use crate::jobs::hold::{self, NewsSender};
-use crate::jobs::job::Job;
+use crate::jobs::job::{Job, Terms};
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::tree;
@@ -120,7 +120,8 @@ impl Peer for PeerService {
         let token = Secret::from_slice(&request.token)
             .ok_or_else(|| Status::invalid_argument("the job's token is not 32 bytes"))?;
         let outlive = Duration::from_secs(request.outlive_seconds.into());
-        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, (token, outlive), nodes)
+        let terms = Terms { token, outlive, encrypt_to_nodes: request.encrypt_to_nodes };
+        let (job, own_news) = begin(&self.node, parse_job(&request.job)?, terms, nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         audit::Entry::done("job").by(&caller).from(from).about(format!("job {}", job.id)).record();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);

@@ -9,8 +9,9 @@ use std::time::Duration;
 use isthmus_carry::Traffic;
 use isthmus_net::clock::micros;
 use isthmus_net::counters::Carried;
-use isthmus_net::enums::{dial_name, route_name};
+use isthmus_net::enums::{dial_name, encryption_to_wire, route_name};
 use isthmus_net::lock;
+use isthmus_plan::Encryption;
 use isthmus_wire::GridName;
 use isthmus_wire::proto;
 use tokio::sync::watch;
@@ -26,8 +27,8 @@ pub(crate) struct Joint {
     pub dial: proto::Dial,
     /// The relay on the way, empty for none.
     pub relay: String,
-    /// Whether the agents encrypt it.
-    pub encrypted: bool,
+    /// Who encrypts it.
+    pub encryption: Encryption,
 }
 
 /// Bytes that an agent carried for a program.
@@ -158,12 +159,12 @@ impl Account {
                 route: joint.route.into(),
                 dial: joint.dial.into(),
                 relay: joint.relay.clone(),
-                encrypted: joint.encrypted,
+                encryption: encryption_to_wire(joint.encryption).into(),
                 connections: totals.connections,
                 bytes_sent: totals.bytes.sent.load(Relaxed),
                 bytes_received: totals.bytes.received.load(Relaxed),
-                // The kernel carries unencrypted connections, uncounted.
-                bytes_known: joint.encrypted,
+                // The kernel carries raw sockets, uncounted.
+                bytes_known: joint.encryption == Encryption::Agents,
                 setup_total_us: micros(totals.setup_total),
                 setup_max_us: micros(totals.setup_max),
             })
@@ -185,7 +186,7 @@ mod tests {
             route: proto::Route::EndToEnd,
             dial,
             relay: String::new(),
-            encrypted: true,
+            encryption: Encryption::Agents,
         };
         account.connected(joint(proto::Dial::Relay), Duration::from_millis(3)).sent.fetch_add(7, Relaxed);
         account.connected(joint(proto::Dial::Relay), Duration::from_millis(1)).sent.fetch_add(1, Relaxed);

@@ -52,7 +52,7 @@ pub(crate) async fn for_program(
     destination: Ipv4Addr,
 ) -> Result<Opened, ReachError> {
     // If it isn't known, dialing tells.
-    if node.upstream().encrypts(destination, LOOKUP).await == Some(false) {
+    if node.upstream().planned(destination, LOOKUP).await.is_some_and(|planned| !planned.encrypted) {
         return Ok(Opened::NoTrunk);
     }
     stream(node, peer, destination, (Security::AsPlanned(&node.tls().trunk), Cut::Waits)).await

@@ -44,6 +44,15 @@ pub(crate) struct Upstream {
     site: Arc<str>,
 }
 
+/// How data with another node may be encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Planned {
+    /// Whether it is.
+    pub encrypted: bool,
+    /// Whether the gateways of the two sites may do it, in place of the agents.
+    pub by_gateways: bool,
+}
+
 /// Makes both ends; `gateways` are those that the agent may attach to, in the order of
 /// its preference. It tries to return to the first of them every `return_interval`.
 pub(crate) fn upstream(
@@ -89,11 +98,13 @@ impl Upstream {
         *lock(&self.own_address)
     }
 
-    /// Whether data with another node is encrypted, by this node's plan; `None` if the plan
+    /// How data with another node may be encrypted, by this node's plan; `None` if the plan
     /// isn't found in time.
-    pub(crate) async fn encrypts(&self, node: Ipv4Addr, limit: Duration) -> Option<bool> {
-        let found = self.lookup(node, limit.into()).await;
-        found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.encrypted))
+    pub(crate) async fn planned(&self, node: Ipv4Addr, limit: Duration) -> Option<Planned> {
+        let found = self.lookup(node, limit.into()).await.ok()?;
+        let plan = found.plan.as_ref()?;
+        let by_gateways = plan.steps.iter().any(|step| step.dial() == proto::Dial::Trunk);
+        Some(Planned { encrypted: plan.encrypted, by_gateways: plan.encrypted && by_gateways })
     }
 
     /// Explains how one node would reach another.

@@ -126,6 +126,8 @@ impl Registry {
             can_traverse: entry.contact.can_traverse,
             gateway_outside: site.map_or_else(String::new, SiteEntry::outside_addresses),
             gateway_reach: site.and_then(SiteEntry::outside_reach),
+            site_trunk: site.is_some_and(|site| site.declared().site_trunk),
+            gateway: entry.gateway.to_string(),
         }
     }
 

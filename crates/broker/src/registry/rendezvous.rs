@@ -14,7 +14,7 @@ use super::gateways::{Chosen, Stop};
 use super::{Effect, NodeEntry, Presence, Registry, RelayEntry, RendezvousError};
 
 /// How long a ticket is good: a dial's deadline, and room for clocks that differ.
-const TICKET_SECONDS: u64 = 60;
+pub(super) const TICKET_SECONDS: u64 = 60;
 
 /// A connection that is being arranged.
 struct Arranged<'a> {

@@ -28,7 +28,7 @@ impl Registry {
         others.map(|to| site_node(to, address, node)).collect()
     }
 
-    /// Which gateway of a site declares which `inbound`, if they differ.
+    /// Which gateway of a site declares what, if they differ.
     pub(crate) fn disagreement(&self, site: &Label) -> Option<String> {
         self.sites.get(site)?.disagreement()
     }
@@ -37,12 +37,13 @@ impl Registry {
     /// `inbound`.
     pub(super) fn notices(&self, site: &Label) -> Vec<Effect> {
         let Some(entry) = self.sites.get(site) else { return Vec::new() };
-        let Some(text) = entry.disagreement() else { return Vec::new() };
-        let notice = |to| Effect::Send {
+        let texts = [entry.disagreement(), entry.site_trunk_disagreement()];
+        let notice = |to, text| Effect::Send {
             to,
             message: attach_down::Kind::Notice(proto::Notice { text: format!("site {site}: {text}") }),
         };
-        entry.parties(site).map(notice).collect()
+        let texts = texts.iter().flatten();
+        texts.flat_map(|text| entry.parties(site).map(move |to| notice(to, text))).collect()
     }
 
     /// Refuses a second agent of one name, also at another gateway of the site. An

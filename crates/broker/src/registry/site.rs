@@ -36,11 +36,13 @@ pub(super) struct GatewayEntry {
     pub(super) key: Secret,
     /// Nothing is to be measured in the background between its site and others.
     pub(super) measure_off: bool,
+    /// It keeps trunks with gateways of other sites.
+    pub(super) site_trunk: bool,
 }
 
 impl GatewayEntry {
     /// Whether its port outside was tried and not reached.
-    fn outside_failed(&self) -> bool {
+    pub(super) fn outside_failed(&self) -> bool {
         seen::reach_from_wire(self.outside_reach.as_ref()).failed()
     }
 }
@@ -54,6 +56,8 @@ pub(super) struct Declared {
     pub(super) let_in: bool,
     /// Whether none is reached there.
     pub(super) outside_failed: bool,
+    /// Whether all gateways keep trunks with those of other sites.
+    pub(super) site_trunk: bool,
 }
 
 impl SiteEntry {
@@ -89,7 +93,8 @@ impl SiteEntry {
         let strictest = self.counting().map(|(_, gateway)| gateway.inbound).max_by_key(strictness);
         let let_in = self.counting().any(|(_, gateway)| !gateway.outside_address.is_empty());
         let outside_failed = seen::reach_from_wire(self.outside_reach().as_ref()).failed();
-        Declared { inbound: strictest.unwrap_or(Inbound::Closed), let_in, outside_failed }
+        let site_trunk = !self.gateways.is_empty() && self.counting().all(|(_, gateway)| gateway.site_trunk);
+        Declared { inbound: strictest.unwrap_or(Inbound::Closed), let_in, outside_failed, site_trunk }
     }
 
     /// The same for a plan that a gateway makes.
@@ -98,6 +103,7 @@ impl SiteEntry {
             inbound: inbound_to_wire(self.declared().inbound).into(),
             gateway_outside: self.outside_addresses(),
             gateway_reach: self.outside_reach(),
+            site_trunk: self.declared().site_trunk,
         }
     }
 
@@ -135,6 +141,23 @@ impl SiteEntry {
              [gateway] at each",
             each.collect::<Vec<_>>().join(", "),
             self.declared().inbound.name()
+        ))
+    }
+
+    /// Which attached gateways keep trunks with those of other sites, if not all or none do.
+    pub(super) fn site_trunk_disagreement(&self) -> Option<String> {
+        let (on, off): (Vec<_>, Vec<_>) = self.attached().partition(|(_, gateway)| gateway.site_trunk);
+        if on.is_empty() || off.is_empty() {
+            return None;
+        }
+        let names = |gateways: Vec<(&Label, _)>| {
+            gateways.into_iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        Some(format!(
+            "the gateways do not agree on `site_trunk`: it is on at {}, and off at {}; off holds. Set the same in \
+             section [gateway] at each",
+            names(on),
+            names(off)
         ))
     }
 
@@ -243,7 +266,7 @@ mod tests {
     use super::*;
     use crate::registry::SessionId;
 
-    /// Gateways in a few words each: "name open attached outside shut inside".
+    /// Gateways in a few words each: "name open attached outside shut inside trunk".
     fn site(gateways: &[&str]) -> SiteEntry {
         let mut site = SiteEntry::default();
         for words in gateways {
@@ -265,6 +288,7 @@ mod tests {
                 }),
                 key: Secret::new([0; 32]),
                 measure_off: false,
+                site_trunk: has("trunk"),
             };
             site.gateways.insert(name.parse().unwrap(), gateway);
         }
@@ -300,6 +324,25 @@ mod tests {
                 None => assert_eq!(site.disagreement(), None, "{gateways:?}"),
                 Some(want) => assert!(site.disagreement().unwrap().contains(want), "{gateways:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn all_gateways_of_a_site_must_keep_trunks() {
+        for (gateways, want, disagreement) in [
+            (&["a attached trunk"][..], true, None),
+            (&["a attached trunk", "b attached trunk"], true, None),
+            (&["a attached trunk", "b attached"], false, Some("it is on at a, and off at b; off holds")),
+            (&["a attached", "b attached"], false, None),
+            // A detached gateway counts only if none is attached.
+            (&["a attached trunk", "b inside"], true, None),
+            (&["a trunk", "b inside"], false, None),
+        ] {
+            let site = site(gateways);
+            assert_eq!((site.declared().site_trunk, site.facts().site_trunk), (want, want), "{gateways:?}");
+            let found = site.site_trunk_disagreement();
+            assert_eq!(found.is_some(), disagreement.is_some(), "{gateways:?}");
+            assert!(found.unwrap_or_default().contains(disagreement.unwrap_or_default()), "{gateways:?}");
         }
     }
 

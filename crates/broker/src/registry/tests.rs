@@ -5,6 +5,7 @@ mod lists;
 mod revoked;
 mod several;
 mod site_paths;
+mod site_trunk;
 
 use std::net::Ipv4Addr;
 

@@ -183,11 +183,11 @@ impl<E: Embedding> Keeper<E> {
 
     fn live(&mut self, id: CarrierId) {
         self.set(id, State::Live);
+        self.kept.set_cut(None);
         self.embedding.works();
         if let Some(cut) = self.cut.take() {
             tracing::info!(peer = self.embedding.peer(), after = ?cut.elapsed(), "a trunk works");
         }
-        self.kept.set_cut(None);
         self.redialing = None;
         // TCP may go on sending over a connection that was cut for minutes.
         for (silent, (state, _)) in &self.carriers {

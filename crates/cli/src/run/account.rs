@@ -129,7 +129,7 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use isthmus_wire::proto::{Dial, Route};
+    use isthmus_wire::proto::{Dial, Encryption, Route};
 
     use super::*;
     use crate::run::timing;
@@ -141,7 +141,7 @@ mod tests {
             route: Route::EndToEnd.into(),
             dial: Dial::Relay.into(),
             relay: "r1".to_owned(),
-            encrypted: true,
+            encryption: Encryption::Agents.into(),
             connections: 1,
             bytes_sent: sent,
             bytes_received: received,
@@ -199,19 +199,29 @@ mod tests {
             over(Route::OneGateway, "n1.alpha", "n1.beta"),
             over(Route::GatewayOut, "n1.beta", "n1.alpha"),
             over(Route::TwoGateway, "n1.alpha", "n1.beta"),
+            Joined {
+                dial: Dial::Trunk.into(),
+                encryption: Encryption::Gateways.into(),
+                ..over(Route::TwoGateway, "n1.alpha", "n1.beta")
+            },
         ]);
         let ways: Vec<_> = account.pairs.iter().map(Pair::way).collect();
         let want = [
             "direct, one-gateway at beta, encrypted",
             "direct, gateway-out at beta, encrypted",
             "direct, two-gateway at alpha and beta, encrypted",
+            "trunk, two-gateway at alpha and beta, encrypted gateway to gateway",
         ];
         assert_eq!(ways, want);
     }
 
     #[test]
     fn what_the_kernel_carried_is_not_counted() {
-        let raw = Joined { bytes_known: false, encrypted: false, ..joined("n1.alpha", "n1.beta", 0, 0) };
+        let raw = Joined {
+            bytes_known: false,
+            encryption: Encryption::None.into(),
+            ..joined("n1.alpha", "n1.beta", 0, 0)
+        };
         assert!(account(&[raw]).text(true).contains("not counted"));
     }
 }

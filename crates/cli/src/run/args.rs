@@ -58,6 +58,10 @@ pub(crate) struct RunArgs {
     /// ends after a few seconds.
     #[arg(long, value_name = "TIME", value_parser = outlive, default_value = "15m")]
     pub(super) outlive: Duration,
+    /// Encrypt data between sites at the nodes, even where the sites' gateways would do it
+    /// in their place.
+    #[arg(long)]
+    pub(super) encrypt_to_nodes: bool,
     /// The agent's Unix socket.
     #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
     pub(super) socket: Option<PathBuf>,

@@ -110,6 +110,7 @@ impl<'a> Prepared<'a> {
                 library_path: std::env::var("LD_LIBRARY_PATH").unwrap_or_default(),
             }),
             outlive_seconds: u32::try_from(self.args.outlive.as_secs()).unwrap_or(u32::MAX),
+            encrypt_to_nodes: self.args.encrypt_to_nodes,
         };
         let starting = async {
             let mut news = self.agent.start(request).await?.into_inner();

@@ -12,6 +12,7 @@ use tracing::{debug, info, warn};
 
 use crate::gateway::Gateway;
 use crate::roster::{Effect, Refused};
+use crate::site_trunks;
 
 pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
     match kind {
@@ -55,6 +56,7 @@ pub(super) fn handle(gateway: &Arc<Gateway>, kind: attach_down::Kind) {
         attach_down::Kind::Notice(notice) => warn!("{}", notice.text),
         attach_down::Kind::RelayKey(key) => gateway.streams.set_key(&key.key),
         attach_down::Kind::Revocations(revocations) => gateway.revoked(revocations),
+        attach_down::Kind::SiteTrunk(order) => site_trunks::ordered(gateway, order),
         attach_down::Kind::Directory(directory) => gateway.directory_changed(directory),
         // Only relays and agents receive these.
         attach_down::Kind::Probe(_) | attach_down::Kind::CutOff(_) => {}

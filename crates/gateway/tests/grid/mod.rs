@@ -148,12 +148,17 @@ impl Grid {
 
     /// A relay that has joined and attached.
     pub(crate) async fn relay(&self, name: &str) -> (Attachment, Vec<u8>) {
+        self.relay_at(name, &format!("{name}:7720")).await
+    }
+
+    /// The same, at this address.
+    pub(crate) async fn relay_at(&self, name: &str, address: &str) -> (Attachment, Vec<u8>) {
         let token = self.token(Role::Relay, None, Some(name));
         let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
         let channel = grpc::connect(&self.broker_address.to_string(), "broker", &credentials).await.unwrap();
         let up = proto::RelayUp {
             name: name.to_owned(),
-            address: format!("{name}:7720"),
+            address: address.to_owned(),
             ..proto::RelayUp::default()
         };
         let hello = attach_up::Kind::RelayUp(up);

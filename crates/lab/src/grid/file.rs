@@ -93,6 +93,8 @@ pub(super) struct SiteTable {
     pub egress: Option<Spanned<Vec<PortRange>>>,
     pub measure: Option<bool>,
     #[serde(default)]
+    pub site_trunk: bool,
+    #[serde(default)]
     pub rails: Vec<RailTable>,
     #[serde(default)]
     pub nodes: Vec<NodeTable>,

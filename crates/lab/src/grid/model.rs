@@ -107,6 +107,8 @@ pub struct Site {
     /// Whether isthmus may measure ways between this site and others unasked,
     /// if it does so at all.
     pub measure: bool,
+    /// Whether its gateways keep trunks with those of other sites that do, too.
+    pub site_trunk: bool,
     /// Further networks between the nodes.
     pub rails: Vec<Rail>,
     /// The nodes.

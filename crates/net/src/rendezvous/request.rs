@@ -139,6 +139,9 @@ fn over_gateways(over: &rendezvous_request::OverGateways) -> Result<Way, DecodeE
     if (route, dial) == (Route::OneGateway, Dial::Reverse) {
         return Err(malformed(REQUEST, "the initiator connects to a gateway that is to connect to it"));
     }
+    if dial == Dial::Trunk && route != Route::TwoGateway {
+        return Err(malformed(REQUEST, "the trunk of two gateways with another route"));
+    }
     Ok(Way::OverGateways { route, dial, avoid: avoided(&over.avoid)? })
 }
 
@@ -168,7 +171,7 @@ impl From<Request> for proto::RendezvousRequest {
     }
 }
 
-fn avoided(names: &[String]) -> Result<Vec<String>, DecodeError> {
+pub(super) fn avoided(names: &[String]) -> Result<Vec<String>, DecodeError> {
     if names.len() > MOST_AVOIDED || names.iter().any(|name| name.len() > LONGEST_ADDRESS) {
         return Err(malformed(REQUEST, format!("more than {MOST_AVOIDED} names to avoid, or a long one")));
     }

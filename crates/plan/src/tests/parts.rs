@@ -152,9 +152,14 @@ fn every_way_gives_each_party_its_part() {
         assert_eq!(found, want.map(|parts| parts.map(str::to_owned)), "{route} {dial}");
         seen.push((route, dial));
     }
-    let all: Vec<_> =
-        Route::ALL.iter().flat_map(|route| Dial::ALL.iter().map(|dial| (*route, *dial))).collect();
+    // The gateways arrange a trunk between them.
+    let of_nodes = || Dial::ALL.iter().filter(|dial| **dial != Dial::Trunk);
+    let all: Vec<_> = Route::ALL.iter().flat_map(|route| of_nodes().map(|dial| (*route, *dial))).collect();
     assert_eq!(seen, all);
+    for route in Route::ALL {
+        let found = row("nat trunk gate", "nat trunk gate", (*route, Dial::Trunk), &PAIR);
+        assert_eq!(found, Err(Reason::NoSuchWay), "{route}");
+    }
 }
 
 #[test]

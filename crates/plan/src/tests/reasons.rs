@@ -44,6 +44,7 @@ fn reasons_of_planned_steps() {
         ),
         (Reason::GatewayForEnclosed, "a node without a way out goes over its gateway"),
         (Reason::GatewaysInstead, "gateways dial out, as the nodes are not to dial each other"),
+        (Reason::GatewaysTrunk, "the gateways of both sites keep a trunk, and encrypt"),
     ]);
 }
 
@@ -115,6 +116,16 @@ fn reasons_of_steps_that_are_left_out() {
         (
             Reason::Forbidden { initiator: alpha(), acceptor: beta() },
             "forbidden between sites alpha and beta by the broker's configuration",
+        ),
+        (Reason::NoSiteTrunk { site: beta() }, "the gateways of site beta keep no trunks with other sites"),
+        (
+            Reason::RawAnyway { initiator: alpha(), acceptor: beta() },
+            "data between sites alpha and beta is not encrypted anyway",
+        ),
+        (
+            Reason::NoCarrier { initiator: alpha(), acceptor: beta() },
+            "the gateways of sites alpha and beta can't reach each other: no port outside is reached, and no relay \
+             may be used",
         ),
         (Reason::NoSuchWay, "there is no such way"),
     ]);

@@ -19,7 +19,7 @@ use isthmus_net::rendezvous::{Order, OrderWay};
 use isthmus_plan::{Dial, Route, Step};
 use tokio::net::TcpStream;
 
-use crate::attempt::{Attempt, Opened};
+use crate::attempt::{Attempt, Opened, unexpected};
 use crate::dialer::Dialer;
 
 /// How long a dial on the broker's request may take.
@@ -40,6 +40,7 @@ impl Attempt<'_> {
             (Route::EndToEnd, Dial::Reverse) => self.reverse().await?,
             (Route::EndToEnd, Dial::Punch) => self.punch().await?,
             (Route::EndToEnd, Dial::Traverse) => self.traverse().await?,
+            (Route::EndToEnd, Dial::Trunk) => return Err(unexpected()),
         };
         Ok((stream, String::new()))
     }
@@ -54,7 +55,7 @@ impl Dialer {
     pub async fn accept(&self, order: &Order) -> Result<Option<TcpStream>, String> {
         let deadline = Deadline::within(ACCEPTOR_DEADLINE);
         let dialed = match &order.way {
-            OrderWay::Stop(stop) => gateways::accept(stop, deadline).await,
+            OrderWay::Stop(stop) | OrderWay::SiteTrunk(stop) => gateways::accept(stop, deadline).await,
             OrderWay::Reverse { rendezvous, address } => {
                 reverse::accept(*rendezvous, address, deadline).await
             }

@@ -40,6 +40,7 @@ impl Registry {
             inside_address,
             key,
             measure_off: up.measure_off,
+            site_trunk: up.site_trunk,
         };
         entry.gateways.insert(name.clone(), gateway);
         let mut effects = Vec::new();

@@ -14,6 +14,7 @@ impl Registry {
         else {
             return Vec::new();
         };
+        let party_site = name.site.clone();
         let (up, party) = (record.contact, Party::gateway(&name.site, &gateway));
         let came_to = specific(&up.gateway_address);
         if let Some(entry) = self.gateway_mut(&name.site, &gateway)
@@ -26,9 +27,12 @@ impl Registry {
         let entry = NodeEntry { name, gateway: gateway.clone(), presence: Presence::Up, contact: up };
         let former = self.nodes.insert(address, entry);
         let moved = former.as_ref().is_none_or(|former| former.gateway != gateway);
-        let same = former.is_some_and(|former| {
-            former.presence != Presence::Down && contact_for_plans(&former.contact) == for_plans
-        });
+        // Gateways of other sites keep a trunk with the one that the node is attached to.
+        let over_trunk = moved && self.declared(&party_site).is_some_and(|declared| declared.site_trunk);
+        let same = !over_trunk
+            && former.is_some_and(|former| {
+                former.presence != Presence::Down && contact_for_plans(&former.contact) == for_plans
+            });
         let mut effects = if same { Vec::new() } else { self.contact_changed(address, Some(&party)) };
         if moved || !same {
             effects.extend(self.send_to_siblings(address));

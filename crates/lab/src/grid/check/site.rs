@@ -41,6 +41,7 @@ pub(super) fn check_site(table: &SiteTable, subnet: Ipv4Net, wan: &mut WanAddres
         forward: forward(table, &nodes)?,
         egress: table.egress.as_ref().map(egress).transpose()?,
         measure: table.measure.unwrap_or(true),
+        site_trunk: table.site_trunk,
         rails: check_rails(table, &name, subnet, &nodes, wan)?,
         nodes,
         name,

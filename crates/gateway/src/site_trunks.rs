@@ -1,0 +1,151 @@
+//! The trunks that this gateway keeps with gateways of other sites: connections of their
+//! nodes are streams of them. Each node dials its own gateway with a ticket, and the
+//! gateway joins its socket to a stream. Nothing is opened into a site.
+//!
+//! | module | what |
+//! |---|---|
+//! | this one | which trunks stand |
+//! | `carriers` | dials carriers along the dials that the broker arranges, and takes those of others |
+//! | `keep` | what a trunk does here |
+//! | `streams` | streams between the nodes of two sites |
+//! | `waiting` | streams that wait for their node (plain data) |
+
+mod carriers;
+mod keep;
+mod streams;
+mod waiting;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::Kept;
+use isthmus_net::credentials::CredentialsError;
+use isthmus_net::mac::Secret;
+use isthmus_net::secured::{ClientTls, ServerTls};
+use isthmus_net::unidentified::Unidentified;
+use isthmus_net::{Credentials, Identity, Role, lock};
+use isthmus_trunk::{Reason, TrunkId};
+use isthmus_wire::GridName;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
+
+pub(crate) use carriers::{accept, ordered};
+pub(crate) use streams::{arrived, open};
+use waiting::Waiting;
+
+/// Protocol name (ALPN, RFC 7301) of a carrier between gateways.
+const PROTOCOL: &[u8] = b"isthmus-site-trunk/1";
+/// Trunks with one gateway: each of its processes may make one, and so may this one.
+const PER_PEER: usize = 8;
+/// Streams that are being opened at once: as many as sides wait at a relay.
+const OPENING: usize = 16 * 1024;
+/// TLS handshakes of carriers at once, of some 80 KiB each.
+const HANDSHAKES: usize = 1024;
+/// Orders of the broker that are carried out at once.
+const ORDERS: usize = 64;
+
+/// A trunk that stands.
+pub(crate) struct Standing {
+    /// The grid name of the other gateway.
+    name: GridName,
+    kept: Arc<Kept>,
+    /// Where its port outside was last: the broker may be away when it is dialed anew.
+    address: Mutex<Option<String>>,
+}
+
+/// Who holds it dials a trunk to one gateway. It has the last failure, and when that was.
+type Dialing = Arc<AsyncMutex<Option<(Instant, String)>>>;
+
+/// All trunks of this gateway.
+pub(crate) struct SiteTrunks {
+    plane: Arc<Plane>,
+    client: ClientTls,
+    server: ServerTls,
+    standing: Mutex<HashMap<GridName, Vec<Arc<Standing>>>>,
+    /// Sent whenever a trunk works.
+    works: watch::Sender<()>,
+    dialing: Mutex<HashMap<GridName, Dialing>>,
+    /// Signs the tickets of this gateway's own.
+    key: Secret,
+    waiting: Mutex<Waiting<streams::Opening>>,
+    opening: Arc<Semaphore>,
+    handshakes: Arc<Unidentified>,
+    orders: Arc<Semaphore>,
+}
+
+impl SiteTrunks {
+    pub(crate) fn new(credentials: &Credentials, plane: Arc<Plane>) -> Result<Self, CredentialsError> {
+        Ok(Self {
+            plane,
+            client: credentials.client_config(&[PROTOCOL])?,
+            server: credentials.server_config(&[PROTOCOL])?,
+            standing: Mutex::default(),
+            works: watch::Sender::new(()),
+            dialing: Mutex::default(),
+            key: Secret::random(),
+            waiting: Mutex::default(),
+            opening: Arc::new(Semaphore::new(OPENING)),
+            handshakes: Unidentified::new("carriers of gateways", HANDSHAKES),
+            orders: Arc::new(Semaphore::new(ORDERS)),
+        })
+    }
+
+    /// A trunk to a gateway: one that works, or else one that is cut. Which end has made
+    /// it doesn't matter.
+    fn standing(&self, name: &GridName) -> Option<Arc<Standing>> {
+        let all = lock(&self.standing);
+        let all = all.get(name)?;
+        all.iter().rfind(|standing| !standing.kept.is_cut()).or_else(|| all.last()).cloned()
+    }
+
+    /// The trunk with this id.
+    fn find(&self, name: &GridName, id: TrunkId) -> Option<Arc<Standing>> {
+        lock(&self.standing).get(name)?.iter().find(|standing| standing.kept.id == id).cloned()
+    }
+
+    /// Adds a trunk.
+    ///
+    /// # Errors
+    /// If there are too many to that gateway.
+    fn add(&self, standing: Arc<Standing>) -> Result<(), String> {
+        let mut all = lock(&self.standing);
+        let to_peer = all.entry(standing.name.clone()).or_default();
+        if to_peer.len() >= PER_PEER
+            && let Some(place) = to_peer.iter().position(|standing| standing.kept.is_cut())
+        {
+            to_peer.remove(place).kept.trunk.close(Reason::Carriers);
+        }
+        if to_peer.len() >= PER_PEER {
+            return Err(format!("there are {PER_PEER} trunks with {} already", standing.name));
+        }
+        to_peer.push(standing);
+        Ok(())
+    }
+
+    fn remove(&self, name: &GridName, id: TrunkId) {
+        let mut all = lock(&self.standing);
+        if let Some(to_peer) = all.get_mut(name) {
+            to_peer.retain(|standing| standing.kept.id != id);
+            if to_peer.is_empty() {
+                all.remove(name);
+            }
+        }
+    }
+
+    fn dialing(&self, name: &GridName) -> Dialing {
+        lock(&self.dialing).entry(name.clone()).or_default().clone()
+    }
+}
+
+/// The grid name of another site's gateway.
+fn other_gateway(identity: Option<&Identity>, own_site: &isthmus_wire::Label) -> Result<GridName, String> {
+    let found = identity.filter(|identity| identity.role() == Role::Gateway);
+    let site = found.and_then(Identity::site).filter(|site| *site != own_site);
+    match (found, site) {
+        (Some(identity), Some(site)) => Ok(GridName { node: identity.name().clone(), site: site.clone() }),
+        _ => Err(format!(
+            "a gateway keeps trunks with gateways of other sites only, and not with {identity:?}"
+        )),
+    }
+}

@@ -1,0 +1,286 @@
+//! Carriers of the trunks between gateways. The broker brings two gateways together; TLS
+//! verifies which gateway is there.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isthmus_carry::trunk::accept::{hello, refuse};
+use isthmus_carry::trunk::{Kept, Notices, Trunk, config, keep};
+use isthmus_net::dial::{SocketOptions, direct, introduced};
+use isthmus_net::grpc::{self, Repeat};
+use isthmus_net::mac::random;
+use isthmus_net::rendezvous::Stop;
+use isthmus_net::rendezvous::site_trunk::{Order, OrderWay, Reply, Request};
+use isthmus_net::secured::Secured;
+use isthmus_net::{Deadline, Identity, Role as PartyRole};
+use isthmus_plan::Dial;
+use isthmus_plan::site_trunk::CARRIERS;
+use isthmus_reach::carrier::{Carrier, keep_alive};
+use isthmus_reach::{Expected, secure, service_address};
+use isthmus_trunk::{Reason, Role, TrunkId};
+use isthmus_wire::GridName;
+use isthmus_wire::proto::registry_client::RegistryClient;
+use isthmus_wire::proto::{self, SiteTrunkRequest};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tracing::{debug, info, warn};
+
+use super::keep::Embedded;
+use super::{PROTOCOL, SiteTrunks, Standing, other_gateway};
+use crate::gateway::Gateway;
+
+/// How long one dial may take with its TLS and its request to the broker, and how long a
+/// gateway that was ordered to dial may.
+const DIAL: Duration = Duration::from_secs(4);
+
+/// What a dial has brought.
+pub(super) enum Got {
+    /// A carrier, and the address of the other one's port outside if it was dialed there.
+    Carrier(Box<Secured>, Option<String>),
+    /// The trunk that the other one has made.
+    Trunk(Arc<Standing>),
+}
+
+/// The trunk to a gateway: one that stands, or a new one.
+///
+/// # Errors
+/// Why there is none: each dial with its failure.
+pub(super) async fn trunk_to(
+    gateway: &Arc<Gateway>,
+    trunks: &Arc<SiteTrunks>,
+    name: &GridName,
+) -> Result<Arc<Standing>, String> {
+    // One that the other end has made is dialed anew by that end, if it still lives.
+    let standing = || trunks.standing(name).filter(|it| !it.kept.is_cut() || it.kept.is_own);
+    if let Some(standing) = standing() {
+        return Ok(standing);
+    }
+    let asked = Instant::now();
+    let dialing = trunks.dialing(name);
+    let mut failed = dialing.lock().await;
+    // Another stream may have dialed meanwhile.
+    if let Some(standing) = standing() {
+        return Ok(standing);
+    }
+    // What failed meanwhile fails for all who waited.
+    if let Some((_, reason)) = failed.as_ref().filter(|(when, _)| *when > asked) {
+        return trunks.standing(name).ok_or_else(|| reason.clone());
+    }
+    let mut failures = Vec::new();
+    for dial_by in CARRIERS {
+        match dial(gateway, trunks, name, dial_by).await {
+            Ok(Got::Trunk(standing)) => return Ok(standing),
+            Ok(Got::Carrier(tls, address)) => {
+                info!(peer = %name, dial = %dial_by, "a trunk with another site's gateway");
+                return make(gateway, trunks, name, *tls, address).await;
+            }
+            Err(error) => failures.push(format!("{dial_by}: {error}")),
+        }
+    }
+    let reason = format!("no trunk with gateway {name}: {}", failures.join("; "));
+    *failed = Some((Instant::now(), reason.clone()));
+    trunks.standing(name).ok_or(reason)
+}
+
+/// Gets a carrier, or a whole trunk, by one dial.
+///
+/// # Errors
+/// What failed.
+pub(super) async fn dial(
+    gateway: &Gateway,
+    trunks: &SiteTrunks,
+    name: &GridName,
+    dial: Dial,
+) -> Result<Got, String> {
+    let deadline = Deadline::within(DIAL);
+    let mut works = trunks.works.subscribe();
+    let request = Request { gateway: name.clone(), dial, avoid: Vec::new() };
+    let call = |channel, request| async move { RegistryClient::new(channel).site_trunk(request).await };
+    let budget = (Repeat::Never, deadline);
+    let arranged = gateway.upstream.call("arrange a carrier", budget, SiteTrunkRequest::from(request), call);
+    let reply = arranged.await.map_err(|status| grpc::reason(&status))?;
+    match Reply::try_from(reply).map_err(|error| error.to_string())? {
+        Reply::Connect(address) => {
+            let tls = connect(gateway, trunks, name, &address).await?;
+            Ok(Got::Carrier(Box::new(tls), Some(address)))
+        }
+        Reply::Relay(stop) => {
+            let tcp = to_relay(&stop, deadline).await?;
+            Ok(Got::Carrier(Box::new(verified(trunks, name, tcp, deadline).await?), None))
+        }
+        Reply::Await => {
+            let working = async {
+                loop {
+                    if let Some(standing) = trunks.standing(name).filter(|it| !it.kept.is_cut()) {
+                        return Ok(Got::Trunk(standing));
+                    }
+                    works.changed().await.map_err(|error| error.to_string())?;
+                }
+            };
+            let late = |_| format!("it made no trunk within {DIAL:?}");
+            deadline.bound(working).await.map_err(late)?
+        }
+    }
+}
+
+/// Connects to the port outside of a gateway.
+pub(super) async fn connect(
+    gateway: &Gateway,
+    trunks: &SiteTrunks,
+    name: &GridName,
+    address: &str,
+) -> Result<Secured, String> {
+    let deadline = Deadline::within(DIAL);
+    let at = service_address(address).await?;
+    if gateway.roster().is_own(at.ip()) || crate::streams::is_this_machine(at.ip()) {
+        return Err(format!("{address} is in this site"));
+    }
+    let tcp = direct(&at.to_string(), SocketOptions::default(), deadline).await;
+    verified(trunks, name, tcp.map_err(|error| error.to_string())?, deadline).await
+}
+
+async fn to_relay(stop: &Stop, deadline: Deadline) -> Result<TcpStream, String> {
+    let dialed = introduced(&stop.address, &stop.ticket, SocketOptions::default(), deadline).await;
+    dialed.map_err(|error| format!("relay {}: {error}", stop.relay.as_deref().unwrap_or_default()))
+}
+
+/// Verifies by TLS that this gateway is at the other end.
+async fn verified(
+    trunks: &SiteTrunks,
+    name: &GridName,
+    tcp: TcpStream,
+    deadline: Deadline,
+) -> Result<Secured, String> {
+    let (site, own_name) = (Some(name.site.clone()), Some(name.node.clone()));
+    let identity =
+        Identity::new(PartyRole::Gateway, site, own_name, None).map_err(|error| error.to_string())?;
+    let expected = Expected { role: PartyRole::Gateway, server_name: identity.server_name(), owner: None };
+    let verified = secure(tcp, &expected, &trunks.client, deadline).await;
+    let Carrier::Tls(tls) = verified.map_err(|error| error.to_string())? else {
+        return Err("the connection is not encrypted".to_owned());
+    };
+    // All gateways of a site have one TLS name.
+    if tls.identity().is_none_or(|found| *found.name() != name.node) {
+        return Err(format!("the other end is {:?}, not gateway {name}", tls.identity()));
+    }
+    match tls.get_ref().1.alpn_protocol() {
+        Some(PROTOCOL) => Ok(*tls),
+        _ => Err(format!("gateway {name} has no trunks")),
+    }
+}
+
+/// Carries out the broker's order to get a carrier for another gateway.
+pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::SiteTrunkOrder) {
+    let Some(trunks) = gateway.site_trunks.clone() else { return };
+    let order = match Order::try_from(order) {
+        Ok(order) => order,
+        Err(error) => return warn!(%error, "the broker's order for a trunk is ignored"),
+    };
+    let Ok(place) = trunks.orders.clone().try_acquire_owned() else {
+        return warn!("too many orders for trunks at once, one is dropped");
+    };
+    let gateway = gateway.clone();
+    tokio::spawn(async move {
+        let Order { gateway: name, way } = order;
+        let done = async {
+            match way {
+                OrderWay::Connect(address) => {
+                    let tls = connect(&gateway, &trunks, &name, &address).await?;
+                    make(&gateway, &trunks, &name, tls, Some(address)).await.map(drop)
+                }
+                OrderWay::Relay(stop) => {
+                    let tcp = to_relay(&stop, Deadline::within(DIAL)).await?;
+                    accept(gateway.clone(), tcp).await.map_err(|error| error.to_string())
+                }
+            }
+        };
+        if let Err(reason) = done.await {
+            info!(peer = %name, reason, "no trunk with another site's gateway");
+        }
+        drop(place);
+    });
+}
+
+/// Takes a carrier that another gateway begins TLS on.
+///
+/// # Errors
+/// If it is refused; a verified gateway is told.
+pub(crate) async fn accept(gateway: Arc<Gateway>, tcp: TcpStream) -> io::Result<()> {
+    let trunks = gateway.site_trunks.clone().ok_or(io::ErrorKind::ConnectionRefused)?;
+    keep_alive(&tcp);
+    let place = trunks.handshakes.enter(tcp.peer_addr()?.ip());
+    let handshake = grpc::accept(tcp, trunks.server.clone());
+    let tls = place.evicted().run_until_cancelled(handshake).await;
+    let tls = tls.ok_or_else(|| io::Error::other("too many handshakes"))??;
+    drop(place);
+    let name = other_gateway(tls.identity(), &gateway.site).map_err(io::Error::other)?;
+    if tls.get_ref().1.alpn_protocol() != Some(PROTOCOL) {
+        return Err(io::Error::other("no carrier of a trunk"));
+    }
+    tokio::spawn(async move {
+        if let Err(error) = join(&gateway, &trunks, &name, tls).await {
+            debug!(peer = %name, %error, "a carrier is refused");
+        }
+    });
+    Ok(())
+}
+
+/// Joins a carrier of another gateway to its trunk, or makes the trunk.
+async fn join(
+    gateway: &Arc<Gateway>,
+    trunks: &Arc<SiteTrunks>,
+    name: &GridName,
+    mut tls: Secured,
+) -> io::Result<()> {
+    let (hello, first) = hello(&mut tls).await?;
+    if let Some(standing) = trunks.find(name, hello.trunk) {
+        return standing.kept.join(tls, first).await.map(drop).map_err(io::Error::other);
+    }
+    if hello.standing || hello.role != Role::Initiator {
+        let reason = format!("the gateway of site {} has no such trunk any more", gateway.site);
+        return refuse(tls, Reason::Trunk, reason).await;
+    }
+    let made = trunks.plane.trunk(config(Role::Acceptor, hello.trunk))?;
+    let started = start(gateway, trunks, name, (hello.trunk, false), made, (tls, first, None)).await;
+    started.map(drop).map_err(io::Error::other)
+}
+
+/// Makes a trunk of its first carrier, and waits until it works.
+async fn make(
+    gateway: &Arc<Gateway>,
+    trunks: &Arc<SiteTrunks>,
+    name: &GridName,
+    tls: Secured,
+    address: Option<String>,
+) -> Result<Arc<Standing>, String> {
+    let id = TrunkId(random());
+    let made = trunks.plane.trunk(config(Role::Initiator, id)).map_err(|error| error.to_string())?;
+    let standing = start(gateway, trunks, name, (id, true), made, (tls, Vec::new(), address)).await?;
+    let mut cut = standing.kept.cut();
+    let works = timeout(DIAL, cut.wait_for(Option::is_none)).await.is_ok_and(|works| works.is_ok());
+    if works {
+        return Ok(standing);
+    }
+    standing.kept.trunk.close(Reason::Silent);
+    Err(format!("no HELLO within {DIAL:?}"))
+}
+
+/// Registers a trunk, joins its first carrier, and keeps it from here on.
+async fn start(
+    gateway: &Arc<Gateway>,
+    trunks: &Arc<SiteTrunks>,
+    name: &GridName,
+    (id, is_own): (TrunkId, bool),
+    (trunk, notices): (Trunk, Notices),
+    (tls, first, address): (Secured, Vec<u8>, Option<String>),
+) -> Result<Arc<Standing>, String> {
+    let peer = tls.identity().cloned().ok_or("its carrier has no certificate")?;
+    let kept = Arc::new(Kept::new((id, is_own), trunk, peer));
+    let standing = Arc::new(Standing { name: name.clone(), kept: kept.clone(), address: address.into() });
+    let (_, certificate) = kept.join(tls, first).await?;
+    trunks.add(standing.clone())?;
+    let embedded = Embedded { gateway: gateway.clone(), trunks: trunks.clone(), standing: standing.clone() };
+    tokio::spawn(keep(Arc::new(embedded), kept, notices, certificate));
+    Ok(standing)
+}

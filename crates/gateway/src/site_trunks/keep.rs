@@ -1,0 +1,78 @@
+//! What a trunk does here: streams that the other gateway opens, and dials of carriers.
+
+use std::sync::Arc;
+
+use isthmus_carry::trunk::{Embedding, Stream, Undialed};
+use isthmus_net::lock;
+use isthmus_net::secured::Secured;
+use isthmus_plan::Dial;
+use tracing::debug;
+
+use super::{SiteTrunks, Standing, carriers, streams};
+use crate::gateway::Gateway;
+
+/// A trunk of this gateway.
+pub(super) struct Embedded {
+    pub gateway: Arc<Gateway>,
+    pub trunks: Arc<SiteTrunks>,
+    pub standing: Arc<Standing>,
+}
+
+impl Embedding for Embedded {
+    type Way = Option<String>;
+
+    fn peer(&self) -> String {
+        format!("gateway {}", self.standing.name)
+    }
+
+    /// The end that has made it dials: both would only disturb each other.
+    fn dials(&self) -> bool {
+        self.standing.kept.is_own
+    }
+
+    /// At the port outside where the other one was last, where the broker says that it is,
+    /// and over a relay. The broker may be away.
+    async fn dial(self: Arc<Self>) -> Result<(Secured, Option<String>), Undialed> {
+        let Self { gateway, trunks, standing } = &*self;
+        let mut failures = Vec::new();
+        let known = lock(&standing.address).clone();
+        if let Some(address) = known {
+            match carriers::connect(gateway, trunks, &standing.name, &address).await {
+                Ok(tls) => return Ok((tls, Some(address))),
+                Err(error) => failures.push(error),
+            }
+        }
+        for dial in [Dial::Direct, Dial::Relay] {
+            match carriers::dial(gateway, trunks, &standing.name, dial).await {
+                Ok(carriers::Got::Carrier(tls, address)) => return Ok((*tls, address)),
+                Ok(carriers::Got::Trunk(_)) => {}
+                Err(error) => failures.push(format!("{dial}: {error}")),
+            }
+        }
+        Err(Undialed::Failed(failures.join("; ")))
+    }
+
+    fn joins(&self, address: Option<String>) {
+        if address.is_some() {
+            *lock(&self.standing.address) = address;
+        }
+    }
+
+    fn works(&self) {
+        self.trunks.works.send_replace(());
+    }
+
+    fn opened(&self, stream: Stream) {
+        let (gateway, trunks) = (self.gateway.clone(), self.trunks.clone());
+        let peer = self.standing.kept.peer.clone();
+        tokio::spawn(async move {
+            if let Err(reason) = streams::take(&gateway, &trunks, &peer, stream).await {
+                debug!(%peer, reason, "a stream is refused");
+            }
+        });
+    }
+
+    fn ended(&self) {
+        self.trunks.remove(&self.standing.name, self.standing.kept.id);
+    }
+}

@@ -1,0 +1,160 @@
+//! Streams between the nodes of two sites, over the trunk of their gateways.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use isthmus_carry::Traffic;
+use isthmus_carry::trunk::Stream;
+use isthmus_net::clock::unix_seconds;
+use isthmus_net::rendezvous::Request;
+use isthmus_net::{Identity, connection, lock, mac};
+use isthmus_reach::carrier::keep_alive;
+use isthmus_wire::proto::{self, dial_request, rendezvous_reply};
+use isthmus_wire::site_stream::SiteStream;
+use isthmus_wire::ticket::{Side, TICKET_LEN};
+use isthmus_wire::{Label, VirtualAddress};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{sleep, timeout};
+use tonic::Status;
+use tracing::{debug, warn};
+
+use super::SiteTrunks;
+use super::carriers::trunk_to;
+use super::waiting::Shown;
+use crate::gateway::Gateway;
+
+/// How long a node may take to connect with its ticket: as a side that waits at a relay.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the first message of a stream may take, and the lookup of its initiator.
+const INTRODUCTION: Duration = Duration::from_secs(10);
+/// How long a trunk that works may take to open a stream.
+const OPEN: Duration = Duration::from_secs(10);
+
+/// A stream, and its place among those that are being opened.
+pub(super) type Opening = (Stream, OwnedSemaphorePermit);
+
+/// What the gateways carry isn't counted by connection.
+#[derive(Debug)]
+struct Uncounted;
+
+impl Traffic for Uncounted {
+    fn sent(&self, _bytes: u64) {}
+    fn received(&self, _bytes: u64) {}
+}
+
+/// Opens a stream for a node of this site; its agent connects with the ticket in the
+/// reply. Asks no broker, unless there is no trunk yet or the plan isn't known.
+///
+/// # Errors
+/// `UNAVAILABLE` if there is no such way.
+pub(crate) async fn open(
+    gateway: &Arc<Gateway>,
+    (caller, from): (&Identity, IpAddr),
+    request: &Request,
+) -> Result<proto::RendezvousReply, Status> {
+    let off = || Status::unavailable(format!("the gateway of site {} keeps no trunks", gateway.site));
+    let trunks = gateway.site_trunks.as_ref().ok_or_else(off)?;
+    let place = trunks.opening.clone().try_acquire_owned();
+    let place = place.map_err(|_| Status::resource_exhausted("too many streams are being opened"))?;
+    let address = |ip| VirtualAddress::new(ip).ok_or_else(|| Status::invalid_argument("no virtual address"));
+    let whom =
+        SiteStream { destination: address(request.destination)?, initiator: address(request.initiator)? };
+    let far = gateway.over_trunk(caller.name(), request.destination).await?;
+    let standing = trunk_to(gateway, trunks, &far).await.map_err(Status::unavailable)?;
+    let opened = timeout(OPEN, standing.kept.trunk.open()).await;
+    let stream = opened
+        .map_err(|_| Status::unavailable(format!("no stream to gateway {far} within {OPEN:?}")))?
+        .map_err(|error| Status::unavailable(format!("no stream to gateway {far}: {error}")))?;
+    stream.send(&whom.encode());
+    let ticket = expect(trunks, Side::Initiator, from, (stream, place));
+    let at = proto::AtOwnGateway { ticket: ticket.to_vec(), ..proto::AtOwnGateway::default() };
+    let way = Some(rendezvous_reply::Way::OwnGateway(at));
+    Ok(proto::RendezvousReply { way, gateways: vec![far.to_string()] })
+}
+
+/// Takes a stream that another gateway has opened: orders the node's agent to connect.
+///
+/// # Errors
+/// Why it is refused: it is dropped, which the initiator learns.
+pub(super) async fn take(
+    gateway: &Arc<Gateway>,
+    trunks: &Arc<SiteTrunks>,
+    peer: &Identity,
+    mut stream: Stream,
+) -> Result<(), String> {
+    let place = trunks.opening.clone().try_acquire_owned();
+    let place = place.map_err(|_| "too many streams are being opened")?;
+    let bytes = timeout(INTRODUCTION, stream.receive()).await.map_err(|_| "no first message in time")?;
+    let bytes = bytes.map_err(|error| error.to_string())?;
+    let SiteStream { destination, initiator } =
+        SiteStream::decode(&bytes).map_err(|error| error.to_string())?;
+    let attached = gateway.roster().attached(destination);
+    let (node, from) = attached.ok_or_else(|| format!("{destination} is no node of this gateway"))?;
+    let far = timeout(INTRODUCTION, gateway.over_trunk(&node, initiator.ip())).await;
+    let far = far.map_err(|_| "the initiator isn't found in time")?;
+    let far = far.map_err(|status| status.message().to_owned())?;
+    // A captured gateway speaks for the nodes of its own site alone.
+    if Some(&far.site) != peer.site() {
+        return Err(format!("{initiator} is no node of the site of {peer}"));
+    }
+    let ticket = expect(trunks, Side::Acceptor, from, (stream, place));
+    let at = proto::AtOwnGateway { ticket: ticket.to_vec(), ..proto::AtOwnGateway::default() };
+    order(gateway, &node, initiator, at)
+}
+
+fn order(
+    gateway: &Gateway,
+    node: &Label,
+    initiator: VirtualAddress,
+    at: proto::AtOwnGateway,
+) -> Result<(), String> {
+    let request = proto::DialRequest {
+        node: node.to_string(),
+        initiator: initiator.ip().into(),
+        way: Some(dial_request::Way::SiteTrunk(at)),
+    };
+    let effect = gateway.roster().dial(request).map_err(|refused| refused.to_string())?;
+    gateway.carry_out(vec![effect]);
+    Ok(())
+}
+
+/// Keeps a stream until its node connects, for a while; returns the node's ticket.
+fn expect(trunks: &Arc<SiteTrunks>, side: Side, node: IpAddr, opening: Opening) -> [u8; TICKET_LEN] {
+    let connection = mac::new_connection();
+    let now = unix_seconds(SystemTime::now());
+    let ticket = lock(&trunks.waiting).add((connection, side), node, opening, (&trunks.key, now));
+    let trunks = trunks.clone();
+    tokio::spawn(connection::scope_of(Some(connection.into()), async move {
+        sleep(PATIENCE).await;
+        if lock(&trunks.waiting).remove(connection).is_some() {
+            debug!("a node did not connect for its stream");
+        }
+    }));
+    ticket
+}
+
+/// A node has connected and shown a ticket: its socket is joined to the stream that waits
+/// for it. Returns the socket if none does.
+pub(crate) fn arrived(
+    trunks: &SiteTrunks,
+    ticket: &[u8; TICKET_LEN],
+    tcp: TcpStream,
+    peer: SocketAddr,
+) -> Option<TcpStream> {
+    let now = unix_seconds(SystemTime::now());
+    let shown = lock(&trunks.waiting).show(ticket, peer.ip(), (&trunks.key, now));
+    match shown {
+        Shown::Unknown => return Some(tcp),
+        Shown::Refused(reason) => warn!(%peer, reason, "refused a ticket"),
+        Shown::Admitted((stream, _place)) => {
+            keep_alive(&tcp);
+            let attached = tcp.into_std().and_then(|tcp| stream.attach(tcp, Arc::new(Uncounted)));
+            if let Err(error) = attached {
+                warn!(%peer, %error, "a node's connection can't be carried");
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,259 @@
+//! Trunks between the gateways of two sites, with a real broker: which nodes they join, and
+//! what they refuse.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod grid;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Instant;
+
+use grid::{Agent, Attachment, Gateway, Grid, soon};
+use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::{Notice, Stream, config};
+use isthmus_gateway::GatewayConfig;
+use isthmus_net::mac::Secret;
+use isthmus_net::{Credentials, Role, enrol, mac};
+use isthmus_reach::carrier::Carrier;
+use isthmus_reach::{Expected, secure};
+use isthmus_splice::admission::{self, Intake, Limits};
+use isthmus_trunk::{Role as End, TrunkId};
+use isthmus_wire::VirtualAddress;
+use isthmus_wire::proto::{
+    self, Dial, Route, attach_down, dial_request, rendezvous_reply, rendezvous_request,
+};
+use isthmus_wire::site_stream::SiteStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tonic::Code;
+
+const PROTOCOL: &[u8] = b"isthmus-site-trunk/1";
+
+/// A node of each of two sites, and a relay.
+struct Two {
+    _grid: Grid,
+    alpha: Gateway,
+    beta: Gateway,
+    near: Agent,
+    near_address: u32,
+    _near_attached: Attachment,
+    far_address: u32,
+    far_attached: Attachment,
+    _relay: Attachment,
+}
+
+fn plane() -> Arc<Plane> {
+    Arc::new(Plane::start(NonZeroUsize::MIN).unwrap().0)
+}
+
+impl Two {
+    /// Only alpha's gateway keeps trunks if beta's doesn't.
+    async fn start(beta_too: bool) -> Self {
+        let grid = Grid::start().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (relay, key) = grid.relay_at("hub", &listener.local_addr().unwrap().to_string()).await;
+        let (_, keys) = watch::channel(Secret::from_slice(&key));
+        let intake = Intake::open(listener);
+        let relaying = admission::serve(
+            intake,
+            Limits::default(),
+            keys,
+            plane(),
+            Arc::default(),
+            std::future::pending(),
+        );
+        tokio::spawn(relaying);
+        let with = |site_trunk| GatewayConfig { site_trunk, ..GatewayConfig::default() };
+        let (alpha, beta) =
+            (grid.gateway_with("alpha", with(true)).await, grid.gateway_with("beta", with(beta_too)).await);
+        let near = grid.agent(&alpha, "n1").await;
+        let (near_attached, near_address) = near.up("10.0.0.1:7730").await;
+        let far = grid.agent(&beta, "n1").await;
+        let (far_attached, far_address) = far.up("10.0.0.1:7730").await;
+        Self {
+            _grid: grid,
+            alpha,
+            beta,
+            near,
+            near_address,
+            _near_attached: near_attached,
+            far_address,
+            far_attached,
+            _relay: relay,
+        }
+    }
+
+    async fn ask(&self) -> Result<proto::AtOwnGateway, tonic::Status> {
+        let over = rendezvous_request::OverGateways {
+            route: Route::TwoGateway.into(),
+            dial: Dial::Trunk.into(),
+            avoid: vec![],
+        };
+        let request = proto::RendezvousRequest {
+            destination: self.far_address,
+            initiator: self.near_address,
+            way: Some(rendezvous_request::Way::OverGateways(over)),
+        };
+        let mut client = self.near.client.clone();
+        let reply = soon("an answer", client.rendezvous(request)).await?.into_inner();
+        assert_eq!(reply.gateways, ["gateway.beta"]);
+        match reply.way {
+            Some(rendezvous_reply::Way::OwnGateway(at)) => Ok(at),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The order to the far node; its ticket.
+    async fn ordered(&mut self) -> Vec<u8> {
+        let attach_down::Kind::Dial(order) = self.far_attached.next().await else { panic!("no order") };
+        assert_eq!((order.node.as_str(), order.initiator), ("n1", self.near_address));
+        match order.way {
+            Some(dial_request::Way::SiteTrunk(at)) => at.ticket,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn connect_from(from: &str, to: &Gateway, ticket: &[u8]) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((from.parse::<std::net::IpAddr>().unwrap(), 0).into()).unwrap();
+    let mut stream = soon("a connection", socket.connect(to.address)).await.unwrap();
+    stream.write_all(ticket).await.unwrap();
+    stream
+}
+
+async fn connect(to: &Gateway, ticket: &[u8]) -> TcpStream {
+    connect_from("127.0.0.1", to, ticket).await
+}
+
+async fn assert_refused(mut stream: TcpStream, what: &str) {
+    let mut got = Vec::new();
+    let _ = soon(what, stream.read_to_end(&mut got)).await;
+    assert!(got.is_empty(), "{what}: {got:?}");
+}
+
+#[tokio::test]
+async fn nodes_are_joined_over_a_trunk_that_stands() {
+    let mut two = Two::start(true).await;
+    let mut times = Vec::new();
+    for round in 0..20 {
+        let begun = Instant::now();
+        let near_ticket = two.ask().await.unwrap().ticket;
+        let mut near = connect(&two.alpha, &near_ticket).await;
+        near.write_all(b"preamble").await.unwrap();
+        let far_ticket = two.ordered().await;
+        if round == 0 {
+            let stranger = connect_from("127.0.0.2", &two.beta, &far_ticket).await;
+            assert_refused(stranger, "another node's ticket").await;
+        }
+        let mut far = connect(&two.beta, &far_ticket).await;
+        let mut got = [0; 8];
+        soon("the preamble", far.read_exact(&mut got)).await.unwrap();
+        assert_eq!(&got, b"preamble");
+        far.write_all(b"answer").await.unwrap();
+        let mut got = [0; 6];
+        soon("the answer", near.read_exact(&mut got)).await.unwrap();
+        assert_eq!(&got, b"answer");
+        times.push(begun.elapsed());
+        if round == 0 {
+            for (gateway, ticket) in [(&two.alpha, near_ticket), (&two.beta, far_ticket)] {
+                assert_refused(connect(gateway, &ticket).await, "a ticket again").await;
+            }
+        }
+        drop(near);
+        assert_refused(far, "what the other end has closed").await;
+    }
+    times[1..].sort_unstable();
+    println!("set-up, the first: {:?}; over the trunk that stands, the median: {:?}", times[0], times[10]);
+}
+
+#[tokio::test]
+async fn without_both_sites_there_is_none() {
+    let two = Two::start(false).await;
+    let refused = two.ask().await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("not in the plan"), "{refused:?}");
+}
+
+async fn joined(grid: &Grid, role: Role, site: &str, name: Option<&str>, via: Option<&str>) -> Credentials {
+    let token = grid.token(role, Some(site), name);
+    soon("joining", enrol::join(&token, None, via)).await.unwrap()
+}
+
+/// A stream of a trunk that a party of another site makes with a gateway's port outside.
+async fn stream_of(
+    plane: &Plane,
+    credentials: &Credentials,
+    to: &str,
+) -> Result<(isthmus_carry::trunk::Trunk, Stream), String> {
+    let tcp = TcpStream::connect(to).await.unwrap();
+    let expected = Expected { role: Role::Gateway, server_name: "gateway.beta".to_owned(), owner: None };
+    let tls = credentials.client_config(&[PROTOCOL]).unwrap();
+    let secured = secure(tcp, &expected, &tls, grid::SOON.into()).await.map_err(|error| error.to_string())?;
+    let Carrier::Tls(tls) = secured else { panic!("not encrypted") };
+    let (trunk, mut notices) = plane.trunk(config(End::Initiator, TrunkId(mac::random()))).unwrap();
+    trunk.join(tls.into_parts().0).await?;
+    let ended = async {
+        while let Some(notice) = notices.recv().await {
+            if let Notice::CarrierEnded(_, why) | Notice::Closed(why) = notice {
+                return why;
+            }
+        }
+        "no notice".to_owned()
+    };
+    let opened = async {
+        tokio::select! {
+            opened = trunk.open() => opened.map_err(|error| error.to_string()),
+            why = ended => Err(why),
+        }
+    };
+    let stream = soon("a stream, or its carrier's end", opened).await?;
+    Ok((trunk, stream))
+}
+
+#[tokio::test]
+async fn a_captured_gateway_speaks_for_its_own_site_alone() {
+    let grid = Grid::start().await;
+    let outside = {
+        // A free port.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let config = |outside| GatewayConfig { site_trunk: true, outside, ..GatewayConfig::default() };
+    let alpha = grid.gateway_with("alpha", config(None)).await;
+    let beta = grid.gateway_with("beta", config(Some(outside))).await;
+    let near = grid.agent(&alpha, "n1").await;
+    let (_near_attached, near_address) = near.up("10.0.0.1:7730").await;
+    let far = grid.agent(&beta, "n1").await;
+    let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
+    let plane = plane();
+    let whom = |destination: u32, initiator: u32| {
+        let address = |ip: u32| VirtualAddress::new(ip.into()).unwrap();
+        SiteStream { destination: address(destination), initiator: address(initiator) }.encode()
+    };
+    // Gamma's gateway names a node of alpha as the initiator, and other nonsense.
+    let gamma = joined(&grid, Role::Gateway, "gamma", None, None).await;
+    for (message, why) in [
+        (whom(far_address, near_address), "another site's node"),
+        (whom(far_address, far_address), "a node of the site itself"),
+        (whom(near_address, near_address), "a destination elsewhere"),
+        ([0; 16], "no layout"),
+    ] {
+        let (_trunk, mut stream) = stream_of(&plane, &gamma, &outside.to_string()).await.unwrap();
+        stream.send(&message);
+        let ended = soon(why, stream.receive::<1>()).await;
+        assert!(ended.is_err(), "{why}");
+    }
+    // Agents have no trunks with gateways, and gateways of one site none with each other.
+    let agent = joined(&grid, Role::Agent, "alpha", Some("n2"), Some(&alpha.address.to_string())).await;
+    let sibling = joined(&grid, Role::Gateway, "beta", Some("other"), None).await;
+    for (party, why) in [(agent, "an agent"), (sibling, "a gateway of the site")] {
+        assert!(stream_of(&plane, &party, &outside.to_string()).await.is_err(), "{why}");
+    }
+    // Alpha's own gateway is heard.
+    let (_trunk, stream) = stream_of(&plane, &alpha.credentials, &outside.to_string()).await.unwrap();
+    stream.send(&whom(far_address, near_address));
+    let attach_down::Kind::Dial(order) = far_attached.next().await else { panic!("no order") };
+    assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
+}

@@ -1,0 +1,159 @@
+//! How two gateways get a carrier of the trunk that they keep: the asking one's request
+//! to the broker, the reply, and the order to the other one.
+
+use isthmus_plan::Dial;
+use isthmus_plan::site_trunk::CARRIERS;
+use isthmus_wire::proto::{self, site_trunk_order, site_trunk_reply};
+use isthmus_wire::{DecodeError, GridName};
+
+use super::fields::{SITE_TRUNK, address, malformed, unknown_way};
+use super::request::avoided;
+use super::{Stop, at_relay};
+use crate::enums::{dial_from_wire, dial_to_wire};
+
+/// A gateway's request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The other gateway, by its grid name.
+    pub gateway: GridName,
+    /// One of [`CARRIERS`].
+    pub dial: Dial,
+    /// Relays that have just failed, by name.
+    pub avoid: Vec<String>,
+}
+
+/// What the asking gateway is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Connect to the other one's port outside, `HOST:PORT`.
+    Connect(String),
+    /// Wait for the trunk that the other one makes.
+    Await,
+    /// Connect to a relay, and begin TLS with the other one over it.
+    Relay(Stop),
+}
+
+/// What the other gateway is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The asking gateway, by its grid name.
+    pub gateway: GridName,
+    /// How it gets its carrier.
+    pub way: OrderWay,
+}
+
+/// How the other gateway gets its carrier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OrderWay {
+    /// Make a trunk with the asking one, whose port outside is at this `HOST:PORT`.
+    Connect(String),
+    /// Connect to a relay; the asking one begins TLS over it.
+    Relay(Stop),
+}
+
+impl TryFrom<&proto::SiteTrunkRequest> for Request {
+    type Error = DecodeError;
+
+    fn try_from(request: &proto::SiteTrunkRequest) -> Result<Self, DecodeError> {
+        let dial = dial_from_wire(request.dial()).filter(|dial| CARRIERS.contains(dial));
+        Ok(Self {
+            gateway: gateway(&request.gateway)?,
+            dial: dial.ok_or_else(|| unknown_way(SITE_TRUNK))?,
+            avoid: avoided(&request.avoid)?,
+        })
+    }
+}
+
+impl From<Request> for proto::SiteTrunkRequest {
+    fn from(request: Request) -> Self {
+        let Request { gateway, dial, avoid } = request;
+        Self { gateway: gateway.to_string(), dial: dial_to_wire(dial).into(), avoid }
+    }
+}
+
+impl TryFrom<proto::SiteTrunkReply> for Reply {
+    type Error = DecodeError;
+
+    fn try_from(reply: proto::SiteTrunkReply) -> Result<Self, DecodeError> {
+        use site_trunk_reply::Way;
+        Ok(match reply.way.ok_or_else(|| unknown_way(SITE_TRUNK))? {
+            Way::Address(at) => Self::Connect(address(SITE_TRUNK, at)?),
+            Way::Awaited(_) => Self::Await,
+            Way::Relay(at) => Self::Relay(at_relay(SITE_TRUNK, at)?),
+        })
+    }
+}
+
+impl TryFrom<proto::SiteTrunkOrder> for Order {
+    type Error = DecodeError;
+
+    fn try_from(order: proto::SiteTrunkOrder) -> Result<Self, DecodeError> {
+        use site_trunk_order::Way;
+        let way = match order.way.ok_or_else(|| unknown_way(SITE_TRUNK))? {
+            Way::Address(at) => OrderWay::Connect(address(SITE_TRUNK, at)?),
+            Way::Relay(at) => OrderWay::Relay(at_relay(SITE_TRUNK, at)?),
+        };
+        Ok(Self { gateway: gateway(&order.gateway)?, way })
+    }
+}
+
+fn gateway(name: &str) -> Result<GridName, DecodeError> {
+    name.parse().map_err(|_| malformed(SITE_TRUNK, "a gateway without a grid name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_relay() -> proto::AtRelay {
+        proto::AtRelay { name: "hub".to_owned(), address: "hub:7720".to_owned(), ticket: vec![7; 64] }
+    }
+
+    #[test]
+    fn requests_survive_the_wire_and_other_dials_are_refused() {
+        for dial in CARRIERS {
+            let gateway = "gateway.beta".parse().unwrap();
+            let request = Request { gateway, dial, avoid: vec!["hub".to_owned()] };
+            assert_eq!(Request::try_from(&proto::SiteTrunkRequest::from(request.clone())), Ok(request));
+        }
+        let sent = |gateway: &str, dial: proto::Dial| proto::SiteTrunkRequest {
+            gateway: gateway.to_owned(),
+            dial: dial.into(),
+            avoid: Vec::new(),
+        };
+        for wrong in [
+            sent("gateway.beta", proto::Dial::Punch),
+            sent("gateway.beta", proto::Dial::Unknown),
+            sent("beta", proto::Dial::Relay),
+            sent("", proto::Dial::Relay),
+            proto::SiteTrunkRequest {
+                avoid: vec![String::new(); 65],
+                ..sent("gateway.beta", proto::Dial::Relay)
+            },
+        ] {
+            assert!(Request::try_from(&wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn replies_and_orders_are_read_or_refused() {
+        use {site_trunk_order as order, site_trunk_reply as reply};
+        let at = "login.beta.example:7740".to_owned();
+        let read = |way| Reply::try_from(proto::SiteTrunkReply { way });
+        assert_eq!(read(Some(reply::Way::Address(at.clone()))), Ok(Reply::Connect(at.clone())));
+        assert_eq!(read(Some(reply::Way::Awaited(reply::Awaited {}))), Ok(Reply::Await));
+        let relayed = read(Some(reply::Way::Relay(at_relay())));
+        assert!(matches!(relayed, Ok(Reply::Relay(stop)) if stop.relay.as_deref() == Some("hub")));
+        assert!(read(Some(reply::Way::Address("nowhere".to_owned()))).is_err());
+        assert!(read(None).is_err());
+        let read =
+            |gateway: &str, way| Order::try_from(proto::SiteTrunkOrder { gateway: gateway.to_owned(), way });
+        let ordered = read("g1.alpha", Some(order::Way::Address(at.clone())));
+        assert_eq!(ordered.map(|order| order.way), Ok(OrderWay::Connect(at)));
+        assert!(read("g1.alpha", Some(order::Way::Relay(at_relay()))).is_ok());
+        let short = proto::AtRelay { ticket: vec![7; 63], ..at_relay() };
+        assert!(read("g1.alpha", Some(order::Way::Relay(short))).is_err());
+        assert!(read("alpha", Some(order::Way::Relay(at_relay()))).is_err());
+        assert!(read("g1.alpha", None).is_err());
+    }
+}

@@ -1,0 +1,44 @@
+//! Whether the gateways of two sites carry the connections of their nodes, over a trunk
+//! that they keep; and how its carriers are dialed.
+
+use crate::plan::{Judged, Way, attached};
+use crate::{Dial, EndFacts, Forbidden, PairFacts, Reason, Route};
+
+/// The dials by which a gateway gets a carrier to another one, in the order in which it
+/// tries them: to the other one's port outside, from there to its own, over a relay.
+pub const CARRIERS: [Dial; 3] = [Dial::Direct, Dial::Reverse, Dial::Relay];
+
+/// Whether policy lets carriers between two sites be dialed so. A policy that forbids all
+/// of these dials is about the nodes: the trunk itself is allowed or forbidden by its name.
+pub fn carrier_allowed(dial: Dial, forbidden: Forbidden) -> bool {
+    CARRIERS.iter().all(|dial| forbidden.dials.contains(*dial)) || !forbidden.dials.contains(dial)
+}
+
+/// The way over the trunk, and whether it works.
+pub(crate) fn way(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Way {
+    (Route::TwoGateway, Dial::Trunk, judge(initiator, acceptor, pair))
+}
+
+fn judge(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
+    for end in [initiator, acceptor] {
+        if !end.site_trunk {
+            return Err(Reason::NoSiteTrunk { site: end.site.clone() });
+        }
+    }
+    if pair.trusted {
+        let (initiator, acceptor) = (initiator.site.clone(), acceptor.site.clone());
+        return Err(Reason::RawAnyway { initiator, acceptor });
+    }
+    attached(initiator)?;
+    attached(acceptor)?;
+    let is_let_in = |end: &EndFacts| end.gateway_let_in && !end.gateway.failed();
+    let works = |dial| match dial {
+        Dial::Direct => is_let_in(acceptor),
+        Dial::Reverse => is_let_in(initiator),
+        _ => pair.relays > 0,
+    };
+    if CARRIERS.into_iter().any(|dial| works(dial) && carrier_allowed(dial, pair.forbidden)) {
+        return Ok(Reason::GatewaysTrunk);
+    }
+    Err(Reason::NoCarrier { initiator: initiator.site.clone(), acceptor: acceptor.site.clone() })
+}
