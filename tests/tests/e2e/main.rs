@@ -25,6 +25,7 @@ mod security_loopback;
 mod security_members;
 mod security_revoke;
 mod several;
+mod site_trunk;
 mod soak;
 mod sockets;
 mod strangers;

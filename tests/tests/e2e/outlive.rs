@@ -11,7 +11,7 @@ use crate::life::{NODES, SECONDS, SOON};
 const CUT: Duration = Duration::from_secs(20);
 
 /// A job whose ranks pass a checked token between the sites, for longer than the cut.
-fn ring(world: &World, mpi: Mpi, options: &[&str]) -> Result<Job> {
+pub(crate) fn ring(world: &World, mpi: Mpi, options: &[&str]) -> Result<Job> {
     ring_of(world, mpi, options, "1000")
 }
 
@@ -45,15 +45,16 @@ fn expect_success(world: &World, job: Job) -> Result<()> {
     world.expect_clean(SECONDS)
 }
 
-/// The job must end in order, and have told of the pause.
-fn expect_outlived(world: &World, mpi: Mpi, job: Job, healed: Instant) -> Result<()> {
+/// The job must end in order, and have told of the pause. Returns what it printed.
+pub(crate) fn expect_outlived(world: &World, mpi: Mpi, job: Job, healed: Instant) -> Result<String> {
     let (status, printed) = job.end()?;
     eprintln!("{mpi:?}: ended {:.1} s after the cut was healed\n{printed}", healed.elapsed().as_secs_f64());
     ensure!(status == 0, "{mpi:?}: status {status}\n{printed}");
     for text in ["nothing is heard of n1.beta", "n1.beta is back after "] {
         ensure!(printed.contains(text), "{mpi:?}: no {text:?} in\n{printed}");
     }
-    world.expect_clean(SECONDS)
+    world.expect_clean(SECONDS)?;
+    Ok(printed)
 }
 
 fn outlives_a_cut(mpi: Mpi) -> Result<()> {
@@ -64,7 +65,7 @@ fn outlives_a_cut(mpi: Mpi) -> Result<()> {
     std::thread::sleep(CUT);
     ensure!(world.processes("n1.beta", "/ring")?.len() == 2, "the ranks that are cut off have ended");
     world.heal_site("beta")?;
-    expect_outlived(&world, mpi, job, Instant::now())
+    expect_outlived(&world, mpi, job, Instant::now()).map(drop)
 }
 
 #[test]
@@ -87,7 +88,7 @@ fn a_job_outlives_its_relay() -> Result<()> {
     }
     std::thread::sleep(Duration::from_secs(6));
     let _relay = world.serve("spare", "relay", &[], &World::config("relay"))?;
-    expect_outlived(&world, Mpi::OpenMpi, job, Instant::now())
+    expect_outlived(&world, Mpi::OpenMpi, job, Instant::now()).map(drop)
 }
 
 /// First the NAT forgets its mappings, then the site gets another address.

@@ -149,6 +149,11 @@ fn a_forged_join_token_gets_no_certificate() -> Result<()> {
 #[test]
 fn the_relay_sees_ciphertext_only() -> Result<()> {
     let world = GRID.take()?;
+    relay_sees_nothing_of(&world, "n1.alpha", "n1.beta")
+}
+
+/// Two nodes talk over the relay on `hub`, which must not see what they say.
+pub(crate) fn relay_sees_nothing_of(world: &World, from: &str, to: &str) -> Result<()> {
     let sniffer = program("sniff.py");
     let mut sniffing = world
         .command("hub", Duration::from_secs(60), &["python3", &sniffer, "isthmus-plain-marker"])?
@@ -160,8 +165,8 @@ fn the_relay_sees_ciphertext_only() -> Result<()> {
     ensure!(lines.next().context("no line")?? == "listening");
     let talk = program("talk.py");
     let output = world.run(
-        "n1.alpha",
-        &["--nodes", "n1.alpha,n1.beta"],
+        from,
+        &["--nodes", &format!("{from},{to}")],
         &[&Mpi::OpenMpi.launcher(), "-n", "2", "--map-by", "node", "python3", &talk, "isthmus-plain-marker"],
     )?;
     ensure!(output.status == 0 && output.stdout.contains("received 1000000 bytes"), "{}", output.whole());

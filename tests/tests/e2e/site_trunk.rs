@@ -1,0 +1,125 @@
+//! Trunks between gateways: where both sites keep them, jobs' data goes over them, and the
+//! gateways encrypt it.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Mpi, Shared, World};
+
+use crate::outlive::{expect_outlived, ring};
+use crate::privacy::relay_sees_nothing_of;
+
+static GRID: Shared = Shared::new("site-trunks");
+
+/// Long enough that the carrier is given up.
+const CUT: Duration = Duration::from_secs(15);
+
+/// Has each pair of sites joined by this dial, and encrypted by these.
+fn expect(account: &serde_json::Value, pairs: usize, dial: Option<&str>, by: &str) -> Result<()> {
+    let joined = account["pairs"].as_array().context("no pairs")?;
+    let ends: BTreeSet<String> = joined.iter().map(|pair| pair["ends"].to_string()).collect();
+    ensure!(ends.len() == pairs, "{account:#}");
+    for pair in joined {
+        ensure!(pair["encryption"] == by && pair["encrypted"] == true, "{account:#}");
+        ensure!(dial.is_none_or(|dial| pair["dial"] == dial), "{account:#}");
+        // Nodes carry nothing of what gateways encrypt.
+        ensure!(pair["bytes"].is_null() == (by == "gateways"), "{account:#}");
+    }
+    Ok(())
+}
+
+fn job(
+    world: &World,
+    mpi: Mpi,
+    nodes: &str,
+    options: &[&str],
+    words: &[&str],
+) -> Result<(String, serde_json::Value)> {
+    let (launcher, program) = (mpi.launcher(), mpi.program(words[0]));
+    let ranks = (2 * nodes.split(',').count()).to_string();
+    let options = [&["--nodes", nodes], options].concat();
+    let command = [&[&launcher, "-n", &ranks, &program], &words[1..]].concat();
+    let head = nodes.split(',').next().unwrap_or_default();
+    let (output, account) = world.run_reported(head, &options, &command)?;
+    ensure!(output.status == 0, "{}", output.whole());
+    Ok((output.whole(), account))
+}
+
+fn goes_over_the_trunk(mpi: Mpi) -> Result<()> {
+    let world = GRID.take()?;
+    let nodes = "n1.alpha,n1.beta,n1.gamma";
+    let (printed, account) = job(&world, mpi, nodes, &[], &["alltoall"])?;
+    expect(&account, 3, Some("trunk"), "gateways").context(printed)?;
+    // The initiator's gateway is dialed by the other one, or both dial the relay.
+    let (printed, account) = job(&world, mpi, "n1.beta,n1.alpha", &[], &["ring", "1000", "1000"])?;
+    expect(&account, 1, Some("trunk"), "gateways").context(printed)?;
+    world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn openmpi_goes_over_the_trunk_of_the_gateways() -> Result<()> {
+    goes_over_the_trunk(Mpi::OpenMpi)
+}
+
+#[test]
+fn mpich_goes_over_the_trunk_of_the_gateways() -> Result<()> {
+    goes_over_the_trunk(Mpi::Mpich)
+}
+
+#[test]
+fn a_job_can_refuse_it() -> Result<()> {
+    let world = GRID.take()?;
+    let words = ["ring", "100", "1000"];
+    let (printed, account) = job(&world, Mpi::OpenMpi, "n1.alpha,n1.beta", &["--encrypt-to-nodes"], &words)?;
+    expect(&account, 1, None, "agents").context(printed)
+}
+
+#[test]
+fn a_site_without_it_is_joined_by_its_agents() -> Result<()> {
+    let world = GRID.take()?;
+    let (printed, account) = job(&world, Mpi::OpenMpi, "n1.alpha,n1.delta", &[], &["alltoall"])?;
+    expect(&account, 1, None, "agents").context(printed)
+}
+
+#[test]
+fn the_plan_has_it_first_or_says_why_not() -> Result<()> {
+    let world = GRID.take()?;
+    let plan = world.plan("n1.alpha", "n1.beta")?;
+    let first = &plan["steps"][0];
+    ensure!(first["dial"] == "trunk" && first["route"] == "two-gateway", "{plan:#}");
+    ensure!(first["encryption"] == "gateways" && plan["steps"][1]["encryption"] == "agents", "{plan:#}");
+    let plan = world.plan("n1.alpha", "n1.delta")?;
+    let left_out = plan["left_out"].as_array().context("no list")?;
+    let trunk = left_out.iter().find(|left| left["dial"] == "trunk").context("not left out")?;
+    ensure!(trunk["reason"] == "the gateways of site delta keep no trunks with other sites", "{plan:#}");
+    Ok(())
+}
+
+#[test]
+fn a_relay_between_gateways_sees_ciphertext_only() -> Result<()> {
+    let world = GRID.take()?;
+    relay_sees_nothing_of(&world, "n1.alpha", "n1.gamma")
+}
+
+fn outlives_a_cut(mpi: Mpi) -> Result<()> {
+    let world = World::up("site-trunks")?;
+    let job = ring(&world, mpi, &[])?;
+    world.cut_site("beta")?;
+    std::thread::sleep(CUT);
+    ensure!(world.processes("n1.beta", "/ring")?.len() == 2, "the ranks that are cut off have ended");
+    world.heal_site("beta")?;
+    let printed = expect_outlived(&world, mpi, job, Instant::now())?;
+    ensure!(printed.contains("encrypted gateway to gateway"), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn an_openmpi_job_outlives_a_cut_between_gateways() -> Result<()> {
+    outlives_a_cut(Mpi::OpenMpi)
+}
+
+#[test]
+fn an_mpich_job_outlives_a_cut_between_gateways() -> Result<()> {
+    outlives_a_cut(Mpi::Mpich)
+}
