@@ -26,9 +26,10 @@ pub(crate) use ends::{UnderTest, run as run_under_test};
 const RTT: Duration = Duration::from_micros(10_600);
 const BITS_PER_SECOND: u64 = 1_000_000_000;
 
-/// Senders; the paper has 2 to 19.
+/// Senders; the paper has 2 to 19. What comes first, here and below, is measured even if
+/// there is little time.
 const SENDERS: [u64; 3] = [19, 10, 2];
-/// Bytes that each sends, those first that matter most.
+/// Bytes that each sends.
 const SIZES: [u64; 5] = [1_000_000, 100_000, 10_000, 1_000, 10_000_000];
 /// Up to this size a set-up or a packet counts for more than the rate.
 const SMALL: u64 = 10_000;
@@ -36,11 +37,11 @@ const SMALL: u64 = 10_000;
 /// The queue before the bottleneck in bytes, with its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Queue(u64, &'static str);
-const QUEUES: [Queue; 3] = [BDP, Queue(256 << 10, "256 KiB"), SHORT];
+const QUEUES: [Queue; 3] = [BDP, SHORT, Queue(256 << 10, "256 KiB")];
 const BDP: Queue = Queue(BITS_PER_SECOND / 8 * 106 / 10_000, "BDP");
 const SHORT: Queue = Queue(64 << 10, "64 KiB");
 /// Shares of packets that are lost, in both directions.
-const LOSSES: [Loss; 4] = [Loss("0 %"), Loss("0.1 %"), Loss("1 %"), Loss("0.01 %")];
+const LOSSES: [Loss; 4] = [Loss("0.1 %"), Loss("0 %"), Loss("1 %"), Loss("0.01 %")];
 
 /// A share of packets, as a grid file has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,7 +276,7 @@ impl Experiment for Gathers<'_> {
 /// All that is measured. Each part has its share of the time.
 fn parts(every: bool) -> Vec<Vec<Gather>> {
     let places = || {
-        let all = LOSSES.iter().flat_map(|loss| QUEUES.map(|queue| Place { queue, loss: *loss }));
+        let all = QUEUES.iter().flat_map(|queue| LOSSES.map(|loss| Place { queue: *queue, loss }));
         all.filter(move |place| every || place.queue == BDP || place.loss == Loss::NONE)
     };
     let gathers = |size: u64, pings: bool, senders: &[u64]| -> Vec<Gather> {

@@ -21,13 +21,17 @@ use isthmus_net::secured::{ClientTls, Secured};
 use isthmus_net::{Authority, Credentials, Identity, Role as Party};
 use isthmus_trunk::{Config, Congestion, Role, TrunkId};
 use rustls::pki_types::ServerName;
-use tokio::net::{TcpListener, TcpStream};
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 /// Where the far end takes carriers.
 pub(super) const CARRIERS_PORT: u16 = 7201;
 /// Where it takes connections that have TLS of their own.
 const SEALED_PORT: u16 = 7202;
+/// Congestion control of sockets for which a trunk sets no other, whatever is this
+/// system's default.
+const DEFAULT: &[u8] = b"cubic";
 /// What the near end sends first on a stream, as agents do.
 const INTRODUCTION: [u8; 4] = *b"open";
 /// Longest wait for a connection, a handshake or a stream.
@@ -38,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) enum Carrying {
     /// Over a trunk whose carriers have BBR.
     TrunkBbr,
-    /// Over a trunk whose carriers have what the kernel gives by default.
+    /// Over a trunk whose carriers have CUBIC.
     TrunkPlain,
     /// Over a TLS connection of its own.
     Sealed,
@@ -212,7 +216,9 @@ struct Dialer {
 impl Dialer {
     async fn connect(&self, port: u16) -> anyhow::Result<Secured> {
         let connecting = async {
-            let tcp = TcpStream::connect((self.peer, port)).await?;
+            let socket = TcpSocket::new_v4()?;
+            SockRef::from(&socket).set_tcp_congestion(DEFAULT)?;
+            let tcp = socket.connect((self.peer, port).into()).await?;
             tcp.set_nodelay(true)?;
             let name = ServerName::try_from(format!("{}.{SITE}", NAMES[1]))?;
             anyhow::Ok(self.tls.connect(name, tcp).await?)

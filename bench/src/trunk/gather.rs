@@ -7,6 +7,7 @@
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ const LEAST_GATHERS: usize = 2;
 const PING: usize = 64;
 /// Pings that are too few for a 99th percentile.
 const LEAST_PINGS: usize = 100;
+/// Time after which pings end, however few they are.
+const LONGEST_PINGS: Duration = Duration::from_secs(30);
 /// Pause between a ping's answer and the next.
 const BETWEEN_PINGS: Duration = Duration::from_millis(1);
 
@@ -175,7 +178,7 @@ fn send(mut socket: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Round trips of small messages beside gathers, for this long, over connections of the
+/// Round trips of small messages beside gathers, for this long at least, over connections of the
 /// same kind.
 ///
 /// # Errors
@@ -195,11 +198,11 @@ pub(super) fn pings(
             answering.write_all(&message)?;
         }
     });
+    let done = AtomicBool::new(false);
     let found = thread::scope(|scope| {
         let gathers = scope.spawn(|| {
             let mut buffer = vec![0; 256 << 10];
-            let start = Instant::now();
-            while start.elapsed() < WARM_UP + duration {
+            while !done.load(Ordering::Relaxed) {
                 bulk.gather(size, &mut buffer)?;
             }
             anyhow::Ok(())
@@ -212,14 +215,19 @@ pub(super) fn pings(
                 let sent = Instant::now();
                 asking.write_all(&message)?;
                 asking.read_exact(&mut message)?;
-                if start.elapsed() > WARM_UP && !gathers.is_finished() {
+                if start.elapsed() > WARM_UP {
                     took.push(sent.elapsed());
+                }
+                let enough = took.len() >= LEAST_PINGS && start.elapsed() > WARM_UP + duration;
+                if enough || start.elapsed() > LONGEST_PINGS {
+                    break;
                 }
                 thread::sleep(BETWEEN_PINGS);
             }
             Ok(took)
         };
         let asked = ask();
+        done.store(true, Ordering::Relaxed);
         gathers.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
         asked
     })?;
