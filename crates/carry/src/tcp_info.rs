@@ -26,6 +26,8 @@ pub struct TcpInfo {
     pub app_limited: bool,
     /// Bytes in the socket that were never sent.
     pub unsent_bytes: u64,
+    /// Segments with data that were sent, again or not.
+    pub data_segments: u64,
     /// Segments that were sent again.
     pub retransmitted_segments: u64,
     /// Retransmission timeouts; nothing before Linux 6.7.
@@ -69,6 +71,7 @@ impl TcpInfo {
             bytes_per_second: u64::from_ne_bytes(field(info, 160).unwrap_or_default()),
             app_limited: info.get(7).is_some_and(|bits| bits & 1 != 0),
             unsent_bytes: number(144),
+            data_segments: number(156),
             retransmitted_segments: number(100),
             timeouts,
         }
@@ -97,6 +100,7 @@ mod tests {
         put(100, 3);
         put(144, 777);
         put(148, 10_000);
+        put(156, 2000);
         put(160, 125_000_000);
         put(240, 2);
         bytes[7] = 1;
@@ -107,6 +111,7 @@ mod tests {
             bytes_per_second: 125_000_000,
             app_limited: true,
             unsent_bytes: 777,
+            data_segments: 2000,
             retransmitted_segments: 3,
             timeouts: Some(2),
         };

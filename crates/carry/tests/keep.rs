@@ -135,6 +135,8 @@ async fn a_cut_trunk_is_dialed_until_it_is_healed_and_its_streams_go_on() {
     let received = timeout(PATIENCE, far.receive::<14>()).await.unwrap().unwrap();
     assert_eq!(&received, b"during the cut");
     assert_eq!(trunks.near.dials.load(SeqCst), 3);
+    let pauses = trunks.kept.pauses();
+    assert!(pauses.count == 1 && pauses.total > Duration::from_secs(1), "{pauses:?}");
     drop(near);
     assert!(!trunks.kept.ended.is_cancelled());
 }

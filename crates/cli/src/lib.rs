@@ -23,6 +23,7 @@ mod remote;
 mod run;
 mod services;
 mod status;
+mod trunks;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -65,6 +66,7 @@ enum Command {
     Agent(services::ServiceArgs),
     Status(status::StatusArgs),
     Plan(plan::PlanArgs),
+    Trunks(trunks::TrunksArgs),
     #[command(subcommand)]
     Doctor(doctor::DoctorCommand),
     Run(run::RunArgs),
@@ -111,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Agent(args) => serve(Service::Agent, args),
         Command::Status(args) => finish("status", block_on(status::run(args))),
         Command::Plan(args) => finish("plan", block_on(plan::run(args))),
+        Command::Trunks(args) => finish("trunks", block_on(trunks::run(args))),
         Command::Doctor(command) => doctor(command),
         Command::Run(args) => run::main(args),
         Command::Exec(args) => exec::main(args),

@@ -28,6 +28,7 @@ use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
 use crate::starting::exec::program_of;
+use crate::trunks;
 
 /// Shortest time between two reports of a job to the broker.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -164,6 +165,14 @@ impl Local for LocalService {
     ) -> Result<Response<proto::MeasureReply>, Status> {
         authorise(&request)?;
         self.node.upstream().measure(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn trunks(
+        &self,
+        request: Request<proto::TrunksRequest>,
+    ) -> Result<Response<proto::TrunksReply>, Status> {
+        authorise(&request)?;
+        Ok(Response::new(trunks::seen::seen(self.node.trunks()).await))
     }
 }
 

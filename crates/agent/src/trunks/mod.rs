@@ -8,6 +8,7 @@
 //! | [`accept`] | a carrier that another node has dialed |
 //! | [`calls`] | gRPC with another agent, over a stream |
 //! | [`pause`] | what a job does while a trunk is cut |
+//! | [`seen`] | what a user sees of them |
 //! | [`keep`] | what a trunk does here: streams that the peer opens, dials of its carriers |
 
 pub(crate) mod accept;
@@ -16,6 +17,7 @@ pub(crate) mod keep;
 pub(crate) mod open;
 pub(crate) mod pause;
 pub(crate) mod registry;
+pub(crate) mod seen;
 
 /// Protocol name (ALPN, RFC 7301) of a carrier. An agent without trunks takes
 /// [`STREAM_PROTOCOL`](isthmus_reach::carrier::STREAM_PROTOCOL) instead.

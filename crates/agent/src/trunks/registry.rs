@@ -128,6 +128,16 @@ impl Registry {
         lock(&self.0).get(peer)?.standing.iter().rfind(usable).cloned()
     }
 
+    /// All trunks, by their peers' names.
+    pub(super) fn all(&self) -> Vec<(GridName, Arc<Standing>)> {
+        let peers = lock(&self.0);
+        let each =
+            peers.iter().flat_map(|(name, peer)| peer.standing.iter().map(|one| (name.clone(), one.clone())));
+        let mut all: Vec<_> = each.collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
+    }
+
     /// The trunk with this id that this identity made.
     pub(crate) fn find(&self, peer: &Identity, id: TrunkId) -> Option<Arc<Standing>> {
         let peers = lock(&self.0);

@@ -34,6 +34,18 @@ pub struct Kept {
     cut: watch::Sender<Option<Instant>>,
     /// How long it is kept while it is cut.
     outlives: Mutex<Duration>,
+    /// When it was made.
+    pub made: Instant,
+    pauses: Mutex<Pauses>,
+}
+
+/// How often a trunk that had worked was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pauses {
+    /// How often. A cut that lasts counts.
+    pub count: u32,
+    /// For how long in all, without a cut that lasts.
+    pub total: Duration,
 }
 
 impl Kept {
@@ -47,6 +59,8 @@ impl Kept {
             ended: CancellationToken::new(),
             cut: watch::Sender::new(Some(Instant::now())),
             outlives: Mutex::default(),
+            made: Instant::now(),
+            pauses: Mutex::default(),
         }
     }
 
@@ -61,7 +75,19 @@ impl Kept {
     }
 
     pub(super) fn set_cut(&self, cut: Option<Instant>) {
-        self.cut.send_replace(cut);
+        let before = self.cut.send_replace(cut);
+        let mut pauses = lock(&self.pauses);
+        match (before, cut) {
+            (None, Some(_)) => pauses.count += 1,
+            // Its beginning is no pause.
+            (Some(since), None) if pauses.count > 0 => pauses.total += since.elapsed(),
+            _ => {}
+        }
+    }
+
+    /// How often it was cut so far.
+    pub fn pauses(&self) -> Pauses {
+        *lock(&self.pauses)
     }
 
     /// Has it kept at least so long while it is cut.

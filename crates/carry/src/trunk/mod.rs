@@ -27,7 +27,7 @@ mod stream;
 
 pub use handle::{CarrierSnapshot, Notice, Notices, OpenError, Snapshot, Trunk};
 pub use keep::{Embedding, Undialed, keep};
-pub use kept::{Kept, config};
+pub use kept::{Kept, Pauses, config};
 pub use stream::Stream;
 
 pub use crate::tcp_info::TcpInfo;

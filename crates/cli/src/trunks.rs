@@ -1,0 +1,236 @@
+//! `isthmus trunks`: the trunks of this node.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use isthmus_net::enums::{dial_name, route_name};
+use isthmus_wire::proto::{self, TrunksReply, TrunksRequest};
+use serde::Serialize;
+
+use crate::format::{bytes, count, milliseconds};
+use crate::local;
+use crate::output::print;
+use crate::status::table;
+
+/// How long the agent may take to answer.
+const BUDGET: Duration = Duration::from_secs(20);
+
+/// Show this node's trunks: the encrypted connections to other sites' nodes, which
+/// programs' connections share, and whether they are cut.
+///
+/// A trunk sends over its carriers. Their figures are the kernel's, of what this node
+/// sends. A trunk that this node has not made says how the other node has dialed it.
+#[derive(Debug, Args)]
+pub(crate) struct TrunksArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The output of `--json`.
+#[derive(Debug, Serialize)]
+struct View {
+    trunks: Vec<Trunk>,
+    /// Trunks beyond those that are shown.
+    left_out: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Trunk {
+    peer: String,
+    /// Whether this node's agent dials it.
+    made_here: bool,
+    route: String,
+    dial: String,
+    relay: String,
+    age_seconds: f64,
+    /// For how long no carrier works; none while one does.
+    cut_seconds: Option<f64>,
+    pauses: u32,
+    paused_seconds: f64,
+    streams: u32,
+    /// Bytes taken from programs and not acknowledged.
+    held_bytes: u64,
+    /// Bytes that have come and were not read.
+    unread_bytes: u64,
+    carriers: Vec<Carrier>,
+}
+
+#[derive(Debug, Serialize)]
+struct Carrier {
+    /// Whether it is for small frames alone.
+    small: bool,
+    /// Whether its other end is heard.
+    live: bool,
+    round_trip_ms: f64,
+    congestion_window_bytes: u64,
+    bytes_per_second: u64,
+    /// Bytes queued in the socket.
+    unsent_bytes: u64,
+    data_segments: u64,
+    retransmitted_segments: u64,
+    /// Retransmission timeouts; none where the kernel doesn't tell (before Linux 6.7).
+    timeouts: Option<u64>,
+}
+
+/// Runs `isthmus trunks`.
+///
+/// # Errors
+/// The message for the user.
+pub(crate) async fn run(args: TrunksArgs) -> anyhow::Result<()> {
+    let mut client = local::connect(&local::socket()).await?;
+    let asking = client.trunks(TrunksRequest {});
+    let late = || format!("this node's agent doesn't answer within {BUDGET:?}");
+    let reply = tokio::time::timeout(BUDGET, asking).await.with_context(late)?.map_err(local::failure)?;
+    let view = View::new(reply.into_inner());
+    print(&view, &view.text(), args.json)
+}
+
+impl View {
+    fn new(reply: TrunksReply) -> Self {
+        Self { trunks: reply.trunks.into_iter().map(Trunk::new).collect(), left_out: reply.left_out }
+    }
+
+    fn text(&self) -> String {
+        if self.trunks.is_empty() {
+            return "this node has no trunks\n".to_owned();
+        }
+        let mut text = String::new();
+        for trunk in &self.trunks {
+            text.push_str(&trunk.text());
+        }
+        if self.left_out > 0 {
+            text.push_str(&format!("and {} more\n", self.left_out));
+        }
+        text
+    }
+}
+
+impl Trunk {
+    fn new(trunk: proto::Trunk) -> Self {
+        Self {
+            made_here: trunk.made_here,
+            route: route_name(trunk.route()),
+            dial: dial_name(trunk.dial()),
+            peer: trunk.peer,
+            relay: trunk.relay,
+            age_seconds: seconds(trunk.age_ms),
+            cut_seconds: trunk.cut_ms.map(seconds),
+            pauses: trunk.pauses,
+            paused_seconds: seconds(trunk.paused_ms),
+            streams: trunk.streams,
+            held_bytes: trunk.held_bytes,
+            unread_bytes: trunk.unread_bytes,
+            carriers: trunk.carriers.into_iter().map(Carrier::new).collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let (from, state) = (
+            if self.made_here { "to" } else { "from" },
+            match self.cut_seconds {
+                Some(cut) => format!("cut for {cut:.1} s"),
+                None => "works".to_owned(),
+            },
+        );
+        let relay = if self.relay.is_empty() { String::new() } else { format!(" {}", self.relay) };
+        let paused = match self.pauses {
+            0 => String::new(),
+            pauses => format!(", paused {} for {:.1} s", count(pauses.into(), "time"), self.paused_seconds),
+        };
+        let head = format!(
+            "{from} {} by {}{relay}, {}: {state}, {:.0} s old{paused}, {}, {} not acknowledged\n",
+            self.peer,
+            self.dial,
+            self.route,
+            self.age_seconds,
+            count(self.streams.into(), "stream"),
+            bytes(self.held_bytes),
+        );
+        let header = ["carrier for", "round trip", "window", "rate", "queued", "sent again", "timeouts"];
+        head + &table(&header, &[1, 2, 3, 4, 5, 6], self.carriers.iter().map(Carrier::row)) + "\n"
+    }
+}
+
+impl Carrier {
+    fn new(carrier: proto::Carrier) -> Self {
+        Self {
+            small: carrier.small,
+            live: carrier.live,
+            round_trip_ms: milliseconds(carrier.round_trip_us),
+            congestion_window_bytes: carrier.congestion_window_bytes,
+            bytes_per_second: carrier.bytes_per_second,
+            unsent_bytes: carrier.unsent_bytes,
+            data_segments: carrier.data_segments,
+            retransmitted_segments: carrier.retransmitted_segments,
+            timeouts: carrier.timeouts,
+        }
+    }
+
+    fn row(&self) -> Vec<String> {
+        let purpose = if self.small { "small messages" } else { "everything" };
+        vec![
+            if self.live { purpose.to_owned() } else { format!("{purpose}, silent") },
+            format!("{:.1} ms", self.round_trip_ms),
+            bytes(self.congestion_window_bytes),
+            format!("{}/s", bytes(self.bytes_per_second)),
+            bytes(self.unsent_bytes),
+            format!("{} of {}", self.retransmitted_segments, self.data_segments),
+            self.timeouts.map_or_else(|| "–".to_owned(), |timeouts| timeouts.to_string()),
+        ]
+    }
+}
+
+fn seconds(milliseconds: u64) -> f64 {
+    milliseconds as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trunk_is_shown_with_its_carriers() {
+        let carrier = proto::Carrier {
+            live: true,
+            round_trip_us: 10_600,
+            congestion_window_bytes: 1_000_000,
+            bytes_per_second: 125_000_000,
+            data_segments: 4000,
+            retransmitted_segments: 3,
+            timeouts: Some(1),
+            ..proto::Carrier::default()
+        };
+        let silent = proto::Carrier { small: true, timeouts: None, live: false, ..carrier };
+        let trunk = proto::Trunk {
+            peer: "n1.beta".to_owned(),
+            made_here: true,
+            route: proto::Route::EndToEnd.into(),
+            dial: proto::Dial::Relay.into(),
+            relay: "hub".to_owned(),
+            age_ms: 90_400,
+            pauses: 2,
+            paused_ms: 23_500,
+            streams: 1,
+            held_bytes: 2_000,
+            carriers: vec![carrier, silent],
+            ..proto::Trunk::default()
+        };
+        let cut = proto::Trunk { made_here: false, cut_ms: Some(4_200), pauses: 0, ..trunk.clone() };
+        let view = View::new(TrunksReply { trunks: vec![trunk, cut], left_out: 1 });
+        let text = view.text();
+        for part in [
+            "to n1.beta by relay hub, end-to-end: works, 90 s old, paused 2 times for 23.5 s, 1 stream, 2.0 kB not acknowledged\n",
+            "everything",
+            "10.6 ms",
+            "3 of 4000",
+            "small messages, silent",
+            "from n1.beta by relay hub, end-to-end: cut for 4.2 s, 90 s old, 1 stream",
+            "and 1 more\n",
+        ] {
+            assert!(text.contains(part), "no {part:?} in\n{text}");
+        }
+        assert_eq!(View::new(TrunksReply::default()).text(), "this node has no trunks\n");
+    }
+}
