@@ -23,7 +23,7 @@ use tonic::service::Routes;
 use tracing::{info, warn};
 
 use crate::administration::AdministrationService;
-use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrustedPairs};
+use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrunkPins, TrustedPairs};
 use crate::enrolment::EnrolmentService;
 use crate::fold::{Fold, FoldError};
 use crate::members;
@@ -135,6 +135,7 @@ pub async fn run(
     let policy = Policy {
         trusted,
         forbidden: ForbiddenPairs::new(&config.pairs)?,
+        pins: TrunkPins::new(&config.pairs).map_err(|error| PolicyError::Site("pairs", error))?,
         relays: config.relays,
         measure: config.measure,
     };

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use isthmus_net::audit;
 use isthmus_plan::policy::{Forbidden, UnknownWord, Word};
+use isthmus_plan::sharing::Pin;
 use isthmus_wire::{Label, NameError};
 use serde::Deserialize;
 
@@ -68,6 +69,20 @@ pub struct PairConfig {
     /// None of these dials and routes.
     #[serde(default)]
     pub never: Vec<String>,
+    /// Whether connections share trunks of the nodes' agents. By default, measurements
+    /// decide.
+    #[serde(default)]
+    pub trunk: Option<TrunkUse>,
+}
+
+/// Whether connections between two sites share trunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrunkUse {
+    /// They do, also where data needn't be encrypted.
+    Always,
+    /// Each has a socket of its own.
+    Never,
 }
 
 /// Why the configured policy is refused.
@@ -128,6 +143,37 @@ impl TrustedPairs {
     /// The sites that this one trusts the network to.
     pub fn of<'a>(&'a self, site: &'a Label) -> impl Iterator<Item = &'a Label> {
         self.0.iter().filter(move |(a, _)| a == site).map(|(_, b)| b)
+    }
+}
+
+/// Between which sites the configuration says whether connections share trunks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrunkPins(BTreeMap<(Label, Label), Pin>);
+
+impl TrunkPins {
+    /// Reads the pairs of the configuration. Of several entries for two sites, `never`
+    /// counts.
+    ///
+    /// # Errors
+    /// If one isn't a site's name.
+    pub fn new(pairs: &[PairConfig]) -> Result<Self, NameError> {
+        let mut pins = BTreeMap::new();
+        for PairConfig { sites: [a, b], trunk, .. } in pairs {
+            let Some(trunk) = trunk else { continue };
+            let (a, b): (Label, Label) = (a.parse()?, b.parse()?);
+            for key in [(a.clone(), b.clone()), (b, a)] {
+                match trunk {
+                    TrunkUse::Always => drop(pins.entry(key).or_insert(Pin::Always)),
+                    TrunkUse::Never => drop(pins.insert(key, Pin::Never)),
+                }
+            }
+        }
+        Ok(Self(pins))
+    }
+
+    /// What it says of two sites.
+    pub fn between(&self, a: &Label, b: &Label) -> Option<Pin> {
+        self.0.get(&(a.clone(), b.clone())).copied()
     }
 }
 
@@ -213,5 +259,24 @@ mod tests {
             forbidden("[[pairs]]\nsites = ['al pha', 'beta']").unwrap_err().starts_with("[broker] pairs: ")
         );
         assert!(forbidden("[[pairs]]\nsites = ['a']").is_err());
+    }
+
+    #[test]
+    fn trunks_are_pinned() {
+        let pair = |sites: [&str; 2], word: &str| format!("[[pairs]]\nsites = {sites:?}\ntrunk = '{word}'\n");
+        let (always, never) = (pair(["beta", "alpha"], "always"), pair(["alpha", "beta"], "never"));
+        for (text, want) in [
+            (String::new(), None),
+            (always.clone(), Some(Pin::Always)),
+            (never.clone(), Some(Pin::Never)),
+            (format!("{always}{never}"), Some(Pin::Never)),
+            (format!("{never}{always}"), Some(Pin::Never)),
+            (pair(["alpha", "gamma"], "never"), None),
+        ] {
+            let config: BrokerConfig = toml::from_str(&text).unwrap();
+            let pins = TrunkPins::new(&config.pairs).unwrap();
+            assert_eq!(pins.between(&"alpha".parse().unwrap(), &"beta".parse().unwrap()), want, "{text}");
+        }
+        assert!(toml::from_str::<BrokerConfig>(&pair(["alpha", "beta"], "often")).is_err());
     }
 }

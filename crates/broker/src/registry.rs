@@ -66,7 +66,7 @@ pub(crate) use probing::{ProbeError, Request as ProbeRequest};
 pub(crate) use view::View;
 
 use crate::addresses::AddressBook;
-use crate::config::{ForbiddenPairs, Measure, RelayChoice, TrustedPairs};
+use crate::config::{ForbiddenPairs, Measure, RelayChoice, TrunkPins, TrustedPairs};
 use holders::Holders;
 use job::Jobs;
 use nodes::Nodes;
@@ -111,6 +111,7 @@ pub(crate) struct Policy {
     pub(crate) trusted: TrustedPairs,
     /// Dials and routes that some pairs of sites may not use.
     pub(crate) forbidden: ForbiddenPairs,
+    pub(crate) pins: TrunkPins,
     /// How the relay for two nodes is chosen.
     pub(crate) relays: RelayChoice,
     /// Whether paths between sites are measured in the background.

@@ -31,4 +31,5 @@ pub mod trunk;
 mod turn;
 mod worker;
 
+pub use tcp_info::TcpInfo;
 pub use traffic::Traffic;

@@ -39,7 +39,7 @@ impl TcpInfo {
     ///
     /// # Errors
     /// If it is no TCP socket.
-    pub(crate) fn of(socket: &impl AsFd) -> io::Result<Self> {
+    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
         let mut bytes = [0_u8; MOST];
         let mut length = MOST as libc::socklen_t;
         // SAFETY: `bytes` is writable for `length` bytes.
@@ -54,6 +54,12 @@ impl TcpInfo {
         };
         nix::errno::Errno::result(done)?;
         Ok(Self::decode(bytes.get(..length as usize).unwrap_or_default()))
+    }
+
+    /// Segments that were sent again, per million; nothing if none was sent.
+    pub fn loss_ppm(&self) -> Option<u32> {
+        let ppm = (self.retransmitted_segments * 1_000_000).checked_div(self.data_segments)?;
+        u32::try_from(ppm).ok()
     }
 
     /// Reads `struct tcp_info` (linux/tcp.h), of which older kernels give less.
@@ -118,6 +124,7 @@ mod tests {
         assert_eq!(TcpInfo::decode(&bytes), all);
         assert_eq!(TcpInfo::decode(&bytes[..232]), TcpInfo { timeouts: None, ..all });
         assert_eq!(TcpInfo::decode(&[]), TcpInfo::default());
+        assert_eq!((all.loss_ppm(), TcpInfo::default().loss_ppm()), (Some(1500), None));
         bytes[148..152].fill(0xff);
         assert_eq!(TcpInfo::decode(&bytes), TcpInfo { min_rtt: Duration::ZERO, ..all });
     }

@@ -35,12 +35,20 @@ pub(crate) struct PlanArgs {
 #[derive(Debug, Serialize)]
 struct View {
     encrypted: bool,
+    trunk: Trunk,
     steps: Vec<Step>,
     left_out: Vec<LeftOut>,
     from: End,
     to: End,
     /// Relays that are up.
     relays: u32,
+}
+
+/// Whether connections share a trunk of the two agents.
+#[derive(Debug, Serialize)]
+struct Trunk {
+    used: bool,
+    reason: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -124,6 +132,7 @@ impl View {
         });
         Self {
             encrypted: plan.encrypted,
+            trunk: Trunk { used: plan.trunk, reason: plan.trunk_reason },
             steps: steps.collect(),
             left_out: left_out.collect(),
             from: End::new(&reply.initiator.clone().unwrap_or_default()),
@@ -148,6 +157,9 @@ impl View {
             table.add_row(["–", &left.dial, &left.route, "left out", &left.reason]);
         }
         text.extend(table.lines().map(|line| format!(" {}\n", line.trim_end())));
+        let shared =
+            if self.trunk.used { "connections share a trunk" } else { "each connection has its own socket" };
+        text.push_str(&format!("{shared}: {}\n", self.trunk.reason));
         for end in [&self.from, &self.to] {
             text.push_str(&format!("{}\n", end.text()));
         }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use isthmus_plan::policy::Set;
+use isthmus_plan::sharing::{Path, Pin, Sharing, Why};
 use isthmus_plan::{
     Dial, EndFacts, Forbidden, LeftOut, PairFacts, Plan, Ports, Reason, RoundTrips, Route, Step, WayOut,
 };
@@ -27,7 +28,13 @@ pub fn plan_to_wire(plan: &Plan) -> proto::Plan {
         dial: dial_to_wire(left.dial).into(),
         reason: left.reason.to_string(),
     });
-    proto::Plan { steps: steps.collect(), left_out: left_out.collect(), encrypted: plan.encrypted }
+    proto::Plan {
+        steps: steps.collect(),
+        left_out: left_out.collect(),
+        encrypted: plan.encrypted,
+        trunk: plan.sharing.trunk,
+        trunk_reason: plan.sharing.reason.to_string(),
+    }
 }
 
 /// A plan as it was received. Steps that this version doesn't know are left out.
@@ -47,7 +54,8 @@ pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
             reason: Reason::Received(left.reason.clone()),
         })
     });
-    Plan { steps: steps.collect(), left_out: left_out.collect(), encrypted: plan.encrypted }
+    let sharing = Sharing { trunk: plan.trunk, reason: Why::Received(plan.trunk_reason.clone()) };
+    Plan { steps: steps.collect(), left_out: left_out.collect(), encrypted: plan.encrypted, sharing }
 }
 
 /// One end as it was received.
@@ -98,6 +106,15 @@ pub fn known(initiator: &proto::End, facts: &proto::Facts) -> (EndFacts, EndFact
         relays: facts.relays as usize,
         forbidden: Forbidden { dials: Set::of(&dials), routes: Set::of(&routes) },
         round_trips: round_trips(initiator, &acceptor),
+        pin: match facts.trunk_pin() {
+            proto::TrunkPin::None => None,
+            proto::TrunkPin::Always => Some(Pin::Always),
+            proto::TrunkPin::Never => Some(Pin::Never),
+        },
+        path: Path {
+            rtt: Some(Duration::from_micros(facts.round_trip_us)).filter(|rtt| !rtt.is_zero()),
+            loss_ppm: facts.loss_ppm,
+        },
     };
     let from = EndFacts { met: facts.initiator_met, ..end_from_wire(initiator) };
     let to = EndFacts { met: facts.acceptor_met, ..end_from_wire(&acceptor) };

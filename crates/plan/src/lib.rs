@@ -20,6 +20,7 @@
 //! | `reachability` | whether an agent is reached from outside |
 //! | [`relays`] | which relay is to splice the connections of two nodes |
 //! | `round_trips` | which detour is shorter |
+//! | [`sharing`] | whether connections share a trunk |
 //! | [`site_trunk`] | whether the gateways of two sites carry their nodes' connections |
 #![forbid(unsafe_code)]
 
@@ -37,6 +38,7 @@ pub(crate) mod reachability;
 mod reason;
 pub mod relays;
 mod round_trips;
+pub mod sharing;
 pub mod site_trunk;
 #[cfg(test)]
 mod tests;
@@ -184,6 +186,10 @@ pub struct PairFacts {
     pub forbidden: Forbidden,
     /// Round trips over detours.
     pub round_trips: RoundTrips,
+    /// Whether the grid's configuration says that connections share trunks, or don't.
+    pub pin: Option<sharing::Pin>,
+    /// What was measured between the two sites.
+    pub path: sharing::Path,
 }
 
 /// One way to try.
@@ -231,6 +237,8 @@ pub struct Plan {
     pub left_out: Vec<LeftOut>,
     /// Whether data between the two sites is to be encrypted.
     pub encrypted: bool,
+    /// Whether connections share a trunk of the two agents.
+    pub sharing: sharing::Sharing,
 }
 
 /// Who encrypts the data of a connection.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::gateways::{self, leaves};
+use crate::sharing::{Sharing, sharing};
 use crate::{
     Dial, EndFacts, Filtering, Inbound, LeftOut, Mapping, PairFacts, Plan, Reachability, Reason, Route, Step,
     egress, site_trunk,
@@ -23,9 +24,15 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
         let route = Route::EndToEnd;
         let reason = Reason::SameSite { site: acceptor.site.clone() };
         let step = Step { route, dial: Dial::Direct, deadline: WITHIN_SITE, reason };
-        return Plan { steps: vec![step], left_out: Vec::new(), encrypted: false };
+        return Plan {
+            steps: vec![step],
+            left_out: Vec::new(),
+            encrypted: false,
+            sharing: Sharing::SAME_SITE,
+        };
     }
-    let mut plan = Plan { steps: Vec::new(), left_out: Vec::new(), encrypted: !pair.trusted };
+    let mut plan =
+        Plan { steps: Vec::new(), left_out: Vec::new(), encrypted: !pair.trusted, sharing: sharing(pair) };
     let end_to_end = [
         (Dial::Direct, leaves(initiator).and_then(|()| lets_in(acceptor))),
         (Dial::PortRange, leaves(initiator).and_then(|()| port_range(acceptor))),

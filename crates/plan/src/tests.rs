@@ -4,6 +4,7 @@ mod parts;
 mod reasons;
 
 use super::*;
+use crate::sharing::Path;
 
 /// An end, in a few words.
 fn end(site: &str, words: &str) -> EndFacts {
@@ -100,8 +101,14 @@ fn beta() -> String {
 
 const UNMEASURED: RoundTrips =
     RoundTrips { relay: None, to_acceptors_gateway: None, to_initiators_gateway: None };
-const PAIR: PairFacts =
-    PairFacts { trusted: false, relays: 1, forbidden: Forbidden::NOTHING, round_trips: UNMEASURED };
+const PAIR: PairFacts = PairFacts {
+    trusted: false,
+    relays: 1,
+    forbidden: Forbidden::NOTHING,
+    round_trips: UNMEASURED,
+    pin: None,
+    path: Path { rtt: None, loss_ppm: None },
+};
 
 #[test]
 fn ways_in_their_order() {

@@ -42,7 +42,7 @@ pub(crate) enum Opened {
     NoTrunk,
 }
 
-/// Opens a stream for a program, if data to the node is encrypted.
+/// Opens a stream for a program, if the plan says that connections share a trunk.
 ///
 /// # Errors
 /// [`ReachError`].
@@ -51,11 +51,13 @@ pub(crate) async fn for_program(
     peer: &GridName,
     destination: Ipv4Addr,
 ) -> Result<Opened, ReachError> {
-    // If it isn't known, dialing tells.
-    if node.upstream().planned(destination, LOOKUP).await.is_some_and(|planned| !planned.encrypted) {
-        return Ok(Opened::NoTrunk);
-    }
-    stream(node, peer, destination, (Security::AsPlanned(&node.tls().trunk), Cut::Waits)).await
+    let security = match node.upstream().shares(destination, LOOKUP).await {
+        Some(false) => return Ok(Opened::NoTrunk),
+        Some(true) => Security::Tls(&node.tls().trunk),
+        // Dialing tells.
+        None => Security::AsPlanned(&node.tls().trunk),
+    };
+    stream(node, peer, destination, (security, Cut::Waits)).await
 }
 
 /// What is done if the trunk to a node is cut.

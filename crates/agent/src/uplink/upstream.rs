@@ -107,6 +107,13 @@ impl Upstream {
         Some(Planned { encrypted: plan.encrypted, by_gateways: plan.encrypted && by_gateways })
     }
 
+    /// Whether connections to another node share a trunk, by this node's plan; `None` if the
+    /// plan isn't found in time.
+    pub(crate) async fn shares(&self, node: Ipv4Addr, limit: Duration) -> Option<bool> {
+        let found = self.lookup(node, limit.into()).await;
+        found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.trunk))
+    }
+
     /// Explains how one node would reach another.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use isthmus_net::contact::plan_from_facts;
 use isthmus_net::enums::{dial_to_wire, inbound_to_wire, route_to_wire};
 use isthmus_net::seen;
 use isthmus_plan::Inbound;
+use isthmus_plan::sharing::Pin;
 use isthmus_wire::{GridName, Label, VirtualAddress, proto};
 
 use super::{NodeEntry, Party, Presence, Registry, SiteEntry};
@@ -102,6 +103,7 @@ impl Registry {
 
     pub(super) fn facts(&self, site: &Label, acceptor: &NodeEntry) -> proto::Facts {
         let forbidden = self.policy.forbidden.between(site, &acceptor.name.site);
+        let path = self.site_paths.between(site, &acceptor.name.site);
         proto::Facts {
             acceptor: Some(self.end(acceptor)),
             initiator_site: self.sites.get(site).map(SiteEntry::facts),
@@ -111,6 +113,14 @@ impl Registry {
             relays: u32::try_from(self.relays_up()).unwrap_or(u32::MAX),
             forbidden: forbidden.dials.each().map(|dial| dial_to_wire(dial).into()).collect(),
             forbidden_routes: forbidden.routes.each().map(|route| route_to_wire(route).into()).collect(),
+            trunk_pin: match self.policy.pins.between(site, &acceptor.name.site) {
+                None => proto::TrunkPin::None,
+                Some(Pin::Always) => proto::TrunkPin::Always,
+                Some(Pin::Never) => proto::TrunkPin::Never,
+            }
+            .into(),
+            round_trip_us: path.as_ref().map_or(0, |path| path.round_trip_us),
+            loss_ppm: path.and_then(|path| path.loss_ppm),
         }
     }
 

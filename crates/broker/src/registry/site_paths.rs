@@ -42,6 +42,7 @@ struct Transfer {
     way: (proto::Route, proto::Dial),
     sent_bytes_per_second: u64,
     received_bytes_per_second: u64,
+    loss_ppm: Option<u32>,
     unix_ms: u64,
 }
 
@@ -50,6 +51,11 @@ impl SitePaths {
     /// blank sorts before all characters of names.
     pub(super) fn by_pair(&self) -> impl Iterator<Item = (String, proto::PathReport)> {
         self.paths.iter().filter_map(|((a, b), path)| Some((format!("{a} {b}"), path.report()?)))
+    }
+
+    /// The last report between two sites, if it is one of success.
+    pub(super) fn between(&self, a: &Label, b: &Label) -> Option<proto::PathReport> {
+        self.paths.get(&site_pair(a, b))?.report().filter(|report| report.failure.is_empty())
     }
 
     /// Takes the report of a measurement in the background. Reports of nodes without
@@ -151,6 +157,7 @@ impl SitePath {
                 way: (report.route(), report.dial()),
                 sent_bytes_per_second: report.sent_bytes_per_second,
                 received_bytes_per_second: report.received_bytes_per_second,
+                loss_ppm: report.loss_ppm,
                 unix_ms: report.transferred_unix_ms,
             });
         }
@@ -164,6 +171,7 @@ impl SitePath {
         if let Some(transfer) = self.transfer.filter(|transfer| report.failure.is_empty() && same(transfer)) {
             report.sent_bytes_per_second = transfer.sent_bytes_per_second;
             report.received_bytes_per_second = transfer.received_bytes_per_second;
+            report.loss_ppm = transfer.loss_ppm;
             report.transferred_unix_ms = transfer.unix_ms;
         }
         Some(report)

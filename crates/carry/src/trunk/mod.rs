@@ -30,7 +30,5 @@ pub use keep::{Embedding, Undialed, keep};
 pub use kept::{Kept, Pauses, config};
 pub use stream::Stream;
 
-pub use crate::tcp_info::TcpInfo;
-
 pub(crate) use ends::Ends;
 pub(crate) use handle::Inbox;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use exchange::{Measured, Transfers, measure};
+use isthmus_carry::TcpInfo;
 use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
 use isthmus_reach::ControlPlane;
@@ -82,12 +83,17 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
             };
             let measuring = async {
                 match reached.carrier {
-                    Carrier::Tls(stream) => measure(*stream, transfers).await,
+                    Carrier::Tls(mut stream) => {
+                        let measured = measure(&mut *stream, transfers).await?;
+                        // The socket is one of TCP.
+                        let tcp = TcpInfo::of(stream.get_ref().0).unwrap_or_default();
+                        Ok((measured, tcp))
+                    }
                     Carrier::Raw(_) => Err(io::Error::other("the connection is not encrypted")),
                 }
             };
             match tokio::time::timeout(2 * DEADLINE, measuring).await {
-                Ok(Ok(measured)) => note(&mut report, measured),
+                Ok(Ok((measured, tcp))) => note(&mut report, measured, &tcp),
                 Ok(Err(error)) => {
                     report.failure = format!("the connection broke while it was measured: {error}")
                 }
@@ -104,11 +110,12 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
     report
 }
 
-fn note(report: &mut proto::PathReport, measured: Measured) {
+fn note(report: &mut proto::PathReport, measured: Measured, tcp: &TcpInfo) {
     report.round_trip_us = micros(measured.round_trip).max(1);
     if let Some(bandwidth) = measured.bandwidth {
         report.sent_bytes_per_second = bandwidth.sent_bytes_per_second;
         report.received_bytes_per_second = bandwidth.received_bytes_per_second;
+        report.loss_ppm = tcp.loss_ppm();
         report.transferred_unix_ms = unix_ms();
     }
 }

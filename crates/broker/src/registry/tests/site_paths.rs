@@ -99,8 +99,12 @@ fn sites_that_are_off_busy_absent_or_forbidden_are_left_alone() {
     let off = Policy { measure: Measure::Off, ..Policy::default() };
     assert_eq!(ordered(&mut grid(&["alpha", "beta"], off).0, 1000), none, "the grid's keeper");
 
-    let pair =
-        PairConfig { sites: ["alpha".into(), "beta".into()], only: Some(Vec::new()), never: Vec::new() };
+    let pair = PairConfig {
+        sites: ["alpha".into(), "beta".into()],
+        only: Some(Vec::new()),
+        never: Vec::new(),
+        trunk: None,
+    };
     let forbidden = Policy { forbidden: ForbiddenPairs::new(&[pair]).unwrap(), ..Policy::default() };
     assert_eq!(ordered(&mut grid(&["alpha", "beta"], forbidden).0, 1000), none, "no way");
 
@@ -174,6 +178,7 @@ fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
             sites: ["alpha".into(), "beta".into()],
             only: only.map(|only: &str| vec![only.to_owned()]),
             never: Vec::new(),
+            trunk: None,
         };
         let policy = Policy { forbidden: ForbiddenPairs::new(&[pair]).unwrap(), ..Policy::default() };
         let mut registry = Registry::new("demo", policy);

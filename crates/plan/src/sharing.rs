@@ -1,0 +1,156 @@
+//! Whether the connections of two nodes share a trunk of their agents, or each has a
+//! socket of its own. How many carriers a trunk has, by busy connections and the sizes of
+//! messages, is the trunk's own decision (docs/trunk.md).
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::PairFacts;
+
+/// What the grid's configuration says of two sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Pin {
+    /// Connections share trunks, also where data needn't be encrypted.
+    Always,
+    /// Each connection has a socket of its own.
+    Never,
+}
+
+/// What was measured between two sites.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Path {
+    /// The round trip.
+    pub rtt: Option<Duration>,
+    /// Segments that TCP sent again, per million.
+    pub loss_ppm: Option<u32>,
+}
+
+/// From this loss on, connections of their own are much slower than a trunk: with CUBIC
+/// twice at 1,000 per million, and as fast at 100 (docs/papers.md).
+const LOSS_PPM: u32 = 500;
+/// Over a shorter way TCP makes up for losses by itself.
+const RTT: Duration = Duration::from_millis(1);
+
+/// The decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sharing {
+    /// Whether there is a trunk.
+    pub trunk: bool,
+    /// Why.
+    pub reason: Why,
+}
+
+/// Why connections share a trunk or don't.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// Within a site nothing is between the nodes.
+    SameSite,
+    /// By the grid's configuration.
+    Pinned(Pin),
+    /// It is encrypted once, and outlives cuts.
+    Encrypted,
+    /// Loss between the sites, per million, over a round trip.
+    Lossy(u32, Duration),
+    /// The way loses little, or is short, or nothing is known of it.
+    Plain(Path),
+    /// As another party has said.
+    Received(String),
+}
+
+impl Sharing {
+    /// Within a site.
+    pub(crate) const SAME_SITE: Self = Self { trunk: false, reason: Why::SameSite };
+}
+
+/// Decides for two nodes of different sites.
+pub(crate) fn sharing(pair: &PairFacts) -> Sharing {
+    let decide = |trunk, reason| Sharing { trunk, reason };
+    match (pair.pin, pair.path) {
+        (Some(pin), _) => decide(pin == Pin::Always, Why::Pinned(pin)),
+        _ if !pair.trusted => decide(true, Why::Encrypted),
+        (None, Path { rtt: Some(rtt), loss_ppm: Some(loss) }) if loss >= LOSS_PPM && rtt >= RTT => {
+            decide(true, Why::Lossy(loss, rtt))
+        }
+        (None, path) => decide(false, Why::Plain(path)),
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |loss: u32| f64::from(loss) / 1e4;
+        match self {
+            Self::SameSite => f.write_str("both nodes are in one site"),
+            Self::Pinned(Pin::Always) => f.write_str("the broker's configuration says so for the two sites"),
+            Self::Pinned(Pin::Never) => {
+                f.write_str("the broker's configuration forbids trunks between the two sites")
+            }
+            Self::Encrypted => f.write_str("data is encrypted: a trunk does that once, and outlives cuts"),
+            Self::Lossy(loss, rtt) => {
+                write!(f, "{} % of segments are lost over {rtt:.1?}: a trunk is faster", percent(*loss))
+            }
+            Self::Plain(Path { loss_ppm: Some(loss), rtt: Some(rtt) }) => write!(
+                f,
+                "data isn't encrypted, and {} % of segments are lost over {rtt:.1?}: sockets are as fast",
+                percent(*loss)
+            ),
+            Self::Received(text) => f.write_str(text),
+            Self::Plain(_) => f.write_str("data isn't encrypted, and loss between the sites isn't measured"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Forbidden, RoundTrips};
+
+    #[test]
+    fn when_connections_share_a_trunk() {
+        let ms = |ms| Some(Duration::from_millis(ms));
+        for (trusted, pin, rtt, loss_ppm, trunk, reason) in [
+            (false, None, None, None, true, "data is encrypted: a trunk does that once, and outlives cuts"),
+            (
+                false,
+                Some(Pin::Never),
+                ms(10),
+                Some(9_000),
+                false,
+                "the broker's configuration forbids trunks",
+            ),
+            (true, Some(Pin::Always), None, None, true, "the broker's configuration says so"),
+            (
+                true,
+                None,
+                None,
+                None,
+                false,
+                "data isn't encrypted, and loss between the sites isn't measured",
+            ),
+            (true, None, ms(10), None, false, "data isn't encrypted, and loss"),
+            (true, None, ms(10), Some(499), false, "data isn't encrypted, and 0.0499 % of segments are lost"),
+            (
+                true,
+                None,
+                ms(10),
+                Some(500),
+                true,
+                "0.05 % of segments are lost over 10.0ms: a trunk is faster",
+            ),
+            (
+                true,
+                None,
+                Some(Duration::from_micros(999)),
+                Some(500),
+                false,
+                "data isn't encrypted, and 0.05 %",
+            ),
+        ] {
+            let (forbidden, round_trips) = (Forbidden::NOTHING, RoundTrips::default());
+            let path = Path { rtt, loss_ppm };
+            let pair = PairFacts { trusted, relays: 1, forbidden, round_trips, pin, path };
+            let found = sharing(&pair);
+            assert_eq!(found.trunk, trunk, "{pair:?}");
+            assert!(found.reason.to_string().starts_with(reason), "{}", found.reason);
+        }
+    }
+}
