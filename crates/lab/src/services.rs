@@ -143,6 +143,9 @@ impl Place<'_> {
                     if let Some(only) = &pair.only {
                         set("only", format!("{only:?}"));
                     }
+                    if let Some(trunk) = &pair.trunk {
+                        set("trunk", format!("{trunk:?}"));
+                    }
                 }
             }
             Role::Relay => {}
@@ -254,7 +257,7 @@ mod tests {
 
     const GRID: &str = r#"
         trusted = [["alpha", "beta"]]
-        pairs = [{ sites = ["alpha", "beta"], only = ["relay"] }]
+        pairs = [{ sites = ["alpha", "beta"], only = ["relay"], trunk = "never" }]
         [[host]]
         name = "hub"
         address = "198.51.100.10"
@@ -313,6 +316,7 @@ mod tests {
                 (Role::Broker, _) => {
                     assert_eq!(section["trusted"].to_string(), r#"[["alpha", "beta"]]"#);
                     assert_eq!(section["measure"].as_str(), Some("off"));
+                    assert_eq!(section["pairs"][0]["trunk"].as_str(), Some("never"));
                     assert_eq!(section["pairs"][0]["only"].to_string(), r#"["relay"]"#);
                 }
                 (Role::Gateway, "front.beta") => assert_eq!(section["inbound"].as_str(), Some("open")),

@@ -111,14 +111,20 @@ pub fn known(initiator: &proto::End, facts: &proto::Facts) -> (EndFacts, EndFact
             proto::TrunkPin::Always => Some(Pin::Always),
             proto::TrunkPin::Never => Some(Pin::Never),
         },
-        path: Path {
-            rtt: Some(Duration::from_micros(facts.round_trip_us)).filter(|rtt| !rtt.is_zero()),
-            loss_ppm: facts.loss_ppm,
-        },
+        path: path(facts.round_trip_us, facts.loss_ppm),
     };
     let from = EndFacts { met: facts.initiator_met, ..end_from_wire(initiator) };
     let to = EndFacts { met: facts.acceptor_met, ..end_from_wire(&acceptor) };
     (from, to, pair)
+}
+
+/// What a report says of the way between two sites.
+pub fn sharing_path(report: &proto::PathReport) -> Path {
+    path(report.round_trip_us, report.loss_ppm)
+}
+
+fn path(round_trip_us: u64, loss_ppm: Option<u32>) -> Path {
+    Path { rtt: Some(Duration::from_micros(round_trip_us)).filter(|rtt| !rtt.is_zero()), loss_ppm }
 }
 
 /// Round trips over detours, by both nodes' measurements of relays and of each

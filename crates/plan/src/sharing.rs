@@ -31,6 +31,14 @@ const LOSS_PPM: u32 = 500;
 /// Over a shorter way TCP makes up for losses by itself.
 const RTT: Duration = Duration::from_millis(1);
 
+impl Path {
+    /// Whether a trunk is much faster over it than connections of their own: its loss and
+    /// round trip, if so.
+    pub fn lossy(&self) -> Option<(u32, Duration)> {
+        self.loss_ppm.zip(self.rtt).filter(|(loss, rtt)| *loss >= LOSS_PPM && *rtt >= RTT)
+    }
+}
+
 /// The decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sharing {
@@ -68,10 +76,10 @@ pub(crate) fn sharing(pair: &PairFacts) -> Sharing {
     match (pair.pin, pair.path) {
         (Some(pin), _) => decide(pin == Pin::Always, Why::Pinned(pin)),
         _ if !pair.trusted => decide(true, Why::Encrypted),
-        (None, Path { rtt: Some(rtt), loss_ppm: Some(loss) }) if loss >= LOSS_PPM && rtt >= RTT => {
-            decide(true, Why::Lossy(loss, rtt))
-        }
-        (None, path) => decide(false, Why::Plain(path)),
+        (None, path) => match path.lossy() {
+            Some((loss, rtt)) => decide(true, Why::Lossy(loss, rtt)),
+            None => decide(false, Why::Plain(path)),
+        },
     }
 }
 

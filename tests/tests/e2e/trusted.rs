@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use isthmus_e2e::{Mpi, Shared};
+use isthmus_e2e::{Mpi, Shared, World, isthmus};
 
 static GRID: Shared = Shared::new("trusted");
 
@@ -24,6 +24,41 @@ fn raw(mpi: Mpi, nodes: &str, dials: &[&str]) -> Result<()> {
         ensure!(dials.iter().any(|dial| pair["dial"] == *dial), "{account:#}");
     }
     world.expect_clean(Duration::from_secs(10))
+}
+
+/// Connections share an encrypted trunk, though they needn't be encrypted.
+fn shared(world: &World, nodes: [&str; 2], reason: &str) -> Result<()> {
+    let plan = world.plan(nodes[0], nodes[1])?;
+    ensure!(plan["encrypted"] == false && plan["trunk"]["used"] == true, "{plan:#}");
+    ensure!(plan["trunk"]["reason"].as_str().is_some_and(|found| found.contains(reason)), "{plan:#}");
+    let (launcher, program) = (Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("alltoall"));
+    let (output, account) =
+        world.run_reported(nodes[0], &["--nodes", &nodes.join(",")], &[&launcher, "-n", "4", &program])?;
+    ensure!(output.status == 0 && output.stdout.contains(" No Errors"), "{}", output.whole());
+    let pairs = account["pairs"].as_array().cloned().unwrap_or_default();
+    ensure!(!pairs.is_empty() && pairs.iter().all(|pair| pair["encrypted"] == true), "{account:#}");
+    Ok(())
+}
+
+#[test]
+fn trunks_where_the_configuration_says_so() -> Result<()> {
+    shared(&*GRID.take()?, ["n1.beta", "n1.delta"], "the broker's configuration says so")
+}
+
+#[test]
+fn trunks_where_much_is_lost() -> Result<()> {
+    let world = World::up("trusted")?;
+    let (here, there) = ("n1.alpha", "n1.beta");
+    let before = world.plan(here, there)?;
+    ensure!(before["trunk"]["used"] == false, "{before:#}");
+    world.lab().set_link("beta", &["loss=2%"])?;
+    let binary = isthmus().display().to_string();
+    // One of the two directions counts for the two sites.
+    for (from, to) in [(here, there), (there, here)] {
+        let output = world.sh(from, Duration::from_secs(60), &[&binary, "doctor", "pair", from, to])?;
+        ensure!(output.status == 0, "{}", output.whole());
+    }
+    shared(&world, [here, there], "a trunk is faster")
 }
 
 #[test]

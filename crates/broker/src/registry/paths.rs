@@ -151,20 +151,22 @@ impl Registry {
             return Err(Refused(format!("{} is not of this site", pair.0)));
         }
         report.check()?;
+        let (from, to) = (pair.0.site.clone(), pair.1.site.clone());
+        let in_doubt = report.background && report.direct.is_some();
+        let before = (self.site_paths.has_connected(&from, &to), self.site_paths.is_lossy(&from, &to));
         if report.background {
-            let sites = (pair.0.site.clone(), pair.1.site.clone());
-            let in_doubt = report.direct.is_some();
-            let before = self.site_paths.has_connected(&sites.0, &sites.1);
             self.site_paths.take_background(pair, report);
-            let changed = in_doubt && self.site_paths.has_connected(&sites.0, &sites.1) != before;
-            return Ok(if changed { self.between_changed(&sites.0, &sites.1) } else { Vec::new() });
+        } else {
+            // Reports that no user asked for are dropped, so that a site can't fill the table.
+            let Some(path) = self.paths.by_pair.get_mut(&pair) else { return Ok(Vec::new()) };
+            path.running = false;
+            path.last = Some(report.clone());
+            self.site_paths.take(&pair, report);
         }
-        // Reports that no user asked for are dropped, so that a site can't fill the table.
-        let Some(path) = self.paths.by_pair.get_mut(&pair) else { return Ok(Vec::new()) };
-        path.running = false;
-        path.last = Some(report.clone());
-        self.site_paths.take(&pair, report);
-        Ok(Vec::new())
+        // Plans depend on these.
+        let connected = in_doubt && self.site_paths.has_connected(&from, &to) != before.0;
+        let changed = connected || self.site_paths.is_lossy(&from, &to) != before.1;
+        Ok(if changed { self.between_changed(&from, &to) } else { Vec::new() })
     }
 
     fn up(&self, name: &str) -> Result<(GridName, VirtualAddress), RendezvousError> {

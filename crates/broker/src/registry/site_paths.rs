@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use isthmus_net::contact::sharing_path;
 use isthmus_plan::measuring::{self, Pair};
 use isthmus_wire::proto;
 use isthmus_wire::{GridName, Label};
@@ -56,6 +57,11 @@ impl SitePaths {
     /// The last report between two sites, if it is one of success.
     pub(super) fn between(&self, a: &Label, b: &Label) -> Option<proto::PathReport> {
         self.paths.get(&site_pair(a, b))?.report().filter(|report| report.failure.is_empty())
+    }
+
+    /// Whether the way between two sites loses so much that plans depend on it.
+    pub(super) fn is_lossy(&self, a: &Label, b: &Label) -> bool {
+        self.between(a, b).is_some_and(|report| sharing_path(&report).lossy().is_some())
     }
 
     /// Takes the report of a measurement in the background. Reports of nodes without

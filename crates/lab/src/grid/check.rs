@@ -53,7 +53,7 @@ pub(super) fn check(file: GridFile, default_name: &str) -> Result<Grid, Fault> {
     let trusted = file.trusted.iter().map(|pair| check_pair(&file, pair)).collect::<Result<_, _>>()?;
     let pair = |pair: &PairTable| {
         let sites = check_pair(&file, &pair.sites)?;
-        Ok(Pair { sites, only: pair.only.clone(), never: pair.never.clone() })
+        Ok(Pair { sites, only: pair.only.clone(), never: pair.never.clone(), trunk: pair.trunk.clone() })
     };
     let pairs = file.pairs.iter().map(pair).collect::<Result<_, _>>()?;
     for path in &file.share {

@@ -46,6 +46,7 @@ pub(super) struct PairTable {
     pub only: Option<Vec<String>>,
     #[serde(default)]
     pub never: Vec<String>,
+    pub trunk: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -51,6 +51,8 @@ pub struct Pair {
     pub only: Option<Vec<String>>,
     /// Not by these.
     pub never: Vec<String>,
+    /// Whether connections share trunks: "always" or "never".
+    pub trunk: Option<String>,
 }
 
 /// The public internet: one router at which all links end.

@@ -94,6 +94,26 @@ fn one_of_each_pair_of_sites_measures_and_the_bandwidth_is_kept() {
 }
 
 #[test]
+fn gateways_learn_that_a_way_has_begun_to_lose_much() {
+    let (mut registry, sessions) = grid(&["alpha", "beta"], Policy::default());
+    let mut now = 1000;
+    for (loss_ppm, told) in [(Some(10), false), (Some(5_000), true), (Some(4_000), false), (None, true)] {
+        let (from, to) = match ordered(&mut registry, now).as_slice() {
+            [one] if one.starts_with("alpha to beta") => ("alpha", "beta"),
+            [one] if one.starts_with("beta to alpha") => ("beta", "alpha"),
+            other => panic!("{other:?}"),
+        };
+        let transfer = report(from, to, proto::Dial::Relay, true);
+        let found = proto::PathReport { round_trip_us: 10_000, loss_ppm, ..transfer };
+        let effects = registry.measured(sessions[usize::from(from == "beta")], found).unwrap();
+        assert_eq!(!effects.is_empty(), told, "{loss_ppm:?}: {effects:?}");
+        let asked = proto::ExplainRequest { from: format!("n1.{from}"), to: format!("n1.{to}") };
+        assert_eq!(registry.explain(&asked).unwrap().facts.unwrap().loss_ppm, loss_ppm);
+        now += 100_000;
+    }
+}
+
+#[test]
 fn sites_that_are_off_busy_absent_or_forbidden_are_left_alone() {
     let none: Vec<String> = Vec::new();
     let off = Policy { measure: Measure::Off, ..Policy::default() };
