@@ -117,7 +117,7 @@ fn gateways_are_brought_together_by_each_dial() {
 fn carriers_are_refused_where_a_site_or_the_grid_has_none() {
     let never = |text: &str| {
         let sites = ["alpha", "beta"].map(str::to_owned);
-        let pair = PairConfig { sites, never: vec![text.to_owned()], only: None };
+        let pair = PairConfig { sites, never: vec![text.to_owned()], only: None, trunk: None };
         two_sites(Policy { forbidden: ForbiddenPairs::new(&[pair]).unwrap(), ..Policy::default() })
     };
     let to_alpha = ("beta", "gateway.alpha");
