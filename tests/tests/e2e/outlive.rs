@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, Mpi, World};
+use isthmus_e2e::{Job, Mpi, World, isthmus};
 
 use crate::life::{NODES, SECONDS, SOON};
 
@@ -104,7 +104,25 @@ fn a_job_outlives_its_nat() -> Result<()> {
     let before = cuts(&world)?;
     world.lab().nat("beta")?.move_to("198.51.100.77".parse()?)?;
     expect_cut(&world, before)?;
-    expect_success(&world, job)
+    expect_success(&world, job)?;
+    expect_trunk_with_pauses(&world)
+}
+
+/// The agent at the head knows how often the trunk was cut, and how its carrier is now.
+fn expect_trunk_with_pauses(world: &World) -> Result<()> {
+    let binary = isthmus().display().to_string();
+    let output = world.sh(NODES[0], SOON, &[&binary, "trunks", "--json"])?;
+    ensure!(output.status == 0, "{}", output.whole());
+    let seen: serde_json::Value = serde_json::from_str(&output.stdout)?;
+    let trunks = seen["trunks"].as_array().cloned().unwrap_or_default();
+    let fits = |trunk: &serde_json::Value| {
+        trunk["peer"] == NODES[1]
+            && trunk["pauses"].as_u64() >= Some(1)
+            && trunk["cut_seconds"].is_null()
+            && trunk["carriers"][0]["round_trip_ms"].as_f64() >= Some(1.0)
+    };
+    ensure!(trunks.iter().any(fits), "{seen:#}");
+    Ok(())
 }
 
 /// Carriers over a relay can't be dialed without the broker. They are, once it is back.

@@ -14,7 +14,10 @@ impl Ends {
     /// Tells how many carriers are wanted, if that has changed, and lets those leave that
     /// aren't any more.
     pub(super) fn keep_wanted(&mut self, now: Instant) {
-        let (Some(before), false) = (self.wanted, self.ended) else { return };
+        let (Some(before), false) = (self.wanted, self.ended) else {
+            self.reconsider = None;
+            return;
+        };
         let wanted = self.core.wanted(now);
         if wanted != before {
             self.wanted = Some(wanted);
