@@ -136,6 +136,7 @@ pub const RULES: &[Rule] = &[
         &[Process],
         "of the agent's user or root: as its agent at the gateway",
     ),
+    rule(AgentSocket, "Local/Trunks", &[Process], "of the agent's user or root: this node's trunks"),
 ];
 
 /// Calls at the broker whose service records refusals itself, with whom they are about.
