@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::ends::{Both, End};
 use common::{Agents, PATIENCE, counts, filled, pair, rules};
 use isthmus_carry::trunk::{CarrierSnapshot, Notice};
-use isthmus_trunk::{Config, Purpose, Role, TrunkId};
+use isthmus_trunk::{CarrierState, Config, Purpose, Role, TrunkId};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
@@ -151,12 +151,10 @@ async fn a_busy_trunk_has_several_carriers_and_lets_go_of_those_it_does_not_want
     assert!(wanted.small);
     let (bulk, _) = both.carrier().await;
     let (small, _) = both.carrier_for(pair().await, Purpose::Small).await;
-    both.near
-        .carriers(|carriers| {
-            let acknowledged = |id| carriers.iter().any(|it| it.id == id && it.status.acknowledged > 0);
-            carriers.len() == 3 && acknowledged(bulk) && acknowledged(small)
-        })
-        .await;
+    let live = |carriers: &[CarrierSnapshot], id| {
+        carriers.iter().any(|it| it.id == id && it.status.state == CarrierState::Live)
+    };
+    both.near.carriers(|carriers| live(carriers, bulk) && live(carriers, small)).await;
     both.far
         .carriers(|carriers| {
             let small =
@@ -166,8 +164,14 @@ async fn a_busy_trunk_has_several_carriers_and_lets_go_of_those_it_does_not_want
         .await;
     // One too many: the oldest leaves.
     let (another, _) = both.carrier().await;
-    both.near.carriers(|carriers| carriers.len() == 3 && carriers.iter().any(|it| it.id == another)).await;
+    both.near.carriers(|carriers| carriers.len() == 3 && live(carriers, another)).await;
     exchanges.join_all().await;
+    both.near
+        .carriers(|carriers| {
+            let further = carriers.iter().filter(|it| [bulk, small, another].contains(&it.id));
+            further.map(|it| it.status.acknowledged).sum::<u64>() > 0
+        })
+        .await;
     both.unused().await;
 }
 
