@@ -13,7 +13,7 @@ use isthmus_net::mac::random;
 use isthmus_net::rendezvous::Stop;
 use isthmus_net::rendezvous::site_trunk::{Order, OrderWay, Reply, Request};
 use isthmus_net::secured::Secured;
-use isthmus_net::{Deadline, Identity, Role as PartyRole};
+use isthmus_net::{Deadline, Identity, Late, Role as PartyRole};
 use isthmus_plan::Dial;
 use isthmus_plan::site_trunk::CARRIERS;
 use isthmus_reach::carrier::{Carrier, keep_alive};
@@ -24,7 +24,7 @@ use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, SiteTrunkRequest};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::keep::Embedded;
 use super::{PROTOCOL, SiteTrunks, Standing, other_gateway};
@@ -73,7 +73,10 @@ pub(super) async fn trunk_to(
             Ok(Got::Trunk(standing)) => return Ok(standing),
             Ok(Got::Carrier(tls, address)) => {
                 info!(peer = %name, dial = %dial_by, "a trunk with another site's gateway");
-                return make(gateway, trunks, name, *tls, address).await;
+                match make(gateway, trunks, name, *tls, address).await {
+                    Ok(standing) => return Ok(standing),
+                    Err(error) => failures.push(format!("{dial_by}: {error}")),
+                }
             }
             Err(error) => failures.push(format!("{dial_by}: {error}")),
         }
@@ -132,7 +135,8 @@ pub(super) async fn connect(
     address: &str,
 ) -> Result<Secured, String> {
     let deadline = Deadline::within(DIAL);
-    let at = service_address(address).await?;
+    let late = |Late(limit)| format!("no address of {address} within {limit:?}");
+    let at = deadline.bound(service_address(address)).await.map_err(late)??;
     if gateway.roster().is_own(at.ip()) || crate::streams::is_this_machine(at.ip()) {
         return Err(format!("{address} is in this site"));
     }
@@ -220,7 +224,7 @@ pub(crate) async fn accept(gateway: Arc<Gateway>, tcp: TcpStream) -> io::Result<
     }
     tokio::spawn(async move {
         if let Err(error) = join(&gateway, &trunks, &name, tls).await {
-            debug!(peer = %name, %error, "a carrier is refused");
+            info!(peer = %name, %error, "a carrier is refused");
         }
     });
     Ok(())

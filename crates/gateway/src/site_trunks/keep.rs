@@ -6,7 +6,7 @@ use isthmus_carry::trunk::{Embedding, Stream, Undialed};
 use isthmus_net::lock;
 use isthmus_net::secured::Secured;
 use isthmus_plan::Dial;
-use tracing::debug;
+use tracing::info;
 
 use super::{SiteTrunks, Standing, carriers, streams};
 use crate::gateway::Gateway;
@@ -67,7 +67,7 @@ impl Embedding for Embedded {
         let peer = self.standing.kept.peer.clone();
         tokio::spawn(async move {
             if let Err(reason) = streams::take(&gateway, &trunks, &peer, stream).await {
-                debug!(%peer, reason, "a stream is refused");
+                info!(%peer, reason, "a stream is refused");
             }
         });
     }
