@@ -69,8 +69,9 @@ fn keep() -> anyhow::Result<()> {
     io::stdin().lock().read_line(&mut line)?;
     let start: Start = serde_json::from_str(&line)?;
     let directory = LabDirectory::of(&start.grid.name);
-    let lock = directory.claim()?;
+    // Before there is something to sweep.
     let (sweeper, _alive) = sweeper::start(&directory)?;
+    let lock = directory.claim()?;
     log_to(&directory)?;
     let signals = block_signals()?;
 
@@ -194,10 +195,14 @@ fn wait(
 /// Reports when the lab's lock file may have been removed. An ordinary user's
 /// runtime directory may be removed at logout; a lab that no command finds any more
 /// would stay.
+///
+/// The directory is watched, not the file: of a file that is still open Linux tells
+/// that it has lost its name (`IN_ATTRIB`) a moment before the name is gone.
 fn watch(directory: &LabDirectory) -> nix::Result<Inotify> {
     let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-    let events = AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF;
-    watch.add_watch(&directory.lock_file(), events)?;
+    let file = AddWatchFlags::IN_DELETE | AddWatchFlags::IN_MOVED_FROM;
+    let itself = AddWatchFlags::IN_DELETE_SELF | AddWatchFlags::IN_MOVE_SELF;
+    watch.add_watch(directory.path(), file | itself)?;
     Ok(watch)
 }
 
