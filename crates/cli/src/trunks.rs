@@ -32,7 +32,7 @@ pub(crate) struct TrunksArgs {
 #[derive(Debug, Serialize)]
 struct View {
     trunks: Vec<Trunk>,
-    /// Trunks beyond those that are shown.
+    /// Trunks beyond those that are shown, and those that didn't answer in time.
     left_out: u32,
 }
 
@@ -101,7 +101,10 @@ impl View {
             text.push_str(&trunk.text());
         }
         if self.left_out > 0 {
-            text.push_str(&format!("and {} more\n", self.left_out));
+            text.push_str(&format!(
+                "and {} more, too many to show or without an answer in time\n",
+                self.left_out
+            ));
         }
         text
     }

@@ -15,21 +15,30 @@ const MOST: usize = 256;
 /// How long a trunk's worker may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// All trunks, by their peers' names.
+/// All trunks, by their peers' names. They are asked at once, so that some which don't
+/// answer cost no more time than one.
 pub(crate) async fn seen(registry: &Registry) -> proto::TrunksReply {
-    let all = registry.all();
-    let left_out = u32::try_from(all.len().saturating_sub(MOST)).unwrap_or(u32::MAX);
-    let mut trunks = Vec::new();
-    for (peer, standing) in all.iter().take(MOST) {
-        trunks.extend(trunk(peer, standing).await);
+    let mut all = registry.all();
+    let left_out = all.len().saturating_sub(MOST);
+    all.truncate(MOST);
+    let asked = all
+        .into_iter()
+        .map(|(peer, standing)| tokio::spawn(async move { timeout(ANSWER, trunk(&peer, &standing)).await }));
+    let asked: Vec<_> = asked.collect();
+    let mut reply = proto::TrunksReply { trunks: Vec::new(), left_out: clamped(left_out) };
+    for answer in asked {
+        match answer.await {
+            Ok(Ok(trunk)) => reply.trunks.extend(trunk),
+            Ok(Err(_)) | Err(_) => reply.left_out = reply.left_out.saturating_add(1),
+        }
     }
-    proto::TrunksReply { trunks, left_out }
+    reply
 }
 
 /// `None` if it has ended.
 async fn trunk(peer: &GridName, standing: &Standing) -> Option<proto::Trunk> {
     let kept = &standing.kept;
-    let snapshot = timeout(ANSWER, kept.trunk.status()).await.ok()??;
+    let snapshot = kept.trunk.status().await?;
     let way = standing.last().way;
     let cut = kept.cut().borrow().map(|since| since.elapsed());
     let pauses = kept.pauses();
@@ -44,7 +53,7 @@ async fn trunk(peer: &GridName, standing: &Standing) -> Option<proto::Trunk> {
         cut_ms: cut.map(millis),
         pauses: pauses.count,
         paused_ms: millis(pauses.total + lasting),
-        streams: u32::try_from(snapshot.trunk.streams).unwrap_or(u32::MAX),
+        streams: clamped(snapshot.trunk.streams),
         held_bytes: snapshot.trunk.held,
         unread_bytes: snapshot.trunk.unread,
         carriers: snapshot.carriers.iter().map(carrier).collect(),
@@ -63,6 +72,10 @@ fn carrier(CarrierSnapshot { status, tcp, .. }: &CarrierSnapshot) -> proto::Carr
         retransmitted_segments: tcp.retransmitted_segments,
         timeouts: tcp.timeouts,
     }
+}
+
+fn clamped(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn millis(time: Duration) -> u64 {
