@@ -50,7 +50,8 @@ pub(crate) fn expect_outlived(world: &World, mpi: Mpi, job: Job, healed: Instant
     let (status, printed) = job.end()?;
     eprintln!("{mpi:?}: ended {:.1} s after the cut was healed\n{printed}", healed.elapsed().as_secs_f64());
     ensure!(status == 0, "{mpi:?}: status {status}\n{printed}");
-    for text in ["nothing is heard of n1.beta", "n1.beta is back after "] {
+    let account = " for n1.beta, which was cut off ";
+    for text in ["nothing is heard of n1.beta", "n1.beta is back after ", account] {
         ensure!(printed.contains(text), "{mpi:?}: no {text:?} in\n{printed}");
     }
     world.expect_clean(SECONDS)?;

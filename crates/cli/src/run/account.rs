@@ -8,6 +8,7 @@ use isthmus_wire::proto::{JobNode, Joined};
 use serde::Serialize;
 
 use super::bypass::Bypass;
+use super::pauses::Pauses;
 use super::timing::Timing;
 use crate::format::{count, site};
 use crate::joined::{Pair, pairs, table};
@@ -40,6 +41,8 @@ pub(crate) struct Account {
     pub ended_by: Option<String>,
     /// Connections of nodes past isthmus.
     pub bypasses: Vec<Bypass>,
+    /// Sites that were cut off for a while.
+    pub pauses: Vec<Pauses>,
     /// How long each phase took.
     pub timing: Timing,
 }
@@ -64,6 +67,8 @@ pub(crate) struct Outcome<'a> {
     pub ended_by: Option<String>,
     /// Connections of nodes past isthmus.
     pub bypasses: Vec<Bypass>,
+    /// Sites that were cut off for a while.
+    pub pauses: Vec<Pauses>,
 }
 
 impl Account {
@@ -85,6 +90,7 @@ impl Account {
             node_pairs: pairs(&between, |name| name),
             ended_by: outcome.ended_by.clone(),
             bypasses: outcome.bypasses.clone(),
+            pauses: outcome.pauses.clone(),
             timing,
             connections_within_sites: within.iter().map(|entry| entry.connections).sum(),
         }
@@ -106,6 +112,9 @@ impl Account {
         );
         if let Some(cause) = &self.ended_by {
             text.push_str(&format!("  ended by {cause}\n"));
+        }
+        for pauses in &self.pauses {
+            text.push_str(&format!("  {pauses}\n"));
         }
         text.push_str(&table("sites", &self.pairs));
         if verbose {
@@ -164,6 +173,7 @@ mod tests {
             processes_killed: 0,
             ended_by: None,
             bypasses: Vec::new(),
+            pauses: vec![Pauses { node: "n1.beta".to_owned(), pauses: 1, seconds: 21.44 }],
         };
         Account::new(&outcome, entries, timing::tests::example())
     }
@@ -185,6 +195,7 @@ mod tests {
         assert!(text.starts_with(first), "{text}");
         assert!(account.text(false).contains("relay r1, end-to-end, encrypted"), "{}", account.text(false));
         assert!(account.text(false).contains("4.0 MB / 7 B"), "{}", account.text(false));
+        assert!(account.text(false).contains("\n  waited 21.4 s for n1.beta"), "{}", account.text(false));
     }
 
     #[test]

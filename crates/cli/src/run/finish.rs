@@ -106,6 +106,7 @@ impl Finished<'_> {
             processes_killed: reply.processes_killed + killed_here,
             ended_by: watch.observed.cause.take().filter(|_| status != 0),
             bypasses,
+            pauses: std::mem::take(&mut watch.observed.pauses),
         };
         Account::new(&outcome, &reply.joined, watch.stopwatch.times(Instant::now()))
     }

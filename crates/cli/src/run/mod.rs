@@ -9,6 +9,7 @@ mod finish;
 mod mpi;
 mod nodes;
 mod output;
+mod pauses;
 mod preflight;
 mod prepare;
 mod programs;

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
+use super::pauses::{self, Pauses};
 use super::progress::Progress;
 use super::signals::{Received, Signals};
 use super::timing::Stopwatch;
@@ -72,6 +73,8 @@ pub(super) struct Observed {
     ways: HashSet<(String, String, i32)>,
     /// Nodes of sites that are cut off at the moment.
     silent: HashSet<String>,
+    /// Sites that were cut off for a while.
+    pub pauses: Vec<Pauses>,
     /// What ended the job, if it wasn't the command itself.
     pub cause: Option<String>,
     /// Commands on nodes that were ended by a signal from outside the job.
@@ -250,9 +253,11 @@ impl Watch {
             }
             Some(Kind::SiteBack(back)) => {
                 self.observed.silent.remove(&back.node);
-                let time = Duration::from_millis(back.silent_ms).as_secs_f64();
-                let text = format!("{} is back after {time:.1} s; the job goes on", back.node);
+                let silent = Duration::from_millis(back.silent_ms);
+                let seconds = silent.as_secs_f64();
+                let text = format!("{} is back after {seconds:.1} s; the job goes on", back.node);
                 self.progress.message(&one_line(&text));
+                pauses::note(&mut self.observed.pauses, &back.node, silent);
             }
             Some(Kind::NodeLost(lost)) => {
                 return Some(format!("lost node {}: {}", lost.node, lost.reason));
