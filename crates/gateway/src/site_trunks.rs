@@ -63,8 +63,8 @@ pub(crate) struct SiteTrunks {
     client: ClientTls,
     server: ServerTls,
     standing: Mutex<HashMap<GridName, Vec<Arc<Standing>>>>,
-    /// Sent whenever a trunk works.
-    works: watch::Sender<()>,
+    /// Sent whenever a trunk works, or has ended.
+    changes: watch::Sender<()>,
     dialing: Mutex<HashMap<GridName, Dialing>>,
     /// Signs the tickets of this gateway's own.
     key: Secret,
@@ -81,7 +81,7 @@ impl SiteTrunks {
             client: credentials.client_config(&[PROTOCOL])?,
             server: credentials.server_config(&[PROTOCOL])?,
             standing: Mutex::default(),
-            works: watch::Sender::new(()),
+            changes: watch::Sender::new(()),
             dialing: Mutex::default(),
             key: Secret::random(),
             waiting: Mutex::default(),

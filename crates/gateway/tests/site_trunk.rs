@@ -4,9 +4,10 @@
 
 mod grid;
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use grid::{Agent, Attachment, Gateway, Grid, soon};
 use isthmus_carry::plane::Plane;
@@ -19,6 +20,7 @@ use isthmus_reach::{Expected, secure};
 use isthmus_splice::admission::{self, Intake, Limits};
 use isthmus_trunk::{Role as End, TrunkId};
 use isthmus_wire::VirtualAddress;
+use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
     self, Dial, Route, attach_down, dial_request, rendezvous_reply, rendezvous_request,
 };
@@ -26,7 +28,9 @@ use isthmus_wire::site_stream::SiteStream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
 use tonic::Code;
+use tonic::transport::Channel;
 
 const PROTOCOL: &[u8] = b"isthmus-site-trunk/1";
 
@@ -41,6 +45,47 @@ struct Two {
     far_address: u32,
     far_attached: Attachment,
     _relay: Attachment,
+    to_relay: Cable,
+}
+
+/// What leads to the relay, and can be cut.
+struct Cable {
+    address: SocketAddr,
+    relay: SocketAddr,
+    carries: JoinHandle<()>,
+}
+
+impl Cable {
+    async fn to(relay: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        Self { address, relay, carries: carry(listener, relay) }
+    }
+
+    async fn cut(&mut self) {
+        self.carries.abort();
+        let _ = (&mut self.carries).await;
+    }
+
+    async fn heal(&mut self) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(self.address).unwrap();
+        self.carries = carry(socket.listen(64).unwrap(), self.relay);
+    }
+}
+
+fn carry(listener: TcpListener, to: SocketAddr) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        // They end with this task.
+        let mut connections = JoinSet::new();
+        while let Ok((mut from, _)) = listener.accept().await {
+            connections.spawn(async move {
+                let mut to = TcpStream::connect(to).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+            });
+        }
+    })
 }
 
 fn plane() -> Arc<Plane> {
@@ -52,7 +97,8 @@ impl Two {
     async fn start(beta_too: bool) -> Self {
         let grid = Grid::start().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (relay, key) = grid.relay_at("hub", &listener.local_addr().unwrap().to_string()).await;
+        let to_relay = Cable::to(listener.local_addr().unwrap()).await;
+        let (relay, key) = grid.relay_at("hub", &to_relay.address.to_string()).await;
         let (_, keys) = watch::channel(Secret::from_slice(&key));
         let intake = Intake::open(listener);
         let relaying = admission::serve(
@@ -81,27 +127,12 @@ impl Two {
             far_address,
             far_attached,
             _relay: relay,
+            to_relay,
         }
     }
 
     async fn ask(&self) -> Result<proto::AtOwnGateway, tonic::Status> {
-        let over = rendezvous_request::OverGateways {
-            route: Route::TwoGateway.into(),
-            dial: Dial::Trunk.into(),
-            avoid: vec![],
-        };
-        let request = proto::RendezvousRequest {
-            destination: self.far_address,
-            initiator: self.near_address,
-            way: Some(rendezvous_request::Way::OverGateways(over)),
-        };
-        let mut client = self.near.client.clone();
-        let reply = soon("an answer", client.rendezvous(request)).await?.into_inner();
-        assert_eq!(reply.gateways, ["gateway.beta"]);
-        match reply.way {
-            Some(rendezvous_reply::Way::OwnGateway(at)) => Ok(at),
-            other => panic!("{other:?}"),
-        }
+        ask(self.near.client.clone(), self.near_address, self.far_address).await
     }
 
     /// The order to the far node; its ticket.
@@ -112,6 +143,27 @@ impl Two {
             Some(dial_request::Way::SiteTrunk(at)) => at.ticket,
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// A node asks its gateway for a stream.
+async fn ask(
+    mut client: RegistryClient<Channel>,
+    initiator: u32,
+    destination: u32,
+) -> Result<proto::AtOwnGateway, tonic::Status> {
+    let over = rendezvous_request::OverGateways {
+        route: Route::TwoGateway.into(),
+        dial: Dial::Trunk.into(),
+        avoid: vec![],
+    };
+    let way = Some(rendezvous_request::Way::OverGateways(over));
+    let request = proto::RendezvousRequest { destination, initiator, way };
+    let reply = soon("an answer", client.rendezvous(request)).await?.into_inner();
+    assert_eq!(reply.gateways, ["gateway.beta"]);
+    match reply.way {
+        Some(rendezvous_reply::Way::OwnGateway(at)) => Ok(at),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -166,6 +218,55 @@ async fn nodes_are_joined_over_a_trunk_that_stands() {
     }
     times[1..].sort_unstable();
     println!("set-up, the first: {:?}; over the trunk that stands, the median: {:?}", times[0], times[10]);
+}
+
+#[tokio::test]
+async fn connections_wait_for_a_trunk_through_a_short_cut_and_take_another_way_in_a_long_one() {
+    let mut two = Two::start(true).await;
+    two.ask().await.unwrap();
+    two.to_relay.cut().await;
+    let short = Duration::from_secs(2);
+    let healing = async {
+        tokio::time::sleep(short).await;
+        two.to_relay.heal().await;
+    };
+    let (client, from, to) = (two.near.client.clone(), two.near_address, two.far_address);
+    let waiting = async {
+        loop {
+            let begun = Instant::now();
+            ask(client.clone(), from, to).await.unwrap();
+            // The gateway may not have noticed the cut yet.
+            if begun.elapsed() > short / 4 {
+                return;
+            }
+        }
+    };
+    tokio::join!(soon("an answer after the cut", waiting), healing);
+    two.to_relay.cut().await;
+    let cut = Instant::now();
+    let refusing = async {
+        loop {
+            // As above.
+            if let Err(refused) = two.ask().await {
+                return refused;
+            }
+        }
+    };
+    let refused = soon("a refusal", refusing).await;
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("has been cut for 1"), "{refused:?}");
+    assert!(cut.elapsed() >= Duration::from_secs(9), "{:?}", cut.elapsed());
+    // The next one is told at once.
+    let begun = Instant::now();
+    two.ask().await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    two.to_relay.heal().await;
+    let healed = async {
+        while two.ask().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    soon("the trunk is healed", healed).await;
 }
 
 #[tokio::test]

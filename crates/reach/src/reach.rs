@@ -5,11 +5,8 @@ use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use isthmus_net::counters;
-use isthmus_net::dial::SocketOptions;
 use isthmus_net::enums::{dial_to_wire, route_to_wire};
 use isthmus_net::lock;
-use isthmus_net::secured::ClientTls;
-use isthmus_plan::failures::Due;
 use isthmus_plan::{Dial, Failure, Route, Step};
 
 use crate::attempt::{Attempt, StepError};
@@ -114,31 +111,5 @@ impl Dialer {
         self.control.forget(destination);
         reasons.extend(left_out(&found.plan.left_out));
         Err(ReachError::NoWay(reasons))
-    }
-
-    /// Tries a step again that failed.
-    pub(crate) async fn try_again(&self, due: &Due, tls: &ClientTls) {
-        // A failed lookup is no result of the step.
-        let Ok(found) = self.find(due.node).await else { return };
-        let name = &found.name;
-        let towards = found.towards();
-        let step = found.plan.steps.iter().find(|step| (step.route, step.dial) == (due.route, due.dial));
-        let Some(step) = step else {
-            return lock(&self.failures).clear(towards, due.route, due.dial);
-        };
-        let mut attempt = Attempt::new(self, &found, SocketOptions::default());
-        let security = if due.dial == Dial::Trunk { Security::ByGateways } else { Security::Tls(tls) };
-        match attempt.open(step, security, None).await {
-            Ok(_) => {
-                tracing::info!(node = %name, dial = %due.dial, "a dial works again");
-                lock(&self.failures).clear(towards, due.route, due.dial);
-            }
-            Err(StepError::Next(reason)) => {
-                tracing::debug!(node = %name, dial = %due.dial, reason, "a dial still fails");
-                let failure = Failure { route: due.route, dial: due.dial, reason };
-                lock(&self.failures).note(towards, failure, Instant::now());
-            }
-            Err(StepError::Final(_) | StepError::GivenUp | StepError::OtherOwner(_)) => {}
-        }
     }
 }

@@ -3,18 +3,25 @@
 
 use std::time::{Duration, Instant};
 
+use isthmus_net::dial::SocketOptions;
 use isthmus_net::lock;
 use isthmus_net::secured::ClientTls;
+use isthmus_plan::failures::Due;
+use isthmus_plan::{Dial, Failure};
 use tokio::task::JoinSet;
 
+use crate::attempt::{Attempt, StepError};
 use crate::dialer::Dialer;
+use crate::proof::answered;
+use crate::purpose::Security;
 
 /// Interval in which due steps are looked for.
 const LOOK: Duration = Duration::from_secs(5);
 /// Steps tried at once at most. The rest follows at the next look.
 const TOGETHER: usize = 16;
 
-/// Tries each due step, up to a TLS handshake with the other party; never returns.
+/// Tries each due step, up to a TLS handshake with the other party, or an answer of it over
+/// the trunk of the gateways; never returns.
 pub async fn watch(dialer: &Dialer, tls: &ClientTls) {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -25,5 +32,167 @@ pub async fn watch(dialer: &Dialer, tls: &ClientTls) {
             trying.spawn(async move { dialer.try_again(&due, &tls).await });
         }
         trying.join_all().await;
+    }
+}
+
+impl Dialer {
+    /// Tries a step again that failed.
+    async fn try_again(&self, due: &Due, tls: &ClientTls) {
+        // A failed lookup is no result of the step.
+        let Ok(found) = self.find(due.node).await else { return };
+        let name = &found.name;
+        let towards = found.towards();
+        let step = found.plan.steps.iter().find(|step| (step.route, step.dial) == (due.route, due.dial));
+        let Some(step) = step else {
+            return lock(&self.failures).clear(towards, due.route, due.dial);
+        };
+        let mut attempt = Attempt::new(self, &found, SocketOptions::default());
+        let security = if due.dial == Dial::Trunk { Security::ByGateways } else { Security::Tls(tls) };
+        let opened = attempt.open(step, security, None).await;
+        // A gateway opens a stream without an answer of the other end.
+        let works = match opened {
+            Ok((mut carrier, _)) if due.dial == Dial::Trunk => {
+                answered(&mut carrier, due.node, attempt.deadline).await
+            }
+            opened => opened.map(drop),
+        };
+        match works {
+            Ok(()) => {
+                tracing::info!(node = %name, dial = %due.dial, "a dial works again");
+                lock(&self.failures).clear(towards, due.route, due.dial);
+            }
+            Err(StepError::Next(reason)) => {
+                tracing::debug!(node = %name, dial = %due.dial, reason, "a dial still fails");
+                let failure = Failure { route: due.route, dial: due.dial, reason };
+                lock(&self.failures).note(towards, failure, Instant::now());
+            }
+            Err(StepError::Final(_) | StepError::GivenUp | StepError::OtherOwner(_)) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use isthmus_net::credentials::SigningRequest;
+    use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
+    use isthmus_net::{Authority, Credentials, Deadline, Identity};
+    use isthmus_plan::Route;
+    use isthmus_wire::preamble::{Answer, PREAMBLE_LEN, Preamble, Status as Answered};
+    use isthmus_wire::proto::{self, attach_up};
+    use isthmus_wire::ticket::TICKET_LEN;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tonic::Status;
+
+    use super::*;
+    use crate::ControlPlane;
+
+    const FAR: Ipv4Addr = Ipv4Addr::new(240, 64, 2, 1);
+
+    /// A gateway whose plan is the trunk of the gateways, and which opens every stream.
+    #[derive(Debug)]
+    struct OwnGateway(String);
+
+    #[tonic::async_trait]
+    impl ControlPlane for OwnGateway {
+        fn site(&self) -> &str {
+            "alpha"
+        }
+
+        async fn attached(&self) {}
+
+        async fn lookup(&self, _: Ipv4Addr, _: Deadline) -> Result<Arc<proto::LookupReply>, Status> {
+            let step = proto::PlanStep {
+                dial: proto::Dial::Trunk.into(),
+                route: proto::Route::TwoGateway.into(),
+                deadline_ms: 300,
+                ..proto::PlanStep::default()
+            };
+            let node = proto::Node { name: "n1.beta".to_owned(), ..proto::Node::default() };
+            let plan = proto::Plan { steps: vec![step], encrypted: true, ..proto::Plan::default() };
+            Ok(Arc::new(proto::LookupReply { node: Some(node), plan: Some(plan), facts: None }))
+        }
+
+        fn forget(&self, _: Ipv4Addr) {}
+
+        async fn rendezvous(&self, _: Ipv4Addr, _: Way, _: Deadline) -> Result<Reply, Status> {
+            let (address, ticket) = (self.0.clone(), [0; TICKET_LEN]);
+            let stop = Stop { place: Place::OwnSite, address, ticket, relay: None };
+            Ok(Reply { way: ReplyWay::Stop(stop), gateways: Vec::new() })
+        }
+
+        async fn probe(&self, _: proto::ProbeRequest, _: Deadline) -> Result<proto::ProbeReply, Status> {
+            Err(Status::unimplemented(""))
+        }
+
+        async fn send(&self, _: attach_up::Kind) {}
+
+        async fn directory_changed(&self, _known: &proto::Directory) {
+            std::future::pending().await
+        }
+
+        async fn directory(&self) -> Result<proto::Directory, Status> {
+            Ok(proto::Directory::default())
+        }
+    }
+
+    /// What the other end of a stream does.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Far {
+        Answers,
+        EndsIt,
+        IsSilent,
+    }
+
+    async fn gateway(far: Far) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read_exact(&mut [0; TICKET_LEN]).await.unwrap();
+            if far == Far::EndsIt {
+                return;
+            }
+            let mut preamble = [0; PREAMBLE_LEN];
+            stream.read_exact(&mut preamble).await.unwrap();
+            assert_eq!(Preamble::decode(&preamble).unwrap().0.destination, FAR);
+            if far == Far::IsSilent {
+                return std::future::pending().await;
+            }
+            stream.write_all(&Answer { status: Answered::UnknownJob }.encode(&[0; 32])).await.unwrap();
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn the_trunk_of_the_gateways_works_again_when_the_other_agent_has_answered() {
+        let authority = Authority::create("test", SystemTime::now()).unwrap();
+        let identity = Identity::from_uri("isthmus:///agent/alpha/n1/anna").unwrap();
+        let request = SigningRequest::new().unwrap();
+        let certificate = authority.sign(&identity, request.public_key(), SystemTime::now()).unwrap();
+        let own =
+            Credentials::new(&request, &certificate, authority.certificate_pem(), "127.0.0.1:1").unwrap();
+        let tls = own.client_config(&[b"h2"]).unwrap();
+        for far in [Far::Answers, Far::EndsIt, Far::IsSilent] {
+            let dialer = Dialer {
+                control: Arc::new(OwnGateway(gateway(far).await)),
+                address: String::new(),
+                rendezvous: Arc::default(),
+                outside: Arc::default(),
+                raw: None,
+                failures: Arc::default(),
+            };
+            let (route, dial, begun) = (Route::TwoGateway, Dial::Trunk, Instant::now());
+            let failure = Failure { route, dial, reason: "cut".to_owned() };
+            lock(&dialer.failures).note((FAR, "beta"), failure, begun);
+            dialer.try_again(&Due { node: FAR, route, dial }, &tls).await;
+            let left = lock(&dialer.failures).towards((FAR, "beta"), begun);
+            assert_eq!(left.is_empty(), far == Far::Answers, "{far:?}: {left:?}");
+            assert!(begun.elapsed() < Duration::from_secs(5), "{far:?}");
+        }
     }
 }

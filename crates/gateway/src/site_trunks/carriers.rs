@@ -34,6 +34,10 @@ use crate::gateway::Gateway;
 /// gateway that was ordered to dial may.
 const DIAL: Duration = Duration::from_secs(4);
 
+/// How long connections wait for a trunk that is cut, from the beginning of the cut: short
+/// cuts heal. After that they take the next way of their plan, until it works again.
+const SHORT_CUT: Duration = Duration::from_secs(10);
+
 /// What a dial has brought.
 pub(super) enum Got {
     /// A carrier, and the address of the other one's port outside if it was dialed there.
@@ -42,30 +46,30 @@ pub(super) enum Got {
     Trunk(Arc<Standing>),
 }
 
-/// The trunk to a gateway: one that stands, or a new one.
+/// The trunk to a gateway, which works: one that stands, or a new one.
 ///
 /// # Errors
-/// Why there is none: each dial with its failure.
+/// Why there is none: how long it is cut, or each dial with its failure.
 pub(super) async fn trunk_to(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
 ) -> Result<Arc<Standing>, String> {
-    // One that the other end has made is dialed anew by that end, if it still lives.
-    let standing = || trunks.standing(name).filter(|it| !it.kept.is_cut() || it.kept.is_own);
-    if let Some(standing) = standing() {
-        return Ok(standing);
+    if let Some(found) = own_or_working(trunks, name).await {
+        return found;
     }
     let asked = Instant::now();
     let dialing = trunks.dialing(name);
     let mut failed = dialing.lock().await;
     // Another stream may have dialed meanwhile.
-    if let Some(standing) = standing() {
-        return Ok(standing);
+    if let Some(found) = own_or_working(trunks, name).await {
+        return found;
     }
     // What failed meanwhile fails for all who waited.
     if let Some((_, reason)) = failed.as_ref().filter(|(when, _)| *when > asked) {
-        return trunks.standing(name).ok_or_else(|| reason.clone());
+        let reason = reason.clone();
+        drop(failed);
+        return healed(trunks, name).await.ok_or(reason);
     }
     let mut failures = Vec::new();
     for dial_by in CARRIERS {
@@ -83,7 +87,36 @@ pub(super) async fn trunk_to(
     }
     let reason = format!("no trunk with gateway {name}: {}", failures.join("; "));
     *failed = Some((Instant::now(), reason.clone()));
-    trunks.standing(name).ok_or(reason)
+    drop(failed);
+    healed(trunks, name).await.ok_or(reason)
+}
+
+/// A trunk that works, or why there is none; `None` if one is to be dialed.
+async fn own_or_working(trunks: &SiteTrunks, name: &GridName) -> Option<Result<Arc<Standing>, String>> {
+    // One that the other end has made is dialed anew by that end, if it still lives.
+    let standing = trunks.standing(name).filter(|it| !it.kept.is_cut() || it.kept.is_own)?;
+    if !standing.kept.is_cut() {
+        return Some(Ok(standing));
+    }
+    if let Some(healed) = healed(trunks, name).await {
+        return Some(Ok(healed));
+    }
+    // It may have ended meanwhile.
+    let standing = trunks.standing(name).filter(|it| it.kept.is_own)?;
+    let cut = (*standing.kept.cut().borrow()).map_or(Duration::ZERO, |since| since.elapsed());
+    Some(Err(format!("the trunk with gateway {name} has been cut for {} s", cut.as_secs())))
+}
+
+/// Waits until a trunk works, as long as one stands and its cut is short.
+async fn healed(trunks: &SiteTrunks, name: &GridName) -> Option<Arc<Standing>> {
+    let mut changes = trunks.changes.subscribe();
+    loop {
+        changes.mark_unchanged();
+        let standing = trunks.standing(name)?;
+        let Some(since) = *standing.kept.cut().borrow() else { return Some(standing) };
+        let left = SHORT_CUT.checked_sub(since.elapsed())?;
+        timeout(left, changes.changed()).await.ok()?.ok()?;
+    }
 }
 
 /// Gets a carrier, or a whole trunk, by one dial.
@@ -97,7 +130,7 @@ pub(super) async fn dial(
     dial: Dial,
 ) -> Result<Got, String> {
     let deadline = Deadline::within(DIAL);
-    let mut works = trunks.works.subscribe();
+    let mut changes = trunks.changes.subscribe();
     let request = Request { gateway: name.clone(), dial, avoid: Vec::new() };
     let call = |channel, request| async move { RegistryClient::new(channel).site_trunk(request).await };
     let budget = (Repeat::Never, deadline);
@@ -118,7 +151,7 @@ pub(super) async fn dial(
                     if let Some(standing) = trunks.standing(name).filter(|it| !it.kept.is_cut()) {
                         return Ok(Got::Trunk(standing));
                     }
-                    works.changed().await.map_err(|error| error.to_string())?;
+                    changes.changed().await.map_err(|error| error.to_string())?;
                 }
             };
             let late = |_| format!("it made no trunk within {DIAL:?}");

@@ -59,7 +59,7 @@ impl Embedding for Embedded {
     }
 
     fn works(&self) {
-        self.trunks.works.send_replace(());
+        self.trunks.changes.send_replace(());
     }
 
     fn opened(&self, stream: Stream) {
@@ -74,5 +74,6 @@ impl Embedding for Embedded {
 
     fn ended(&self) {
         self.trunks.remove(&self.standing.name, self.standing.kept.id);
+        self.trunks.changes.send_replace(());
     }
 }

@@ -1,0 +1,46 @@
+//! Whether an agent is at the other end of a stream of a site trunk. Its gateways give no
+//! answer when they open one, and it has no TLS that would show who is there.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use isthmus_net::Deadline;
+use isthmus_net::mac;
+use isthmus_wire::JobId;
+use isthmus_wire::preamble::{ANSWER_LEN, Answer, Preamble};
+
+use crate::attempt::StepError;
+use crate::carrier::Carrier;
+
+/// How long the other agent's answer may take.
+const ANSWER: Duration = Duration::from_secs(10);
+/// No job has this id: ids are random.
+const NO_JOB: JobId = JobId([0; 16]);
+
+/// Has the agent of the destination answer, by a preamble of a job that nobody runs.
+///
+/// # Errors
+/// If there is no answer by the deadline.
+pub(crate) async fn answered(
+    carrier: &mut Carrier,
+    destination: Ipv4Addr,
+    deadline: Deadline,
+) -> Result<(), StepError> {
+    let preamble = Preamble {
+        job: NO_JOB,
+        nonce: mac::new_nonce(),
+        source: Ipv4Addr::UNSPECIFIED,
+        source_port: 0,
+        destination,
+        destination_port: 0,
+    };
+    let ends = carrier.ends();
+    let asking = async {
+        carrier.send(&preamble.encode(&[0; 32])).await?;
+        carrier.receive::<ANSWER_LEN>().await
+    };
+    let answer = deadline.part(ANSWER).bound(asking).await;
+    let answer = answer.map_err(|late| StepError::Next(format!("{ends}: {late}")))?;
+    let answer = answer.map_err(|error| StepError::Next(format!("{ends}: {error}")))?;
+    Answer::decode(&answer).map(drop).map_err(|error| StepError::Next(format!("{ends}: {error}")))
+}
