@@ -35,5 +35,5 @@ mod store;
 mod waiting;
 
 pub use broker::{BrokerError, run};
-pub use config::BrokerConfig;
+pub use config::{BrokerConfig, PairConfig};
 pub use members::enrol_without_tokens;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use isthmus_net::contact::{known, plan_from_facts};
 use isthmus_net::grpc::Repeat;
 use isthmus_net::{Identity, lock, seen};
-use isthmus_plan::plan;
+use isthmus_plan::{Plan, plan};
 use isthmus_wire::proto::{self, registry_client::RegistryClient};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 use tokio::sync::OnceCell;
@@ -65,12 +65,29 @@ impl Gateway {
     /// # Errors
     /// `UNAVAILABLE` if it hasn't, or why the other node isn't found.
     pub(crate) async fn over_trunk(&self, node: &Label, other: Ipv4Addr) -> Result<GridName, Status> {
+        self.far_gateway(node, other, Plan::has_trunk).await
+    }
+
+    /// The same for a connection that the other node opens.
+    ///
+    /// # Errors
+    /// As of [`over_trunk`](Self::over_trunk).
+    pub(crate) async fn taken_over_trunk(&self, node: &Label, other: Ipv4Addr) -> Result<GridName, Status> {
+        self.far_gateway(node, other, |plan| plan.takes_trunk).await
+    }
+
+    async fn far_gateway(
+        &self,
+        node: &Label,
+        other: Ipv4Addr,
+        is_allowed: fn(&Plan) -> bool,
+    ) -> Result<GridName, Status> {
         let request = proto::LookupRequest { virtual_address: other.into(), name: String::new() };
         let facts = self.find(&request).await?.facts;
         let facts = facts.ok_or_else(|| Status::unavailable("there is no plan for that node"))?;
         let initiator = self.initiator(node, facts.initiator_site.clone());
         let (from, to, pair) = known(&initiator, &facts);
-        if !plan(&from, &to, &pair).has_trunk() {
+        if !is_allowed(&plan(&from, &to, &pair)) {
             return Err(Status::unavailable("the trunk of the two sites' gateways is not in the plan"));
         }
         let acceptor = facts.acceptor.unwrap_or_default();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use grid::{Agent, Attachment, Gateway, Grid, soon};
+use isthmus_broker::PairConfig;
 use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::{Notice, Stream, config};
 use isthmus_gateway::GatewayConfig;
@@ -24,7 +25,7 @@ use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
     self, Dial, Route, attach_down, dial_request, rendezvous_reply, rendezvous_request,
 };
-use isthmus_wire::site_stream::SiteStream;
+use isthmus_wire::site_stream::{SITE_STREAM_LEN, SiteStream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
@@ -313,6 +314,46 @@ async fn stream_of(
     Ok((trunk, stream))
 }
 
+/// Only alpha's gateway may dial the trunk: beta's has the port outside.
+#[tokio::test]
+async fn a_site_that_may_not_dial_the_trunk_takes_streams_of_it() {
+    let outside = {
+        // A free port.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let one_way = PairConfig {
+        sites: ["alpha".to_owned(), "beta".to_owned()],
+        only: Some(vec!["direct".to_owned(), "trunk".to_owned()]),
+        never: vec![],
+        trunk: None,
+    };
+    let grid = Grid::start_under(one_way).await;
+    let config = |outside| GatewayConfig { site_trunk: true, outside, ..GatewayConfig::default() };
+    let alpha = grid.gateway_with("alpha", config(None)).await;
+    let beta = grid.gateway_with("beta", config(Some(outside))).await;
+    let near = grid.agent(&alpha, "n1").await;
+    let (_near_attached, near_address) = near.up("10.0.0.1:7730").await;
+    let far = grid.agent(&beta, "n1").await;
+    let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
+    let request = proto::LookupRequest { virtual_address: near_address, name: String::new() };
+    let plan = soon("a plan", far.client.clone().lookup(request)).await.unwrap().into_inner().plan.unwrap();
+    assert!(plan.takes_trunk && plan.steps.iter().all(|step| step.dial() != Dial::Trunk), "{plan:#?}");
+    let refused = ask(far.client.clone(), far_address, near_address).await.unwrap_err();
+    assert!(refused.message().contains("not in the plan"), "{refused:?}");
+    let plane = plane();
+    let (_trunk, stream) = stream_of(&plane, &alpha.credentials, &outside.to_string()).await.unwrap();
+    stream.send(&whom(far_address, near_address));
+    let attach_down::Kind::Dial(order) = far_attached.next().await else { panic!("no order") };
+    assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
+}
+
+/// A stream's first message.
+fn whom(destination: u32, initiator: u32) -> [u8; SITE_STREAM_LEN] {
+    let address = |ip: u32| VirtualAddress::new(ip.into()).unwrap();
+    SiteStream { destination: address(destination), initiator: address(initiator) }.encode()
+}
+
 #[tokio::test]
 async fn a_captured_gateway_speaks_for_its_own_site_alone() {
     let grid = Grid::start().await;
@@ -329,10 +370,6 @@ async fn a_captured_gateway_speaks_for_its_own_site_alone() {
     let far = grid.agent(&beta, "n1").await;
     let (mut far_attached, far_address) = far.up("10.0.0.1:7730").await;
     let plane = plane();
-    let whom = |destination: u32, initiator: u32| {
-        let address = |ip: u32| VirtualAddress::new(ip.into()).unwrap();
-        SiteStream { destination: address(destination), initiator: address(initiator) }.encode()
-    };
     // Gamma's gateway names a node of alpha as the initiator, and other nonsense.
     let gamma = joined(&grid, Role::Gateway, "gamma", None, None).await;
     for (message, why) in [

@@ -34,6 +34,7 @@ pub fn plan_to_wire(plan: &Plan) -> proto::Plan {
         encrypted: plan.encrypted,
         trunk: plan.sharing.trunk,
         trunk_reason: plan.sharing.reason.to_string(),
+        takes_trunk: plan.takes_trunk,
     }
 }
 
@@ -55,7 +56,16 @@ pub fn plan_from_wire(plan: &proto::Plan) -> Plan {
         })
     });
     let sharing = Sharing { trunk: plan.trunk, reason: Why::Received(plan.trunk_reason.clone()) };
-    Plan { steps: steps.collect(), left_out: left_out.collect(), encrypted: plan.encrypted, sharing }
+    let mut read = Plan {
+        steps: steps.collect(),
+        left_out: left_out.collect(),
+        encrypted: plan.encrypted,
+        sharing,
+        takes_trunk: plan.takes_trunk,
+    };
+    // A gateway of an earlier version doesn't tell.
+    read.takes_trunk |= read.has_trunk();
+    read
 }
 
 /// One end as it was received.

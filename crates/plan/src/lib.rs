@@ -239,6 +239,9 @@ pub struct Plan {
     pub encrypted: bool,
     /// Whether connections share a trunk of the two agents.
     pub sharing: sharing::Sharing,
+    /// Whether this end takes connections of the other one over the trunk of the two
+    /// sites' gateways. It may have no such step itself.
+    pub takes_trunk: bool,
 }
 
 /// Who encrypts the data of a connection.

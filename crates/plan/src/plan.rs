@@ -29,10 +29,16 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
             left_out: Vec::new(),
             encrypted: false,
             sharing: Sharing::SAME_SITE,
+            takes_trunk: false,
         };
     }
-    let mut plan =
-        Plan { steps: Vec::new(), left_out: Vec::new(), encrypted: !pair.trusted, sharing: sharing(pair) };
+    let mut plan = Plan {
+        steps: Vec::new(),
+        left_out: Vec::new(),
+        encrypted: !pair.trusted,
+        sharing: sharing(pair),
+        takes_trunk: site_trunk::is_taken(initiator, acceptor, pair),
+    };
     let end_to_end = [
         (Dial::Direct, leaves(initiator).and_then(|()| lets_in(acceptor))),
         (Dial::PortRange, leaves(initiator).and_then(|()| port_range(acceptor))),

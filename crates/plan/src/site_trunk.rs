@@ -19,6 +19,14 @@ pub(crate) fn way(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -
     (Route::TwoGateway, Dial::Trunk, judge(initiator, acceptor, pair))
 }
 
+/// Whether an end takes connections of the other one over the trunk: if either one's plan
+/// to the other has it. Policy may let one of the two gateways alone dial the trunk. Once it
+/// stands, connections go over it both ways.
+pub(crate) fn is_taken(end: &EndFacts, other: &EndFacts, pair: &PairFacts) -> bool {
+    let is_forbidden = pair.forbidden.contains(Route::TwoGateway, Dial::Trunk);
+    !is_forbidden && (judge(end, other, pair).is_ok() || judge(other, end, pair).is_ok())
+}
+
 fn judge(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Judged {
     for end in [initiator, acceptor] {
         if !end.site_trunk {

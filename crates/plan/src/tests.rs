@@ -259,6 +259,7 @@ fn ways_over_the_trunk_of_two_sites() {
         let first = plan.steps.first().map(|step| (step.route, step.dial));
         let is_first = first == Some((Route::TwoGateway, Dial::Trunk));
         assert_eq!((is_first, plan.has_trunk()), (want == Reason::GatewaysTrunk, is_first), "{what}");
+        assert!(plan.takes_trunk || !plan.has_trunk(), "{what}");
         assert_eq!(plan.encryption(Dial::Trunk), Encryption::Gateways);
         assert_eq!(plan.encryption(Dial::Relay), Encryption::Agents);
     }
@@ -267,6 +268,30 @@ fn ways_over_the_trunk_of_two_sites() {
     let raw = Reason::RawAnyway { initiator: alpha(), acceptor: beta() };
     assert_eq!(*reason_over(&plan, Route::TwoGateway, Dial::Trunk), raw);
     assert_eq!((dials(&plan).as_str(), plan.encryption(Dial::Direct)), ("direct relay", Encryption::None));
+}
+
+#[test]
+fn both_ends_take_the_trunk_that_one_of_them_may_dial() {
+    let words = |text: &str| text.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<_>>();
+    let only = |text| Forbidden::all_but(&words(text));
+    let never = |text| Forbidden::never(&words(text));
+    for (ends, relays, policy, to_acceptor, to_initiator, taken) in [
+        (["nat trunk", "nat trunk gate"], 0, only("direct trunk"), true, false, true),
+        (["nat trunk", "nat trunk gate"], 0, only("reverse trunk"), false, true, true),
+        (["nat trunk", "nat trunk gate"], 0, Forbidden::NOTHING, true, true, true),
+        (["nat trunk", "nat trunk gate shut"], 0, only("direct trunk"), false, false, false),
+        (["nat trunk", "nat trunk gate"], 1, never("trunk"), false, false, false),
+        (["nat trunk", "nat trunk gate"], 1, never("two-gateway"), false, false, false),
+        (["nat trunk", "nat gate"], 1, Forbidden::NOTHING, false, false, false),
+    ] {
+        let pair = PairFacts { relays, forbidden: policy, ..PAIR };
+        let (initiator, acceptor) = (end("alpha", ends[0]), end("beta", ends[1]));
+        let (there, back) = (plan(&initiator, &acceptor, &pair), plan(&acceptor, &initiator, &pair));
+        let found = (there.has_trunk(), back.has_trunk(), there.takes_trunk, back.takes_trunk);
+        assert_eq!(found, (to_acceptor, to_initiator, taken, taken), "{ends:?} {relays} {policy:?}");
+    }
+    let trusted = PairFacts { trusted: true, ..PAIR };
+    assert!(!plan(&end("alpha", "nat trunk"), &end("beta", "nat trunk gate"), &trusted).takes_trunk);
 }
 
 #[test]

@@ -267,7 +267,7 @@ impl Programs {
             raw => {
                 let planned = self.node.upstream().planned(preamble.source, PLAN).await;
                 let allowed = planned.is_some_and(|planned| match raw {
-                    Encryption::Gateways => planned.by_gateways && !job.encrypt_to_nodes,
+                    Encryption::Gateways => planned.taken_by_gateways && !job.encrypt_to_nodes,
                     Encryption::None | Encryption::Agents => !planned.encrypted,
                 });
                 let named = match link {

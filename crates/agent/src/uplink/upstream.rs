@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use isthmus_net::Credentials;
 use isthmus_net::Deadline;
+use isthmus_net::contact::plan_from_wire;
 use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_net::lock;
 use isthmus_net::rendezvous::{self, Order, Reply, Way};
+use isthmus_plan::Plan;
 use isthmus_reach::ControlPlane;
 use isthmus_wire::proto::{self, attach_up};
 use isthmus_wire::{VirtualAddress, bounds};
@@ -51,6 +53,18 @@ pub(crate) struct Planned {
     pub encrypted: bool,
     /// Whether the gateways of the two sites may do it, in place of the agents.
     pub by_gateways: bool,
+    /// The same for connections that the other node opens.
+    pub taken_by_gateways: bool,
+}
+
+impl From<Plan> for Planned {
+    fn from(plan: Plan) -> Self {
+        Self {
+            encrypted: plan.encrypted,
+            by_gateways: plan.encrypted && plan.has_trunk(),
+            taken_by_gateways: plan.encrypted && plan.takes_trunk,
+        }
+    }
 }
 
 /// Makes both ends; `gateways` are those that the agent may attach to, in the order of
@@ -102,9 +116,7 @@ impl Upstream {
     /// isn't found in time.
     pub(crate) async fn planned(&self, node: Ipv4Addr, limit: Duration) -> Option<Planned> {
         let found = self.lookup(node, limit.into()).await.ok()?;
-        let plan = found.plan.as_ref()?;
-        let by_gateways = plan.steps.iter().any(|step| step.dial() == proto::Dial::Trunk);
-        Some(Planned { encrypted: plan.encrypted, by_gateways: plan.encrypted && by_gateways })
+        found.plan.as_ref().map(|plan| plan_from_wire(plan).into())
     }
 
     /// Whether connections to another node share a trunk, by this node's plan; `None` if the

@@ -92,7 +92,7 @@ pub(super) async fn take(
         SiteStream::decode(&bytes).map_err(|error| error.to_string())?;
     let attached = gateway.roster().attached(destination);
     let (node, from) = attached.ok_or_else(|| format!("{destination} is no node of this gateway"))?;
-    let far = timeout(INTRODUCTION, gateway.over_trunk(&node, initiator.ip())).await;
+    let far = timeout(INTRODUCTION, gateway.taken_over_trunk(&node, initiator.ip())).await;
     let far = far.map_err(|_| "the initiator isn't found in time")?;
     let far = far.map_err(|status| status.message().to_owned())?;
     // A captured gateway speaks for the nodes of its own site alone.

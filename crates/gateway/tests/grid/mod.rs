@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use isthmus_broker::state::State;
-use isthmus_broker::{BrokerConfig, state::ADMIN_DIRECTORY};
+use isthmus_broker::{BrokerConfig, PairConfig, state::ADMIN_DIRECTORY};
 use isthmus_gateway::GatewayConfig;
 use isthmus_net::token::{Invitation, JoinToken};
 use isthmus_net::{Credentials, Identity, Role, enrol, grpc};
@@ -47,11 +47,22 @@ pub(crate) struct Grid {
     directory: TempDir,
     pub broker_address: SocketAddr,
     pub broker: Option<Running>,
+    /// The policy of pairs of sites.
+    pairs: Vec<PairConfig>,
 }
 
 impl Grid {
     pub(crate) async fn start() -> Self {
         Self::start_with(&[]).await
+    }
+
+    /// The same with a policy.
+    pub(crate) async fn start_under(policy: PairConfig) -> Self {
+        let mut grid = Self::start().await;
+        grid.stop_broker().await;
+        grid.pairs.push(policy);
+        grid.start_broker().await;
+        grid
     }
 
     /// The same with members, which have joined before.
@@ -64,7 +75,7 @@ impl Grid {
         drop(listener);
         let created = State::load(&state).unwrap();
         isthmus_broker::enrol_without_tokens(&created, members).await.unwrap();
-        let mut grid = Self { directory, broker_address, broker: None };
+        let mut grid = Self { directory, broker_address, broker: None, pairs: Vec::new() };
         grid.start_broker().await;
         grid
     }
@@ -75,6 +86,7 @@ impl Grid {
         let listener = bind(self.broker_address).await;
         let config = BrokerConfig {
             trusted: vec![["alpha".to_owned(), "gamma".to_owned()]],
+            pairs: self.pairs.clone(),
             ..BrokerConfig::default()
         };
         let (stop, stopped) = oneshot::channel::<()>();
