@@ -7,11 +7,13 @@
 //! | this one | which trunks stand |
 //! | `carriers` | dials carriers along the dials that the broker arranges, and takes those of others |
 //! | `keep` | what a trunk does here |
+//! | `shares` | places that peers share, so that none uses up all |
 //! | `streams` | streams between the nodes of two sites |
 //! | `waiting` | streams that wait for their node (plain data) |
 
 mod carriers;
 mod keep;
+mod shares;
 mod streams;
 mod waiting;
 
@@ -27,10 +29,11 @@ use isthmus_net::secured::{ClientTls, ServerTls};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{Credentials, Identity, Role, lock};
 use isthmus_trunk::{Reason, TrunkId};
-use isthmus_wire::GridName;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
+use isthmus_wire::{GridName, Label};
+use tokio::sync::{Mutex as AsyncMutex, watch};
 
 pub(crate) use carriers::{accept, ordered};
+use shares::Shares;
 pub(crate) use streams::{arrived, open};
 use waiting::Waiting;
 
@@ -38,12 +41,17 @@ use waiting::Waiting;
 const PROTOCOL: &[u8] = b"isthmus-site-trunk/1";
 /// Trunks with one gateway: each of its processes may make one, and so may this one.
 const PER_PEER: usize = 8;
-/// Streams that are being opened at once: as many as sides wait at a relay.
+/// Streams that are being opened at once in each direction: as many as sides wait at a
+/// relay.
 const OPENING: usize = 16 * 1024;
 /// TLS handshakes of carriers at once, of some 80 KiB each.
 const HANDSHAKES: usize = 1024;
+/// Verified carriers before their HELLO at once: of all gateways,
+const JOINING: usize = 1024;
+/// and of one. The end that has made a trunk dials up to eight at once.
+const JOINING_EACH: usize = 32;
 /// Orders of the broker that are carried out at once.
-const ORDERS: usize = 64;
+const ORDERS: usize = 256;
 
 /// A trunk that stands.
 pub(crate) struct Standing {
@@ -69,9 +77,14 @@ pub(crate) struct SiteTrunks {
     /// Signs the tickets of this gateway's own.
     key: Secret,
     waiting: Mutex<Waiting<streams::Opening>>,
-    opening: Arc<Semaphore>,
+    /// Streams that are being opened towards other sites, and by them, by site.
+    opening: Arc<Shares<Label>>,
+    taking: Arc<Shares<Label>>,
     handshakes: Arc<Unidentified>,
-    orders: Arc<Semaphore>,
+    /// Carriers that wait for their HELLO, by gateway.
+    joining: Arc<Shares<GridName>>,
+    /// Orders of the broker, by the site of the gateway that asked for a carrier.
+    orders: Arc<Shares<Label>>,
 }
 
 impl SiteTrunks {
@@ -85,9 +98,11 @@ impl SiteTrunks {
             dialing: Mutex::default(),
             key: Secret::random(),
             waiting: Mutex::default(),
-            opening: Arc::new(Semaphore::new(OPENING)),
+            opening: Shares::new(OPENING, OPENING),
+            taking: Shares::new(OPENING, OPENING),
             handshakes: Unidentified::new("carriers of gateways", HANDSHAKES),
-            orders: Arc::new(Semaphore::new(ORDERS)),
+            joining: Shares::new(JOINING, JOINING_EACH),
+            orders: Shares::new(ORDERS, ORDERS),
         })
     }
 
@@ -139,7 +154,7 @@ impl SiteTrunks {
 }
 
 /// The grid name of another site's gateway.
-fn other_gateway(identity: Option<&Identity>, own_site: &isthmus_wire::Label) -> Result<GridName, String> {
+fn other_gateway(identity: Option<&Identity>, own_site: &Label) -> Result<GridName, String> {
     let found = identity.filter(|identity| identity.role() == Role::Gateway);
     let site = found.and_then(Identity::site).filter(|site| *site != own_site);
     match (found, site) {

@@ -214,8 +214,8 @@ pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::SiteTrunkOrder) {
         Ok(order) => order,
         Err(error) => return warn!(%error, "the broker's order for a trunk is ignored"),
     };
-    let Ok(place) = trunks.orders.clone().try_acquire_owned() else {
-        return warn!("too many orders for trunks at once, one is dropped");
+    let Some(place) = trunks.orders.take(&order.gateway.site) else {
+        return info!(peer = %order.gateway, "too many orders for trunks with that site at once, one is dropped");
     };
     let gateway = gateway.clone();
     tokio::spawn(async move {
@@ -255,10 +255,15 @@ pub(crate) async fn accept(gateway: Arc<Gateway>, tcp: TcpStream) -> io::Result<
     if tls.get_ref().1.alpn_protocol() != Some(PROTOCOL) {
         return Err(io::Error::other("no carrier of a trunk"));
     }
+    let joining = trunks.joining.take(&name);
+    let joining = joining.ok_or_else(|| {
+        io::Error::other(format!("too many carriers of gateway {name} have sent no HELLO yet"))
+    })?;
     tokio::spawn(async move {
         if let Err(error) = join(&gateway, &trunks, &name, tls).await {
             info!(peer = %name, %error, "a carrier is refused");
         }
+        drop(joining);
     });
     Ok(())
 }

@@ -15,13 +15,13 @@ use isthmus_wire::site_stream::SiteStream;
 use isthmus_wire::ticket::{Side, TICKET_LEN};
 use isthmus_wire::{Label, VirtualAddress};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{sleep, timeout};
 use tonic::Status;
 use tracing::{debug, warn};
 
 use super::SiteTrunks;
 use super::carriers::trunk_to;
+use super::shares::Place;
 use super::waiting::Shown;
 use crate::gateway::Gateway;
 
@@ -33,7 +33,7 @@ const INTRODUCTION: Duration = Duration::from_secs(10);
 const OPEN: Duration = Duration::from_secs(10);
 
 /// A stream, and its place among those that are being opened.
-pub(super) type Opening = (Stream, OwnedSemaphorePermit);
+pub(super) type Opening = (Stream, Place<Label>);
 
 /// What the gateways carry isn't counted by connection.
 #[derive(Debug)]
@@ -56,12 +56,14 @@ pub(crate) async fn open(
 ) -> Result<proto::RendezvousReply, Status> {
     let off = || Status::unavailable(format!("the gateway of site {} keeps no trunks", gateway.site));
     let trunks = gateway.site_trunks.as_ref().ok_or_else(off)?;
-    let place = trunks.opening.clone().try_acquire_owned();
-    let place = place.map_err(|_| Status::resource_exhausted("too many streams are being opened"))?;
     let address = |ip| VirtualAddress::new(ip).ok_or_else(|| Status::invalid_argument("no virtual address"));
     let whom =
         SiteStream { destination: address(request.destination)?, initiator: address(request.initiator)? };
     let far = gateway.over_trunk(caller.name(), request.destination).await?;
+    let place = trunks.opening.take(&far.site).ok_or_else(|| {
+        let site = &far.site;
+        Status::resource_exhausted(format!("too many streams to site {site} are being opened at once"))
+    })?;
     let standing = trunk_to(gateway, trunks, &far).await.map_err(Status::unavailable)?;
     let opened = timeout(OPEN, standing.kept.trunk.open()).await;
     let stream = opened
@@ -84,8 +86,9 @@ pub(super) async fn take(
     peer: &Identity,
     mut stream: Stream,
 ) -> Result<(), String> {
-    let place = trunks.opening.clone().try_acquire_owned();
-    let place = place.map_err(|_| "too many streams are being opened")?;
+    let site = peer.site().ok_or("the gateway has no site")?;
+    let place = trunks.taking.take(site);
+    let place = place.ok_or_else(|| format!("site {site} opens too many streams at once"))?;
     let bytes = timeout(INTRODUCTION, stream.receive()).await.map_err(|_| "no first message in time")?;
     let bytes = bytes.map_err(|error| error.to_string())?;
     let SiteStream { destination, initiator } =
@@ -96,7 +99,7 @@ pub(super) async fn take(
     let far = far.map_err(|_| "the initiator isn't found in time")?;
     let far = far.map_err(|status| status.message().to_owned())?;
     // A captured gateway speaks for the nodes of its own site alone.
-    if Some(&far.site) != peer.site() {
+    if far.site != *site {
         return Err(format!("{initiator} is no node of the site of {peer}"));
     }
     let ticket = expect(trunks, Side::Acceptor, from, (stream, place));

@@ -2,6 +2,8 @@
 //! what they refuse.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod fair;
+#[path = "../grid/mod.rs"]
 mod grid;
 
 use std::net::SocketAddr;
@@ -12,9 +14,10 @@ use std::time::{Duration, Instant};
 use grid::{Agent, Attachment, Gateway, Grid, soon};
 use isthmus_broker::PairConfig;
 use isthmus_carry::plane::Plane;
-use isthmus_carry::trunk::{Notice, Stream, config};
+use isthmus_carry::trunk::{Notice, Stream, Trunk, config};
 use isthmus_gateway::GatewayConfig;
 use isthmus_net::mac::Secret;
+use isthmus_net::secured::Secured;
 use isthmus_net::{Credentials, Role, enrol, mac};
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Expected, secure};
@@ -148,11 +151,11 @@ impl Two {
 }
 
 /// A node asks its gateway for a stream.
-async fn ask(
+async fn answer(
     mut client: RegistryClient<Channel>,
     initiator: u32,
     destination: u32,
-) -> Result<proto::AtOwnGateway, tonic::Status> {
+) -> Result<proto::RendezvousReply, tonic::Status> {
     let over = rendezvous_request::OverGateways {
         route: Route::TwoGateway.into(),
         dial: Dial::Trunk.into(),
@@ -160,7 +163,16 @@ async fn ask(
     };
     let way = Some(rendezvous_request::Way::OverGateways(over));
     let request = proto::RendezvousRequest { destination, initiator, way };
-    let reply = soon("an answer", client.rendezvous(request)).await?.into_inner();
+    Ok(soon("an answer", client.rendezvous(request)).await?.into_inner())
+}
+
+/// The same towards beta.
+async fn ask(
+    client: RegistryClient<Channel>,
+    initiator: u32,
+    destination: u32,
+) -> Result<proto::AtOwnGateway, tonic::Status> {
+    let reply = answer(client, initiator, destination).await?;
     assert_eq!(reply.gateways, ["gateway.beta"]);
     match reply.way {
         Some(rendezvous_reply::Way::OwnGateway(at)) => Ok(at),
@@ -283,17 +295,19 @@ async fn joined(grid: &Grid, role: Role, site: &str, name: Option<&str>, via: Op
     soon("joining", enrol::join(&token, None, via)).await.unwrap()
 }
 
-/// A stream of a trunk that a party of another site makes with a gateway's port outside.
-async fn stream_of(
-    plane: &Plane,
-    credentials: &Credentials,
-    to: &str,
-) -> Result<(isthmus_carry::trunk::Trunk, Stream), String> {
+/// A carrier to beta's port outside, before its HELLO.
+async fn carrier_of(credentials: &Credentials, to: &str) -> Result<Secured, String> {
     let tcp = TcpStream::connect(to).await.unwrap();
     let expected = Expected { role: Role::Gateway, server_name: "gateway.beta".to_owned(), owner: None };
     let tls = credentials.client_config(&[PROTOCOL]).unwrap();
     let secured = secure(tcp, &expected, &tls, grid::SOON.into()).await.map_err(|error| error.to_string())?;
     let Carrier::Tls(tls) = secured else { panic!("not encrypted") };
+    Ok(*tls)
+}
+
+/// A stream of a trunk that a party of another site makes with a gateway's port outside.
+async fn stream_of(plane: &Plane, credentials: &Credentials, to: &str) -> Result<(Trunk, Stream), String> {
+    let tls = carrier_of(credentials, to).await?;
     let (trunk, mut notices) = plane.trunk(config(End::Initiator, TrunkId(mac::random()))).unwrap();
     trunk.join(tls.into_parts().0).await?;
     let ended = async {
@@ -317,11 +331,7 @@ async fn stream_of(
 /// Only alpha's gateway may dial the trunk: beta's has the port outside.
 #[tokio::test]
 async fn a_site_that_may_not_dial_the_trunk_takes_streams_of_it() {
-    let outside = {
-        // A free port.
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        listener.local_addr().unwrap()
-    };
+    let outside = free_port().await;
     let one_way = PairConfig {
         sites: ["alpha".to_owned(), "beta".to_owned()],
         only: Some(vec!["direct".to_owned(), "trunk".to_owned()]),
@@ -348,6 +358,11 @@ async fn a_site_that_may_not_dial_the_trunk_takes_streams_of_it() {
     assert!(matches!(order.way, Some(dial_request::Way::SiteTrunk(_))), "{order:?}");
 }
 
+async fn free_port() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
 /// A stream's first message.
 fn whom(destination: u32, initiator: u32) -> [u8; SITE_STREAM_LEN] {
     let address = |ip: u32| VirtualAddress::new(ip.into()).unwrap();
@@ -357,11 +372,7 @@ fn whom(destination: u32, initiator: u32) -> [u8; SITE_STREAM_LEN] {
 #[tokio::test]
 async fn a_captured_gateway_speaks_for_its_own_site_alone() {
     let grid = Grid::start().await;
-    let outside = {
-        // A free port.
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        listener.local_addr().unwrap()
-    };
+    let outside = free_port().await;
     let config = |outside| GatewayConfig { site_trunk: true, outside, ..GatewayConfig::default() };
     let alpha = grid.gateway_with("alpha", config(None)).await;
     let beta = grid.gateway_with("beta", config(Some(outside))).await;
