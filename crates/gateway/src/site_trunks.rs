@@ -6,12 +6,14 @@
 //! |---|---|
 //! | this one | which trunks stand |
 //! | `carriers` | dials carriers along the dials that the broker arranges, and takes those of others |
+//! | `gone` | ends the trunks of a gateway that has started anew |
 //! | `keep` | what a trunk does here |
 //! | `shares` | places that peers share, so that none uses up all |
 //! | `streams` | streams between the nodes of two sites |
 //! | `waiting` | streams that wait for their node (plain data) |
 
 mod carriers;
+mod gone;
 mod keep;
 mod shares;
 mod streams;
@@ -22,13 +24,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use isthmus_carry::plane::Plane;
-use isthmus_carry::trunk::Kept;
+use isthmus_carry::trunk::{Kept, config};
 use isthmus_net::credentials::CredentialsError;
-use isthmus_net::mac::Secret;
+use isthmus_net::mac::{Secret, random};
 use isthmus_net::secured::{ClientTls, ServerTls};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{Credentials, Identity, Role, lock};
-use isthmus_trunk::{Reason, TrunkId};
+use isthmus_trunk::{Config, Incarnation, Reason, Role as End, TrunkId};
 use isthmus_wire::{GridName, Label};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
@@ -60,6 +62,7 @@ pub(crate) struct Standing {
     kept: Arc<Kept>,
     /// Where its port outside was last: the broker may be away when it is dialed anew.
     address: Mutex<Option<String>>,
+    former: gone::Former,
 }
 
 /// Who holds it dials a trunk to one gateway. It has the last failure, and when that was.
@@ -68,6 +71,9 @@ type Dialing = Arc<AsyncMutex<Option<(Instant, String)>>>;
 /// All trunks of this gateway.
 pub(crate) struct SiteTrunks {
     plane: Arc<Plane>,
+    /// By it other gateways learn that this one has started anew: it has none of the
+    /// trunks that it had before.
+    incarnation: Incarnation,
     client: ClientTls,
     server: ServerTls,
     standing: Mutex<HashMap<GridName, Vec<Arc<Standing>>>>,
@@ -91,6 +97,7 @@ impl SiteTrunks {
     pub(crate) fn new(credentials: &Credentials, plane: Arc<Plane>) -> Result<Self, CredentialsError> {
         Ok(Self {
             plane,
+            incarnation: Incarnation(random()),
             client: credentials.client_config(&[PROTOCOL])?,
             server: credentials.server_config(&[PROTOCOL])?,
             standing: Mutex::default(),
@@ -104,6 +111,10 @@ impl SiteTrunks {
             joining: Shares::new(JOINING, JOINING_EACH),
             orders: Shares::new(ORDERS, ORDERS),
         })
+    }
+
+    fn config(&self, role: End, id: TrunkId) -> Config {
+        Config { incarnation: Some(self.incarnation), ..config(role, id) }
     }
 
     /// A trunk to a gateway: one that works, or else one that is cut. Which end has made

@@ -1,6 +1,6 @@
 //! What bounds a trunk.
 
-use crate::{Congestion, TrunkId};
+use crate::{Congestion, Incarnation, TrunkId};
 
 /// Which end of the trunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,6 +31,8 @@ pub struct Config {
     pub role: Role,
     /// Which trunk.
     pub trunk: TrunkId,
+    /// Since which start this end has been there, if the peer is to know.
+    pub incarnation: Option<Incarnation>,
     /// Bytes that the peer may send on each stream before it gets credit.
     pub initial_credit: u32,
     /// Bytes of credit beyond the initial one, for all streams together.
@@ -58,6 +60,7 @@ impl Config {
         Self {
             role,
             trunk,
+            incarnation: None,
             initial_credit: 16 << 10,
             receive_pool: 64 << 20,
             max_window: 16 << 20,

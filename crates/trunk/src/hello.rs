@@ -6,8 +6,10 @@ use crate::{Congestion, Frame, ProtocolError, Role};
 
 /// The first bytes of HELLO's body.
 pub(crate) const MAGIC: [u8; 4] = *b"ISTK";
-/// The length of the body in version 1.
+/// The length of the body without the incarnation, which may be left out.
 pub(crate) const BODY: usize = 36;
+/// The length of the body with it.
+pub(crate) const BODY_WITH_INCARNATION: usize = BODY + 16;
 /// The longest body: what a later version appends is skipped.
 pub(crate) const LONGEST_BODY: usize = 256;
 /// No end may allow more streams.
@@ -18,6 +20,10 @@ pub const VERSIONS: (u16, u16) = (1, 1);
 /// 128 random bits, chosen by the trunk's initiator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TrunkId(pub [u8; 16]);
+
+/// 128 random bits that a service chooses at its start. What it knew before is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Incarnation(pub [u8; 16]);
 
 /// The first frame of each end on each carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +49,8 @@ pub struct Hello {
     pub credit: u32,
     /// Streams that may be opened towards the sender before it allows more.
     pub streams: u32,
+    /// Since which start the sender has been there, if it tells.
+    pub incarnation: Option<Incarnation>,
 }
 
 /// What a carrier is for. The end that dials it chooses.

@@ -55,7 +55,7 @@ pub use config::{Config, Role};
 pub use estimate::Measured;
 pub use event::{Ended, Event, OpenError, Read, StreamError};
 pub use frame::{Encoded, Frame, StreamId};
-pub use hello::{Hello, Purpose, TrunkId, VERSIONS};
+pub use hello::{Hello, Incarnation, Purpose, TrunkId, VERSIONS};
 pub use need::{Congestion, Wanted};
 pub use priming::MAX_PRIMING;
 pub use reason::{ProtocolError, Reason, Scope};

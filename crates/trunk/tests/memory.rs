@@ -116,6 +116,7 @@ fn receiver(credit: u32) -> (Trunk, isthmus_trunk::CarrierId, std::time::Instant
         congestion: isthmus_trunk::Congestion::Other,
         credit: 1,
         streams: 1,
+        incarnation: None,
     };
     trunk.receive(carrier, Frame::Hello(hello).encode().to_vec().into(), now);
     (trunk, carrier, now)

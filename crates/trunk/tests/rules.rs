@@ -11,8 +11,8 @@ use common::bytes_of;
 use common::played::{OWN, Played, THEIRS, data, end, hello, reset, small, stop};
 use isthmus_trunk::frame::MAX_OFFSET;
 use isthmus_trunk::{
-    CarrierState, Config, Direction, Ended, Event, Frame, Hello, MAX_UNDER_WAY, Reason, Role, Scope,
-    StreamId, TrunkId,
+    CarrierState, Config, Direction, Ended, Event, Frame, Hello, Incarnation, MAX_UNDER_WAY, Reason, Role,
+    Scope, StreamId, TrunkId,
 };
 use proptest::prelude::*;
 
@@ -92,6 +92,11 @@ fn a_carrier_that_does_not_begin_right_ends_alone() {
         ("another trunk", Frame::Hello(Hello { trunk: TrunkId([8; 16]), ..hello() }), Reason::Trunk),
         ("the same role", Frame::Hello(Hello { role: Role::Acceptor, ..hello() }), Reason::Hello),
         ("another credit", Frame::Hello(Hello { credit: 999, ..hello() }), Reason::Parameters),
+        (
+            "another start",
+            Frame::Hello(Hello { incarnation: Some(Incarnation([1; 16])), ..hello() }),
+            Reason::Parameters,
+        ),
         ("other versions", Frame::Hello(Hello { highest: 1, ..hello() }), Reason::Parameters),
     ];
     for (name, frame, reason) in frames {

@@ -186,6 +186,7 @@ fn frame(steps: &mut Steps) -> Frame {
             congestion: if steps.flag() { Congestion::Bbr } else { Congestion::Other },
             credit: 1000,
             streams: 10,
+            incarnation: None,
         }),
         1 => Frame::Open { stream },
         2..=4 => {

@@ -288,6 +288,7 @@ impl Ends {
             match event {
                 Event::Established { version } => {
                     tracing::debug!(version, "a trunk is established");
+                    self.tell(Notice::Established(self.core.peers_incarnation()));
                     self.open();
                 }
                 Event::CanOpen => self.open(),

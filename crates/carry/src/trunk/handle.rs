@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use isthmus_net::lock;
 use isthmus_net::tls::Parts;
-use isthmus_trunk::{CarrierId, CarrierStatus, Purpose, Reason, Status, StreamId, Wanted};
+use isthmus_trunk::{CarrierId, CarrierStatus, Incarnation, Purpose, Reason, Status, StreamId, Wanted};
 use tokio::sync::{mpsc, oneshot};
 
 use super::stream::{Note, Stream};
@@ -16,6 +16,8 @@ use crate::traffic::Traffic;
 /// What happens to a trunk.
 #[derive(Debug)]
 pub enum Notice {
+    /// The peer's first HELLO has come; since which start it has been there, if it tells.
+    Established(Option<Incarnation>),
     /// The peer has opened a stream.
     Opened(Stream),
     /// A carrier works: the peer's HELLO has come, or it is heard again after silence.

@@ -159,6 +159,7 @@ async fn redialed<W>(redialing: &mut Option<Redialing<W>>) -> Redialed<W> {
 impl<E: Embedding> Keeper<E> {
     fn on_notice(&mut self, notice: Notice) {
         match notice {
+            Notice::Established(incarnation) => self.kept.set_peers_incarnation(incarnation),
             Notice::Opened(stream) => self.embedding.opened(stream),
             Notice::Live(id) => self.live(id),
             Notice::Silent(id) => {

@@ -1,11 +1,11 @@
 //! A trunk that is kept: who is at its other end, and whether it works.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use isthmus_net::secured::Secured;
 use isthmus_net::{Identity, lock, peers};
-use isthmus_trunk::{CarrierId, Config, Purpose, Role, TrunkId};
+use isthmus_trunk::{CarrierId, Config, Incarnation, Purpose, Role, TrunkId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,8 @@ pub struct Kept {
     pub trunk: Trunk,
     /// Who is at the other end; every carrier has shown the same identity.
     pub peer: Arc<Identity>,
+    /// Since which start the other end has been there, once it works, if it tells.
+    peers_incarnation: OnceLock<Incarnation>,
     /// Cancelled when it has ended.
     pub ended: CancellationToken,
     /// Since when no carrier works; `None` while one does.
@@ -56,11 +58,24 @@ impl Kept {
             is_own,
             trunk,
             peer: Arc::new(peer),
+            peers_incarnation: OnceLock::new(),
             ended: CancellationToken::new(),
             cut: watch::Sender::new(Some(Instant::now())),
             outlives: Mutex::default(),
             made: Instant::now(),
             pauses: Mutex::default(),
+        }
+    }
+
+    /// Since which start the other end has been there, once it works, if it tells.
+    pub fn peers_incarnation(&self) -> Option<Incarnation> {
+        self.peers_incarnation.get().copied()
+    }
+
+    pub(super) fn set_peers_incarnation(&self, incarnation: Option<Incarnation>) {
+        if let Some(incarnation) = incarnation {
+            // The trunk tells it once.
+            let _ = self.peers_incarnation.set(incarnation);
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isthmus_carry::trunk::accept::{hello, refuse};
-use isthmus_carry::trunk::{Kept, Notices, Trunk, config, keep};
+use isthmus_carry::trunk::{Kept, Notices, Trunk, keep};
 use isthmus_net::dial::{SocketOptions, direct, introduced};
 use isthmus_net::grpc::{self, Repeat};
 use isthmus_net::mac::random;
@@ -283,7 +283,7 @@ async fn join(
         let reason = format!("the gateway of site {} has no such trunk any more", gateway.site);
         return refuse(tls, Reason::Trunk, reason).await;
     }
-    let made = trunks.plane.trunk(config(Role::Acceptor, hello.trunk))?;
+    let made = trunks.plane.trunk(trunks.config(Role::Acceptor, hello.trunk))?;
     let started = start(gateway, trunks, name, (hello.trunk, false), made, (tls, first, None)).await;
     started.map(drop).map_err(io::Error::other)
 }
@@ -297,7 +297,7 @@ async fn make(
     address: Option<String>,
 ) -> Result<Arc<Standing>, String> {
     let id = TrunkId(random());
-    let made = trunks.plane.trunk(config(Role::Initiator, id)).map_err(|error| error.to_string())?;
+    let made = trunks.plane.trunk(trunks.config(Role::Initiator, id)).map_err(|error| error.to_string())?;
     let standing = start(gateway, trunks, name, (id, true), made, (tls, Vec::new(), address)).await?;
     let mut cut = standing.kept.cut();
     let works = timeout(DIAL, cut.wait_for(Option::is_none)).await.is_ok_and(|works| works.is_ok());
@@ -319,7 +319,12 @@ async fn start(
 ) -> Result<Arc<Standing>, String> {
     let peer = tls.identity().cloned().ok_or("its carrier has no certificate")?;
     let kept = Arc::new(Kept::new((id, is_own), trunk, peer));
-    let standing = Arc::new(Standing { name: name.clone(), kept: kept.clone(), address: address.into() });
+    let standing = Arc::new(Standing {
+        name: name.clone(),
+        kept: kept.clone(),
+        address: address.into(),
+        former: super::gone::Former::default(),
+    });
     let (_, certificate) = kept.join(tls, first).await?;
     trunks.add(standing.clone())?;
     let embedded = Embedded { gateway: gateway.clone(), trunks: trunks.clone(), standing: standing.clone() };

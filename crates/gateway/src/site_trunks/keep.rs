@@ -59,6 +59,7 @@ impl Embedding for Embedded {
     }
 
     fn works(&self) {
+        super::gone::on_works(&self.trunks, &self.standing);
         self.trunks.changes.send_replace(());
     }
 

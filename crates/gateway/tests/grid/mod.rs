@@ -15,6 +15,7 @@ use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -144,7 +145,8 @@ impl Grid {
         let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut gateway = Gateway { credentials, address, site: site.to_owned(), config, running: None };
+        let site = site.to_owned();
+        let mut gateway = Gateway { credentials, address, site, config, running: None, process: None };
         gateway.start(listener);
         gateway
     }
@@ -189,6 +191,14 @@ pub(crate) struct Gateway {
     pub site: String,
     config: GatewayConfig,
     running: Option<Running>,
+    /// What stands for its process, if it can be killed.
+    process: Option<Runtime>,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.end_process();
+    }
 }
 
 impl Gateway {
@@ -196,7 +206,8 @@ impl Gateway {
         let credentials = self.credentials.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let config = self.config.clone();
-        let task = tokio::spawn(async move {
+        let handle = self.process.as_ref().map_or_else(Handle::current, |process| process.handle().clone());
+        let task = handle.spawn(async move {
             isthmus_gateway::run(listener, credentials, &config, || {}, async { drop(stopped.await) })
                 .await
                 .unwrap();
@@ -207,6 +218,30 @@ impl Gateway {
     pub(crate) async fn restart(&mut self) {
         self.running.take().unwrap().stop().await;
         self.start(bind(self.address).await);
+    }
+
+    /// Starts it again such that it can be killed.
+    pub(crate) async fn restart_as_process(&mut self) {
+        self.running.take().unwrap().stop().await;
+        self.start_process().await;
+    }
+
+    /// Kills it with all that it does, and starts it again.
+    pub(crate) async fn kill_and_restart(&mut self) {
+        self.end_process();
+        let _ = soon("its end", self.running.take().unwrap().task).await;
+        self.start_process().await;
+    }
+
+    async fn start_process(&mut self) {
+        self.process = Some(Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap());
+        self.start(bind(self.address).await);
+    }
+
+    fn end_process(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.shutdown_background();
+        }
     }
 }
 

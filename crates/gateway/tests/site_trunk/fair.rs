@@ -6,47 +6,6 @@ use super::*;
 const OPENING: usize = 16 * 1024;
 const JOINING_EACH: usize = 32;
 
-/// A gateway at beta with a node and a port outside, and parties of two other sites.
-struct Three {
-    _grid: Grid,
-    _beta: Gateway,
-    alpha: Gateway,
-    near_address: u32,
-    _near_attached: Attachment,
-    far: Agent,
-    far_address: u32,
-    far_attached: Attachment,
-    gamma: Credentials,
-    outside: String,
-}
-
-impl Three {
-    async fn start() -> Self {
-        let grid = Grid::start().await;
-        let outside = free_port().await;
-        let config = |outside| GatewayConfig { site_trunk: true, outside, ..GatewayConfig::default() };
-        let alpha = grid.gateway_with("alpha", config(None)).await;
-        let beta = grid.gateway_with("beta", config(Some(outside))).await;
-        let near = grid.agent(&alpha, "n1").await;
-        let (near_attached, near_address) = near.up("10.0.0.1:7730").await;
-        let far = grid.agent(&beta, "n1").await;
-        let (far_attached, far_address) = far.up("10.0.0.1:7730").await;
-        let gamma = joined(&grid, Role::Gateway, "gamma", None, None).await;
-        Self {
-            _grid: grid,
-            _beta: beta,
-            alpha,
-            near_address,
-            _near_attached: near_attached,
-            far,
-            far_address,
-            far_attached,
-            gamma,
-            outside: outside.to_string(),
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_site_that_opens_all_streams_it_can_leaves_places_for_others() {
     let mut three = Three::start().await;

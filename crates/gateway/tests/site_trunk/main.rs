@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod fair;
+mod gone;
 #[path = "../grid/mod.rs"]
 mod grid;
 
@@ -22,7 +23,7 @@ use isthmus_net::{Credentials, Role, enrol, mac};
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Expected, secure};
 use isthmus_splice::admission::{self, Intake, Limits};
-use isthmus_trunk::{Role as End, TrunkId};
+use isthmus_trunk::{Config, Incarnation, Role as End, TrunkId};
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
@@ -45,7 +46,7 @@ struct Two {
     beta: Gateway,
     near: Agent,
     near_address: u32,
-    _near_attached: Attachment,
+    near_attached: Attachment,
     far_address: u32,
     far_attached: Attachment,
     _relay: Attachment,
@@ -127,12 +128,18 @@ impl Two {
             beta,
             near,
             near_address,
-            _near_attached: near_attached,
+            near_attached,
             far_address,
             far_attached,
             _relay: relay,
             to_relay,
         }
+    }
+
+    /// The near node attaches to its gateway again.
+    async fn near_again(&mut self) {
+        self.near_attached.end().await;
+        (self.near_attached, self.near_address) = self.near.up("10.0.0.1:7730").await;
     }
 
     async fn ask(&self) -> Result<proto::AtOwnGateway, tonic::Status> {
@@ -307,8 +314,19 @@ async fn carrier_of(credentials: &Credentials, to: &str) -> Result<Secured, Stri
 
 /// A stream of a trunk that a party of another site makes with a gateway's port outside.
 async fn stream_of(plane: &Plane, credentials: &Credentials, to: &str) -> Result<(Trunk, Stream), String> {
+    stream_since(plane, credentials, to, None).await
+}
+
+/// The same of a party that tells its start.
+async fn stream_since(
+    plane: &Plane,
+    credentials: &Credentials,
+    to: &str,
+    incarnation: Option<Incarnation>,
+) -> Result<(Trunk, Stream), String> {
     let tls = carrier_of(credentials, to).await?;
-    let (trunk, mut notices) = plane.trunk(config(End::Initiator, TrunkId(mac::random()))).unwrap();
+    let (trunk, mut notices) =
+        plane.trunk(Config { incarnation, ..config(End::Initiator, TrunkId(mac::random())) }).unwrap();
     trunk.join(tls.into_parts().0).await?;
     let ended = async {
         while let Some(notice) = notices.recv().await {
@@ -361,6 +379,47 @@ async fn a_site_that_may_not_dial_the_trunk_takes_streams_of_it() {
 async fn free_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap()
+}
+
+/// A gateway at beta with a node and a port outside, and parties of two other sites.
+struct Three {
+    grid: Grid,
+    beta: Gateway,
+    alpha: Gateway,
+    near_address: u32,
+    _near_attached: Attachment,
+    far: Agent,
+    far_address: u32,
+    far_attached: Attachment,
+    gamma: Credentials,
+    outside: String,
+}
+
+impl Three {
+    async fn start() -> Self {
+        let grid = Grid::start().await;
+        let outside = free_port().await;
+        let config = |outside| GatewayConfig { site_trunk: true, outside, ..GatewayConfig::default() };
+        let alpha = grid.gateway_with("alpha", config(None)).await;
+        let beta = grid.gateway_with("beta", config(Some(outside))).await;
+        let near = grid.agent(&alpha, "n1").await;
+        let (near_attached, near_address) = near.up("10.0.0.1:7730").await;
+        let far = grid.agent(&beta, "n1").await;
+        let (far_attached, far_address) = far.up("10.0.0.1:7730").await;
+        let gamma = joined(&grid, Role::Gateway, "gamma", None, None).await;
+        Self {
+            grid,
+            beta,
+            alpha,
+            near_address,
+            _near_attached: near_attached,
+            far,
+            far_address,
+            far_attached,
+            gamma,
+            outside: outside.to_string(),
+        }
+    }
 }
 
 /// A stream's first message.

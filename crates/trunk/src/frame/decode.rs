@@ -7,7 +7,7 @@ use super::{
     FLAG_STOP, FLAG_STREAMS, FLAG_TRUNK, Frame, HEAD, HELLO, MAX_FRAME, MAX_TEXT, OPEN, PING, RESET,
     StreamId,
 };
-use crate::hello::{self, MAGIC, TrunkId};
+use crate::hello::{self, Incarnation, MAGIC, TrunkId};
 use crate::{Congestion, Hello, ProtocolError, Purpose, Reason, Role, Scope};
 
 /// The whole length of the frame that begins with this head.
@@ -109,5 +109,18 @@ fn decode_hello(flags: u8, mut body: Bytes) -> Result<Hello, ProtocolError> {
     let purpose = if flags & FLAG_SMALL != 0 { Purpose::Small } else { Purpose::Bulk };
     let congestion = if flags & FLAG_BBR != 0 { Congestion::Bbr } else { Congestion::Other };
     let trunk = TrunkId(trunk);
-    Ok(Hello { role, standing, lowest, highest, trunk, carrier, purpose, congestion, credit, streams })
+    let incarnation = body.first_chunk().copied().map(Incarnation);
+    Ok(Hello {
+        role,
+        standing,
+        lowest,
+        highest,
+        trunk,
+        carrier,
+        purpose,
+        congestion,
+        credit,
+        streams,
+        incarnation,
+    })
 }

@@ -10,7 +10,7 @@ use crate::hello::MAGIC;
 use crate::{Congestion, Hello, Purpose, Role, Scope};
 
 /// The longest frame without its payload: HELLO.
-const LONGEST: usize = HEAD + crate::hello::BODY;
+const LONGEST: usize = HEAD + crate::hello::BODY_WITH_INCARNATION;
 
 /// A frame as bytes: what stands before the payload, and the payload itself, which is
 /// not copied. For vectored writing, or to be put into a buffer.
@@ -138,6 +138,7 @@ fn encode_hello(kind: u8, hello: &Hello) -> Encoded {
         .put(&hello.carrier.to_be_bytes())
         .put(&hello.credit.to_be_bytes())
         .put(&hello.streams.to_be_bytes())
+        .put(hello.incarnation.as_ref().map_or(&[], |incarnation| &incarnation.0))
         .finish(Bytes::new())
 }
 

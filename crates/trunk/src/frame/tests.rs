@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Congestion, ProtocolError, Purpose, TrunkId};
+use crate::{Congestion, Incarnation, ProtocolError, Purpose, TrunkId};
 
 fn bytes(hex: &str) -> Bytes {
     let digits: Vec<u8> = hex.bytes().filter(|digit| !digit.is_ascii_whitespace()).collect();
@@ -24,6 +24,7 @@ fn hello() -> Hello {
         congestion: Congestion::Other,
         credit: 0x4000,
         streams: 0x100,
+        incarnation: None,
     }
 }
 
@@ -48,6 +49,11 @@ fn layouts() {
             "hello of an end with BBR",
             format!("01 09 0024 {hello_body}"),
             Frame::Hello(Hello { congestion: Congestion::Bbr, ..hello() }),
+        ),
+        (
+            "hello of a service that tells its start",
+            format!("01 01 0034 {hello_body} 66656463626139383736353433323130"),
+            Frame::Hello(Hello { incarnation: Some(Incarnation(*b"fedcba9876543210")), ..hello() }),
         ),
         ("open", "02 00 0008 0000000000000102".into(), Frame::Open { stream }),
         (
@@ -142,11 +148,13 @@ fn what_is_no_frame_is_refused() {
 #[test]
 fn a_later_hello_may_be_longer() {
     let mut wire = Frame::Hello(hello()).encode().to_vec();
-    wire[3] += 3;
+    wire[3] += 19;
+    wire.extend([7; 16]);
     wire.extend([1, 2, 3]);
-    assert_eq!(Frame::decode(&mut wire.clone().into()), Ok(Some(Frame::Hello(hello()))));
-    assert_eq!(Hello::peek(&wire), Ok(Some(hello())));
-    assert_eq!(Hello::peek(&wire[..30]), Ok(None));
+    let told = Hello { incarnation: Some(Incarnation([7; 16])), ..hello() };
+    assert_eq!(Frame::decode(&mut wire.clone().into()), Ok(Some(Frame::Hello(told))));
+    assert_eq!(Hello::peek(&wire), Ok(Some(told)));
+    assert_eq!(Hello::peek(&wire[..50]), Ok(None));
     assert_eq!(Hello::peek(b"\x02"), Err(ProtocolError::NotHello(2)));
 }
 
@@ -180,11 +188,12 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         any::<u32>(),
         1..=u32::MAX,
         0..=1_u32 << 20,
+        any::<Option<[u8; 16]>>(),
     );
     let data = (stream.clone(), any::<u64>(), any::<bool>(), prop::collection::vec(any::<u8>(), 1..2000));
     let scope = any::<bool>().prop_map(|all| if all { Scope::Trunk } else { Scope::Carrier });
     prop_oneof![
-        hello.prop_map(|(role, standing, lowest, more, trunk, carrier, credit, streams)| {
+        hello.prop_map(|(role, standing, lowest, more, trunk, carrier, credit, streams, incarnation)| {
             let trunk = TrunkId(trunk);
             Frame::Hello(Hello {
                 role,
@@ -197,6 +206,7 @@ fn any_frame() -> impl Strategy<Value = Frame> {
                 congestion: if carrier & 2 == 2 { Congestion::Bbr } else { Congestion::Other },
                 credit,
                 streams,
+                incarnation: incarnation.map(Incarnation),
             })
         }),
         stream.clone().prop_map(|stream| Frame::Open { stream }),

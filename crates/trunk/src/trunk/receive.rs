@@ -125,7 +125,9 @@ impl Trunk {
                 self.events.push_back(Event::Established { version });
             }
             Some((first, _)) => {
-                let parameters = |hello: Hello| (hello.lowest, hello.highest, hello.credit, hello.streams);
+                let parameters = |hello: Hello| {
+                    (hello.lowest, hello.highest, hello.credit, hello.streams, hello.incarnation)
+                };
                 if parameters(first) != parameters(hello) {
                     return Err(ProtocolError::OtherParameters);
                 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Trunk;
-use crate::{CarrierId, CarrierState, Congestion, Purpose, StreamId};
+use crate::{CarrierId, CarrierState, Congestion, Incarnation, Purpose, StreamId};
 
 /// A trunk at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,6 +59,11 @@ impl Trunk {
     /// How this end's sockets control congestion.
     pub fn congestion(&self) -> Congestion {
         self.config.congestion
+    }
+
+    /// Since which start the peer has been there, once its HELLO has come, if that tells.
+    pub fn peers_incarnation(&self) -> Option<Incarnation> {
+        self.peer.as_ref().and_then(|(hello, _)| hello.incarnation)
     }
 
     /// Bytes of a stream that were accepted and are in no frame yet.

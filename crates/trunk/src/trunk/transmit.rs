@@ -102,6 +102,7 @@ impl Trunk {
             congestion: self.config.congestion,
             credit: self.config.initial_credit,
             streams: self.config.max_streams,
+            incarnation: self.config.incarnation,
         }
     }
 

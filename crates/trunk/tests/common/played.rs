@@ -29,6 +29,7 @@ pub fn hello() -> Hello {
         congestion: isthmus_trunk::Congestion::Other,
         credit: 1000,
         streams: 10,
+        incarnation: None,
     }
 }
 

@@ -1,0 +1,87 @@
+//! A gateway that was killed and is back has none of its trunks any more. Those that it had
+//! made would wait for it here until they are given up, and with them their programs. As
+//! soon as a trunk with the new one works, those of the old one end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use isthmus_carry::trunk::Kept;
+use isthmus_net::lock;
+use isthmus_trunk::{Incarnation, Reason};
+use tracing::info;
+
+use super::{SiteTrunks, Standing};
+
+/// Whether a trunk ends once it is cut.
+#[derive(Debug, Default)]
+pub(super) struct Former(AtomicBool);
+
+/// A trunk with the gateway works: those of its former incarnations end, each as soon as
+/// it is cut. Two processes of one identity may be there at once for a while.
+///
+/// Only who has the key of the gateway's certificate tells an incarnation: each carrier is
+/// verified before its HELLO is read.
+pub(super) fn on_works(trunks: &SiteTrunks, standing: &Standing) {
+    let kept = &standing.kept;
+    let all = lock(&trunks.standing);
+    let of_peer: Vec<&Arc<Standing>> =
+        all.get(&standing.name).into_iter().flatten().filter(|it| it.kept.peer == kept.peer).collect();
+    let incarnations: Vec<_> = of_peer.iter().map(|it| it.kept.peers_incarnation()).collect();
+    for at in former(&incarnations, kept.peers_incarnation()) {
+        let former = of_peer[at];
+        if !former.former.0.swap(true, Ordering::Relaxed) {
+            tokio::spawn(end_once_cut(Arc::downgrade(&former.kept), standing.name.to_string()));
+        }
+    }
+}
+
+/// Which trunks with a gateway, in the order in which they were made, are with an
+/// incarnation that was there before this one. Those that haven't told theirs aren't.
+fn former(incarnations: &[Option<Incarnation>], of_working: Option<Incarnation>) -> Vec<usize> {
+    let Some(current) = of_working else { return Vec::new() };
+    let first_of = |one| incarnations.iter().position(|it| *it == Some(one));
+    let since = first_of(current).unwrap_or_default();
+    let is_former = |one: Incarnation| first_of(one).is_some_and(|at| at < since);
+    (0..incarnations.len()).filter(|at| incarnations[*at].is_some_and(is_former)).collect()
+}
+
+async fn end_once_cut(kept: Weak<Kept>, peer: String) {
+    let Some(mut cut) = kept.upgrade().map(|kept| kept.cut()) else { return };
+    // It fails once nobody keeps the trunk.
+    if cut.wait_for(Option::is_some).await.is_err() {
+        return;
+    }
+    drop(cut);
+    if let Some(kept) = kept.upgrade() {
+        info!(peer, "a gateway has started anew: its former trunk ends, and connections over that one");
+        kept.trunk.close(Reason::Trunk);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trunks_of_incarnations_that_were_there_before_are_former() {
+        let one = |number: u8| (number > 0).then_some(Incarnation([number; 16]));
+        // The incarnations of the trunks that stand, that of the working one; the former.
+        for (standing, working, want) in [
+            (vec![1], 1, vec![]),
+            (vec![1, 2], 2, vec![0]),
+            (vec![1, 1, 2, 3], 3, vec![0, 1, 2]),
+            // The former one is still there.
+            (vec![1, 2], 1, vec![]),
+            (vec![1, 2, 1], 1, vec![]),
+            (vec![1, 2, 1], 2, vec![0, 2]),
+            // It tells none, or hasn't yet.
+            (vec![0, 2], 2, vec![]),
+            (vec![1, 0], 0, vec![]),
+            (vec![0, 1, 0, 2], 2, vec![1]),
+            (vec![], 1, vec![]),
+        ] {
+            let incarnations: Vec<_> = standing.iter().copied().map(one).collect();
+            assert_eq!(former(&incarnations, one(working)), want, "{standing:?} {working}");
+        }
+    }
+}
