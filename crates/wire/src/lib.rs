@@ -13,6 +13,7 @@
 //! | [`site_stream`] | the gateways of two sites, once per connection | a stream of their trunk |
 //! | [`hello`] | two agents, where the acceptor dials; relay and gateway, now and then | the connection itself |
 //! | [`reflect`] | agent and relay, now and then | a connection of its own |
+//! | [`upgrade`] | a service and the program that takes its place | a memory file |
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
 //! | [`protocol`] | both ends of that | its headers |
 
@@ -32,6 +33,7 @@ pub mod site_stream;
 pub mod sock_diag;
 pub mod text;
 pub mod ticket;
+pub mod upgrade;
 pub mod way;
 
 pub use address::{VirtualAddress, VirtualRange};

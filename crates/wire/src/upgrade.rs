@@ -1,0 +1,467 @@
+//! What a service hands to the program that takes its place in the same
+//! process: the layout of a sealed memory file, and the line by which a program says
+//! which versions of it it understands.
+//!
+//! Both are read by another release of isthmus than the one that wrote them. Descriptors
+//! are numbers of the process, which keeps them over `execve(2)`.
+//!
+//! Integers are big-endian.
+//!
+//! ```text
+//! State
+//!  0  4B magic "ISUP"
+//!  4 u16 VERSION
+//!  6  u8 service: 0 gateway, 1 relay, 2 agent
+//!  7  u8 number of listeners
+//!  8 u32 number of pairs
+//! 12 u64 connections carried so far
+//! 20 u64 bytes carried so far
+//! 28     listeners, then pairs
+//!
+//! Listener, 27 bytes
+//!  0 u32 descriptor
+//!  4  u8 4 or 6
+//!  5 16B IP address as configured; IPv4 in the first four, then zero
+//! 21 u16 port as configured
+//! 23 u32 scope id, zero for IPv4
+//!
+//! Pair: two ends, then the flow from each end to the other
+//!
+//! End, 5 bytes
+//!  0 u32 descriptor of the socket
+//!  4  u8 1: urgent data has come; 2: it has failed
+//!
+//! Flow
+//!  0  u8 1: its source has ended; 2: it has ended as a whole
+//!  1  u8 what is read and not yet written: 0 nothing, 1 bytes, 2 in a pipe
+//!  2     bytes:  u32 length, the bytes
+//!        a pipe: u32 descriptor to read, u32 descriptor to write, u32 length
+//! ```
+
+use std::collections::HashSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::ops::RangeInclusive;
+
+use crate::{DecodeError, array};
+
+/// The version that is written.
+pub const VERSION: u16 = 1;
+/// The versions that can be read.
+pub const UNDERSTOOD: RangeInclusive<u16> = VERSION..=VERSION;
+/// Most bytes of a state: 4,096 pairs of which both directions hold half a buffer each.
+pub const MAX_BYTES: usize = 256 << 20;
+/// Most listeners.
+pub const MAX_LISTENERS: usize = 8;
+/// Most pairs: as many as a relay splices at once.
+pub const MAX_PAIRS: usize = 1 << 19;
+/// Most bytes that one flow holds outside a pipe.
+pub const MAX_HELD_BYTES: usize = 1 << 20;
+
+const NAME: &str = "state of an upgrade";
+const MAGIC: [u8; 4] = *b"ISUP";
+const HEAD_LEN: usize = 28;
+/// A pair that holds nothing.
+const LEAST_PAIR: usize = 14;
+/// Those below are a program's input, output and errors.
+const FIRST_DESCRIPTOR: u32 = 3;
+
+const URGENT: u8 = 1;
+const FAILED: u8 = 2;
+const SOURCE_ENDED: u8 = 1;
+const ENDED: u8 = 2;
+
+/// Whose state it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Service {
+    /// A site's gateway.
+    Gateway = 0,
+    /// A relay.
+    Relay = 1,
+    /// A node's agent. It hands nothing over but its process.
+    Agent = 2,
+}
+
+/// A listening socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listener {
+    /// Its descriptor.
+    pub descriptor: u32,
+    /// The address that the configuration names. Its port may be 0, for any.
+    pub configured: SocketAddr,
+}
+
+/// What a descriptor must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A connected socket.
+    Socket,
+    /// The end of a pipe to read from.
+    PipeRead,
+    /// The end of a pipe to write to.
+    PipeWrite,
+}
+
+/// One socket of a pair. `D` is its number, or what owns it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct End<D = u32> {
+    /// Its descriptor.
+    pub descriptor: D,
+    /// Urgent data has come, so that splice(2) may not read from it.
+    pub urgent: bool,
+    /// The kernel has reported an error.
+    pub failed: bool,
+}
+
+/// What one direction has read and not yet written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Held<D = u32> {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// These bytes, at least one.
+    Bytes(Vec<u8>),
+    /// So many bytes in a pipe, at least one.
+    Piped {
+        /// Descriptor of the end to read from.
+        read: D,
+        /// Descriptor of the end to write to.
+        write: D,
+        /// Bytes in it.
+        length: u32,
+    },
+}
+
+/// One direction of a pair.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Flow<D = u32> {
+    /// Its source has ended in order: nothing more is read.
+    pub source_ended: bool,
+    /// That was passed on, too. Nothing is held then.
+    pub ended: bool,
+    /// What waits to be written.
+    pub held: Held<D>,
+}
+
+/// Two sockets whose bytes go to each other. Flow `i` goes from end `i` to the other.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pair<D = u32> {
+    /// The sockets.
+    pub ends: [End<D>; 2],
+    /// The directions.
+    pub flows: [Flow<D>; 2],
+}
+
+/// Everything that is handed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    /// Whose it is.
+    pub service: Service,
+    /// Connections carried so far, those that still run included.
+    pub connections: u64,
+    /// Bytes carried so far.
+    pub bytes: u64,
+    /// The listeners.
+    pub listeners: Vec<Listener>,
+    /// The pairs.
+    pub pairs: Vec<Pair>,
+}
+
+impl State {
+    /// All descriptors, in the order in which they are written.
+    pub fn descriptors(&self) -> impl Iterator<Item = u32> {
+        let listeners = self.listeners.iter().map(|listener| listener.descriptor);
+        listeners.chain(self.pairs.iter().flat_map(Pair::descriptors))
+    }
+
+    /// The whole state.
+    ///
+    /// # Errors
+    /// If it breaks a bound: then [`decode`](Self::decode) would refuse it.
+    pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
+        check_count("listeners", self.listeners.len(), MAX_LISTENERS)?;
+        check_count("pairs", self.pairs.len(), MAX_PAIRS)?;
+        let mut out = Vec::with_capacity(HEAD_LEN + self.pairs.len() * LEAST_PAIR);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_be_bytes());
+        out.push(self.service as u8);
+        out.push(self.listeners.len() as u8);
+        out.extend_from_slice(&(self.pairs.len() as u32).to_be_bytes());
+        out.extend_from_slice(&self.connections.to_be_bytes());
+        out.extend_from_slice(&self.bytes.to_be_bytes());
+        for listener in &self.listeners {
+            listener.encode(&mut out);
+        }
+        for pair in &self.pairs {
+            pair.encode(&mut out)?;
+            check_count("bytes", out.len(), MAX_BYTES)?;
+        }
+        Ok(out)
+    }
+
+    /// Reads a state: exactly these bytes. It encodes to the same bytes again.
+    ///
+    /// # Errors
+    /// If it is none, is of a version that isn't [`UNDERSTOOD`], breaks a bound, or names
+    /// a descriptor twice.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        check_count("bytes", bytes.len(), MAX_BYTES)?;
+        let mut input = Input { left: bytes };
+        if input.take::<4>()? != MAGIC {
+            return Err(wrong("it doesn't begin with ISUP"));
+        }
+        let version = u16::from_be_bytes(input.take()?);
+        if !UNDERSTOOD.contains(&version) {
+            return Err(wrong(format!(
+                "it has version {version}, and this program understands {} to {}",
+                UNDERSTOOD.start(),
+                UNDERSTOOD.end()
+            )));
+        }
+        let service = match input.byte()? {
+            0 => Service::Gateway,
+            1 => Service::Relay,
+            2 => Service::Agent,
+            other => return Err(wrong(format!("unknown service {other}"))),
+        };
+        let listeners = usize::from(input.byte()?);
+        check_count("listeners", listeners, MAX_LISTENERS)?;
+        let pairs = input.number()? as usize;
+        check_count("pairs", pairs, MAX_PAIRS)?;
+        let connections = u64::from_be_bytes(input.take()?);
+        let carried = u64::from_be_bytes(input.take()?);
+        check_count("pairs for its length", pairs, input.left.len() / LEAST_PAIR)?;
+        let listeners = (0..listeners).map(|_| Listener::decode(&mut input)).collect::<Result<_, _>>()?;
+        let pairs = (0..pairs).map(|_| Pair::decode(&mut input)).collect::<Result<_, _>>()?;
+        if !input.left.is_empty() {
+            return Err(wrong(format!("{} bytes follow its end", input.left.len())));
+        }
+        let state = Self { service, connections, bytes: carried, listeners, pairs };
+        state.check_descriptors()?;
+        Ok(state)
+    }
+
+    /// No descriptor may be named twice: each gets an owner.
+    fn check_descriptors(&self) -> Result<(), DecodeError> {
+        let mut seen = HashSet::new();
+        for descriptor in self.descriptors() {
+            if descriptor < FIRST_DESCRIPTOR || i32::try_from(descriptor).is_err() {
+                return Err(wrong(format!("{descriptor} is no descriptor to hand over")));
+            }
+            if !seen.insert(descriptor) {
+                return Err(wrong(format!("descriptor {descriptor} occurs twice")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Listener {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.descriptor.to_be_bytes());
+        let mut address = [0; 16];
+        let (family, scope) = match self.configured {
+            SocketAddr::V4(v4) => {
+                address[..4].copy_from_slice(&v4.ip().octets());
+                (4, 0)
+            }
+            SocketAddr::V6(v6) => {
+                address = v6.ip().octets();
+                (6, v6.scope_id())
+            }
+        };
+        out.push(family);
+        out.extend_from_slice(&address);
+        out.extend_from_slice(&self.configured.port().to_be_bytes());
+        out.extend_from_slice(&scope.to_be_bytes());
+    }
+
+    fn decode(input: &mut Input<'_>) -> Result<Self, DecodeError> {
+        let descriptor = input.number()?;
+        let family = input.byte()?;
+        let address: [u8; 16] = input.take()?;
+        let port = u16::from_be_bytes(input.take()?);
+        let scope = input.number()?;
+        let configured = match family {
+            4 if address[4..] == [0; 12] && scope == 0 => {
+                SocketAddr::new(IpAddr::V4(Ipv4Addr::from(array::<4>(&address, 0))), port)
+            }
+            6 => SocketAddrV6::new(Ipv6Addr::from(address), port, 0, scope).into(),
+            _ => return Err(wrong(format!("an address of family {family} that can't be"))),
+        };
+        Ok(Self { descriptor, configured })
+    }
+}
+
+impl<D> Pair<D> {
+    /// Puts something else in place of each descriptor.
+    ///
+    /// # Errors
+    /// The first that `change` gives. What it has given before is dropped.
+    pub fn try_map<E, X>(self, mut change: impl FnMut(D, Kind) -> Result<E, X>) -> Result<Pair<E>, X> {
+        let [one, other] = self.ends;
+        let [there, back] = self.flows;
+        Ok(Pair {
+            ends: [one.try_map(&mut change)?, other.try_map(&mut change)?],
+            flows: [there.try_map(&mut change)?, back.try_map(&mut change)?],
+        })
+    }
+}
+
+impl<D> End<D> {
+    fn try_map<E, X>(self, change: &mut impl FnMut(D, Kind) -> Result<E, X>) -> Result<End<E>, X> {
+        let descriptor = change(self.descriptor, Kind::Socket)?;
+        Ok(End { descriptor, urgent: self.urgent, failed: self.failed })
+    }
+}
+
+impl<D> Flow<D> {
+    fn try_map<E, X>(self, change: &mut impl FnMut(D, Kind) -> Result<E, X>) -> Result<Flow<E>, X> {
+        let held = match self.held {
+            Held::Nothing => Held::Nothing,
+            Held::Bytes(bytes) => Held::Bytes(bytes),
+            Held::Piped { read, write, length } => {
+                let (read, write) = (change(read, Kind::PipeRead)?, change(write, Kind::PipeWrite)?);
+                Held::Piped { read, write, length }
+            }
+        };
+        Ok(Flow { source_ended: self.source_ended, ended: self.ended, held })
+    }
+}
+
+impl Pair {
+    /// Its descriptors.
+    pub fn descriptors(&self) -> impl Iterator<Item = u32> {
+        let ends = self.ends.iter().map(|end| end.descriptor);
+        let pipes = self.flows.iter().flat_map(|flow| match flow.held {
+            Held::Piped { read, write, .. } => [Some(read), Some(write)],
+            Held::Nothing | Held::Bytes(_) => [None, None],
+        });
+        ends.chain(pipes.flatten())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        for end in &self.ends {
+            out.extend_from_slice(&end.descriptor.to_be_bytes());
+            out.push(if end.urgent { URGENT } else { 0 } | if end.failed { FAILED } else { 0 });
+        }
+        self.flows.iter().try_for_each(|flow| flow.encode(out))
+    }
+
+    fn decode(input: &mut Input<'_>) -> Result<Self, DecodeError> {
+        let mut pair = Self::default();
+        for end in &mut pair.ends {
+            let descriptor = input.number()?;
+            let flags = input.flags(URGENT | FAILED)?;
+            *end = End { descriptor, urgent: flags & URGENT > 0, failed: flags & FAILED > 0 };
+        }
+        for flow in &mut pair.flows {
+            *flow = Flow::decode(input)?;
+        }
+        Ok(pair)
+    }
+}
+
+impl Flow {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        out.push(if self.source_ended { SOURCE_ENDED } else { 0 } | if self.ended { ENDED } else { 0 });
+        match &self.held {
+            Held::Nothing => out.push(0),
+            Held::Bytes(bytes) => {
+                check_count("bytes of a flow", bytes.len(), MAX_HELD_BYTES)?;
+                out.push(1);
+                out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+                out.extend_from_slice(bytes);
+            }
+            Held::Piped { read, write, length } => {
+                out.push(2);
+                for number in [read, write, length] {
+                    out.extend_from_slice(&number.to_be_bytes());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn decode(input: &mut Input<'_>) -> Result<Self, DecodeError> {
+        let flags = input.flags(SOURCE_ENDED | ENDED)?;
+        let held = match input.byte()? {
+            0 => Held::Nothing,
+            1 => {
+                let length = input.number()? as usize;
+                check_count("bytes of a flow", length, MAX_HELD_BYTES)?;
+                Held::Bytes(input.some(length)?.to_vec())
+            }
+            2 => Held::Piped { read: input.number()?, write: input.number()?, length: input.number()? },
+            other => return Err(wrong(format!("a flow that holds something of kind {other}"))),
+        };
+        let empty = match &held {
+            Held::Nothing => false,
+            Held::Bytes(bytes) => bytes.is_empty(),
+            Held::Piped { length, .. } => *length == 0,
+        };
+        let flow = Self { source_ended: flags & SOURCE_ENDED > 0, ended: flags & ENDED > 0, held };
+        if empty || flow.ended && (!flow.source_ended || flow.held != Held::Nothing) {
+            return Err(wrong("a flow in a state that can't be"));
+        }
+        Ok(flow)
+    }
+}
+
+/// The line that a program prints when it is asked whether it can take over.
+pub fn answer() -> String {
+    format!("isthmus upgrade {}-{}", UNDERSTOOD.start(), UNDERSTOOD.end())
+}
+
+/// The versions that a program understands, by its [`answer`].
+///
+/// # Errors
+/// If this is no such line.
+pub fn read_answer(line: &str) -> Result<RangeInclusive<u16>, DecodeError> {
+    let versions = line.strip_prefix("isthmus upgrade ").and_then(|rest| rest.split_once('-'));
+    let read = |text: &str| text.parse::<u16>().ok().filter(|number| number.to_string() == text);
+    versions
+        .and_then(|(first, last)| Some(read(first)?..=read(last)?))
+        .ok_or_else(|| DecodeError::new("answer about an upgrade", "it isn't \"isthmus upgrade FIRST-LAST\""))
+}
+
+fn wrong(reason: impl Into<String>) -> DecodeError {
+    DecodeError::new(NAME, reason)
+}
+
+fn check_count(what: &str, count: usize, most: usize) -> Result<(), DecodeError> {
+    if count <= most { Ok(()) } else { Err(wrong(format!("{count} {what}, at most {most} are allowed"))) }
+}
+
+/// Bytes that are read from the front.
+struct Input<'a> {
+    left: &'a [u8],
+}
+
+impl<'a> Input<'a> {
+    fn some(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let (taken, left) = self.left.split_at_checked(length).ok_or_else(|| wrong("it ends too early"))?;
+        self.left = left;
+        Ok(taken)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        Ok(array(self.some(N)?, 0))
+    }
+
+    fn byte(&mut self) -> Result<u8, DecodeError> {
+        Ok(self.take::<1>()?[0])
+    }
+
+    fn number(&mut self) -> Result<u32, DecodeError> {
+        Ok(u32::from_be_bytes(self.take()?))
+    }
+
+    fn flags(&mut self, known: u8) -> Result<u8, DecodeError> {
+        let flags = self.byte()?;
+        if flags & !known == 0 { Ok(flags) } else { Err(wrong(format!("unknown flags {flags:#x}"))) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
