@@ -117,6 +117,8 @@ pub const RULES: &[Rule] = &[
     rule(Gateway, "Registry/List", AGENTS, "of its site; jobs of its own owner"),
     rule(Gateway, "Registry/Explain", AGENTS, "of its site, every pair of nodes"),
     rule(Gateway, "Registry/Measure", AGENTS, "of its site, from nodes of its own owner"),
+    rule(Gateway, "OwnGateway/Trunks", AGENTS, "of its site, the gateway's trunks with other sites"),
+    rule(Gateway, "OwnGateway/Carried", AGENTS, "of its site, what it carried for jobs of its own node"),
     rule(Agent, "Peer/Hold", AGENTS, "of the same owner: makes the node take part in a job"),
     rule(Agent, "Peer/Exec", AGENTS, "of the same owner: runs a command in a job"),
     rule(Agent, "Peer/End", AGENTS, "of the same owner: ends a job"),
@@ -136,7 +138,12 @@ pub const RULES: &[Rule] = &[
         &[Process],
         "of the agent's user or root: as its agent at the gateway",
     ),
-    rule(AgentSocket, "Local/Trunks", &[Process], "of the agent's user or root: this node's trunks"),
+    rule(
+        AgentSocket,
+        "Local/Trunks",
+        &[Process],
+        "of the agent's user or root: this node's trunks, and its gateway's",
+    ),
 ];
 
 /// Calls at the broker whose service records refusals itself, with whom they are about.

@@ -13,13 +13,17 @@
 //! | `isthmus_refused_total` | reason | connections | all services |
 //! | `isthmus_waiting` | queue | entries now | relay, gateway |
 //! | `isthmus_attached` | – | parties attached now | broker, gateway |
+//! | `isthmus_trunk…` | site | see [`trunks`] | agent, gateway |
 //!
 //! `way` is dial and route, such as `relay end-to-end`.
+
+pub mod trunks;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use prometheus::core::Collector;
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     TextEncoder,
@@ -46,42 +50,50 @@ struct Counters {
     refused: IntCounterVec,
     waiting: IntGaugeVec,
     attached: IntGauge,
+    trunks: trunks::Trunks,
 }
 
 impl Counters {
     fn new() -> prometheus::Result<Self> {
-        let counters = |name, help, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
-        let gauges = |name, help, labels: &[&str]| IntGaugeVec::new(Opts::new(name, help), labels);
+        let registry = Registry::new();
+        let counters = |name, help, labels: &[&str]| {
+            in_registry(&registry, IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let counter = |name, help| in_registry(&registry, IntCounter::new(name, help));
+        let gauges = |name, help, labels: &[&str]| {
+            in_registry(&registry, IntGaugeVec::new(Opts::new(name, help), labels))
+        };
+        let gauge = |name, help| in_registry(&registry, IntGauge::new(name, help));
         let seconds = HistogramOpts::new("isthmus_setup_seconds", "Time from request to connection")
             .buckets(SECONDS.to_vec());
-        let new = Self {
-            registry: Registry::new(),
+        Ok(Self {
             attempts: counters("isthmus_attempts_total", "Steps of plans tried", &["way", "outcome"])?,
-            setup: HistogramVec::new(seconds, &["way"])?,
+            setup: in_registry(&registry, HistogramVec::new(seconds, &["way"]))?,
             bytes: counters("isthmus_bytes_total", "Bytes carried for programs", &["way", "direction"])?,
-            spliced_bytes: IntCounter::new("isthmus_spliced_bytes_total", "Bytes passed on")?,
-            spliced_total: IntCounter::new("isthmus_spliced_connections_total", "Connections spliced")?,
-            spliced: IntGauge::new("isthmus_spliced_connections", "Connections spliced now")?,
+            spliced_bytes: counter("isthmus_spliced_bytes_total", "Bytes passed on")?,
+            spliced_total: counter("isthmus_spliced_connections_total", "Connections spliced")?,
+            spliced: gauge("isthmus_spliced_connections", "Connections spliced now")?,
             refused: counters("isthmus_refused_total", "Connections refused", &["reason"])?,
             waiting: gauges("isthmus_waiting", "Entries of a queue", &["queue"])?,
-            attached: IntGauge::new("isthmus_attached", "Parties attached")?,
-        };
-        let registry = &new.registry;
-        registry.register(Box::new(new.attempts.clone()))?;
-        registry.register(Box::new(new.setup.clone()))?;
-        registry.register(Box::new(new.bytes.clone()))?;
-        registry.register(Box::new(new.spliced_bytes.clone()))?;
-        registry.register(Box::new(new.spliced_total.clone()))?;
-        registry.register(Box::new(new.spliced.clone()))?;
-        registry.register(Box::new(new.refused.clone()))?;
-        registry.register(Box::new(new.waiting.clone()))?;
-        registry.register(Box::new(new.attached.clone()))?;
-        Ok(new)
+            attached: gauge("isthmus_attached", "Parties attached")?,
+            trunks: trunks::Trunks::register(&registry)?,
+            registry,
+        })
     }
 
     fn text(&self) -> Result<String, prometheus::Error> {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
+}
+
+/// Adds a metric to the registry, if it could be made.
+fn in_registry<M: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: prometheus::Result<M>,
+) -> prometheus::Result<M> {
+    let metric = metric?;
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
 }
 
 /// Begins to count, for the rest of the process's life.
@@ -91,6 +103,11 @@ impl Counters {
 pub fn start() -> Result<(), prometheus::Error> {
     let _ = COUNTERS.set(Counters::new()?);
     Ok(())
+}
+
+/// Whether the service counts.
+pub fn are_started() -> bool {
+    COUNTERS.get().is_some()
 }
 
 /// Everything counted so far, in the text format; empty before [`start`].
@@ -212,6 +229,11 @@ mod tests {
         refused("wrong-key");
         waiting("other side", 4);
         attached(5);
+        let now =
+            trunks::Now { trunks: 2, round_trip: Some(Duration::from_millis(10)), ..Default::default() };
+        let added = trunks::Added { paused: Duration::from_millis(1500), ..Default::default() };
+        trunks::trunks("beta", &now, &added);
+        trunks::trunks("beta", &trunks::Now { trunks: 1, ..now }, &added);
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("isthmus-agent-n1.alpha.prom");
         write(&path).unwrap();
@@ -225,6 +247,9 @@ mod tests {
             "isthmus_refused_total{reason=\"wrong-key\"} 1",
             "isthmus_waiting{queue=\"other side\"} 4",
             "isthmus_attached 5",
+            "isthmus_trunks{site=\"beta\"} 1",
+            "isthmus_trunk_round_trip_seconds{site=\"beta\"} 0.01",
+            "isthmus_trunk_paused_seconds_total{site=\"beta\"} 3",
         ] {
             assert!(written.lines().any(|found| found == line), "{line} in:\n{written}");
         }

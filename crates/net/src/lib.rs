@@ -21,9 +21,10 @@
 //! | [`mod@listen`] | listening for bursts of connections, first bytes |
 //! | [`unidentified`] | connections whose peers have not proved an identity yet |
 //! | [`handover`] | passing a socket to another process |
+//! | [`upgrade`] | replacing a service's program in place |
 //! | [`loopback`] | loopback connections of an agent: knocks, programs' ends |
 //! | [`grpc`] | gRPC over mutual TLS: connecting, serving, the caller's identity |
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod audit;
 pub mod authority;
@@ -57,6 +58,7 @@ pub mod sock_diag;
 pub mod tls;
 pub mod token;
 pub mod unidentified;
+pub mod upgrade;
 
 pub use authority::Authority;
 pub use credentials::Credentials;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use isthmus_raw::{Syn, syn};
 use isthmus_wire::ticket::Ticket;
-use isthmus_wire::{ConnectionId, DecodeError};
+use isthmus_wire::{ConnectionId, DecodeError, JobId};
 
 use super::SealedTicket;
 
@@ -30,6 +30,12 @@ pub(super) fn unknown_way(message: &'static str) -> DecodeError {
 
 pub(super) fn id(bytes: &[u8]) -> Result<ConnectionId, DecodeError> {
     ConnectionId::try_from(bytes)
+}
+
+pub(super) fn job(bytes: &[u8]) -> Result<JobId, DecodeError> {
+    let id =
+        bytes.try_into().map_err(|_| malformed(REQUEST, format!("a job's id of {} bytes", bytes.len())))?;
+    Ok(JobId(id))
 }
 
 pub(super) fn sealed(message: &'static str, bytes: &[u8]) -> Result<SealedTicket, DecodeError> {

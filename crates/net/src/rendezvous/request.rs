@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use isthmus_plan::{Dial, Route};
 use isthmus_raw::Syn;
 use isthmus_wire::proto::{self, rendezvous_request};
-use isthmus_wire::{ConnectionId, DecodeError};
+use isthmus_wire::{ConnectionId, DecodeError, JobId};
 
-use super::fields::{LONGEST_ADDRESS, REQUEST, carried, id, malformed, socket_address, unknown_way};
+use super::fields::{LONGEST_ADDRESS, REQUEST, carried, id, job, malformed, socket_address, unknown_way};
 use crate::enums::{dial_from_wire, dial_to_wire, route_from_wire, route_to_wire};
 
 /// Most relays and gateways that a request names as failed.
@@ -61,6 +61,8 @@ pub enum Way {
         dial: Dial,
         /// Relays and gateways that have just failed, by (grid) name.
         avoid: Vec<String>,
+        /// The job that it is for; only with [`Dial::Trunk`].
+        job: Option<JobId>,
     },
     /// The acceptor's gateway connects to the initiator.
     DialedByGateway {
@@ -142,7 +144,11 @@ fn over_gateways(over: &rendezvous_request::OverGateways) -> Result<Way, DecodeE
     if dial == Dial::Trunk && route != Route::TwoGateway {
         return Err(malformed(REQUEST, "the trunk of two gateways with another route"));
     }
-    Ok(Way::OverGateways { route, dial, avoid: avoided(&over.avoid)? })
+    let job = if over.job.is_empty() { None } else { Some(job(&over.job)?) };
+    if job.is_some() && dial != Dial::Trunk {
+        return Err(malformed(REQUEST, "a job with another way than the trunk of two gateways"));
+    }
+    Ok(Way::OverGateways { route, dial, avoid: avoided(&over.avoid)?, job })
 }
 
 impl From<Request> for proto::RendezvousRequest {
@@ -159,9 +165,10 @@ impl From<Request> for proto::RendezvousRequest {
             Way::Traverse { rendezvous, syn } => {
                 Wire::Traverse(wire::Traverse { rendezvous: id(rendezvous), syn: syn.to_bytes() })
             }
-            Way::OverGateways { route, dial, avoid } => {
+            Way::OverGateways { route, dial, avoid, job } => {
                 let (route, dial) = (route_to_wire(route).into(), dial_to_wire(dial).into());
-                Wire::OverGateways(wire::OverGateways { route, dial, avoid })
+                let job = job.map(|job| job.0.to_vec()).unwrap_or_default();
+                Wire::OverGateways(wire::OverGateways { route, dial, avoid, job })
             }
             Way::DialedByGateway { rendezvous, avoid } => {
                 Wire::DialedByGateway(wire::DialedByGateway { rendezvous: id(rendezvous), avoid })

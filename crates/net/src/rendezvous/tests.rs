@@ -2,6 +2,7 @@
 
 use isthmus_plan::Route;
 use isthmus_raw::syn::Options;
+use isthmus_wire::JobId;
 use isthmus_wire::proto::rendezvous_request;
 use isthmus_wire::ticket::{Side, Ticket};
 use proptest::prelude::*;
@@ -43,7 +44,13 @@ fn requests_cross_the_wire() {
         Way::Reverse { rendezvous: ID },
         Way::Punch { rendezvous: ID, address, ask: true },
         Way::Traverse { rendezvous: ID, syn: example_syn() },
-        Way::OverGateways { route: Route::TwoGateway, dial: Dial::Relay, avoid: avoid() },
+        Way::OverGateways { route: Route::TwoGateway, dial: Dial::Relay, avoid: avoid(), job: None },
+        Way::OverGateways {
+            route: Route::TwoGateway,
+            dial: Dial::Trunk,
+            avoid: avoid(),
+            job: Some(JobId([7; 16])),
+        },
         Way::DialedByGateway { rendezvous: ID, avoid: avoid() },
     ] {
         let sent = proto::RendezvousRequest::from(request(way.clone()));
@@ -66,7 +73,12 @@ fn malformed_requests_are_refused() {
     let punch =
         |address: &str| Wire::Punch(Punch { rendezvous: id(), address: address.to_owned(), ask: false });
     let over = |route: proto::Route, dial: proto::Dial| {
-        Wire::OverGateways(OverGateways { route: route.into(), dial: dial.into(), avoid: vec![] })
+        Wire::OverGateways(OverGateways {
+            route: route.into(),
+            dial: dial.into(),
+            avoid: vec![],
+            job: vec![],
+        })
     };
     let relay = |avoid: Vec<String>| Wire::Relay(Relay { avoid });
     for (name, way, want) in [
