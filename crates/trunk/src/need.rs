@@ -10,7 +10,7 @@ const BBR_CARRIERS: usize = 4;
 pub(crate) const MOST_CARRIERS: usize = 16;
 /// A need that was is met this long.
 pub(crate) const NEED_TIME: Duration = Duration::from_secs(60);
-/// Streams over which large frames come within this time count as busy at once.
+/// Streams with large frames within this time count as busy at once.
 const AT_ONCE: Duration = Duration::from_millis(100);
 /// A trunk that has carried fewer bytes is young: it may be over before another carrier
 /// is dialed.
@@ -45,9 +45,9 @@ impl Wanted {
 pub(crate) struct Need {
     /// When so many were last, one more than the index.
     last: [Option<Instant>; MOST_CARRIERS],
-    /// The streams over which large frames have come in this interval, and since when it
-    /// lasts.
-    incoming: usize,
+    /// The streams over which large frames have come or gone in this interval, and since
+    /// when it lasts.
+    at_once: usize,
     since: Option<Instant>,
     /// Which interval it is.
     interval: u32,
@@ -61,17 +61,17 @@ impl Need {
         }
     }
 
-    /// A large frame of a stream has come. `counted`: in which interval the stream was
+    /// A large frame of a stream has come, or gone out. `counted`: in which interval the stream was
     /// counted last, 0 at first.
-    pub(crate) fn came(&mut self, counted: &mut u32, now: Instant) {
+    pub(crate) fn passed(&mut self, counted: &mut u32, now: Instant) {
         if self.since.is_none_or(|since| since + AT_ONCE <= now) {
-            (self.incoming, self.since) = (0, Some(now));
+            (self.at_once, self.since) = (0, Some(now));
             self.interval = self.interval.wrapping_add(1).max(1);
         }
         if *counted != self.interval {
             *counted = self.interval;
-            self.incoming += 1;
-            self.observe(self.incoming, now);
+            self.at_once += 1;
+            self.observe(self.at_once, now);
         }
     }
 
@@ -98,15 +98,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_over_which_large_frames_come_count_as_busy() {
+    fn streams_with_large_frames_count_as_busy() {
         let (begun, mut need, mut streams) = (Instant::now(), Need::default(), [0; 3]);
         // Milliseconds; the stream; how many are busy at once.
         for (ms, stream, busy) in [(0, 0, 1), (1, 0, 1), (2, 1, 2), (99, 2, 3), (100, 0, 3), (101, 1, 3)] {
             let now = begun + Duration::from_millis(ms);
-            need.came(&mut streams[stream], now);
+            need.passed(&mut streams[stream], now);
             assert_eq!(need.most(now), busy, "{ms}");
         }
-        assert_eq!(need.incoming, 2);
+        assert_eq!(need.at_once, 2);
     }
 
     #[test]

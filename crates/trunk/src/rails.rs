@@ -22,9 +22,12 @@ pub(crate) enum Lane {
 /// waited for, it need only be faster. So estimates that differ by little don't matter.
 const MARGIN: f64 = 0.1;
 
-/// A small frame waits for the carrier for small frames, unless another would deliver it
-/// in this part of the time: estimates of busy carriers are too good now and then.
+/// A tiny frame waits for the carrier for small frames, unless another would deliver it
+/// in this part of its latency: estimates of busy carriers are too good now and then.
 const SMALL_FIRST: f64 = 0.5;
+/// Longer ones go over that carrier only if it is as much faster than the others: many
+/// of them at once would fill it, and be slower than over all others together.
+const TINY: usize = 2 << 10;
 
 /// What is known of a carrier.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -91,9 +94,13 @@ pub(crate) fn judge(own: &Path, others: &[Path], next: Next) -> Verdict {
     let margin = if next.waits { 1.0 } else { 1.0 - MARGIN };
     match next.lane {
         Lane::Small => {
-            let time = |path: &Path| {
-                path.delivers(next.frame) * if path.purpose == Purpose::Small { SMALL_FIRST } else { 1.0 }
+            let weight = |path: &Path| match path.purpose {
+                Purpose::Bulk => 1.0,
+                Purpose::Small if next.frame <= TINY => SMALL_FIRST,
+                Purpose::Small => 1.0 / SMALL_FIRST,
             };
+            // What is queued takes its time on any of them.
+            let time = |path: &Path| path.delivers(next.frame) + path.latency * (weight(path) - 1.0);
             match others.iter().all(|other| time(other) >= margin * time(own)) {
                 true => Verdict::Takes,
                 false => Verdict::Waits(f64::INFINITY),
@@ -177,6 +184,7 @@ mod tests {
     fn who_takes_small_frames() {
         let next = Next { lane: Lane::Small, frame: 64, queued: 1 << 30, waits: false };
         let waits = Next { waits: true, ..next };
+        let large = Next { frame: 10_000, ..next };
         let (near, far, slightly) = (path(5, 10, 0), path(25, 100, 0), path(95, 100, 0));
         let busy = path(5, 10, 128_000);
         for (name, own, others, next, expected) in [
@@ -193,6 +201,11 @@ mod tests {
             ("near, that one farther", near, vec![small(path(8, 10, 0))], next, false),
             ("for small frames, much farther", small(path(12, 10, 0)), vec![near], next, false),
             ("near, that one much farther", near, vec![small(path(12, 10, 0))], next, true),
+            ("near, that one with a queue", near, vec![small(path(5, 10, 26_000))], next, true),
+            ("near, that one with less", near, vec![small(path(5, 10, 19_000))], next, false),
+            ("no tiny frame, for such alone", small(near), vec![near], large, false),
+            ("no tiny frame", near, vec![small(near)], large, true),
+            ("no tiny frame, near, with a queue", path(5, 10, 80_000), vec![small(near)], large, false),
         ] {
             assert_eq!(takes(&own, &others, next), expected, "{name}");
         }

@@ -160,7 +160,8 @@ impl Schedule {
             self.busy.1 += 1;
         }
         place.deficit -= bytes as i32;
-        place.load = place.load(clock_ms).saturating_add(bytes as u32);
+        // Bounded: after a long message the stream soon has small frames again.
+        place.load = place.load(clock_ms).saturating_add(bytes as u32).min(2 * MOST_LOAD);
         place.load_at = clock_ms;
     }
 
@@ -261,6 +262,12 @@ mod tests {
             assert_eq!(place.lane(64, 11 * each_ms + 2 * LOAD_TIME_MS), Lane::Small);
         }
         assert_eq!(schedule.busy(), 0);
+        // A long message is forgotten as soon as a short one.
+        for _ in 0..600 {
+            schedule.sent(List::Small, &mut place, MAX_FRAME, 1000);
+        }
+        assert_eq!(place.lane(64, 1000 + LOAD_TIME_MS), Lane::Bulk);
+        assert_eq!(place.lane(64, 1000 + LOAD_TIME_MS + 10), Lane::Small);
     }
 
     #[test]

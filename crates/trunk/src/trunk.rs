@@ -27,6 +27,13 @@ pub use status::{CarrierStatus, Status};
 /// not acknowledged. So the peer has no more holes in the data of all streams.
 pub const MAX_UNDER_WAY: usize = 1 << 15;
 
+/// Counted frames that a carrier may have under way. A peer that acknowledges none gets
+/// no more, so this end remembers no more.
+const MAX_COUNTED: usize = 2 * MAX_UNDER_WAY;
+
+/// A DATA frame with so many bytes or more counts its stream as busy, as bulk does.
+const LARGE: usize = 8 << 10;
+
 /// Acknowledgements of carriers that have ended which wait for another carrier.
 const MAX_LAST_ACKS: usize = 64;
 

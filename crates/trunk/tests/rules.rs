@@ -11,8 +11,8 @@ use common::bytes_of;
 use common::played::{OWN, Played, THEIRS, data, end, hello, reset, small, stop};
 use isthmus_trunk::frame::MAX_OFFSET;
 use isthmus_trunk::{
-    CarrierState, Config, Direction, Ended, Event, Frame, Hello, Incarnation, MAX_UNDER_WAY, Reason, Role,
-    Scope, StreamId, TrunkId,
+    CarrierState, Config, Direction, Ended, Event, Frame, Hello, Incarnation, MAX_UNDER_WAY, Read, Reason,
+    Role, Scope, StreamId, TrunkId,
 };
 use proptest::prelude::*;
 
@@ -141,6 +141,28 @@ fn more_holes_than_frames_can_be_under_way_are_refused() {
     played.send(data(2 * MAX_UNDER_WAY as u64 + 2, 1));
     let told = played.sent();
     assert!(matches!(told.last(), Some(Frame::Close { reason: Reason::Holes, .. })), "{told:?}");
+}
+
+#[test]
+fn a_peer_that_acknowledges_nothing_is_not_remembered_without_bound() {
+    const MOST: usize = 2 * MAX_UNDER_WAY;
+    let mut played = Played::standing(Config { max_window: 100, ..small() });
+    let mut counted = 0;
+    for offset in 0..4 * MOST as u64 {
+        played.send(data(50 * offset, 50));
+        while let Ok(Read::Data(_)) = played.trunk.read(THEIRS, 1000, played.now) {}
+        let frames = played.sent();
+        counted += frames.iter().filter(|frame| frame.is_counted()).count();
+        if frames.is_empty() && counted >= MOST {
+            break;
+        }
+    }
+    // OPEN was one of them.
+    let sent = counted as u64 + 1;
+    assert_eq!(sent, MOST as u64);
+    // It goes on as soon as the peer does.
+    played.send(Frame::Ack { carrier: played.carrier.0, frames: sent });
+    assert!(played.sent().iter().any(|frame| matches!(frame, Frame::Credit { .. })));
 }
 
 /// A frame whose fields are near what is allowed.

@@ -4,15 +4,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{KEPT, MAX_UNDER_WAY, Trunk};
+use super::{KEPT, LARGE, MAX_UNDER_WAY, Trunk};
 use crate::carrier::Sent;
 use crate::frame::MAX_OFFSET;
 use crate::receiving::End;
 use crate::table::Known;
 use crate::{CarrierId, CarrierState, Ended, Event, Frame, Hello, ProtocolError, Purpose, Scope, StreamId};
-
-/// A DATA frame with so many bytes or more is one of bulk.
-const LARGE: usize = 8 << 10;
 
 impl Trunk {
     /// Takes in what a carrier has delivered, in whatever pieces. Whole frames are not
@@ -169,7 +166,7 @@ impl Trunk {
         if payload.len() >= LARGE
             && let Some(now) = self.seen
         {
-            self.need.came(&mut stream.receiving.counted, now);
+            self.need.passed(&mut stream.receiving.counted, now);
         }
         let before = stream.receiving.data.holes();
         stream.receiving.take(id, offset, payload, end)?;

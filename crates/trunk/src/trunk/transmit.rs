@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{MAX_UNDER_WAY, Trunk};
+use super::{LARGE, MAX_COUNTED, MAX_UNDER_WAY, Trunk};
 use crate::carrier::{Carrier, Sent};
 use crate::frame::{DATA_HEAD, HEAD, MAX_FRAME, MAX_PAYLOAD, MAX_TEXT};
 use crate::rails::Lane;
@@ -121,7 +121,8 @@ impl Trunk {
 
     /// Control frames of streams first, then small pieces of their data, then bulk.
     fn counted_frame(&mut self, id: CarrierId, room: usize, now: Instant) -> Option<Frame> {
-        if !self.may_carry(self.carriers.get(&id)?) {
+        let carrier = self.carriers.get(&id)?;
+        if !self.may_carry(carrier) || carrier.sent.len() >= MAX_COUNTED {
             return None;
         }
         let (frame, sent, lane) = match self.next_of_lanes(id, room, now) {
@@ -250,6 +251,11 @@ impl Trunk {
         let Some((offset, piece)) = stream.sending.take_piece(room) else { return Next::NoRoom };
         let length = DATA_HEAD + piece.payload.len();
         self.schedule.sent(list, &mut stream.place, length, clock_ms);
+        if piece.payload.len() >= LARGE
+            && let Some(now) = self.seen
+        {
+            self.need.passed(&mut stream.receiving.counted, now);
+        }
         stream.under_way += 1;
         self.under_way += usize::from(!again);
         let (payload, end) = (piece.payload.clone(), piece.end);
