@@ -87,6 +87,16 @@ impl Item {
         }
     }
 
+    /// Decides how programs' sockets end if the process is replaced: those of what can't
+    /// be handed over must not look as if their peers had ended in order.
+    pub(crate) fn end_by_reset(&mut self, by_reset: bool) {
+        match self {
+            Self::Spliced(_) => {}
+            Self::Sealed(pair, _) => pair.sockets().for_each(|(_, socket)| socket.end_by_reset(by_reset)),
+            Self::Trunk(ends) => ends.end_by_reset(by_reset),
+        }
+    }
+
     /// Has its sockets be reset when it is dropped.
     pub(crate) fn reset(&mut self, round: &mut Round<'_>) {
         match self {

@@ -7,8 +7,10 @@
 //! | `worker`, `item` | one thread: waits for events, gives what it carries turns |
 //! | `mailbox` | messages to a worker |
 //! | `socket` | a socket with its readiness: when to read again, and what an end is |
+//! | `released` | giving spliced pairs to a program that takes this one's place, and taking them |
 //! | `program` | a program's socket, and the rules for its end |
 //! | `tcp_info` | what the kernel tells of a connection |
+//! | `tcp_rto` | how soon TCP sends lost segments again |
 //! | `tls` | a TLS connection without buffers of its own |
 //! | `splice` | two sockets whose bytes go to each other, for relays and gateways |
 //! | `sealed` | a program's socket and a TLS connection |
@@ -20,10 +22,12 @@ mod item;
 mod mailbox;
 pub mod plane;
 mod program;
+mod released;
 mod sealed;
 mod socket;
 mod splice;
 mod tcp_info;
+mod tcp_rto;
 mod tls;
 mod tools;
 mod traffic;
@@ -31,5 +35,6 @@ pub mod trunk;
 mod turn;
 mod worker;
 
+pub use released::Released;
 pub use tcp_info::TcpInfo;
-pub use traffic::Traffic;
+pub use traffic::{Traffic, Uncounted};

@@ -8,6 +8,7 @@ use isthmus_net::lock;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::item::Item;
+use crate::released::Collection;
 
 /// Where something is at its worker.
 #[derive(Debug)]
@@ -40,6 +41,10 @@ pub(crate) enum Mail {
     Nudge(Arc<Address>),
     /// Something is to end at once, by a reset of its sockets.
     Reset(Arc<Address>),
+    /// The spliced pairs are wanted elsewhere.
+    Release(Arc<Collection>),
+    /// The process goes on as it was.
+    Resume,
 }
 
 /// A worker's queue of messages, and its counters. Aligned to cache lines of its own,
@@ -84,7 +89,7 @@ impl Mailbox {
         let _ = self.send(Mail::Reset(Arc::clone(address)));
     }
 
-    fn send(&self, mail: Mail) -> io::Result<()> {
+    pub(crate) fn send(&self, mail: Mail) -> io::Result<()> {
         lock(&self.arrivals).push(mail);
         self.wake.write(1)?;
         Ok(())

@@ -3,8 +3,8 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Sealed {
     }
 }
 
-/// Counters since the start.
+/// Counters since the start, those of former programs of the same process included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Connections carried.
@@ -68,6 +68,10 @@ pub struct Plane {
     mailboxes: Vec<Arc<Mailbox>>,
     threads: Vec<JoinHandle<()>>,
     connections: AtomicU64,
+    /// Bytes that a former program carried.
+    former_bytes: AtomicU64,
+    /// Held for writing while the pairs are released.
+    splicing: RwLock<()>,
 }
 
 impl Plane {
@@ -78,7 +82,13 @@ impl Plane {
     /// Where descriptors or threads run out.
     pub fn start(workers: NonZeroUsize) -> io::Result<(Self, mpsc::Receiver<io::Error>)> {
         let (failure_tx, failure_rx) = mpsc::channel(workers.get());
-        let mut plane = Self { mailboxes: Vec::new(), threads: Vec::new(), connections: AtomicU64::new(0) };
+        let mut plane = Self {
+            mailboxes: Vec::new(),
+            threads: Vec::new(),
+            connections: AtomicU64::new(0),
+            former_bytes: AtomicU64::new(0),
+            splicing: RwLock::new(()),
+        };
         for number in 0..workers.get() {
             let (worker, mailbox) = Worker::new()?;
             let failure_tx = failure_tx.clone();
@@ -108,6 +118,7 @@ impl Plane {
             SockRef::from(socket).set_tcp_keepalive(&KEEPALIVE)?;
         }
         let ends = [initiator, acceptor].map(Socket::new);
+        let _shared = self.splicing.read().unwrap_or_else(PoisonError::into_inner);
         self.send(|_| Item::Spliced(Pair::new(ends)))?;
         Ok(())
     }
@@ -148,13 +159,37 @@ impl Plane {
         Ok((made.ok_or(io::ErrorKind::NotConnected)?, notices_rx))
     }
 
-    /// Hands something over to the worker that has the least.
+    /// Hands something new over to the worker that has the least.
     fn send(&self, make: impl FnOnce(&Arc<Mailbox>) -> Item) -> io::Result<Arc<Mailbox>> {
-        let least = self.mailboxes.iter().min_by_key(|mailbox| mailbox.running.load(Relaxed));
-        let mailbox = least.ok_or(io::ErrorKind::NotConnected)?;
+        let mailbox = self.least()?;
         self.connections.fetch_add(1, Relaxed);
         mailbox.carry(make(mailbox))?;
         Ok(Arc::clone(mailbox))
+    }
+
+    fn least(&self) -> io::Result<&Arc<Mailbox>> {
+        let least = self.mailboxes.iter().min_by_key(|mailbox| mailbox.running.load(Relaxed));
+        least.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    pub(crate) fn mailboxes(&self) -> &[Arc<Mailbox>] {
+        &self.mailboxes
+    }
+
+    /// Nobody splices as long as this exists.
+    pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.splicing.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands something over that was counted before.
+    pub(crate) fn put(&self, item: Item) -> io::Result<()> {
+        self.least()?.carry(item)
+    }
+
+    /// Begins with these counters.
+    pub(crate) fn count_on_from(&self, connections: u64, bytes: u64) {
+        self.connections.store(connections, Relaxed);
+        self.former_bytes.store(bytes, Relaxed);
     }
 
     /// The counters so far.
@@ -162,7 +197,9 @@ impl Plane {
         Totals {
             connections: self.connections.load(Relaxed),
             running: self.mailboxes.iter().map(|mailbox| mailbox.running.load(Relaxed) as u64).sum(),
-            bytes: self.mailboxes.iter().map(|mailbox| mailbox.bytes.load(Relaxed)).sum(),
+            bytes: self.mailboxes.iter().fold(self.former_bytes.load(Relaxed), |sum, mailbox| {
+                sum.saturating_add(mailbox.bytes.load(Relaxed))
+            }),
         }
     }
 }

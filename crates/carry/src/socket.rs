@@ -56,6 +56,17 @@ impl Socket {
         Self { stream, readable: true, writable: true, thorough: false, urgent: false, failed: false }
     }
 
+    /// A socket that another program had: see [`marks`](Self::marks).
+    pub(crate) fn adopt(stream: TcpStream, urgent: bool, failed: bool) -> Self {
+        Self { urgent, failed, thorough: urgent, ..Self::new(stream) }
+    }
+
+    /// Whether urgent data has come, and whether it has failed. Its readiness need not be
+    /// known: epoll(7) reports it anew to whoever registers it.
+    pub(crate) fn marks(&self) -> (bool, bool) {
+        (self.urgent, self.failed)
+    }
+
     /// Takes note of an event.
     pub(crate) fn on_event(&mut self, events: EpollFlags) {
         self.urgent |= events.contains(EpollFlags::EPOLLPRI);
@@ -168,6 +179,11 @@ impl Socket {
     /// Ends the direction to the other side.
     pub(crate) fn finish(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
+    }
+
+    /// Decides how it is closed.
+    pub(crate) fn end_by_reset(&self, by_reset: bool) {
+        if by_reset { self.reset() } else { self.close_in_order() }
     }
 
     /// Takes [`reset`](Self::reset) back.

@@ -14,6 +14,8 @@ const MOST: usize = 512;
 /// A connection's figures so far, as this end's kernel has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpInfo {
+    /// How long a segment that isn't acknowledged waits before it is sent again.
+    pub retransmission_timeout: Duration,
     /// The smoothed round trip; zero before the first.
     pub rtt: Duration,
     /// The least of the last minutes; zero before the first.
@@ -68,6 +70,7 @@ impl TcpInfo {
         let microseconds = |at| Duration::from_micros(number(at));
         let timeouts = field(info, 240).map(|count| u64::from(u16::from_ne_bytes(count)));
         Self {
+            retransmission_timeout: microseconds(8),
             rtt: microseconds(68),
             // All bits: none was measured.
             min_rtt: Some(microseconds(148))
@@ -100,6 +103,7 @@ mod tests {
     fn fields_are_where_the_kernel_has_them() {
         let mut bytes = vec![0; 248];
         let mut put = |at: usize, number: u32| bytes[at..at + 4].copy_from_slice(&number.to_ne_bytes());
+        put(8, 210_600);
         put(16, 1448);
         put(68, 10_600);
         put(80, 10);
@@ -111,6 +115,7 @@ mod tests {
         put(240, 2);
         bytes[7] = 1;
         let all = TcpInfo {
+            retransmission_timeout: Duration::from_micros(210_600),
             rtt: Duration::from_micros(10_600),
             min_rtt: Duration::from_millis(10),
             congestion_window_bytes: 14_480,

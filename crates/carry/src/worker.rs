@@ -12,6 +12,8 @@ use slab::Slab;
 
 use crate::item::{Item, Round};
 use crate::mailbox::{Mail, Mailbox};
+use crate::released::Collection;
+use crate::splice::Pair;
 use crate::tools::Tools;
 use crate::turn::Turn;
 
@@ -128,6 +130,10 @@ impl Worker {
                         self.reset(key, now);
                     }
                 }
+                Mail::Release(collection) => self.release(&collection, now),
+                Mail::Resume => {
+                    self.carried.iter_mut().for_each(|(_, carried)| carried.item.end_by_reset(false))
+                }
             }
         }
         if stop {
@@ -151,6 +157,29 @@ impl Worker {
                 self.reset(key, now);
             }
         }
+    }
+
+    /// Gives all spliced pairs away.
+    fn release(&mut self, collection: &Collection, now: Instant) {
+        let keys: Vec<_> = self.carried.iter().map(|(key, _)| key).collect();
+        let pairs = keys.into_iter().filter_map(|key| self.take_pair(key)).collect();
+        for pair in collection.give(pairs) {
+            self.mailbox.running.fetch_add(1, Relaxed);
+            self.add(Item::Spliced(pair), now);
+        }
+        self.carried.iter_mut().for_each(|(_, carried)| carried.item.end_by_reset(true));
+    }
+
+    fn take_pair(&mut self, key: usize) -> Option<Pair> {
+        if !matches!(self.carried.get(key)?.item, Item::Spliced(_)) {
+            return None;
+        }
+        let Item::Spliced(pair) = self.remove(key)?.item else { return None };
+        for (_, socket) in pair.sockets() {
+            // Each was added when the pair came.
+            let _ = self.epoll.delete(socket);
+        }
+        Some(pair)
     }
 
     fn on_event(&mut self, token: u64, events: EpollFlags) {
@@ -189,7 +218,7 @@ impl Worker {
         match turn {
             Turn::Waits => {}
             Turn::Unfinished => self.queue(key),
-            Turn::Ended => self.remove(key),
+            Turn::Ended => drop(self.remove(key)),
         }
     }
 
@@ -201,8 +230,8 @@ impl Worker {
         self.remove(key);
     }
 
-    fn remove(&mut self, key: usize) {
-        let Some(carried) = self.carried.try_remove(key) else { return };
+    fn remove(&mut self, key: usize) -> Option<Carried> {
+        let carried = self.carried.try_remove(key)?;
         if let Some(timer) = carried.timer {
             self.timers.remove(&(timer, key));
         }
@@ -210,6 +239,7 @@ impl Worker {
             address.set(None);
         }
         self.mailbox.running.fetch_sub(1, Relaxed);
+        Some(carried)
     }
 }
 

@@ -118,6 +118,25 @@ impl Trunks {
     }
 }
 
+impl Trunks {
+    /// Waits until so many carriers were dialed, and there are three for bulk, and one for
+    /// small frames.
+    async fn has_dialed(&self, dials: usize) {
+        let there = async {
+            loop {
+                let carriers = self.far.status().await.unwrap().carriers;
+                let of = |purpose| carriers.iter().filter(|it| it.status.purpose == purpose).count();
+                let dialed = self.near.dials.load(SeqCst);
+                if (dialed, of(Purpose::Small), of(Purpose::Bulk)) == (dials, 1, 3) {
+                    break;
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, there).await.expect("three carriers for bulk, one for small frames");
+    }
+}
+
 #[tokio::test]
 async fn a_cut_trunk_is_dialed_until_it_is_healed_and_its_streams_go_on() {
     let mut trunks = Trunks::new().await;
@@ -169,20 +188,12 @@ async fn a_busy_trunk_gets_further_carriers() {
         far.attach(other_agent.into_std().unwrap(), counts()).unwrap();
         exchanges.spawn(rules::everything_arrives_both_ways_at_once((program, other_program), SIZE));
     }
-    timeout(PATIENCE, async {
-        loop {
-            let carriers = trunks.far.status().await.unwrap().carriers;
-            let of = |purpose| carriers.iter().filter(|it| it.status.purpose == purpose).count();
-            if (of(Purpose::Small), of(Purpose::Bulk)) == (1, 3) {
-                break;
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("as many as streams, and one for small frames");
+    // As many as streams, and one for small frames.
+    trunks.has_dialed(3).await;
+    trunks.near.cut();
+    trunks.has_dialed(4).await;
     exchanges.join_all().await;
-    assert_eq!(trunks.near.dials.load(SeqCst), 3);
+    assert_eq!(trunks.near.dials.load(SeqCst), 4);
 }
 
 #[tokio::test]

@@ -6,8 +6,12 @@
 //! messages are small again.
 
 use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use isthmus_wire::upgrade;
 
 use super::pipe::Pipe;
+use crate::released::number;
 use crate::socket::{Received, Socket};
 use crate::tools::Tools;
 use crate::turn::{TURN_BYTES, Turn};
@@ -46,6 +50,43 @@ pub(crate) struct Flow {
 impl Flow {
     pub(crate) fn new() -> Self {
         Self { held: Held::Nothing, source_ended: false, ended: false, splices: false, small_in_a_row: 0 }
+    }
+
+    /// A flow that another program had. It begins by copying.
+    pub(crate) fn adopt(flow: upgrade::Flow<OwnedFd>) -> io::Result<Self> {
+        let held = match flow.held {
+            upgrade::Held::Nothing => Held::Nothing,
+            upgrade::Held::Bytes(bytes) => Held::Bytes { bytes, start: 0 },
+            upgrade::Held::Piped { read, write, length } => {
+                let length = usize::try_from(length).map_err(io::Error::other)?;
+                Held::Piped { pipe: Pipe::adopt(read, write)?, length }
+            }
+        };
+        Ok(Self { held, source_ended: flow.source_ended, ended: flow.ended, ..Self::new() })
+    }
+
+    /// The flow as it is handed over.
+    pub(crate) fn describe(&self) -> upgrade::Flow {
+        let held = match &self.held {
+            Held::Nothing => upgrade::Held::Nothing,
+            Held::Bytes { bytes, start } => upgrade::Held::Bytes(bytes[*start..].to_vec()),
+            Held::Piped { pipe, length } => upgrade::Held::Piped {
+                read: number(pipe.read.as_fd()),
+                write: number(pipe.write.as_fd()),
+                // A pipe has 1 MiB at most.
+                length: u32::try_from(*length).unwrap_or(u32::MAX),
+            },
+        };
+        upgrade::Flow { source_ended: self.source_ended, ended: self.ended, held }
+    }
+
+    /// The pipe that it holds bytes in.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let pipe = match &self.held {
+            Held::Piped { pipe, .. } => Some([pipe.read.as_fd(), pipe.write.as_fd()]),
+            Held::Nothing | Held::Bytes { .. } => None,
+        };
+        pipe.into_iter().flatten()
     }
 
     /// Whether the source has ended and the sink was shut down.

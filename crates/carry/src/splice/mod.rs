@@ -4,6 +4,11 @@
 mod flow;
 mod pipe;
 
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use isthmus_wire::upgrade;
 use nix::sys::epoll::EpollFlags;
 
 pub(crate) use pipe::{Pipe, PipePool};
@@ -23,6 +28,27 @@ pub(crate) struct Pair {
 impl Pair {
     pub(crate) fn new(ends: [Socket; 2]) -> Self {
         Self { ends, flows: [Flow::new(), Flow::new()] }
+    }
+
+    /// A pair that another program had.
+    pub(crate) fn adopt(pair: upgrade::Pair<OwnedFd>) -> io::Result<Self> {
+        let ends = pair.ends.map(|upgrade::End { descriptor, urgent, failed }| {
+            Socket::adopt(TcpStream::from(descriptor), urgent, failed)
+        });
+        let [there, back] = pair.flows;
+        Ok(Self { ends, flows: [Flow::adopt(there)?, Flow::adopt(back)?] })
+    }
+
+    /// The pair as it is handed over.
+    pub(crate) fn describe(&self) -> upgrade::Pair {
+        let [one, other] = &self.ends;
+        let [there, back] = &self.flows;
+        upgrade::Pair { ends: [one.describe(), other.describe()], flows: [there.describe(), back.describe()] }
+    }
+
+    /// The descriptors that it is handed over by.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ends.iter().map(Socket::as_fd).chain(self.flows.iter().flat_map(Flow::descriptors))
     }
 
     pub(crate) fn sockets(&self) -> impl Iterator<Item = (u32, &Socket)> {

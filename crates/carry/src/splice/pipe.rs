@@ -35,6 +35,12 @@ impl Pipe {
         };
         Ok(Self { read, write, capacity: usize::try_from(capacity).unwrap_or(0) })
     }
+
+    /// A pipe that another program had.
+    pub(crate) fn adopt(read: OwnedFd, write: OwnedFd) -> io::Result<Self> {
+        let capacity = fcntl(&write, FcntlArg::F_GETPIPE_SZ)?;
+        Ok(Self { read, write, capacity: usize::try_from(capacity).unwrap_or(0) })
+    }
 }
 
 /// Empty pipes of one worker.

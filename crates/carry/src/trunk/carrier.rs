@@ -45,14 +45,13 @@ impl Carrier {
     /// If what has been read breaks a rule of TLS, or is its end.
     pub(super) fn new(parts: Parts, id: CarrierId, core: &mut Trunk, now: Instant) -> io::Result<Self> {
         let (mut tls, plain) = Tls::new(parts)?;
-        congestion::set(SockRef::from(&tls.socket), core.congestion());
         core.receive(id, Bytes::from(plain), now);
-        match tls.open_rest(|plain| core.receive(id, Bytes::copy_from_slice(plain), now))? {
-            Received::End => Err(io::ErrorKind::UnexpectedEof.into()),
-            Received::Bytes(_) | Received::Nothing => {
-                Ok(Self { id, tls, measure: now, unsent_bytes: 0, closing: None })
-            }
+        if let Received::End = tls.open_rest(|plain| core.receive(id, Bytes::copy_from_slice(plain), now))? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
+        // The end that accepts it has read the peer's HELLO, which tells the purpose.
+        congestion::set(SockRef::from(&tls.socket), purpose(core, id), core.congestion());
+        Ok(Self { id, tls, measure: now, unsent_bytes: 0, closing: None })
     }
 
     pub(super) fn socket(&mut self) -> &mut Socket {
@@ -81,8 +80,7 @@ impl Carrier {
             unsent: Some(info.unsent_bytes),
         };
         core.carrier_measured(self.id, measured, now);
-        let purpose = core.carrier(self.id).map_or(Purpose::Bulk, |status| status.purpose);
-        let unsent_bytes = congestion::unsent_bytes(purpose, &info);
+        let unsent_bytes = congestion::unsent_bytes(purpose(core, self.id), &info);
         if unsent_bytes.abs_diff(self.unsent_bytes) > self.unsent_bytes / 4 {
             self.unsent_bytes = unsent_bytes;
             if let Err(error) = SockRef::from(&self.tls.socket).set_tcp_notsent_lowat(unsent_bytes) {
@@ -155,4 +153,8 @@ impl Carrier {
         }
         Ok(Turn::Unfinished)
     }
+}
+
+fn purpose(core: &Trunk, id: CarrierId) -> Purpose {
+    core.carrier(id).map_or(Purpose::Bulk, |status| status.purpose)
 }

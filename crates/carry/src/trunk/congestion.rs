@@ -1,11 +1,13 @@
 //! How the sockets of carriers control congestion, and how much they may queue.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use isthmus_trunk::{Congestion, Purpose};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::tcp_info::TcpInfo;
+use crate::tcp_rto;
 
 /// Its name (`TCP_CONGESTION`, tcp(7)).
 const BBR: &[u8] = b"bbr";
@@ -38,12 +40,27 @@ pub(super) fn congestion() -> Congestion {
     })
 }
 
-/// Has a carrier's socket use what the trunk has.
-pub(super) fn set(socket: SockRef<'_>, congestion: Congestion) {
-    if congestion == Congestion::Bbr
-        && let Err(error) = socket.set_tcp_congestion(BBR)
-    {
-        tracing::warn!(%error, "a carrier has no BBR");
+/// The least time before a lost segment of a carrier for small frames is sent again: one
+/// is under way at a time, so no later one tells of the loss. The kernel's default of 200
+/// ms is made for peers that acknowledge as late as that.
+const RETRANSMISSION: Duration = Duration::from_millis(20);
+
+/// Has a carrier's socket be such as its purpose needs. For bulk it uses what the trunk
+/// has. For small frames it isn't paced: BBR would space out frames of many streams that
+/// come at once, by a rate that it has measured while there were few.
+pub(super) fn set(socket: SockRef<'_>, purpose: Purpose, congestion: Congestion) {
+    match purpose {
+        Purpose::Small => {
+            if let Err(error) = tcp_rto::set_least(&*socket, RETRANSMISSION) {
+                tracing::debug!(%error, "a carrier sends lost segments again no sooner than others");
+            }
+        }
+        Purpose::Bulk if congestion == Congestion::Bbr => {
+            if let Err(error) = socket.set_tcp_congestion(BBR) {
+                tracing::warn!(%error, "a carrier has no BBR");
+            }
+        }
+        Purpose::Bulk => {}
     }
 }
 

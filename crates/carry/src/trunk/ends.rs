@@ -121,11 +121,10 @@ impl Ends {
     /// Does what there is to do, up to a limit.
     pub(crate) fn turn(&mut self, round: &mut Round<'_>) -> Turn {
         let now = round.now;
+        // It tells the time, too, to what takes none.
+        self.core.on_deadline(now);
         for command in self.inbox.take() {
             self.command(command, round);
-        }
-        if self.core.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.core.on_deadline(now);
         }
         let mut unfinished = self.receive(round);
         self.take_events(now);
@@ -156,6 +155,13 @@ impl Ends {
             Command::Open(opened_tx) => {
                 self.opening.push_back(opened_tx);
                 self.open();
+            }
+            Command::OpenNow(opened_tx) => {
+                if self.opening.is_empty()
+                    && let Ok(id) = self.core.open()
+                {
+                    let _ = opened_tx.send(self.introduce(id));
+                }
             }
             Command::Send(id, message) => {
                 // It fails if the peer has reset it: then the agents learn of that.
@@ -223,14 +229,16 @@ impl Ends {
 
     /// Opens streams for those who wait, as many as the peer allows.
     fn open(&mut self) {
-        while !self.opening.is_empty()
-            && let Ok(id) = self.core.open()
-        {
-            let stream = self.introduce(id);
-            if let Some(opened_tx) = self.opening.pop_front() {
-                // If nobody waits any more, it is dropped, which ends it.
-                let _ = opened_tx.send(stream);
+        while let Some(opened_tx) = self.opening.pop_front() {
+            if opened_tx.is_closed() {
+                continue;
             }
+            let Ok(id) = self.core.open() else {
+                self.opening.push_front(opened_tx);
+                return;
+            };
+            // If nobody waits any more, it is dropped, which ends it.
+            let _ = opened_tx.send(self.introduce(id));
         }
     }
 
@@ -403,6 +411,15 @@ impl Ends {
             }
         }
         !self.due.is_empty()
+    }
+
+    /// Decides how programs' sockets end if the process is replaced.
+    pub(crate) fn end_by_reset(&mut self, by_reset: bool) {
+        for entry in self.streams.values_mut() {
+            if let State::Attached(attached, _) = &mut entry.state {
+                attached.socket().end_by_reset(by_reset);
+            }
+        }
     }
 
     /// Has its sockets be reset when it is dropped.

@@ -51,14 +51,34 @@ pub(super) struct Further<E: Embedding> {
     wanted: Wanted,
     dials: JoinSet<Dialed<E::Way>>,
     dialing: Vec<Purpose>,
+    pauses: Pauses,
+}
+
+/// Pauses after dials that failed.
+#[derive(Debug, Default)]
+struct Pauses {
     failures: u32,
     /// No dial before this.
-    pause: Option<Instant>,
+    until: Option<Instant>,
+}
+
+impl Pauses {
+    fn lasts(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// A dial has failed. Several at once fail for one cause: they make one pause.
+    fn failed(&mut self, now: Instant) {
+        if !self.lasts(now) {
+            self.until = Some(now + pause(self.failures));
+            self.failures = self.failures.saturating_add(1);
+        }
+    }
 }
 
 impl<E: Embedding> Further<E> {
     pub(super) fn new() -> Self {
-        Self { wanted: Wanted::LEAST, dials: JoinSet::new(), dialing: Vec::new(), failures: 0, pause: None }
+        Self { wanted: Wanted::LEAST, dials: JoinSet::new(), dialing: Vec::new(), pauses: Pauses::default() }
     }
 
     pub(super) fn want(&mut self, wanted: Wanted) {
@@ -67,7 +87,7 @@ impl<E: Embedding> Further<E> {
 
     /// Dials what is missing beside the carriers that are there.
     pub(super) fn dial(&mut self, embedding: &Arc<E>, mut there: Count) {
-        if self.pause.is_some_and(|until| Instant::now() < until) {
+        if self.pauses.lasts(Instant::now()) {
             return;
         }
         self.dialing.iter().for_each(|purpose| there.add(*purpose));
@@ -79,6 +99,11 @@ impl<E: Embedding> Further<E> {
             self.dialing.push(purpose);
             there.add(purpose);
         }
+    }
+
+    /// What has failed while the trunk was cut says nothing of what works now.
+    pub(super) fn healed(&mut self) {
+        self.pauses = Pauses::default();
     }
 
     /// The next that is dialed, with its purpose; waits for ever if none is being dialed.
@@ -93,7 +118,7 @@ impl<E: Embedding> Further<E> {
                     }
                     match result {
                         Ok((tls, way)) => {
-                            (self.failures, self.pause) = (0, None);
+                            self.healed();
                             return (purpose, tls, way);
                         }
                         Err(Undialed::Failed(error) | Undialed::Never(error)) => error,
@@ -105,8 +130,7 @@ impl<E: Embedding> Further<E> {
                 }
             };
             tracing::debug!(error = failed, "a further carrier was not dialed");
-            self.pause = Some(Instant::now() + pause(self.failures));
-            self.failures = self.failures.saturating_add(1);
+            self.pauses.failed(Instant::now());
         }
     }
 }
@@ -142,5 +166,16 @@ mod tests {
     fn pauses_double_up_to_a_bound() {
         let pauses = [0, 1, 4, 5, 6, u32::MAX].map(|failures| pause(failures).as_secs());
         assert_eq!(pauses, [10, 20, 160, 320, 320, 320]);
+    }
+
+    #[test]
+    fn dials_that_fail_at_once_make_one_pause() {
+        let (begun, mut pauses) = (Instant::now(), Pauses::default());
+        // Seconds at which a dial fails; when the pause ends.
+        for (second, until) in [(0, 10), (0, 10), (9, 10), (10, 30), (12, 30), (31, 71)] {
+            pauses.failed(begun + Duration::from_secs(second));
+            assert_eq!(pauses.until, Some(begun + Duration::from_secs(until)), "at {second} s");
+        }
+        assert!(pauses.lasts(begun + Duration::from_secs(70)) && !Pauses::default().lasts(begun));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use isthmus_net::lock;
 use isthmus_net::tls::Parts;
@@ -12,6 +13,9 @@ use super::stream::{Note, Stream};
 use crate::mailbox::{Address, Mailbox};
 use crate::tcp_info::TcpInfo;
 use crate::traffic::Traffic;
+
+/// How long a trunk's worker may take to tell how the trunk is.
+pub(super) const ANSWER: Duration = Duration::from_secs(2);
 
 /// What happens to a trunk.
 #[derive(Debug)]
@@ -69,6 +73,8 @@ pub(crate) enum Command {
     Join(Box<Parts>, Purpose, oneshot::Sender<Result<CarrierId, String>>),
     EndCarrier(CarrierId),
     Open(oneshot::Sender<Stream>),
+    /// The same, if it need not wait.
+    OpenNow(oneshot::Sender<Stream>),
     Send(StreamId, Vec<u8>),
     Attach(StreamId, Attach),
     Drop(StreamId),
@@ -190,6 +196,14 @@ impl Trunk {
         let (opened_tx, opened_rx) = oneshot::channel();
         self.inbox().send(Command::Open(opened_tx));
         opened_rx.await.map_err(|_| OpenError::Ended)
+    }
+
+    /// Opens a stream. `None` if the trunk isn't established or has ended, or the peer allows
+    /// no more streams.
+    pub async fn open_now(&self) -> Option<Stream> {
+        let (opened_tx, opened_rx) = oneshot::channel();
+        self.inbox().send(Command::OpenNow(opened_tx));
+        opened_rx.await.ok()
     }
 
     /// The trunk as it is; `None` once it has ended.

@@ -91,6 +91,8 @@ struct Keeper<E: Embedding> {
     redialing: Option<Redialing<E::Way>>,
     /// When it was dialed last.
     dialed: Option<Instant>,
+    /// When a carrier that had ended was replaced last.
+    replaced: Option<Instant>,
 }
 
 /// Keeps a trunk until it has ended, or until the certificate of its other end has.
@@ -110,6 +112,7 @@ pub async fn keep<E: Embedding>(
         unused: None,
         redialing: None,
         dialed: None,
+        replaced: None,
     };
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -172,6 +175,7 @@ impl<E: Embedding> Keeper<E> {
             Notice::CarrierEnded(id, why) => {
                 self.carriers.remove(&id);
                 self.check(&why);
+                self.replace();
             }
             Notice::Wanted(wanted) => {
                 self.further.want(wanted);
@@ -188,6 +192,7 @@ impl<E: Embedding> Keeper<E> {
         self.embedding.works();
         if let Some(cut) = self.cut.take() {
             tracing::info!(peer = self.embedding.peer(), after = ?cut.elapsed(), "a trunk works");
+            self.further.healed();
         }
         self.redialing = None;
         // TCP may go on sending over a connection that was cut for minutes.
@@ -216,6 +221,15 @@ impl<E: Embedding> Keeper<E> {
         let mut there = Count::default();
         self.carriers.values().for_each(|(_, purpose)| there.add(*purpose));
         self.further.dial(&self.embedding, there);
+    }
+
+    /// Dials another for a carrier that has ended. If carriers end as soon as they have
+    /// joined, the next look is soon enough.
+    fn replace(&mut self) {
+        if self.replaced.is_none_or(|replaced| replaced.elapsed() >= AGAIN) {
+            self.replaced = Some(Instant::now());
+            self.dial_further();
+        }
     }
 
     /// Begins to dial if no carrier works.

@@ -46,7 +46,7 @@ pub struct Kept {
 pub struct Pauses {
     /// How often. A cut that lasts counts.
     pub count: u32,
-    /// For how long in all, without a cut that lasts.
+    /// For how long in all, so far.
     pub total: Duration,
 }
 
@@ -90,8 +90,9 @@ impl Kept {
     }
 
     pub(super) fn set_cut(&self, cut: Option<Instant>) {
-        let before = self.cut.send_replace(cut);
+        // Held meanwhile, so that no cut is counted twice, or not at all.
         let mut pauses = lock(&self.pauses);
+        let before = self.cut.send_replace(cut);
         match (before, cut) {
             (None, Some(_)) => pauses.count += 1,
             // Its beginning is no pause.
@@ -102,7 +103,11 @@ impl Kept {
 
     /// How often it was cut so far.
     pub fn pauses(&self) -> Pauses {
-        *lock(&self.pauses)
+        let pauses = lock(&self.pauses);
+        let (Pauses { count, total }, cut) = (*pauses, *self.cut.borrow());
+        drop(pauses);
+        let lasting = cut.filter(|_| count > 0).map_or(Duration::ZERO, |since| since.elapsed());
+        Pauses { count, total: total + lasting }
     }
 
     /// Has it kept at least so long while it is cut.

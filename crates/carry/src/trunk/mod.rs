@@ -12,6 +12,8 @@
 //! | `kept` | a trunk whose other end is known, and whether it works |
 //! | `keep` | dials a trunk's carriers anew until it isn't needed |
 //! | `further` | dials more carriers for a busy trunk |
+//! | [`figures`] | figures of all trunks of a service, for its counters |
+//! | [`seen`] | what users see of trunks |
 //! | [`accept`] | a carrier that the other end has dialed |
 
 pub mod accept;
@@ -19,10 +21,12 @@ mod attached;
 mod carrier;
 mod congestion;
 mod ends;
+pub mod figures;
 mod further;
 mod handle;
 mod keep;
 mod kept;
+pub mod seen;
 mod stream;
 
 pub use handle::{CarrierSnapshot, Notice, Notices, OpenError, Snapshot, Trunk};
