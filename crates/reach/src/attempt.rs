@@ -7,6 +7,7 @@ use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
 use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
 use isthmus_net::{Deadline, Late, Owner, callback, grpc};
 use isthmus_plan::Step;
+use isthmus_wire::JobId;
 use isthmus_wire::preamble::Status;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -61,6 +62,8 @@ pub(crate) struct Attempt<'a> {
     pub dialer: &'a Dialer,
     pub found: &'a Found,
     pub options: SocketOptions,
+    /// The job to whose account gateways add its bytes.
+    pub job: Option<JobId>,
     /// Relays and gateways that the broker has named so far. The next request
     /// asks it for others.
     pub named: Vec<String>,
@@ -72,7 +75,7 @@ impl<'a> Attempt<'a> {
     /// An attempt without a step so far.
     pub(crate) fn new(dialer: &'a Dialer, found: &'a Found, options: SocketOptions) -> Self {
         let deadline = Deadline::within(Duration::ZERO);
-        Self { dialer, found, options, named: Vec::new(), deadline }
+        Self { dialer, found, options, job: None, named: Vec::new(), deadline }
     }
 
     /// Takes one step: opens a connection and introduces it. All of it ends by
@@ -98,6 +101,7 @@ impl<'a> Attempt<'a> {
         owner: Option<&Owner>,
     ) -> Opened<Carrier> {
         self.deadline = Deadline::within(step.deadline);
+        self.job = security.job();
         let late = |Late(limit)| StepError::Next(format!("no connection within {limit:?}"));
         let (stream, relay) = self.deadline.bound(self.dial(step)).await.map_err(late)??;
         let carrier = match security.tls(self.found.plan.encrypted) {

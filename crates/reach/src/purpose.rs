@@ -6,6 +6,7 @@ use isthmus_net::Owner;
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::secured::ClientTls;
 use isthmus_plan::{Dial, Step};
+use isthmus_wire::JobId;
 use isthmus_wire::preamble::Status;
 use tokio_util::sync::CancellationToken;
 
@@ -21,15 +22,15 @@ pub enum Security<'a> {
     /// By TLS, if data between the two sites is encrypted according to the plan.
     AsPlanned(&'a ClientTls),
     /// By the gateways of the two sites: the bare socket, by the trunk that they keep. Other
-    /// purposes don't use that trunk.
-    ByGateways,
+    /// purposes don't use that trunk. They add its bytes to the account of a job.
+    ByGateways(Option<JobId>),
 }
 
 impl<'a> Security<'a> {
     /// The steps of a plan that are taken, in their order: for [`Security::ByGateways`] the
     /// trunk of the gateways, as long as it comes first; for others all but that.
     pub(crate) fn steps(self, steps: &[Step]) -> impl Iterator<Item = &Step> {
-        let by_gateways = matches!(self, Self::ByGateways);
+        let by_gateways = matches!(self, Self::ByGateways(_));
         let is_over_trunk = |step: &Step| step.dial == Dial::Trunk;
         let last = if by_gateways {
             steps.iter().take_while(|step| is_over_trunk(step)).count()
@@ -44,7 +45,14 @@ impl<'a> Security<'a> {
         match self {
             Self::Tls(tls) => Some(tls),
             Self::AsPlanned(tls) => encrypted.then_some(tls),
-            Self::Raw | Self::ByGateways => None,
+            Self::Raw | Self::ByGateways(_) => None,
+        }
+    }
+
+    pub(crate) fn job(self) -> Option<JobId> {
+        match self {
+            Self::ByGateways(job) => job,
+            Self::Raw | Self::Tls(_) | Self::AsPlanned(_) => None,
         }
     }
 }
@@ -129,7 +137,7 @@ mod tests {
             (&[Direct, Relay, Trunk], &[], &[Direct, Relay]),
             (&[Trunk], &[Trunk], &[]),
         ] {
-            assert_eq!(dials(Security::ByGateways, plan), by_gateways);
+            assert_eq!(dials(Security::ByGateways(None), plan), by_gateways);
             assert_eq!(dials(Security::Raw, plan), others);
         }
     }

@@ -104,7 +104,7 @@ impl Dialer {
                 }
             }
         }
-        if matches!(purpose.security, Security::ByGateways) {
+        if matches!(purpose.security, Security::ByGateways(_)) {
             return Err(ReachError::NoWay(reasons));
         }
         // The node may have moved since the contact was cached.

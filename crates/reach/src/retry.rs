@@ -47,7 +47,7 @@ impl Dialer {
             return lock(&self.failures).clear(towards, due.route, due.dial);
         };
         let mut attempt = Attempt::new(self, &found, SocketOptions::default());
-        let security = if due.dial == Dial::Trunk { Security::ByGateways } else { Security::Tls(tls) };
+        let security = if due.dial == Dial::Trunk { Security::ByGateways(None) } else { Security::Tls(tls) };
         let opened = attempt.open(step, security, None).await;
         // A gateway opens a stream without an answer of the other end.
         let works = match opened {

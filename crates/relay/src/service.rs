@@ -2,14 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use isthmus_carry::plane::Plane;
+use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, Role};
-use isthmus_splice::Claims;
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits};
+use isthmus_splice::{Claims, succession};
 use tokio::sync::watch;
 
 use crate::config::RelayConfig;
@@ -51,7 +50,8 @@ pub enum RelayError {
     Plane(io::Error),
 }
 
-/// Runs a relay until `shutdown`, which resets the connections that it carries.
+/// Runs a relay until `shutdown`, which resets the connections that it carries. It begins
+/// with what `upgrades` has of a former program, and is replaced by another one through it.
 /// `ready` is called with the address it listens on, once the broker has sent the key
 /// of tickets.
 ///
@@ -60,6 +60,7 @@ pub enum RelayError {
 pub async fn run(
     config: RelayConfig,
     credentials: Credentials,
+    upgrades: Arc<Upgrades>,
     ready: impl FnOnce(SocketAddr),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RelayError> {
@@ -68,12 +69,10 @@ pub async fn run(
     }
     isthmus_net::listen::raise_descriptor_limit();
     let listen_error = |cause| RelayError::Listen { address: config.listen, cause };
-    let listener = isthmus_net::listen(config.listen).map_err(listen_error)?;
+    let listener = upgrades.listen(config.listen).map_err(listen_error)?;
     let listening = listener.local_addr().map_err(listen_error)?;
-    let workers = config.workers.or_else(|| std::thread::available_parallelism().ok());
     let (plane, mut failure_rx) =
-        Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(RelayError::Plane)?;
-    let plane = Arc::new(plane);
+        succession::start_plane(config.workers, &upgrades).map_err(RelayError::Plane)?;
     let (keys_tx, keys_rx) = watch::channel(None);
     let claims = Arc::new(Claims::default());
     let mut first_key = keys_rx.clone();
@@ -91,13 +90,14 @@ pub async fn run(
         }
         std::future::pending::<()>().await;
     };
-    let intake = Intake::open(listener);
+    let intake = Intake { patience: succession::patience(&upgrades), ..Intake::open(listener) };
     let serving =
         admission::serve(intake, Limits::default(), keys_rx, Arc::clone(&plane), claims.clone(), shutdown);
     let result = tokio::select! {
         () = serving => Ok(()),
         result = attaching => result,
         () = becoming_ready => Ok(()),
+        never = succession::serve(upgrades, Arc::clone(&plane)) => match never {},
         Some(error) = failure_rx.recv() => Err(RelayError::Plane(error)),
     };
     let totals = plane.totals();

@@ -5,11 +5,13 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use isthmus_broker::BrokerConfig;
 use isthmus_broker::state::{ADMIN_DIRECTORY, State};
 use isthmus_net::credentials::SigningRequest;
+use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, Identity, Role, grpc};
 use isthmus_relay::RelayConfig;
 use isthmus_wire::proto::administration_client::AdministrationClient;
@@ -73,7 +75,8 @@ async fn start_relay(credentials: Credentials) -> (Service, SocketAddr) {
     let (ready_tx, ready_rx) = oneshot::channel();
     let task = tokio::spawn(async move {
         let ready = |address| ready_tx.send(address).unwrap();
-        isthmus_relay::run(config, credentials, ready, async { drop(stop_rx.await) }).await.unwrap();
+        let shutdown = async { drop(stop_rx.await) };
+        isthmus_relay::run(config, credentials, Arc::new(Upgrades::none()), ready, shutdown).await.unwrap();
     });
     let address = in_time("the relay is ready", ready_rx).await.unwrap();
     (Service { stop_tx, task }, address)
@@ -320,7 +323,13 @@ async fn a_relay_does_not_start_with_wrong_settings() {
             "and agents can't reach it at either: set `address",
         ),
     ] {
-        let running = isthmus_relay::run(config, credentials, |_| (), std::future::pending());
+        let running = isthmus_relay::run(
+            config,
+            credentials,
+            Arc::new(Upgrades::none()),
+            |_| (),
+            std::future::pending(),
+        );
         let error = in_time(name, running).await.expect_err(name).to_string();
         assert!(error.contains(want), "{name}: {error}");
     }

@@ -102,6 +102,9 @@ pub struct Intake {
     pub reach_tests: Arc<ReachTests>,
     /// Who takes TLS connections to the port outside; none for nobody.
     pub encrypted: Option<Encrypted>,
+    /// How long it waits for the first key of tickets before it takes anything; none where
+    /// tickets are refused at once until then.
+    pub patience: Option<Duration>,
 }
 
 /// Takes connections that begin with TLS, until they are verified.
@@ -136,6 +139,7 @@ impl Intake {
             pairs: Pairs::Any,
             reach_tests: Arc::default(),
             encrypted: None,
+            patience: None,
         }
     }
 }
@@ -151,6 +155,13 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
+    if let Some(patience) = intake.patience {
+        tokio::select! {
+            () = &mut shutdown => return,
+            // At the deadline it takes tickets, and refuses them.
+            _ = tokio::time::timeout(patience, keys.wait_for(Option::is_some)) => {}
+        }
+    }
     let waiting = within_descriptors(limits.matching.waiting);
     let mut matcher = Matcher::new(Bounds { waiting, ..limits.matching });
     let mut handshakes = JoinSet::new();

@@ -8,6 +8,7 @@
 //! | [`admission`] | takes connections and their tickets |
 //! | [`claims`] | reach tests that clients have named |
 //! | [`reach_tests`] | expected reach tests of the port outside |
+//! | [`succession`] | another program takes this one's place, and carries on |
 //! | [`address`] | the address that a service announces |
 
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ pub mod admission;
 mod claims;
 pub mod matcher;
 mod reach_tests;
+pub mod succession;
 
 pub use claims::Claims;
 pub use reach_tests::ReachTests;

@@ -38,14 +38,20 @@ struct Relay {
 
 impl Relay {
     async fn start(limits: Limits) -> Self {
+        let key = Secret::random();
+        Self::start_with(limits, Some(key), None).await
+    }
+
+    /// Without a key it makes one up, and has to be sent it.
+    async fn start_with(limits: Limits, key: Option<Secret>, patience: Option<Duration>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (plane, _failure_rx) = Plane::start(NonZeroUsize::new(2).unwrap()).unwrap();
         let plane = Arc::new(plane);
-        let key = Secret::random();
-        let (keys_tx, keys_rx) = watch::channel(Some(key.clone()));
+        let (keys_tx, keys_rx) = watch::channel(key.clone());
+        let key = key.unwrap_or_else(Secret::random);
         let (stop_tx, stop_rx) = oneshot::channel::<()>();
-        let intake = Intake::open(listener);
+        let intake = Intake { patience, ..Intake::open(listener) };
         let reach_tests = intake.reach_tests.clone();
         let serving = admission::serve(intake, limits, keys_rx, Arc::clone(&plane), Arc::default(), async {
             let _ = stop_rx.await;
@@ -137,6 +143,26 @@ async fn two_sides_are_spliced_in_either_order() {
         assert_eq!(receive(&mut one, 4).await, b"yes?");
     }
     relay.until("counted", |totals| totals == Totals { connections: 2, running: 0, bytes: 18 }).await;
+}
+
+/// Those who come before the broker's key wait for it, if that is wanted.
+#[tokio::test]
+async fn tickets_wait_for_the_first_key() {
+    for patience in [None, Some(PATIENCE)] {
+        let relay = Relay::start_with(Limits::default(), None, patience).await;
+        let connection = new_connection();
+        let mut initiator = relay.come(connection, Side::Initiator).await;
+        let mut acceptor = relay.come(connection, Side::Acceptor).await;
+        if patience.is_none() {
+            assert_refused(initiator, "no key").await;
+            continue;
+        }
+        relay.keys_tx.send_replace(Some(relay.key.clone()));
+        initiator.write_all(b"x").await.unwrap();
+        assert_eq!(receive(&mut acceptor, 1).await, b"x");
+    }
+    let relay = Relay::start_with(Limits::default(), None, Some(SHORT)).await;
+    assert_refused(relay.come(new_connection(), Side::Initiator).await, "at the deadline").await;
 }
 
 #[tokio::test]

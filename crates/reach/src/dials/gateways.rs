@@ -25,7 +25,7 @@ impl Attempt<'_> {
             let stream = self.dialed_back(way, self.deadline.part(ARRIVAL)).await?;
             return Ok((stream, String::new()));
         }
-        let stop = self.rendezvous(Way::OverGateways { route, dial, avoid }).await?;
+        let stop = self.rendezvous(Way::OverGateways { route, dial, avoid, job: self.job }).await?;
         self.to_stop(stop, self.deadline.part(CONNECT)).await
     }
 }
