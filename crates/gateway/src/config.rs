@@ -6,6 +6,8 @@ use std::num::NonZeroUsize;
 use isthmus_wire::proto;
 use serde::Deserialize;
 
+use crate::GatewayError;
+
 /// Port of gateways by default.
 pub(crate) const DEFAULT_PORT: u16 = 7710;
 
@@ -39,6 +41,28 @@ pub struct GatewayConfig {
     /// They encrypt the data of their nodes then, and see the plaintext. All gateways of
     /// the site must agree.
     pub site_trunk: bool,
+    /// Streams that one of these trunks takes before another one is made, if not as many as
+    /// by default. Tests set fewer.
+    #[serde(skip)]
+    pub streams_per_trunk: Option<u32>,
+}
+
+impl GatewayConfig {
+    /// Where it listens.
+    pub fn listening(&self) -> impl Iterator<Item = SocketAddr> {
+        [Some(self.listen), self.outside].into_iter().flatten()
+    }
+
+    /// Whether its settings go together.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self) -> Result<(), GatewayError> {
+        match (self.outside, &self.outside_address) {
+            (None, Some(_)) => Err(GatewayError::NothingOutside),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Whether connections between this site and others are measured regularly.
@@ -89,6 +113,7 @@ impl Default for GatewayConfig {
             workers: None,
             measure: Measure::default(),
             site_trunk: false,
+            streams_per_trunk: None,
         }
     }
 }

@@ -33,6 +33,7 @@ mod gateway;
 mod inside;
 mod lookup;
 mod outside;
+mod own;
 mod registry;
 mod roster;
 mod run;

@@ -1,18 +1,21 @@
 //! The gateway as a process.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::Kept;
+use isthmus_carry::trunk::figures::keep_counted;
 use isthmus_net::calls::{At, guarded};
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
+use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, Role, grpc};
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Pairs};
+use isthmus_splice::succession;
 use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
+use isthmus_wire::proto::own_gateway_server::OwnGatewayServer;
 use isthmus_wire::proto::registry_server::RegistryServer;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -25,6 +28,7 @@ use crate::far_agents::FarAgents;
 use crate::gateway::Gateway;
 use crate::inside;
 use crate::outside;
+use crate::own::OwnGatewayService;
 use crate::registry::RegistryService;
 use crate::site_trunks::SiteTrunks;
 use crate::streams::{ARRIVALS, Streams};
@@ -74,7 +78,8 @@ pub enum GatewayError {
 }
 
 /// Runs a gateway on a listener until `shutdown`. It calls `ready` once agents can
-/// connect; while the broker is away, their calls wait for it.
+/// connect; while the broker is away, their calls wait for it. It begins with what
+/// `upgrades` has of a former program, and is replaced by another one through it.
 ///
 /// # Errors
 /// If it can't start, or its server fails.
@@ -82,6 +87,7 @@ pub async fn run(
     listener: TcpListener,
     credentials: Credentials,
     config: &GatewayConfig,
+    upgrades: Arc<Upgrades>,
     ready: impl FnOnce(),
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), GatewayError> {
@@ -90,18 +96,17 @@ pub async fn run(
         return Err(GatewayError::NotAGateway(identity.to_string()));
     };
     let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
-    let (outside, listening) = listen_outside(config)?.unzip();
+    let (outside, listening) = listen_outside(config, &upgrades)?.unzip();
     isthmus_net::listen::raise_descriptor_limit();
-    let workers = config.workers.or_else(|| std::thread::available_parallelism().ok());
     let (plane, mut failure_rx) =
-        Plane::start(workers.unwrap_or(NonZeroUsize::MIN)).map_err(GatewayError::Plane)?;
+        succession::start_plane(config.workers, &upgrades).map_err(GatewayError::Plane)?;
     let (keys_tx, keys_rx) = watch::channel(None);
     let (arrivals_tx, arrivals_rx) = mpsc::channel(ARRIVALS);
     let (grpc_tx, grpc_rx) = mpsc::channel(INCOMING);
     let (upstream, outbox) = Upstream::new();
     let far_agents = FarAgents::new(credentials.client_config(&[])?);
-    let plane = Arc::new(plane);
-    let site_trunks = config.site_trunk.then(|| SiteTrunks::new(&credentials, plane.clone())).transpose()?;
+    let new = || SiteTrunks::new(&credentials, plane.clone(), config.streams_per_trunk);
+    let site_trunks = config.site_trunk.then(new).transpose()?;
     let own = (upstream, Streams::new(keys_tx, arrivals_tx, far_agents), site_trunks);
     let gateway = Arc::new(Gateway::new(credentials, site, config, listener.local_addr().ok(), own));
     ready();
@@ -116,10 +121,11 @@ pub async fn run(
         pairs: Pairs::InsideWithOutside,
         reach_tests: gateway.outside.reach_tests.clone(),
         encrypted: config.site_trunk.then(|| outside::encrypted(&gateway)),
+        patience: succession::patience(&upgrades),
     };
     // Only relays dial for reach tests.
     let (limits, claims) = (Limits::default(), Arc::default());
-    let splicing = admission::serve(intake, limits, keys_rx, plane, claims, std::future::pending());
+    let splicing = admission::serve(intake, limits, keys_rx, plane.clone(), claims, std::future::pending());
     tokio::select! {
         result = serving => Ok(result?),
         () = accepting => Ok(()),
@@ -127,20 +133,21 @@ pub async fn run(
         result = attach(&gateway, config, listening, outbox) => result,
         () = outside::watch(&gateway), if listening.is_some() => Ok(()),
         () = send_seen(&gateway) => Ok(()),
+        never = keep_counted(|| by_site(&gateway)) => match never {},
+        never = succession::serve(upgrades, plane) => match never {},
         Some(error) = failure_rx.recv() => Err(GatewayError::Plane(error)),
     }
 }
 
 /// The listener for other sites and its address, if one is configured.
-fn listen_outside(config: &GatewayConfig) -> Result<Option<(TcpListener, SocketAddr)>, GatewayError> {
-    let Some(address) = config.outside else {
-        return match config.outside_address {
-            Some(_) => Err(GatewayError::NothingOutside),
-            None => Ok(None),
-        };
-    };
+fn listen_outside(
+    config: &GatewayConfig,
+    upgrades: &Upgrades,
+) -> Result<Option<(TcpListener, SocketAddr)>, GatewayError> {
+    config.check()?;
+    let Some(address) = config.outside else { return Ok(None) };
     let failed = |cause| GatewayError::Outside { address, cause };
-    let listener = isthmus_net::listen(address).map_err(failed)?;
+    let listener = upgrades.listen(address).map_err(failed)?;
     let listening = listener.local_addr().map_err(failed)?;
     info!(%listening, "listening for other sites");
     Ok(Some((listener, listening)))
@@ -149,7 +156,9 @@ fn listen_outside(config: &GatewayConfig) -> Result<Option<(TcpListener, SocketA
 fn routes(gateway: &Arc<Gateway>) -> Routes {
     let registry = RegistryServer::new(RegistryService(gateway.clone()));
     let enrolment = EnrolmentServer::new(EnrolmentService(gateway.clone()));
+    let own = OwnGatewayServer::new(OwnGatewayService(gateway.clone()));
     Routes::new(guarded(At::Gateway, registry.max_decoding_message_size(MESSAGE_BYTES)))
+        .add_service(guarded(At::Gateway, own.max_decoding_message_size(MESSAGE_BYTES)))
         .add_service(guarded(At::Gateway, enrolment.max_decoding_message_size(ENROLMENT_BYTES)))
 }
 
@@ -167,6 +176,11 @@ async fn attach(
     }
     upstream::run(gateway.clone(), outbox).await;
     Ok(())
+}
+
+/// The trunks with other sites.
+fn by_site(gateway: &Gateway) -> Vec<(String, Arc<Kept>)> {
+    gateway.site_trunks.as_ref().map(|trunks| trunks.by_site()).unwrap_or_default()
 }
 
 /// Sends the broker the findings that can wait; never returns.

@@ -5,16 +5,22 @@
 //! | module | what |
 //! |---|---|
 //! | this one | which trunks stand |
+//! | `carried` | bytes of the connections of this site's nodes, by job |
 //! | `carriers` | dials carriers along the dials that the broker arranges, and takes those of others |
+//! | `choose` | which trunk a new stream goes over |
 //! | `gone` | ends the trunks of a gateway that has started anew |
 //! | `keep` | what a trunk does here |
+//! | `seen` | what users see of them |
 //! | `shares` | places that peers share, so that none uses up all |
 //! | `streams` | streams between the nodes of two sites |
 //! | `waiting` | streams that wait for their node (plain data) |
 
+mod carried;
 mod carriers;
+mod choose;
 mod gone;
 mod keep;
+mod seen;
 mod shares;
 mod streams;
 mod waiting;
@@ -30,6 +36,7 @@ use isthmus_net::mac::{Secret, random};
 use isthmus_net::secured::{ClientTls, ServerTls};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{Credentials, Identity, Role, lock};
+use isthmus_plan::Dial;
 use isthmus_trunk::{Config, Incarnation, Reason, Role as End, TrunkId};
 use isthmus_wire::{GridName, Label};
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -41,7 +48,8 @@ use waiting::Waiting;
 
 /// Protocol name (ALPN, RFC 7301) of a carrier between gateways.
 const PROTOCOL: &[u8] = b"isthmus-site-trunk/1";
-/// Trunks with one gateway: each of its processes may make one, and so may this one.
+/// Trunks with one gateway: each of its processes may make one, and so may this one; and
+/// further ones once all streams of those are in use.
 const PER_PEER: usize = 8;
 /// Streams that are being opened at once in each direction: as many as sides wait at a
 /// relay.
@@ -62,7 +70,16 @@ pub(crate) struct Standing {
     kept: Arc<Kept>,
     /// Where its port outside was last: the broker may be away when it is dialed anew.
     address: Mutex<Option<String>>,
+    /// How its last carrier was dialed, if this end did.
+    dial: Mutex<Option<Dial>>,
     former: gone::Former,
+}
+
+impl Standing {
+    /// Whether it is cut, and the other end has started anew or doesn't tell.
+    fn may_be_dead(&self) -> bool {
+        self.kept.is_cut() && (self.former.is_former() || self.kept.peers_incarnation().is_none())
+    }
 }
 
 /// Who holds it dials a trunk to one gateway. It has the last failure, and when that was.
@@ -74,6 +91,8 @@ pub(crate) struct SiteTrunks {
     /// By it other gateways learn that this one has started anew: it has none of the
     /// trunks that it had before.
     incarnation: Incarnation,
+    /// Streams that a trunk takes, if not as many as by default.
+    streams_per_trunk: Option<u32>,
     client: ClientTls,
     server: ServerTls,
     standing: Mutex<HashMap<GridName, Vec<Arc<Standing>>>>,
@@ -83,6 +102,8 @@ pub(crate) struct SiteTrunks {
     /// Signs the tickets of this gateway's own.
     key: Secret,
     waiting: Mutex<Waiting<streams::Opening>>,
+    pub(crate) carried: carried::Carried,
+    seen: seen::Last,
     /// Streams that are being opened towards other sites, and by them, by site.
     opening: Arc<Shares<Label>>,
     taking: Arc<Shares<Label>>,
@@ -94,10 +115,15 @@ pub(crate) struct SiteTrunks {
 }
 
 impl SiteTrunks {
-    pub(crate) fn new(credentials: &Credentials, plane: Arc<Plane>) -> Result<Self, CredentialsError> {
+    pub(crate) fn new(
+        credentials: &Credentials,
+        plane: Arc<Plane>,
+        streams_per_trunk: Option<u32>,
+    ) -> Result<Self, CredentialsError> {
         Ok(Self {
             plane,
             incarnation: Incarnation(random()),
+            streams_per_trunk,
             client: credentials.client_config(&[PROTOCOL])?,
             server: credentials.server_config(&[PROTOCOL])?,
             standing: Mutex::default(),
@@ -105,6 +131,8 @@ impl SiteTrunks {
             dialing: Mutex::default(),
             key: Secret::random(),
             waiting: Mutex::default(),
+            carried: carried::Carried::default(),
+            seen: seen::Last::default(),
             opening: Shares::new(OPENING, OPENING),
             taking: Shares::new(OPENING, OPENING),
             handshakes: Unidentified::new("carriers of gateways", HANDSHAKES),
@@ -114,15 +142,18 @@ impl SiteTrunks {
     }
 
     fn config(&self, role: End, id: TrunkId) -> Config {
-        Config { incarnation: Some(self.incarnation), ..config(role, id) }
+        let config = config(role, id);
+        let max_streams = self.streams_per_trunk.unwrap_or(config.max_streams);
+        Config { incarnation: Some(self.incarnation), max_streams, ..config }
     }
 
-    /// A trunk to a gateway: one that works, or else one that is cut. Which end has made
-    /// it doesn't matter.
-    fn standing(&self, name: &GridName) -> Option<Arc<Standing>> {
+    /// A trunk to a gateway that is none of `but`: one that works, or else one that is cut.
+    /// Which end has made it doesn't matter.
+    fn standing(&self, name: &GridName, but: &[TrunkId]) -> Option<Arc<Standing>> {
         let all = lock(&self.standing);
-        let all = all.get(name)?;
-        all.iter().rfind(|standing| !standing.kept.is_cut()).or_else(|| all.last()).cloned()
+        let mut others = all.get(name)?.iter().rev().filter(|standing| !but.contains(&standing.kept.id));
+        let last = others.clone().next();
+        others.find(|standing| !standing.kept.is_cut()).or(last).cloned()
     }
 
     /// The trunk with this id.
@@ -130,7 +161,12 @@ impl SiteTrunks {
         lock(&self.standing).get(name)?.iter().find(|standing| standing.kept.id == id).cloned()
     }
 
-    /// Adds a trunk.
+    /// Whether there are as many trunks with a gateway as there may be.
+    fn is_full(&self, name: &GridName) -> bool {
+        lock(&self.standing).get(name).is_some_and(|all| all.len() >= PER_PEER)
+    }
+
+    /// Adds a trunk. One that is cut makes room if its peer may have no part of it any more.
     ///
     /// # Errors
     /// If there are too many to that gateway.
@@ -138,7 +174,7 @@ impl SiteTrunks {
         let mut all = lock(&self.standing);
         let to_peer = all.entry(standing.name.clone()).or_default();
         if to_peer.len() >= PER_PEER
-            && let Some(place) = to_peer.iter().position(|standing| standing.kept.is_cut())
+            && let Some(place) = to_peer.iter().position(|standing| standing.may_be_dead())
         {
             to_peer.remove(place).kept.trunk.close(Reason::Carriers);
         }

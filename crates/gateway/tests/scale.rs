@@ -113,6 +113,7 @@ impl Site {
                         directories_tx.send_replace(directory);
                         counted.fetch_add(1, Ordering::SeqCst);
                     }
+                    attach_down::Kind::Refusal(refusal) => println!("a node is refused: {refusal:?}"),
                     attach_down::Kind::Measure(_) => drop(orders.fetch_add(1, Ordering::SeqCst)),
                     _ => drop(counted.fetch_add(1, Ordering::SeqCst)),
                 }

@@ -63,7 +63,12 @@ impl Two {
         dial: Dial,
         destination: u32,
     ) -> Result<proto::RendezvousReply, tonic::Status> {
-        let over = rendezvous_request::OverGateways { route: route.into(), dial: dial.into(), avoid: vec![] };
+        let over = rendezvous_request::OverGateways {
+            route: route.into(),
+            dial: dial.into(),
+            avoid: vec![],
+            job: vec![],
+        };
         let request = proto::RendezvousRequest {
             destination,
             initiator: self.near_address,

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use isthmus_carry::trunk::accept::{hello, refuse};
 use isthmus_carry::trunk::{Kept, Notices, Trunk, keep};
@@ -15,7 +15,6 @@ use isthmus_net::rendezvous::site_trunk::{Order, OrderWay, Reply, Request};
 use isthmus_net::secured::Secured;
 use isthmus_net::{Deadline, Identity, Late, Role as PartyRole};
 use isthmus_plan::Dial;
-use isthmus_plan::site_trunk::CARRIERS;
 use isthmus_reach::carrier::{Carrier, keep_alive};
 use isthmus_reach::{Expected, secure, service_address};
 use isthmus_trunk::{Reason, Role, TrunkId};
@@ -34,10 +33,6 @@ use crate::gateway::Gateway;
 /// gateway that was ordered to dial may.
 const DIAL: Duration = Duration::from_secs(4);
 
-/// How long connections wait for a trunk that is cut, from the beginning of the cut: short
-/// cuts heal. After that they take the next way of their plan, until it works again.
-const SHORT_CUT: Duration = Duration::from_secs(10);
-
 /// What a dial has brought.
 pub(super) enum Got {
     /// A carrier, and the address of the other one's port outside if it was dialed there.
@@ -46,80 +41,7 @@ pub(super) enum Got {
     Trunk(Arc<Standing>),
 }
 
-/// The trunk to a gateway, which works: one that stands, or a new one.
-///
-/// # Errors
-/// Why there is none: how long it is cut, or each dial with its failure.
-pub(super) async fn trunk_to(
-    gateway: &Arc<Gateway>,
-    trunks: &Arc<SiteTrunks>,
-    name: &GridName,
-) -> Result<Arc<Standing>, String> {
-    if let Some(found) = own_or_working(trunks, name).await {
-        return found;
-    }
-    let asked = Instant::now();
-    let dialing = trunks.dialing(name);
-    let mut failed = dialing.lock().await;
-    // Another stream may have dialed meanwhile.
-    if let Some(found) = own_or_working(trunks, name).await {
-        return found;
-    }
-    // What failed meanwhile fails for all who waited.
-    if let Some((_, reason)) = failed.as_ref().filter(|(when, _)| *when > asked) {
-        let reason = reason.clone();
-        drop(failed);
-        return healed(trunks, name).await.ok_or(reason);
-    }
-    let mut failures = Vec::new();
-    for dial_by in CARRIERS {
-        match dial(gateway, trunks, name, dial_by).await {
-            Ok(Got::Trunk(standing)) => return Ok(standing),
-            Ok(Got::Carrier(tls, address)) => {
-                info!(peer = %name, dial = %dial_by, "a trunk with another site's gateway");
-                match make(gateway, trunks, name, *tls, address).await {
-                    Ok(standing) => return Ok(standing),
-                    Err(error) => failures.push(format!("{dial_by}: {error}")),
-                }
-            }
-            Err(error) => failures.push(format!("{dial_by}: {error}")),
-        }
-    }
-    let reason = format!("no trunk with gateway {name}: {}", failures.join("; "));
-    *failed = Some((Instant::now(), reason.clone()));
-    drop(failed);
-    healed(trunks, name).await.ok_or(reason)
-}
-
-/// A trunk that works, or why there is none; `None` if one is to be dialed.
-async fn own_or_working(trunks: &SiteTrunks, name: &GridName) -> Option<Result<Arc<Standing>, String>> {
-    // One that the other end has made is dialed anew by that end, if it still lives.
-    let standing = trunks.standing(name).filter(|it| !it.kept.is_cut() || it.kept.is_own)?;
-    if !standing.kept.is_cut() {
-        return Some(Ok(standing));
-    }
-    if let Some(healed) = healed(trunks, name).await {
-        return Some(Ok(healed));
-    }
-    // It may have ended meanwhile.
-    let standing = trunks.standing(name).filter(|it| it.kept.is_own)?;
-    let cut = (*standing.kept.cut().borrow()).map_or(Duration::ZERO, |since| since.elapsed());
-    Some(Err(format!("the trunk with gateway {name} has been cut for {} s", cut.as_secs())))
-}
-
-/// Waits until a trunk works, as long as one stands and its cut is short.
-async fn healed(trunks: &SiteTrunks, name: &GridName) -> Option<Arc<Standing>> {
-    let mut changes = trunks.changes.subscribe();
-    loop {
-        changes.mark_unchanged();
-        let standing = trunks.standing(name)?;
-        let Some(since) = *standing.kept.cut().borrow() else { return Some(standing) };
-        let left = SHORT_CUT.checked_sub(since.elapsed())?;
-        timeout(left, changes.changed()).await.ok()?.ok()?;
-    }
-}
-
-/// Gets a carrier, or a whole trunk, by one dial.
+/// Gets a carrier, or a whole trunk that is none of `but`, by one dial.
 ///
 /// # Errors
 /// What failed.
@@ -127,7 +49,7 @@ pub(super) async fn dial(
     gateway: &Gateway,
     trunks: &SiteTrunks,
     name: &GridName,
-    dial: Dial,
+    (dial, but): (Dial, &[TrunkId]),
 ) -> Result<Got, String> {
     let deadline = Deadline::within(DIAL);
     let mut changes = trunks.changes.subscribe();
@@ -148,7 +70,7 @@ pub(super) async fn dial(
         Reply::Await => {
             let working = async {
                 loop {
-                    if let Some(standing) = trunks.standing(name).filter(|it| !it.kept.is_cut()) {
+                    if let Some(standing) = trunks.standing(name, but).filter(|it| !it.kept.is_cut()) {
                         return Ok(Got::Trunk(standing));
                     }
                     changes.changed().await.map_err(|error| error.to_string())?;
@@ -289,7 +211,7 @@ async fn join(
 }
 
 /// Makes a trunk of its first carrier, and waits until it works.
-async fn make(
+pub(super) async fn make(
     gateway: &Arc<Gateway>,
     trunks: &Arc<SiteTrunks>,
     name: &GridName,
@@ -322,6 +244,7 @@ async fn start(
     let standing = Arc::new(Standing {
         name: name.clone(),
         kept: kept.clone(),
+        dial: is_own.then(|| super::keep::dialed(address.as_deref())).into(),
         address: address.into(),
         former: super::gone::Former::default(),
     });

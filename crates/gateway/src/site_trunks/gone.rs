@@ -16,6 +16,12 @@ use super::{SiteTrunks, Standing};
 #[derive(Debug, Default)]
 pub(super) struct Former(AtomicBool);
 
+impl Former {
+    pub(super) fn is_former(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A trunk with the gateway works: those of its former incarnations end, each as soon as
 /// it is cut. Two processes of one identity may be there at once for a while.
 ///

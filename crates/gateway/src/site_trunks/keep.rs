@@ -18,6 +18,12 @@ pub(super) struct Embedded {
     pub standing: Arc<Standing>,
 }
 
+/// How a carrier was dialed that this end has dialed: at the port outside of the other one,
+/// whose address is known then, or over a relay.
+pub(super) fn dialed(address: Option<&str>) -> Dial {
+    if address.is_some() { Dial::Direct } else { Dial::Relay }
+}
+
 impl Embedding for Embedded {
     type Way = Option<String>;
 
@@ -43,7 +49,7 @@ impl Embedding for Embedded {
             }
         }
         for dial in [Dial::Direct, Dial::Relay] {
-            match carriers::dial(gateway, trunks, &standing.name, dial).await {
+            match carriers::dial(gateway, trunks, &standing.name, (dial, &[])).await {
                 Ok(carriers::Got::Carrier(tls, address)) => return Ok((*tls, address)),
                 Ok(carriers::Got::Trunk(_)) => {}
                 Err(error) => failures.push(format!("{dial}: {error}")),
@@ -53,6 +59,7 @@ impl Embedding for Embedded {
     }
 
     fn joins(&self, address: Option<String>) {
+        *lock(&self.standing.dial) = Some(dialed(address.as_deref()));
         if address.is_some() {
             *lock(&self.standing.address) = address;
         }

@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use isthmus_carry::Traffic;
 use isthmus_carry::trunk::Stream;
+use isthmus_carry::{Traffic, Uncounted};
 use isthmus_net::clock::unix_seconds;
-use isthmus_net::rendezvous::Request;
+use isthmus_net::rendezvous::{Request, Way};
 use isthmus_net::{Identity, connection, lock, mac};
 use isthmus_reach::carrier::keep_alive;
 use isthmus_wire::proto::{self, dial_request, rendezvous_reply};
@@ -20,7 +20,7 @@ use tonic::Status;
 use tracing::{debug, warn};
 
 use super::SiteTrunks;
-use super::carriers::trunk_to;
+use super::choose::stream_to;
 use super::shares::Place;
 use super::waiting::Shown;
 use crate::gateway::Gateway;
@@ -29,19 +29,13 @@ use crate::gateway::Gateway;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the first message of a stream may take, and the lookup of its initiator.
 const INTRODUCTION: Duration = Duration::from_secs(10);
-/// How long a trunk that works may take to open a stream.
-const OPEN: Duration = Duration::from_secs(10);
 
-/// A stream, and its place among those that are being opened.
-pub(super) type Opening = (Stream, Place<Label>);
-
-/// What the gateways carry isn't counted by connection.
-#[derive(Debug)]
-struct Uncounted;
-
-impl Traffic for Uncounted {
-    fn sent(&self, _bytes: u64) {}
-    fn received(&self, _bytes: u64) {}
+/// A stream that is being opened.
+pub(super) struct Opening {
+    stream: Stream,
+    /// Among those that are being opened.
+    _place: Place<Label>,
+    traffic: Arc<dyn Traffic>,
 }
 
 /// Opens a stream for a node of this site; its agent connects with the ticket in the
@@ -64,13 +58,15 @@ pub(crate) async fn open(
         let site = &far.site;
         Status::resource_exhausted(format!("too many streams to site {site} are being opened at once"))
     })?;
-    let standing = trunk_to(gateway, trunks, &far).await.map_err(Status::unavailable)?;
-    let opened = timeout(OPEN, standing.kept.trunk.open()).await;
-    let stream = opened
-        .map_err(|_| Status::unavailable(format!("no stream to gateway {far} within {OPEN:?}")))?
-        .map_err(|error| Status::unavailable(format!("no stream to gateway {far}: {error}")))?;
+    let stream = stream_to(gateway, trunks, &far).await.map_err(Status::unavailable)?;
     stream.send(&whom.encode());
-    let ticket = expect(trunks, Side::Initiator, from, (stream, place));
+    let traffic: Arc<dyn Traffic> = match &request.way {
+        Way::OverGateways { job: Some(job), .. } => {
+            trunks.carried.count(caller.name(), *job, request.destination)
+        }
+        _ => Arc::new(Uncounted),
+    };
+    let ticket = expect(trunks, Side::Initiator, from, Opening { stream, _place: place, traffic });
     let at = proto::AtOwnGateway { ticket: ticket.to_vec(), ..proto::AtOwnGateway::default() };
     let way = Some(rendezvous_reply::Way::OwnGateway(at));
     Ok(proto::RendezvousReply { way, gateways: vec![far.to_string()] })
@@ -102,7 +98,9 @@ pub(super) async fn take(
     if far.site != *site {
         return Err(format!("{initiator} is no node of the site of {peer}"));
     }
-    let ticket = expect(trunks, Side::Acceptor, from, (stream, place));
+    // The gateway of the initiator counts for both.
+    let opening = Opening { stream, _place: place, traffic: Arc::new(Uncounted) };
+    let ticket = expect(trunks, Side::Acceptor, from, opening);
     let at = proto::AtOwnGateway { ticket: ticket.to_vec(), ..proto::AtOwnGateway::default() };
     order(gateway, &node, initiator, at)
 }
@@ -151,9 +149,9 @@ pub(crate) fn arrived(
     match shown {
         Shown::Unknown => return Some(tcp),
         Shown::Refused(reason) => warn!(%peer, reason, "refused a ticket"),
-        Shown::Admitted((stream, _place)) => {
+        Shown::Admitted(Opening { stream, _place, traffic }) => {
             keep_alive(&tcp);
-            let attached = tcp.into_std().and_then(|tcp| stream.attach(tcp, Arc::new(Uncounted)));
+            let attached = tcp.into_std().and_then(|tcp| stream.attach(tcp, traffic));
             if let Err(error) = attached {
                 warn!(%peer, %error, "a node's connection can't be carried");
             }

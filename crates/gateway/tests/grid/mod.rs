@@ -3,12 +3,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use isthmus_broker::state::State;
 use isthmus_broker::{BrokerConfig, PairConfig, state::ADMIN_DIRECTORY};
 use isthmus_gateway::GatewayConfig;
 use isthmus_net::token::{Invitation, JoinToken};
+use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, Identity, Role, enrol, grpc};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::registry_client::RegistryClient;
@@ -208,9 +210,9 @@ impl Gateway {
         let config = self.config.clone();
         let handle = self.process.as_ref().map_or_else(Handle::current, |process| process.handle().clone());
         let task = handle.spawn(async move {
-            isthmus_gateway::run(listener, credentials, &config, || {}, async { drop(stopped.await) })
-                .await
-                .unwrap();
+            let upgrades = Arc::new(Upgrades::none());
+            let shutdown = async { drop(stopped.await) };
+            isthmus_gateway::run(listener, credentials, &config, upgrades, || {}, shutdown).await.unwrap();
         });
         self.running = Some(Running { stop: Some(stop), task });
     }

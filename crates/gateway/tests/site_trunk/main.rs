@@ -19,12 +19,13 @@ use isthmus_carry::trunk::{Notice, Stream, Trunk, config};
 use isthmus_gateway::GatewayConfig;
 use isthmus_net::mac::Secret;
 use isthmus_net::secured::Secured;
-use isthmus_net::{Credentials, Role, enrol, mac};
+use isthmus_net::{Credentials, Role, enrol, grpc, mac};
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Expected, secure};
 use isthmus_splice::admission::{self, Intake, Limits};
 use isthmus_trunk::{Config, Incarnation, Role as End, TrunkId};
 use isthmus_wire::VirtualAddress;
+use isthmus_wire::proto::own_gateway_client::OwnGatewayClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
     self, Dial, Route, attach_down, dial_request, rendezvous_reply, rendezvous_request,
@@ -100,6 +101,11 @@ fn plane() -> Arc<Plane> {
 impl Two {
     /// Only alpha's gateway keeps trunks if beta's doesn't.
     async fn start(beta_too: bool) -> Self {
+        Self::start_with(beta_too, None).await
+    }
+
+    /// The same with trunks of fewer streams.
+    async fn start_with(beta_too: bool, streams_per_trunk: Option<u32>) -> Self {
         let grid = Grid::start().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let to_relay = Cable::to(listener.local_addr().unwrap()).await;
@@ -115,7 +121,7 @@ impl Two {
             std::future::pending(),
         );
         tokio::spawn(relaying);
-        let with = |site_trunk| GatewayConfig { site_trunk, ..GatewayConfig::default() };
+        let with = |site_trunk| GatewayConfig { site_trunk, streams_per_trunk, ..GatewayConfig::default() };
         let (alpha, beta) =
             (grid.gateway_with("alpha", with(true)).await, grid.gateway_with("beta", with(beta_too)).await);
         let near = grid.agent(&alpha, "n1").await;
@@ -157,6 +163,9 @@ impl Two {
     }
 }
 
+/// The job that connections are for.
+const JOB: [u8; 16] = [7; 16];
+
 /// A node asks its gateway for a stream.
 async fn answer(
     mut client: RegistryClient<Channel>,
@@ -167,6 +176,7 @@ async fn answer(
         route: Route::TwoGateway.into(),
         dial: Dial::Trunk.into(),
         avoid: vec![],
+        job: JOB.to_vec(),
     };
     let way = Some(rendezvous_request::Way::OverGateways(over));
     let request = proto::RendezvousRequest { destination, initiator, way };
@@ -287,6 +297,47 @@ async fn connections_wait_for_a_trunk_through_a_short_cut_and_take_another_way_i
         }
     };
     soon("the trunk is healed", healed).await;
+}
+
+#[tokio::test]
+async fn a_trunk_that_is_full_gets_another_one_beside_it() {
+    let mut two = Two::start_with(true, Some(2)).await;
+    let credentials = two.near.credentials.clone();
+    let via = two.alpha.address.to_string();
+    let channel = grpc::connect(&via, "gateway.alpha", &credentials).await.unwrap();
+    let mut own_gateway = OwnGatewayClient::new(channel);
+    let mut pairs = Vec::new();
+    // As many trunks as one gateway may have, with two streams each.
+    for index in 0..16_u8 {
+        let near_ticket = two.ask().await.unwrap().ticket;
+        let mut near = connect(&two.alpha, &near_ticket).await;
+        let far_ticket = two.ordered().await;
+        let far = connect(&two.beta, &far_ticket).await;
+        near.write_all(&[index]).await.unwrap();
+        pairs.push((near, far));
+    }
+    for (index, (_, far)) in pairs.iter_mut().enumerate() {
+        assert_eq!(usize::from(soon("a byte", far.read_u8()).await.unwrap()), index);
+    }
+    let shown = own_gateway.trunks(proto::TrunksRequest {}).await.unwrap().into_inner().trunks;
+    let streams: Vec<u32> = shown.iter().map(|trunk| trunk.streams).collect();
+    assert_eq!(streams, [2; 8], "{shown:#?}");
+    let refused = soon("a refusal", two.ask()).await.unwrap_err();
+    assert!(refused.message().contains("all streams of the 8 trunks"), "{refused:?}");
+    // Streams that end make room for one that waits.
+    let ending = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        pairs.clear();
+    };
+    let (room, ()) = tokio::join!(two.ask(), ending);
+    room.unwrap();
+
+    let ask = || proto::CarriedRequest { job: JOB.to_vec() };
+    let carried = own_gateway.carried(ask()).await.unwrap().into_inner().carried;
+    let want = proto::Carried { acceptor: two.far_address, bytes_sent: 16, bytes_received: 0 };
+    assert_eq!(carried, [want]);
+    let carried = own_gateway.carried(ask()).await.unwrap().into_inner().carried;
+    assert_eq!(carried, [], "it has told all that there was");
 }
 
 #[tokio::test]

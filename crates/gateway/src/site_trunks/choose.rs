@@ -1,0 +1,130 @@
+//! Which trunk a new stream goes over.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isthmus_carry::trunk::Stream;
+use isthmus_plan::site_trunk::CARRIERS;
+use isthmus_trunk::TrunkId;
+use isthmus_wire::GridName;
+use tokio::time::timeout;
+use tracing::info;
+
+use super::carriers::{Got, dial, make};
+use super::{SiteTrunks, Standing};
+use crate::gateway::Gateway;
+
+/// How long connections wait for a trunk that is cut, from the beginning of the cut: short
+/// cuts heal. After that they take the next way of their plan, until it works again.
+const SHORT_CUT: Duration = Duration::from_secs(10);
+
+/// How long a trunk that works may take to open a stream.
+const OPEN: Duration = Duration::from_secs(10);
+
+/// A stream to a gateway, over a trunk that works and has room: one that stands, or a new
+/// one.
+///
+/// # Errors
+/// Why there is none: how long the trunk is cut, or each dial with its failure.
+pub(super) async fn stream_to(
+    gateway: &Arc<Gateway>,
+    trunks: &Arc<SiteTrunks>,
+    name: &GridName,
+) -> Result<Stream, String> {
+    let mut full = Vec::new();
+    loop {
+        let standing = trunk_to(gateway, trunks, name, &full).await?;
+        let opening = timeout(OPEN, standing.kept.trunk.open_now());
+        if let Ok(Some(stream)) = opening.await {
+            return Ok(stream);
+        }
+        full.push(standing.kept.id);
+        if trunks.is_full(name) && trunks.standing(name, &full).is_none_or(|other| other.kept.is_cut()) {
+            // Another one could not be added. Streams that end make room.
+            return timeout(OPEN, standing.kept.trunk.open())
+                .await
+                .map_err(|_| {
+                    format!("all streams of the {} trunks with gateway {name} are in use", full.len())
+                })?
+                .map_err(|error| error.to_string());
+        }
+    }
+}
+
+/// The trunk to a gateway, which works and is none of `but`: one that stands, or a new one.
+///
+/// # Errors
+/// Why there is none: how long it is cut, or each dial with its failure.
+async fn trunk_to(
+    gateway: &Arc<Gateway>,
+    trunks: &Arc<SiteTrunks>,
+    name: &GridName,
+    but: &[TrunkId],
+) -> Result<Arc<Standing>, String> {
+    if let Some(found) = own_or_working(trunks, name, but).await {
+        return found;
+    }
+    let asked = Instant::now();
+    let dialing = trunks.dialing(name);
+    let mut failed = dialing.lock().await;
+    // Another stream may have dialed meanwhile.
+    if let Some(found) = own_or_working(trunks, name, but).await {
+        return found;
+    }
+    // What failed meanwhile fails for all who waited.
+    if let Some((_, reason)) = failed.as_ref().filter(|(when, _)| *when > asked) {
+        let reason = reason.clone();
+        drop(failed);
+        return healed(trunks, name, but).await.ok_or(reason);
+    }
+    let mut failures = Vec::new();
+    for dial_by in CARRIERS {
+        match dial(gateway, trunks, name, (dial_by, but)).await {
+            Ok(Got::Trunk(standing)) => return Ok(standing),
+            Ok(Got::Carrier(tls, address)) => {
+                info!(peer = %name, dial = %dial_by, "a trunk with another site's gateway");
+                match make(gateway, trunks, name, *tls, address).await {
+                    Ok(standing) => return Ok(standing),
+                    Err(error) => failures.push(format!("{dial_by}: {error}")),
+                }
+            }
+            Err(error) => failures.push(format!("{dial_by}: {error}")),
+        }
+    }
+    let reason = format!("no trunk with gateway {name}: {}", failures.join("; "));
+    *failed = Some((Instant::now(), reason.clone()));
+    drop(failed);
+    healed(trunks, name, but).await.ok_or(reason)
+}
+
+/// A trunk that works, or why there is none; `None` if one is to be dialed.
+async fn own_or_working(
+    trunks: &SiteTrunks,
+    name: &GridName,
+    but: &[TrunkId],
+) -> Option<Result<Arc<Standing>, String>> {
+    // One that the other end has made is dialed anew by that end, if it still lives.
+    let standing = trunks.standing(name, but).filter(|it| !it.kept.is_cut() || it.kept.is_own)?;
+    if !standing.kept.is_cut() {
+        return Some(Ok(standing));
+    }
+    if let Some(healed) = healed(trunks, name, but).await {
+        return Some(Ok(healed));
+    }
+    // It may have ended meanwhile.
+    let standing = trunks.standing(name, but).filter(|it| it.kept.is_own)?;
+    let cut = (*standing.kept.cut().borrow()).map_or(Duration::ZERO, |since| since.elapsed());
+    Some(Err(format!("the trunk with gateway {name} has been cut for {} s", cut.as_secs())))
+}
+
+/// Waits until a trunk works, as long as one stands and its cut is short.
+async fn healed(trunks: &SiteTrunks, name: &GridName, but: &[TrunkId]) -> Option<Arc<Standing>> {
+    let mut changes = trunks.changes.subscribe();
+    loop {
+        changes.mark_unchanged();
+        let standing = trunks.standing(name, but)?;
+        let Some(since) = *standing.kept.cut().borrow() else { return Some(standing) };
+        let left = SHORT_CUT.checked_sub(since.elapsed())?;
+        timeout(left, changes.changed()).await.ok()?.ok()?;
+    }
+}

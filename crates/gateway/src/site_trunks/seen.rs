@@ -1,0 +1,55 @@
+//! What users see of the trunks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use isthmus_carry::trunk::Kept;
+use isthmus_carry::trunk::seen::{Shown, seen};
+use isthmus_net::enums::dial_to_wire;
+use isthmus_net::lock;
+use isthmus_wire::proto::{self, Route};
+
+use super::{SiteTrunks, Standing};
+
+/// For how long an answer is good. It takes the workers some time, which the agents of a
+/// site can't use up by asking.
+const GOOD: Duration = Duration::from_secs(1);
+
+/// The last answer, and when it was given.
+pub(super) type Last = tokio::sync::Mutex<Option<(Instant, proto::TrunksReply)>>;
+
+impl SiteTrunks {
+    /// All trunks, by the grid names of the other gateways, as they were at most a second
+    /// ago.
+    pub(crate) async fn seen(&self) -> proto::TrunksReply {
+        let mut last = self.seen.lock().await;
+        if let Some((_, reply)) = last.as_ref().filter(|(when, _)| when.elapsed() < GOOD) {
+            return reply.clone();
+        }
+        let reply = seen(self.all().iter().map(|standing| shown(standing)).collect()).await;
+        *last = Some((Instant::now(), reply.clone()));
+        reply
+    }
+
+    /// The same with the sites at their other ends.
+    pub(crate) fn by_site(&self) -> Vec<(String, Arc<Kept>)> {
+        let by_site = |it: Arc<Standing>| (it.name.site.to_string(), it.kept.clone());
+        self.all().into_iter().map(by_site).collect()
+    }
+
+    fn all(&self) -> Vec<Arc<Standing>> {
+        let mut all: Vec<_> = lock(&self.standing).values().flatten().cloned().collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
+    }
+}
+
+fn shown(standing: &Standing) -> Shown {
+    Shown {
+        peer: standing.name.to_string(),
+        kept: standing.kept.clone(),
+        route: Route::TwoGateway,
+        dial: lock(&standing.dial).map_or(proto::Dial::Unknown, dial_to_wire),
+        relay: String::new(),
+    }
+}
