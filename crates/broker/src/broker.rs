@@ -83,6 +83,8 @@ pub(crate) struct Broker {
     pub(crate) node_changed: watch::Sender<()>,
     /// The revision of the store that the registry has folded.
     pub(crate) applied: watch::Sender<Revision>,
+    /// Held while a node gets an address.
+    pub(crate) assigning: tokio::sync::Mutex<()>,
     /// Revoked identities are refused.
     pub(crate) peers: Peers,
     registry: Mutex<Registry>,
@@ -99,6 +101,7 @@ impl Broker {
             tasks: TaskTracker::new(),
             node_changed: watch::Sender::new(()),
             applied: watch::Sender::new(0),
+            assigning: tokio::sync::Mutex::default(),
             peers,
             registry: Mutex::new(registry),
         }

@@ -237,9 +237,19 @@ impl Broker {
 
     /// The address of a node. A node without one gets one.
     pub(crate) async fn address_for(&self, node: &GridName) -> Result<VirtualAddress, NotWritten> {
+        let proposed = || self.registry().address_of(node).map_err(|error| Refused(error.to_string()));
+        if let Ok(address) = proposed()? {
+            return Ok(address);
+        }
+        // One at a time: the first nodes of many new sites would all propose the same
+        // block, and all but one of them in vain.
+        let waiting = timeout(FOLDING, self.assigning.lock()).await;
+        let _assigning = waiting.map_err(|_| {
+            let text = format!("others got addresses for {FOLDING:?}, and it was not this node's turn");
+            NotWritten::Failed(Status::unavailable(text))
+        })?;
         for _ in 0..ATTEMPTS {
-            let address = self.registry().address_of(node).map_err(|error| Refused(error.to_string()))?;
-            let assignment = match address {
+            let assignment = match proposed()? {
                 Ok(address) => return Ok(address),
                 Err(assignment) => assignment,
             };

@@ -186,6 +186,23 @@ async fn nodes_attached_at_one_broker_are_found_at_the_other() {
 }
 
 #[tokio::test]
+async fn the_first_nodes_of_many_sites_get_addresses_at_once() {
+    let brokers = Brokers::start().await;
+    let mut sessions = Vec::new();
+    for index in 0..100 {
+        let broker = brokers.both[index % 2].clone();
+        let session = attach(&broker, &format!("site{index}")).await;
+        sessions.push((broker, session));
+    }
+    let announced = sessions
+        .into_iter()
+        .map(|(broker, session)| async move { announce(&broker, session, "n1").await.unwrap() });
+    let announced: tokio::task::JoinSet<_> = announced.collect();
+    let addresses: std::collections::BTreeSet<_> = announced.join_all().await.into_iter().collect();
+    assert_eq!(addresses.len(), 100);
+}
+
+#[tokio::test]
 async fn a_gateway_that_was_replaced_writes_nothing_more() {
     let brokers = Brokers::start().await;
     let [a, b] = &brokers.both;

@@ -98,7 +98,7 @@ fn meet(registry: &mut Registry, route: Route, dial: Dial) -> Result<[String; 2]
         (Route::OneGateway, Dial::Reverse) => {
             Way::DialedByGateway { rendezvous: ConnectionId([9; 16]), avoid: Vec::new() }
         }
-        _ => Way::OverGateways { route, dial, avoid: Vec::new() },
+        _ => Way::OverGateways { route, dial, avoid: Vec::new(), job: None },
     };
     let request = Request { initiator: address("n1.alpha"), destination: address("n1.beta"), way };
     let met = registry.rendezvous(&label("alpha"), &request, ConnectionId([7; 16]), 1000);

@@ -167,6 +167,7 @@ fn dialed(registry: &mut Registry, avoid: &[&str]) -> Result<(String, Vec<String
             route: Route::OneGateway,
             dial: Dial::Direct,
             avoid: avoid.iter().map(|name| (*name).to_owned()).collect(),
+            job: None,
         },
     };
     let met = registry.rendezvous(&label("beta"), &request, ConnectionId([7; 16]), 1000);
