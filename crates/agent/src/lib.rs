@@ -13,6 +13,7 @@
 //! | `observing` | heartbeats, measurements, the account of connections |
 //! | [`runtime_directory`] | where the agent's socket and its jobs' directories are |
 //! | `service` | all of it, as a service |
+//! | `upgrade` | another program takes this one's place between jobs |
 
 mod accepting;
 mod carrying;
@@ -24,7 +25,9 @@ pub mod runtime_directory;
 mod service;
 pub mod starting;
 mod trunks;
+mod upgrade;
 mod uplink;
 
 pub use config::AgentConfig;
 pub use service::run;
+pub use upgrade::check;

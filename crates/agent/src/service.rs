@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use isthmus_carry::plane::Plane;
+use isthmus_carry::trunk::figures::keep_counted;
 use isthmus_net::calls::{At, guarded};
 use isthmus_net::connection::{self, Connection};
 use isthmus_net::credentials::CredentialsError;
@@ -15,6 +16,7 @@ use isthmus_net::grpc::Served;
 use isthmus_net::loopback::{PairMaker, Sources};
 use isthmus_net::rendezvous::{Order, OrderWay};
 use isthmus_net::unidentified::Unidentified;
+use isthmus_net::upgrade::Upgrades;
 use isthmus_net::{Credentials, grpc, listen};
 use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use isthmus_reach::probing::Probing;
@@ -43,6 +45,7 @@ use crate::observing::heartbeat::beat::Heartbeats;
 use crate::observing::measure;
 use crate::runtime_directory::{self, LOCAL_SOCKET};
 use crate::starting::limits;
+use crate::upgrade;
 use crate::uplink::attachment::AttachError;
 use crate::uplink::gateways;
 use crate::uplink::upstream::{self, Upstream};
@@ -61,16 +64,19 @@ const WORKERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// Limit for a test connection to a gateway at the start.
 const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Runs the agent until `shutdown`; calls `ready` once it is attached.
+/// Runs the agent until `shutdown`; calls `ready` once it is attached. Another program
+/// takes its place through `upgrades`.
 ///
 /// # Errors
 /// If it can't be set up, or the gateway refuses it.
 pub async fn run(
     config: AgentConfig,
     credentials: Credentials,
+    upgrades: Arc<Upgrades>,
     ready: impl FnOnce() + Send + 'static,
     shutdown: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<()> {
+    let hangups = upgrade::hangups(&upgrades).await.context("cannot take signals")?;
     let identity = credentials.identity().clone();
     let (Some(name), Some(owner)) = (identity.grid_name(), identity.owner()) else {
         bail!("these credentials are for {identity}, not for an agent");
@@ -96,9 +102,7 @@ pub async fn run(
         local_socket: local_socket.clone(),
         interface: interface_of(own_ip),
     };
-    if let Err(error) = isthmus_net::sock_diag::check() {
-        warn!(%error, "the kernel does not name the owners of sockets: other users of this node can connect to programs' listeners over loopback");
-    }
+    check_kernel();
     let raw = raw::start(config.raw.as_deref(), &facilities.isthmus, &listener).await;
     let node_up = announcement(&config, &facilities, SocketAddr::new(own_ip, listen.port()), raw.is_some())?;
     let (dials_tx, dials_rx) = mpsc::channel(QUEUE);
@@ -107,12 +111,9 @@ pub async fn run(
     let (upstream, attachment) =
         upstream::upstream(credentials.clone(), gateways, node_up.clone(), dials_tx, measures_tx);
     let tls = client_tls(&credentials, config.program_protocols())?;
-    let loopback = Sources::bind().context("cannot reserve a port on loopback")?;
-    let pairs = PairMaker::bind(loopback.clone()).context("cannot listen on loopback")?;
-    let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
     let (probing, dialer) = dialing(&upstream, node_up, listen.port(), raw);
     let heartbeats = Heartbeats::start().context("cannot start a thread")?;
-    let sockets = (loopback, pairs, black_hole);
+    let sockets = local_sockets()?;
     let (calls_tx, calls_rx) = mpsc::channel(QUEUE);
     let (carrying, mut failure_rx) = carrying(&config, calls_tx)?;
     let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, tls, sockets, heartbeats, carrying));
@@ -141,6 +142,8 @@ pub async fn run(
         ended = grpc::serve_streams(calls_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
         ended = local_server => ended.context("agent's Unix socket"),
         Some(error) = failure_rx.recv() => Err(error).context("the data plane"),
+        never = keep_counted(|| node.trunks().by_site()) => match never {},
+        never = upgrade::watch(node.clone(), upgrades, hangups) => match never {},
         () = announce => Ok(()),
         () = shutdown => Ok(()),
     };
@@ -151,6 +154,21 @@ pub async fn run(
     // The file would look like that of a running agent.
     let _ = std::fs::remove_file(&local_socket);
     ended
+}
+
+/// What programs' sockets are connected to here.
+fn local_sockets() -> anyhow::Result<(Sources, PairMaker, BlackHole)> {
+    let loopback = Sources::bind().context("cannot reserve a port on loopback")?;
+    let pairs = PairMaker::bind(loopback.clone()).context("cannot listen on loopback")?;
+    let black_hole = BlackHole::new().context("cannot make the black-hole listener")?;
+    Ok((loopback, pairs, black_hole))
+}
+
+/// Warns if the kernel keeps something from this user.
+fn check_kernel() {
+    if let Err(error) = isthmus_net::sock_diag::check() {
+        warn!(%error, "the kernel does not name the owners of sockets: other users of this node can connect to programs' listeners over loopback");
+    }
 }
 
 /// The data plane. The receiver gets the failure of a worker.
@@ -271,7 +289,7 @@ async fn dial_out(mut dials_rx: mpsc::Receiver<Order>, reception: Reception) {
 }
 
 /// The address from which this node reaches the first gateway that answers.
-async fn towards(gateways: &[String]) -> anyhow::Result<std::net::IpAddr> {
+pub(crate) async fn towards(gateways: &[String]) -> anyhow::Result<std::net::IpAddr> {
     let mut failures = Vec::new();
     for gateway in gateways {
         match tokio::time::timeout(GATEWAY_DEADLINE, TcpStream::connect(gateway)).await {
@@ -284,7 +302,7 @@ async fn towards(gateways: &[String]) -> anyhow::Result<std::net::IpAddr> {
 }
 
 /// Finds the library that is preloaded into programs.
-fn find_shim(config: &AgentConfig, isthmus: &std::path::Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn find_shim(config: &AgentConfig, isthmus: &std::path::Path) -> anyhow::Result<PathBuf> {
     let beside = isthmus.parent().map(|directory| directory.join(SHIM));
     let installed = isthmus
         .parent()

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_carry::Uncounted;
 use isthmus_net::connection::Connection;
 use isthmus_net::mac::Secret;
 use isthmus_net::secured::ServerTls;
@@ -30,7 +31,6 @@ use crate::jobs::hold;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::jobs::tree;
-use crate::observing::account::Uncounted;
 use crate::observing::heartbeat;
 use crate::trunks::{self, TRUNK_PROTOCOL};
 

@@ -1,7 +1,6 @@
 //! Opens a connection for a program.
 
 use std::io;
-use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,9 +35,6 @@ use crate::trunks::registry::Way;
 /// How long the introduction of a connection may take that is there. A trunk may be cut:
 /// as long as a kernel tries to connect (tcp(7), `tcp_syn_retries`).
 const INTRODUCTION: Duration = Duration::from_secs(127);
-
-/// How long the lookup of a plan may take.
-const LOOKUP: Duration = Duration::from_secs(15);
 
 /// The reply to a shim, and the socket to hand over. This copy of the socket is dropped
 /// with the reply; otherwise the peer would never see the end of the connection.
@@ -127,6 +123,11 @@ pub(crate) async fn connect(
         relay: reached.way.relay,
         encryption: reached.encryption,
     };
+    if joint.encryption == Encryption::Gateways
+        && let Some(gateway) = node.upstream().gateway()
+    {
+        job.account.by_gateway(gateway);
+    }
     let bytes = job.account.connected(joint, reached.setup);
     let ends = Ends { local: End { address: own.ip(), port: source_port }, peer: destination };
     match hand_over(node, job, reached.link, wanted.options, ends, bytes).await {
@@ -194,9 +195,13 @@ async fn try_to_reach(
     let started = Instant::now();
     let mut introduction = JobIntroduction::new(&job.token, preamble);
     let mut over_gateways = Vec::new();
-    if !job.encrypt_to_nodes && is_by_gateways(node, destination, given_up).await? {
+    let planned = tokio::select! {
+        planned = trunks::open::planned(node, acceptor, destination) => planned,
+        () = given_up.cancelled() => return Err(ReachError::GivenUp),
+    };
+    if !job.encrypt_to_nodes && planned.is_some_and(|planned| planned.by_gateways) {
         let purpose = Purpose {
-            security: Security::ByGateways,
+            security: Security::ByGateways(Some(job.id)),
             owner: Some(node.owner()),
             options,
             introduction: Some(&mut introduction),
@@ -212,7 +217,7 @@ async fn try_to_reach(
             Err(error) => return Err(error),
         }
     }
-    let opening = trunks::open::for_program(node, acceptor, destination);
+    let opening = trunks::open::for_program(node, acceptor, destination, planned);
     let opened = tokio::select! {
         opened = opening => opened?,
         () = given_up.cancelled() => return Err(ReachError::GivenUp),
@@ -246,20 +251,6 @@ async fn try_to_reach(
     introduced.failures.splice(..0, over_gateways);
     introduction.settle(&mut introduced.link).await.map_err(ReachError::Answered)?;
     Ok(Some(introduced))
-}
-
-/// Whether the gateways of the two sites may carry and encrypt connections to a node.
-async fn is_by_gateways(
-    node: &Node,
-    destination: Ipv4Addr,
-    given_up: &CancellationToken,
-) -> Result<bool, ReachError> {
-    tokio::select! {
-        planned = node.upstream().planned(destination, LOOKUP) => {
-            Ok(planned.is_some_and(|planned| planned.by_gateways))
-        }
-        () = given_up.cancelled() => Err(ReachError::GivenUp),
-    }
 }
 
 /// Introduces a connection that is there.

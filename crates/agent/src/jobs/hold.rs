@@ -27,6 +27,8 @@ use crate::trunks::registry::Standing;
 const HOLD_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the head waits for a node to end a job.
 const END_DEADLINE: Duration = Duration::from_secs(10);
+/// How long the gateway may take to tell what it has carried.
+const CARRIED: Duration = Duration::from_millis(400);
 /// By how much the other nodes wait less, so that they can report which node was
 /// late.
 const BELOW: Duration = Duration::from_secs(2);
@@ -243,6 +245,25 @@ pub(crate) async fn holder_lost(node: &Arc<Node>, job: &Job, trunk: Option<Arc<S
     tracing::warn!(job = %job.id, holder = %holder.name, reason = %lost, "the node that holds the job here is lost: the job ends here");
 }
 
+/// Asks the gateway what it has carried for a job that ends. What another one has carried
+/// isn't known.
+async fn ask_gateway(node: &Node, job: &Job) {
+    let Some(gateway) = job.account.only_gateway() else { return };
+    match node.upstream().carried(job.id, &gateway, CARRIED).await {
+        Ok(carried) => {
+            for proto::Carried { acceptor, bytes_sent, bytes_received } in carried {
+                if let Some(acceptor) = job.members.node(acceptor.into()) {
+                    job.account.told(acceptor, (bytes_sent, bytes_received));
+                }
+            }
+        }
+        Err(status) => {
+            let reason = grpc::reason(&status);
+            tracing::debug!(job = %job.id, reason, "the gateway doesn't tell what it has carried");
+        }
+    }
+}
+
 /// Ends a job here and on the nodes below, in parallel, and adds up the account.
 pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
     job.holding.ending.store(true, Ordering::SeqCst);
@@ -272,6 +293,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
         });
     }
     let processes_killed = job.end_processes(&node.name().to_string()).await;
+    ask_gateway(node, job).await;
     let (uncarried, commands_killed) = job.news.all();
     let mut total = proto::EndReply {
         joined: job.account.joined(),

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isthmus_carry::trunk::seen;
 use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
 use isthmus_net::mac::Secret;
@@ -19,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::UdsConnectInfo;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::jobs::begin::begin;
 use crate::jobs::hold::{self, Held, NewsSender};
@@ -28,8 +29,9 @@ use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
 use crate::starting::exec::program_of;
-use crate::trunks;
 
+/// How long the gateway may take to tell of its trunks.
+const SITE_TRUNKS_DEADLINE: Duration = Duration::from_secs(5);
 /// Shortest time between two reports of a job to the broker.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -172,7 +174,19 @@ impl Local for LocalService {
         request: Request<proto::TrunksRequest>,
     ) -> Result<Response<proto::TrunksReply>, Status> {
         authorise(&request)?;
-        Ok(Response::new(trunks::seen::seen(self.node.trunks()).await))
+        let asking = self.node.upstream().site_trunks(SITE_TRUNKS_DEADLINE);
+        let (mut reply, of_site) = tokio::join!(self.node.trunks().seen(), asking);
+        match of_site {
+            Ok(mut of_site) => {
+                // Another party has made it.
+                of_site.trunks.truncate(seen::MOST);
+                (reply.site_trunks, reply.site_left_out) = (of_site.trunks, of_site.left_out);
+            }
+            // A gateway of before keeps none.
+            Err(status) if status.code() == Code::Unimplemented => {}
+            Err(status) => reply.site_failure = grpc::reason(&status),
+        }
+        Ok(Response::new(reply))
     }
 }
 

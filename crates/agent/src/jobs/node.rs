@@ -228,6 +228,12 @@ impl Node {
         Ok((job, rest))
     }
 
+    /// Does something while no job runs or begins here; none if one runs.
+    pub(crate) fn if_idle<T>(&self, run: impl FnOnce() -> T) -> Option<T> {
+        let jobs = lock(&self.jobs);
+        jobs.is_empty().then(run)
+    }
+
     pub(crate) fn job(&self, id: JobId) -> Option<Arc<Job>> {
         lock(&self.jobs).get(&id).cloned()
     }

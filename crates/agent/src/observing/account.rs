@@ -1,8 +1,8 @@
 //! The account of a node's connections to other nodes: by which ways, how many, how
 //! many bytes.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,13 +31,15 @@ pub(crate) struct Joint {
     pub encryption: Encryption,
 }
 
-/// Bytes that an agent carried for a program.
+/// Bytes that were carried for a program.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
     /// From the initiator's program.
     pub sent: AtomicU64,
     /// To the initiator's program.
     pub received: AtomicU64,
+    /// Whether the gateway has told them, which has carried them.
+    told: AtomicBool,
     carried: Option<Carried>,
 }
 
@@ -64,15 +66,6 @@ impl Traffic for Bytes {
     }
 }
 
-/// Counts nothing: the initiator's agent counts for both ends.
-#[derive(Debug)]
-pub(crate) struct Uncounted;
-
-impl Traffic for Uncounted {
-    fn sent(&self, _: u64) {}
-    fn received(&self, _: u64) {}
-}
-
 #[derive(Debug, Default)]
 struct Totals {
     connections: u64,
@@ -86,6 +79,8 @@ struct Totals {
 pub(crate) struct Account {
     initiator: GridName,
     totals: Mutex<HashMap<Joint, Totals>>,
+    /// Addresses of this node's gateways that carry and encrypt connections.
+    gateways: Mutex<BTreeSet<Arc<str>>>,
     changed: watch::Sender<u64>,
     under_way: watch::Sender<usize>,
 }
@@ -106,6 +101,7 @@ impl Account {
         Self {
             initiator,
             totals: Mutex::default(),
+            gateways: Mutex::default(),
             changed: watch::Sender::new(0),
             under_way: watch::Sender::new(0),
         }
@@ -143,6 +139,29 @@ impl Account {
         bytes
     }
 
+    /// This node's gateway at this address carries and encrypts some of the connections.
+    pub(crate) fn by_gateway(&self, address: Arc<str>) {
+        lock(&self.gateways).insert(address);
+    }
+
+    /// The address of the gateway that has carried and encrypted connections, if it is one.
+    pub(crate) fn only_gateway(&self) -> Option<Arc<str>> {
+        let gateways = lock(&self.gateways);
+        gateways.first().filter(|_| gateways.len() == 1).cloned()
+    }
+
+    /// This node's gateway has told what it carried to a node.
+    pub(crate) fn told(&self, acceptor: &GridName, (sent, received): (u64, u64)) {
+        let totals = lock(&self.totals);
+        let by_gateways =
+            |joint: &Joint| joint.encryption == Encryption::Gateways && joint.acceptor == *acceptor;
+        for (_, totals) in totals.iter().filter(|(joint, _)| by_gateways(joint)) {
+            totals.bytes.sent.store(sent, Relaxed);
+            totals.bytes.received.store(received, Relaxed);
+            totals.bytes.told.store(true, Relaxed);
+        }
+    }
+
     /// Changes whenever a connection is counted.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
@@ -163,8 +182,12 @@ impl Account {
                 connections: totals.connections,
                 bytes_sent: totals.bytes.sent.load(Relaxed),
                 bytes_received: totals.bytes.received.load(Relaxed),
-                // The kernel carries raw sockets, uncounted.
-                bytes_known: joint.encryption == Encryption::Agents,
+                bytes_known: match joint.encryption {
+                    Encryption::Agents => true,
+                    Encryption::Gateways => totals.bytes.told.load(Relaxed),
+                    // The kernel carries raw sockets, uncounted.
+                    Encryption::None => false,
+                },
                 setup_total_us: micros(totals.setup_total),
                 setup_max_us: micros(totals.setup_max),
             })
@@ -197,5 +220,34 @@ mod tests {
         assert_eq!((relayed.connections, relayed.bytes_sent), (2, 8));
         assert_eq!((relayed.setup_total_us, relayed.setup_max_us), (4000, 3000));
         assert_eq!(*account.changes().borrow(), 3);
+    }
+
+    #[test]
+    fn bytes_over_gateways_are_known_once_the_gateway_tells() {
+        let account = Account::new("n1.alpha".parse().unwrap());
+        let joint = |acceptor: &str, encryption| Joint {
+            acceptor: acceptor.parse().unwrap(),
+            route: proto::Route::TwoGateway,
+            dial: proto::Dial::Trunk,
+            relay: String::new(),
+            encryption,
+        };
+        account.connected(joint("n1.beta", Encryption::None), Duration::ZERO);
+        account.connected(joint("n1.beta", Encryption::Gateways), Duration::ZERO);
+        account.connected(joint("n2.beta", Encryption::Gateways), Duration::ZERO);
+        let acceptor = "n1.beta".parse().unwrap();
+        account.told(&acceptor, (7, 200));
+        let known = account.joined().into_iter().filter(|joined| joined.bytes_known);
+        let known: Vec<_> =
+            known.map(|joined| (joined.acceptor, joined.bytes_sent, joined.bytes_received)).collect();
+        assert_eq!(known, [("n1.beta".to_owned(), 7, 200)]);
+
+        assert_eq!(account.only_gateway(), None);
+        for address in ["10.0.0.1:7710", "10.0.0.1:7710"] {
+            account.by_gateway(address.into());
+        }
+        assert_eq!(account.only_gateway().as_deref(), Some("10.0.0.1:7710"));
+        account.by_gateway("10.0.0.2:7710".into());
+        assert_eq!(account.only_gateway(), None, "each knows a part");
     }
 }

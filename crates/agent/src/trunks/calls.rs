@@ -5,6 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use isthmus_carry::Uncounted;
 use isthmus_carry::trunk;
 use isthmus_net::grpc::{Carried, Served};
 use isthmus_net::loopback::Buffers;
@@ -17,7 +18,6 @@ use super::open::{self, Cut, Opened};
 use super::registry::Standing;
 use crate::carrying::link::TrunkStream;
 use crate::jobs::node::Node;
-use crate::observing::account::Uncounted;
 
 /// A connection for calls to the agent of another site; `None` if it has no trunks.
 ///

@@ -19,9 +19,12 @@ use super::keep::Embedded;
 use super::registry::{Last, Standing, Way};
 use crate::carrying::link::TrunkStream;
 use crate::jobs::node::Node;
+use crate::uplink::upstream::Planned;
 
-/// How long the lookup of a plan may take.
+/// How long the lookup of a plan may take,
 const LOOKUP: Duration = Duration::from_secs(15);
+/// and if there is a trunk already: while this site's gateway is away, it does without.
+const LOOKUP_BESIDE_A_TRUNK: Duration = Duration::from_secs(1);
 /// How long the first HELLO of the other end may take.
 const ESTABLISHED: Duration = Duration::from_secs(10);
 
@@ -42,6 +45,13 @@ pub(crate) enum Opened {
     NoTrunk,
 }
 
+/// Looks up how data with a node is encrypted; `None` if that isn't found in time.
+pub(crate) async fn planned(node: &Node, peer: &GridName, destination: Ipv4Addr) -> Option<Planned> {
+    let works = node.trunks().own(peer).is_some_and(|own| !own.kept.is_cut());
+    let limit = if works { LOOKUP_BESIDE_A_TRUNK } else { LOOKUP };
+    node.upstream().planned(destination, limit).await
+}
+
 /// Opens a stream for a program, if the plan says that connections share a trunk.
 ///
 /// # Errors
@@ -50,11 +60,12 @@ pub(crate) async fn for_program(
     node: &Arc<Node>,
     peer: &GridName,
     destination: Ipv4Addr,
+    planned: Option<Planned>,
 ) -> Result<Opened, ReachError> {
-    let security = match node.upstream().shares(destination, LOOKUP).await {
+    let security = match planned.map(|planned| planned.shares) {
         Some(false) => return Ok(Opened::NoTrunk),
         Some(true) => Security::Tls(&node.tls().trunk),
-        // Dialing tells.
+        // The trunk that stands, or else dialing tells.
         None => Security::AsPlanned(&node.tls().trunk),
     };
     stream(node, peer, destination, (security, Cut::Waits)).await

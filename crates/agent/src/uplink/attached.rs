@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::proto;
+use isthmus_wire::proto::own_gateway_client::OwnGatewayClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use tonic::transport::Channel;
 
@@ -19,4 +20,6 @@ pub(crate) struct Attached {
     /// The gateway's address, `HOST:PORT`.
     pub(crate) gateway: Arc<str>,
     pub(crate) client: RegistryClient<Channel>,
+    /// For what the gateway itself answers.
+    pub(crate) own_gateway: OwnGatewayClient<Channel>,
 }

@@ -151,6 +151,7 @@ impl Attachment {
             address: session.address,
             gateway: session.gateway.clone(),
             client: session.client.clone(),
+            own_gateway: session.own_gateway.clone(),
         }));
     }
 

@@ -8,6 +8,7 @@ use isthmus_net::lock;
 use isthmus_net::rendezvous::Order;
 use isthmus_net::{Credentials, grpc, mac};
 use isthmus_wire::VirtualAddress;
+use isthmus_wire::proto::own_gateway_client::OwnGatewayClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{self, attach_down, attach_up};
 use tokio::sync::{mpsc, watch};
@@ -56,6 +57,7 @@ pub(super) struct Session {
     pub(super) gateway: Arc<str>,
     pub(super) address: VirtualAddress,
     pub(super) client: RegistryClient<Channel>,
+    pub(super) own_gateway: OwnGatewayClient<Channel>,
     up_tx: mpsc::Sender<proto::AttachUp>,
     pub(super) down: Streaming<proto::AttachDown>,
 }
@@ -84,6 +86,7 @@ impl Opener {
 
     async fn attach(&self, index: usize, channel: Channel) -> Result<Session, AttachError> {
         let gateway = self.gateways.get(index).cloned().unwrap_or_default();
+        let own_gateway = OwnGatewayClient::new(channel.clone());
         let mut client = RegistryClient::new(channel);
         let (up_tx, up_rx) = mpsc::channel(QUEUE);
         let hello = {
@@ -109,7 +112,7 @@ impl Opener {
             let message = message.map_err(|status| broken(&status))?;
             let closed = || AttachError::Broken("the gateway closed the connection".to_owned());
             if let Change::Address(address) = self.handle(message.ok_or_else(closed)?, &gateway)? {
-                return Ok(Session { index, gateway, address, client, up_tx, down });
+                return Ok(Session { index, gateway, address, client, own_gateway, up_tx, down });
             }
         }
     }

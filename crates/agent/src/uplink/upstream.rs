@@ -13,7 +13,7 @@ use isthmus_net::rendezvous::{self, Order, Reply, Way};
 use isthmus_plan::Plan;
 use isthmus_reach::ControlPlane;
 use isthmus_wire::proto::{self, attach_up};
-use isthmus_wire::{VirtualAddress, bounds};
+use isthmus_wire::{JobId, VirtualAddress, bounds};
 use tokio::sync::{mpsc, watch};
 use tonic::{Request, Response, Status};
 
@@ -46,7 +46,7 @@ pub(crate) struct Upstream {
     site: Arc<str>,
 }
 
-/// How data with another node may be encrypted.
+/// How data with another node is encrypted, by the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Planned {
     /// Whether it is.
@@ -55,6 +55,8 @@ pub(crate) struct Planned {
     pub by_gateways: bool,
     /// The same for connections that the other node opens.
     pub taken_by_gateways: bool,
+    /// Whether connections share a trunk of the agents.
+    pub shares: bool,
 }
 
 impl From<Plan> for Planned {
@@ -63,6 +65,7 @@ impl From<Plan> for Planned {
             encrypted: plan.encrypted,
             by_gateways: plan.encrypted && plan.has_trunk(),
             taken_by_gateways: plan.encrypted && plan.takes_trunk,
+            shares: plan.sharing.trunk,
         }
     }
 }
@@ -112,18 +115,47 @@ impl Upstream {
         *lock(&self.own_address)
     }
 
-    /// How data with another node may be encrypted, by this node's plan; `None` if the plan
-    /// isn't found in time.
+    /// How data with another node is encrypted, by this node's plan; `None` if the plan isn't
+    /// found in time.
     pub(crate) async fn planned(&self, node: Ipv4Addr, limit: Duration) -> Option<Planned> {
         let found = self.lookup(node, limit.into()).await.ok()?;
         found.plan.as_ref().map(|plan| plan_from_wire(plan).into())
     }
 
-    /// Whether connections to another node share a trunk, by this node's plan; `None` if the
-    /// plan isn't found in time.
-    pub(crate) async fn shares(&self, node: Ipv4Addr, limit: Duration) -> Option<bool> {
-        let found = self.lookup(node, limit.into()).await;
-        found.ok().and_then(|found| found.plan.as_ref().map(|plan| plan.trunk))
+    /// The trunks that the gateway keeps with gateways of other sites.
+    ///
+    /// # Errors
+    /// The gateway's status.
+    pub(crate) async fn site_trunks(&self, limit: Duration) -> Result<proto::TrunksReply, Status> {
+        let ask = |mut attached: Attached, request| async move { attached.own_gateway.trunks(request).await };
+        idempotent(limit.into()).send(self, proto::TrunksRequest {}, ask).await
+    }
+
+    /// The address of the gateway that this agent is attached to.
+    pub(crate) fn gateway(&self) -> Option<Arc<str>> {
+        self.attached.borrow().as_ref().map(|attached| attached.gateway.clone())
+    }
+
+    /// What the gateway has carried over them for a job that has ended, from this node. It
+    /// tells that once.
+    ///
+    /// # Errors
+    /// The gateway's status; `UNAVAILABLE` if the agent isn't attached to this gateway.
+    pub(crate) async fn carried(
+        &self,
+        job: JobId,
+        gateway: &str,
+        limit: Duration,
+    ) -> Result<Vec<proto::Carried>, Status> {
+        let ask = |mut attached: Attached, request| async move {
+            if *attached.gateway != *gateway {
+                return Err(Status::unavailable(format!("this agent has left the gateway at {gateway}")));
+            }
+            attached.own_gateway.carried(request).await
+        };
+        let request = proto::CarriedRequest { job: job.0.to_vec() };
+        let once = Call { repeat: Repeat::Never, ..idempotent(limit.into()) };
+        Ok(once.send(self, request, ask).await?.carried)
     }
 
     /// Explains how one node would reach another.

@@ -15,6 +15,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid};
 
+use crate::starting::processes::DAEMONS;
+
 use super::message::{END, GONE, GRACE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
 use super::tree;
 
@@ -54,13 +56,16 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
     let mut supervisor =
-        Supervisor { control, command: None, killed: 0, signalled: false, ending: None, killing: false };
+        Supervisor { control, command: None, killed: 0, passed_on: Vec::new(), ending: None, killing: false };
     supervisor.start(&options.command)?;
     loop {
         supervisor.reap();
-        if supervisor.childless() {
+        if ended_child() == Err(Errno::ECHILD) {
             break;
         }
+        // After the reaping: a launcher may notice the loss of its daemon before this
+        // process does, and have a signal passed on.
+        supervisor.read_control();
         let timeout = supervisor.kill_step();
         let mut polled = [
             PollFd::new(signal_fd.as_fd(), PollFlags::POLLIN),
@@ -77,10 +82,15 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
                 supervisor.end();
             }
         }
-        supervisor.read_control();
     }
     supervisor.report(GONE, supervisor.killed);
     Ok(ExitCode::SUCCESS)
+}
+
+/// A child that has ended. It isn't collected: until then its name can be read, and no
+/// end goes unnoticed.
+fn ended_child() -> nix::Result<WaitStatus> {
+    waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT)
 }
 
 struct Supervisor {
@@ -88,8 +98,8 @@ struct Supervisor {
     /// The command itself, while it runs.
     command: Option<Pid>,
     killed: i32,
-    /// Whether the parent had a signal passed on.
-    signalled: bool,
+    /// The signals that the parent had passed on, once each.
+    passed_on: Vec<Signal>,
     /// When the end of the command was ordered.
     ending: Option<Instant>,
     /// Whether descendants have been sent SIGKILL after the grace period.
@@ -128,14 +138,22 @@ impl Supervisor {
     /// Collects the children that have ended, adopted descendants too.
     fn reap(&mut self) {
         loop {
-            self.look_ahead();
-            let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            let (pid, status) = match ended_child() {
                 Ok(WaitStatus::Exited(pid, status)) => (pid, status),
-                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, 128 + signal as i32),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => {
+                    if self.command != Some(pid) {
+                        let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+                        self.report_killed(signal, name.trim_ascii_end());
+                    }
+                    (pid, 128 + signal as i32)
+                }
                 Ok(_) | Err(_) => return,
             };
+            // Nobody else collects it.
+            let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
             if self.command == Some(pid) {
                 self.command = None;
+                // A shell tells by its status that a signal ended its command.
                 if let Ok(signal) = Signal::try_from(status - 128) {
                     self.report_killed(signal, b"");
                 }
@@ -144,23 +162,16 @@ impl Supervisor {
         }
     }
 
-    /// Reports the next child to be collected if a signal ended it. Until it is
-    /// collected, its name can be read.
-    fn look_ahead(&self) {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        if let Ok(WaitStatus::Signaled(pid, signal, _)) = waitid(Id::All, flags)
-            && self.command != Some(pid)
-        {
-            let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-            self.report_killed(signal, name.trim_ascii_end());
-        }
-    }
-
-    /// Reports an end by a signal that this process didn't send. A launcher may notice
-    /// the loss of its daemon, and have the job ended, before the loss is read here.
+    /// Reports an end by a signal that neither this process nor the command sent. A
+    /// launcher may notice the loss of its daemon, and have the job ended, before the loss
+    /// is read here. The name is empty for the command itself.
     fn report_killed(&self, signal: Signal, name: &[u8]) {
-        let ours = self.killing || self.signalled || (self.ending.is_some() && signal == Signal::SIGTERM);
-        if ours {
+        let ours = self.killing
+            || self.passed_on.contains(&signal)
+            || (self.ending.is_some() && signal == Signal::SIGTERM);
+        // A command that was signalled may kill what it has started, but no daemon.
+        let is_daemon = name.is_empty() || DAEMONS.iter().any(|daemon| daemon.as_bytes() == name);
+        if ours || (!self.passed_on.is_empty() && !is_daemon) {
             return;
         }
         let mut padded = [0; NAME_LEN];
@@ -168,10 +179,6 @@ impl Supervisor {
         padded[..length].copy_from_slice(&name[..length]);
         self.report(KILLED, signal as i32);
         let _ = (&self.control).write_all(&padded);
-    }
-
-    fn childless(&self) -> bool {
-        waitpid(None, Some(WaitPidFlag::WNOHANG)) == Err(Errno::ECHILD)
     }
 
     /// Reads the parent's orders.
@@ -187,7 +194,9 @@ impl Supervisor {
                         } else if let (Some(pid), Ok(signal)) =
                             (self.command, Signal::try_from(i32::from(byte)))
                         {
-                            self.signalled = true;
+                            if !self.passed_on.contains(&signal) {
+                                self.passed_on.push(signal);
+                            }
                             // The command may have just ended.
                             let _ = kill(pid, signal);
                         }
