@@ -69,8 +69,11 @@ pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
         total.setup_total_us += entry.setup_total_us;
         total.setup_max_us = total.setup_max_us.max(entry.setup_max_us);
         total.unknown |= !entry.bytes_known;
-        total.bytes[usize::from(!forward)] += entry.bytes_sent;
-        total.bytes[usize::from(forward)] += entry.bytes_received;
+        // Gateways of other owners tell some of them.
+        for (way, bytes) in [(!forward, entry.bytes_sent), (forward, entry.bytes_received)] {
+            let sum = &mut total.bytes[usize::from(way)];
+            *sum = sum.saturating_add(bytes);
+        }
     }
     totals
         .into_iter()
@@ -124,7 +127,10 @@ pub(crate) fn table(what: &str, pairs: &[Pair]) -> String {
             pair.connections.to_string(),
             format!("{:.1} ms / {:.1} ms", milliseconds(pair.setup_mean_us), milliseconds(pair.setup_max_us)),
             pair.bytes.map_or_else(
-                || "not counted (raw socket)".to_owned(),
+                || {
+                    let why = if pair.encryption == "gateways" { "by gateways" } else { "raw socket" };
+                    format!("not counted ({why})")
+                },
                 |[there, back]| format!("{} / {}", bytes(there), bytes(back)),
             ),
         ]);

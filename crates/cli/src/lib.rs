@@ -24,6 +24,7 @@ mod run;
 mod services;
 mod status;
 mod trunks;
+mod upgrade;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -142,6 +143,14 @@ fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
 }
 
 fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
+    if let Some(held) = &args.check_upgrade {
+        return finish(service.name(), block_on(upgrade::check(service, &args, &held.0)));
+    }
+    // SAFETY: nothing was started or opened yet.
+    let before = match unsafe { upgrade::before(service) } {
+        Ok(before) => before,
+        Err(error) => return finish(service.name(), Err(error)),
+    };
     // Only an agent starts programs; the others' further threads carry data.
     let children = if service == Service::Agent { Children::Usual } else { Children::Same };
     let promptly = move || promptly::run_soon_after_waking(children);
@@ -150,7 +159,7 @@ fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
     let started = Builder::new_multi_thread().enable_all().on_thread_start(promptly).build();
     finish(
         service.name(),
-        started.map_err(Into::into).and_then(|runtime| run_in(runtime, services::run(service, args))),
+        started.map_err(Into::into).and_then(|runtime| run_in(runtime, services::run(service, args, before))),
     )
 }
 

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_broker::state::State;
+use isthmus_net::upgrade::{CHECK_OPTION, Upgrades};
 use isthmus_net::{Credentials, Role, audit, counters, renewal};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
@@ -16,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, StateArgs};
 use crate::output;
+use crate::upgrade::{self, Addresses, Before};
 
 /// Environment variable with the log filter.
 const LOG_VARIABLE: &str = "ISTHMUS_LOG";
@@ -29,6 +31,43 @@ pub(crate) struct ServiceArgs {
     /// there is one.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Say whether this program can take the place of the running service, which listens
+    /// at these addresses.
+    #[arg(long = CHECK_OPTION, hide = true, value_name = "ADDRESSES", value_parser = upgrade::addresses)]
+    pub(crate) check_upgrade: Option<Addresses>,
+}
+
+/// What a service has read before it serves.
+pub(crate) struct Prepared {
+    pub(crate) directory: PathBuf,
+    pub(crate) config: Config,
+    /// None for a broker, whose state has them.
+    pub(crate) credentials: Option<Credentials>,
+}
+
+impl Prepared {
+    /// Reads the configuration and the identity.
+    ///
+    /// # Errors
+    /// The message for the user.
+    pub(crate) fn load(service: Service, args: &ServiceArgs) -> anyhow::Result<Self> {
+        let directory = args.state.directory();
+        let config = Config::load(args.config.as_deref(), &directory)?;
+        if service == Service::Broker {
+            return Ok(Self { directory, config, credentials: None });
+        }
+        let credentials = Credentials::load(&directory)?;
+        credentials.check(SystemTime::now())?;
+        let identity = credentials.identity();
+        if identity.role() != service.role() {
+            bail!(
+                "{} holds the identity of {identity}, not of a {}; give another directory with --state",
+                directory.display(),
+                service.name()
+            );
+        }
+        Ok(Self { directory, config, credentials: Some(credentials) })
+    }
 }
 
 /// Which service to run.
@@ -64,52 +103,48 @@ impl Service {
 ///
 /// # Errors
 /// The message for the user.
-pub(crate) async fn run(service: Service, args: ServiceArgs) -> anyhow::Result<()> {
+pub(crate) async fn run(service: Service, args: ServiceArgs, before: Option<Before>) -> anyhow::Result<()> {
     start_logging()?;
-    let directory = args.state.directory();
-    let config = Config::load(args.config.as_deref(), &directory)?;
+    let Prepared { directory, config, credentials } = Prepared::load(service, &args)?;
     let shutdown = shutdown()?;
     if config.metrics.directory.is_some() {
         counters::start()?;
     }
     let counted = config.metrics.directory.clone();
-    if matches!(service, Service::Broker) {
+    let Some(credentials) = credentials else {
         let state = State::load(&directory)?;
         start_audit(service, &config, &directory)?;
-        let listener = listen(config.broker.listen, service).await?;
+        let listener = listen(config.broker.listen, service, &Upgrades::none()).await?;
         return tokio::select! {
             result = isthmus_broker::run(listener, state, &config.broker, ready, shutdown) => Ok(result?),
             () = keep_counters(counted, service, "1") => Ok(()),
         };
-    }
-    let credentials = Credentials::load(&directory)?;
-    credentials.check(SystemTime::now())?;
+    };
     credentials.peers().keep_in(&directory)?;
     let identity = credentials.identity();
-    if identity.role() != service.role() {
-        bail!(
-            "{} holds the identity of {identity}, not of a {}; give another directory with --state",
-            directory.display(),
-            service.name()
-        );
-    }
     start_audit(service, &config, &directory)?;
     let label = identity.grid_name().map_or_else(|| identity.name().to_string(), |name| name.to_string());
     let upstreams = match service {
         Service::Agent => config.agent.gateways(credentials.upstream()).map_err(anyhow::Error::msg)?,
         Service::Broker | Service::Gateway | Service::Relay => vec![credentials.upstream().to_owned()],
     };
+    let upgrades = upgrade::upgrades(before, service, &config);
     let running = async {
         match service {
             Service::Broker => Ok(()),
             Service::Gateway => {
-                let listener = listen(config.gateway.listen, service).await?;
-                isthmus_gateway::run(listener, credentials.clone(), &config.gateway, ready, shutdown).await?;
+                let listener = listen(config.gateway.listen, service, &upgrades).await?;
+                let credentials = credentials.clone();
+                isthmus_gateway::run(listener, credentials, &config.gateway, upgrades, ready, shutdown)
+                    .await?;
                 Ok(())
             }
-            Service::Agent => isthmus_agent::run(config.agent, credentials.clone(), ready, shutdown).await,
+            Service::Agent => {
+                isthmus_agent::run(config.agent, credentials.clone(), upgrades, ready, shutdown).await
+            }
             Service::Relay => {
-                isthmus_relay::run(config.relay, credentials.clone(), |_| ready(), shutdown).await?;
+                isthmus_relay::run(config.relay, credentials.clone(), upgrades, |_| ready(), shutdown)
+                    .await?;
                 Ok(())
             }
         }
@@ -130,9 +165,9 @@ async fn keep_counters(directory: Option<PathBuf>, service: Service, label: &str
     }
 }
 
-async fn listen(address: SocketAddr, service: Service) -> anyhow::Result<TcpListener> {
+async fn listen(address: SocketAddr, service: Service, upgrades: &Upgrades) -> anyhow::Result<TcpListener> {
     let name = service.name();
-    let listener = isthmus_net::listen(address).with_context(|| {
+    let listener = upgrades.listen(address).with_context(|| {
         format!("cannot listen on {address}; is another {name} running? See `listen` in section [{name}]")
     })?;
     tracing::info!(%address, "listening");

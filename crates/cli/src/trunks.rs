@@ -17,10 +17,12 @@ use crate::status::table;
 const BUDGET: Duration = Duration::from_secs(20);
 
 /// Show this node's trunks: the encrypted connections to other sites' nodes, which
-/// programs' connections share, and whether they are cut.
+/// programs' connections share, and whether they are cut. If this node's gateway keeps
+/// trunks with gateways of other sites, show those, too.
 ///
-/// A trunk sends over its carriers. Their figures are the kernel's, of what this node
-/// sends. A trunk that this node has not made says how the other node has dialed it.
+/// A trunk sends over its carriers. Their figures are the kernel's, of what this end
+/// sends. A trunk that this node has not made says how the other node has dialed it;
+/// gateways don't tell each other.
 #[derive(Debug, Args)]
 pub(crate) struct TrunksArgs {
     /// Print JSON.
@@ -34,12 +36,17 @@ struct View {
     trunks: Vec<Trunk>,
     /// Trunks beyond those that are shown, and those that didn't answer in time.
     left_out: u32,
+    /// Those of this node's gateway with gateways of other sites.
+    site_trunks: Vec<Trunk>,
+    site_left_out: u32,
+    /// Why the gateway hasn't told of its trunks; none if it has.
+    site_failure: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
 struct Trunk {
     peer: String,
-    /// Whether this node's agent dials it.
+    /// Whether this end dials it.
     made_here: bool,
     route: String,
     dial: String,
@@ -89,25 +96,38 @@ pub(crate) async fn run(args: TrunksArgs) -> anyhow::Result<()> {
 
 impl View {
     fn new(reply: TrunksReply) -> Self {
-        Self { trunks: reply.trunks.into_iter().map(Trunk::new).collect(), left_out: reply.left_out }
+        let trunks = |trunks: Vec<proto::Trunk>| trunks.into_iter().map(Trunk::new).collect();
+        Self {
+            trunks: trunks(reply.trunks),
+            left_out: reply.left_out,
+            site_trunks: trunks(reply.site_trunks),
+            site_left_out: reply.site_left_out,
+            site_failure: Some(reply.site_failure).filter(|reason| !reason.is_empty()),
+        }
     }
 
     fn text(&self) -> String {
-        if self.trunks.is_empty() {
-            return "this node has no trunks\n".to_owned();
+        let mut text = match (self.trunks.is_empty(), self.left_out) {
+            (true, 0) => "this node has no trunks\n".to_owned(),
+            _ => list(&self.trunks, self.left_out),
+        };
+        if let Some(reason) = &self.site_failure {
+            text.push_str(&format!("this node's gateway doesn't tell of its trunks: {reason}\n"));
         }
-        let mut text = String::new();
-        for trunk in &self.trunks {
-            text.push_str(&trunk.text());
-        }
-        if self.left_out > 0 {
-            text.push_str(&format!(
-                "and {} more, too many to show or without an answer in time\n",
-                self.left_out
-            ));
+        if !self.site_trunks.is_empty() || self.site_left_out > 0 {
+            text.push_str("\ntrunks of this node's gateway:\n");
+            text.push_str(&list(&self.site_trunks, self.site_left_out));
         }
         text
     }
+}
+
+fn list(trunks: &[Trunk], left_out: u32) -> String {
+    let mut text: String = trunks.iter().map(Trunk::text).collect();
+    if left_out > 0 {
+        text.push_str(&format!("and {left_out} more, too many to show or without an answer in time\n"));
+    }
+    text
 }
 
 impl Trunk {
@@ -138,14 +158,19 @@ impl Trunk {
             },
         );
         let relay = if self.relay.is_empty() { String::new() } else { format!(" {}", self.relay) };
+        let dialed = if self.dial == dial_name(proto::Dial::Unknown) {
+            // A gateway doesn't tell the other one how it has dialed it.
+            "dialed there".to_owned()
+        } else {
+            format!("by {}{relay}", self.dial)
+        };
         let paused = match self.pauses {
             0 => String::new(),
             pauses => format!(", paused {} for {:.1} s", count(pauses.into(), "time"), self.paused_seconds),
         };
         let head = format!(
-            "{from} {} by {}{relay}, {}: {state}, {:.0} s old{paused}, {}, {} not acknowledged\n",
+            "{from} {} {dialed}, {}: {state}, {:.0} s old{paused}, {}, {} not acknowledged\n",
             self.peer,
-            self.dial,
             self.route,
             self.age_seconds,
             count(self.streams.into(), "stream"),
@@ -221,7 +246,20 @@ mod tests {
             ..proto::Trunk::default()
         };
         let cut = proto::Trunk { made_here: false, cut_ms: Some(4_200), pauses: 0, ..trunk.clone() };
-        let view = View::new(TrunksReply { trunks: vec![trunk, cut], left_out: 1 });
+        let of_site = proto::Trunk {
+            peer: "gateway.beta".to_owned(),
+            made_here: false,
+            route: proto::Route::TwoGateway.into(),
+            dial: proto::Dial::Unknown.into(),
+            relay: String::new(),
+            ..trunk.clone()
+        };
+        let view = View::new(TrunksReply {
+            trunks: vec![trunk, cut],
+            left_out: 1,
+            site_trunks: vec![of_site],
+            ..TrunksReply::default()
+        });
         let text = view.text();
         for part in [
             "to n1.beta by relay hub, end-to-end: works, 90 s old, paused 2 times for 23.5 s, 1 stream, 2.0 kB not acknowledged\n",
@@ -231,9 +269,18 @@ mod tests {
             "small messages, silent",
             "from n1.beta by relay hub, end-to-end: cut for 4.2 s, 90 s old, 1 stream",
             "and 1 more, too many to show or without an answer in time\n",
+            "\ntrunks of this node's gateway:\nfrom gateway.beta dialed there, two-gateway: works, 90 s old, paused",
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
-        assert_eq!(View::new(TrunksReply::default()).text(), "this node has no trunks\n");
+        let without = |site_failure: &str| {
+            let site_failure = site_failure.to_owned();
+            View::new(TrunksReply { site_failure, ..TrunksReply::default() }).text()
+        };
+        assert_eq!(without(""), "this node has no trunks\n");
+        assert_eq!(
+            without("gone"),
+            "this node has no trunks\nthis node's gateway doesn't tell of its trunks: gone\n"
+        );
     }
 }

@@ -1,119 +1,13 @@
 //! The commands that make and run a grid, as a person types them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
 
-use std::net::TcpListener;
+mod playground;
+
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use tempfile::TempDir;
-
-/// Longest wait.
-const SOON: Duration = Duration::from_secs(30);
-
-/// A directory with a grid in it.
-struct Playground {
-    directory: TempDir,
-    broker_port: u16,
-}
-
-impl Playground {
-    fn new() -> Self {
-        let broker_port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { directory: tempfile::tempdir().unwrap(), broker_port }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// Runs `isthmus` with these words, in the directory.
-    fn isthmus(&self, words: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_isthmus"));
-        command.current_dir(self.directory.path()).args(words.split_whitespace());
-        command.env_remove("ISTHMUS_STATE").stdin(Stdio::null()).output().unwrap()
-    }
-
-    /// The same, which must succeed.
-    fn good(&self, words: &str) -> String {
-        let output = self.isthmus(words);
-        assert!(output.status.success(), "isthmus {words}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// The same, which must fail with a message of one line.
-    fn bad(&self, words: &str, want: &str) {
-        let output = self.isthmus(words);
-        let message = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "isthmus {words}: {message}");
-        assert!(message.contains(want) && message.lines().count() == 1, "isthmus {words}: {message}");
-        assert!(output.stdout.is_empty());
-    }
-
-    fn init(&self) {
-        self.good(&format!("grid init --state broker --name demo --address 127.0.0.1:{}", self.broker_port));
-        let listen = format!("[broker]\nlisten = \"127.0.0.1:{}\"\n", self.broker_port);
-        std::fs::write(self.path("broker/isthmus.toml"), listen).unwrap();
-    }
-
-    /// Starts a service and waits until it reports that it is ready.
-    fn start(&self, service: &str, state: &str) -> Service {
-        let socket_path = self.path(&format!("{state}.notify"));
-        let notifications = UnixDatagram::bind(&socket_path).unwrap();
-        notifications.set_read_timeout(Some(SOON)).unwrap();
-        // Ends with the test, whatever ends that.
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_isthmus"), service, "--state", state])
-            .current_dir(self.directory.path())
-            .env("NOTIFY_SOCKET", &socket_path)
-            .stderr(std::fs::File::create(self.path(&format!("{state}.log"))).unwrap())
-            .spawn()
-            .unwrap();
-        let service = Service { child, notifications, log: self.path(&format!("{state}.log")) };
-        service.expect_notification("READY=1");
-        service
-    }
-}
-
-/// A running service.
-struct Service {
-    child: Child,
-    notifications: UnixDatagram,
-    log: PathBuf,
-}
-
-impl Service {
-    fn expect_notification(&self, want: &str) {
-        let mut buffer = [0; 200];
-        let read = self.notifications.recv(&mut buffer);
-        let length = read.unwrap_or_else(|error| panic!("no {want}: {error}\n{}", read_to_string(&self.log)));
-        assert_eq!(String::from_utf8_lossy(&buffer[..length]).trim(), want);
-    }
-
-    /// Ends it with a signal; it must end well.
-    fn stop(mut self, signal: Signal) {
-        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
-        self.expect_notification("STOPPING=1");
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}\n{}", read_to_string(&self.log));
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        // It has ended already where the test went well.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn read_to_string(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap()
-}
+use nix::sys::signal::Signal;
+use playground::{Playground, SOON, read_to_string};
 
 #[test]
 fn a_grid_from_nothing_to_its_end() {

@@ -73,6 +73,28 @@ async fn a_signal_reaches_the_command() {
     assert_eq!(handle::status(&mut supervised.outcome()).await, 5);
 }
 
+/// A launcher that has lost its daemon signals what it has started.
+#[tokio::test]
+async fn a_killed_daemon_is_reported_though_its_launcher_signals_the_command() {
+    let directory = tempfile::tempdir().unwrap();
+    // The supervisor's own child, and not the shell's, which would collect it.
+    for (name, want) in [("orted", true), ("rank", false)] {
+        let program = directory.path().join(name);
+        std::fs::copy("/bin/sleep", &program).unwrap();
+        let mut supervised = start(&format!(
+            "trap 'kill -KILL $daemon; exit 1' TERM; daemon=$({} 60 > /dev/null & echo $!); \
+             until [ \"$(cat /proc/$daemon/comm)\" = {name} ]; do sleep 0.01; done; \
+             echo ready; while :; do sleep 0.01; done",
+            program.display()
+        ));
+        first_line(&mut supervised).await;
+        supervised.signal(nix::libc::SIGTERM).await;
+        handle::gone(&mut supervised.outcome()).await;
+        let killed = Some((nix::libc::SIGKILL, name.to_owned()));
+        assert_eq!(supervised.outcome().borrow().killed(), killed.filter(|_| want), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn the_end_takes_stubborn_daemons_along() {
     let mut supervised = start(DAEMON);
