@@ -40,6 +40,7 @@ cases!(
     local::settings,
     local::shim,
     local::syn,
+    local::upgrade,
     members::grid_name,
     members::identity,
     members::join_token,

@@ -1,9 +1,10 @@
-//! What processes of one node exchange.
+//! What processes of one machine exchange.
 
 use isthmus_raw::Syn;
 use isthmus_raw::message::{MAX_LEN, Request as RawRequest, decode_reply};
 use isthmus_wire::settings::Settings;
 use isthmus_wire::shim::{REPLY_LEN, REQUEST_LEN, Reply, Request};
+use isthmus_wire::upgrade;
 
 /// The shim's settings file: what is read, means the same when written.
 pub fn settings(bytes: &[u8]) {
@@ -39,4 +40,16 @@ pub fn syn(bytes: &[u8]) {
         assert_eq!(request.encode(id), bytes);
     }
     let _ = decode_reply(bytes);
+}
+
+/// What a service hands to the program that takes its place, and that program's answer
+/// beforehand: decoding and encoding again gives the same bytes.
+pub fn upgrade(bytes: &[u8]) {
+    if let Ok(state) = upgrade::State::decode(bytes) {
+        assert_eq!(state.encode().as_deref(), Ok(bytes));
+    }
+    let line = crate::text(bytes);
+    if let Ok(versions) = upgrade::read_answer(line) {
+        assert_eq!(format!("isthmus upgrade {}-{}", versions.start(), versions.end()), line);
+    }
 }
