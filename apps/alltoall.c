@@ -1,9 +1,9 @@
 /*
  * alltoall: every rank talks to every rank, and every byte is checked.
  *
- *   mpirun -n N alltoall [MAX_BYTES]      (1048576)
+ *   mpirun -n N alltoall [MAX_BYTES [ROUNDS]]      (1048576, 1)
  *
- * For block sizes from 1 byte to MAX_BYTES: MPI_Alltoall, MPI_Alltoallv with
+ * For block sizes from 1 byte to MAX_BYTES, ROUNDS times: MPI_Alltoall, MPI_Alltoallv with
  * blocks of different lengths (some empty) and gaps between them, and
  * MPI_Sendrecv between each pair of ranks in both directions. Every byte is a
  * function of (source, destination, index, step), every gap must stay as it
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAG_PAIR = 1, MAX_BLOCK = 1 << 24 };
+enum { TAG_PAIR = 1, MAX_BLOCK = 1 << 24, MAX_ROUNDS = 1000000 };
 
 static const unsigned char GUARD = 0xA5;
 static const int GAP = 3; /* untouched bytes after each block of Alltoallv */
@@ -153,16 +153,13 @@ static void pairs(unsigned char *out, unsigned char *in, int bytes, int step)
     }
 }
 
-/* The largest block in bytes, -1 if the arguments are wrong. */
-static int parse_arguments(int argc, char **argv)
+/* A number from 1 to `most`, -1 if it is none. */
+static int number(const char *text, long most)
 {
-    if (argc == 1) {
-        return SIZES[sizeof SIZES / sizeof SIZES[0] - 1];
-    }
     char *end = NULL;
     errno = 0;
-    long value = strtol(argv[1], &end, 10);
-    if (argc > 2 || errno != 0 || end == argv[1] || *end != '\0' || value < 1 || value > MAX_BLOCK) {
+    long value = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < 1 || value > most) {
         return -1;
     }
     return (int)value;
@@ -174,12 +171,15 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
 
-    int max_bytes = parse_arguments(argc, argv);
+    int max_bytes = number(argc > 1 ? argv[1] : "1048576", MAX_BLOCK);
+    int rounds = number(argc > 2 ? argv[2] : "1", MAX_ROUNDS);
     /* Displacements are ints. */
-    if (max_bytes < 0 || ((long long)max_bytes + GAP) * size > INT32_MAX) {
+    if (argc > 3 || max_bytes < 0 || rounds < 0 || ((long long)max_bytes + GAP) * size > INT32_MAX) {
         if (rank == 0) {
-            fprintf(stderr, "usage: alltoall [MAX_BYTES], 1 to %d, and below 2^31 for all ranks together\n",
-                    MAX_BLOCK);
+            fprintf(stderr,
+                    "usage: alltoall [MAX_BYTES [ROUNDS]], 1 to %d, and below 2^31 for all ranks "
+                    "together, 1 to %d rounds\n",
+                    MAX_BLOCK, MAX_ROUNDS);
         }
         MPI_Finalize();
         return 2;
@@ -190,11 +190,14 @@ int main(int argc, char **argv)
     unsigned char *in = allocate(room);
 
     int step = 0, sizes = 0;
-    for (size_t i = 0; i < sizeof SIZES / sizeof SIZES[0] && SIZES[i] <= max_bytes; i++) {
-        equal_blocks(out, in, SIZES[i], step++);
-        uneven_blocks(out, in, SIZES[i], step++);
-        pairs(out, in, SIZES[i], step++);
-        sizes++;
+    for (int round = 0; round < rounds; round++) {
+        sizes = 0;
+        for (size_t i = 0; i < sizeof SIZES / sizeof SIZES[0] && SIZES[i] <= max_bytes; i++) {
+            equal_blocks(out, in, SIZES[i], step++);
+            uneven_blocks(out, in, SIZES[i], step++);
+            pairs(out, in, SIZES[i], step++);
+            sizes++;
+        }
     }
     free(in);
     free(out);

@@ -3,14 +3,12 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::Args;
 
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment};
 use crate::verdict::Bar;
-
-/// Tools in a contest; the first is ours.
-const TOOLS: usize = 3;
 
 /// How to measure.
 #[derive(Debug, Args)]
@@ -45,7 +43,7 @@ impl Streaming {
 /// Tools that are set up.
 pub(crate) trait Contest {
     /// Their names in the rows; the first is ours.
-    const NAMES: [&'static str; TOOLS];
+    const NAMES: &'static [&'static str];
     /// Half a round trip of 64 bytes through one of them, seconds.
     fn latency(&mut self, tool: usize, duration: Duration) -> anyhow::Result<f64>;
     /// Streams through one of them.
@@ -67,7 +65,11 @@ pub(crate) enum Figure {
 pub(crate) fn cases<C: Contest>(prefix: &str) -> Vec<Case<Figure>> {
     let against_each = |what: &str, unit: &'static str, bar: Bar| {
         let what = format!("{prefix}{what}");
-        C::NAMES[1..].iter().map(move |name| Comparison::new(&what, unit, name).bar(bar)).collect::<Vec<_>>()
+        C::NAMES
+            .iter()
+            .skip(1)
+            .map(move |name| Comparison::new(&what, unit, name).bar(bar))
+            .collect::<Vec<_>>()
     };
     let latency = against_each("half round trip, 64 B", "µs", Bar::AtMost(1.0));
     let streams = [(1, "1 stream"), (8, "8 streams")].map(|(count, name)| {
@@ -90,11 +92,12 @@ impl<C: Contest> Experiment for InTurns<C> {
     type Case = Figure;
 
     fn measure(&mut self, figure: &Figure, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let tools = C::NAMES.len();
         // One or two figures of each tool.
-        let mut found = [[0.0; 2]; TOOLS];
-        for turn in 0..TOOLS {
+        let mut found = vec![[0.0; 2]; tools];
+        for turn in 0..tools {
             // No tool always goes first.
-            let tool = (round + turn) % TOOLS;
+            let tool = (round + turn) % tools;
             found[tool] = match *figure {
                 Figure::Latency => [self.contest.latency(tool, self.duration)? * 1e6, 0.0],
                 Figure::Streams(count) => {
@@ -103,9 +106,9 @@ impl<C: Contest> Experiment for InTurns<C> {
                 }
             };
         }
-        let [ours, references @ ..] = found;
+        let (ours, references) = found.split_first().context("no tools")?;
         let figures = if matches!(figure, Figure::Latency) { 0..1 } else { 0..2 };
-        Ok(figures.flat_map(|at| references.map(|reference| [ours[at], reference[at]])).collect())
+        Ok(figures.flat_map(|at| references.iter().map(move |reference| [ours[at], reference[at]])).collect())
     }
 
     /// Client and server may disagree about which measurement is next.

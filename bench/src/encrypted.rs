@@ -2,8 +2,8 @@
 //! people use today.
 //!
 //! program – loopback – agent – TLS – agent – loopback – program, between two
-//! nodes of two sites. Beside it, between the same two nodes: `ssh -L` and a
-//! pair of HAProxy.
+//! nodes of two sites. Beside it, between the same two nodes: `ssh -L`, a pair of
+//! HAProxy, a pair of stunnel, and WireGuard in user space.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,10 +18,11 @@ use crate::grid::{Bench, words};
 use crate::line_client::LineClient;
 use crate::traffic::{Latency, Throughput};
 use crate::tunnel::{self, JOB_PORT, Tunnel};
+use crate::wireguard;
 
-/// The three ways, in the order of their names.
+/// The ways, in the order of their names.
 pub(crate) struct Encrypted {
-    tunnels: [Tunnel; 3],
+    tunnels: [Tunnel; 5],
     /// A rank of the job.
     ours: LineClient,
     /// A program outside of any job.
@@ -66,10 +67,13 @@ impl Encrypted {
             near.name,
             far.name
         );
+        tunnel::certificate(&bench, far)?;
         let tunnels = [
             Tunnel::isthmus(&bench, near, far)?,
             Tunnel::ssh(&bench, near, far)?,
             Tunnel::haproxy(&bench, near, far)?,
+            Tunnel::stunnel(&bench, near, far)?,
+            wireguard::tunnel(&bench, near, far)?,
         ];
         let ours = LineClient::start(bench.standing(&near.name, &words(&job))?)?;
         let plain = tunnel::client(&bench, near)?;
@@ -82,7 +86,8 @@ impl Encrypted {
 }
 
 impl Contest for Encrypted {
-    const NAMES: [&'static str; 3] = ["isthmus", "ssh -L", "HAProxy pair"];
+    const NAMES: &'static [&'static str] =
+        &["isthmus", "ssh -L", "HAProxy pair", "stunnel pair", "wireguard-go"];
 
     fn latency(&mut self, tool: usize, duration: Duration) -> anyhow::Result<f64> {
         let line = format!("ping {}", self.tunnels[tool].target);

@@ -16,6 +16,7 @@ mod lab;
 mod line_client;
 mod load;
 mod mpi;
+mod nas;
 mod papers;
 mod patterns;
 mod relay;
@@ -29,6 +30,7 @@ mod traffic;
 mod trunk;
 mod tunnel;
 mod verdict;
+mod wireguard;
 
 use std::process::ExitCode;
 
@@ -59,11 +61,14 @@ enum Bench {
     /// Time to start a job against plain MPI over ssh.
     Start(start::Options),
     /// The relay against HAProxy (TCP mode, splicing) and socat; a connection
-    /// that the agents encrypt against ssh -L and a pair of HAProxy with TLS.
+    /// that the agents encrypt against ssh -L, pairs of HAProxy and of stunnel
+    /// with TLS, and WireGuard in user space.
     Relay(contest::Options),
     /// Gathers over a long link with loss and short queues: connections of their own
     /// against trunks (Alter and Glück, 2009).
     Trunk(trunk::Options),
+    /// The messages of NAS BT, SP and LU over three sites, against plain MPI.
+    Nas(nas::Options),
     /// The emulated links themselves: what was asked for against what programs at
     /// their ends see.
     #[command(args_conflicts_with_subcommands = true)]
@@ -92,6 +97,7 @@ fn main() -> ExitCode {
         Bench::Patterns(options) => patterns::run(&options).map(held),
         Bench::Start(options) => start::run(&options).map(held),
         Bench::Relay(options) => relay::run(&options).map(held),
+        Bench::Nas(options) => nas::run(&options).map(held),
         Bench::Trunk(options) => trunk::run(&options).map(held),
         Bench::Shim(options) => shim::run(&options).map(held),
         Bench::Lab(options) => lab::run(options),

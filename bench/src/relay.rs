@@ -57,7 +57,13 @@ defaults
 const SOCAT_BUFFER: &str = "1048576";
 
 /// The references, with the argument that makes each print its version.
-const REFERENCES: [(&str, &str); 3] = [("haproxy", "-v"), ("socat", "-V"), ("ssh", "-V")];
+const REFERENCES: [(&str, &str); 5] = [
+    ("haproxy", "-v"),
+    ("socat", "-V"),
+    ("ssh", "-V"),
+    ("stunnel", "-version"),
+    ("wireguard-go", "--version"),
+];
 
 /// The relay's data plane with a key from the standard input.
 #[derive(Debug, Args)]
@@ -198,7 +204,7 @@ impl Setup {
 }
 
 impl Contest for Setup {
-    const NAMES: [&'static str; 3] = [Tool::Ours.name(), Tool::HaProxy.name(), Tool::Socat.name()];
+    const NAMES: &'static [&'static str] = &[Tool::Ours.name(), Tool::HaProxy.name(), Tool::Socat.name()];
 
     fn latency(&mut self, tool: usize, duration: Duration) -> anyhow::Result<f64> {
         let latency: Latency = self.client("ping", Tool::ALL[tool], 1, duration, &[])?;

@@ -19,10 +19,11 @@ const TRAFFIC: [&str; 4] =
 
 /// Each benchmark with the paths that it depends on, in groups. A path that ends with
 /// a slash stands for each entry of the directory.
-const BENCHMARKS: [(&str, &[&[&str]]); 8] = [
+const BENCHMARKS: [(&str, &[&[&str]]); 9] = [
     ("connect", &[&JOB, &["bench/src/connect.rs", "bench/programs/connect.py", "apps"], &CONNECT_GRIDS]),
     ("direct", &[&JOB, &["bench/src/direct.rs", "bench/grids/lan.toml", "apps"]]),
     ("lab", &[&["crates/lab", "bench/src/lab.rs", "bench/src/lab/"]]),
+    ("nas", &[&JOB, &["bench/src/nas.rs", "bench/grids/nas.toml", "apps/nas.c"]]),
     (
         "patterns",
         &[&JOB, &TRAFFIC, &["bench/src/patterns.rs", "bench/src/patterns/", "bench/grids/patterns.toml"]],
@@ -36,6 +37,7 @@ const BENCHMARKS: [(&str, &[&[&str]]); 8] = [
                 "bench/src/relay.rs",
                 "bench/src/encrypted.rs",
                 "bench/src/tunnel.rs",
+                "bench/src/wireguard.rs",
                 "bench/grids/two-near.toml",
             ],
         ],

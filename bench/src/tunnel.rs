@@ -1,5 +1,5 @@
 //! The encrypted ways from one node to another: isthmus's agents, `ssh -L`, and
-//! a pair of HAProxy with TLS. All with AES-128-GCM.
+//! pairs of HAProxy and of stunnel with TLS. All with AES-128-GCM.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,20 +19,25 @@ pub(crate) const JOB_PORT: u16 = 7000;
 const SERVER_PORT: u16 = 7001;
 const SSH_PORT: u16 = 7002;
 const HAPROXY_PORT: u16 = 7003;
-const TLS_PORT: u16 = 7443;
+const STUNNEL_PORT: u16 = 7004;
+const HAPROXY_TLS_PORT: u16 = 7443;
+const STUNNEL_TLS_PORT: u16 = 7444;
+/// The cipher of the pairs with TLS 1.3.
+const CIPHER: &str = "TLS_AES_128_GCM_SHA256";
 
 /// A way that stands.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     /// What the client connects to.
     pub target: String,
-    costs: Vec<Cost>,
-    _processes: Vec<Running>,
+    pub costs: Vec<Cost>,
+    /// They end with it.
+    pub _processes: Vec<Running>,
 }
 
 /// Whose processor time counts.
 #[derive(Debug, Clone, Copy)]
-enum Cost {
+pub(crate) enum Cost {
     /// The process and its descendants.
     Family(u32),
     /// The process alone: an agent's descendants are the job's programs.
@@ -79,50 +84,85 @@ impl Tunnel {
     /// the server.
     pub(crate) fn haproxy(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
         let at = |name: &str| bench.scratch().join(name).display().to_string();
-        let made = Command::new("openssl")
-            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"])
-            .args([
-                "-days",
-                "2",
-                "-subj",
-                "/CN=far",
-                "-addext",
-                &format!("subjectAltName=IP:{}", far.address),
-            ])
-            .args(["-keyout", &at("tls.key"), "-out", &at("tls.crt")])
-            .stderr(Stdio::null())
-            .status()
-            .context("cannot run openssl")?;
-        ensure!(made.success(), "openssl made no certificate");
-        fs::write(at("tls.pem"), fs::read_to_string(at("tls.crt"))? + &fs::read_to_string(at("tls.key"))?)?;
-        let tls = "ssl-min-ver TLSv1.3 ciphersuites TLS_AES_128_GCM_SHA256";
+        let tls = format!("ssl-min-ver TLSv1.3 ciphersuites {CIPHER}");
         let near_part = format!(
-            "bind 127.0.0.1:{HAPROXY_PORT}\n server far {}:{TLS_PORT} ssl verify required ca-file {} {tls}",
+            "bind 127.0.0.1:{HAPROXY_PORT}\n server far {}:{HAPROXY_TLS_PORT} ssl verify required ca-file {} {tls}",
             far.address,
             at("tls.crt")
         );
         let far_part = format!(
-            "bind {}:{TLS_PORT} ssl crt {} {tls}\n server program 127.0.0.1:{SERVER_PORT}",
+            "bind {}:{HAPROXY_TLS_PORT} ssl crt {} {tls}\n server program 127.0.0.1:{SERVER_PORT}",
             far.address,
             at("tls.pem")
         );
-        let mut processes = Vec::new();
-        for (node, part, address, port) in
-            [(far, far_part, far.address, TLS_PORT), (near, near_part, Ipv4Addr::LOCALHOST, HAPROXY_PORT)]
-        {
-            let file = at(&format!("haproxy-{}.cfg", node.name));
-            fs::write(&file, format!("{HAPROXY}listen tunnel\n {part}\n"))?;
-            let mut haproxy = bench.lab().machine(&node.name)?.command("haproxy");
-            haproxy.args(["-db", "-q", "-f", &file]);
-            processes.push(start(haproxy)?);
-            wait_for_listener(bench, node, address, port)?;
-        }
-        Ok(Self {
-            target: format!("127.0.0.1:{HAPROXY_PORT}"),
-            costs: processes.iter().map(|process| Cost::Family(process.0.id())).collect(),
-            _processes: processes,
-        })
+        let listen = |part: String| format!("{HAPROXY}listen tunnel\n {part}\n");
+        let parts = [
+            (far, listen(far_part), (far.address, HAPROXY_TLS_PORT)),
+            (near, listen(near_part), (Ipv4Addr::LOCALHOST, HAPROXY_PORT)),
+        ];
+        Self::pair(bench, ("haproxy", &["-db", "-q", "-f"]), parts)
     }
+
+    /// A pair of stunnel: plain to the near one, TLS to the far one, plain to the server.
+    pub(crate) fn stunnel(bench: &Bench, near: &Node, far: &Node) -> anyhow::Result<Self> {
+        let at = |name: &str| bench.scratch().join(name).display().to_string();
+        let far_part = format!(
+            "accept = {}:{STUNNEL_TLS_PORT}\nconnect = 127.0.0.1:{SERVER_PORT}\ncert = {}\n",
+            far.address,
+            at("tls.pem")
+        );
+        let near_part = format!(
+            "client = yes\naccept = 127.0.0.1:{STUNNEL_PORT}\nconnect = {}:{STUNNEL_TLS_PORT}\n\
+             verifyChain = yes\nCAfile = {}\n",
+            far.address,
+            at("tls.crt")
+        );
+        let service = |part: String| {
+            format!("{STUNNEL}[tunnel]\n{part}sslVersionMin = TLSv1.3\nciphersuites = {CIPHER}\n")
+        };
+        let parts = [
+            (far, service(far_part), (far.address, STUNNEL_TLS_PORT)),
+            (near, service(near_part), (Ipv4Addr::LOCALHOST, STUNNEL_PORT)),
+        ];
+        Self::pair(bench, ("stunnel", &[]), parts)
+    }
+
+    /// Two processes of a tool, each with its configuration and where it listens. The last
+    /// one is what the client connects to.
+    fn pair(
+        bench: &Bench,
+        (tool, options): (&str, &[&str]),
+        parts: [(&Node, String, (Ipv4Addr, u16)); 2],
+    ) -> anyhow::Result<Self> {
+        let (mut processes, mut target) = (Vec::new(), String::new());
+        for (node, config, (address, port)) in parts {
+            let file = bench.scratch().join(format!("{tool}-{}.conf", node.name));
+            fs::write(&file, config)?;
+            let mut command = bench.lab().machine(&node.name)?.command(tool);
+            command.args(options).arg(&file);
+            processes.push(start(command)?);
+            wait_for_listener(bench, node, address, port)?;
+            target = format!("{address}:{port}");
+        }
+        let costs = processes.iter().map(|process| Cost::Family(process.0.id())).collect();
+        Ok(Self { target, costs, _processes: processes })
+    }
+}
+
+/// Makes the far end's certificate and key, for the pairs with TLS: `tls.crt`, `tls.key`, and both in `tls.pem`.
+pub(crate) fn certificate(bench: &Bench, far: &Node) -> anyhow::Result<()> {
+    let at = |name: &str| bench.scratch().join(name).display().to_string();
+    let names = format!("subjectAltName=IP:{}", far.address);
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"])
+        .args(["-days", "2", "-subj", "/CN=far", "-addext", &names])
+        .args(["-keyout", &at("tls.key"), "-out", &at("tls.crt")])
+        .stderr(Stdio::null())
+        .status()
+        .context("cannot run openssl")?;
+    ensure!(made.success(), "openssl made no certificate");
+    let both = fs::read_to_string(at("tls.crt"))? + &fs::read_to_string(at("tls.key"))?;
+    Ok(fs::write(at("tls.pem"), both)?)
 }
 
 /// HAProxy as it does best here with TLS: larger buffers than by default save
@@ -135,6 +175,15 @@ defaults
     timeout connect 5s
     timeout client 1h
     timeout server 1h
+";
+
+/// stunnel, which has a thread for each connection.
+const STUNNEL: &str = "
+foreground = yes
+pid =
+debug = warning
+socket = l:TCP_NODELAY=1
+socket = r:TCP_NODELAY=1
 ";
 
 /// The server of the references.

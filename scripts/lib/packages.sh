@@ -35,6 +35,9 @@ iperf3           | test                       | iperf3                          
 haproxy          | bench                      | haproxy                         | relay to compare with
 socat            | bench                      | socat                           | relay to compare with
 openssl          | bench                      | openssl                         | certificate of the HAProxy to compare with
+stunnel4         | bench                      | stunnel                         | encrypted tunnel to compare with
+wireguard-go     | bench                      | wireguard-go                    | encrypted tunnel to compare with
+wireguard-tools  | bench                      | wg                              | sets up that tunnel
 openssh-client   | bench                      | ssh                             | encrypted tunnel to compare with
 openssh-server   | bench                      | sshd                            | encrypted tunnel to compare with
 shellcheck       | lint                       | shellcheck                      | check the shell scripts
@@ -46,6 +49,7 @@ python3          | lint                       | python3                         
 declare -A package_units=(
     [openssh-server]='ssh.service ssh.socket'
     [haproxy]='haproxy.service'
+    [stunnel4]='stunnel4.service'
     [iperf3]='iperf3.service'
     [nftables]='nftables.service'
     [nginx-light]='nginx.service'

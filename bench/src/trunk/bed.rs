@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -24,7 +25,10 @@ use crate::tunnel::{itself, start};
 pub(super) struct Bed {
     lab: Lab,
     listener: TcpListener,
-    ends: [Running; 2],
+    /// What the link is like, and both ends of trunks that were made over it so.
+    shaped: Option<(Place, [Running; 2])>,
+    /// Directories with the credentials of both ends.
+    states: [PathBuf; 2],
     late_ms: f64,
     _files: tempfile::TempDir,
 }
@@ -47,32 +51,44 @@ impl Bed {
         let program = std::env::current_exe().context("cannot find this program")?;
         let options = LabOptions { services: false, program, devices: None };
         let lab = Lab::up_with(&grid, &options)?;
-        let [near, far] = [lab.machine(NAMES[0])?, lab.machine(NAMES[1])?];
-        let listener = gather::listen(far)?;
+        let listener = gather::listen(lab.machine(NAMES[1])?)?;
+        Ok(Self { listener, shaped: None, states, late_ms, _files: files, lab })
+    }
+
+    /// Both ends of trunks.
+    fn start_ends(&self) -> anyhow::Result<[Running; 2]> {
+        let [near, far] = self.machines()?;
         let itself = itself()?;
         let mut far_end = far.command(&itself);
         far_end.args(["trunk-end", "far", "--program", &format!("127.0.0.1:{ROOT_PORT}"), "--state"]);
-        far_end.arg(&states[1]);
+        far_end.arg(&self.states[1]);
         let far_end = start(far_end)?;
         wait_for_port(far, ends::CARRIERS_PORT)?;
         let mut near_end = near.command(&itself);
         near_end.args(["trunk-end", "near", "--peer", &far.address().to_string(), "--state"]);
-        near_end.arg(&states[0]);
+        near_end.arg(&self.states[0]);
         let near_end = start(near_end)?;
         for carrying in Carrying::ALL {
             wait_for_port(near, carrying.port())?;
         }
-        Ok(Self { listener, ends: [near_end, far_end], late_ms, _files: files, lab })
+        Ok([near_end, far_end])
     }
 
     fn machines(&self) -> anyhow::Result<[Machine<'_>; 2]> {
         Ok([self.lab.machine(NAMES[0])?, self.lab.machine(NAMES[1])?])
     }
 
-    /// Has the link be such.
-    pub(super) fn shape(&self, place: Place) -> anyhow::Result<()> {
+    /// Has the link be such. Trunks are made anew where it was another: what TCP learned of
+    /// that one would be held against a trunk, and not against connections of their own,
+    /// which are new in each turn.
+    pub(super) fn shape(&mut self, place: Place) -> anyhow::Result<()> {
+        if self.shaped.as_ref().is_some_and(|(shaped, _)| *shaped == place) {
+            return Ok(());
+        }
+        drop(self.shaped.take());
         let changes = [format!("queue={} B", place.queue.0), format!("loss={}", place.loss.0)];
         self.lab.set_link(NAMES[0], &changes)?;
+        self.shaped = Some((place, self.start_ends()?));
         Ok(())
     }
 
@@ -141,7 +157,8 @@ impl Bed {
             };
             *tcp = Tcp::parse(&machine.in_network(read)??)?;
         }
-        Ok((tcp, [cpu_time(self.ends[0].0.id())?, cpu_time(self.ends[1].0.id())?]))
+        let (_, [near, far]) = self.shaped.as_ref().context("the link has no shape")?;
+        Ok((tcp, [cpu_time(near.0.id())?, cpu_time(far.0.id())?]))
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, Subcommand};
-use isthmus_carry::Traffic;
+use isthmus_carry::Uncounted;
 use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::accept::hello;
 use isthmus_carry::trunk::{Embedding, Kept, Stream, Undialed, config, keep};
@@ -129,15 +129,6 @@ pub(crate) fn run(end: UnderTest) -> anyhow::Result<()> {
 fn plane() -> anyhow::Result<Arc<Plane>> {
     let workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     Ok(Arc::new(Plane::start(workers)?.0))
-}
-
-/// Bytes are counted elsewhere.
-#[derive(Debug)]
-struct Uncounted;
-
-impl Traffic for Uncounted {
-    fn sent(&self, _: u64) {}
-    fn received(&self, _: u64) {}
 }
 
 async fn near(options: Near) -> anyhow::Result<()> {

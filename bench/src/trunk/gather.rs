@@ -29,8 +29,10 @@ const MOST_GATHERS: usize = 200;
 const LEAST_GATHERS: usize = 2;
 /// Bytes of a ping.
 const PING: usize = 64;
-/// Pings that are too few for a 99th percentile.
+/// Pings that are too few for a 99th percentile,
 const LEAST_PINGS: usize = 100;
+/// and enough for one.
+const ENOUGH_PINGS: usize = 500;
 /// Time after which pings end, however few they are.
 const LONGEST_PINGS: Duration = Duration::from_secs(30);
 /// Pause between a ping's answer and the next.
@@ -218,7 +220,7 @@ pub(super) fn pings(
                 if start.elapsed() > WARM_UP {
                     took.push(sent.elapsed());
                 }
-                let enough = took.len() >= LEAST_PINGS && start.elapsed() > WARM_UP + duration;
+                let enough = took.len() >= ENOUGH_PINGS && start.elapsed() > WARM_UP + duration;
                 if enough || start.elapsed() > LONGEST_PINGS {
                     break;
                 }
