@@ -184,6 +184,21 @@ impl World {
         program: &str,
         arguments: &[&str],
     ) -> Result<Job> {
+        self.begin_for(Duration::from_secs(180), mpi, nodes, options, (program, arguments))
+    }
+
+    /// The same for a job that is ended after `deadline`.
+    ///
+    /// # Errors
+    /// As of [`begin`](Self::begin).
+    pub fn begin_for(
+        &self,
+        deadline: Duration,
+        mpi: Mpi,
+        nodes: &str,
+        options: &[&str],
+        (program, arguments): (&str, &[&str]),
+    ) -> Result<Job> {
         let binary = isthmus().display().to_string();
         let (launcher, program) = (mpi.launcher(), mpi.program(program));
         let ranks = (2 * nodes.split(',').count()).to_string();
@@ -191,7 +206,7 @@ impl World {
         words.extend(options);
         words.extend(["--", launcher.as_str(), "-n", &ranks, program.as_str()]);
         words.extend(arguments);
-        Job::start(self.command("n1.alpha", Duration::from_secs(180), &words)?)
+        Job::start(self.command("n1.alpha", deadline, &words)?)
     }
 
     /// The same as [`World::run`], with the account that `--report` gives.

@@ -33,4 +33,5 @@ mod terminal;
 mod traverse;
 mod tree;
 mod trusted;
+mod upgrade;
 mod ways;

@@ -3,12 +3,17 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, Mpi, World, isthmus};
+use isthmus_e2e::{Job, Mpi, World, isthmus, root};
 
 use crate::life::{NODES, SECONDS, SOON};
+use crate::programs::expect_same;
 
 /// Long enough that heartbeats would have ended the job, and TCP's own pause is long.
 const CUT: Duration = Duration::from_secs(20);
+
+/// A job through a cut takes no longer.
+const LONG: Duration = Duration::from_secs(180);
+const TEN_MINUTES: Duration = Duration::from_secs(600);
 
 /// A job whose ranks pass a checked token between the sites, for longer than the cut.
 pub(crate) fn ring(world: &World, mpi: Mpi, options: &[&str]) -> Result<Job> {
@@ -29,7 +34,7 @@ fn ring_of(world: &World, mpi: Mpi, options: &[&str], rounds: &str) -> Result<Jo
 }
 
 /// The job's trunk was cut so often so far, in the eyes of the agents.
-fn cuts(world: &World) -> Result<usize> {
+pub(crate) fn cuts(world: &World) -> Result<usize> {
     Ok(world.logs()?.lines().filter(|line| line.contains("a trunk is cut")).count())
 }
 
@@ -39,7 +44,7 @@ fn expect_cut(world: &World, before: usize) -> Result<()> {
 }
 
 /// The job must end in order.
-fn expect_success(world: &World, job: Job) -> Result<()> {
+pub(crate) fn expect_success(world: &World, job: Job) -> Result<()> {
     let (status, printed) = job.end()?;
     ensure!(status == 0, "status {status}\n{printed}");
     world.expect_clean(SECONDS)
@@ -145,6 +150,59 @@ fn a_job_outlives_the_broker_and_a_cut_meanwhile() -> Result<()> {
     std::thread::sleep(Duration::from_secs(5));
     let _broker = world.serve("hub", "broker", &[], &World::config("broker"))?;
     expect_success(&world, job)
+}
+
+/// Ranks of which each talks to each, and LAMMPS: their messages cross the cut in both
+/// directions at any moment.
+#[test]
+fn collectives_and_lammps_outlive_a_cut() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let input = root().join("examples/lammps/melt.in").display().to_string();
+    let log = |name: &str| world.directory.path().join(name).display().to_string();
+    let (log_alone, log_over_sites) = (log("alone"), log("over-sites"));
+    let lammps = |log| {
+        let words = ["mpirun.openmpi", "-n", "4", "lmp", "-screen", "none", "-log", log, "-in", &input];
+        [&words[..], &["-var", "cells", "6", "-var", "steps", "600"]].concat()
+    };
+    let alone = world.sh(NODES[0], LONG, &lammps(&log_alone))?;
+    ensure!(alone.status == 0, "{}", alone.whole());
+
+    let (binary, nodes) = (isthmus().display().to_string(), NODES.join(","));
+    let words = [&[&binary, "run", "--nodes", &nodes, "--"], &lammps(&log_over_sites)[..]].concat();
+    let lammps = Job::start(world.command(NODES[0], LONG, &words)?)?;
+    let alltoall = world.begin(Mpi::Mpich, &nodes, &[], "alltoall", &["262144", "30"])?;
+    let jobs = [(lammps, "lmp"), (alltoall, "/alltoall")];
+    let run = || {
+        let all = jobs.iter().map(|(_, program)| Ok(world.processes(NODES[1], program)?.len() >= 2));
+        all.collect::<Result<Vec<_>>>().map(|all| all == [true, true])
+    };
+    World::eventually("both run", SOON, run)?;
+    // By now their ranks exchange data.
+    std::thread::sleep(Duration::from_secs(3));
+    world.cut_site("beta")?;
+    std::thread::sleep(CUT);
+    ensure!(run()?, "ranks that are cut off have ended");
+    world.heal_site("beta")?;
+    for (job, program) in jobs {
+        let (status, printed) = job.end()?;
+        ensure!(status == 0 && printed.contains("which was cut off"), "{program}: {status}\n{printed}");
+    }
+    world.expect_clean(SECONDS)?;
+    expect_same(&std::fs::read_to_string(log_alone)?, &std::fs::read_to_string(log_over_sites)?)
+}
+
+#[test]
+#[ignore = "takes 12 minutes: run it by name when a trunk's waiting changes"]
+fn a_job_outlives_a_cut_of_ten_minutes() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let ring = ("ring", &["20000", "3000"][..]);
+    let job = world.begin_for(2 * TEN_MINUTES, Mpi::OpenMpi, &NODES.join(","), &[], ring)?;
+    World::eventually("the ranks run", SOON, || Ok(world.processes(NODES[1], "/ring")?.len() == 2))?;
+    std::thread::sleep(Duration::from_secs(2));
+    world.cut_site("beta")?;
+    std::thread::sleep(TEN_MINUTES);
+    world.heal_site("beta")?;
+    expect_outlived(&world, Mpi::OpenMpi, job, Instant::now()).map(drop)
 }
 
 /// The trunk goes over a gateway, and then over the site's other one.

@@ -125,6 +125,17 @@ fn thermo(output: &str) -> Vec<Vec<f64>> {
         .collect()
 }
 
+/// Two runs of LAMMPS must have computed the same.
+pub(crate) fn expect_same(one: &str, other: &str) -> Result<()> {
+    let (want, got) = (thermo(one), thermo(other));
+    ensure!(want.len() >= 3 && want.len() == got.len(), "{one}\n{other}");
+    for (want, got) in want.iter().flatten().zip(got.iter().flatten()) {
+        // The order of additions is all that may differ.
+        ensure!((want - got).abs() <= 1e-6 * want.abs().max(1e-3), "{want} became {got}");
+    }
+    Ok(())
+}
+
 #[test]
 fn lammps_computes_the_same_over_three_sites_as_on_one_node() -> Result<()> {
     let world = GRID.take_alone()?;
@@ -136,13 +147,7 @@ fn lammps_computes_the_same_over_three_sites_as_on_one_node() -> Result<()> {
     let (over_sites, account) = world.run_reported("n1.alpha", &["--nodes", nodes], &lammps)?;
     ensure!(over_sites.status == 0, "{}", over_sites.whole());
     ensure!(account["sites"].as_array().map(Vec::len) == Some(3), "{account:#}");
-    let (want, got) = (thermo(&alone.stdout), thermo(&over_sites.stdout));
-    ensure!(want.len() >= 3 && want.len() == got.len(), "{}\n{}", alone.whole(), over_sites.whole());
-    for (want, got) in want.iter().flatten().zip(got.iter().flatten()) {
-        // The order of additions is all that may differ.
-        ensure!((want - got).abs() <= 1e-6 * want.abs().max(1e-3), "{want} became {got}");
-    }
-    Ok(())
+    expect_same(&alone.stdout, &over_sites.stdout)
 }
 
 #[test]

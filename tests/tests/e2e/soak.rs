@@ -2,7 +2,7 @@
 //!
 //! Two nodes exchange streams (tests/programs/soak.py). Faults follow one another at
 //! random, each for some time: cuts, loss, delay, killed relays, gateways and brokers,
-//! NATs that forget. Nothing may be lost, doubled or reordered, no connection may break,
+//! upgraded relays and gateways, NATs that forget. Nothing may be lost, doubled or reordered, no connection may break,
 //! and after each fault data must flow again. `SOAK` is how long it lasts, `SOAK_SEED`
 //! repeats a run's faults and streams.
 
@@ -39,6 +39,8 @@ enum Fault {
     Killed(Vec<(&'static str, &'static str)>),
     /// A site's NAT forgets what it knew.
     Forgets(&'static str),
+    /// A service is upgraded in place.
+    Upgraded((&'static str, &'static str)),
 }
 
 /// Numbers that a seed gives: xorshift64* (Vigna, 2016).
@@ -78,7 +80,7 @@ impl Chance {
 
     fn fault(&mut self) -> Fault {
         let site = self.one(&["alpha", "beta"]);
-        match self.below(8) {
+        match self.below(9) {
             0..3 => Fault::Cut(site),
             3..5 => {
                 let loss = self.one(&["0.1 %", "1 %", "5 %", "20 %"]);
@@ -93,6 +95,12 @@ impl Chance {
                 ("n1.alpha", "gateway"),
                 ("n2.beta", "gateway"),
             ])]),
+            7 => Fault::Upgraded(self.one(&[
+                ("hub", "relay"),
+                ("spare", "relay"),
+                ("n1.alpha", "gateway"),
+                ("n2.beta", "gateway"),
+            ])),
             _ => Fault::Forgets(site),
         }
     }
@@ -128,6 +136,9 @@ impl Broken {
                 self.world.lab().nat(site)?.expire()?;
                 Ok(())
             }
+            Fault::Upgraded((machine, role)) => {
+                self.world.kill(machine, "-HUP", &self.world.service(machine, role)?)
+            }
         }
     }
 
@@ -149,7 +160,7 @@ impl Broken {
                 }
                 Ok(())
             }
-            Fault::Forgets(_) => Ok(()),
+            Fault::Forgets(_) | Fault::Upgraded(_) => Ok(()),
         }
     }
 }
@@ -330,4 +341,5 @@ fn a_seed_repeats_its_faults() {
     let all = faults(7);
     assert!(all.iter().any(|(fault, _)| matches!(fault, Fault::Killed(_))));
     assert!(all.iter().any(|(fault, _)| matches!(fault, Fault::Forgets(_))));
+    assert!(all.iter().any(|(fault, _)| matches!(fault, Fault::Upgraded(_))));
 }
