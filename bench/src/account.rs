@@ -32,6 +32,18 @@ pub(crate) fn descendants(pid: u32) -> anyhow::Result<Vec<u32>> {
     Ok(found.into_iter().filter_map(|pid| u32::try_from(pid).ok()).collect())
 }
 
+/// Processor time, user and system, of all processes in the network namespace of one.
+///
+/// # Errors
+/// If the process is gone.
+pub(crate) fn network_cpu_time(pid: u32) -> anyhow::Result<Duration> {
+    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/net"));
+    let wanted = namespace(i32::try_from(pid)?).with_context(|| format!("process {pid} has ended"))?;
+    let table = table()?;
+    let there = table.values().filter(|stat| namespace(stat.pid).is_ok_and(|found| found == wanted));
+    Ok(duration(there.map(|stat| stat.utime + stat.stime).sum()))
+}
+
 /// All processes by their ids. One that ends meanwhile counts with its parent.
 fn table() -> anyhow::Result<HashMap<i32, Stat>> {
     let stats = procfs::process::all_processes()?.flatten().filter_map(|process| process.stat().ok());

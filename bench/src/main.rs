@@ -19,12 +19,15 @@ mod mpi;
 mod nas;
 mod papers;
 mod patterns;
+mod rails;
 mod relay;
 mod report;
 mod rounds;
 mod shim;
+mod site_trunk;
 mod sources;
 mod start;
+mod tcp;
 mod tickets;
 mod traffic;
 mod trunk;
@@ -67,8 +70,13 @@ enum Bench {
     /// Gathers over a long link with loss and short queues: connections of their own
     /// against trunks (Alter and Glück, 2009).
     Trunk(trunk::Options),
+    /// The trunk of two gateways: what they and the nodes take for it, against plain
+    /// connections of the nodes.
+    SiteTrunk(site_trunk::Options),
     /// The messages of NAS BT, SP and LU over three sites, against plain MPI.
     Nas(nas::Options),
+    /// A site with two links: a trunk over both against each alone.
+    Rails(rails::Options),
     /// The emulated links themselves: what was asked for against what programs at
     /// their ends see.
     #[command(args_conflicts_with_subcommands = true)]
@@ -98,6 +106,8 @@ fn main() -> ExitCode {
         Bench::Start(options) => start::run(&options).map(held),
         Bench::Relay(options) => relay::run(&options).map(held),
         Bench::Nas(options) => nas::run(&options).map(held),
+        Bench::Rails(options) => rails::run(&options).map(held),
+        Bench::SiteTrunk(options) => site_trunk::run(&options).map(held),
         Bench::Trunk(options) => trunk::run(&options).map(held),
         Bench::Shim(options) => shim::run(&options).map(held),
         Bench::Lab(options) => lab::run(options),

@@ -19,7 +19,7 @@ const TRAFFIC: [&str; 4] =
 
 /// Each benchmark with the paths that it depends on, in groups. A path that ends with
 /// a slash stands for each entry of the directory.
-const BENCHMARKS: [(&str, &[&[&str]]); 9] = [
+const BENCHMARKS: [(&str, &[&[&str]]); 11] = [
     ("connect", &[&JOB, &["bench/src/connect.rs", "bench/programs/connect.py", "apps"], &CONNECT_GRIDS]),
     ("direct", &[&JOB, &["bench/src/direct.rs", "bench/grids/lan.toml", "apps"]]),
     ("lab", &[&["crates/lab", "bench/src/lab.rs", "bench/src/lab/"]]),
@@ -28,6 +28,7 @@ const BENCHMARKS: [(&str, &[&[&str]]); 9] = [
         "patterns",
         &[&JOB, &TRAFFIC, &["bench/src/patterns.rs", "bench/src/patterns/", "bench/grids/patterns.toml"]],
     ),
+    ("rails", &[&JOB, &TRAFFIC, &["bench/src/rails.rs", "bench/src/tunnel.rs", "bench/grids/rails.toml"]]),
     (
         "relay",
         &[
@@ -41,6 +42,10 @@ const BENCHMARKS: [(&str, &[&[&str]]); 9] = [
                 "bench/grids/two-near.toml",
             ],
         ],
+    ),
+    (
+        "site-trunk",
+        &[&JOB, &TRAFFIC, &["bench/src/site_trunk.rs", "bench/src/tcp.rs", "bench/grids/site-trunk.toml"]],
     ),
     ("shim", &[&JOB, &["bench/src/shim.rs", "bench/programs/shim.c", "bench/grids/two-far.toml"]]),
     (

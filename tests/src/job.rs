@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result};
 
 /// A command that runs while the test does something; ended when dropped.
+#[derive(Debug)]
 pub struct Job(Option<Child>);
 
 impl Job {

@@ -8,6 +8,7 @@ mod mpi;
 mod pool;
 mod prterun;
 mod services;
+mod stream;
 mod ways;
 
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ pub use job::Job;
 pub use mpi::Mpi;
 pub use pool::{Places, Shared, SharedWorld};
 pub use services::logs;
+pub use stream::Stream;
 
 /// The repository.
 pub fn root() -> PathBuf {

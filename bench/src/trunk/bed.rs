@@ -11,7 +11,7 @@ use isthmus_lab::emulator::statistics::Report;
 use isthmus_lab::lab::Options as LabOptions;
 use isthmus_lab::{Grid, Lab, Machine};
 
-use super::counts::{Tcp, Turn};
+use super::counts::Turn;
 use super::ends::{self, Carrying, NAMES};
 use super::gather::{self, Connected, ROOT_PORT, Target};
 use super::{BITS_PER_SECOND, Gather, Place, RTT, Way};
@@ -19,6 +19,7 @@ use crate::account::cpu_time;
 use crate::confine::{Running, wait_for};
 use crate::grid::{root, target};
 use crate::rounds::Void;
+use crate::tcp::Tcp;
 use crate::tunnel::{itself, start};
 
 /// What it all runs in.
@@ -151,11 +152,7 @@ impl Bed {
     fn counters(&self) -> anyhow::Result<([Tcp; 2], [Duration; 2])> {
         let mut tcp = [Tcp::default(); 2];
         for (machine, tcp) in self.machines()?.into_iter().zip(&mut tcp) {
-            let read = || -> std::io::Result<String> {
-                let of = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-                Ok(of("netstat")? + &of("snmp")?)
-            };
-            *tcp = Tcp::parse(&machine.in_network(read)??)?;
+            *tcp = Tcp::of(machine)?;
         }
         let (_, [near, far]) = self.shaped.as_ref().context("the link has no shape")?;
         Ok((tcp, [cpu_time(near.0.id())?, cpu_time(far.0.id())?]))

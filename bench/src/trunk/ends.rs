@@ -17,6 +17,7 @@ use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::accept::hello;
 use isthmus_carry::trunk::{Embedding, Kept, Stream, Undialed, config, keep};
 use isthmus_net::credentials::SigningRequest;
+use isthmus_net::rails::RailWay;
 use isthmus_net::secured::{ClientTls, Secured};
 use isthmus_net::{Authority, Credentials, Identity, Role as Party};
 use isthmus_trunk::{Config, Congestion, Role, TrunkId};
@@ -184,9 +185,9 @@ fn carry(
 /// Makes a trunk and keeps it.
 async fn trunk(dialer: &Arc<Dialer>, plane: &Plane, congestion: Congestion) -> anyhow::Result<Arc<Kept>> {
     let id = TrunkId([if congestion == Congestion::Bbr { 1 } else { 2 }; 16]);
-    let ours = Config { congestion, ..config(Role::Initiator, id) };
+    let ours = Config { congestion, ..config(Role::Initiator, id, &[]) };
     ensure!(
-        congestion == Congestion::Other || config(Role::Initiator, id).congestion == Congestion::Bbr,
+        congestion == Congestion::Other || config(Role::Initiator, id, &[]).congestion == Congestion::Bbr,
         "the kernel has no BBR for this process"
     );
     let tls = dialer.connect(CARRIERS_PORT).await?;
@@ -229,7 +230,7 @@ impl Embedding for Dialer {
         true
     }
 
-    async fn dial(self: Arc<Self>) -> Result<(Secured, ()), Undialed> {
+    async fn dial(self: Arc<Self>, _: RailWay) -> Result<(Secured, ()), Undialed> {
         let dialed = self.connect(CARRIERS_PORT).await;
         dialed.map(|tls| (tls, ())).map_err(|error| Undialed::Failed(format!("{error:#}")))
     }
@@ -289,7 +290,7 @@ impl Acceptor {
             return Ok(());
         }
         let peer = tls.identity().cloned().context("the near end has no certificate")?;
-        let ours = Config { congestion: hello.congestion, ..config(Role::Acceptor, hello.trunk) };
+        let ours = Config { congestion: hello.congestion, ..config(Role::Acceptor, hello.trunk, &[]) };
         let (trunk, notices) = self.plane.trunk(ours)?;
         let kept = Arc::new(Kept::new((hello.trunk, false), trunk, peer));
         isthmus_net::lock(&self.trunks).push(kept.clone());
@@ -321,7 +322,7 @@ impl Embedding for Acceptor {
         false
     }
 
-    async fn dial(self: Arc<Self>) -> Result<(Secured, ()), Undialed> {
+    async fn dial(self: Arc<Self>, _: RailWay) -> Result<(Secured, ()), Undialed> {
         Err(Undialed::Failed("the near end dials".to_owned()))
     }
 

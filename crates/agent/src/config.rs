@@ -5,6 +5,8 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::anyhow;
+use isthmus_net::rails::{self, Rail};
 use isthmus_reach::carrier::STREAM_PROTOCOL;
 use serde::Deserialize;
 
@@ -53,6 +55,8 @@ pub struct AgentConfig {
     /// Whether connections with other sites share trunks, which outlive cuts of the network.
     /// By default they do. Without, each has TLS of its own.
     pub trunks: Option<bool>,
+    /// Further links of this node to other sites. Trunks use all of them.
+    pub rails: Vec<Rail>,
     /// The audit log, or "off". By default audit.log in the state directory.
     pub audit_log: Option<PathBuf>,
     /// How its lines look.
@@ -60,6 +64,14 @@ pub struct AgentConfig {
 }
 
 impl AgentConfig {
+    /// Whether its settings make sense.
+    ///
+    /// # Errors
+    /// If not.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        rails::check(&self.rails).map_err(|error| anyhow!("[[agent.rails]]: {error}"))
+    }
+
     /// The address at which other sites reach the agent that listens on `port`, if a
     /// range of ports is let in.
     pub fn outside_address(&self, own_ip: IpAddr, port: u16) -> Option<String> {

@@ -85,6 +85,7 @@ pub async fn run(
     if let Err(error) = limits::raise_descriptors() {
         warn!(%error, "cannot raise the number of open files: many connections may fail");
     }
+    config.check()?;
     let gateways = config.gateways(credentials.upstream()).map_err(anyhow::Error::msg)?;
     let gateways = gateways::in_order(gateways, name.node.as_str());
     let own_ip = towards(&gateways).await?;
@@ -179,7 +180,8 @@ fn carrying(
     let workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).min(WORKERS);
     let (plane, failure_rx) = Plane::start(workers).context("cannot start the data plane")?;
     let has_trunks = config.trunks.unwrap_or(true);
-    Ok((Carrying { plane, has_trunks, calls_tx }, failure_rx))
+    let rails = config.rails.clone();
+    Ok((Carrying { plane, has_trunks, rails, calls_tx }, failure_rx))
 }
 
 /// `programs` are the protocols of programs' connections.

@@ -34,6 +34,7 @@ const CHILDREN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_m
 pub async fn check(config: &AgentConfig, credentials: &Credentials) -> anyhow::Result<()> {
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
     find_shim(config, &isthmus)?;
+    config.check()?;
     let gateways = config.gateways(credentials.upstream()).map_err(anyhow::Error::msg)?;
     towards(&gateways).await.map(drop)
 }

@@ -12,6 +12,7 @@ use common::{Agents, PATIENCE, counts, pair, plane, rules};
 use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::{Embedding, Kept, Notice, Notices, Stream, Trunk, Undialed, keep};
 use isthmus_net::Identity;
+use isthmus_net::rails::{Rail, RailWay};
 use isthmus_net::secured::Secured;
 use isthmus_trunk::{Config, Purpose, Role, TrunkId};
 use socket2::SockRef;
@@ -31,6 +32,9 @@ struct Near {
     agents: Agents,
     far: Trunk,
     dials: AtomicUsize,
+    rails: Vec<Rail>,
+    /// The rail of each dial.
+    dialed: Mutex<Vec<RailWay>>,
     /// Answers to dials, before any works.
     failures: Mutex<Vec<Undialed>>,
     /// Copies of the sockets of the last carrier.
@@ -67,8 +71,13 @@ impl Embedding for Near {
         true
     }
 
-    async fn dial(self: Arc<Self>) -> Result<(Secured, ()), Undialed> {
+    fn rails(&self) -> &[Rail] {
+        &self.rails
+    }
+
+    async fn dial(self: Arc<Self>, rail: RailWay) -> Result<(Secured, ()), Undialed> {
         self.dials.fetch_add(1, SeqCst);
+        self.dialed.lock().unwrap().push(rail);
         let failure = self.failures.lock().unwrap().pop();
         match failure {
             Some(failure) => Err(failure),
@@ -99,14 +108,21 @@ struct Trunks {
 
 impl Trunks {
     async fn new() -> Self {
+        Self::with_rails(Vec::new()).await
+    }
+
+    async fn with_rails(rails: Vec<Rail>) -> Self {
         let planes = [plane(), plane()];
         let (far, far_notices) = planes[1].trunk(Config::new(Role::Acceptor, ID)).unwrap();
-        let (trunk, notices) = planes[0].trunk(Config::new(Role::Initiator, ID)).unwrap();
+        let config = Config { further_rails: rails.len(), ..Config::new(Role::Initiator, ID) };
+        let (trunk, notices) = planes[0].trunk(config).unwrap();
         let (opened_tx, opened_rx) = mpsc::unbounded_channel();
         let near = Arc::new(Near {
             agents: Agents::new(),
             far: far.clone(),
             dials: AtomicUsize::default(),
+            rails,
+            dialed: Mutex::default(),
             failures: Mutex::default(),
             last: Mutex::default(),
             opened_tx,
@@ -160,40 +176,71 @@ async fn a_cut_trunk_is_dialed_until_it_is_healed_and_its_streams_go_on() {
     assert!(!trunks.kept.ended.is_cancelled());
 }
 
+impl Trunks {
+    /// Begins to exchange so many bytes in both directions over each of so many streams.
+    async fn exchange(&mut self, streams: usize, size: usize) -> JoinSet<()> {
+        let mut exchanges = JoinSet::new();
+        for _ in 0..streams {
+            let near = timeout(PATIENCE, self.kept.trunk.open()).await.unwrap().unwrap();
+            // A stream is there for the other end once something was sent.
+            near.send(b"it");
+            let far = timeout(PATIENCE, async {
+                loop {
+                    if let Notice::Opened(stream) = self.far_notices.recv().await.unwrap() {
+                        return stream;
+                    }
+                }
+            });
+            let mut far = far.await.unwrap();
+            far.receive::<2>().await.unwrap();
+            let (program, agent) = pair().await;
+            let (other_program, other_agent) = pair().await;
+            near.attach(agent.into_std().unwrap(), counts()).unwrap();
+            far.attach(other_agent.into_std().unwrap(), counts()).unwrap();
+            exchanges.spawn(rules::everything_arrives_both_ways_at_once((program, other_program), size));
+        }
+        exchanges
+    }
+}
+
 #[tokio::test]
 async fn a_busy_trunk_gets_further_carriers() {
-    const SIZE: usize = 256 << 20;
     let mut trunks = Trunks::new().await;
-    let mut exchanges = JoinSet::new();
-    for _ in 0..3 {
-        let near = timeout(PATIENCE, trunks.kept.trunk.open()).await.unwrap().unwrap();
-        // A stream is there for the other end once something was sent.
-        near.send(b"it");
-        let opened = |notice| match notice {
-            Notice::Opened(stream) => Some(stream),
-            _ => None,
-        };
-        let far = timeout(PATIENCE, async {
-            loop {
-                if let Some(stream) = opened(trunks.far_notices.recv().await.unwrap()) {
-                    return stream;
-                }
-            }
-        });
-        let mut far = far.await.unwrap();
-        far.receive::<2>().await.unwrap();
-        let (program, agent) = pair().await;
-        let (other_program, other_agent) = pair().await;
-        near.attach(agent.into_std().unwrap(), counts()).unwrap();
-        far.attach(other_agent.into_std().unwrap(), counts()).unwrap();
-        exchanges.spawn(rules::everything_arrives_both_ways_at_once((program, other_program), SIZE));
-    }
+    let exchanges = trunks.exchange(3, 256 << 20).await;
     // As many as streams, and one for small frames.
     trunks.has_dialed(3).await;
     trunks.near.cut();
     trunks.has_dialed(4).await;
     exchanges.join_all().await;
     assert_eq!(trunks.near.dials.load(SeqCst), 4);
+}
+
+#[tokio::test]
+async fn carriers_are_spread_over_rails() {
+    let source = [10, 0, 0, 1].into();
+    let mut trunks = Trunks::with_rails(vec![Rail { source, address: None }]).await;
+    let exchanges = trunks.exchange(3, 256 << 20).await;
+    trunks.has_dialed(3).await;
+    let ordinary = RailWay::default();
+    let further = RailWay { source: Some(source), address: None };
+    // The first carrier was there before; the one for small frames is dialed first.
+    assert_eq!(trunks.near.dialed.lock().unwrap()[..2], [ordinary, further]);
+    exchanges.join_all().await;
+}
+
+#[tokio::test]
+async fn a_cut_trunk_is_dialed_over_each_rail_in_turn() {
+    let source = [10, 0, 0, 1].into();
+    let trunks = Trunks::with_rails(vec![Rail { source, address: None }]).await;
+    timeout(PATIENCE, trunks.kept.trunk.open()).await.unwrap().unwrap();
+    let failed = || Undialed::Failed("no network".to_owned());
+    *trunks.near.failures.lock().unwrap() = vec![failed(), failed()];
+    let mut cut = trunks.kept.cut();
+    trunks.near.cut();
+    timeout(PATIENCE, cut.wait_for(Option::is_some)).await.unwrap().unwrap();
+    timeout(PATIENCE, cut.wait_for(Option::is_none)).await.unwrap().unwrap();
+    let (ordinary, further) = (RailWay::default(), RailWay { source: Some(source), address: None });
+    assert_eq!(*trunks.near.dialed.lock().unwrap(), [ordinary, further, ordinary]);
 }
 
 #[tokio::test]

@@ -79,6 +79,8 @@ struct Carrier {
     retransmitted_segments: u64,
     /// Retransmission timeouts; none where the kernel doesn't tell (before Linux 6.7).
     timeouts: Option<u64>,
+    /// This end's address, and the other one's.
+    ends: String,
 }
 
 /// Runs `isthmus trunks`.
@@ -176,7 +178,8 @@ impl Trunk {
             count(self.streams.into(), "stream"),
             bytes(self.held_bytes),
         );
-        let header = ["carrier for", "round trip", "window", "rate", "queued", "sent again", "timeouts"];
+        let header =
+            ["carrier for", "round trip", "window", "rate", "queued", "sent again", "timeouts", "addresses"];
         head + &table(&header, &[1, 2, 3, 4, 5, 6], self.carriers.iter().map(Carrier::row)) + "\n"
     }
 }
@@ -193,6 +196,7 @@ impl Carrier {
             data_segments: carrier.data_segments,
             retransmitted_segments: carrier.retransmitted_segments,
             timeouts: carrier.timeouts,
+            ends: carrier.ends,
         }
     }
 
@@ -206,6 +210,7 @@ impl Carrier {
             bytes(self.unsent_bytes),
             format!("{} of {}", self.retransmitted_segments, self.data_segments),
             self.timeouts.map_or_else(|| "–".to_owned(), |timeouts| timeouts.to_string()),
+            self.ends.clone(),
         ]
     }
 }
@@ -228,9 +233,10 @@ mod tests {
             data_segments: 4000,
             retransmitted_segments: 3,
             timeouts: Some(1),
+            ends: "10.11.0.2:40000 to 198.51.100.22:7740".to_owned(),
             ..proto::Carrier::default()
         };
-        let silent = proto::Carrier { small: true, timeouts: None, live: false, ..carrier };
+        let silent = proto::Carrier { small: true, timeouts: None, live: false, ..carrier.clone() };
         let trunk = proto::Trunk {
             peer: "n1.beta".to_owned(),
             made_here: true,
@@ -266,6 +272,7 @@ mod tests {
             "everything",
             "10.6 ms",
             "3 of 4000",
+            "10.11.0.2:40000 to 198.51.100.22:7740",
             "small messages, silent",
             "from n1.beta by relay hub, end-to-end: cut for 4.2 s, 90 s old, 1 stream",
             "and 1 more, too many to show or without an answer in time\n",

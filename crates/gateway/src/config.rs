@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::num::NonZeroUsize;
 
+use isthmus_net::rails::{self, Rail};
 use isthmus_wire::proto;
 use serde::Deserialize;
 
@@ -41,6 +42,8 @@ pub struct GatewayConfig {
     /// They encrypt the data of their nodes then, and see the plaintext. All gateways of
     /// the site must agree.
     pub site_trunk: bool,
+    /// Further links of this machine to other sites. These trunks use all of them.
+    pub rails: Vec<Rail>,
     /// Streams that one of these trunks takes before another one is made, if not as many as
     /// by default. Tests set fewer.
     #[serde(skip)]
@@ -58,8 +61,15 @@ impl GatewayConfig {
     /// # Errors
     /// If not.
     pub fn check(&self) -> Result<(), GatewayError> {
-        match (self.outside, &self.outside_address) {
-            (None, Some(_)) => Err(GatewayError::NothingOutside),
+        rails::check(&self.rails).map_err(GatewayError::Rails)?;
+        if !self.rails.is_empty() && !self.site_trunk {
+            return Err(GatewayError::Rails("only trunks use them: set `site_trunk = true`".to_owned()));
+        }
+        match self.outside {
+            None if self.outside_address.is_some() => Err(GatewayError::NothingOutside),
+            None if rails::addresses(&self.rails).next().is_some() => {
+                Err(GatewayError::Rails("one has an `address`, and `outside` is not set".to_owned()))
+            }
             _ => Ok(()),
         }
     }
@@ -113,6 +123,7 @@ impl Default for GatewayConfig {
             workers: None,
             measure: Measure::default(),
             site_trunk: false,
+            rails: Vec::new(),
             streams_per_trunk: None,
         }
     }

@@ -65,6 +65,9 @@ pub enum GatewayError {
         "[gateway] outside_address is set, and outside is not: set `outside`, or remove `outside_address`"
     )]
     NothingOutside,
+    /// Rails that can't be used.
+    #[error("[[gateway.rails]]: {0}")]
+    Rails(String),
     /// Other sites have no address for the outside port.
     #[error(
         "listening on {} doesn't show where other sites reach this gateway, and it reaches the broker from {}, \
@@ -105,7 +108,7 @@ pub async fn run(
     let (grpc_tx, grpc_rx) = mpsc::channel(INCOMING);
     let (upstream, outbox) = Upstream::new();
     let far_agents = FarAgents::new(credentials.client_config(&[])?);
-    let new = || SiteTrunks::new(&credentials, plane.clone(), config.streams_per_trunk);
+    let new = || SiteTrunks::new(&credentials, plane.clone(), config);
     let site_trunks = config.site_trunk.then(new).transpose()?;
     let own = (upstream, Streams::new(keys_tx, arrivals_tx, far_agents), site_trunks);
     let gateway = Arc::new(Gateway::new(credentials, site, config, listener.local_addr().ok(), own));

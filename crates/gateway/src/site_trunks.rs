@@ -33,6 +33,7 @@ use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::{Kept, config};
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::mac::{Secret, random};
+use isthmus_net::rails::Rail;
 use isthmus_net::secured::{ClientTls, ServerTls};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{Credentials, Identity, Role, lock};
@@ -41,6 +42,7 @@ use isthmus_trunk::{Config, Incarnation, Reason, Role as End, TrunkId};
 use isthmus_wire::{GridName, Label};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 
+use crate::config::GatewayConfig;
 pub(crate) use carriers::{accept, ordered};
 use shares::Shares;
 pub(crate) use streams::{arrived, open};
@@ -93,6 +95,7 @@ pub(crate) struct SiteTrunks {
     incarnation: Incarnation,
     /// Streams that a trunk takes, if not as many as by default.
     streams_per_trunk: Option<u32>,
+    rails: Vec<Rail>,
     client: ClientTls,
     server: ServerTls,
     standing: Mutex<HashMap<GridName, Vec<Arc<Standing>>>>,
@@ -118,12 +121,13 @@ impl SiteTrunks {
     pub(crate) fn new(
         credentials: &Credentials,
         plane: Arc<Plane>,
-        streams_per_trunk: Option<u32>,
+        config: &GatewayConfig,
     ) -> Result<Self, CredentialsError> {
         Ok(Self {
             plane,
             incarnation: Incarnation(random()),
-            streams_per_trunk,
+            streams_per_trunk: config.streams_per_trunk,
+            rails: config.rails.clone(),
             client: credentials.client_config(&[PROTOCOL])?,
             server: credentials.server_config(&[PROTOCOL])?,
             standing: Mutex::default(),
@@ -142,7 +146,7 @@ impl SiteTrunks {
     }
 
     fn config(&self, role: End, id: TrunkId) -> Config {
-        let config = config(role, id);
+        let config = config(role, id, &self.rails);
         let max_streams = self.streams_per_trunk.unwrap_or(config.max_streams);
         Config { incarnation: Some(self.incarnation), max_streams, ..config }
     }

@@ -159,8 +159,14 @@ impl Place<'_> {
                     set("site_trunk", "true".to_owned());
                 }
                 if let Some((port, outside)) = self.outside_port() {
-                    set("outside", format!("\"{address}:{port}\""));
+                    // Rails end at other addresses of the node.
+                    let listen = if self.rails().is_empty() { *address } else { Ipv4Addr::UNSPECIFIED };
+                    set("outside", format!("\"{listen}:{port}\""));
                     set("outside_address", format!("\"{outside}:{port}\""));
+                }
+                if self.site.is_some_and(|site| site.site_trunk) {
+                    let port = self.outside_port().map(|(port, _)| port);
+                    self.rails().iter().for_each(|rail| rail.set("gateway", port, &mut set));
                 }
             }
             Role::Agent => {
@@ -187,10 +193,24 @@ impl Place<'_> {
                         set("outside_host", format!("{:?}", outside.to_string()));
                     }
                 }
+                self.rails().iter().for_each(|rail| rail.set("agent", None, &mut set));
             }
         }
         let membership = self.membership(grid, broker);
         Service { role: *role, machine: self.machine.clone(), membership, configuration }
+    }
+
+    /// The rails with links of their own that its node uses.
+    fn rails(&self) -> Vec<OwnRail> {
+        let Some((site, node)) = self.site.and_then(|site| Some((site, site.node(self.node)?))) else {
+            return Vec::new();
+        };
+        let linked = site.rails.iter().filter(|_| node.way_out);
+        let own = linked.filter_map(|rail| {
+            let (uplink, source) = (rail.uplink.as_ref()?, site.address_on(rail, node));
+            Some(OwnRail { source, outside: if site.kind.translates() { uplink.outside } else { source } })
+        });
+        own.collect()
     }
 
     /// Where other sites reach this gateway: at the first port that is let in for
@@ -235,6 +255,25 @@ impl Place<'_> {
             (Role::Gateway | Role::Agent, None) | (Role::Broker, _) => {}
         }
         Membership::Join { invite, join }
+    }
+}
+
+/// A further link of a node to other sites.
+struct OwnRail {
+    /// The node's address there.
+    source: Ipv4Addr,
+    /// Where other sites reach ports that are let in.
+    outside: Ipv4Addr,
+}
+
+impl OwnRail {
+    /// Adds it to the configuration of a service, of which this port is let in.
+    fn set(&self, service: &str, port: Option<u16>, set: &mut impl FnMut(&str, String)) {
+        let Self { source, outside } = self;
+        set(&format!("[[{service}.rails]]\nsource"), format!("\"{source}\""));
+        if let Some(port) = port {
+            set("address", format!("\"{outside}:{port}\""));
+        }
     }
 }
 

@@ -19,13 +19,16 @@ pub use probe::SilentPort;
 pub use punch::PunchPort;
 pub use traverse::TraverseSocket;
 
-/// Socket options that a program set before it connects.
+/// How a socket is set up before it connects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SocketOptions {
     /// `SO_SNDBUF` in bytes, 0 for the kernel's default.
     pub send_buffer: u32,
     /// `SO_RCVBUF` in bytes, 0 for the kernel's default.
     pub receive_buffer: u32,
+    /// The address of this machine that a connect leaves from, if not as the routing table
+    /// has it. Dials that need ports of their own don't heed it.
+    pub source: Option<Ipv4Addr>,
 }
 
 impl SocketOptions {
@@ -110,13 +113,17 @@ pub async fn direct(
     let deadline = deadline.into();
     let connecting = async {
         let to = resolve(address).await?;
-        let failed = |source| DialError::Connect { from: source_towards(to), to, source };
+        let from = || options.source.map_or_else(|| source_towards(to), |source| source.to_string());
+        let failed = |source| DialError::Connect { from: from(), to, source };
         let socket = match to {
             SocketAddr::V4(_) => TcpSocket::new_v4(),
             SocketAddr::V6(_) => TcpSocket::new_v6(),
         }
         .map_err(failed)?;
         options.apply(&socket).map_err(failed)?;
+        if let Some(source) = options.source {
+            socket.bind(SocketAddrV4::new(source, 0).into()).map_err(failed)?;
+        }
         let stream = socket.connect(to).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         Ok(stream)
@@ -178,6 +185,19 @@ mod tests {
             text.starts_with("cannot connect from 127.0.0.1 to 127.128.0.3:9: Connection refused"),
             "{text}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_connection_leaves_from_the_source_that_is_asked_for() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let from =
+            |source: [u8; 4]| SocketOptions { source: Some(source.into()), ..SocketOptions::default() };
+        let stream = direct(&address, from([127, 0, 0, 9]), Duration::from_secs(5)).await.unwrap();
+        assert_eq!(stream.local_addr().unwrap().ip(), Ipv4Addr::new(127, 0, 0, 9));
+        let text =
+            direct(&address, from([192, 0, 2, 1]), Duration::from_secs(5)).await.unwrap_err().to_string();
+        assert!(text.starts_with(&format!("cannot connect from 192.0.2.1 to {address}: ")), "{text}");
     }
 
     #[tokio::test]

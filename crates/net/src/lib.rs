@@ -17,6 +17,7 @@
 //! | [`mac`] | message authentication, random values |
 //! | [`deadline`] | one time limit for work that has several parts |
 //! | [`dial`] | how one socket between two parties is opened |
+//! | [`rails`] | further links of a machine |
 //! | [`callback`] | which addresses another party may have a service dial |
 //! | [`mod@listen`] | listening for bursts of connections, first bytes |
 //! | [`unidentified`] | connections whose peers have not proved an identity yet |
@@ -50,6 +51,7 @@ pub mod mac;
 pub mod peers;
 pub mod private;
 pub mod probe;
+pub mod rails;
 pub mod rendezvous;
 pub mod renewal;
 pub mod secured;

@@ -1,6 +1,6 @@
 //! What bounds a trunk.
 
-use crate::{Congestion, Incarnation, TrunkId};
+use crate::{Addresses, Congestion, Incarnation, TrunkId};
 
 /// Which end of the trunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +33,10 @@ pub struct Config {
     pub trunk: TrunkId,
     /// Since which start this end has been there, if the peer is to know.
     pub incarnation: Option<Incarnation>,
+    /// Where this end is reached on each of its rails, if it has several.
+    pub addresses: Addresses,
+    /// Further links of this end, beside the first one.
+    pub further_rails: usize,
     /// Bytes that the peer may send on each stream before it gets credit.
     pub initial_credit: u32,
     /// Bytes of credit beyond the initial one, for all streams together.
@@ -61,6 +65,8 @@ impl Config {
             role,
             trunk,
             incarnation: None,
+            addresses: Addresses::default(),
+            further_rails: 0,
             initial_credit: 16 << 10,
             receive_pool: 64 << 20,
             max_window: 16 << 20,

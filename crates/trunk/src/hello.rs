@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 
-use crate::{Congestion, Frame, ProtocolError, Role};
+use crate::{Addresses, Congestion, Frame, ProtocolError, Role};
 
 /// The first bytes of HELLO's body.
 pub(crate) const MAGIC: [u8; 4] = *b"ISTK";
 /// The length of the body without the incarnation, which may be left out.
 pub(crate) const BODY: usize = 36;
-/// The length of the body with it.
+/// The length of the body with it. Addresses of rails may follow.
 pub(crate) const BODY_WITH_INCARNATION: usize = BODY + 16;
 /// The longest body: what a later version appends is skipped.
 pub(crate) const LONGEST_BODY: usize = 256;
@@ -51,6 +51,8 @@ pub struct Hello {
     pub streams: u32,
     /// Since which start the sender has been there, if it tells.
     pub incarnation: Option<Incarnation>,
+    /// Where the sender is reached on each of its rails, if it has several.
+    pub addresses: Addresses,
 }
 
 /// What a carrier is for. The end that dials it chooses.

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`frame`] | the frames and their layouts |
 //! | `hello` | the first frame: which trunk, versions, bounds |
+//! | `addresses` | where an end is reached on each of its rails |
 //! | `input` | from bytes in pieces to frames |
 //! | `reason` | why a carrier or trunk ends, and the rules that a peer can break |
 //! | `trunk` | [`Trunk`]: everything together |
@@ -25,6 +26,7 @@
 //! | `schedule` | whose turn it is |
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod carrier;
 mod chunks;
 mod config;
@@ -47,6 +49,7 @@ mod stream;
 mod table;
 mod trunk;
 
+pub use addresses::{Addresses, MAX_RAILS};
 pub use carrier::{
     ACK_BYTES, ACK_DELAY, ACK_FRAMES, CarrierId, CarrierState, HELLO_TIMEOUT, LEAVE_TIMEOUT, ONE_WAY,
     PING_BUSY, PING_IDLE, SILENCE,

@@ -38,6 +38,11 @@ pub struct Wanted {
 impl Wanted {
     /// What an idle trunk needs.
     pub const LEAST: Self = Self { bulk: 1, small: false };
+
+    /// At least one for bulk on each of so many rails, while the trunk is busy.
+    pub(crate) fn on_rails(self, rails: usize) -> Self {
+        Self { bulk: if self.small { self.bulk.max(rails) } else { self.bulk }, ..self }
+    }
 }
 
 /// How many streams were busy at once, and when.
@@ -107,6 +112,16 @@ mod tests {
             assert_eq!(need.most(now), busy, "{ms}");
         }
         assert_eq!(need.at_once, 2);
+    }
+
+    #[test]
+    fn a_busy_trunk_wants_a_carrier_on_each_rail() {
+        for (bulk, small, rails, want) in
+            [(1, false, 3, 1), (1, true, 3, 3), (4, true, 3, 4), (4, true, 1, 4), (1, true, 1, 1)]
+        {
+            let wanted = Wanted { bulk, small };
+            assert_eq!(wanted.on_rails(rails), Wanted { bulk: want, small }, "{wanted:?} {rails}");
+        }
     }
 
     #[test]

@@ -87,6 +87,8 @@ pub enum ProtocolError {
     Magic([u8; 4]),
     #[error("HELLO has versions {lowest} to {highest}, credit {credit}, streams {streams}")]
     HelloFields { lowest: u16, highest: u16, credit: u32, streams: u32 },
+    #[error("HELLO has too many addresses, or a part of one")]
+    HelloAddresses,
     #[error("a DATA frame of stream {0} has neither payload nor end")]
     EmptyData(StreamId),
     #[error("the text of CLOSE is no UTF-8")]
@@ -132,6 +134,7 @@ impl ProtocolError {
             | Self::BodyLength { .. }
             | Self::Magic(_)
             | Self::HelloFields { .. }
+            | Self::HelloAddresses
             | Self::EmptyData(_)
             | Self::Text => Reason::Malformed,
             Self::NotHello(_) | Self::SecondHello | Self::SameRole => Reason::Hello,

@@ -117,6 +117,7 @@ fn receiver(credit: u32) -> (Trunk, isthmus_trunk::CarrierId, std::time::Instant
         credit: 1,
         streams: 1,
         incarnation: None,
+        addresses: isthmus_trunk::Addresses::default(),
     };
     trunk.receive(carrier, Frame::Hello(hello).encode().to_vec().into(), now);
     (trunk, carrier, now)

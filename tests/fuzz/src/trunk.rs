@@ -187,6 +187,7 @@ fn frame(steps: &mut Steps) -> Frame {
             credit: 1000,
             streams: 10,
             incarnation: None,
+            addresses: isthmus_trunk::Addresses::default(),
         }),
         1 => Frame::Open { stream },
         2..=4 => {

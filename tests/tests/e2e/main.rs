@@ -18,6 +18,7 @@ mod policy;
 mod preflight;
 mod privacy;
 mod programs;
+mod rails;
 mod security_flood;
 mod security_gateway;
 mod security_local;

@@ -106,7 +106,7 @@ fn a_job_outlives_its_nat() -> Result<()> {
     world.lab().nat("beta")?.expire()?;
     expect_cut(&world, before)?;
     // Until it works again, another fault would not be seen.
-    std::thread::sleep(Duration::from_secs(3));
+    World::eventually("the trunk works", SOON, || Ok(trunks(&world)?.iter().all(|seen| seen.works)))?;
     let before = cuts(&world)?;
     world.lab().nat("beta")?.move_to("198.51.100.77".parse()?)?;
     expect_cut(&world, before)?;
@@ -114,25 +114,44 @@ fn a_job_outlives_its_nat() -> Result<()> {
     expect_trunk_with_pauses(&world)
 }
 
-/// The agents know how often the trunk was cut, and how its carriers are now. A cut
-/// that one end healed before the other saw it is a pause of the one end only.
-fn expect_trunk_with_pauses(world: &World) -> Result<()> {
+/// What a node shows of its trunks with the other one.
+struct Seen {
+    node: &'static str,
+    /// Whether one works.
+    works: bool,
+    /// Of all.
+    pauses: u64,
+    shown: serde_json::Value,
+}
+
+/// What both nodes show.
+fn trunks(world: &World) -> Result<Vec<Seen>> {
     let binary = isthmus().display().to_string();
-    let mut pauses = 0;
+    let mut all = Vec::new();
     for (node, peer) in [(NODES[0], NODES[1]), (NODES[1], NODES[0])] {
         let output = world.sh(node, SOON, &[&binary, "trunks", "--json"])?;
         ensure!(output.status == 0, "{}", output.whole());
-        let seen: serde_json::Value = serde_json::from_str(&output.stdout)?;
-        let trunks = seen["trunks"].as_array().cloned().unwrap_or_default();
-        let works = |trunk: &serde_json::Value| {
+        let shown: serde_json::Value = serde_json::from_str(&output.stdout)?;
+        let trunks = shown["trunks"].as_array().cloned().unwrap_or_default();
+        let is_working = |trunk: &serde_json::Value| {
             trunk["peer"] == peer
                 && trunk["cut_seconds"].is_null()
                 && trunk["carriers"][0]["round_trip_ms"].as_f64() >= Some(1.0)
         };
-        ensure!(trunks.iter().any(works), "{node}: {seen:#}");
-        pauses += trunks.iter().filter_map(|trunk| trunk["pauses"].as_u64()).sum::<u64>();
+        let pauses = trunks.iter().filter_map(|trunk| trunk["pauses"].as_u64()).sum();
+        all.push(Seen { node, works: trunks.iter().any(is_working), pauses, shown });
     }
-    ensure!(pauses > 0, "no trunk knows of a pause");
+    Ok(all)
+}
+
+/// The agents know how often the trunk was cut, and how its carriers are now. A cut
+/// that one end healed before the other saw it is a pause of the one end only.
+fn expect_trunk_with_pauses(world: &World) -> Result<()> {
+    let all = trunks(world)?;
+    for Seen { node, works, shown, .. } in &all {
+        ensure!(works, "{node}: {shown:#}");
+    }
+    ensure!(all.iter().any(|seen| seen.pauses > 0), "no trunk knows of a pause");
     Ok(())
 }
 

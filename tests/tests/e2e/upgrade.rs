@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, Mpi, World, files, isthmus, root};
+use isthmus_e2e::{Job, Mpi, Stream, World, files, isthmus};
 
 use crate::outlive::{cuts, expect_success, ring};
 
@@ -90,65 +90,6 @@ fn path(directory: &Path, name: &str) -> String {
     directory.join(name).display().to_string()
 }
 
-/// The connection, and what the programs at its ends write.
-struct Stream {
-    directory: PathBuf,
-    job: Job,
-}
-
-impl Stream {
-    fn start(world: &World) -> Result<Self> {
-        let directory = world.directory.path().to_owned();
-        let program = root().join("tests/programs/stream.py").display().to_string();
-        let (binary, shared) = (isthmus().display().to_string(), directory.display().to_string());
-        let nodes = NODES.join(",");
-        let words =
-            [&binary, "run", "--nodes", &nodes, "--each", "--", "python3", &program, &shared, NODES[0]];
-        let job = Job::start(world.command(NODES[0], SERVING, &words)?)?;
-        let stream = Self { directory, job };
-        let begun = World::eventually("both ends receive", SOON, || {
-            Ok(stream.received(0)? > 0 && stream.received(1)? > 0)
-        });
-        match begun {
-            Ok(()) => Ok(stream),
-            Err(error) => {
-                let (status, printed) = {
-                    drop(fs::write(stream.directory.join("end"), ""));
-                    stream.job.end()?
-                };
-                Err(error.context(format!("status {status}\n{printed}\n{}", world.logs()?)))
-            }
-        }
-    }
-
-    fn received(&self, rank: usize) -> Result<u64> {
-        let text = fs::read_to_string(self.directory.join(format!("progress.{rank}"))).unwrap_or_default();
-        // The last line may be half written.
-        let whole = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
-        Ok(whole.lines().last().unwrap_or("0").parse()?)
-    }
-
-    /// Waits until more has come to both ends.
-    fn flows(&self) -> Result<()> {
-        let before = [self.received(0)?, self.received(1)?];
-        World::eventually("data flows", SOON, || {
-            Ok(self.received(0)? > before[0] + (1 << 20) && self.received(1)? > before[1] + (1 << 20))
-        })
-    }
-
-    /// Ends both directions; returns the bytes of both.
-    fn end(self) -> Result<u64> {
-        fs::write(self.directory.join("end"), "")?;
-        let (status, printed) = self.job.end()?;
-        ensure!(status == 0, "status {status}\n{printed}");
-        let done = |rank| fs::read_to_string(self.directory.join(format!("done.{rank}")));
-        let (near, far) = (done(0)?, done(1)?);
-        let (sent, received) = near.split_once(' ').context("no two numbers")?;
-        ensure!(far == format!("{received} {sent}"), "{near} and {far}");
-        Ok(sent.parse::<u64>()? + received.parse::<u64>()?)
-    }
-}
-
 /// Two nodes that are joined over both gateways and a relay, raw; and the services that
 /// can be upgraded.
 fn grid() -> Result<(World, [Service; 2])> {
@@ -167,7 +108,7 @@ fn grid() -> Result<(World, [Service; 2])> {
 #[test]
 fn a_connection_survives_upgrades_of_gateway_and_relay() -> Result<()> {
     let (world, services) = grid()?;
-    let stream = Stream::start(&world)?;
+    let stream = Stream::start(&world, &NODES, &[])?;
     let program = fs::read(isthmus())?;
     for round in 0..5 {
         for service in &services {
@@ -200,7 +141,7 @@ fn a_connection_survives_upgrades_of_gateway_and_relay() -> Result<()> {
 #[test]
 fn a_program_that_cannot_take_over_changes_nothing() -> Result<()> {
     let (world, services) = grid()?;
-    let stream = Stream::start(&world)?;
+    let stream = Stream::start(&world, &NODES, &[])?;
     let program = fs::read(isthmus())?;
     for service in &services {
         let runs = service.runs(&world)?;

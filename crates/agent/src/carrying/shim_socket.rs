@@ -82,7 +82,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             let wanted = Wanted {
                 destination: End { address: destination, port },
                 source_port,
-                options: SocketOptions { send_buffer, receive_buffer },
+                options: SocketOptions { send_buffer, receive_buffer, source: None },
             };
             let given_up = CancellationToken::new();
             let connecting = async {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use isthmus_carry::plane::Plane;
 use isthmus_net::grpc::Served;
 use isthmus_net::loopback::{PairMaker, Sources};
+use isthmus_net::rails::Rail;
 use isthmus_net::{Identity, Owner, Role, lock, secured};
 use isthmus_reach::Dialer;
 use isthmus_wire::proto;
@@ -59,6 +60,8 @@ pub(crate) struct Carrying {
     pub plane: Plane,
     /// Whether it makes trunks.
     pub has_trunks: bool,
+    /// Further links, for trunks.
+    pub rails: Vec<Rail>,
     /// node → gRPC server: a connection for gRPC.
     pub calls_tx: mpsc::Sender<Served>,
 }
@@ -79,6 +82,7 @@ pub(crate) struct Node {
     trunks: Registry,
     /// Whether it has any.
     has_trunks: bool,
+    rails: Vec<Rail>,
     /// node → gRPC server: a connection for gRPC.
     calls_tx: mpsc::Sender<Served>,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
@@ -101,7 +105,7 @@ impl Node {
         tls: ClientTls,
         (loopback, pairs, black_hole): (Sources, PairMaker, BlackHole),
         heartbeats: Heartbeats,
-        Carrying { plane, has_trunks, calls_tx }: Carrying,
+        Carrying { plane, has_trunks, rails, calls_tx }: Carrying,
     ) -> Self {
         let (ports, measuring, jobs) = (PortCounter::default(), Measuring::default(), Mutex::default());
         Self {
@@ -118,6 +122,7 @@ impl Node {
             plane,
             trunks: Registry::default(),
             has_trunks,
+            rails,
             calls_tx,
             jobs,
         }
@@ -194,6 +199,11 @@ impl Node {
     /// Whether it makes trunks, by its configuration.
     pub(crate) fn has_trunks(&self) -> bool {
         self.has_trunks
+    }
+
+    /// Further links of this node to other sites.
+    pub(crate) fn rails(&self) -> &[Rail] {
+        &self.rails
     }
 
     /// Takes connections of other agents for gRPC.

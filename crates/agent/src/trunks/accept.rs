@@ -33,7 +33,7 @@ pub(crate) async fn carrier(node: &Arc<Node>, mut tls: Secured) -> io::Result<()
         return refuse(tls, Reason::Trunk, format!("{} has no such trunk any more", node.name())).await;
     }
     let last = Last { way: None, ends: carrier::ends(tls.get_ref().0).into() };
-    let (trunk, notices) = node.plane().trunk(config(Role::Acceptor, hello.trunk))?;
+    let (trunk, notices) = node.plane().trunk(config(Role::Acceptor, hello.trunk, node.rails()))?;
     let made = Made { id: hello.trunk, trunk, notices, peer, last, redial: None };
     open::start(node, &name, tls, first, made).await.map(drop).map_err(io::Error::other)
 }

@@ -2,13 +2,18 @@
 //! dials along the plan.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
+use std::time::Duration;
 
 use isthmus_carry::trunk::{Embedding, Stream, Undialed};
+use isthmus_net::Deadline;
+use isthmus_net::dial::{SocketOptions, direct};
+use isthmus_net::rails::{Rail, RailWay};
 use isthmus_net::secured::Secured;
-use isthmus_reach::Security;
 use isthmus_reach::carrier::Carrier;
-use isthmus_wire::{GridName, way};
+use isthmus_reach::{Expected, Security, secure};
+use isthmus_wire::{GridName, proto, way};
 
 use super::registry::{Last, Standing, Way};
 use super::{TRUNK_PROTOCOL, calls, open};
@@ -16,12 +21,43 @@ use crate::accepting::incoming::{Programs, preamble};
 use crate::carrying::link::{Link, Messages as _, TrunkStream};
 use crate::jobs::node::Node;
 
+/// How long a connect to another agent's address on a rail may take, with TLS.
+const CONNECT: Duration = Duration::from_secs(4);
+
 /// A trunk of this agent.
 pub(super) struct Embedded {
     pub node: Arc<Node>,
     /// The peer.
     pub name: GridName,
     pub standing: Arc<Standing>,
+}
+
+impl Embedded {
+    /// Connects to an address that the other agent has told.
+    async fn connect(
+        &self,
+        address: SocketAddrV4,
+        source: Option<Ipv4Addr>,
+    ) -> Result<(Secured, Last), Undialed> {
+        let deadline = Deadline::within(CONNECT);
+        let options = SocketOptions { source, ..SocketOptions::default() };
+        let tcp = direct(&address.to_string(), options, deadline).await;
+        let tcp = tcp.map_err(|error| Undialed::Failed(error.to_string()))?;
+        let expected = Expected::agent(&self.name, Some(self.node.owner()));
+        let carrier = secure(tcp, &expected, &self.node.tls().trunk, deadline).await;
+        let carrier = carrier.map_err(|error| Undialed::Failed(format!("{error}")))?;
+        let ends = carrier.ends().into();
+        let (route, dial, relay) = (proto::Route::EndToEnd, proto::Dial::Direct, String::new());
+        Ok((trunk_carrier(carrier)?, Last { way: Some(Way { route, dial, relay }), ends }))
+    }
+}
+
+/// A connection that the other agent has taken as a trunk's carrier.
+fn trunk_carrier(carrier: Carrier) -> Result<Secured, Undialed> {
+    match carrier {
+        Carrier::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(TRUNK_PROTOCOL) => Ok(*tls),
+        _ => Err(Undialed::Never("the other agent has no trunks any more".to_owned())),
+    }
 }
 
 impl Embedding for Embedded {
@@ -35,17 +71,21 @@ impl Embedding for Embedded {
         self.standing.destination().is_some()
     }
 
-    /// Along the whole plan.
-    async fn dial(self: Arc<Self>) -> Result<(Secured, Last), Undialed> {
+    fn rails(&self) -> &[Rail] {
+        self.node.rails()
+    }
+
+    /// At its address on the rail, or else along the whole plan.
+    async fn dial(self: Arc<Self>, rail: RailWay) -> Result<(Secured, Last), Undialed> {
+        if let Some(address) = rail.address {
+            return self.connect(address, rail.source).await;
+        }
         let (node, destination) = (&self.node, self.standing.destination());
         let destination = destination.ok_or_else(|| Undialed::Failed("the other end dials it".to_owned()))?;
-        let dialed = open::dial(node, destination, Security::Tls(&node.tls().trunk)).await;
+        let dialed = open::dial(node, destination, Security::Tls(&node.tls().trunk), rail.source).await;
         let reached = dialed.map_err(|error| Undialed::Failed(error.to_string()))?;
         let last = open::last(&reached);
-        match reached.carrier {
-            Carrier::Tls(tls) if tls.get_ref().1.alpn_protocol() == Some(TRUNK_PROTOCOL) => Ok((*tls, last)),
-            _ => Err(Undialed::Never("the other agent has no trunks any more".to_owned())),
-        }
+        Ok((trunk_carrier(reached.carrier)?, last))
     }
 
     fn joins(&self, last: Last) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use isthmus_carry::trunk::{Kept, Notices, config, keep};
 use isthmus_net::Identity;
+use isthmus_net::dial::SocketOptions;
 use isthmus_net::mac::random;
 use isthmus_net::secured::Secured;
 use isthmus_reach::carrier::Carrier;
@@ -111,7 +112,7 @@ pub(super) async fn stream(
     let failure = failed.as_ref().filter(|(when, _)| *when > asked).map(|(_, reason)| reason.clone());
     let dialed = match failure {
         Some(reason) => Err(ReachError::NoWay(vec![reason])),
-        None => dial(node, destination, security).await,
+        None => dial(node, destination, security, None).await,
     };
     let mut reached = match dialed {
         Ok(reached) => reached,
@@ -165,7 +166,8 @@ async fn over(standing: Option<Arc<Standing>>) -> Option<Opened> {
     opened(&standing, stream, Vec::new())
 }
 
-/// Dials a carrier along the whole plan.
+/// Dials a carrier along the whole plan. `source`: the address that this node connects from,
+/// if not as the routing table has it.
 ///
 /// # Errors
 /// [`ReachError`].
@@ -173,8 +175,10 @@ pub(super) async fn dial(
     node: &Node,
     destination: Ipv4Addr,
     security: Security<'_>,
+    source: Option<Ipv4Addr>,
 ) -> Result<Reached, ReachError> {
-    let purpose = Purpose { security, ..Purpose::tls(&node.tls().trunk, Some(node.owner())) };
+    let options = SocketOptions { source, ..SocketOptions::default() };
+    let purpose = Purpose { security, options, ..Purpose::tls(&node.tls().trunk, Some(node.owner())) };
     node.dialer().reach(destination, purpose).await
 }
 
@@ -198,7 +202,7 @@ async fn make(
     let id = TrunkId(random());
     let peer = tls.identity().cloned().ok_or("its carrier has no certificate")?;
     let (trunk, notices) =
-        node.plane().trunk(config(Role::Initiator, id)).map_err(|error| error.to_string())?;
+        node.plane().trunk(config(Role::Initiator, id, node.rails())).map_err(|error| error.to_string())?;
     let made = Made { id, trunk, notices, peer, last, redial: Some(destination) };
     start(&node, &name, tls, Vec::new(), made).await
 }

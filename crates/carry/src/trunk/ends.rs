@@ -175,7 +175,12 @@ impl Ends {
             Command::Status(status_tx) => {
                 let carriers = self.carriers.iter().filter_map(|(carrier, _)| {
                     let status = self.core.carrier(carrier.id)?;
-                    Some(CarrierSnapshot { id: carrier.id, status, tcp: carrier.tcp_info() })
+                    Some(CarrierSnapshot {
+                        id: carrier.id,
+                        status,
+                        tcp: carrier.tcp_info(),
+                        ends: carrier.ends(),
+                    })
                 });
                 let _ = status_tx.send(Snapshot { trunk: self.core.status(), carriers: carriers.collect() });
             }
@@ -296,7 +301,10 @@ impl Ends {
             match event {
                 Event::Established { version } => {
                     tracing::debug!(version, "a trunk is established");
-                    self.tell(Notice::Established(self.core.peers_incarnation()));
+                    self.tell(Notice::Established(
+                        self.core.peers_incarnation(),
+                        self.core.peers_addresses(),
+                    ));
                     self.open();
                 }
                 Event::CanOpen => self.open(),

@@ -159,6 +159,7 @@ mod tests {
                 timeouts: Some(timeouts),
                 ..TcpInfo::default()
             },
+            ends: String::new(),
         }
     }
 

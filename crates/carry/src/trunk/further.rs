@@ -1,8 +1,9 @@
-//! Carriers beyond the first: a busy trunk wants several.
+//! Carriers beyond the first: a busy trunk wants several, on each of its rails.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isthmus_net::rails::RailWay;
 use isthmus_net::secured::Secured;
 use isthmus_trunk::{Purpose, Wanted};
 use tokio::task::JoinSet;
@@ -16,15 +17,17 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(320);
 
-/// How many carriers there are, or are being dialed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Count {
-    pub(super) bulk: usize,
-    pub(super) small: usize,
+/// The carriers of a rail, those that are being dialed included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct There {
+    bulk: usize,
+    small: usize,
+    /// Whether one can be dialed on it now.
+    usable: bool,
 }
 
-impl Count {
-    pub(super) fn add(&mut self, purpose: Purpose) {
+impl There {
+    fn add(&mut self, purpose: Purpose) {
         match purpose {
             Purpose::Bulk => self.bulk += 1,
             Purpose::Small => self.small += 1,
@@ -32,30 +35,36 @@ impl Count {
     }
 }
 
-/// The purpose of the next carrier to dial, if there are fewer than are wanted. The one
-/// for small frames comes first: it helps whatever else is there.
-fn missing(wanted: Wanted, there: Count) -> Option<Purpose> {
-    if wanted.small && there.small == 0 {
-        Some(Purpose::Small)
-    } else if there.bulk < wanted.bulk {
-        Some(Purpose::Bulk)
-    } else {
-        None
+/// The next carrier to dial, and the rail for it, if there are fewer than are wanted. The one
+/// for small frames comes first: it helps whatever else is there. Those for bulk are spread
+/// over the rails, and a busy trunk has one on each.
+///
+/// `rails`: what each has.
+fn missing(wanted: Wanted, rails: &[There]) -> Option<(Purpose, usize)> {
+    let usable = || rails.iter().enumerate().filter(|(_, there)| there.usable);
+    if wanted.small && rails.iter().all(|there| there.small == 0) {
+        return usable().next().map(|(rail, _)| (Purpose::Small, rail));
     }
+    let (rail, fewest) = usable().min_by_key(|(_, there)| there.bulk)?;
+    let bulk: usize = rails.iter().map(|there| there.bulk).sum();
+    let lacks = bulk < wanted.bulk || (wanted.small && fewest.bulk == 0);
+    lacks.then_some((Purpose::Bulk, rail))
 }
 
-type Dialed<W> = (Purpose, Result<(Secured, W), Undialed>);
+type Dialed<W> = ((Purpose, usize), Result<(Secured, W), Undialed>);
 
 /// Dials carriers while the trunk works.
 pub(super) struct Further<E: Embedding> {
     wanted: Wanted,
     dials: JoinSet<Dialed<E::Way>>,
-    dialing: Vec<Purpose>,
-    pauses: Pauses,
+    /// Purposes and rails.
+    dialing: Vec<(Purpose, usize)>,
+    /// Of each rail.
+    pauses: Vec<Pauses>,
 }
 
 /// Pauses after dials that failed.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Pauses {
     failures: u32,
     /// No dial before this.
@@ -78,59 +87,79 @@ impl Pauses {
 
 impl<E: Embedding> Further<E> {
     pub(super) fn new() -> Self {
-        Self { wanted: Wanted::LEAST, dials: JoinSet::new(), dialing: Vec::new(), pauses: Pauses::default() }
+        Self { wanted: Wanted::LEAST, dials: JoinSet::new(), dialing: Vec::new(), pauses: Vec::new() }
     }
 
     pub(super) fn want(&mut self, wanted: Wanted) {
         self.wanted = wanted;
     }
 
-    /// Dials what is missing beside the carriers that are there.
-    pub(super) fn dial(&mut self, embedding: &Arc<E>, mut there: Count) {
-        if self.pauses.lasts(Instant::now()) {
-            return;
+    /// Dials what is missing beside the carriers, with their purposes and rails, that are
+    /// there.
+    pub(super) fn dial(
+        &mut self,
+        embedding: &Arc<E>,
+        ways: &[RailWay],
+        carriers: impl Iterator<Item = (Purpose, usize)>,
+    ) {
+        self.pauses.resize(ways.len(), Pauses::default());
+        let now = Instant::now();
+        let empty = |pauses: &Pauses| There { bulk: 0, small: 0, usable: !pauses.lasts(now) };
+        let mut there: Vec<_> = self.pauses.iter().map(empty).collect();
+        for (purpose, rail) in carriers.chain(self.dialing.iter().copied()) {
+            if let Some(there) = there.get_mut(rail) {
+                there.add(purpose);
+            }
         }
-        self.dialing.iter().for_each(|purpose| there.add(*purpose));
         while self.dialing.len() < DIALS
-            && let Some(purpose) = missing(self.wanted, there)
+            && let Some((purpose, rail)) = missing(self.wanted, &there)
         {
-            let embedding = embedding.clone();
-            self.dials.spawn(async move { (purpose, embedding.dial().await) });
-            self.dialing.push(purpose);
-            there.add(purpose);
+            let (embedding, way) = (embedding.clone(), ways[rail]);
+            self.dials.spawn(async move { ((purpose, rail), embedding.dial(way).await) });
+            self.dialing.push((purpose, rail));
+            there[rail].add(purpose);
         }
     }
 
     /// What has failed while the trunk was cut says nothing of what works now.
     pub(super) fn healed(&mut self) {
-        self.pauses = Pauses::default();
+        self.pauses.fill(Pauses::default());
     }
 
-    /// The next that is dialed, with its purpose; waits for ever if none is being dialed.
+    /// The next that is dialed, with its purpose and rail; waits for ever if none is being dialed.
     /// May be cancelled.
-    pub(super) async fn dialed(&mut self) -> (Purpose, Secured, E::Way) {
+    pub(super) async fn dialed(&mut self) -> ((Purpose, usize), Secured, E::Way) {
         loop {
             let Some(done) = self.dials.join_next().await else { std::future::pending().await };
-            let failed = match done {
-                Ok((purpose, result)) => {
-                    if let Some(place) = self.dialing.iter().position(|one| *one == purpose) {
-                        self.dialing.swap_remove(place);
-                    }
-                    match result {
-                        Ok((tls, way)) => {
-                            self.healed();
-                            return (purpose, tls, way);
-                        }
-                        Err(Undialed::Failed(error) | Undialed::Never(error)) => error,
-                    }
+            let (at, failed) = match done {
+                Ok((at, Ok((tls, way)))) => {
+                    self.is_done(at);
+                    self.pauses_of(at.1, |pauses| *pauses = Pauses::default());
+                    return (at, tls, way);
                 }
-                Err(error) => {
-                    self.dialing.pop();
-                    error.to_string()
-                }
+                Ok((at, Err(Undialed::Failed(error) | Undialed::Never(error)))) => (Some(at), error),
+                // Which one it was isn't known.
+                Err(error) => (self.dialing.last().copied(), error.to_string()),
             };
-            tracing::debug!(error = failed, "a further carrier was not dialed");
-            self.pauses.failed(Instant::now());
+            tracing::debug!(error = failed, carrier = ?at, "a further carrier was not dialed");
+            if let Some(at) = at {
+                self.is_done(at);
+                self.pauses_of(at.1, |pauses| pauses.failed(Instant::now()));
+            }
+        }
+    }
+}
+
+impl<E: Embedding> Further<E> {
+    fn is_done(&mut self, at: (Purpose, usize)) {
+        if let Some(place) = self.dialing.iter().position(|one| *one == at) {
+            self.dialing.swap_remove(place);
+        }
+    }
+
+    fn pauses_of(&mut self, rail: usize, change: impl FnOnce(&mut Pauses)) {
+        if let Some(pauses) = self.pauses.get_mut(rail) {
+            change(pauses);
         }
     }
 }
@@ -145,20 +174,36 @@ mod tests {
 
     #[test]
     fn what_is_missing() {
-        let small = Some(Purpose::Small);
-        let bulk = Some(Purpose::Bulk);
-        for (wanted, there, want) in [
-            ((1, false), (1, 0), None),
-            ((1, true), (1, 0), small),
-            ((4, true), (1, 0), small),
-            ((4, true), (1, 1), bulk),
-            ((4, true), (4, 1), None),
-            ((4, false), (3, 0), bulk),
-            ((1, false), (4, 1), None),
+        let small = |rail| Some((Purpose::Small, rail));
+        let bulk = |rail| Some((Purpose::Bulk, rail));
+        // Carriers wanted for bulk, whether one is for small frames; what each rail has, for
+        // bulk and for small frames, and whether it can be dialed.
+        for (wanted, rails, want) in [
+            ((1, false), vec![(1, 0, true)], None),
+            ((1, true), vec![(1, 0, true)], small(0)),
+            ((4, true), vec![(1, 0, true)], small(0)),
+            ((4, true), vec![(1, 1, true)], bulk(0)),
+            ((4, true), vec![(4, 1, true)], None),
+            ((4, false), vec![(3, 0, true)], bulk(0)),
+            ((1, false), vec![(4, 1, true)], None),
+            ((4, true), vec![(1, 0, false)], None),
+            // Two rails.
+            ((4, true), vec![(1, 0, true), (0, 0, true)], small(0)),
+            ((4, true), vec![(1, 0, false), (0, 0, true)], small(1)),
+            ((4, true), vec![(1, 1, true), (0, 0, true)], bulk(1)),
+            ((4, true), vec![(1, 1, true), (1, 0, true)], bulk(0)),
+            ((4, true), vec![(2, 1, true), (1, 0, true)], bulk(1)),
+            ((4, true), vec![(2, 1, true), (2, 0, true)], None),
+            ((4, true), vec![(2, 1, true), (0, 0, false)], bulk(0)),
+            ((4, true), vec![(2, 1, true), (2, 0, false)], None),
+            ((4, true), vec![(4, 1, true), (0, 0, true)], bulk(1)),
+            ((1, true), vec![(1, 1, true), (0, 0, true)], bulk(1)),
+            ((1, false), vec![(1, 0, true), (0, 0, true)], None),
         ] {
             let wanted = Wanted { bulk: wanted.0, small: wanted.1 };
-            let there = Count { bulk: there.0, small: there.1 };
-            assert_eq!(missing(wanted, there), want, "{wanted:?} {there:?}");
+            let there = |(bulk, small, usable)| There { bulk, small, usable };
+            let rails: Vec<_> = rails.into_iter().map(there).collect();
+            assert_eq!(missing(wanted, &rails), want, "{wanted:?} {rails:?}");
         }
     }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use isthmus_net::lock;
 use isthmus_net::tls::Parts;
-use isthmus_trunk::{CarrierId, CarrierStatus, Incarnation, Purpose, Reason, Status, StreamId, Wanted};
+use isthmus_trunk::{
+    Addresses, CarrierId, CarrierStatus, Incarnation, Purpose, Reason, Status, StreamId, Wanted,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use super::stream::{Note, Stream};
@@ -20,8 +22,9 @@ pub(super) const ANSWER: Duration = Duration::from_secs(2);
 /// What happens to a trunk.
 #[derive(Debug)]
 pub enum Notice {
-    /// The peer's first HELLO has come; since which start it has been there, if it tells.
-    Established(Option<Incarnation>),
+    /// The peer's first HELLO has come; since which start it has been there, and where it is
+    /// reached on its further rails, if it tells.
+    Established(Option<Incarnation>, Addresses),
     /// The peer has opened a stream.
     Opened(Stream),
     /// A carrier works: the peer's HELLO has come, or it is heard again after silence.
@@ -57,7 +60,7 @@ pub struct Snapshot {
 }
 
 /// A carrier at one moment.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct CarrierSnapshot {
     /// Its number at this end.
     pub id: CarrierId,
@@ -65,6 +68,8 @@ pub struct CarrierSnapshot {
     pub status: CarrierStatus,
     /// As the kernel sees it: now, not when it was measured last.
     pub tcp: TcpInfo,
+    /// Its two addresses, for messages.
+    pub ends: String,
 }
 
 /// What other threads want of a trunk.

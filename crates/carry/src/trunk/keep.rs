@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isthmus_net::peers;
+use isthmus_net::rails::{self, Rail, RailWay};
 use isthmus_net::secured::Secured;
 use isthmus_trunk::{CarrierId, Purpose, Reason};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, interval_at};
 
-use super::further::{Count, Further};
+use super::further::Further;
 use super::handle::{Notice, Notices};
 use super::kept::Kept;
 use super::stream::Stream;
@@ -51,9 +52,17 @@ pub trait Embedding: Send + Sync + 'static {
     /// Whether this end can dial carriers.
     fn dials(&self) -> bool;
 
-    /// Dials a carrier once, along all ways; several at once if asked again. It verifies
-    /// the other end.
-    fn dial(self: Arc<Self>) -> impl Future<Output = Result<(Secured, Self::Way), Undialed>> + Send;
+    /// This end's further rails; by default there are none.
+    fn rails(&self) -> &[Rail] {
+        &[]
+    }
+
+    /// Dials a carrier once on a rail, along all ways that take it; several at once if asked
+    /// again. It verifies the other end.
+    fn dial(
+        self: Arc<Self>,
+        rail: RailWay,
+    ) -> impl Future<Output = Result<(Secured, Self::Way), Undialed>> + Send;
 
     /// A carrier that was dialed in this way is about to join.
     fn joins(&self, way: Self::Way);
@@ -75,14 +84,23 @@ enum State {
     Silent,
 }
 
-type Redialed<W> = Result<(Secured, W), String>;
+/// A carrier, and what is known of it.
+#[derive(Debug, Clone, Copy)]
+struct Joined {
+    state: State,
+    purpose: Purpose,
+    /// The place of its rail among the ways.
+    rail: usize,
+}
+
+type Redialed<W> = Result<(usize, Secured, W), String>;
 type Redialing<W> = Pin<Box<dyn Future<Output = Redialed<W>> + Send>>;
 
 /// The state of one trunk.
 struct Keeper<E: Embedding> {
     embedding: Arc<E>,
     kept: Arc<Kept>,
-    carriers: HashMap<CarrierId, (State, Purpose)>,
+    carriers: HashMap<CarrierId, Joined>,
     further: Further<E>,
     /// Since when no carrier works.
     cut: Option<Instant>,
@@ -135,7 +153,7 @@ pub async fn keep<E: Embedding>(
                 Some(notice) => keeper.on_notice(notice),
             },
             redialed = redialed(&mut keeper.redialing) => keeper.on_redialed(redialed).await,
-            (purpose, tls, way) = keeper.further.dialed() => keeper.join(tls, purpose, way).await,
+            (at, tls, way) = keeper.further.dialed() => keeper.join(tls, at, way).await,
             refusal = &mut refused, if !is_refused => {
                 tracing::info!(peer, reason = %refusal, "a trunk ends");
                 is_refused = true;
@@ -162,7 +180,7 @@ async fn redialed<W>(redialing: &mut Option<Redialing<W>>) -> Redialed<W> {
 impl<E: Embedding> Keeper<E> {
     fn on_notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Established(incarnation) => self.kept.set_peers_incarnation(incarnation),
+            Notice::Established(incarnation, addresses) => self.kept.set_told(incarnation, addresses),
             Notice::Opened(stream) => self.embedding.opened(stream),
             Notice::Live(id) => self.live(id),
             Notice::Silent(id) => {
@@ -196,8 +214,8 @@ impl<E: Embedding> Keeper<E> {
         }
         self.redialing = None;
         // TCP may go on sending over a connection that was cut for minutes.
-        for (silent, (state, _)) in &self.carriers {
-            if *state == State::Silent {
+        for (silent, carrier) in &self.carriers {
+            if carrier.state == State::Silent {
                 self.kept.trunk.end_carrier(*silent);
             }
         }
@@ -205,12 +223,13 @@ impl<E: Embedding> Keeper<E> {
     }
 
     fn set(&mut self, id: CarrierId, state: State) {
-        // The trunk knows better what the other end has dialed it for.
-        self.carriers.entry(id).or_insert((state, Purpose::Bulk)).0 = state;
+        // The first one. What the other end dials, this end doesn't add to.
+        let first = Joined { state, purpose: Purpose::Bulk, rail: 0 };
+        self.carriers.entry(id).or_insert(first).state = state;
     }
 
     fn is_live(&self) -> bool {
-        self.carriers.values().any(|(state, _)| *state == State::Live)
+        self.carriers.values().any(|carrier| carrier.state == State::Live)
     }
 
     /// Dials what a busy trunk wants beside the carriers that it has.
@@ -218,9 +237,13 @@ impl<E: Embedding> Keeper<E> {
         if !self.is_live() || !self.embedding.dials() {
             return;
         }
-        let mut there = Count::default();
-        self.carriers.values().for_each(|(_, purpose)| there.add(*purpose));
-        self.further.dial(&self.embedding, there);
+        let carriers = self.carriers.values().map(|carrier| (carrier.purpose, carrier.rail));
+        self.further.dial(&self.embedding, &self.ways(), carriers);
+    }
+
+    /// The ways of the rails between the two ends.
+    fn ways(&self) -> Vec<RailWay> {
+        rails::ways(self.embedding.rails(), &self.kept.peers_addresses())
     }
 
     /// Dials another for a carrier that has ended. If carriers end as soon as they have
@@ -242,32 +265,32 @@ impl<E: Embedding> Keeper<E> {
             self.cut = Some(Instant::now());
         }
         self.kept.set_cut(self.cut);
-        let joining = self.carriers.values().any(|(state, _)| *state == State::Joining);
+        let joining = self.carriers.values().any(|carrier| carrier.state == State::Joining);
         if self.redialing.is_none() && !joining && self.embedding.dials() {
             let now = Instant::now();
             // A dial that works may still lead nowhere.
             let begin = self.dialed.map_or(now, |dialed| now.max(dialed + AGAIN));
             self.dialed = Some(begin);
-            self.redialing = Some(Box::pin(redial(self.embedding.clone(), begin)));
+            self.redialing = Some(Box::pin(redial(self.embedding.clone(), self.ways(), begin)));
         }
     }
 
     async fn on_redialed(&mut self, redialed: Redialed<E::Way>) {
-        let (tls, way) = match redialed {
+        let (rail, tls, way) = match redialed {
             Ok(redialed) => redialed,
             Err(error) => {
                 tracing::info!(peer = self.embedding.peer(), error, "a trunk can't be healed");
                 return self.kept.trunk.close(Reason::Done);
             }
         };
-        self.join(tls, Purpose::Bulk, way).await;
+        self.join(tls, (Purpose::Bulk, rail), way).await;
     }
 
-    async fn join(&mut self, tls: Secured, purpose: Purpose, way: E::Way) {
+    async fn join(&mut self, tls: Secured, (purpose, rail): (Purpose, usize), way: E::Way) {
         self.embedding.joins(way);
         match self.kept.join_for(purpose, tls, Vec::new()).await {
             Ok((id, _)) => {
-                self.carriers.entry(id).or_insert((State::Joining, purpose));
+                self.carriers.entry(id).or_insert(Joined { state: State::Joining, purpose, rail });
             }
             Err(error) => {
                 tracing::debug!(peer = self.embedding.peer(), error, "a carrier doesn't join");
@@ -299,22 +322,25 @@ fn since(then: Option<Instant>) -> Duration {
     then.map_or(Duration::ZERO, |then| then.elapsed())
 }
 
-/// Dials again and again, until that works.
+/// Dials again and again, over each rail in turn, until that works.
 ///
 /// # Errors
 /// If the other end has no trunks any more.
-async fn redial<E: Embedding>(embedding: Arc<E>, begin: Instant) -> Redialed<E::Way> {
+async fn redial<E: Embedding>(embedding: Arc<E>, ways: Vec<RailWay>, begin: Instant) -> Redialed<E::Way> {
+    let mut turns = ways.iter().copied().enumerate().cycle();
     let mut attempts = JoinSet::new();
     let mut again = interval_at(begin.into(), AGAIN);
     loop {
         tokio::select! {
             _ = again.tick(), if attempts.len() < ATTEMPTS => {
-                attempts.spawn(embedding.clone().dial());
+                let (rail, way) = turns.next().unwrap_or_default();
+                let embedding = embedding.clone();
+                attempts.spawn(async move { (rail, embedding.dial(way).await) });
             }
             Some(dialed) = attempts.join_next() => match dialed {
-                Ok(Ok(dialed)) => return Ok(dialed),
-                Ok(Err(Undialed::Never(reason))) => return Err(reason),
-                Ok(Err(Undialed::Failed(error))) => tracing::debug!(error, "a carrier was not dialed"),
+                Ok((rail, Ok((tls, way)))) => return Ok((rail, tls, way)),
+                Ok((_, Err(Undialed::Never(reason)))) => return Err(reason),
+                Ok((_, Err(Undialed::Failed(error)))) => tracing::debug!(error, "a carrier was not dialed"),
                 Err(error) => tracing::warn!(%error, "an attempt to dial a carrier failed"),
             },
         }

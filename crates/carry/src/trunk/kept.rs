@@ -1,20 +1,24 @@
 //! A trunk that is kept: who is at its other end, and whether it works.
 
+use std::net::SocketAddrV4;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use isthmus_net::rails::{self, Rail};
 use isthmus_net::secured::Secured;
 use isthmus_net::{Identity, lock, peers};
-use isthmus_trunk::{CarrierId, Config, Incarnation, Purpose, Role, TrunkId};
+use isthmus_trunk::{Addresses, CarrierId, Config, Incarnation, Purpose, Role, TrunkId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::congestion::congestion;
 use super::handle::Trunk;
 
-/// The bounds of a trunk whose carriers are TCP connections.
-pub fn config(role: Role, id: TrunkId) -> Config {
-    Config { congestion: congestion(), ..Config::new(role, id) }
+/// The bounds of a trunk whose carriers are TCP connections, of an end with these further
+/// rails.
+pub fn config(role: Role, id: TrunkId, rails: &[Rail]) -> Config {
+    let addresses = rails::addresses(rails).collect();
+    Config { congestion: congestion(), addresses, further_rails: rails.len(), ..Config::new(role, id) }
 }
 
 /// A trunk, for those who use it and for [`keep`](super::keep).
@@ -30,6 +34,8 @@ pub struct Kept {
     pub peer: Arc<Identity>,
     /// Since which start the other end has been there, once it works, if it tells.
     peers_incarnation: OnceLock<Incarnation>,
+    /// Where the other end is reached on its further rails, once it works.
+    peers_addresses: OnceLock<Addresses>,
     /// Cancelled when it has ended.
     pub ended: CancellationToken,
     /// Since when no carrier works; `None` while one does.
@@ -59,6 +65,7 @@ impl Kept {
             trunk,
             peer: Arc::new(peer),
             peers_incarnation: OnceLock::new(),
+            peers_addresses: OnceLock::new(),
             ended: CancellationToken::new(),
             cut: watch::Sender::new(Some(Instant::now())),
             outlives: Mutex::default(),
@@ -72,11 +79,17 @@ impl Kept {
         self.peers_incarnation.get().copied()
     }
 
-    pub(super) fn set_peers_incarnation(&self, incarnation: Option<Incarnation>) {
+    /// Where the other end is reached on its further rails, once it works.
+    pub(super) fn peers_addresses(&self) -> Vec<SocketAddrV4> {
+        self.peers_addresses.get().map_or_else(Vec::new, |addresses| addresses.iter().collect())
+    }
+
+    /// The other end has told of itself. It does so once.
+    pub(super) fn set_told(&self, incarnation: Option<Incarnation>, addresses: Addresses) {
         if let Some(incarnation) = incarnation {
-            // The trunk tells it once.
             let _ = self.peers_incarnation.set(incarnation);
         }
+        let _ = self.peers_addresses.set(addresses);
     }
 
     /// Since when no carrier works; `None` while one does.

@@ -69,7 +69,7 @@ async fn trunk(shown: Shown) -> Option<proto::Trunk> {
     })
 }
 
-fn carrier(CarrierSnapshot { status, tcp, .. }: &CarrierSnapshot) -> proto::Carrier {
+fn carrier(CarrierSnapshot { status, tcp, ends, .. }: &CarrierSnapshot) -> proto::Carrier {
     proto::Carrier {
         small: status.purpose == Purpose::Small,
         live: status.state == CarrierState::Live,
@@ -80,6 +80,7 @@ fn carrier(CarrierSnapshot { status, tcp, .. }: &CarrierSnapshot) -> proto::Carr
         data_segments: tcp.data_segments,
         retransmitted_segments: tcp.retransmitted_segments,
         timeouts: tcp.timeouts,
+        ends: ends.clone(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! verifies which gateway is there.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +42,8 @@ pub(super) enum Got {
     Trunk(Arc<Standing>),
 }
 
-/// Gets a carrier, or a whole trunk that is none of `but`, by one dial.
+/// Gets a carrier, or a whole trunk that is none of `but`, by one dial. `source`: the address
+/// that this end connects from, if not as the routing table has it.
 ///
 /// # Errors
 /// What failed.
@@ -49,7 +51,7 @@ pub(super) async fn dial(
     gateway: &Gateway,
     trunks: &SiteTrunks,
     name: &GridName,
-    (dial, but): (Dial, &[TrunkId]),
+    (dial, but, source): (Dial, &[TrunkId], Option<Ipv4Addr>),
 ) -> Result<Got, String> {
     let deadline = Deadline::within(DIAL);
     let mut changes = trunks.changes.subscribe();
@@ -60,11 +62,11 @@ pub(super) async fn dial(
     let reply = arranged.await.map_err(|status| grpc::reason(&status))?;
     match Reply::try_from(reply).map_err(|error| error.to_string())? {
         Reply::Connect(address) => {
-            let tls = connect(gateway, trunks, name, &address).await?;
+            let tls = connect(gateway, trunks, name, (&address, source)).await?;
             Ok(Got::Carrier(Box::new(tls), Some(address)))
         }
         Reply::Relay(stop) => {
-            let tcp = to_relay(&stop, deadline).await?;
+            let tcp = to_relay(&stop, source, deadline).await?;
             Ok(Got::Carrier(Box::new(verified(trunks, name, tcp, deadline).await?), None))
         }
         Reply::Await => {
@@ -82,12 +84,12 @@ pub(super) async fn dial(
     }
 }
 
-/// Connects to the port outside of a gateway.
+/// Connects to the port outside of a gateway, from an address of this machine if it matters.
 pub(super) async fn connect(
     gateway: &Gateway,
     trunks: &SiteTrunks,
     name: &GridName,
-    address: &str,
+    (address, source): (&str, Option<Ipv4Addr>),
 ) -> Result<Secured, String> {
     let deadline = Deadline::within(DIAL);
     let late = |Late(limit)| format!("no address of {address} within {limit:?}");
@@ -95,12 +97,14 @@ pub(super) async fn connect(
     if gateway.roster().is_own(at.ip()) || crate::streams::is_this_machine(at.ip()) {
         return Err(format!("{address} is in this site"));
     }
-    let tcp = direct(&at.to_string(), SocketOptions::default(), deadline).await;
+    let options = SocketOptions { source, ..SocketOptions::default() };
+    let tcp = direct(&at.to_string(), options, deadline).await;
     verified(trunks, name, tcp.map_err(|error| error.to_string())?, deadline).await
 }
 
-async fn to_relay(stop: &Stop, deadline: Deadline) -> Result<TcpStream, String> {
-    let dialed = introduced(&stop.address, &stop.ticket, SocketOptions::default(), deadline).await;
+async fn to_relay(stop: &Stop, source: Option<Ipv4Addr>, deadline: Deadline) -> Result<TcpStream, String> {
+    let options = SocketOptions { source, ..SocketOptions::default() };
+    let dialed = introduced(&stop.address, &stop.ticket, options, deadline).await;
     dialed.map_err(|error| format!("relay {}: {error}", stop.relay.as_deref().unwrap_or_default()))
 }
 
@@ -145,11 +149,11 @@ pub(crate) fn ordered(gateway: &Arc<Gateway>, order: proto::SiteTrunkOrder) {
         let done = async {
             match way {
                 OrderWay::Connect(address) => {
-                    let tls = connect(&gateway, &trunks, &name, &address).await?;
+                    let tls = connect(&gateway, &trunks, &name, (&address, None)).await?;
                     make(&gateway, &trunks, &name, tls, Some(address)).await.map(drop)
                 }
                 OrderWay::Relay(stop) => {
-                    let tcp = to_relay(&stop, Deadline::within(DIAL)).await?;
+                    let tcp = to_relay(&stop, None, Deadline::within(DIAL)).await?;
                     accept(gateway.clone(), tcp).await.map_err(|error| error.to_string())
                 }
             }

@@ -79,7 +79,7 @@ async fn trunk_to(
     }
     let mut failures = Vec::new();
     for dial_by in CARRIERS {
-        match dial(gateway, trunks, name, (dial_by, but)).await {
+        match dial(gateway, trunks, name, (dial_by, but, None)).await {
             Ok(Got::Trunk(standing)) => return Ok(standing),
             Ok(Got::Carrier(tls, address)) => {
                 info!(peer = %name, dial = %dial_by, "a trunk with another site's gateway");

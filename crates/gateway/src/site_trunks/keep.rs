@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use isthmus_carry::trunk::{Embedding, Stream, Undialed};
 use isthmus_net::lock;
+use isthmus_net::rails::{Rail, RailWay};
 use isthmus_net::secured::Secured;
 use isthmus_plan::Dial;
 use tracing::info;
@@ -25,7 +26,8 @@ pub(super) fn dialed(address: Option<&str>) -> Dial {
 }
 
 impl Embedding for Embedded {
-    type Way = Option<String>;
+    /// The dial, and the address of the other one's port outside if it was dialed there.
+    type Way = (Dial, Option<String>);
 
     fn peer(&self) -> String {
         format!("gateway {}", self.standing.name)
@@ -36,21 +38,32 @@ impl Embedding for Embedded {
         self.standing.kept.is_own
     }
 
-    /// At the port outside where the other one was last, where the broker says that it is,
+    fn rails(&self) -> &[Rail] {
+        &self.trunks.rails
+    }
+
+    /// At its address on the rail; or else at the port outside where the other one was last, where the broker says that it is,
     /// and over a relay. The broker may be away.
-    async fn dial(self: Arc<Self>) -> Result<(Secured, Option<String>), Undialed> {
+    async fn dial(self: Arc<Self>, rail: RailWay) -> Result<(Secured, Self::Way), Undialed> {
         let Self { gateway, trunks, standing } = &*self;
+        if let Some(address) = rail.address {
+            let to = (&*address.to_string(), rail.source);
+            let dialed = carriers::connect(gateway, trunks, &standing.name, to).await;
+            return dialed.map(|tls| (tls, (Dial::Direct, None))).map_err(Undialed::Failed);
+        }
         let mut failures = Vec::new();
         let known = lock(&standing.address).clone();
         if let Some(address) = known {
-            match carriers::connect(gateway, trunks, &standing.name, &address).await {
-                Ok(tls) => return Ok((tls, Some(address))),
+            match carriers::connect(gateway, trunks, &standing.name, (&address, rail.source)).await {
+                Ok(tls) => return Ok((tls, (Dial::Direct, Some(address)))),
                 Err(error) => failures.push(error),
             }
         }
         for dial in [Dial::Direct, Dial::Relay] {
-            match carriers::dial(gateway, trunks, &standing.name, (dial, &[])).await {
-                Ok(carriers::Got::Carrier(tls, address)) => return Ok((*tls, address)),
+            match carriers::dial(gateway, trunks, &standing.name, (dial, &[], rail.source)).await {
+                Ok(carriers::Got::Carrier(tls, address)) => {
+                    return Ok((*tls, (dialed(address.as_deref()), address)));
+                }
                 Ok(carriers::Got::Trunk(_)) => {}
                 Err(error) => failures.push(format!("{dial}: {error}")),
             }
@@ -58,8 +71,8 @@ impl Embedding for Embedded {
         Err(Undialed::Failed(failures.join("; ")))
     }
 
-    fn joins(&self, address: Option<String>) {
-        *lock(&self.standing.dial) = Some(dialed(address.as_deref()));
+    fn joins(&self, (dial, address): Self::Way) {
+        *lock(&self.standing.dial) = Some(dial);
         if address.is_some() {
             *lock(&self.standing.address) = address;
         }

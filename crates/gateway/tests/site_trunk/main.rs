@@ -377,7 +377,7 @@ async fn stream_since(
 ) -> Result<(Trunk, Stream), String> {
     let tls = carrier_of(credentials, to).await?;
     let (trunk, mut notices) =
-        plane.trunk(Config { incarnation, ..config(End::Initiator, TrunkId(mac::random())) }).unwrap();
+        plane.trunk(Config { incarnation, ..config(End::Initiator, TrunkId(mac::random()), &[]) }).unwrap();
     trunk.join(tls.into_parts().0).await?;
     let ended = async {
         while let Some(notice) = notices.recv().await {

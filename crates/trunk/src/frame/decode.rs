@@ -7,6 +7,7 @@ use super::{
     FLAG_STOP, FLAG_STREAMS, FLAG_TRUNK, Frame, HEAD, HELLO, MAX_FRAME, MAX_TEXT, OPEN, PING, RESET,
     StreamId,
 };
+use crate::addresses::Addresses;
 use crate::hello::{self, Incarnation, MAGIC, TrunkId};
 use crate::{Congestion, Hello, ProtocolError, Purpose, Reason, Role, Scope};
 
@@ -109,7 +110,11 @@ fn decode_hello(flags: u8, mut body: Bytes) -> Result<Hello, ProtocolError> {
     let purpose = if flags & FLAG_SMALL != 0 { Purpose::Small } else { Purpose::Bulk };
     let congestion = if flags & FLAG_BBR != 0 { Congestion::Bbr } else { Congestion::Other };
     let trunk = TrunkId(trunk);
-    let incarnation = body.first_chunk().copied().map(Incarnation);
+    // All zeros stand for none where addresses follow.
+    let told = body.first_chunk::<16>().copied();
+    let incarnation = told.filter(|told| *told != [0; 16]).map(Incarnation);
+    let addresses = Addresses::decode(body.split_off(told.map_or(body.len(), |told| told.len())));
+    let addresses = addresses.ok_or(ProtocolError::HelloAddresses)?;
     Ok(Hello {
         role,
         standing,
@@ -122,5 +127,6 @@ fn decode_hello(flags: u8, mut body: Bytes) -> Result<Hello, ProtocolError> {
         credit,
         streams,
         incarnation,
+        addresses,
     })
 }

@@ -130,6 +130,12 @@ fn encode_hello(kind: u8, hello: &Hello) -> Encoded {
         | flag(hello.standing, FLAG_STANDING)
         | flag(hello.purpose == Purpose::Small, FLAG_SMALL)
         | flag(hello.congestion == Congestion::Bbr, FLAG_BBR);
+    let addresses = hello.addresses.encode();
+    let incarnation: &[u8] = match &hello.incarnation {
+        Some(incarnation) => &incarnation.0,
+        None if addresses.is_empty() => &[],
+        None => &[0; 16],
+    };
     Encoded::begin(kind, flags)
         .put(&MAGIC)
         .put(&hello.lowest.to_be_bytes())
@@ -138,8 +144,8 @@ fn encode_hello(kind: u8, hello: &Hello) -> Encoded {
         .put(&hello.carrier.to_be_bytes())
         .put(&hello.credit.to_be_bytes())
         .put(&hello.streams.to_be_bytes())
-        .put(hello.incarnation.as_ref().map_or(&[], |incarnation| &incarnation.0))
-        .finish(Bytes::new())
+        .put(incarnation)
+        .finish(addresses)
 }
 
 /// The text, cut to what CLOSE may have, at a character's end.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Congestion, Incarnation, ProtocolError, Purpose, TrunkId};
+use crate::{Addresses, Congestion, Incarnation, ProtocolError, Purpose, TrunkId};
 
 fn bytes(hex: &str) -> Bytes {
     let digits: Vec<u8> = hex.bytes().filter(|digit| !digit.is_ascii_whitespace()).collect();
@@ -25,7 +25,12 @@ fn hello() -> Hello {
         credit: 0x4000,
         streams: 0x100,
         incarnation: None,
+        addresses: Addresses::default(),
     }
+}
+
+fn addresses() -> Addresses {
+    ["198.51.100.1:7740", "198.51.100.2:7741"].iter().map(|address| address.parse().unwrap()).collect()
 }
 
 /// Type, flags and length stand apart from the fields of the body.
@@ -54,6 +59,11 @@ fn layouts() {
             "hello of a service that tells its start",
             format!("01 01 0034 {hello_body} 66656463626139383736353433323130"),
             Frame::Hello(Hello { incarnation: Some(Incarnation(*b"fedcba9876543210")), ..hello() }),
+        ),
+        (
+            "hello of a service with two rails, that doesn't tell its start",
+            format!("01 01 0041 {hello_body} {:032x} 02 c6336401 1e3c c6336402 1e3d", 0),
+            Frame::Hello(Hello { addresses: addresses(), ..hello() }),
         ),
         ("open", "02 00 0008 0000000000000102".into(), Frame::Open { stream }),
         (
@@ -140,6 +150,11 @@ fn what_is_no_frame_is_refused() {
             format!("01 00 0024 4953544b 0001 0001 {ids} 00004000 00100001"),
             ProtocolError::HelloFields { lowest: 1, highest: 1, credit: 0x4000, streams: 0x100001 },
         ),
+        (
+            "hello with a part of an address",
+            format!("01 00 003a 4953544b 0001 0001 {ids} 00004000 00000100 {:032x} 01 c6336401 1e", 0),
+            ProtocolError::HelloAddresses,
+        ),
     ] {
         assert_eq!(Frame::decode(&mut bytes(&hex)), Err(error), "{name}");
     }
@@ -148,10 +163,11 @@ fn what_is_no_frame_is_refused() {
 #[test]
 fn a_later_hello_may_be_longer() {
     let mut wire = Frame::Hello(hello()).encode().to_vec();
-    wire[3] += 19;
+    wire[3] += 16 + 13 + 3;
     wire.extend([7; 16]);
+    wire.extend(bytes("02 c6336401 1e3c c6336402 1e3d"));
     wire.extend([1, 2, 3]);
-    let told = Hello { incarnation: Some(Incarnation([7; 16])), ..hello() };
+    let told = Hello { incarnation: Some(Incarnation([7; 16])), addresses: addresses(), ..hello() };
     assert_eq!(Frame::decode(&mut wire.clone().into()), Ok(Some(Frame::Hello(told))));
     assert_eq!(Hello::peek(&wire), Ok(Some(told)));
     assert_eq!(Hello::peek(&wire[..50]), Ok(None));
@@ -189,26 +205,31 @@ fn any_frame() -> impl Strategy<Value = Frame> {
         1..=u32::MAX,
         0..=1_u32 << 20,
         any::<Option<[u8; 16]>>(),
+        prop::collection::vec(any::<(u32, u16)>(), 0..=8),
     );
     let data = (stream.clone(), any::<u64>(), any::<bool>(), prop::collection::vec(any::<u8>(), 1..2000));
     let scope = any::<bool>().prop_map(|all| if all { Scope::Trunk } else { Scope::Carrier });
     prop_oneof![
-        hello.prop_map(|(role, standing, lowest, more, trunk, carrier, credit, streams, incarnation)| {
-            let trunk = TrunkId(trunk);
-            Frame::Hello(Hello {
-                role,
-                standing,
-                lowest,
-                highest: lowest + more,
-                trunk,
-                carrier,
-                purpose: if standing ^ (carrier & 1 == 1) { Purpose::Small } else { Purpose::Bulk },
-                congestion: if carrier & 2 == 2 { Congestion::Bbr } else { Congestion::Other },
-                credit,
-                streams,
-                incarnation: incarnation.map(Incarnation),
-            })
-        }),
+        hello.prop_map(
+            |(role, standing, lowest, more, trunk, carrier, credit, streams, incarnation, addresses)| {
+                let trunk = TrunkId(trunk);
+                let address = |(ip, port): (u32, u16)| std::net::SocketAddrV4::new(ip.into(), port);
+                Frame::Hello(Hello {
+                    role,
+                    standing,
+                    lowest,
+                    highest: lowest + more,
+                    trunk,
+                    carrier,
+                    purpose: if standing ^ (carrier & 1 == 1) { Purpose::Small } else { Purpose::Bulk },
+                    congestion: if carrier & 2 == 2 { Congestion::Bbr } else { Congestion::Other },
+                    credit,
+                    streams,
+                    incarnation: incarnation.map(Incarnation),
+                    addresses: addresses.into_iter().map(address).collect(),
+                })
+            }
+        ),
         stream.clone().prop_map(|stream| Frame::Open { stream }),
         data.prop_map(|(stream, offset, end, payload)| Frame::Data {
             stream,

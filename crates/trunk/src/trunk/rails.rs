@@ -58,7 +58,9 @@ impl Trunk {
         let both = [Some(self.config.congestion), self.peer.map(|(hello, _)| hello.congestion)];
         let slowed = both.contains(&Some(Congestion::Other));
         let congestion = if slowed { Congestion::Other } else { Congestion::Bbr };
-        let Wanted { bulk, small } = self.need.wanted(self.carried, congestion, now);
+        let rails = 1 + self.config.further_rails.max(self.peers_addresses().iter().count());
+        let wanted = self.need.wanted(self.carried, congestion, now);
+        let Wanted { bulk, small } = wanted.on_rails(rails);
         let most = self.config.max_carriers.saturating_sub(usize::from(small)).max(1);
         Wanted { bulk: bulk.min(most), small }
     }

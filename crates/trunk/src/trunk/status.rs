@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Trunk;
-use crate::{CarrierId, CarrierState, Congestion, Incarnation, Purpose, StreamId};
+use crate::{Addresses, CarrierId, CarrierState, Congestion, Incarnation, Purpose, StreamId};
 
 /// A trunk at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,6 +64,11 @@ impl Trunk {
     /// Since which start the peer has been there, once its HELLO has come, if that tells.
     pub fn peers_incarnation(&self) -> Option<Incarnation> {
         self.peer.as_ref().and_then(|(hello, _)| hello.incarnation)
+    }
+
+    /// Where the peer is reached on each of its rails, once its HELLO has come, if that tells.
+    pub fn peers_addresses(&self) -> Addresses {
+        self.peer.as_ref().map_or_else(Addresses::default, |(hello, _)| hello.addresses)
     }
 
     /// Bytes of a stream that were accepted and are in no frame yet.

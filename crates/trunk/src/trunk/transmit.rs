@@ -103,6 +103,7 @@ impl Trunk {
             credit: self.config.initial_credit,
             streams: self.config.max_streams,
             incarnation: self.config.incarnation,
+            addresses: self.config.addresses,
         }
     }
 

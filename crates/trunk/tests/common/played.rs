@@ -30,6 +30,7 @@ pub fn hello() -> Hello {
         credit: 1000,
         streams: 10,
         incarnation: None,
+        addresses: isthmus_trunk::Addresses::default(),
     }
 }
 

@@ -1,0 +1,157 @@
+//! A site with two links: what a trunk brings over both, against what it brings over each
+//! alone.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+
+use crate::grid::{Bench, words};
+use crate::line_client::LineClient;
+use crate::report::Comparison;
+use crate::rounds::{self, Case, Experiment, Run};
+use crate::traffic::Throughput;
+use crate::tunnel::{self, JOB_PORT, Tunnel};
+use crate::verdict::Bar;
+
+/// The site's links, by their names in the lab.
+const LINKS: [&str; 2] = ["alpha", "alpha/far"];
+/// Rate of the first one.
+const MEGABITS_PER_SECOND: u32 = 200;
+/// How much slower the second one is, and the share of the sum of both that is to be had.
+const RATIOS: [(u32, f64); 2] = [(1, 0.9), (4, 0.85)];
+const STREAMS: usize = 4;
+/// Longest wait until a trunk has carriers on all links that aren't cut.
+const SETTLED: Duration = Duration::from_secs(120);
+/// A stream this long shows which links are used.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How to measure.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    rounds: rounds::RoundOptions,
+    /// How long each way is measured per figure and round.
+    #[arg(long, default_value = "3s")]
+    duration: humantime::Duration,
+}
+
+/// The second link's rate is a part of the first one's.
+#[derive(Debug, Clone, Copy)]
+struct Ratio(u32);
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(ratio) = self;
+        write!(f, "{STREAMS} streams over links of {MEGABITS_PER_SECOND} Mb/s, {ratio}:1")
+    }
+}
+
+/// Measures, writes the results, and returns whether every bar holds.
+///
+/// # Errors
+/// If the results can't be written.
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
+    let mut run = Run::begin("rails", &options.rounds, &[])?;
+    let cases = RATIOS.map(|(ratio, share)| {
+        let row = |against: &str, bar: f64| {
+            Comparison::new(Ratio(ratio).to_string(), "Mb/s", against).bar(Bar::AtLeast(bar))
+        };
+        Case::new(Ratio(ratio), vec![row("sum of each alone", share), row("better one alone", 1.0)])
+    });
+    run.part(1, cases.into(), || Links::up(*options.duration))?;
+    run.finish()
+}
+
+/// The job, and its grid.
+struct Links {
+    client: LineClient,
+    target: String,
+    duration: Duration,
+    bench: Bench,
+}
+
+impl Links {
+    fn up(duration: Duration) -> anyhow::Result<Self> {
+        let bench = Bench::up("rails")?;
+        let [near, far] = bench.nodes() else { anyhow::bail!("rails must have two nodes") };
+        let program = tunnel::itself()?;
+        let (near_name, far_name) = (&near.name, &far.name);
+        let job = format!(
+            "{} run --quiet --nodes {near_name},{far_name} -- mpirun.openmpi \
+             -n 1 --host {near_name} {program} traffic obey : \
+             -n 1 --host {far_name} {program} traffic serve --listen 0.0.0.0:{JOB_PORT}",
+            bench.isthmus().display(),
+        );
+        let target = Tunnel::isthmus(&bench, near, far)?.target;
+        let client = LineClient::start(bench.standing(near_name, &words(&job))?)?;
+        Ok(Self { client, target, duration, bench })
+    }
+
+    /// Megabits per second of streams that last so long.
+    fn streams(&mut self, duration: Duration) -> anyhow::Result<f64> {
+        let line = format!("stream {} --streams {STREAMS}", self.target);
+        let Throughput { bytes, seconds } = self.client.ask(&line, duration)?;
+        Ok(bytes as f64 * 8e-6 / seconds)
+    }
+
+    /// Bytes that have crossed each link so far.
+    fn carried(&self) -> anyhow::Result<[u64; 2]> {
+        let report = self.bench.lab().emulation()?.context("no link is emulated")?;
+        let of = |name: &str| {
+            let link = report.link(name).with_context(|| format!("no link {name}"))?;
+            anyhow::Ok(link.up.bytes)
+        };
+        Ok([of(LINKS[0])?, of(LINKS[1])?])
+    }
+
+    /// Streams while one of the links is cut, or none, once all others are used.
+    fn without(&mut self, cut: Option<usize>) -> anyhow::Result<f64> {
+        if let Some(cut) = cut {
+            self.bench.lab().cut(LINKS[cut])?;
+        }
+        let found = self.settled(cut).and_then(|()| self.streams(self.duration));
+        if let Some(cut) = cut {
+            self.bench.lab().heal(LINKS[cut])?;
+        }
+        found
+    }
+
+    fn settled(&mut self, cut: Option<usize>) -> anyhow::Result<()> {
+        let deadline = Instant::now() + SETTLED;
+        loop {
+            let before = self.carried()?;
+            self.streams(LOOK)?;
+            let after = self.carried()?;
+            let used = |link: usize| after[link] - before[link] > 500_000;
+            if (0..LINKS.len()).all(|link| Some(link) == cut || used(link)) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "not all links are used after {SETTLED:?}");
+        }
+    }
+}
+
+impl Experiment for Links {
+    type Case = Ratio;
+
+    fn measure(&mut self, Ratio(ratio): &Ratio, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        for (link, rate) in LINKS.iter().zip([MEGABITS_PER_SECOND, MEGABITS_PER_SECOND / ratio]) {
+            self.bench.lab().set_link(link, &[format!("rate={rate} Mbit/s")])?;
+        }
+        // Without which link; no way always goes first.
+        const WAYS: [Option<usize>; 3] = [None, Some(1), Some(0)];
+        let mut found = [0.0; WAYS.len()];
+        for turn in 0..WAYS.len() {
+            let way = (round + turn) % WAYS.len();
+            found[way] = self.without(WAYS[way])?;
+        }
+        let [both, first, second] = found;
+        Ok(vec![[both, first + second], [both, first.max(second)]])
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        self.client.finish(&format!("stop {}", self.target))
+    }
+}

@@ -1,0 +1,246 @@
+//! The trunk of two gateways: what it takes of gateways and nodes, against plain
+//! connections between the nodes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use crate::account::network_cpu_time;
+use crate::confine::Running;
+use crate::grid::{Bench, Node, words};
+use crate::line_client::LineClient;
+use crate::report::{Comparison, write_json};
+use crate::rounds::{self, Case, Experiment, Run, in_turns};
+use crate::tcp::Tcp;
+use crate::traffic::{Latency, Throughput};
+use crate::tunnel::{self, JOB_PORT};
+use crate::verdict::Bar;
+
+/// Where the server listens that plain connections go to; the site lets it in.
+const PLAIN_PORT: u16 = 7109;
+/// What a gateway may add to the time of a small message, one way, in microseconds.
+const GATEWAY_MICROSECONDS: f64 = 100.0;
+/// What nodes may take, as a ratio to plain connections.
+const NODES: Bar = Bar::AtMost(1.02);
+/// The long link: the delay and loss of Alter and Glück's, at a rate at which a machine's
+/// cores are no limit.
+const LONG: [&str; 3] = ["delay=5.3 ms", "rate=200 Mbit/s", "loss=0.1 %"];
+const SHORT: [&str; 3] = ["delay=0 ms", "rate=none", "loss=0 %"];
+const LONG_STREAMS: usize = 8;
+
+/// How to measure.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    rounds: rounds::RoundOptions,
+    /// How long each way is measured per figure and round.
+    #[arg(long, default_value = "2s")]
+    duration: humantime::Duration,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Message,
+    /// So many streams over a link that is no limit.
+    Near(usize),
+    /// Streams over the long link.
+    Long,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message => f.write_str("64 B, one way, added by each gateway"),
+            Self::Near(1) => f.write_str("one stream, no delay"),
+            Self::Near(streams) => write!(f, "{streams} streams, no delay"),
+            Self::Long => write!(f, "{LONG_STREAMS} streams, 10.6 ms, 200 Mb/s, loss 0.1 %"),
+        }
+    }
+}
+
+impl What {
+    fn comparisons(self) -> Vec<Comparison> {
+        let rate = Comparison::new(format!("{self}, rate"), "Gb/s", "plain");
+        match self {
+            Self::Message => {
+                let limit = format!("{GATEWAY_MICROSECONDS} µs");
+                vec![Comparison::new(self.to_string(), "µs", &limit).bar(Bar::AtMost(1.0))]
+            }
+            Self::Near(_) => {
+                let nodes = format!("{self}, processor time of both nodes");
+                vec![rate, Comparison::new(nodes, "s/GB", "plain").bar(NODES)]
+            }
+            Self::Long => vec![rate],
+        }
+    }
+}
+
+/// Measures, writes the results, and returns whether every bar holds.
+///
+/// # Errors
+/// If the results can't be written.
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
+    let mut run = Run::begin("site-trunk", &options.rounds, &[])?;
+    let cases = [What::Message, What::Near(1), What::Near(8), What::Long];
+    let cases = cases.map(|what| Case::new(what, what.comparisons()));
+    let counts = options.rounds.results.join("site-trunk-counts.json");
+    run.part(1, cases.into(), || Sites::up(*options.duration, counts.clone()))?;
+    run.finish()
+}
+
+/// A job whose data goes over the trunk, and a client beside it.
+struct Sites {
+    /// The job's client, and the plain one, each with what it connects to.
+    clients: [(LineClient, String); 2],
+    duration: Duration,
+    counts: Counts,
+    _server: Running,
+    bench: Bench,
+}
+
+impl Sites {
+    fn up(duration: Duration, counts: PathBuf) -> anyhow::Result<Self> {
+        let bench = Bench::up("site-trunk")?;
+        let [near, far] = nodes(&bench, "n1")?;
+        let program = tunnel::itself()?;
+        let job = format!(
+            "{} run --quiet --nodes {near},{far} -- mpirun.openmpi \
+             -n 1 --host {near} {program} traffic obey : \
+             -n 1 --host {far} {program} traffic serve --listen 0.0.0.0:{JOB_PORT}",
+            bench.isthmus().display(),
+            near = near.name,
+            far = far.name,
+        );
+        let mut serving = bench.lab().machine(&far.name)?.command(&program);
+        serving.args(["traffic", "serve", "--listen", &format!("0.0.0.0:{PLAIN_PORT}")]);
+        let server = tunnel::start(serving)?;
+        tunnel::wait_for_listener(&bench, &near, far.address, PLAIN_PORT)?;
+        let ours = LineClient::start(bench.standing(&near.name, &words(&job))?)?;
+        let plain = tunnel::client(&bench, &near)?;
+        let targets = [format!("{}:{JOB_PORT}", far.name), format!("{}:{PLAIN_PORT}", far.address)];
+        let [to_ours, to_plain] = targets;
+        let clients = [(ours, to_ours), (plain, to_plain)];
+        Ok(Self { clients, duration, counts: Counts::new(counts), _server: server, bench })
+    }
+
+    fn half_round_trip_seconds(&mut self, side: usize) -> anyhow::Result<f64> {
+        let (client, target) = &mut self.clients[side];
+        let found: Latency = client.ask(&format!("ping {target}"), self.duration)?;
+        Ok(found.half_rtt_seconds)
+    }
+
+    fn stream(&mut self, side: usize, streams: usize) -> anyhow::Result<Throughput> {
+        let (client, target) = &mut self.clients[side];
+        client.ask(&format!("stream {target} --streams {streams}"), self.duration)
+    }
+
+    /// Rate in Gb/s, and processor seconds of both nodes for a GB.
+    fn costs(&mut self, side: usize, streams: usize) -> anyhow::Result<[f64; 2]> {
+        let of_nodes = |bench: &Bench| -> anyhow::Result<Duration> {
+            let nodes = nodes(bench, "n1")?;
+            nodes.iter().map(|node| network_cpu_time(bench.agent(&node.name)?)).sum()
+        };
+        let before = of_nodes(&self.bench)?;
+        let Throughput { bytes, seconds } = self.stream(side, streams)?;
+        let spent = of_nodes(&self.bench)?.saturating_sub(before).as_secs_f64();
+        ensure!(bytes > 0 && spent > 0.0, "{bytes} bytes, and {spent} s of processor time");
+        Ok([bytes as f64 * 8e-9 / seconds, spent / (bytes as f64 * 1e-9)])
+    }
+
+    /// Rate in Gb/s; counts what TCP did meanwhile.
+    fn counted(&mut self, side: usize, streams: usize) -> anyhow::Result<f64> {
+        let before = self.tcp()?;
+        let Throughput { bytes, seconds } = self.stream(side, streams)?;
+        let way = ["trunk", "plain"][side];
+        for (machines, (after, before)) in MACHINES.iter().zip(self.tcp()?.into_iter().zip(before)) {
+            self.counts.add((way, machines), bytes, after.since(before));
+        }
+        self.counts.write()?;
+        Ok(bytes as f64 * 8e-9 / seconds)
+    }
+
+    /// Of both nodes, and of both gateways' machines.
+    fn tcp(&self) -> anyhow::Result<[Tcp; 2]> {
+        let mut sums = [Tcp::default(); 2];
+        for (sum, name) in sums.iter_mut().zip(["n1", "fe"]) {
+            for node in nodes(&self.bench, name)? {
+                sum.add(Tcp::of(self.bench.lab().machine(&node.name)?)?);
+            }
+        }
+        Ok(sums)
+    }
+}
+
+/// Those of both sites with this name.
+fn nodes(bench: &Bench, name: &str) -> anyhow::Result<[Node; 2]> {
+    let mut found = bench.nodes().iter().filter(|node| node.name.starts_with(&format!("{name}."))).cloned();
+    let mut next = || found.next().with_context(|| format!("both sites must have a node {name}"));
+    Ok([next()?, next()?])
+}
+
+impl Experiment for Sites {
+    type Case = What;
+
+    fn measure(&mut self, what: &What, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let link = if *what == What::Long { LONG } else { SHORT };
+        self.bench.lab().set_link("alpha", &link)?;
+        match what {
+            What::Message => {
+                let [ours, plain] = in_turns(round, |side| self.half_round_trip_seconds(side))?;
+                let added = (ours - plain) * 1e6 / 2.0;
+                // A ratio needs figures above 0.
+                Ok(vec![[added.max(0.1), GATEWAY_MICROSECONDS]])
+            }
+            What::Near(streams) => {
+                let [ours, plain] = in_turns(round, |side| self.costs(side, *streams))?;
+                Ok(rounds::pair_up(&ours, &plain))
+            }
+            What::Long => Ok(vec![in_turns(round, |side| self.counted(side, LONG_STREAMS))?]),
+        }
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        let [(ours, target), _] = self.clients;
+        ours.finish(&format!("stop {target}"))
+    }
+}
+
+/// Which machines TCP's counters are of: the ends of the network within a site, and of the
+/// long link where a trunk crosses it.
+const MACHINES: [&str; 2] = ["nodes", "gateways"];
+
+/// What TCP counted over the long link, for `site-trunk-counts.json`.
+#[derive(Debug)]
+struct Counts {
+    path: PathBuf,
+    sums: BTreeMap<String, Sum>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Sum {
+    /// Of programs, in all rounds.
+    bytes: u64,
+    tcp: Tcp,
+}
+
+impl Counts {
+    fn new(path: PathBuf) -> Self {
+        Self { path, sums: BTreeMap::new() }
+    }
+
+    fn add(&mut self, (way, machines): (&str, &str), bytes: u64, tcp: Tcp) {
+        let sum = self.sums.entry(format!("{way}, {machines}")).or_default();
+        sum.bytes += bytes;
+        sum.tcp.add(tcp);
+    }
+
+    fn write(&self) -> anyhow::Result<()> {
+        write_json(&self.path, &self.sums)
+    }
+}
