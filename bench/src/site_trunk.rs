@@ -27,10 +27,6 @@ const PLAIN_PORT: u16 = 7109;
 const GATEWAY_MICROSECONDS: f64 = 100.0;
 /// What nodes may take, as a ratio to plain connections.
 const NODES: Bar = Bar::AtMost(1.02);
-/// The long link: the delay and loss of Alter and Glück's, at a rate at which a machine's
-/// cores are no limit.
-const LONG: [&str; 3] = ["delay=5.3 ms", "rate=200 Mbit/s", "loss=0.1 %"];
-const SHORT: [&str; 3] = ["delay=0 ms", "rate=none", "loss=0 %"];
 const LONG_STREAMS: usize = 8;
 
 /// How to measure.
@@ -87,10 +83,13 @@ impl What {
 /// If the results can't be written.
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut run = Run::begin("site-trunk", &options.rounds, &[])?;
-    let cases = [What::Message, What::Near(1), What::Near(8), What::Long];
-    let cases = cases.map(|what| Case::new(what, what.comparisons()));
     let counts = options.rounds.results.join("site-trunk-counts.json");
-    run.part(1, cases.into(), || Sites::up(*options.duration, counts.clone()))?;
+    let near = [What::Message, What::Near(1), What::Near(8)];
+    let grids = [("site-trunk", &near[..]), ("site-trunk-far", &[What::Long])];
+    for (left, (grid, cases)) in (1..=2).rev().zip(grids) {
+        let cases = cases.iter().map(|what| Case::new(*what, what.comparisons()));
+        run.part(left, cases.collect(), || Sites::up(grid, *options.duration, counts.clone()))?;
+    }
     run.finish()
 }
 
@@ -105,8 +104,8 @@ struct Sites {
 }
 
 impl Sites {
-    fn up(duration: Duration, counts: PathBuf) -> anyhow::Result<Self> {
-        let bench = Bench::up("site-trunk")?;
+    fn up(grid: &str, duration: Duration, counts: PathBuf) -> anyhow::Result<Self> {
+        let bench = Bench::up(grid)?;
         let [near, far] = nodes(&bench, "n1")?;
         let program = tunnel::itself()?;
         let job = format!(
@@ -188,8 +187,6 @@ impl Experiment for Sites {
     type Case = What;
 
     fn measure(&mut self, what: &What, round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
-        let link = if *what == What::Long { LONG } else { SHORT };
-        self.bench.lab().set_link("alpha", &link)?;
         match what {
             What::Message => {
                 let [ours, plain] = in_turns(round, |side| self.half_round_trip_seconds(side))?;

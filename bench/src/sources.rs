@@ -45,7 +45,16 @@ const BENCHMARKS: [(&str, &[&[&str]]); 11] = [
     ),
     (
         "site-trunk",
-        &[&JOB, &TRAFFIC, &["bench/src/site_trunk.rs", "bench/src/tcp.rs", "bench/grids/site-trunk.toml"]],
+        &[
+            &JOB,
+            &TRAFFIC,
+            &[
+                "bench/src/site_trunk.rs",
+                "bench/src/tcp.rs",
+                "bench/grids/site-trunk.toml",
+                "bench/grids/site-trunk-far.toml",
+            ],
+        ],
     ),
     ("shim", &[&JOB, &["bench/src/shim.rs", "bench/programs/shim.c", "bench/grids/two-far.toml"]]),
     (
