@@ -9,6 +9,8 @@ import sys
 from stage import PORT, mark, serve, there
 
 DEADLINE = 60
+# A connection waits for its gateway for longer.
+LIMIT = 5
 
 
 async def connect(node):
@@ -41,10 +43,10 @@ async def talk(open_node, front_node):
     await answers(beside)
     print("end to end: goes on", flush=True)
     try:
-        await asyncio.open_connection(front_node, PORT)
+        await asyncio.wait_for(asyncio.open_connection(front_node, PORT), LIMIT)
         print("new: connected", flush=True)
-    except OSError as error:
-        print(f"new: {error}", flush=True)
+    except (OSError, asyncio.TimeoutError) as error:
+        print(f"new: {error!r}", flush=True)
     mark("tried")
     await there("back")
     while True:

@@ -35,4 +35,5 @@ mod traverse;
 mod tree;
 mod trusted;
 mod upgrade;
+mod waits;
 mod ways;

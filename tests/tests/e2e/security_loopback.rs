@@ -102,7 +102,8 @@ fn another_user_cannot_end_encrypted_connections() -> Result<()> {
         drop(flooding.stdin.take());
         flooding.wait()?;
     }
-    ensure!(output.stdout.contains("got b'secret'"), "{}", output.whole());
+    // The client's line may be in the middle of the listener's.
+    ensure!(output.stdout.contains("b'secret'"), "{}", output.whole());
     world.expect_clean(Duration::from_secs(10))
 }
 

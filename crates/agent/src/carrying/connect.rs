@@ -22,6 +22,7 @@ use tracing::{debug, warn};
 use crate::carrying::introduction::JobIntroduction;
 use crate::carrying::link::{Link, Messages as _};
 use crate::carrying::names::Ends;
+use crate::carrying::persist;
 use crate::carrying::sealed;
 use crate::carrying::sockets::{cookie, inode};
 use crate::jobs::job::Job;
@@ -92,7 +93,8 @@ pub(crate) async fn connect(
         destination_port: destination.port,
     };
     let _under_way = job.account.begin();
-    let reached = match reach(node, job, acceptor, preamble, (wanted.options, given_up)).await {
+    let reaching = persist::reach_in_time(node, job, acceptor, preamble, (wanted.options, given_up));
+    let reached = match reaching.await {
         Ok(reached) => reached,
         Err(error) => {
             let errno = errno(&error);
@@ -102,6 +104,7 @@ pub(crate) async fn connect(
                     initiator: node.name().to_string(),
                     acceptor: acceptor.to_string(),
                     reason: error.to_string(),
+                    given_up: !matches!(error, ReachError::Answered(_)),
                 }));
             }
             return Connected::failed(errno);
@@ -143,7 +146,7 @@ pub(crate) async fn connect(
 }
 
 /// A connection to the acceptor's agent, which the program has accepted.
-struct Introduced {
+pub(super) struct Introduced {
     link: Link,
     way: Way,
     encryption: Encryption,
@@ -166,7 +169,7 @@ impl Introduced {
 }
 
 /// Connects to the acceptor's agent, and waits for its final answer.
-async fn reach(
+pub(super) async fn reach(
     node: &Arc<Node>,
     job: &Job,
     acceptor: &GridName,

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`shim_socket`] | serves the shims' requests |
 //! | [`connect`] | opens a connection for a program |
+//! | `persist` | tries again while it can't be made |
 //! | [`introduction`] | introduces it to the acceptor's agent |
 //! | [`link`] | a connection between two agents: a socket, TLS, a trunk's stream |
 //! | [`sealed`] | carries a connection over TLS of its own |
@@ -17,6 +18,7 @@ pub(crate) mod connect;
 pub(crate) mod introduction;
 pub(crate) mod link;
 pub(crate) mod names;
+mod persist;
 pub(crate) mod ports;
 pub(crate) mod sealed;
 pub(crate) mod shim_socket;

@@ -58,6 +58,10 @@ pub(crate) struct RunArgs {
     /// ends after a few seconds.
     #[arg(long, value_name = "TIME", value_parser = outlive, default_value = "15m")]
     pub(super) outlive: Duration,
+    /// Go on when isthmus gives up on a connection. The program gets the error, as from a
+    /// kernel. By default the job ends with the reason, for most MPIs would wait for ever.
+    #[arg(long)]
+    pub(super) keep_going: bool,
     /// Encrypt data between sites at the nodes, even where the sites' gateways would do it
     /// in their place.
     #[arg(long)]

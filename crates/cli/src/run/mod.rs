@@ -82,7 +82,8 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     stopwatch.command(started);
     let work = prepared.start(&ready)?;
     let (agent, job) = (prepared.agent.clone(), prepared.job.clone());
-    let begun = Begun { work, quiet: args.quiet, signals, progress, stopwatch, agent, job };
+    let (quiet, keep_going) = (args.quiet, args.keep_going);
+    let begun = Begun { work, quiet, keep_going, signals, progress, stopwatch, agent, job };
     let mut watch = Watch::new(begun, started);
     watch.warn(warnings);
     // The job lasts as long as this call: it must outlive the account.

@@ -8,7 +8,7 @@ use isthmus_agent::starting::supervise::handle;
 use isthmus_net::enums::dial_name;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
-use isthmus_wire::proto::{self, Links, UncarriedProgram, WayFailed};
+use isthmus_wire::proto::{self, ConnectWaits, ConnectedLate, Links, UncarriedProgram, WayFailed};
 use nix::sys::signal::Signal;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
@@ -50,6 +50,8 @@ pub(super) struct Begun {
     pub work: Work,
     /// Print errors only.
     pub quiet: bool,
+    /// Go on when a connection can't be made.
+    pub keep_going: bool,
     /// Signals to this process.
     pub signals: Signals,
     /// What the user sees meanwhile.
@@ -71,6 +73,8 @@ pub(super) struct Observed {
     pub failures: Vec<String>,
     /// Pairs of nodes that had to take another way, and the dial of it.
     ways: HashSet<(String, String, i32)>,
+    /// Pairs of sites between which a connection isn't there yet, as the user has read.
+    waits: HashSet<[String; 2]>,
     /// Nodes of sites that are cut off at the moment.
     silent: HashSet<String>,
     /// Sites that were cut off for a while.
@@ -88,6 +92,7 @@ pub(super) struct Observed {
 pub(super) struct Watch {
     pub work: Work,
     quiet: bool,
+    keep_going: bool,
     signals: Signals,
     pub progress: Progress,
     /// How far the start is.
@@ -104,10 +109,11 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(begun: Begun, started: Instant) -> Self {
-        let Begun { work, quiet, signals, progress, stopwatch, agent, job } = begun;
+        let Begun { work, quiet, keep_going, signals, progress, stopwatch, agent, job } = begun;
         Self {
             work,
             quiet,
+            keep_going,
             signals,
             progress,
             wire_up: WireUp::new(started),
@@ -221,7 +227,8 @@ impl Watch {
         }
     }
 
-    /// Takes in a piece of news; if a node is lost, returns the reason.
+    /// Takes in a piece of news; if a node is lost, or a connection that isthmus was to make,
+    /// returns the reason.
     pub(super) fn take_news(&mut self, kind: Option<Kind>) -> Option<String> {
         match kind {
             Some(Kind::Joined(joined)) => self.wire_up.joined(joined, Instant::now()),
@@ -230,8 +237,25 @@ impl Watch {
                     "{} could not connect to {}: {}",
                     failed.initiator, failed.acceptor, failed.reason
                 ));
+                if failed.given_up && !self.keep_going {
+                    return Some(text);
+                }
                 if !self.observed.failures.contains(&text) {
                     self.observed.failures.push(text);
+                }
+            }
+            Some(Kind::ConnectWaits(waits)) => {
+                // Once for two sites: many nodes wait for the same.
+                if self.observed.waits.insert(sites(&waits.initiator, &waits.acceptor)) {
+                    self.progress.message(&connect_waits(&waits));
+                }
+            }
+            Some(Kind::ConnectedLate(late)) => {
+                if self.observed.waits.remove(&sites(&late.initiator, &late.acceptor)) {
+                    let seconds = late.waited_ms as f64 / 1e3;
+                    let ConnectedLate { initiator, acceptor, .. } = late;
+                    let text = format!("{initiator} has connected to {acceptor}, after {seconds:.1} s");
+                    self.progress.message(&one_line(&text));
                 }
             }
             Some(Kind::WayFailed(failed)) => {
@@ -288,6 +312,20 @@ impl Watch {
         }
         None
     }
+}
+
+/// The sites of two nodes.
+fn sites(initiator: &str, acceptor: &str) -> [String; 2] {
+    let site = |node: &str| node.split_once('.').map_or(node, |(_, site)| site).to_owned();
+    [site(initiator), site(acceptor)]
+}
+
+/// The message that a connection isn't there yet.
+fn connect_waits(waits: &ConnectWaits) -> String {
+    let ConnectWaits { initiator, acceptor, reason, limit_seconds } = waits;
+    one_line(&format!(
+        "{initiator} can't connect to {acceptor} yet: {reason}; it tries on, {limit_seconds} s in all"
+    ))
 }
 
 /// The message that a way failed and another one works.

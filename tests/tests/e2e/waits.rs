@@ -1,0 +1,186 @@
+//! Connections that can't be made at once: they wait for what comes back, the user reads
+//! for what, and a job whose connection is given up ends with the reason.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, Mpi, World, isthmus, root};
+
+const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
+const SOON: Duration = Duration::from_secs(30);
+/// No job takes longer.
+const LONG: Duration = Duration::from_secs(180);
+
+/// Two nodes whose connections the broker arranges, by way of both gateways, and a job whose
+/// programs connect once they are told to.
+struct Waiting {
+    world: World,
+    job: Job,
+}
+
+impl Waiting {
+    /// A program on each node; `command` has its words.
+    fn start(options: &[&str], command: &[&str]) -> Result<Self> {
+        let world = World::up("waits")?;
+        let known =
+            || Ok(world.plan(NODES[0], NODES[1])?["steps"].as_array().is_some_and(|it| !it.is_empty()));
+        World::eventually("it is known how the nodes are seen from outside", SOON, known)?;
+        let (binary, nodes) = (isthmus().display().to_string(), NODES.join(","));
+        let words = [&[&*binary, "run", "--nodes", &nodes], options, &["--"], command].concat();
+        let directory = world.directory.path().display().to_string();
+        let words: Vec<_> = words.iter().map(|word| word.replace("DIRECTORY", &directory)).collect();
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let job = Job::start(world.command(NODES[0], LONG, &words)?)?;
+        let waiting = Self { world, job };
+        let ready = World::eventually("both programs wait", SOON, || Ok(waiting.files("ready")?.len() == 2));
+        match ready {
+            Ok(()) => Ok(waiting),
+            Err(error) => {
+                let (status, printed) = waiting.job.end()?;
+                Err(error.context(format!("status {status}\n{printed}")))
+            }
+        }
+    }
+
+    /// Ranks that wait for the file before they begin with MPI.
+    fn ranks(mpi: Mpi, options: &[&str]) -> Result<Self> {
+        let script = format!(
+            "mktemp DIRECTORY/ready.XXXXXX >&2; until [ -e DIRECTORY/go ]; do sleep 0.05; done; exec {} 100 1000",
+            mpi.program("ring")
+        );
+        Self::start(options, &[&mpi.launcher(), "-n", "2", "sh", "-c", &script])
+    }
+
+    fn files(&self, prefix: &str) -> Result<Vec<String>> {
+        let entries = fs::read_dir(self.world.directory.path())?.collect::<Result<Vec<_>, _>>()?;
+        let names = entries.iter().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        Ok(names.filter(|name| name.starts_with(prefix)).collect())
+    }
+
+    /// Has the programs connect.
+    fn go(&self) -> Result<()> {
+        Ok(fs::write(self.world.directory.path().join("go"), "")?)
+    }
+
+    fn kill(&self, machine: &str, role: &str) -> Result<()> {
+        self.world.kill(machine, "-KILL", &self.world.service(machine, role)?)
+    }
+
+    fn back(&self, machine: &str, role: &str) -> Result<Job> {
+        self.world.serve(machine, role, &[], &World::config(role))
+    }
+
+    /// Waits until an agent has said that a connection isn't there yet.
+    fn waits(&self) -> Result<()> {
+        let told = || Ok(self.world.logs()?.contains("a connection is not there yet"));
+        World::eventually("a connection waits", SOON, told)
+    }
+
+    /// The job ends in order, whatever the test found meanwhile.
+    fn expect_success(self, done: Result<Job>) -> Result<String> {
+        let (status, printed) = self.job.end()?;
+        let service = done.with_context(|| printed.clone())?;
+        ensure!(status == 0, "status {status}\n{printed}\n{}", self.world.logs()?);
+        self.world.expect_clean(Duration::from_secs(10))?;
+        drop(service);
+        Ok(printed)
+    }
+}
+
+fn waits_for(mpi: Mpi, machine: &str, role: &str) -> Result<()> {
+    let waiting = Waiting::ranks(mpi, &[])?;
+    waiting.kill(machine, role)?;
+    let done = waiting.go().and_then(|()| waiting.waits());
+    // It comes back in any case, so that the job ends.
+    let service = waiting.back(machine, role);
+    let printed = waiting.expect_success(done.and(service))?;
+    for text in [" can't connect to n1.", "it tries on, 127 s in all", " has connected to n1."] {
+        ensure!(printed.contains(text), "no {text:?} in\n{printed}");
+    }
+    ensure!(printed.matches("can't connect to").count() <= 2, "once for each direction:\n{printed}");
+    Ok(())
+}
+
+#[test]
+fn openmpi_waits_for_its_own_gateway() -> Result<()> {
+    waits_for(Mpi::OpenMpi, "fe.alpha", "gateway")
+}
+
+#[test]
+fn mpich_waits_for_the_other_gateway() -> Result<()> {
+    waits_for(Mpi::Mpich, "fe.beta", "gateway")
+}
+
+#[test]
+fn openmpi_waits_for_the_broker() -> Result<()> {
+    waits_for(Mpi::OpenMpi, "hub", "broker")
+}
+
+/// A service is started anew in the moment in which ranks connect.
+fn restarts_while_ranks_connect(mpi: Mpi) -> Result<()> {
+    for (machine, role) in [("fe.alpha", "gateway"), ("hub", "broker"), ("fe.beta", "gateway")] {
+        let waiting = Waiting::ranks(mpi, &[])?;
+        waiting.go()?;
+        waiting.kill(machine, role)?;
+        let service = waiting.back(machine, role);
+        waiting.expect_success(service).with_context(|| format!("{role} of {machine}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn openmpi_connects_while_services_restart() -> Result<()> {
+    restarts_while_ranks_connect(Mpi::OpenMpi)
+}
+
+#[test]
+fn mpich_connects_while_services_restart() -> Result<()> {
+    restarts_while_ranks_connect(Mpi::Mpich)
+}
+
+/// Kernels of these nodes try for 3 s, and so do their agents.
+fn is_impatient(world: &World) -> Result<()> {
+    for node in NODES {
+        let set = world.sh(node, SOON, &["sh", "-c", "echo 1 > /proc/sys/net/ipv4/tcp_syn_retries"])?;
+        ensure!(set.status == 0, "{}", set.whole());
+    }
+    Ok(())
+}
+
+fn ends_with_the_reason(mpi: Mpi) -> Result<()> {
+    let waiting = Waiting::ranks(mpi, &[])?;
+    is_impatient(&waiting.world)?;
+    waiting.kill("hub", "broker")?;
+    let begun = Instant::now();
+    waiting.go()?;
+    let (status, printed) = waiting.job.end()?;
+    ensure!(status != 0 && begun.elapsed() < SOON * 3, "status {status}\n{printed}");
+    for text in [" could not connect to n1.", "; the job ends"] {
+        ensure!(printed.contains(text), "no {text:?} in\n{printed}");
+    }
+    waiting.world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn openmpi_ends_with_the_reason() -> Result<()> {
+    ends_with_the_reason(Mpi::OpenMpi)
+}
+
+#[test]
+fn mpich_ends_with_the_reason() -> Result<()> {
+    ends_with_the_reason(Mpi::Mpich)
+}
+
+#[test]
+fn a_program_gets_the_error_if_the_job_is_to_go_on() -> Result<()> {
+    let program = root().join("tests/programs/late.py").display().to_string();
+    let command = ["python3", &program, "DIRECTORY", NODES[0]];
+    let waiting = Waiting::start(&["--keep-going", "--each"], &command)?;
+    is_impatient(&waiting.world)?;
+    waiting.kill("hub", "broker")?;
+    waiting.go()?;
+    let (status, printed) = waiting.job.end()?;
+    ensure!(status == 0 && printed.contains("failed: EHOSTUNREACH"), "status {status}\n{printed}");
+    waiting.world.expect_clean(Duration::from_secs(10))
+}
