@@ -42,6 +42,14 @@ fn attempts(step: &Step) -> usize {
     }
 }
 
+/// Whether the connection of a step leaves this node from the address that the caller has
+/// asked for, and goes to another site: by other steps the other end connects, or a port
+/// of its own matters.
+fn heeds_source(step: &Step) -> bool {
+    matches!(step.route, Route::EndToEnd | Route::OneGateway)
+        && matches!(step.dial, Dial::Direct | Dial::PortRange | Dial::Relay)
+}
+
 impl Dialer {
     /// Opens a connection to the agent of the node with this virtual address.
     ///
@@ -62,7 +70,11 @@ impl Dialer {
         let towards = found.towards();
         let mut reasons: Vec<String> = Vec::new();
         let mut attempt = Attempt::new(self, &found, purpose.options);
+        let from_source = purpose.options.source.is_some();
         for step in purpose.security.steps(&found.plan.steps) {
+            if from_source && !heeds_source(step) {
+                continue;
+            }
             // A gateway, whose name has a dot, may work by another dial.
             attempt.named.retain(|name| !name.contains('.'));
             let times = attempts(step);
@@ -111,5 +123,33 @@ impl Dialer {
         self.control.forget(destination);
         reasons.extend(left_out(&found.plan.left_out));
         Err(ReachError::NoWay(reasons))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use isthmus_plan::Reason;
+
+    use super::*;
+
+    #[test]
+    fn a_source_address_is_for_steps_that_connect_from_it() {
+        for (route, dial, heeds) in [
+            (Route::EndToEnd, Dial::Direct, true),
+            (Route::EndToEnd, Dial::PortRange, true),
+            (Route::EndToEnd, Dial::Relay, true),
+            (Route::OneGateway, Dial::Direct, true),
+            (Route::EndToEnd, Dial::Reverse, false),
+            (Route::EndToEnd, Dial::Punch, false),
+            (Route::EndToEnd, Dial::Traverse, false),
+            (Route::GatewayOut, Dial::Direct, false),
+            (Route::TwoGateway, Dial::Relay, false),
+            (Route::TwoGateway, Dial::Trunk, false),
+        ] {
+            let step = Step { route, dial, deadline: Duration::ZERO, reason: Reason::NoSuchWay };
+            assert_eq!(heeds_source(&step), heeds, "{route} {dial}");
+        }
     }
 }
