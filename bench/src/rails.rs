@@ -109,6 +109,8 @@ impl Links {
     /// Streams while one of the links is cut, or none, once all others are used.
     fn without(&mut self, cut: Option<usize>) -> anyhow::Result<f64> {
         if let Some(cut) = cut {
+            // The link that stays has its carriers, even if it was cut before.
+            self.settled(None)?;
             self.bench.lab().cut(LINKS[cut])?;
         }
         let found = self.settled(cut).and_then(|()| self.streams(self.duration));
