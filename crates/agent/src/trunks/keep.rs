@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use isthmus_carry::trunk::{Embedding, Stream, Undialed};
 use isthmus_net::Deadline;
+use isthmus_net::callback;
 use isthmus_net::dial::{SocketOptions, direct};
 use isthmus_net::rails::{Rail, RailWay};
 use isthmus_net::secured::Secured;
@@ -39,6 +40,8 @@ impl Embedded {
         address: SocketAddrV4,
         source: Option<Ipv4Addr>,
     ) -> Result<(Secured, Last), Undialed> {
+        // The other agent may be captured: it names no service of this node.
+        callback::check_service(address.into()).map_err(|error| Undialed::Failed(error.to_string()))?;
         let deadline = Deadline::within(CONNECT);
         let options = SocketOptions { source, ..SocketOptions::default() };
         let tcp = direct(&address.to_string(), options, deadline).await;
