@@ -236,6 +236,8 @@ async fn a_cut_trunk_is_dialed_over_each_rail_in_turn() {
     let failed = || Undialed::Failed("no network".to_owned());
     *trunks.near.failures.lock().unwrap() = vec![failed(), failed()];
     let mut cut = trunks.kept.cut();
+    // A trunk counts as cut until its first carrier works.
+    timeout(PATIENCE, cut.wait_for(Option::is_none)).await.unwrap().unwrap();
     trunks.near.cut();
     timeout(PATIENCE, cut.wait_for(Option::is_some)).await.unwrap().unwrap();
     timeout(PATIENCE, cut.wait_for(Option::is_none)).await.unwrap().unwrap();
