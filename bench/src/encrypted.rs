@@ -14,10 +14,10 @@ use serde::Deserialize;
 
 use crate::confine::Running;
 use crate::contest::{Contest, Streaming};
-use crate::grid::{Bench, words};
+use crate::grid::Bench;
 use crate::line_client::LineClient;
 use crate::traffic::{Latency, Throughput};
-use crate::tunnel::{self, JOB_PORT, Tunnel};
+use crate::tunnel::{self, Tunnel};
 use crate::wireguard;
 
 /// The ways, in the order of their names.
@@ -55,18 +55,6 @@ impl Encrypted {
         let [near, far] = bench.nodes() else { anyhow::bail!("two-near must have two nodes") };
         let server = tunnel::server(&bench, far)?;
         let account = bench.scratch().join("account.json");
-        let program = tunnel::itself()?;
-        let job = format!(
-            "{} run --quiet --report {} --nodes {},{} -- mpirun.openmpi \
-             -n 1 --host {} {program} traffic obey : \
-             -n 1 --host {} {program} traffic serve --listen 0.0.0.0:{JOB_PORT}",
-            bench.isthmus().display(),
-            account.display(),
-            near.name,
-            far.name,
-            near.name,
-            far.name
-        );
         tunnel::certificate(&bench, far)?;
         let tunnels = [
             Tunnel::isthmus(&bench, near, far)?,
@@ -75,7 +63,7 @@ impl Encrypted {
             Tunnel::stunnel(&bench, near, far)?,
             wireguard::tunnel(&bench, near, far)?,
         ];
-        let ours = LineClient::start(bench.standing(&near.name, &words(&job))?)?;
+        let ours = tunnel::job(&bench, near, far, &format!("--report {}", account.display()))?;
         let plain = tunnel::client(&bench, near)?;
         Ok(Self { tunnels, ours, plain, account, _server: server, _bench: bench })
     }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::Args;
 
-use crate::grid::{Bench, words};
+use crate::grid::Bench;
 use crate::line_client::LineClient;
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run};
 use crate::traffic::Throughput;
-use crate::tunnel::{self, JOB_PORT, Tunnel};
+use crate::tunnel::{self, Tunnel};
 use crate::verdict::Bar;
 
 /// The site's links, by their names in the lab.
@@ -76,16 +76,8 @@ impl Links {
     fn up(duration: Duration) -> anyhow::Result<Self> {
         let bench = Bench::up("rails")?;
         let [near, far] = bench.nodes() else { anyhow::bail!("rails must have two nodes") };
-        let program = tunnel::itself()?;
-        let (near_name, far_name) = (&near.name, &far.name);
-        let job = format!(
-            "{} run --quiet --nodes {near_name},{far_name} -- mpirun.openmpi \
-             -n 1 --host {near_name} {program} traffic obey : \
-             -n 1 --host {far_name} {program} traffic serve --listen 0.0.0.0:{JOB_PORT}",
-            bench.isthmus().display(),
-        );
         let target = Tunnel::isthmus(&bench, near, far)?.target;
-        let client = LineClient::start(bench.standing(near_name, &words(&job))?)?;
+        let client = tunnel::job(&bench, near, far, "")?;
         Ok(Self { client, target, duration, bench })
     }
 

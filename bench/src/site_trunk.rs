@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::account::network_cpu_time;
 use crate::confine::Running;
-use crate::grid::{Bench, Node, words};
+use crate::grid::{Bench, Node};
 use crate::line_client::LineClient;
 use crate::report::{Comparison, write_json};
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
@@ -107,20 +107,11 @@ impl Sites {
     fn up(grid: &str, duration: Duration, counts: PathBuf) -> anyhow::Result<Self> {
         let bench = Bench::up(grid)?;
         let [near, far] = nodes(&bench, "n1")?;
-        let program = tunnel::itself()?;
-        let job = format!(
-            "{} run --quiet --nodes {near},{far} -- mpirun.openmpi \
-             -n 1 --host {near} {program} traffic obey : \
-             -n 1 --host {far} {program} traffic serve --listen 0.0.0.0:{JOB_PORT}",
-            bench.isthmus().display(),
-            near = near.name,
-            far = far.name,
-        );
-        let mut serving = bench.lab().machine(&far.name)?.command(&program);
+        let mut serving = bench.lab().machine(&far.name)?.command(tunnel::itself()?);
         serving.args(["traffic", "serve", "--listen", &format!("0.0.0.0:{PLAIN_PORT}")]);
         let server = tunnel::start(serving)?;
         tunnel::wait_for_listener(&bench, &near, far.address, PLAIN_PORT)?;
-        let ours = LineClient::start(bench.standing(&near.name, &words(&job))?)?;
+        let ours = tunnel::job(&bench, &near, &far, "")?;
         let plain = tunnel::client(&bench, &near)?;
         let targets = [format!("{}:{JOB_PORT}", far.name), format!("{}:{PLAIN_PORT}", far.address)];
         let [to_ours, to_plain] = targets;

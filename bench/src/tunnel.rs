@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::account::{cpu_time, own_cpu_time};
 use crate::confine::{Running, wait_for};
-use crate::grid::{Bench, Node};
+use crate::grid::{Bench, Node, words};
 use crate::line_client::LineClient;
 
 /// Where the job's server listens; loopback is shared with the other one.
@@ -185,6 +185,19 @@ debug = warning
 socket = l:TCP_NODELAY=1
 socket = r:TCP_NODELAY=1
 ";
+
+/// The client of a job on two nodes, whose server is on the far one, at [`JOB_PORT`].
+/// `options` of `isthmus run`.
+pub(crate) fn job(bench: &Bench, near: &Node, far: &Node, options: &str) -> anyhow::Result<LineClient> {
+    let (isthmus, program) = (bench.isthmus().display(), itself()?);
+    let (near, far) = (&near.name, &far.name);
+    let job = format!(
+        "{isthmus} run --quiet {options} --nodes {near},{far} -- mpirun.openmpi \
+         -n 1 --host {near} {program} traffic obey : \
+         -n 1 --host {far} {program} traffic serve --listen 0.0.0.0:{JOB_PORT}"
+    );
+    LineClient::start(bench.standing(near, &words(&job))?)
+}
 
 /// The server of the references.
 pub(crate) fn server(bench: &Bench, far: &Node) -> anyhow::Result<Running> {

@@ -9,12 +9,17 @@ pub fn since_1970() -> Duration {
 
 /// The same in milliseconds, the control plane's unit.
 pub fn unix_ms() -> u64 {
-    u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX)
+    millis(since_1970())
 }
 
 /// The seconds from 1970 to a time; zero for one before.
 pub fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// A duration in milliseconds, the control plane's unit.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A duration in microseconds, the control plane's unit.

@@ -6,10 +6,12 @@ mod traverse;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{RcvBuf, SndBuf};
+use socket2::{SockAddr, SockRef};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
@@ -161,6 +163,16 @@ pub async fn resolve(address: &str) -> Result<SocketAddr, DialError> {
     let failed = |source| DialError::Resolve { address: address.to_owned(), source };
     let mut addresses = lookup_host(address).await.map_err(failed)?;
     addresses.next().ok_or_else(|| failed(io::Error::other("it has no address")))
+}
+
+/// Both ends' addresses of a connection, for messages.
+pub fn ends(socket: &impl AsFd) -> String {
+    let socket = SockRef::from(socket);
+    let text = |address: io::Result<SockAddr>| {
+        let address = address.ok().and_then(|address| address.as_socket());
+        address.map_or_else(|| "?".to_owned(), |address| address.to_string())
+    };
+    format!("{} to {}", text(socket.local_addr()), text(socket.peer_addr()))
 }
 
 /// The source address that the kernel would choose; for messages.

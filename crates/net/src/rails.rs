@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use serde::Deserialize;
 
 /// A machine has no more further rails: as many as a trunk's HELLO has room for.
-const MOST: usize = 8;
+pub const MOST: usize = 8;
 
 /// A further link of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -70,17 +70,9 @@ impl Carrier {
 
     /// Both ends' addresses, for messages.
     pub fn ends(&self) -> String {
-        ends(match self {
+        isthmus_net::dial::ends(match self {
             Self::Raw(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0,
         })
     }
-}
-
-/// Both ends' addresses of a socket, for messages.
-pub fn ends(stream: &TcpStream) -> String {
-    let text = |address: io::Result<std::net::SocketAddr>| {
-        address.map_or_else(|_| "?".to_owned(), |address| address.to_string())
-    };
-    format!("{} to {}", text(stream.local_addr()), text(stream.peer_addr()))
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use isthmus_carry::trunk;
 use isthmus_net::Identity;
+use isthmus_net::dial::ends;
 use isthmus_plan::Encryption;
-use isthmus_reach::carrier::{self, Carrier};
+use isthmus_reach::carrier::Carrier;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -92,7 +93,7 @@ impl Messages for Link {
         match self {
             Self::Carrier(carrier) => carrier.ends(),
             Self::OverGateways(stream, initiator) => {
-                format!("{}, over the gateways from {initiator}", carrier::ends(stream))
+                format!("{}, over the gateways from {initiator}", ends(stream))
             }
             Self::Stream(stream) => format!("a trunk from {}", stream.ends),
         }

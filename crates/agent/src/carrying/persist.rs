@@ -5,8 +5,8 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use isthmus_net::clock::millis;
 use isthmus_net::dial::SocketOptions;
-use isthmus_net::mac;
 use isthmus_reach::ReachError;
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::Preamble;
@@ -49,20 +49,16 @@ pub(super) async fn reach_in_time(
     let mut waiting = Waiting { job, ends: [node.name().clone(), acceptor.clone()], started, told: false };
     let mut failure = "the first try goes on".to_owned();
     for failures in 0.. {
-        // An acceptor takes each nonce once.
-        let preamble = Preamble { nonce: mac::new_nonce(), ..preamble };
         let trying = reach(node, job, acceptor, preamble, (options, given_up));
         tokio::pin!(trying);
-        let tried = tokio::select! {
-            tried = &mut trying => tried,
-            () = sleep_until((started + TOLD).into()), if !waiting.told => {
-                waiting.tell(&failure, patience);
-                tokio::select! {
-                    tried = &mut trying => tried,
-                    () = &mut last => return Err(late(&failure, patience)),
+        let tried = loop {
+            tokio::select! {
+                tried = &mut trying => break tried,
+                () = sleep_until((started + TOLD).into()), if !waiting.told => {
+                    waiting.tell(&failure, patience);
                 }
+                () = &mut last => return Err(late(&failure, patience)),
             }
-            () = &mut last => return Err(late(&failure, patience)),
         };
         let error = match tried {
             Ok(introduced) => {
@@ -105,7 +101,7 @@ fn pause(failures: u32) -> Duration {
 }
 
 /// How long this node's kernel tries to connect.
-pub(super) fn patience() -> Duration {
+fn patience() -> Duration {
     let retries = fs::read_to_string("/proc/sys/net/ipv4/tcp_syn_retries").ok();
     of_retries(retries.and_then(|text| text.trim().parse().ok()).unwrap_or(SYN_RETRIES))
 }
@@ -141,7 +137,7 @@ impl Waiting<'_> {
     fn done(&self) {
         if self.told {
             let [initiator, acceptor] = self.ends.each_ref().map(ToString::to_string);
-            let waited_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let waited_ms = millis(self.started.elapsed());
             self.job.news.send(job_news::Kind::ConnectedLate(proto::ConnectedLate {
                 initiator,
                 acceptor,

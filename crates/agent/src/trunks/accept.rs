@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use isthmus_carry::trunk::accept::{hello, refuse};
 use isthmus_carry::trunk::config;
+use isthmus_net::dial::ends;
 use isthmus_net::secured::Secured;
 use isthmus_net::{Identity, Role as PartyRole};
-use isthmus_reach::carrier;
 use isthmus_trunk::{Reason, Role};
 use isthmus_wire::GridName;
 
@@ -32,7 +32,7 @@ pub(crate) async fn carrier(node: &Arc<Node>, mut tls: Secured) -> io::Result<()
     if hello.standing || hello.role != Role::Initiator {
         return refuse(tls, Reason::Trunk, format!("{} has no such trunk any more", node.name())).await;
     }
-    let last = Last { way: None, ends: carrier::ends(tls.get_ref().0).into() };
+    let last = Last { way: None, ends: ends(tls.get_ref().0).into() };
     let (trunk, notices) = node.plane().trunk(config(Role::Acceptor, hello.trunk, node.rails()))?;
     let made = Made { id: hello.trunk, trunk, notices, peer, last, redial: None };
     open::start(node, &name, tls, first, made).await.map(drop).map_err(io::Error::other)

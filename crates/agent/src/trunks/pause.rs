@@ -2,9 +2,10 @@
 //! time; whether the node behind it is gone, its gateway knows.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use isthmus_net::Deadline;
+use isthmus_net::clock::millis;
 use isthmus_reach::ControlPlane as _;
 use isthmus_wire::proto::{SiteBack, SiteSilent, job_news};
 use isthmus_wire::settings::Host;
@@ -83,8 +84,7 @@ pub(crate) async fn lost(
             }
         }
         if told {
-            let silent_ms = u64::try_from(Instant::now().duration_since(since).as_millis());
-            let back = SiteBack { node: host.name.to_string(), silent_ms: silent_ms.unwrap_or(u64::MAX) };
+            let back = SiteBack { node: host.name.to_string(), silent_ms: millis(since.elapsed()) };
             tell(job_news::Kind::SiteBack(back));
         }
     }

@@ -66,12 +66,7 @@ impl Carrier {
 
     /// Its two addresses, for messages.
     pub(super) fn ends(&self) -> String {
-        let socket = SockRef::from(&self.tls.socket);
-        let text = |address: std::io::Result<socket2::SockAddr>| {
-            let address = address.ok().and_then(|address| address.as_socket());
-            address.map_or_else(|| "?".to_owned(), |address| address.to_string())
-        };
-        format!("{} to {}", text(socket.local_addr()), text(socket.peer_addr()))
+        isthmus_net::dial::ends(&self.tls.socket)
     }
 
     /// Reports what the kernel has measured, if that is due.

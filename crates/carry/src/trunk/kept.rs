@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use isthmus_net::rails::{self, Rail};
 use isthmus_net::secured::Secured;
 use isthmus_net::{Identity, lock, peers};
-use isthmus_trunk::{Addresses, CarrierId, Config, Incarnation, Purpose, Role, TrunkId};
+use isthmus_trunk::{Addresses, CarrierId, Config, Incarnation, MAX_RAILS, Purpose, Role, TrunkId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::congestion::congestion;
 use super::handle::Trunk;
+
+// What the configuration allows, HELLO has room for.
+const _: () = assert!(rails::MOST == MAX_RAILS);
 
 /// The bounds of a trunk whose carriers are TCP connections, of an end with these further
 /// rails.

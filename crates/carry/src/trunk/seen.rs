@@ -1,9 +1,8 @@
 //! What users see of trunks.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use isthmus_net::clock::micros;
+use isthmus_net::clock::{micros, millis};
 use isthmus_trunk::{CarrierState, Purpose};
 use isthmus_wire::proto;
 use tokio::time::timeout;
@@ -86,8 +85,4 @@ fn carrier(CarrierSnapshot { status, tcp, ends, .. }: &CarrierSnapshot) -> proto
 
 fn clamped(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

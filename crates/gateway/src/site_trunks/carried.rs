@@ -46,12 +46,11 @@ impl Carried {
     pub(super) fn count(&self, node: &Label, job: JobId, acceptor: Ipv4Addr) -> Arc<Bytes> {
         let mut all = lock(&self.0);
         let jobs = all.entry(node.clone()).or_default();
-        let known =
-            jobs.iter().find(|(id, _)| *id == job).and_then(|(_, acceptors)| acceptors.get(&acceptor));
-        if let Some(bytes) = known {
+        let known = jobs.iter().find(|(id, _)| *id == job);
+        if let Some(bytes) = known.and_then(|(_, acceptors)| acceptors.get(&acceptor)) {
             return bytes.clone();
         }
-        let is_new = jobs.iter().all(|(id, _)| *id != job);
+        let is_new = known.is_none();
         let counts: usize = jobs.iter().map(|(_, acceptors)| acceptors.len()).sum();
         if (is_new && jobs.len() >= JOBS_PER_NODE) || counts >= COUNTS {
             let over =
