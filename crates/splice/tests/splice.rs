@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use isthmus_carry::plane::{Plane, Totals};
+use isthmus_net::listen::listen;
 use isthmus_net::mac::{Secret, new_connection};
 use isthmus_splice::ReachTests;
 use isthmus_splice::admission::{self, Intake, Limits};
@@ -17,7 +18,7 @@ use isthmus_wire::ticket::{Side, TICKET_LEN, Ticket};
 use isthmus_wire::{ConnectionId, hello, reflect};
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
@@ -44,7 +45,7 @@ impl Relay {
 
     /// Without a key it makes one up, and has to be sent it.
     async fn start_with(limits: Limits, key: Option<Secret>, patience: Option<Duration>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = listen(([127, 0, 0, 1], 0).into()).unwrap();
         let address = listener.local_addr().unwrap();
         let (plane, _failure_rx) = Plane::start(NonZeroUsize::new(2).unwrap()).unwrap();
         let plane = Arc::new(plane);
