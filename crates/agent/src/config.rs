@@ -69,7 +69,12 @@ impl AgentConfig {
     /// # Errors
     /// If not.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        rails::check(&self.rails).map_err(|error| anyhow!("[[agent.rails]]: {error}"))
+        rails::check(&self.rails).map_err(|error| anyhow!("[[agent.rails]]: {error}"))?;
+        anyhow::ensure!(
+            self.rails.is_empty() || self.trunks != Some(false),
+            "[[agent.rails]]: only trunks use them, and `trunks = false` is set"
+        );
+        Ok(())
     }
 
     /// The address at which other sites reach the agent that listens on `port`, if a

@@ -14,6 +14,7 @@ use isthmus_net::connection::{self, Connection};
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::grpc::Served;
 use isthmus_net::loopback::{PairMaker, Sources};
+use isthmus_net::rails;
 use isthmus_net::rendezvous::{Order, OrderWay};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::upgrade::Upgrades;
@@ -181,6 +182,7 @@ fn carrying(
     let (plane, failure_rx) = Plane::start(workers).context("cannot start the data plane")?;
     let has_trunks = config.trunks.unwrap_or(true);
     let rails = config.rails.clone();
+    rails::warn_of_absent(&rails);
     Ok((Carrying { plane, has_trunks, rails, calls_tx }, failure_rx))
 }
 

@@ -33,7 +33,7 @@ use isthmus_carry::plane::Plane;
 use isthmus_carry::trunk::{Kept, config};
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::mac::{Secret, random};
-use isthmus_net::rails::Rail;
+use isthmus_net::rails::{self, Rail};
 use isthmus_net::secured::{ClientTls, ServerTls};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::{Credentials, Identity, Role, lock};
@@ -123,6 +123,7 @@ impl SiteTrunks {
         plane: Arc<Plane>,
         config: &GatewayConfig,
     ) -> Result<Self, CredentialsError> {
+        rails::warn_of_absent(&config.rails);
         Ok(Self {
             plane,
             incarnation: Incarnation(random()),

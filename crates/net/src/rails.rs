@@ -1,6 +1,6 @@
 //! Rails: further links of a machine, beside the one that its routing table takes.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 
 use serde::Deserialize;
 
@@ -53,19 +53,31 @@ pub fn check(rails: &[Rail]) -> Result<(), String> {
         return Err(format!("there are {} rails, {MOST} at most are possible", rails.len()));
     }
     for (at, Rail { source, address }) in rails.iter().enumerate() {
-        if source.is_unspecified() || source.is_multicast() || source.is_broadcast() {
-            return Err(format!("rail {source}: this is no address of a machine"));
+        if source.is_unspecified() || source.is_multicast() || source.is_broadcast() || source.is_loopback() {
+            return Err(format!("rail {source}: no other machine is reached from this address"));
         }
         if rails[..at].iter().any(|other| other.source == *source) {
             return Err(format!("rail {source} is there twice"));
         }
-        if let Some(address) = address
-            && (address.port() == 0 || address.ip().is_unspecified())
-        {
-            return Err(format!("rail {source}: no service can be reached at {address}"));
+        if let Some(address) = address {
+            if address.port() == 0 || address.ip().is_unspecified() || address.ip().is_loopback() {
+                return Err(format!("rail {source}: no service can be reached at {address}"));
+            }
+            if rails[..at].iter().any(|other| other.address == Some(*address)) {
+                return Err(format!("rail {source}: another rail has the address {address}, too"));
+            }
         }
     }
     Ok(())
+}
+
+/// Warns of rails whose addresses this machine doesn't have now: a link may come up later.
+pub fn warn_of_absent(rails: &[Rail]) {
+    for Rail { source, .. } in rails {
+        if let Err(error) = TcpListener::bind((*source, 0)) {
+            tracing::warn!(%source, %error, "a rail's address isn't this machine's: nothing can take that rail");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -121,7 +133,22 @@ mod tests {
                 vec![with([10, 0, 0, 1], "0.0.0.0:7740")],
                 Some("rail 10.0.0.1: no service can be reached at 0.0.0.0:7740"),
             ),
-            (vec![with([0; 4], "192.0.2.1:7740")], Some("rail 0.0.0.0: this is no address of a machine")),
+            (
+                vec![with([10, 0, 0, 1], "127.0.0.1:7740")],
+                Some("rail 10.0.0.1: no service can be reached at 127.0.0.1:7740"),
+            ),
+            (
+                vec![with([10, 0, 0, 1], "192.0.2.1:7740"), with([10, 0, 0, 2], "192.0.2.1:7740")],
+                Some("rail 10.0.0.2: another rail has the address 192.0.2.1:7740, too"),
+            ),
+            (
+                vec![with([0; 4], "192.0.2.1:7740")],
+                Some("rail 0.0.0.0: no other machine is reached from this address"),
+            ),
+            (
+                vec![with([127, 0, 0, 1], "192.0.2.1:7740")],
+                Some("rail 127.0.0.1: no other machine is reached from this address"),
+            ),
         ] {
             assert_eq!(check(&rails).err().as_deref(), why, "{rails:?}");
         }

@@ -126,6 +126,15 @@ impl<E: Embedding> Further<E> {
         self.pauses.fill(Pauses::default());
     }
 
+    /// A carrier has ended. If it fell silent while it was `young`, its rail has failed.
+    pub(super) fn ended(&mut self, rail: usize, young: bool, worked: bool) {
+        if young && !worked {
+            self.failed(rail, "its carrier fell silent");
+        } else if !young && let Some(pauses) = self.pauses.get_mut(rail) {
+            *pauses = Pauses::default();
+        }
+    }
+
     /// The next that is dialed, with its purpose and rail; waits for ever if none is being dialed.
     /// May be cancelled.
     pub(super) async fn dialed(&mut self) -> ((Purpose, usize), Secured, E::Way) {
@@ -134,7 +143,6 @@ impl<E: Embedding> Further<E> {
             let (at, failed) = match done {
                 Ok((at, Ok((tls, way)))) => {
                     self.is_done(at);
-                    self.pauses_of(at.1, |pauses| *pauses = Pauses::default());
                     return (at, tls, way);
                 }
                 Ok((at, Err(Undialed::Failed(error) | Undialed::Never(error)))) => (Some(at), error),
@@ -144,7 +152,7 @@ impl<E: Embedding> Further<E> {
             tracing::debug!(error = failed, carrier = ?at, "a further carrier was not dialed");
             if let Some(at) = at {
                 self.is_done(at);
-                self.pauses_of(at.1, |pauses| pauses.failed(Instant::now()));
+                self.failed(at.1, &failed);
             }
         }
     }
@@ -157,10 +165,13 @@ impl<E: Embedding> Further<E> {
         }
     }
 
-    fn pauses_of(&mut self, rail: usize, change: impl FnOnce(&mut Pauses)) {
-        if let Some(pauses) = self.pauses.get_mut(rail) {
-            change(pauses);
+    /// A rail has failed.
+    fn failed(&mut self, rail: usize, why: &str) {
+        let Some(pauses) = self.pauses.get_mut(rail) else { return };
+        if rail > 0 && pauses.failures == 0 {
+            tracing::info!(rail, why, "a further rail carries nothing; it is tried again");
         }
+        pauses.failed(Instant::now());
     }
 }
 

@@ -10,7 +10,7 @@ use isthmus_net::peers;
 use isthmus_net::rails::{self, Rail, RailWay};
 use isthmus_net::secured::Secured;
 use isthmus_trunk::{CarrierId, Purpose, Reason};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, interval_at};
 
 use super::further::Further;
@@ -29,8 +29,13 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Interval of new attempts to dial. A network may heal at any time, and an attempt from
 /// before that may wait for long.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Attempts at once.
+/// Attempts at once. The first rail never has all of them while there are others, nor have
+/// these.
 const ATTEMPTS: usize = 4;
+/// How long an attempt over a further rail may take: the next one has its turn then.
+const FURTHER: Duration = Duration::from_secs(10);
+/// A carrier that falls silent sooner than this shows that its rail carries nothing.
+const YOUNG: Duration = Duration::from_secs(30);
 
 /// Why a carrier was not dialed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +96,13 @@ struct Joined {
     purpose: Purpose,
     /// The place of its rail among the ways.
     rail: usize,
+    since: Instant,
+}
+
+impl Joined {
+    fn new(purpose: Purpose, rail: usize) -> Self {
+        Self { state: State::Joining, purpose, rail, since: Instant::now() }
+    }
 }
 
 type Redialed<W> = Result<(usize, Secured, W), String>;
@@ -191,7 +203,10 @@ impl<E: Embedding> Keeper<E> {
                 self.check("nothing is heard over its carrier");
             }
             Notice::CarrierEnded(id, why) => {
-                self.carriers.remove(&id);
+                if let Some(carrier) = self.carriers.remove(&id) {
+                    let young = carrier.since.elapsed() < YOUNG;
+                    self.further.ended(carrier.rail, young, carrier.state == State::Live);
+                }
                 self.check(&why);
                 self.replace();
             }
@@ -224,8 +239,7 @@ impl<E: Embedding> Keeper<E> {
 
     fn set(&mut self, id: CarrierId, state: State) {
         // The first one. What the other end dials, this end doesn't add to.
-        let first = Joined { state, purpose: Purpose::Bulk, rail: 0 };
-        self.carriers.entry(id).or_insert(first).state = state;
+        self.carriers.entry(id).or_insert_with(|| Joined::new(Purpose::Bulk, 0)).state = state;
     }
 
     fn is_live(&self) -> bool {
@@ -290,7 +304,7 @@ impl<E: Embedding> Keeper<E> {
         self.embedding.joins(way);
         match self.kept.join_for(purpose, tls, Vec::new()).await {
             Ok((id, _)) => {
-                self.carriers.entry(id).or_insert(Joined { state: State::Joining, purpose, rail });
+                self.carriers.entry(id).or_insert_with(|| Joined::new(purpose, rail));
             }
             Err(error) => {
                 tracing::debug!(peer = self.embedding.peer(), error, "a carrier doesn't join");
@@ -327,22 +341,77 @@ fn since(then: Option<Instant>) -> Duration {
 /// # Errors
 /// If the other end has no trunks any more.
 async fn redial<E: Embedding>(embedding: Arc<E>, ways: Vec<RailWay>, begin: Instant) -> Redialed<E::Way> {
-    let mut turns = ways.iter().copied().enumerate().cycle();
+    let mut turns = (0..ways.len()).cycle();
     let mut attempts = JoinSet::new();
+    // The rails of those under way.
+    let mut running = HashMap::new();
     let mut again = interval_at(begin.into(), AGAIN);
     loop {
         tokio::select! {
             _ = again.tick(), if attempts.len() < ATTEMPTS => {
-                let (rail, way) = turns.next().unwrap_or_default();
-                let embedding = embedding.clone();
-                attempts.spawn(async move { (rail, embedding.dial(way).await) });
+                let further = running.values().filter(|rail| **rail != 0).count();
+                let rail = turn(&mut turns, attempts.len() - further, further);
+                let way = ways.get(rail).copied().unwrap_or_default();
+                let dialing = dial(embedding.clone(), rail, way);
+                running.insert(attempts.spawn(dialing).id(), rail);
             }
-            Some(dialed) = attempts.join_next() => match dialed {
-                Ok((rail, Ok((tls, way)))) => return Ok((rail, tls, way)),
-                Ok((_, Err(Undialed::Never(reason)))) => return Err(reason),
-                Ok((_, Err(Undialed::Failed(error)))) => tracing::debug!(error, "a carrier was not dialed"),
-                Err(error) => tracing::warn!(%error, "an attempt to dial a carrier failed"),
-            },
+            Some(dialed) = attempts.join_next_with_id() => {
+                let id = dialed.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+                let rail = running.remove(&id).unwrap_or_default();
+                match dialed {
+                    Ok((_, Ok((tls, way)))) => return Ok((rail, tls, way)),
+                    Ok((_, Err(Undialed::Never(reason)))) => return Err(reason),
+                    Ok((_, Err(Undialed::Failed(error)))) => {
+                        tracing::debug!(error, rail, "a carrier was not dialed");
+                    }
+                    Err(error) => tracing::warn!(%error, "an attempt to dial a carrier failed"),
+                }
+            }
+        }
+    }
+}
+
+/// The rail whose turn it is, while so many attempts over the first rail and over further
+/// ones are under way.
+fn turn(turns: &mut impl Iterator<Item = usize>, first: usize, further: usize) -> usize {
+    let next = turns.next().unwrap_or_default();
+    match next {
+        0 if first + 1 >= ATTEMPTS => turns.next().unwrap_or_default(),
+        rail if rail != 0 && further + 1 >= ATTEMPTS => 0,
+        rail => rail,
+    }
+}
+
+async fn dial<E: Embedding>(
+    embedding: Arc<E>,
+    rail: usize,
+    way: RailWay,
+) -> Result<(Secured, E::Way), Undialed> {
+    if rail == 0 {
+        return embedding.dial(way).await;
+    }
+    let late = |_| Err(Undialed::Failed(format!("no carrier over this rail within {FURTHER:?}")));
+    tokio::time::timeout(FURTHER, embedding.dial(way)).await.unwrap_or_else(late)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dead_rails_leave_the_others_their_turns() {
+        // Rails; attempts under way over the first and over further ones; the next turns.
+        for (rails, first, further, want) in [
+            (1, 0, 0, [0, 0, 0]),
+            (1, 3, 0, [0, 0, 0]),
+            (2, 0, 0, [0, 1, 0]),
+            (2, 3, 0, [1, 1, 1]),
+            (5, 0, 3, [0, 0, 0]),
+            (5, 1, 2, [0, 1, 2]),
+        ] {
+            let mut turns = (0..rails).cycle();
+            let got = [(); 3].map(|()| turn(&mut turns, first, further));
+            assert_eq!(got, want, "{rails} {first} {further}");
         }
     }
 }
