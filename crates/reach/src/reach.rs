@@ -66,11 +66,14 @@ impl Dialer {
         let started = Instant::now();
         let mut found = self.find(destination).await?;
         tracing::debug!(node = %found.name, steps = found.plan.steps.len(), "looked up");
-        found.plan.demote(&lock(&self.failures).towards(found.towards(), started));
+        // What works from one address says nothing of the others.
+        let from_source = purpose.options.source.is_some();
+        if !from_source {
+            found.plan.demote(&lock(&self.failures).towards(found.towards(), started));
+        }
         let towards = found.towards();
         let mut reasons: Vec<String> = Vec::new();
         let mut attempt = Attempt::new(self, &found, purpose.options);
-        let from_source = purpose.options.source.is_some();
         for step in purpose.security.steps(&found.plan.steps) {
             if from_source && !heeds_source(step) {
                 continue;
@@ -88,7 +91,9 @@ impl Dialer {
                 match tried {
                     Ok((carrier, relay)) => {
                         tracing::debug!(node = %found.name, relay, setup = ?started.elapsed(), "connected");
-                        lock(&self.failures).clear(towards, step.route, step.dial);
+                        if !from_source {
+                            lock(&self.failures).clear(towards, step.route, step.dial);
+                        }
                         return Ok(Reached {
                             carrier,
                             route: route_to_wire(step.route),
@@ -106,8 +111,11 @@ impl Dialer {
                     Err(StepError::Next(_)) if time > 0 && attempt.named.len() == named => break,
                     Err(StepError::Next(reason)) => {
                         tracing::debug!(node = %found.name, route = %step.route, dial = %step.dial, reason, "a step failed");
-                        let failure = Failure { route: step.route, dial: step.dial, reason: reason.clone() };
-                        lock(&self.failures).note(towards, failure, Instant::now());
+                        if !from_source {
+                            let failure =
+                                Failure { route: step.route, dial: step.dial, reason: reason.clone() };
+                            lock(&self.failures).note(towards, failure, Instant::now());
+                        }
                         let reason = format!("{}: {reason}", way(step.route, step.dial));
                         if reasons.last() != Some(&reason) {
                             reasons.push(reason);
@@ -116,7 +124,7 @@ impl Dialer {
                 }
             }
         }
-        if matches!(purpose.security, Security::ByGateways(_)) {
+        if from_source || matches!(purpose.security, Security::ByGateways(_)) {
             return Err(ReachError::NoWay(reasons));
         }
         // The node may have moved since the contact was cached.

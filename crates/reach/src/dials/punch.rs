@@ -24,25 +24,37 @@ impl Attempt<'_> {
     pub(super) async fn punch(&mut self) -> Result<TcpStream, StepError> {
         let outside = &self.dialer.outside;
         let deadline = self.deadline.part(CONNECT);
+        let mut wrong = false;
         if outside.predicts() {
-            let predicted = self.punch_once(false, deadline.part(PREDICTED)).await;
+            let mut arranged = false;
+            let predicted = self.punch_once(false, deadline.part(PREDICTED), &mut arranged).await;
             if predicted.is_ok() {
                 return predicted;
             }
+            // Without an arrangement nobody dialed the predicted port.
+            wrong = arranged;
         }
-        let punched = self.punch_once(true, deadline).await?;
-        // The prediction may have been wrong at this side.
-        outside.drop_prediction();
+        let punched = self.punch_once(true, deadline, &mut false).await?;
+        if wrong {
+            // The prediction may have been wrong at this side.
+            outside.drop_prediction();
+        }
         Ok(punched)
     }
 
     /// With `ask` both sides learn their addresses from a relay, without it they
-    /// predict them.
-    async fn punch_once(&mut self, ask: bool, deadline: Deadline) -> Result<TcpStream, StepError> {
+    /// predict them. `arranged`: set once both sides know where to dial.
+    async fn punch_once(
+        &mut self,
+        ask: bool,
+        deadline: Deadline,
+        arranged: &mut bool,
+    ) -> Result<TcpStream, StepError> {
         let punched = async {
             let port = self.dialer.outside.port(ask, None).await.map_err(StepError::Next)?;
             let way = Way::Punch { rendezvous: mac::new_connection(), address: port.seen(), ask };
             let ReplyWay::Punch(acceptor) = self.rendezvous(way).await? else { return Err(unexpected()) };
+            *arranged = true;
             Ok(port.connect(&acceptor.to_string(), self.options, deadline).await?)
         };
         let late = |_| {
