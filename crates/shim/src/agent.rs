@@ -8,9 +8,6 @@ use isthmus_wire::shim::{REPLY_LEN, Reply, Request};
 use crate::job::Job;
 use crate::sys::{self, Errno, Fd, Identity, OwnedFd, Result};
 
-/// How long a connect may take before the shim gives up on its agent. The
-/// kernel's own connect takes 127 s to give up (6 retransmissions of the SYN).
-pub(crate) const CONNECT_DEADLINE: Duration = Duration::from_secs(130);
 /// Limit for requests that the agent answers from its own state.
 const LOOKUP_DEADLINE: Duration = Duration::from_secs(10);
 

@@ -15,6 +15,7 @@ use crate::helper;
 use crate::job::Job;
 use crate::next;
 use crate::options;
+use crate::patience;
 use crate::peer;
 use crate::pending::{self, Start, Started};
 use crate::sockaddr::{Family, Inet, Storage};
@@ -111,7 +112,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
     }
     let state = sys::tcp_state(fd)?;
     if state == sys::SYN_SENT && blocking {
-        helper::wait_for(fd, send_timeout(fd))?;
+        helper::wait_for(fd, send_timeout(fd).unwrap_or(patience::longest(job)))?;
         return outcome_of_wait(fd).map(|()| Native::Done);
     }
     if state != sys::CLOSED {
@@ -172,7 +173,7 @@ impl Waiting {
         flags: c_int,
     ) -> Result<Self> {
         let limit = send_timeout(fd);
-        let patience = pending::patience(fd);
+        let patience = patience::of(job, fd);
         let asked = Exchange::begin(job, request)?.without_waiting().into_asked();
         pending::begin_waiting();
         Ok(Self {

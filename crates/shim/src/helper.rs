@@ -280,6 +280,7 @@ fn exchange(pending: &Pending, replacement: &OwnedFd, outcome: Result<Reply>) {
     let local = sys::local_name(first);
     let old = OwnedFd::copy_of(first);
     let _ = handover::replace_held(&holders, pending.identity, replacement);
+    let _ = sys::set_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT, pending.syn_count);
     if let Ok(old) = old {
         wake_sleepers(old.raw());
     }
@@ -323,8 +324,8 @@ fn refused_socket() -> Result<OwnedFd> {
 ///
 /// # Errors
 /// `EINTR` after a signal, `EALREADY` if the limit passed.
-pub(crate) fn wait_for(fd: Fd, limit: Option<Duration>) -> Result<()> {
+pub(crate) fn wait_for(fd: Fd, limit: Duration) -> Result<()> {
     let mut fds = [libc::pollfd { fd, events: libc::POLLOUT, revents: 0 }];
-    let ready: c_int = sys::poll(&mut fds, Some(limit.unwrap_or(crate::agent::CONNECT_DEADLINE)))?;
+    let ready: c_int = sys::poll(&mut fds, Some(limit))?;
     if ready == 0 { Err(Errno(libc::EALREADY)) } else { Ok(()) }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use isthmus_wire::settings::{CONNECTS_NAME, FILE_NAME, SOCKET_NAME, Settings};
+use isthmus_wire::settings::{CONNECTS_NAME, ConnectLimits, FILE_NAME, SOCKET_NAME, Settings};
 use isthmus_wire::{GridName, VirtualAddress};
 
 use crate::hosts::Hosts;
@@ -26,6 +26,8 @@ pub(crate) struct Job {
     pub(crate) interface: CString,
     /// Port of the agent's black-hole listener.
     pub(crate) black_hole_port: u16,
+    /// How long connects to other nodes may take.
+    pub(crate) connect_limits: ConnectLimits,
     /// The agent's Unix socket.
     pub(crate) agent: Storage,
     /// This library, as `LD_PRELOAD` names it.
@@ -118,6 +120,7 @@ fn load() -> Option<Job> {
         name: host_name(&settings.name),
         interface: CString::new(settings.interface).ok()?,
         black_hole_port: settings.black_hole_port,
+        connect_limits: settings.connect_limits,
         agent: Storage::unix(path(SOCKET_NAME)?.as_bytes())?,
         library,
         connects: path(CONNECTS_NAME).and_then(|path| Connects::open(&path)),

@@ -49,6 +49,7 @@ mod listen;
 mod lock;
 mod next;
 mod options;
+mod patience;
 mod peer;
 mod pending;
 mod resolve;

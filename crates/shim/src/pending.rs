@@ -11,16 +11,17 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use isthmus_wire::address::BLACK_HOLE;
 use isthmus_wire::shim::Request;
 
-use crate::agent::{CONNECT_DEADLINE, Exchange, Kept};
+use crate::agent::{Exchange, Kept};
 use crate::descriptors::Holders;
 use crate::helper;
 use crate::job::Job;
 use crate::lock::Lock;
+use crate::patience;
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, Identity, Result};
 
@@ -38,6 +39,8 @@ pub(crate) struct Pending {
     pub(crate) ask: Ask,
     /// When to give up.
     pub(crate) deadline: Instant,
+    /// The program's `TCP_SYNCNT`.
+    pub(crate) syn_count: c_int,
     /// Ways to forked processes that wait for the same connection.
     pub(crate) child_channels: Vec<Kept>,
     /// The way to the process that is just being forked, both ends of it.
@@ -138,6 +141,12 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
     let cookie = sys::cookie(fd);
     let identity = sys::identity(fd)?;
     let black_hole = black_hole(job, inet.family);
+    let patience = patience::of(job, fd);
+    let syn_count = sys::get_int(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT).unwrap_or(0);
+    if patience == patience::longest(job) {
+        // The agent tells why it gives up. The kernel must not be first.
+        let _ = sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT, patience::syn_count(patience));
+    }
     // The kernel would put off the SYN until the first write.
     let _ = sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0);
     with(|list| {
@@ -176,28 +185,14 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
             family: inet.family,
             source_port,
             ask,
-            deadline: now + patience(fd),
+            deadline: now + patience,
+            syn_count,
             child_channels: Vec::new(),
             fork_channel: None,
         });
         helper::wake(list);
         Ok(Started::Pending)
     })
-}
-
-/// How long the kernel would try to connect this socket: as the program set it,
-/// by time (`TCP_USER_TIMEOUT`) or by number of retransmissions (`TCP_SYNCNT`),
-/// which come after 1 s, 2 s, 4 s and so on.
-pub(crate) fn patience(fd: Fd) -> Duration {
-    let option =
-        |name| sys::get_int(fd, libc::IPPROTO_TCP, name).ok().and_then(|value| u32::try_from(value).ok());
-    let by_time = option(libc::TCP_USER_TIMEOUT)
-        .filter(|millis| *millis != 0)
-        .map(|millis| Duration::from_millis(u64::from(millis)));
-    let by_count = option(libc::TCP_SYNCNT)
-        .and_then(|count| 2_u64.checked_pow(count.saturating_add(1)))
-        .map(|seconds| Duration::from_secs(seconds.saturating_sub(1)));
-    [by_time, by_count].into_iter().flatten().fold(CONNECT_DEADLINE, Duration::min)
 }
 
 /// The agent's black hole as a socket of this family reaches it.

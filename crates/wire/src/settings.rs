@@ -7,6 +7,7 @@
 //! name n1.alpha
 //! interface eth0
 //! black-hole 40123
+//! connect-limits 127 900
 //! host 240.64.1.2 n1.alpha
 //! host 240.64.2.1 n1.beta
 //! ```
@@ -15,6 +16,7 @@
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use crate::{DecodeError, GridName, VirtualAddress};
 
@@ -39,8 +41,27 @@ pub struct Settings {
     /// Port of the agent's black-hole listener at
     /// [`BLACK_HOLE`](crate::address::BLACK_HOLE).
     pub black_hole_port: u16,
+    /// How long connections may take.
+    pub connect_limits: ConnectLimits,
     /// The job's nodes.
     pub hosts: Vec<Host>,
+}
+
+/// How long a connection to another node may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectLimits {
+    /// As long as the node's kernel would try, unless a program says otherwise.
+    pub kernel: Duration,
+    /// As long as the agent may try while a cut lasts. No less than `kernel`.
+    pub cut: Duration,
+}
+
+impl Default for ConnectLimits {
+    /// Those of Linux (tcp(7), `tcp_syn_retries`), and no cut is waited for.
+    fn default() -> Self {
+        let kernel = Duration::from_secs(127);
+        Self { kernel, cut: kernel }
+    }
 }
 
 /// One node of the job.
@@ -56,8 +77,13 @@ impl Settings {
     /// The settings as the text of the file.
     pub fn encode(&self) -> String {
         let mut out = format!(
-            "virtual {}\nname {}\ninterface {}\nblack-hole {}\n",
-            self.virtual_address, self.name, self.interface, self.black_hole_port
+            "virtual {}\nname {}\ninterface {}\nblack-hole {}\nconnect-limits {} {}\n",
+            self.virtual_address,
+            self.name,
+            self.interface,
+            self.black_hole_port,
+            self.connect_limits.kernel.as_secs(),
+            self.connect_limits.cut.as_secs(),
         );
         for host in &self.hosts {
             // Writing to a String can't fail.
@@ -75,6 +101,7 @@ impl Settings {
         let mut name = None;
         let mut interface = None;
         let mut black_hole_port = None;
+        let mut connect_limits = ConnectLimits::default();
         let mut hosts = Vec::new();
         for line in text.lines() {
             let wrong = || DecodeError::new("shim settings", format!("line {line:?}"));
@@ -87,6 +114,10 @@ impl Settings {
                 Ok("name") => name = Some(word()?.parse().map_err(|_| wrong())?),
                 Ok("interface") => interface = Some(word()?.to_owned()),
                 Ok("black-hole") => black_hole_port = Some(word()?.parse().map_err(|_| wrong())?),
+                Ok("connect-limits") => {
+                    let mut seconds = || Ok(Duration::from_secs(word()?.parse().map_err(|_| wrong())?));
+                    connect_limits = ConnectLimits { kernel: seconds()?, cut: seconds()? };
+                }
                 Ok("host") => {
                     let address = address(word()?)?;
                     hosts.push(Host { address, name: word()?.parse().map_err(|_| wrong())? });
@@ -100,6 +131,7 @@ impl Settings {
             name: name.ok_or_else(|| missing("name"))?,
             interface: interface.ok_or_else(|| missing("interface"))?,
             black_hole_port: black_hole_port.ok_or_else(|| missing("black-hole"))?,
+            connect_limits,
             hosts,
         })
     }
@@ -120,6 +152,10 @@ mod tests {
             name: "n1.alpha".parse().unwrap(),
             interface: "eth0".to_owned(),
             black_hole_port: 40123,
+            connect_limits: ConnectLimits {
+                kernel: Duration::from_secs(63),
+                cut: Duration::from_secs(900),
+            },
             hosts: vec![host([240, 64, 1, 2], "n1.alpha"), host([240, 64, 2, 1], "n1.beta")],
         }
     }

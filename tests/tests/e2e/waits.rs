@@ -19,10 +19,22 @@ struct Waiting {
     job: Job,
 }
 
+/// How long the nodes' kernels, and so their agents, try to connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// 3 s.
+    Short,
+    /// 127 s, Linux's default.
+    Long,
+}
+
 impl Waiting {
     /// A program on each node; `command` has its words.
-    fn start(options: &[&str], command: &[&str]) -> Result<Self> {
+    fn start(patience: Patience, options: &[&str], command: &[&str]) -> Result<Self> {
         let world = World::up("waits")?;
+        if patience == Patience::Short {
+            is_impatient(&world)?;
+        }
         let known =
             || Ok(world.plan(NODES[0], NODES[1])?["steps"].as_array().is_some_and(|it| !it.is_empty()));
         World::eventually("it is known how the nodes are seen from outside", SOON, known)?;
@@ -44,12 +56,12 @@ impl Waiting {
     }
 
     /// Ranks that wait for the file before they begin with MPI.
-    fn ranks(mpi: Mpi, options: &[&str]) -> Result<Self> {
+    fn ranks(patience: Patience, mpi: Mpi) -> Result<Self> {
         let script = format!(
             "mktemp DIRECTORY/ready.XXXXXX >&2; until [ -e DIRECTORY/go ]; do sleep 0.05; done; exec {} 100 1000",
             mpi.program("ring")
         );
-        Self::start(options, &[&mpi.launcher(), "-n", "2", "sh", "-c", &script])
+        Self::start(patience, &[], &[&mpi.launcher(), "-n", "2", "sh", "-c", &script])
     }
 
     fn files(&self, prefix: &str) -> Result<Vec<String>> {
@@ -89,7 +101,7 @@ impl Waiting {
 }
 
 fn waits_for(mpi: Mpi, machine: &str, role: &str) -> Result<()> {
-    let waiting = Waiting::ranks(mpi, &[])?;
+    let waiting = Waiting::ranks(Patience::Long, mpi)?;
     waiting.kill(machine, role)?;
     let done = waiting.go().and_then(|()| waiting.waits());
     // It comes back in any case, so that the job ends.
@@ -120,7 +132,7 @@ fn openmpi_waits_for_the_broker() -> Result<()> {
 /// A service is started anew in the moment in which ranks connect.
 fn restarts_while_ranks_connect(mpi: Mpi) -> Result<()> {
     for (machine, role) in [("fe.alpha", "gateway"), ("hub", "broker"), ("fe.beta", "gateway")] {
-        let waiting = Waiting::ranks(mpi, &[])?;
+        let waiting = Waiting::ranks(Patience::Long, mpi)?;
         waiting.go()?;
         waiting.kill(machine, role)?;
         let service = waiting.back(machine, role);
@@ -149,8 +161,7 @@ fn is_impatient(world: &World) -> Result<()> {
 }
 
 fn ends_with_the_reason(mpi: Mpi) -> Result<()> {
-    let waiting = Waiting::ranks(mpi, &[])?;
-    is_impatient(&waiting.world)?;
+    let waiting = Waiting::ranks(Patience::Short, mpi)?;
     waiting.kill("hub", "broker")?;
     let begun = Instant::now();
     waiting.go()?;
@@ -176,8 +187,7 @@ fn mpich_ends_with_the_reason() -> Result<()> {
 fn a_program_gets_the_error_if_the_job_is_to_go_on() -> Result<()> {
     let program = root().join("tests/programs/late.py").display().to_string();
     let command = ["python3", &program, "DIRECTORY", NODES[0]];
-    let waiting = Waiting::start(&["--keep-going", "--each"], &command)?;
-    is_impatient(&waiting.world)?;
+    let waiting = Waiting::start(Patience::Short, &["--keep-going", "--each"], &command)?;
     waiting.kill("hub", "broker")?;
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;

@@ -209,11 +209,13 @@ impl Programs {
         let mut waits = false;
         loop {
             tokio::select! {
-                knock = &mut knocking => return Ok(Some(knock)),
-                () = job.ended.cancelled() => return Ok(Some(Err(Status::UnknownJob))),
+                biased;
                 // Before the final answer the initiator sends nothing: this is
-                // the end of the connection, so it gave up.
+                // the end of the connection, so it gave up. It may have while its
+                // preamble was checked: then nobody must accept what is left.
                 _ = link.receive::<1>() => return Ok(None),
+                () = job.ended.cancelled() => return Ok(Some(Err(Status::UnknownJob))),
+                knock = &mut knocking => return Ok(Some(knock)),
                 () = tokio::time::sleep(WAITING), if !waits => {
                     waits = true;
                     link.send(&sealed(&job.token, Status::Waiting, preamble)).await?;

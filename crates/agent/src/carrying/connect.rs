@@ -213,7 +213,7 @@ async fn try_to_reach(
         match node.dialer().reach(destination, purpose).await {
             Ok(reached) => {
                 let mut introduced = Introduced::new(reached);
-                introduction.settle(&mut introduced.link).await.map_err(ReachError::Answered)?;
+                introduction.settle(&mut introduced.link).await.map_err(unaccepted)?;
                 return Ok(Some(introduced));
             }
             Err(ReachError::NoWay(failures)) => over_gateways = failures,
@@ -252,7 +252,7 @@ async fn try_to_reach(
         }
     };
     introduced.failures.splice(..0, over_gateways);
-    introduction.settle(&mut introduced.link).await.map_err(ReachError::Answered)?;
+    introduction.settle(&mut introduced.link).await.map_err(unaccepted)?;
     Ok(Some(introduced))
 }
 
@@ -260,10 +260,15 @@ async fn try_to_reach(
 async fn introduce(introduction: &mut JobIntroduction<'_>, link: &mut Link) -> Result<(), ReachError> {
     let introducing = timeout(INTRODUCTION, introduction.introduce_over(link)).await;
     match introducing {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(Unaccepted::Final(status))) => Err(ReachError::Answered(status)),
-        Ok(Err(Unaccepted::Next(reason))) => Err(ReachError::NoWay(vec![reason])),
+        Ok(introduced) => introduced.map_err(unaccepted),
         Err(_) => Err(ReachError::NoWay(vec![format!("{}: no answer within {INTRODUCTION:?}", link.ends())])),
+    }
+}
+
+fn unaccepted(error: Unaccepted) -> ReachError {
+    match error {
+        Unaccepted::Final(status) => ReachError::Answered(status),
+        Unaccepted::Next(reason) => ReachError::NoWay(vec![reason]),
     }
 }
 

@@ -32,19 +32,18 @@ impl<'a> JobIntroduction<'a> {
     /// Waits for the final answer, if the first one was [`Status::Waiting`].
     ///
     /// # Errors
-    /// The final status, unless it is [`Status::Connected`].
-    pub(crate) async fn settle(&self, link: &mut impl Messages) -> Result<(), Status> {
+    /// [`Unaccepted::Final`], unless the final status is [`Status::Connected`];
+    /// [`Unaccepted::Next`] if none comes: the way there may be cut.
+    pub(crate) async fn settle(&self, link: &mut impl Messages) -> Result<(), Unaccepted> {
         if !self.waits {
             return Ok(());
         }
+        let ends = link.ends();
         let answered = tokio::time::timeout(FINAL_DEADLINE, self.answer(link)).await;
-        match answered.map_err(|_| Status::TimedOut)? {
-            Ok(Status::Connected) => Ok(()),
-            Ok(status) => Err(status),
-            Err(error) => {
-                tracing::debug!(ends = link.ends(), ?error, "no final answer");
-                Err(Status::Failed)
-            }
+        let late = |_| Unaccepted::Next(format!("{ends}: no final answer within {FINAL_DEADLINE:?}"));
+        match answered.map_err(late)?? {
+            Status::Connected => Ok(()),
+            status => Err(Unaccepted::Final(status)),
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) mod connect;
 pub(crate) mod introduction;
 pub(crate) mod link;
 pub(crate) mod names;
-mod persist;
+pub(crate) mod persist;
 pub(crate) mod ports;
 pub(crate) mod sealed;
 pub(crate) mod shim_socket;

@@ -1,5 +1,6 @@
 //! A connection that can't be made at once is tried again, as long as a kernel would try:
-//! gateways, relays and links come back.
+//! gateways, relays and links come back. While the trunk to the other node is cut it is
+//! tried for as long as the job outlives the cut.
 
 use std::fs;
 use std::sync::Arc;
@@ -7,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::clock::millis;
 use isthmus_net::dial::SocketOptions;
+use isthmus_net::mac::random;
 use isthmus_reach::ReachError;
 use isthmus_wire::GridName;
 use isthmus_wire::preamble::Preamble;
 use isthmus_wire::proto::{self, job_news};
+use isthmus_wire::settings::ConnectLimits;
 use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -25,9 +28,9 @@ const TOLD: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(250);
 /// up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
-/// The program's own socket has its kernel's patience. Its end must come later, for nobody
-/// learns the reason from a kernel.
-const BEFORE_THE_KERNEL: Duration = Duration::from_millis(500);
+/// How often it looks whether a cut lasts, once a kernel would have given up. After a cut a
+/// try has this time.
+const LOOK: Duration = Duration::from_secs(5);
 /// How often a kernel sends a SYN again by default (tcp(7)).
 const SYN_RETRIES: u32 = 6;
 
@@ -35,7 +38,8 @@ const SYN_RETRIES: u32 = 6;
 /// a kernel would have given up.
 ///
 /// # Errors
-/// [`ReachError`] of the last try.
+/// [`ReachError`] of the last try; [`ReachError::GivenUp`] if the program gave up, or the job
+/// has ended.
 pub(super) async fn reach_in_time(
     node: &Arc<Node>,
     job: &Job,
@@ -43,9 +47,14 @@ pub(super) async fn reach_in_time(
     preamble: Preamble,
     (options, given_up): (SocketOptions, &CancellationToken),
 ) -> Result<Introduced, ReachError> {
-    let (started, patience) = (Instant::now(), patience());
-    let last = sleep_until((started + patience.saturating_sub(BEFORE_THE_KERNEL)).into());
-    tokio::pin!(last);
+    let started = Instant::now();
+    let limits = job.connect_limits;
+    let is_cut = || {
+        // The gateways don't tell whether their trunk is cut: it has worked.
+        node.trunks().are_cut(acceptor).unwrap_or_else(|| job.account.has_reached_by_gateways(acceptor))
+    };
+    let end = too_late(started, limits, is_cut);
+    tokio::pin!(end);
     let mut waiting = Waiting { job, ends: [node.name().clone(), acceptor.clone()], started, told: false };
     let mut failure = "the first try goes on".to_owned();
     for failures in 0.. {
@@ -55,9 +64,9 @@ pub(super) async fn reach_in_time(
             tokio::select! {
                 tried = &mut trying => break tried,
                 () = sleep_until((started + TOLD).into()), if !waiting.told => {
-                    waiting.tell(&failure, patience);
+                    waiting.tell(&failure, if is_cut() { limits.cut } else { limits.kernel });
                 }
-                () = &mut last => return Err(late(&failure, patience)),
+                () = &mut end => return Err(late(&failure, started.elapsed())),
             }
         };
         let error = match tried {
@@ -68,23 +77,47 @@ pub(super) async fn reach_in_time(
             Err(error) => error,
         };
         if !may_pass(&error) {
+            if matches!(error, ReachError::GivenUp) {
+                waiting.abandoned(&failure);
+            }
             return Err(error);
         }
         failure = error.to_string();
         debug!(job = %job.id, %acceptor, failure, "a connection is tried again");
+        let [chance] = random();
         tokio::select! {
-            () = sleep(pause(failures)) => {}
-            () = &mut last => return Err(late(&failure, patience)),
-            () = given_up.cancelled() => return Err(ReachError::GivenUp),
-            () = job.ended.cancelled() => return Err(error),
+            () = sleep(pause(failures, chance)) => {}
+            () = &mut end => return Err(late(&failure, started.elapsed())),
+            () = given_up.cancelled() => {
+                waiting.abandoned(&failure);
+                return Err(ReachError::GivenUp);
+            }
+            () = job.ended.cancelled() => return Err(ReachError::GivenUp),
         }
     }
     Err(ReachError::GivenUp)
 }
 
 /// What the last try met, once there is no time for another one.
-fn late(failure: &str, patience: Duration) -> ReachError {
-    ReachError::NoWay(vec![format!("not within {} s: {failure}", patience.as_secs())])
+fn late(failure: &str, waited: Duration) -> ReachError {
+    ReachError::NoWay(vec![format!("not within {} s: {failure}", waited.as_secs())])
+}
+
+/// Returns once no more is tried.
+async fn too_late(started: Instant, limits: ConnectLimits, is_cut: impl Fn() -> bool) {
+    while let Some(time) = time_left(started.elapsed(), limits, is_cut()) {
+        sleep(time).await;
+    }
+}
+
+/// For how long to go on before the next look; `None` if it is too late.
+fn time_left(tried: Duration, limits: ConnectLimits, is_cut: bool) -> Option<Duration> {
+    let left = limits.kernel.saturating_sub(tried);
+    if !left.is_zero() {
+        return Some(left);
+    }
+    let left = limits.cut.saturating_sub(tried).min(LOOK);
+    (is_cut && !left.is_zero()).then_some(left)
 }
 
 /// Whether another try may do better. A plan without steps may have some once a relay or a
@@ -96,14 +129,17 @@ fn may_pass(error: &ReachError) -> bool {
     }
 }
 
-fn pause(failures: u32) -> Duration {
-    PAUSE.saturating_mul(1 << failures.min(8)).min(LONGEST_PAUSE)
+/// Half of it is left to chance: two nodes that connect to each other would go on meeting.
+fn pause(failures: u32, chance: u8) -> Duration {
+    let longest = PAUSE.saturating_mul(1 << failures.min(8)).min(LONGEST_PAUSE);
+    longest.mul_f64(0.5 + 0.5 * f64::from(chance) / f64::from(u8::MAX))
 }
 
-/// How long this node's kernel tries to connect.
-fn patience() -> Duration {
+/// How long a connection of a job that outlives cuts of this length may take.
+pub(crate) fn limits(outlive: Duration) -> ConnectLimits {
     let retries = fs::read_to_string("/proc/sys/net/ipv4/tcp_syn_retries").ok();
-    of_retries(retries.and_then(|text| text.trim().parse().ok()).unwrap_or(SYN_RETRIES))
+    let kernel = of_retries(retries.and_then(|text| text.trim().parse().ok()).unwrap_or(SYN_RETRIES));
+    ConnectLimits { kernel, cut: kernel.max(outlive) }
 }
 
 /// The first SYN waits for 1 s, and each further one for twice as long (RFC 6298).
@@ -122,7 +158,7 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     /// `failure`: what the last try met.
-    fn tell(&mut self, failure: &str, patience: Duration) {
+    fn tell(&mut self, failure: &str, limit: Duration) {
         self.told = true;
         let [initiator, acceptor] = self.ends.each_ref().map(ToString::to_string);
         info!(job = %self.job.id, acceptor, failure, "a connection is not there yet");
@@ -130,8 +166,20 @@ impl Waiting<'_> {
             initiator,
             acceptor,
             reason: failure.to_owned(),
-            limit_seconds: u32::try_from(patience.as_secs()).unwrap_or(u32::MAX),
+            limit_seconds: u32::try_from(limit.as_secs()).unwrap_or(u32::MAX),
         }));
+    }
+
+    /// The program has given up, which may be why it ends.
+    fn abandoned(&self, failure: &str) {
+        if !self.told {
+            return;
+        }
+        let [initiator, acceptor] = self.ends.each_ref().map(ToString::to_string);
+        let waited = self.started.elapsed().as_secs();
+        let reason = format!("the program has given up after {waited} s: {failure}");
+        let failed = proto::ConnectFailed { initiator, acceptor, reason, given_up: false };
+        self.job.news.send(job_news::Kind::ConnectFailed(failed));
     }
 
     fn done(&self) {
@@ -156,13 +204,34 @@ mod tests {
         for (retries, seconds) in [(0, 1), (1, 3), (6, 127), (u32::MAX, 131_071)] {
             assert_eq!(of_retries(retries), Duration::from_secs(seconds), "{retries}");
         }
-        assert!(patience() >= Duration::from_secs(1));
+        let (short, long) = (limits(Duration::ZERO), limits(Duration::from_secs(1 << 20)));
+        assert!(short.kernel >= Duration::from_secs(1) && short.cut == short.kernel, "{short:?}");
+        assert_eq!((long.kernel, long.cut), (short.kernel, Duration::from_secs(1 << 20)));
     }
 
     #[test]
     fn pauses_double_up_to_a_bound() {
-        let pauses = [0, 1, 3, 4, 5, u32::MAX].map(|failures| pause(failures).as_millis());
-        assert_eq!(pauses, [250, 500, 2000, 4000, 4000, 4000]);
+        let longest = [0, 1, 3, 4, 5, u32::MAX].map(|failures| pause(failures, u8::MAX).as_millis());
+        assert_eq!(longest, [250, 500, 2000, 4000, 4000, 4000]);
+        let shortest = [0, 1, 4].map(|failures| pause(failures, 0).as_millis());
+        assert_eq!(shortest, [125, 250, 2000]);
+    }
+
+    #[test]
+    fn a_cut_is_waited_for() {
+        let [kernel, cut] = [127, 900].map(Duration::from_secs);
+        // Seconds that it was tried, whether the way is cut; seconds to go on for.
+        for (tried, is_cut, want) in [
+            (0, false, Some(127)),
+            (100, true, Some(27)),
+            (127, false, None),
+            (127, true, Some(5)),
+            (897, true, Some(3)),
+            (900, true, None),
+        ] {
+            let left = time_left(Duration::from_secs(tried), ConnectLimits { kernel, cut }, is_cut);
+            assert_eq!(left.map(|left| left.as_secs()), want, "{tried} {is_cut}");
+        }
     }
 
     #[test]

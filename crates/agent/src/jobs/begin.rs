@@ -7,7 +7,7 @@ use isthmus_wire::settings::{Host, Settings};
 use isthmus_wire::{GridName, JobId, VirtualAddress};
 use tracing::info;
 
-use crate::carrying::shim_socket;
+use crate::carrying::{persist, shim_socket};
 use crate::jobs::job::{Job, Terms};
 use crate::jobs::job_directory::JobDirectory;
 use crate::jobs::news::NewsReceiver;
@@ -48,17 +48,19 @@ pub(crate) fn begin(
         return Err(BeginError::NotMeant(name, own));
     }
     let Facilities { shim, isthmus, local_socket, interface, .. } = node.facilities();
+    let connect_limits = persist::limits(terms.outlive);
     let settings = Settings {
         virtual_address: own,
         name: name.clone(),
         interface: interface.clone(),
         black_hole_port: node.black_hole_port(),
+        connect_limits,
         hosts: nodes.clone(),
     };
     let make = || {
         let directory = JobDirectory::create(id, &settings, shim, isthmus, local_socket)?;
         let listener = shim_socket::bind(&directory.socket())?;
-        let (job, news_rx) = Job::new(id, terms, nodes, name.clone(), directory);
+        let (job, news_rx) = Job::new(id, terms, connect_limits, nodes, name.clone(), directory);
         Ok((Arc::new(job), (listener, news_rx)))
     };
     let (job, (listener, news_rx)) = node.add(id, make).map_err(|error| match error {

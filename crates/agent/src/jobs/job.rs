@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use isthmus_net::mac::Secret;
-use isthmus_wire::settings::Host;
+use isthmus_wire::settings::{ConnectLimits, Host};
 use isthmus_wire::{GridName, JobId};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +36,8 @@ pub(crate) struct Job {
     pub outlive: Duration,
     /// Its data between sites is encrypted by the agents, never by gateways in their place.
     pub encrypt_to_nodes: bool,
+    /// How long its connections may take, for its shims, too.
+    pub connect_limits: ConnectLimits,
     pub members: Members,
     pub directory: JobDirectory,
     /// Its connections here.
@@ -57,6 +59,7 @@ impl Job {
     pub(crate) fn new(
         id: JobId,
         Terms { token, outlive, encrypt_to_nodes }: Terms,
+        connect_limits: ConnectLimits,
         nodes: Vec<Host>,
         own: GridName,
         directory: JobDirectory,
@@ -67,6 +70,7 @@ impl Job {
             token,
             outlive,
             encrypt_to_nodes,
+            connect_limits,
             members: Members::new(nodes),
             directory,
             sockets: Sockets::default(),

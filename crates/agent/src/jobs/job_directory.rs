@@ -133,6 +133,7 @@ mod tests {
             name: "n1.alpha".parse().unwrap(),
             interface: "eth0".to_owned(),
             black_hole_port: 1,
+            connect_limits: isthmus_wire::settings::ConnectLimits::default(),
             hosts: Vec::new(),
         };
         let runtime = tempfile::tempdir().unwrap();

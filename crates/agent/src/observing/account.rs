@@ -139,6 +139,13 @@ impl Account {
         bytes
     }
 
+    /// Whether the gateways of both sites have carried a connection to this node.
+    pub(crate) fn has_reached_by_gateways(&self, acceptor: &GridName) -> bool {
+        let by_gateways =
+            |joint: &Joint| joint.encryption == Encryption::Gateways && joint.acceptor == *acceptor;
+        lock(&self.totals).keys().any(by_gateways)
+    }
+
     /// This node's gateway at this address carries and encrypts some of the connections.
     pub(crate) fn by_gateway(&self, address: Arc<str>) {
         lock(&self.gateways).insert(address);

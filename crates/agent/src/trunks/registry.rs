@@ -128,6 +128,13 @@ impl Registry {
         lock(&self.0).get(peer)?.standing.iter().rfind(usable).cloned()
     }
 
+    /// Whether all trunks with a node are cut, whoever made them; `None` if there is none.
+    pub(crate) fn are_cut(&self, peer: &GridName) -> Option<bool> {
+        let peers = lock(&self.0);
+        let standing = &peers.get(peer)?.standing;
+        (!standing.is_empty()).then(|| standing.iter().all(|standing| standing.kept.is_cut()))
+    }
+
     /// All trunks, by their peers' names.
     pub(super) fn all(&self) -> Vec<(GridName, Arc<Standing>)> {
         let peers = lock(&self.0);
