@@ -75,6 +75,7 @@ impl Finished<'_> {
     /// # Errors
     /// If a file can't be written.
     pub(super) async fn account(mut self, news: Streaming<JobNews>, files: Files<'_>) -> anyhow::Result<i32> {
+        self.watch.command_ended();
         self.watch.work.end().await;
         let reply = end_job(&mut self.watch).await;
         let lost_late = last_news(&mut self.watch, news, &reply).await;

@@ -17,6 +17,7 @@ mod progress;
 mod signals;
 mod timing;
 mod uncarried;
+mod waits;
 mod watch;
 mod wire_up;
 mod work;

@@ -8,7 +8,7 @@ use isthmus_agent::starting::supervise::handle;
 use isthmus_net::enums::dial_name;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
-use isthmus_wire::proto::{self, ConnectWaits, ConnectedLate, Links, UncarriedProgram, WayFailed};
+use isthmus_wire::proto::{self, Links, UncarriedProgram, WayFailed};
 use nix::sys::signal::Signal;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
@@ -19,6 +19,7 @@ use super::progress::Progress;
 use super::signals::{Received, Signals};
 use super::timing::Stopwatch;
 use super::uncarried;
+use super::waits::Waits;
 use super::wire_up::WireUp;
 use super::work::Work;
 use crate::output::one_line;
@@ -73,8 +74,8 @@ pub(super) struct Observed {
     pub failures: Vec<String>,
     /// Pairs of nodes that had to take another way, and the dial of it.
     ways: HashSet<(String, String, i32)>,
-    /// Pairs of sites between which a connection isn't there yet, as the user has read.
-    waits: HashSet<[String; 2]>,
+    /// Connections that aren't there yet.
+    waits: Waits,
     /// Nodes of sites that are cut off at the moment.
     silent: HashSet<String>,
     /// Sites that were cut off for a while.
@@ -190,6 +191,11 @@ impl Watch {
         }
     }
 
+    /// The command has ended: what can't be connected any more ends nothing.
+    pub(super) fn command_ended(&mut self) {
+        self.keep_going = true;
+    }
+
     /// Has the agents end the job, unless this was asked for before.
     pub(super) fn end(&mut self) -> &mut Ending {
         self.ending.get_or_insert_with(|| {
@@ -245,17 +251,13 @@ impl Watch {
                 }
             }
             Some(Kind::ConnectWaits(waits)) => {
-                // Once for two sites: many nodes wait for the same.
-                if self.observed.waits.insert(sites(&waits.initiator, &waits.acceptor)) {
-                    self.progress.message(&connect_waits(&waits));
+                if let Some(text) = self.observed.waits.begun(&waits).filter(|_| !self.quiet) {
+                    self.progress.message(&text);
                 }
             }
             Some(Kind::ConnectedLate(late)) => {
-                if self.observed.waits.remove(&sites(&late.initiator, &late.acceptor)) {
-                    let seconds = late.waited_ms as f64 / 1e3;
-                    let ConnectedLate { initiator, acceptor, .. } = late;
-                    let text = format!("{initiator} has connected to {acceptor}, after {seconds:.1} s");
-                    self.progress.message(&one_line(&text));
+                if let Some(text) = self.observed.waits.over(&late).filter(|_| !self.quiet) {
+                    self.progress.message(&text);
                 }
             }
             Some(Kind::WayFailed(failed)) => {
@@ -312,20 +314,6 @@ impl Watch {
         }
         None
     }
-}
-
-/// The sites of two nodes.
-fn sites(initiator: &str, acceptor: &str) -> [String; 2] {
-    let site = |node: &str| node.split_once('.').map_or(node, |(_, site)| site).to_owned();
-    [site(initiator), site(acceptor)]
-}
-
-/// The message that a connection isn't there yet.
-fn connect_waits(waits: &ConnectWaits) -> String {
-    let ConnectWaits { initiator, acceptor, reason, limit_seconds } = waits;
-    one_line(&format!(
-        "{initiator} can't connect to {acceptor} yet: {reason}; it tries on, {limit_seconds} s in all"
-    ))
 }
 
 /// The message that a way failed and another one works.
