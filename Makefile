@@ -70,12 +70,15 @@ test: test-build ## run all tests (those in emulated grids need root: uses sudo)
 test-matrix: test-build ## every kind of site against every other (needs root as well)
 	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 2 --include-ignored ways::
 
-# SOAK is a time such as 90s, 20m or 2h. SOAK_SEED repeats a run's faults and streams.
+# SOAK is a time such as 90s, 20m or 2h, for each of three parts: streams, jobs of
+# Open MPI, jobs of MPICH. SOAK_SEED repeats a run's faults and what programs send.
+# SOAK_JSON is a file that gets a line for each MPI. scripts/soak has the same as options.
 SOAK ?= 10m
 .PHONY: soak
-soak: test-build ## break things under checked streams for SOAK (10m; needs root as well)
-	export SOAK="$(SOAK)" SOAK_SEED="$(SOAK_SEED)"; $(RUNNER) $(CARGO) test --locked --workspace --test e2e -- \
-		--nocapture soak::streams_survive_whatever_breaks
+soak: test-build ## break things under streams and MPI jobs, SOAK each (10m; needs root as well)
+	export SOAK="$(SOAK)" SOAK_SEED="$(SOAK_SEED)" SOAK_JSON="$(abspath $(SOAK_JSON))"; \
+		$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --nocapture --test-threads 1 \
+		soak::streams_survive_whatever_breaks soak::jobs::
 
 .PHONY: bench
 bench: $(patsubst %,bench-%,$(filter-out patterns,$(BENCHES))) ## run all benchmarks; results in bench/results

@@ -2,9 +2,22 @@
 //!
 //! Two nodes exchange streams (tests/programs/soak.py). Faults follow one another at
 //! random, each for some time: cuts, loss, delay, killed relays, gateways and brokers,
-//! upgraded relays and gateways, NATs that forget. Nothing may be lost, doubled or reordered, no connection may break,
-//! and after each fault data must flow again. `SOAK` is how long it lasts, `SOAK_SEED`
-//! repeats a run's faults and streams.
+//! upgraded relays and gateways, NATs that forget. Nothing may be lost, doubled or
+//! reordered, no connection may break, and after each fault data must flow again. `SOAK` is
+//! how long it lasts, `SOAK_SEED` repeats a run's faults and streams. MPI jobs under what
+//! breaks are in `jobs`.
+
+mod breaking;
+mod chance;
+mod faults;
+mod figures;
+mod jobs;
+mod left;
+mod running;
+mod services;
+mod settings;
+mod table;
+mod verdict;
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -14,9 +27,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail, ensure};
 use isthmus_e2e::{Job, World, isthmus, root};
 
+use breaking::SOUND;
+use chance::Chance;
+use services::{Service, Services};
+use settings::Settings;
+
 /// How long it lasts if nobody says.
 const SHORT: Duration = Duration::from_secs(60);
-/// A service or a job ends by then in any case, beyond the time that the soak lasts.
+/// The job ends by then in any case, beyond the time that the soak lasts.
 const BEYOND: Duration = Duration::from_secs(600);
 /// Data must flow within this after a fault, however busy the machine is. What is
 /// promised is 3 s and two round trips: the summary has what it took.
@@ -36,48 +54,14 @@ enum Fault {
     /// A site's link does this to packets.
     Link(&'static str, [String; 2]),
     /// Services are killed, and started again at the end.
-    Killed(Vec<(&'static str, &'static str)>),
+    Killed(Vec<Service>),
     /// A site's NAT forgets what it knew.
     Forgets(&'static str),
     /// A service is upgraded in place.
-    Upgraded((&'static str, &'static str)),
+    Upgraded(Service),
 }
 
-/// Numbers that a seed gives: xorshift64* (Vigna, 2016).
-struct Chance(u64);
-
 impl Chance {
-    fn new(seed: u64) -> Self {
-        // Seeds that differ little give numbers that differ much.
-        let mut chance = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        chance.next();
-        chance
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn below(&mut self, count: usize) -> usize {
-        (self.share() * count as f64) as usize
-    }
-
-    fn one<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
-
-    /// Short times are as likely as long ones: the logarithm is even.
-    fn time(&mut self, (least, most): (f64, f64)) -> Duration {
-        Duration::from_secs_f64(least * (most / least).powf(self.share()))
-    }
-
     fn fault(&mut self) -> Fault {
         let site = self.one(&["alpha", "beta"]);
         match self.below(9) {
@@ -106,15 +90,11 @@ impl Chance {
     }
 }
 
-/// What a link did before all faults.
-const SOUND: [&str; 2] = ["loss=0 %", "delay=1.25 ms"];
-
 /// A grid whose services may be killed and started again.
 struct Broken {
+    // They end before the world does.
+    services: Services,
     world: World,
-    /// Services that were started again, with what ends them when dropped.
-    again: Vec<((&'static str, &'static str), Job)>,
-    lasts: Duration,
 }
 
 impl Broken {
@@ -126,11 +106,7 @@ impl Broken {
                 Ok(())
             }
             Fault::Killed(services) => {
-                for (machine, role) in services {
-                    self.world.kill(machine, "-KILL", &self.world.service(machine, role)?)?;
-                    self.again.retain(|(service, _)| service != &(*machine, *role));
-                }
-                Ok(())
+                services.iter().try_for_each(|service| self.services.kill(&self.world, *service))
             }
             Fault::Forgets(site) => {
                 self.world.lab().nat(site)?.expire()?;
@@ -150,15 +126,7 @@ impl Broken {
                 Ok(())
             }
             Fault::Killed(services) => {
-                for (machine, role) in services {
-                    let (binary, state) =
-                        (isthmus().display().to_string(), format!("/var/lib/isthmus/{role}"));
-                    let config = World::config(role);
-                    let words = [binary.as_str(), role, "--state", &state, "--config", &config];
-                    let job = Job::start(self.world.command(machine, self.lasts + BEYOND, &words)?)?;
-                    self.again.push(((machine, role), job));
-                }
-                Ok(())
+                services.iter().try_for_each(|service| self.services.start(&self.world, *service))
             }
             Fault::Forgets(_) | Fault::Upgraded(_) => Ok(()),
         }
@@ -252,7 +220,7 @@ fn soak(seed: u64, lasts: Duration) -> Result<()> {
     let directory = world.directory.path().to_owned();
     let job = programs(&world, seed, lasts)?;
     let mut progress = [Progress::open(&directory, 0)?, Progress::open(&directory, 1)?];
-    let mut broken = Broken { world, again: Vec::new(), lasts };
+    let mut broken = Broken { services: Services::new(lasts), world };
     flows(&directory, &mut progress)?;
     let mut chance = Chance::new(seed);
     let (begun, mut pauses) = (Instant::now(), Vec::new());
@@ -266,7 +234,7 @@ fn soak(seed: u64, lasts: Duration) -> Result<()> {
         let pause = match flows(&directory, &mut progress) {
             Ok(pause) => pause,
             Err(error) => {
-                eprintln!("{}", broken.world.logs()?);
+                eprintln!("{}\n{}", broken.world.logs()?, broken.services.logs(&broken.world));
                 return Err(error.context(about));
             }
         };
@@ -297,37 +265,11 @@ fn soak(seed: u64, lasts: Duration) -> Result<()> {
     Ok(())
 }
 
-/// A time such as `90s`, `20m` or `2h`.
-fn time(text: &str) -> Result<Duration> {
-    let found = [("s", 1.0), ("m", 60.0), ("h", 3600.0)]
-        .into_iter()
-        .find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?.parse::<f64>().ok()?, seconds)));
-    let (number, seconds) =
-        found.with_context(|| format!("SOAK={text:?} is no time such as 90s, 20m or 2h"))?;
-    Ok(Duration::try_from_secs_f64(number * seconds)?)
-}
-
 #[test]
 fn streams_survive_whatever_breaks() -> Result<()> {
-    let lasts = std::env::var("SOAK").ok().filter(|text| !text.is_empty());
-    let lasts = lasts.as_deref().map_or(Ok(SHORT), time)?;
-    let seed = match std::env::var("SOAK_SEED").ok().filter(|text| !text.is_empty()) {
-        Some(text) => text.parse().context("SOAK_SEED is no number")?,
-        None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros() as u64 % 1_000_000,
-    };
+    let Settings { seed, lasts, .. } = Settings::read(SHORT, None)?;
     eprintln!("soak: seed {seed}, {lasts:?}; SOAK_SEED={seed} repeats its faults and streams");
     soak(seed, lasts).with_context(|| format!("SOAK_SEED={seed}"))
-}
-
-#[test]
-fn times_of_a_soak_are_read() -> Result<()> {
-    for (text, seconds) in [("90s", 90), ("1.5m", 90), ("2h", 7200)] {
-        ensure!(time(text)? == Duration::from_secs(seconds), "{text}");
-    }
-    for text in ["", "5", "h", "-1s", "1d", "ü"] {
-        ensure!(time(text).is_err(), "{text}");
-    }
-    Ok(())
 }
 
 #[test]

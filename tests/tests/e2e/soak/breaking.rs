@@ -1,0 +1,104 @@
+//! Carries out what breaks under jobs, and mends it.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::World;
+
+use super::faults::{Fault, What};
+use super::services::Services;
+
+const SOON: Duration = Duration::from_secs(30);
+/// What a link did before all faults.
+pub(super) const SOUND: [&str; 2] = ["loss=0 %", "delay=1.25 ms"];
+/// After how long a NAT forgets an idle connection, where the kernel says so.
+const IDLE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
+/// Addresses of the wide area that sites move to: so many, from this one on.
+const MOVES: (u8, u8) = (150, 50);
+
+/// A grid in which things break.
+pub(super) struct Breaking {
+    // They end before the world does.
+    pub(super) services: Services,
+    pub(super) world: World,
+    moves: u8,
+    /// What a NAT's time was before it was set.
+    idle_before: Option<String>,
+}
+
+impl Breaking {
+    /// `lasts` is for how long things break.
+    pub(super) fn new(world: World, lasts: Duration) -> Self {
+        Self { services: Services::new(lasts), world, moves: 0, idle_before: None }
+    }
+
+    /// Something breaks. A router that restarts is back when this returns.
+    pub(super) fn begin(&mut self, fault: &Fault) -> Result<()> {
+        let lab = self.world.lab();
+        match &fault.what {
+            What::Killed(services) => {
+                services.iter().try_for_each(|service| self.services.kill(&self.world, *service))
+            }
+            What::Upgraded((machine, role)) => {
+                self.world.kill(machine, "-HUP", &self.world.service(machine, role)?)
+            }
+            What::Cut(site) => self.world.cut_site(site),
+            What::Link(site, changes) => {
+                lab.set_link(site, changes)?;
+                Ok(())
+            }
+            What::Forgets(site) => {
+                lab.nat(site)?.expire()?;
+                Ok(())
+            }
+            What::Moves(site) => {
+                let (first, count) = MOVES;
+                // The next one is never the present one of any site.
+                let address = Ipv4Addr::new(198, 51, 100, first + self.moves);
+                lab.nat(site)?.move_to(address)?;
+                self.moves = (self.moves + 1) % count;
+                Ok(())
+            }
+            What::Restarts(site) => Ok(lab.nat(site)?.restart(fault.lasts)?),
+            What::Timeouts(site, seconds) => {
+                let before = self.router(site, &format!("cat {IDLE}"))?;
+                self.router(site, &format!("echo {seconds} > {IDLE}"))?;
+                self.idle_before = Some(before);
+                Ok(())
+            }
+            What::Rank(node) => {
+                let ranks = self.world.processes(node, "/visit")?;
+                self.world.kill(node, "-KILL", ranks.first().context("no rank")?)
+            }
+        }
+    }
+
+    /// It is mended.
+    pub(super) fn end(&mut self, fault: &Fault) -> Result<()> {
+        match &fault.what {
+            What::Killed(services) => {
+                services.iter().try_for_each(|service| self.services.start(&self.world, *service))?;
+                services.iter().try_for_each(|service| Services::ready(&self.world, *service))
+            }
+            What::Cut(site) => self.world.heal_site(site),
+            What::Link(site, _) => {
+                self.world.lab().set_link(site, &SOUND)?;
+                Ok(())
+            }
+            What::Timeouts(site, _) => {
+                let before = self.idle_before.take().context("the time was not set")?;
+                self.router(site, &format!("echo {before} > {IDLE}")).map(drop)
+            }
+            What::Upgraded(_) | What::Forgets(_) | What::Moves(_) => Ok(()),
+            What::Restarts(_) | What::Rank(_) => Ok(()),
+        }
+    }
+
+    /// A shell's command at a site's router; what it printed.
+    fn router(&self, site: &str, script: &str) -> Result<String> {
+        let done = self.world.sh(&format!("router.{site}"), SOON, &["sh", "-c", script])?;
+        ensure!(done.status == 0, "{}", done.whole());
+        Ok(done.stdout.trim().to_owned())
+    }
+}

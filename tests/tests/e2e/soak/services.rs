@@ -1,0 +1,90 @@
+//! Services that are killed, and started again.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Result;
+use isthmus_e2e::{Job, World, isthmus};
+
+/// Machine and role.
+pub(super) type Service = (&'static str, &'static str);
+
+/// A service ends by then in any case, beyond the time that the soak lasts.
+const BEYOND: Duration = Duration::from_secs(600);
+/// One that was started again serves within this.
+const SOON: Duration = Duration::from_secs(60);
+/// Of a service's log, this is shown at most, in bytes.
+const SHOWN: usize = 20_000;
+
+/// Those that were started again. They end when this is dropped.
+pub(super) struct Services {
+    again: Vec<(Service, Job)>,
+    lasts: Duration,
+}
+
+impl Services {
+    pub(super) fn new(lasts: Duration) -> Self {
+        Self { again: Vec::new(), lasts }
+    }
+
+    /// Kills a service.
+    pub(super) fn kill(&mut self, world: &World, service: Service) -> Result<()> {
+        let (machine, role) = service;
+        world.kill(machine, "-KILL", &world.service(machine, role)?)?;
+        self.again.retain(|(known, _)| *known != service);
+        Ok(())
+    }
+
+    /// Starts one again that was killed. Its log is a file: nobody reads a pipe meanwhile.
+    /// The log is a new one each time.
+    pub(super) fn start(&mut self, world: &World, service: Service) -> Result<()> {
+        let (machine, role) = service;
+        let (binary, state) = (isthmus().display().to_string(), format!("/var/lib/isthmus/{role}"));
+        let (config, log) = (World::config(role), log(world, service));
+        let words = ["sh", "-c", "log=$1; shift; exec \"$@\" 2>\"$log\"", "sh", log.as_str()];
+        let words = [&words[..], &[binary.as_str(), role, "--state", &state, "--config", &config]].concat();
+        // What an earlier one has written doesn't count.
+        let _ = fs::remove_file(&log);
+        let job = Job::start(world.command(machine, self.lasts + BEYOND, &words)?)?;
+        self.again.push((service, job));
+        Ok(())
+    }
+
+    /// Waits until one that was started again serves. Before, a signal to it may be lost.
+    pub(super) fn ready(world: &World, service: Service) -> Result<()> {
+        let is_ready = || Ok(fs::read_to_string(log(world, service)).is_ok_and(|log| log.contains(" ready")));
+        let (machine, role) = service;
+        World::eventually(&format!("{role} of {machine} is ready"), SOON, is_ready)
+    }
+
+    /// The ends of the logs of those that were started again.
+    pub(super) fn logs(&self, world: &World) -> String {
+        let mut all = String::new();
+        for (service, _) in &self.again {
+            let text = fs::read_to_string(log(world, *service)).unwrap_or_default();
+            let (machine, role) = service;
+            let _ = writeln!(all, "==> {role} of {machine}, started again <==\n{}", tail(&text));
+        }
+        all
+    }
+}
+
+fn log(world: &World, (machine, role): Service) -> String {
+    world.directory.path().join(format!("{role}.{machine}.log")).display().to_string()
+}
+
+/// The last [`SHOWN`] bytes, from the beginning of a character.
+fn tail(text: &str) -> &str {
+    let first = text.len().saturating_sub(SHOWN);
+    let at = (first..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    text.get(at..).unwrap_or_default()
+}
+
+#[test]
+fn a_long_log_is_cut_at_a_character() {
+    assert_eq!(tail("short"), "short");
+    // Each character has two bytes, and the cut would be in the middle of one.
+    let long = format!("x{}", "ä".repeat(SHOWN));
+    assert_eq!(tail(&format!("{long}y")).len(), SHOWN - 1);
+}
