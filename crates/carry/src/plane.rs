@@ -6,10 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
+use isthmus_net::keepalive;
 use isthmus_net::tls::Parts;
-use socket2::{SockRef, TcpKeepalive};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::item::Item;
@@ -21,13 +20,6 @@ use crate::traffic::Traffic;
 use crate::trunk::{Notices, Trunk};
 use crate::worker::Worker;
 use crate::{sealed, trunk};
-
-/// Keepalive of idle connections: below the five minutes after which firewalls
-/// commonly forget one, and patient enough (six minutes) to sit out a cut.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
-    .with_time(Duration::from_secs(60))
-    .with_interval(Duration::from_secs(30))
-    .with_retries(10);
 
 /// A program's connection that a worker seals.
 #[derive(Debug)]
@@ -115,7 +107,7 @@ impl Plane {
         for socket in [&initiator, &acceptor] {
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
-            SockRef::from(socket).set_tcp_keepalive(&KEEPALIVE)?;
+            keepalive::set(socket)?;
         }
         let ends = [initiator, acceptor].map(Socket::new);
         let _shared = self.splicing.read().unwrap_or_else(PoisonError::into_inner);

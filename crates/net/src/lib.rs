@@ -21,6 +21,7 @@
 //! | [`callback`] | which addresses another party may have a service dial |
 //! | [`mod@listen`] | listening for bursts of connections, first bytes |
 //! | [`unidentified`] | connections whose peers have not proved an identity yet |
+//! | [`keepalive`] | signs of life on idle connections |
 //! | [`handover`] | passing a socket to another process |
 //! | [`upgrade`] | replacing a service's program in place |
 //! | [`loopback`] | loopback connections of an agent: knocks, programs' ends |
@@ -44,6 +45,7 @@ pub mod files;
 pub mod grpc;
 pub mod handover;
 pub mod identity;
+pub mod keepalive;
 pub mod listen;
 pub mod lock;
 pub mod loopback;

@@ -1,8 +1,8 @@
 //! An opened connection between two agents, raw or encrypted.
 
 use std::io;
-use std::time::Duration;
 
+use isthmus_net::keepalive;
 use isthmus_net::secured::Secured;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -15,20 +15,11 @@ pub const GRPC_PROTOCOL: &[u8] = b"h2";
 /// Protocol name of a measurement.
 pub const MEASURE_PROTOCOL: &[u8] = b"isthmus-measure/1";
 
-/// Interval of TCP keepalives. Many NATs drop a connection that is idle for 5 min,
-/// though RFC 5382 (REQ-5) requires 2 h.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Unanswered keepalives after which the connection ends. An idle connection
-/// survives a cut of the network as long as a busy one (25 min).
-const UNANSWERED: u32 = 100;
-
-/// Sends TCP keepalives, so that NATs keep the connection in their tables. Only
-/// for the agents' own connections: a program sets the options of its sockets.
+/// Has the kernel send signs of life on a connection while it is idle, so that NATs keep
+/// it in their tables.
 pub fn keep_alive(stream: &TcpStream) {
-    let keepalive =
-        socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(UNANSWERED);
     // The connection works without them, too.
-    let _ = socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive);
+    let _ = keepalive::set(stream);
 }
 
 /// A connection between two agents.

@@ -17,7 +17,7 @@ use crate::exec::{self, List, Named};
 use crate::job::job;
 use crate::resolve::Room;
 use crate::sockaddr::Storage;
-use crate::{connect, failed, interfaces, listen, next, pending, resolve, sys};
+use crate::{connect, failed, interfaces, keepalive, listen, next, pending, resolve, sys};
 
 macro_rules! hooks {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {
@@ -116,17 +116,24 @@ hooks! {
         result
     }
 
-    /// getsockopt(2): the errors of failed connects.
+    /// getsockopt(2): the errors of failed connects, and keepalives as the program set them.
     fn getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int {
         let result = next::getsockopt(fd, level, name, value, len);
         if level == libc::SOL_SOCKET && name == libc::SO_ERROR && result == 0 && failed::any() {
             failed::report(fd, value.cast(), len);
         }
+        if result == 0 && keepalive::shows(level, name) && job().is_some() {
+            keepalive::report(fd, name, value.cast(), len);
+        }
         result
     }
 
-    /// setsockopt(2).
+    /// setsockopt(2): what it says of keepalives is merged with what isthmus has set.
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
+        if keepalive::depends_on(level, name) && job().is_some() {
+            let set = || sys::plain(keepalive::set(fd, (level, name), value, len));
+            return if pending::any() { pending::gated(None, set) } else { set() };
+        }
         if pending::any() {
             return pending::gated(None, || sys::plain(sys::set_option_raw(fd, level, name, value, len)));
         }

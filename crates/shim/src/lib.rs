@@ -13,6 +13,7 @@
 //! | listens, accepts | `listen`: on loopback only; an agent's knock is exchanged for the connection |
 //! | | `peer`: other users of the node are refused |
 //! | asks who is there | `ends`: virtual addresses |
+//! | sets or reads options of keepalives | `keepalive`: those that isthmus sets don't show |
 //! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
 //!
@@ -44,6 +45,7 @@ mod hooks;
 mod hosts;
 mod interfaces;
 mod job;
+mod keepalive;
 mod limit;
 mod listen;
 mod lock;
@@ -91,7 +93,7 @@ mod tests {
 
 #[cfg(not(test))]
 mod load {
-    use crate::{ends, exec, failed, job, limit, pending, table};
+    use crate::{ends, exec, failed, job, keepalive, limit, pending, table};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -115,11 +117,13 @@ mod load {
         pending::before_fork();
         ends::before_fork();
         failed::before_fork();
+        keepalive::before_fork();
         limit::before_fork();
     }
 
     unsafe extern "C" fn in_parent() {
         limit::after_fork();
+        keepalive::after_fork();
         failed::after_fork();
         ends::after_fork();
         pending::after_fork_in_parent();
@@ -127,6 +131,7 @@ mod load {
 
     unsafe extern "C" fn in_child() {
         limit::after_fork();
+        keepalive::after_fork();
         failed::after_fork();
         ends::after_fork();
         pending::after_fork_in_child();

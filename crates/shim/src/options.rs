@@ -3,14 +3,14 @@
 
 use std::ffi::c_int;
 
+use crate::keepalive;
 use crate::sys::{self, Fd};
 
 use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 
-/// Options that say how the program wants its socket to behave.
-///
-const BEHAVIOUR: [(c_int, c_int); 29] = [
-    (SOL_SOCKET, libc::SO_KEEPALIVE),
+/// Options that say how the program wants its socket to behave, but those of
+/// [`keepalive`].
+const BEHAVIOUR: [(c_int, c_int); 25] = [
     (SOL_SOCKET, libc::SO_LINGER),
     (SOL_SOCKET, libc::SO_OOBINLINE),
     (SOL_SOCKET, libc::SO_RCVLOWAT),
@@ -33,9 +33,6 @@ const BEHAVIOUR: [(c_int, c_int); 29] = [
     (SOL_SOCKET, libc::SO_PRIORITY),
     (IPPROTO_TCP, libc::TCP_NODELAY),
     (IPPROTO_TCP, libc::TCP_CORK),
-    (IPPROTO_TCP, libc::TCP_KEEPIDLE),
-    (IPPROTO_TCP, libc::TCP_KEEPINTVL),
-    (IPPROTO_TCP, libc::TCP_KEEPCNT),
     (IPPROTO_TCP, libc::TCP_LINGER2),
     (IPPROTO_TCP, libc::TCP_SYNCNT),
     (IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
@@ -77,6 +74,7 @@ pub(crate) fn carry(from: Fd, to: Fd) {
             let _ = sys::set_option(to, level, name, wanted.get(..len).unwrap_or_default());
         }
     }
+    keepalive::carry(from, to);
     // Never unset: without the option, a restarted agent could not bind its
     // port while the socket exists.
     if sys::get_int(from, SOL_SOCKET, libc::SO_REUSEADDR) == Ok(1) {
@@ -152,6 +150,8 @@ mod tests {
             sys::get_option(to.raw(), level, name, &mut b).unwrap();
             assert_eq!(a, b, "level {level} option {name}");
         }
+        assert_eq!(sys::get_int(to.raw(), SOL_SOCKET, libc::SO_KEEPALIVE), Ok(1));
+        assert_eq!(sys::get_int(to.raw(), IPPROTO_TCP, libc::TCP_KEEPIDLE), Ok(77));
         assert_eq!(sys::get_int(to.raw(), SOL_SOCKET, libc::SO_RCVBUF), Ok(100_000));
     }
 

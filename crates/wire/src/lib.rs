@@ -13,6 +13,7 @@
 //! | [`site_stream`] | the gateways of two sites, once per connection | a stream of their trunk |
 //! | [`hello`] | two agents, where the acceptor dials; relay and gateway, now and then | the connection itself |
 //! | [`reflect`] | agent and relay, now and then | a connection of its own |
+//! | [`keepalive`] | both ends of an idle connection | TCP, without data |
 //! | [`upgrade`] | a service and the program that takes its place | a memory file |
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
 //! | [`protocol`] | both ends of that | its headers |
@@ -22,6 +23,7 @@ pub mod bounds;
 pub mod calls;
 pub mod hello;
 mod id;
+pub mod keepalive;
 mod name;
 pub mod opening;
 pub mod preamble;

@@ -2,10 +2,12 @@
 //! the kernel alone carries its data: directly, from either side, and through a
 //! relay's splice.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use isthmus_e2e::{Mpi, Shared, World, isthmus};
+use isthmus_e2e::{Job, Mpi, Shared, World, isthmus, root};
 
 static GRID: Shared = Shared::new("trusted");
 
@@ -59,6 +61,56 @@ fn trunks_where_much_is_lost() -> Result<()> {
         ensure!(output.status == 0, "{}", output.whole());
     }
     shared(&world, [here, there], "a trunk is faster")
+}
+
+/// Longer than gamma's router remembers an idle connection.
+const IDLE: Duration = Duration::from_secs(50);
+/// For whatever has begun and must go on.
+const SOON: Duration = Duration::from_secs(60);
+
+/// A job with one connection, which is idle until there is a file `go`.
+fn idle(world: &World, name: &str, nodes: [&str; 2]) -> Result<(Job, PathBuf)> {
+    let directory = world.directory.path().join(name);
+    fs::create_dir(&directory)?;
+    let program = root().join("tests/programs/idle.py").display().to_string();
+    let (binary, shared) = (isthmus().display().to_string(), directory.display().to_string());
+    let joined = nodes.join(",");
+    let words = [&*binary, "run", "--nodes", &joined, "--each", "--", "python3", &program, &shared, nodes[0]];
+    let job = Job::start(world.command(nodes[0], Duration::from_secs(170), &words)?)?;
+    for rank in ["0", "1"] {
+        let ready = directory.join(format!("ready.{rank}"));
+        World::eventually("they are connected", SOON, || Ok(ready.exists()))?;
+    }
+    Ok((job, directory))
+}
+
+/// A router that forgets an idle connection after 20 s, and takes no packet of one that it
+/// doesn't know. Connections that the program holds itself, directly and over a relay,
+/// outlast that, and the program sees its options as it set them.
+#[test]
+fn an_idle_connection_outlasts_a_forgetful_router() -> Result<()> {
+    let world = World::up("trusted")?;
+    let limits = "cd /proc/sys/net/netfilter && echo 20 >nf_conntrack_tcp_timeout_established && \
+                  echo 0 >nf_conntrack_tcp_loose";
+    let limited = world.sh("router.gamma", SOON, &["sh", "-c", limits])?;
+    ensure!(limited.status == 0, "{}", limited.whole());
+    let jobs = [
+        idle(&world, "direct", ["n1.alpha", "n1.gamma"])?,
+        idle(&world, "relay", ["n1.gamma", "n1.delta"])?,
+    ];
+    // Idleness has a length.
+    std::thread::sleep(IDLE);
+    for (_, directory) in &jobs {
+        fs::write(directory.join("go"), "")?;
+    }
+    for (job, directory) in jobs {
+        let (status, printed) = job.end()?;
+        ensure!(status == 0, "{}: status {status}\n{printed}", directory.display());
+        for rank in ["0", "1"] {
+            ensure!(directory.join(format!("done.{rank}")).exists(), "rank {rank}\n{printed}");
+        }
+    }
+    world.expect_clean(Duration::from_secs(10))
 }
 
 #[test]

@@ -325,6 +325,9 @@ async fn connect(
         local: End { address: preamble.destination, port: preamble.destination_port },
         peer: End { address: preamble.source, port: preamble.source_port },
     };
+    if job.members.node(preamble.source).is_some_and(|source| source.site != node.name().site) {
+        link.keep_alive();
+    }
     link.send(&sealed(&job.token, Status::Connected, preamble)).await?;
     match link {
         Link::Carrier(Carrier::Raw(stream)) | Link::OverGateways(stream, _) => {

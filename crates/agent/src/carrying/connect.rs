@@ -119,6 +119,9 @@ pub(crate) async fn connect(
             relay: reached.way.relay.clone(),
         }));
     }
+    if acceptor.site != node.name().site {
+        reached.link.keep_alive();
+    }
     let joint = Joint {
         acceptor: acceptor.clone(),
         dial: reached.way.dial,

@@ -9,7 +9,7 @@ use isthmus_carry::trunk;
 use isthmus_net::Identity;
 use isthmus_net::dial::ends;
 use isthmus_plan::Encryption;
-use isthmus_reach::carrier::Carrier;
+use isthmus_reach::carrier::{Carrier, keep_alive};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -36,6 +36,16 @@ pub(crate) enum Link {
 impl From<Carrier> for Link {
     fn from(carrier: Carrier) -> Self {
         Self::Carrier(carrier)
+    }
+}
+
+impl Link {
+    /// Has the kernel show life on a socket that the program gets as it is, while it is
+    /// idle. The shim hides that from the program. Any other link's sockets do so already.
+    pub(crate) fn keep_alive(&self) {
+        if let Self::Carrier(Carrier::Raw(stream)) = self {
+            keep_alive(stream);
+        }
     }
 }
 
