@@ -90,6 +90,16 @@ impl World {
         Ok(())
     }
 
+    /// Takes [`cut`](Self::cut) back.
+    ///
+    /// # Errors
+    /// If the node wasn't cut off.
+    pub fn heal(&self, node: &str) -> Result<()> {
+        let done = self.sh(node, SOON, &["nft", "delete", "table", "inet", "cut"])?;
+        ensure!(done.status == 0, "{}", done.whole());
+        Ok(())
+    }
+
     /// Cuts a site off: its router passes nothing on.
     ///
     /// # Errors

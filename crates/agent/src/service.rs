@@ -24,6 +24,7 @@ use isthmus_reach::probing::Probing;
 use isthmus_reach::raw::{self, RawHelper};
 use isthmus_reach::retry;
 use isthmus_reach::{ControlPlane, Dialer};
+use isthmus_wire::patience;
 use isthmus_wire::proto;
 use isthmus_wire::proto::local_server::LocalServer;
 use isthmus_wire::proto::peer_server::PeerServer;
@@ -36,6 +37,7 @@ use tracing::{debug, info, warn};
 use crate::accepting::incoming::Reception;
 use crate::carrying::black_hole::BlackHole;
 use crate::config::{AgentConfig, DEFAULT_PORT};
+use crate::jobs::calls::ping_timeout;
 use crate::jobs::job_directory::{self, SHIM};
 use crate::jobs::local::{self, LocalService};
 use crate::jobs::node::ClientTls;
@@ -64,6 +66,16 @@ const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(20);
 const WORKERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// Limit for a test connection to a gateway at the start.
 const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Serves the calls of other agents. A job may have the longest patience; without it the
+/// caller ends its connection sooner.
+async fn serve_peers(
+    calls_rx: mpsc::Receiver<Served>,
+    routes: Routes,
+) -> Result<(), tonic::transport::Error> {
+    let patient = ping_timeout(patience::LONGEST);
+    grpc::serve_streams_for(calls_rx, routes, patient, std::future::pending()).await
+}
 
 /// Runs the agent until `shutdown`; calls `ready` once it is attached. Another program
 /// takes its place through `upgrades`.
@@ -141,7 +153,7 @@ pub async fn run(
         () = measure::carry_out(&node, measures_rx) => Ok(()),
         () = verify::keep_verified(&node, credentials.peers()) => Ok(()),
         () = retry::watch(node.dialer(), &node.tls().grpc) => Ok(()),
-        ended = grpc::serve_streams(calls_rx, peer_routes, std::future::pending()) => ended.context("agent's port"),
+        ended = serve_peers(calls_rx, peer_routes) => ended.context("agent's port"),
         ended = local_server => ended.context("agent's Unix socket"),
         Some(error) = failure_rx.recv() => Err(error).context("the data plane"),
         never = keep_counted(|| node.trunks().by_site()) => match never {},

@@ -3,7 +3,7 @@
 //! Servers do the TLS handshake themselves, with a deadline, so every request
 //! carries its caller's [`Identity`](crate::Identity): see [`caller`]. Both ends send
 //! HTTP/2 pings while idle, so a vanished peer is noticed within
-//! `KEEPALIVE_INTERVAL` + `KEEPALIVE_TIMEOUT`.
+//! `KEEPALIVE_INTERVAL` + `PING_TIMEOUT`.
 
 mod anonymous;
 pub mod attachments;
@@ -22,9 +22,11 @@ use isthmus_wire::text;
 use tonic::Status;
 
 pub use call::{Call, Connections, Repeat, budget};
-pub use client::{ConnectError, Stage, channel_over, channel_within, connect, connect_unidentified};
+pub use client::{
+    ConnectError, Stage, channel_over, channel_over_for, channel_within, connect, connect_unidentified,
+};
 pub use served::{Carried, Served};
-pub use server::{Peer, accept, caller, peer, serve, serve_streams};
+pub use server::{Peer, accept, caller, peer, serve, serve_streams, serve_streams_for};
 pub use versions::{check_caller, check_server, with_versions};
 
 /// Longest wait for name resolution and TCP connect together.
@@ -33,8 +35,8 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two pings. The first ping after a NAT has restarted finds that out.
 pub(crate) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a ping may stay unanswered.
-pub(crate) const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a ping may stay unanswered, unless an end has more patience.
+pub const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The message of a failed call, on one line, with the causes below it: "transport error"
 /// alone doesn't help. Any party may have written the message, so the characters that a

@@ -10,6 +10,7 @@ mod doctor;
 mod ends;
 mod gateways;
 mod life;
+mod liveness;
 mod logs;
 mod mpis;
 mod outlive;

@@ -1,6 +1,7 @@
 //! Calls of an agent to the other agents of a job.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use isthmus_net::grpc;
 use isthmus_reach::Purpose;
@@ -20,6 +21,12 @@ pub(crate) struct Calls {
     pub client: PeerClient<Channel>,
     /// The trunk that carries it, to a node of another site.
     pub trunk: Option<Arc<Standing>>,
+}
+
+/// How long a ping to another agent may stay unanswered, if the agent may be silent for so
+/// long. After a cut TCP waits once more as long as the cut was.
+pub(crate) fn ping_timeout(patience: Duration) -> Duration {
+    grpc::PING_TIMEOUT.max(2 * patience + Duration::from_secs(10))
 }
 
 /// A channel to the agent of another node: over a trunk to another site if the job
@@ -46,7 +53,9 @@ pub(crate) async fn connect(node: &Arc<Node>, job: &Job, host: &Host) -> Result<
     let Carrier::Tls(stream) = reached.carrier else {
         return Err(Status::internal("the connection to another agent is not encrypted"));
     };
-    let channel = grpc::channel_over(*stream).await.map_err(|error| unavailable(error.to_string()))?;
+    let channel = grpc::channel_over_for(*stream, ping_timeout(job.patience))
+        .await
+        .map_err(|error| unavailable(error.to_string()))?;
     Ok(Calls { client: PeerClient::new(channel), trunk: None })
 }
 
@@ -61,4 +70,16 @@ pub(crate) async fn channel(node: &Arc<Node>, job: &Job, host: &Host) -> Result<
     let Calls { client, .. } = connect(node, job, host).await?;
     job.holding.channels.keep(host.address, client.clone());
     Ok(client)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ping_outlasts_the_heartbeats() {
+        for (patience, want) in [(5, 20), (10, 30), (60, 130)] {
+            assert_eq!(ping_timeout(Duration::from_secs(patience)), Duration::from_secs(want), "{patience}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use isthmus_net::clock::micros;
+use isthmus_net::clock::{micros, millis};
 use isthmus_net::grpc;
 use isthmus_net::lock;
 use isthmus_wire::proto::{self, job_news};
@@ -221,8 +221,17 @@ async fn lost(
     news_tx: NewsSender,
 ) -> String {
     let Some(trunk) = trunk else {
-        let quiet = heartbeat::watch(node, job, host).await.as_secs_f64();
-        return format!("no sign of life for {quiet:.1} s: it is frozen, or its network is cut");
+        let quiet = heartbeat::watch(node, job, host).await;
+        let from = heartbeat::cut::from_held(node, job).await;
+        // The others that are silent are told as well.
+        if !from.is_empty() && !job.holding.told_cut_off.swap(true, Ordering::SeqCst) {
+            let own = node.name().to_string();
+            tracing::warn!(job = %job.id, from = from.join(" "), ?quiet, "this node is cut off");
+            let cut_off = proto::NodeCutOff { node: own, from, silent_ms: millis(quiet) };
+            let _ = news_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::CutOff(cut_off)) })).await;
+        }
+        let seconds = quiet.as_secs_f64();
+        return format!("no sign of life for {seconds:.1} s: it is frozen, or its network is cut");
     };
     let tell = |kind| {
         // Only what the user reads at once: if the queue is full, it says less.

@@ -2,15 +2,19 @@
 //! agents, and the nodes that it holds.
 
 use std::collections::{HashMap, HashSet};
-use std::net::Ipv4Addr;
-use std::sync::Mutex;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use isthmus_net::lock;
 use isthmus_wire::proto::peer_client::PeerClient;
 use isthmus_wire::{GridName, VirtualAddress};
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
+
+use crate::observing::heartbeat::silence::Silence;
 
 /// One node's part in holding a job together.
 #[derive(Debug, Default)]
@@ -19,10 +23,42 @@ pub(crate) struct Holding {
     pub channels: PeerChannels,
     /// The head has begun to end the job: nodes that leave are not lost.
     pub ending: AtomicBool,
+    /// The head was told that this node is cut off.
+    pub told_cut_off: AtomicBool,
     /// Lost nodes: the end of the job doesn't wait for them.
     pub lost: Mutex<HashSet<GridName>>,
     /// Ends the heartbeat connection from the node that holds this one.
     pub heartbeat: Mutex<Option<CancellationToken>>,
+    /// How silent the nodes are that this one holds and exchanges heartbeats with.
+    pub held: Mutex<HashMap<GridName, Arc<Mutex<Silence>>>>,
+    /// The same of the node that holds this one.
+    pub holder: Mutex<Option<Arc<Mutex<Silence>>>>,
+    /// The addresses that heartbeats come from.
+    pub at: Mutex<HashSet<IpAddr>>,
+}
+
+impl Holding {
+    /// The silence of a node that this one holds.
+    pub(crate) fn silence_of(&self, name: &GridName, patience: Duration) -> Arc<Mutex<Silence>> {
+        let mut held = lock(&self.held);
+        Arc::clone(held.entry(name.clone()).or_insert_with(|| new_silence(patience)))
+    }
+
+    /// Notes where a heartbeat connection leads.
+    pub(crate) fn note(&self, stream: &TcpStream) {
+        if let Ok(peer) = stream.peer_addr() {
+            lock(&self.at).insert(peer.ip());
+        }
+    }
+
+    /// The silence of the node that holds this one.
+    pub(crate) fn silence_of_holder(&self, patience: Duration) -> Arc<Mutex<Silence>> {
+        Arc::clone(lock(&self.holder).get_or_insert_with(|| new_silence(patience)))
+    }
+}
+
+fn new_silence(patience: Duration) -> Arc<Mutex<Silence>> {
+    Arc::new(Mutex::new(Silence::new(patience)))
 }
 
 /// Channels of one job to its other agents.

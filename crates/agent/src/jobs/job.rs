@@ -22,6 +22,8 @@ pub(crate) struct Terms {
     pub token: Secret,
     /// How long it waits for a site that is cut off; zero: not at all.
     pub outlive: Duration,
+    /// How long one of its agents may be silent.
+    pub patience: Duration,
     /// Its data between sites is encrypted by the agents, never by gateways in their place.
     pub encrypt_to_nodes: bool,
 }
@@ -34,6 +36,8 @@ pub(crate) struct Job {
     pub token: Secret,
     /// How long it waits for a site that is cut off; zero: not at all.
     pub outlive: Duration,
+    /// How long one of its agents may be silent.
+    pub patience: Duration,
     /// Its data between sites is encrypted by the agents, never by gateways in their place.
     pub encrypt_to_nodes: bool,
     /// How long its connections may take, for its shims, too.
@@ -58,7 +62,7 @@ impl Job {
     /// Puts a job together; `nodes` has the head first.
     pub(crate) fn new(
         id: JobId,
-        Terms { token, outlive, encrypt_to_nodes }: Terms,
+        Terms { token, outlive, patience, encrypt_to_nodes }: Terms,
         connect_limits: ConnectLimits,
         nodes: Vec<Host>,
         own: GridName,
@@ -69,6 +73,7 @@ impl Job {
             id,
             token,
             outlive,
+            patience,
             encrypt_to_nodes,
             connect_limits,
             members: Members::new(nodes),

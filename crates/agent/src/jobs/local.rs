@@ -12,11 +12,13 @@ use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
 use isthmus_net::mac::Secret;
 use isthmus_net::{audit, grpc};
+use isthmus_wire::patience;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_server::Local;
 use isthmus_wire::proto::{self, exec_down, job_news};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::UdsConnectInfo;
@@ -28,6 +30,7 @@ use crate::jobs::job::{Job, Terms};
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
+use crate::observing::heartbeat;
 use crate::starting::exec::program_of;
 
 /// How long the gateway may take to tell of its trunks.
@@ -87,7 +90,8 @@ impl Local for LocalService {
         let nodes = parse_nodes(&request.nodes)?;
         let token = Secret::random();
         let outlive = Duration::from_secs(request.outlive_seconds.into());
-        let terms = Terms { token, outlive, encrypt_to_nodes: request.encrypt_to_nodes };
+        let patience = patience::read(request.patience_seconds);
+        let terms = Terms { token, outlive, patience, encrypt_to_nodes: request.encrypt_to_nodes };
         let (job, own_news) = begin(&self.node, parse_job(&request.job)?, terms, nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
@@ -222,6 +226,7 @@ impl Head {
             preflight,
             outlive_seconds: u32::try_from(self.job.outlive.as_secs()).unwrap_or(u32::MAX),
             encrypt_to_nodes: self.job.encrypt_to_nodes,
+            patience_seconds: u32::try_from(self.job.patience.as_secs()).unwrap_or(u32::MAX),
         };
         match hold::prepare(&self.node, &self.job, request, &self.news_tx).await {
             Ok(held) => self.run(held, own_news).await,
@@ -242,6 +247,9 @@ impl Head {
         let mut joined: Vec<proto::Joined> = Vec::new();
         let mut changed = true;
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
+        let mut pulses = tokio::time::interval(heartbeat::silence::INTERVAL);
+        pulses.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pulsed = Instant::now();
         let report = |joined: &[proto::Joined], ended: bool| {
             self.node.upstream().report(proto::JobReport {
                 job: self.job.id.to_string(),
@@ -269,6 +277,7 @@ impl Head {
                 _ = ticks.tick() => if std::mem::take(&mut changed) {
                     report(&joined, false);
                 },
+                _ = pulses.tick() => self.pulse(&mut pulsed),
                 () = self.job.ended.cancelled() => break,
                 () = self.news_tx.closed() => break,
             }
@@ -277,6 +286,18 @@ impl Head {
         if !self.job.ended.is_cancelled() {
             tracing::warn!(job = %self.job.id, "`isthmus run` is gone: the job ends");
             hold::end_all(&self.node, &self.job).await;
+        }
+    }
+
+    /// Shows `isthmus run` that this agent isn't frozen, and by how much this comes late.
+    fn pulse(&self, last: &mut Instant) {
+        let late = last.elapsed().saturating_sub(heartbeat::silence::INTERVAL);
+        *last = Instant::now();
+        // A stopped `isthmus run` takes nothing: the news get the room that is left.
+        if self.news_tx.capacity() > NEWS_QUEUE / 2 {
+            let late_ms = u32::try_from(late.as_millis()).unwrap_or(u32::MAX);
+            let pulse = job_news::Kind::Pulse(proto::Pulse { late_ms });
+            let _ = self.news_tx.try_send(Ok(proto::JobNews { kind: Some(pulse) }));
         }
     }
 }

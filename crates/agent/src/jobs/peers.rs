@@ -10,7 +10,7 @@ use isthmus_trunk::TrunkId;
 use isthmus_wire::proto::peer_server::Peer;
 use isthmus_wire::proto::{self, exec_up, job_news};
 use isthmus_wire::settings::Host;
-use isthmus_wire::{JobId, VirtualAddress};
+use isthmus_wire::{JobId, VirtualAddress, patience};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -120,7 +120,8 @@ impl Peer for PeerService {
         let token = Secret::from_slice(&request.token)
             .ok_or_else(|| Status::invalid_argument("the job's token is not 32 bytes"))?;
         let outlive = Duration::from_secs(request.outlive_seconds.into());
-        let terms = Terms { token, outlive, encrypt_to_nodes: request.encrypt_to_nodes };
+        let patience = patience::read(request.patience_seconds);
+        let terms = Terms { token, outlive, patience, encrypt_to_nodes: request.encrypt_to_nodes };
         let (job, own_news) = begin(&self.node, parse_job(&request.job)?, terms, nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         audit::Entry::done("job").by(&caller).from(from).about(format!("job {}", job.id)).record();

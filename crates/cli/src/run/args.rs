@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use isthmus_lab::grid::ByteSize;
+use isthmus_wire::patience::{DEFAULT, LONGEST};
 
 /// Run a command, such as mpirun, as one job over all sites.
 ///
@@ -58,6 +59,10 @@ pub(crate) struct RunArgs {
     /// ends after a few seconds.
     #[arg(long, value_name = "TIME", value_parser = outlive, default_value = "15m")]
     pub(super) outlive: Duration,
+    /// How long the agent of a node may be silent, such as "20s", before the job ends. From
+    /// 5s to 1m. Between sites --outlive counts, unless it is 0.
+    #[arg(long, value_name = "TIME", value_parser = patience, default_value = "5s")]
+    pub(super) patience: Duration,
     /// Go on when isthmus gives up on a connection. The program gets the error, as from a
     /// kernel. By default the job ends with the reason, for most MPIs would wait for ever.
     #[arg(long)]
@@ -76,20 +81,43 @@ pub(crate) struct RunArgs {
 
 /// Reads how long a job waits.
 fn outlive(text: &str) -> Result<Duration, String> {
-    const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+    const DAYS_30: Duration = Duration::from_secs(30 * 24 * 3600);
     if text == "0" {
         return Ok(Duration::ZERO);
     }
+    let read = whole_seconds(text)?;
+    if read <= DAYS_30 { Ok(read) } else { Err("a job waits for 30 days at most".to_owned()) }
+}
+
+/// Reads how long an agent may be silent.
+fn patience(text: &str) -> Result<Duration, String> {
+    let read = whole_seconds(text)?;
+    if (DEFAULT..=LONGEST).contains(&read) { Ok(read) } else { Err("give 5s to 1m".to_owned()) }
+}
+
+fn whole_seconds(text: &str) -> Result<Duration, String> {
     let read = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if read.subsec_nanos() != 0 {
-        return Err("give whole seconds".to_owned());
-    }
-    if read <= LONGEST { Ok(read) } else { Err("a job waits for 30 days at most".to_owned()) }
+    if read.subsec_nanos() == 0 { Ok(read) } else { Err("give whole seconds".to_owned()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_long_an_agent_may_be_silent() {
+        for (text, want) in [
+            ("5s", Some(5)),
+            ("20s", Some(20)),
+            ("1m", Some(60)),
+            ("4s", None),
+            ("0", None),
+            ("61s", None),
+            ("5500ms", None),
+        ] {
+            assert_eq!(patience(text).ok(), want.map(Duration::from_secs), "{text}");
+        }
+    }
 
     #[test]
     fn how_long_a_job_waits() {

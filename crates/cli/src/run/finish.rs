@@ -22,6 +22,8 @@ use crate::output::{self, message};
 
 /// How long the nodes may take to end the job.
 const END_DEADLINE: Duration = Duration::from_secs(30);
+/// The same if this node's agent has been silent for too long.
+const SILENT_DEADLINE: Duration = Duration::from_secs(1);
 /// How long to wait for news that were on their way when the job ended.
 const LAST_NEWS: Duration = Duration::from_millis(50);
 
@@ -128,10 +130,17 @@ impl Finished<'_> {
 
 /// Has the agents end the job; the answer is empty if they don't confirm it.
 async fn end_job(watch: &mut Watch) -> EndReply {
-    match tokio::time::timeout(END_DEADLINE, watch.end()).await {
+    let is_silent = watch.pulses.is_lost();
+    let limit = if is_silent { SILENT_DEADLINE } else { END_DEADLINE };
+    match tokio::time::timeout(limit, watch.end()).await {
         Ok(Ok(Ok(reply))) => return reply,
         Ok(Ok(Err(status))) => {
             message(&format!("the job's end was not confirmed: {}", grpc::reason(&status)));
+        }
+        Ok(Err(_)) | Err(_) if is_silent => {
+            message(
+                "this node's agent confirms no end of the job; the other nodes' agents end it by themselves",
+            );
         }
         Ok(Err(_)) | Err(_) => message(&format!("the job did not end everywhere within {END_DEADLINE:?}")),
     }

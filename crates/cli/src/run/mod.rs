@@ -14,6 +14,7 @@ mod preflight;
 mod prepare;
 mod programs;
 mod progress;
+mod pulses;
 mod signals;
 mod timing;
 mod uncarried;
@@ -30,6 +31,7 @@ use anyhow::Context as _;
 use finish::{Files, Finished};
 use prepare::Prepared;
 use progress::Progress;
+use pulses::Pulses;
 use signals::Signals;
 use timing::Stopwatch;
 use watch::{Begun, Watch};
@@ -84,7 +86,9 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let work = prepared.start(&ready)?;
     let (agent, job) = (prepared.agent.clone(), prepared.job.clone());
     let (quiet, keep_going) = (args.quiet, args.keep_going);
-    let begun = Begun { work, quiet, keep_going, signals, progress, stopwatch, agent, job };
+    let head = prepared.nodes.first().map(|node| node.name.clone()).unwrap_or_default();
+    let pulses = Pulses::new(args.patience, started);
+    let begun = Begun { work, quiet, keep_going, signals, progress, stopwatch, agent, job, head, pulses };
     let mut watch = Watch::new(begun, started);
     watch.warn(warnings);
     // The job lasts as long as this call: it must outlive the account.

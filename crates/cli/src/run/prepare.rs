@@ -111,6 +111,7 @@ impl<'a> Prepared<'a> {
             }),
             outlive_seconds: u32::try_from(self.args.outlive.as_secs()).unwrap_or(u32::MAX),
             encrypt_to_nodes: self.args.encrypt_to_nodes,
+            patience_seconds: u32::try_from(self.args.patience.as_secs()).unwrap_or(u32::MAX),
         };
         let starting = async {
             let mut news = self.agent.start(request).await?.into_inner();

@@ -8,7 +8,7 @@ use isthmus_agent::starting::supervise::handle;
 use isthmus_net::enums::dial_name;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
-use isthmus_wire::proto::{self, Links, UncarriedProgram, WayFailed};
+use isthmus_wire::proto::{self, Links, SiteBack, SiteSilent, UncarriedProgram, WayFailed};
 use nix::sys::signal::Signal;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
@@ -16,6 +16,7 @@ use tonic::{Status, Streaming};
 
 use super::pauses::{self, Pauses};
 use super::progress::Progress;
+use super::pulses::{self, Pulses};
 use super::signals::{Received, Signals};
 use super::timing::Stopwatch;
 use super::uncarried;
@@ -63,6 +64,10 @@ pub(super) struct Begun {
     pub agent: LocalClient<Channel>,
     /// The job's id.
     pub job: String,
+    /// This node.
+    pub head: String,
+    /// Signs of life of the agent.
+    pub pulses: Pulses,
 }
 
 /// What has come of a job so far.
@@ -78,6 +83,8 @@ pub(super) struct Observed {
     waits: Waits,
     /// Nodes of sites that are cut off at the moment.
     silent: HashSet<String>,
+    /// Nodes from which another one is cut off: the fault isn't theirs.
+    cut_off: HashSet<String>,
     /// Sites that were cut off for a while.
     pub pauses: Vec<Pauses>,
     /// What ended the job, if it wasn't the command itself.
@@ -102,6 +109,9 @@ pub(super) struct Watch {
     pub observed: Observed,
     agent: LocalClient<Channel>,
     job: String,
+    head: String,
+    /// Signs of life of the agent.
+    pub pulses: Pulses,
     /// The job's end at its agents, once it was asked for.
     ending: Option<Ending>,
     /// Interrupts from the keyboard so far.
@@ -110,7 +120,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(begun: Begun, started: Instant) -> Self {
-        let Begun { work, quiet, keep_going, signals, progress, stopwatch, agent, job } = begun;
+        let Begun { work, quiet, keep_going, signals, progress, stopwatch, agent, job, head, pulses } = begun;
         Self {
             work,
             quiet,
@@ -122,6 +132,8 @@ impl Watch {
             observed: Observed::default(),
             agent,
             job,
+            head,
+            pulses,
             ending: None,
             interrupts: 0,
         }
@@ -162,6 +174,7 @@ impl Watch {
                     }
                     Ok(None) | Err(_) => {
                         news_end = true;
+                        self.pulses.end();
                         if self.ending.is_none() {
                             self.lose("this node's agent is gone".to_owned());
                             lost = true;
@@ -171,6 +184,10 @@ impl Watch {
                 _ = ticks.tick() => {
                     self.wire_up.tick(Instant::now(), self.stopwatch.commands());
                     self.progress.tick(&self.wire_up);
+                    if let Some(reason) = self.pulses.passed(Instant::now()) {
+                        self.lose(reason);
+                        lost = true;
+                    }
                 }
                 () = grace => {
                     deadline = None;
@@ -267,27 +284,18 @@ impl Watch {
                     self.progress.message(&way_failed(&failed));
                 }
             }
-            Some(Kind::SiteSilent(silent)) => {
-                let longest = humantime::format_duration(Duration::from_secs(silent.outlive_seconds.into()));
-                let text = format!(
-                    "nothing is heard of {}: the network between is cut, or it is frozen; \
-                     the job waits for up to {longest} (Ctrl-C ends it)",
-                    silent.node
-                );
-                self.progress.message(&one_line(&text));
-                self.observed.silent.insert(silent.node);
-            }
-            Some(Kind::SiteBack(back)) => {
-                self.observed.silent.remove(&back.node);
-                let silent = Duration::from_millis(back.silent_ms);
-                let seconds = silent.as_secs_f64();
-                let text = format!("{} is back after {seconds:.1} s; the job goes on", back.node);
-                self.progress.message(&one_line(&text));
-                pauses::note(&mut self.observed.pauses, &back.node, silent);
-            }
+            Some(Kind::SiteSilent(silent)) => self.site_silent(silent),
+            Some(Kind::SiteBack(back)) => self.site_back(&back),
+            Some(Kind::NodeLost(lost)) if self.observed.cut_off.contains(&lost.node) => {}
             Some(Kind::NodeLost(lost)) => {
                 return Some(format!("lost node {}: {}", lost.node, lost.reason));
             }
+            Some(Kind::CutOff(cut)) => {
+                let reason = pulses::cut_off(&cut, &self.head);
+                self.observed.cut_off.extend(cut.from);
+                return Some(reason);
+            }
+            Some(Kind::Pulse(pulse)) => self.pulses.heard(pulse.late_ms),
             Some(Kind::CommandKilled(killed)) => {
                 let signal = Signal::try_from(killed.signal).map_or("a signal", Signal::as_str);
                 let text = one_line(&format!("{} on {} was ended by {signal}", killed.command, killed.node));
@@ -313,6 +321,28 @@ impl Watch {
             Some(Kind::Ready(_)) | None => {}
         }
         None
+    }
+
+    /// Nothing is heard of a site, and the job waits for it.
+    fn site_silent(&mut self, silent: SiteSilent) {
+        let longest = humantime::format_duration(Duration::from_secs(silent.outlive_seconds.into()));
+        let text = format!(
+            "nothing is heard of {}: the network between is cut, or it is frozen; \
+             the job waits for up to {longest} (Ctrl-C ends it)",
+            silent.node
+        );
+        self.progress.message(&one_line(&text));
+        self.observed.silent.insert(silent.node);
+    }
+
+    /// It is heard again.
+    fn site_back(&mut self, back: &SiteBack) {
+        self.observed.silent.remove(&back.node);
+        let silent = Duration::from_millis(back.silent_ms);
+        let seconds = silent.as_secs_f64();
+        let text = format!("{} is back after {seconds:.1} s; the job goes on", back.node);
+        self.progress.message(&one_line(&text));
+        pauses::note(&mut self.observed.pauses, &back.node, silent);
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -13,7 +14,7 @@ use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::versions;
-use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use crate::credentials::{ALPN_H2, Credentials, CredentialsError, anonymous_client_config};
 use crate::secured::{ClientTls, Secured};
 
@@ -125,6 +126,17 @@ where
     channel_by(endpoint()?, io).await
 }
 
+/// The same, if a ping may stay unanswered for so long.
+///
+/// # Errors
+/// As [`channel_over`].
+pub async fn channel_over_for<IO>(io: IO, ping_timeout: Duration) -> Result<Channel, tonic::transport::Error>
+where
+    IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    channel_by(endpoint()?.keep_alive_timeout(ping_timeout), io).await
+}
+
 /// The same within one machine, without pings: the kernel reports the end of the
 /// other side, and a stopped process (Ctrl-Z) keeps its connection.
 ///
@@ -156,7 +168,7 @@ where
 fn endpoint() -> Result<Endpoint, tonic::transport::Error> {
     Ok(plain_endpoint()?
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true)
         .connect_timeout(CONNECT_TIMEOUT + HANDSHAKE_TIMEOUT))
 }

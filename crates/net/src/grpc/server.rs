@@ -25,7 +25,7 @@ use super::anonymous::{self, OnlyEnrolment};
 use super::in_connection::InConnection;
 use super::member::{Counting, Members, Slot, Unfinished};
 use super::served::Served;
-use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use crate::secured::{Secured, ServerTls};
 use crate::unidentified::{Place, Unidentified};
 use crate::{Identity, listen};
@@ -126,6 +126,19 @@ pub async fn serve_streams(
     routes: Routes,
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
+    serve_streams_for(streams_rx, routes, PING_TIMEOUT, shutdown).await
+}
+
+/// The same, if a ping to an identified client may stay unanswered for so long.
+///
+/// # Errors
+/// As [`serve_streams`].
+pub async fn serve_streams_for(
+    streams_rx: mpsc::Receiver<Served>,
+    routes: Routes,
+    ping_timeout: Duration,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), tonic::transport::Error> {
     let stop = CancellationToken::new();
     let cut = CancellationToken::new();
     let _cut_on_return = cut.clone().drop_guard();
@@ -138,6 +151,7 @@ pub async fn serve_streams(
         .add_routes(routes.clone())
         .serve_with_incoming_shutdown(incoming(anonymous_rx), stop.clone().cancelled_owned());
     let identified = server()
+        .http2_keepalive_timeout(Some(ping_timeout))
         .max_concurrent_streams(MAX_CONCURRENT_CALLS)
         .layer(tower::layer::layer_fn(InConnection))
         .layer(tower::layer::layer_fn(Counting))
@@ -166,7 +180,7 @@ pub async fn serve_streams(
 pub(super) fn server() -> Server {
     without_pings()
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .http2_keepalive_timeout(Some(PING_TIMEOUT))
 }
 
 /// The same for connections that may pause.

@@ -1,8 +1,10 @@
 //! One heartbeat connection, and the thread for all of them.
 
 use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use isthmus_net::lock;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -48,12 +50,18 @@ impl Heartbeats {
         Ok(Self { runtime: handle, _alive_tx: alive_tx })
     }
 
-    /// Exchanges heartbeats over a connection until it ends or `stop`.
-    pub(crate) async fn beat(&self, stream: TcpStream, stop: CancellationToken) -> Ended {
+    /// Exchanges heartbeats over a connection until it ends or `stop`. The silence lasts
+    /// over the connections of one other side.
+    pub(crate) async fn beat(
+        &self,
+        stream: TcpStream,
+        silence: Arc<Mutex<Silence>>,
+        stop: CancellationToken,
+    ) -> Ended {
         let Ok(stream) = stream.into_std() else { return Ended::Broken };
         let beating = self.runtime.spawn(async move {
             tokio::select! {
-                ended = exchange(stream) => ended,
+                ended = exchange(stream, &silence) => ended,
                 () = stop.cancelled() => Ended::Broken,
             }
         });
@@ -61,9 +69,8 @@ impl Heartbeats {
     }
 }
 
-async fn exchange(stream: std::net::TcpStream) -> Ended {
+async fn exchange(stream: std::net::TcpStream, silence: &Mutex<Silence>) -> Ended {
     let Ok(stream) = TcpStream::from_std(stream) else { return Ended::Broken };
-    let mut silence = Silence::default();
     let mut received = Vec::new();
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -73,15 +80,14 @@ async fn exchange(stream: std::net::TcpStream) -> Ended {
             // Heartbeats that have arrived count before the silence is judged.
             biased;
             readable = stream.readable() => {
-                if readable.is_err() || read_heartbeats(&stream, &mut received, &mut silence).is_err() {
+                if readable.is_err() || read_heartbeats(&stream, &mut received, silence).is_err() {
                     return Ended::Broken;
                 }
             }
             _ = ticks.tick() => {
                 let since = last.elapsed();
                 last = Instant::now();
-                silence.passed(since);
-                if let Some(quiet) = silence.lost() {
+                if let Some(quiet) = pass(silence, since) {
                     return Ended::Silent(quiet);
                 }
                 let late = u32::try_from(since.saturating_sub(INTERVAL).as_millis()).unwrap_or(u32::MAX);
@@ -97,8 +103,15 @@ async fn exchange(stream: std::net::TcpStream) -> Ended {
     }
 }
 
+/// Time has passed; returns that of the silence, if it is too long.
+fn pass(silence: &Mutex<Silence>, time: Duration) -> Option<Duration> {
+    let mut silence = lock(silence);
+    silence.passed(time);
+    silence.lost()
+}
+
 /// Reads the heartbeats that have arrived.
-fn read_heartbeats(stream: &TcpStream, received: &mut Vec<u8>, silence: &mut Silence) -> io::Result<()> {
+fn read_heartbeats(stream: &TcpStream, received: &mut Vec<u8>, silence: &Mutex<Silence>) -> io::Result<()> {
     let mut chunk = [0; 64 * HEARTBEAT_LEN];
     match stream.try_read(&mut chunk) {
         Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -108,7 +121,7 @@ fn read_heartbeats(stream: &TcpStream, received: &mut Vec<u8>, silence: &mut Sil
     }
     let (heartbeats, rest) = received.as_chunks::<HEARTBEAT_LEN>();
     for heartbeat in heartbeats {
-        silence.received(Duration::from_millis(u32::from_be_bytes(*heartbeat).into()));
+        lock(silence).received(Duration::from_millis(u32::from_be_bytes(*heartbeat).into()));
     }
     *received = rest.to_vec();
     Ok(())
@@ -118,6 +131,10 @@ fn read_heartbeats(stream: &TcpStream, received: &mut Vec<u8>, silence: &mut Sil
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    fn silence() -> Arc<Mutex<Silence>> {
+        Arc::new(Mutex::new(Silence::new(Duration::from_secs(5))))
+    }
 
     async fn pair() -> (TcpStream, TcpStream) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -129,7 +146,7 @@ mod tests {
     async fn the_end_of_a_connection_is_not_silence() {
         let heartbeats = Heartbeats::start().unwrap();
         let (near, mut far) = pair().await;
-        let beating = heartbeats.beat(near, CancellationToken::new());
+        let beating = heartbeats.beat(near, silence(), CancellationToken::new());
         let peer = async {
             let mut heartbeat = [0; HEARTBEAT_LEN];
             far.read_exact(&mut heartbeat).await.unwrap();
@@ -143,17 +160,16 @@ mod tests {
     #[tokio::test]
     async fn heartbeats_may_come_in_pieces() {
         let (near, mut far) = pair().await;
-        let (mut received, mut silence) = (Vec::new(), Silence::default());
-        for _ in 0..9 {
-            silence.passed(INTERVAL);
+        let (mut received, silence) = (Vec::new(), silence());
+        for _ in 0..11 {
+            assert_eq!(pass(&silence, INTERVAL), None);
         }
         for bytes in [&[0, 0][..], &[0, 9, 0]] {
             far.write_all(bytes).await.unwrap();
             near.readable().await.unwrap();
-            read_heartbeats(&near, &mut received, &mut silence).unwrap();
+            read_heartbeats(&near, &mut received, &silence).unwrap();
         }
         assert_eq!(received, [0]);
-        silence.passed(INTERVAL);
-        assert_eq!(silence.lost(), None);
+        assert_eq!(pass(&silence, INTERVAL), None);
     }
 }

@@ -7,17 +7,23 @@
 //! introduced like a program's, by a preamble with port [`PORT`]. It carries no data,
 //! so it isn't encrypted.
 //!
+//! A silent connection may only wait for TCP to send again what a cut has swallowed, after
+//! a pause as long as the cut. So after 1.5 s others are tried beside it, and the first
+//! that is made takes its place.
+//!
 //! Heartbeats have a thread of their own. When a job connects its ranks, the agent's
 //! other threads may have seconds of handshakes queued. This one sleeps nearly all
 //! the time, so the kernel runs it soon after it wakes.
 
 pub(crate) mod beat;
+pub(crate) mod cut;
 pub(crate) mod silence;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use beat::Ended;
+use silence::Silence;
 
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::lock;
@@ -27,6 +33,8 @@ use isthmus_reach::{Purpose, Security};
 use isthmus_wire::preamble::Preamble;
 use isthmus_wire::settings::Host;
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::carrying::introduction::JobIntroduction;
@@ -37,20 +45,69 @@ use crate::jobs::node::Node;
 pub(crate) const PORT: u16 = 0;
 /// Pause before a heartbeat connection that broke is made again.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long an attempt to make another one beside a silent one may take, and how many
+/// there are at once. After a cut a new attempt is there sooner than one from within it.
+const ATTEMPT: Duration = Duration::from_secs(4);
+const ATTEMPTS: usize = 16;
 
 /// At the agent that holds a node: returns when the node has been silent for too
 /// long, with the time; never otherwise.
 pub(crate) async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Duration {
+    let silence = job.holding.silence_of(&host.name, job.patience);
+    let mut made = None;
     loop {
-        match connect(node, job, host).await {
-            Ok(stream) => {
-                if let Ended::Silent(quiet) = node.heartbeats().beat(stream, job.ended.clone()).await {
-                    return quiet;
+        let stream = match made.take() {
+            Some(stream) => stream,
+            None => match connect(node, job, host).await {
+                Ok(stream) => stream,
+                Err(reason) => {
+                    debug!(node = %host.name, reason, "no heartbeat connection");
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+            },
+        };
+        job.holding.note(&stream);
+        // The node has answered.
+        lock(&silence).received(Duration::ZERO);
+        let stop = job.ended.child_token();
+        let _stopped = stop.clone().drop_guard();
+        tokio::select! {
+            ended = node.heartbeats().beat(stream, Arc::clone(&silence), stop) => match ended {
+                Ended::Silent(quiet) => return quiet,
+                Ended::Broken => tokio::time::sleep(AGAIN).await,
+            },
+            stream = another(node, job, host, &silence) => made = Some(stream),
+        }
+    }
+}
+
+/// While a node is silent, tries to make another connection: the one that is silent may
+/// only wait for TCP to send again what was lost in a cut. Returns the first that is made.
+async fn another(node: &Arc<Node>, job: &Arc<Job>, host: &Host, silence: &Mutex<Silence>) -> TcpStream {
+    let mut attempts = JoinSet::new();
+    loop {
+        let (is_doubtful, pause) = {
+            let silence = lock(silence);
+            (silence.is_doubtful(), silence.redial())
+        };
+        if !is_doubtful {
+            attempts.abort_all();
+        } else if attempts.len() < ATTEMPTS {
+            let (node, job, host) = (node.clone(), job.clone(), host.clone());
+            attempts.spawn(async move { timeout(ATTEMPT, connect(&node, &job, &host)).await });
+        }
+        let next = tokio::time::Instant::now() + pause;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => break,
+                Some(attempt) = attempts.join_next() => {
+                    if let Ok(Ok(Ok(stream))) = attempt {
+                        return stream;
+                    }
                 }
             }
-            Err(reason) => debug!(node = %host.name, reason, "no heartbeat connection"),
         }
-        tokio::time::sleep(AGAIN).await;
     }
 }
 
@@ -89,12 +146,24 @@ pub(crate) struct Lost;
 /// [`Lost`]: the job is to be ended here and below.
 pub(crate) async fn serve(node: &Node, job: &Job, stream: TcpStream) -> Result<(), Lost> {
     let stop = job.ended.child_token();
-    // The other side makes a new connection when the old one broke.
+    job.holding.note(&stream);
+    let silence = job.holding.silence_of_holder(job.patience);
+    lock(&silence).received(Duration::ZERO);
+    // The other side makes a new connection when the old one broke, or is silent.
     if let Some(old) = lock(&job.holding.heartbeat).replace(stop.clone()) {
         old.cancel();
     }
-    if let Ended::Silent(quiet) = node.heartbeats().beat(stream, stop).await {
-        warn!(job = %job.id, ?quiet, "the node that holds the job here is frozen or cut off: the job ends here");
+    if let Ended::Silent(quiet) = node.heartbeats().beat(stream, silence, stop).await {
+        if cut::from_holder(node, job).await {
+            warn!(
+                job = %job.id,
+                ?quiet,
+                "this node is cut off: it hears neither of the node that holds the job here nor of its \
+                 gateway; the job ends here"
+            );
+        } else {
+            warn!(job = %job.id, ?quiet, "the node that holds the job here is frozen or cut off: the job ends here");
+        }
         return Err(Lost);
     }
     Ok(())

@@ -8,9 +8,15 @@ use std::time::Duration;
 
 /// Time between two heartbeats.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
-/// Silence after which the other side is lost: ten heartbeats. So a job ends within
-/// 10 s of a loss.
-pub(crate) const LIMIT: Duration = Duration::from_secs(5);
+/// By how much longer than the tolerance the other side may be silent. The last heartbeat
+/// before a cut may be one interval old. After it, TCP waits before it sends again what
+/// was lost, and another connection takes a moment.
+const MARGIN: Duration = Duration::from_secs(1);
+/// Silence after which another connection is tried beside the one that is silent.
+const DOUBT: Duration = Duration::from_millis(1500);
+/// Pause between such attempts, and what it is once the silence has lasted for [`LONG`].
+const REDIAL: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
+const LONG: Duration = Duration::from_secs(10);
 /// Longest extension of the limit by lateness.
 const EXTENSION_MAX: Duration = Duration::from_secs(25);
 /// The extension by a late heartbeat, as a multiple of its lateness.
@@ -19,22 +25,29 @@ const EXTENSION: u32 = 2;
 const HALF_LIFE: u32 = 22;
 
 /// The silence of one other side.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Silence {
+#[derive(Debug, Clone)]
+pub struct Silence {
+    tolerance: Duration,
     quiet: Duration,
     worst: Duration,
     age: u32,
 }
 
 impl Silence {
+    /// The other side is heard just now. A cut that is no longer than the tolerance makes
+    /// it not lost.
+    pub fn new(tolerance: Duration) -> Self {
+        Self { tolerance, quiet: Duration::ZERO, worst: Duration::ZERO, age: 0 }
+    }
+
     /// Time has passed since the last call. Time beyond one interval is this side's
     /// own lateness.
-    pub(crate) fn passed(&mut self, time: Duration) {
+    pub fn passed(&mut self, time: Duration) {
         self.quiet += time.min(INTERVAL);
     }
 
     /// A heartbeat has arrived, with its sender's lateness.
-    pub(crate) fn received(&mut self, lateness: Duration) {
+    pub fn received(&mut self, lateness: Duration) {
         let late = lateness.max(self.quiet.saturating_sub(2 * INTERVAL));
         self.quiet = Duration::ZERO;
         self.age += 1;
@@ -49,9 +62,21 @@ impl Silence {
     }
 
     /// The time of silence, if it is too long.
-    pub(crate) fn lost(&self) -> Option<Duration> {
-        let limit = LIMIT + (self.worst * EXTENSION).min(EXTENSION_MAX);
+    pub fn lost(&self) -> Option<Duration> {
+        let limit = self.tolerance + MARGIN + (self.worst * EXTENSION).min(EXTENSION_MAX);
         (self.quiet >= limit).then_some(self.quiet)
+    }
+
+    /// Whether the connection itself may be at fault: what it has lost, TCP sends again
+    /// after pauses that double.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.quiet >= DOUBT
+    }
+
+    /// Pause between attempts to make another connection.
+    pub(crate) fn redial(&self) -> Duration {
+        let [short, long] = REDIAL;
+        if self.quiet < LONG { short } else { long }
     }
 }
 
@@ -70,8 +95,8 @@ mod tests {
     use Event::{Passed, Received};
 
     /// Time of this side until it judges the other lost, in seconds.
-    fn lost_after(events: &[Event]) -> u64 {
-        let mut silence = Silence::default();
+    fn lost_after(tolerance_seconds: u64, events: &[Event]) -> u64 {
+        let mut silence = Silence::new(Duration::from_secs(tolerance_seconds));
         for event in events {
             assert_eq!(silence.lost(), None);
             match event {
@@ -91,19 +116,36 @@ mod tests {
     fn lateness_of_either_side_is_not_silence() {
         let recovered: Vec<Event> = [Received(4000)].into_iter().chain([Received(0); 100]).collect();
         for (name, events, want) in [
-            ("never a heartbeat", &[][..], 5),
-            ("heartbeats in time", &[Passed(500), Received(0), Passed(500), Received(0)], 5),
-            ("this side slept for an hour", &[Received(0), Passed(3_600_000)], 4),
-            ("the other side was late by 2 s", &[Received(2000)], 9),
+            ("never a heartbeat", &[][..], 6),
+            ("heartbeats in time", &[Passed(500), Received(0), Passed(500), Received(0)], 6),
+            ("this side slept for an hour", &[Received(0), Passed(3_600_000)], 5),
+            ("the other side was late by 2 s", &[Received(2000)], 10),
             (
                 "its heartbeat took long",
                 &[Passed(500), Passed(500), Passed(500), Passed(500), Received(0)],
-                7,
+                8,
             ),
-            ("late beyond reason", &[Received(3_600_000)], 30),
-            ("it has recovered", &recovered, 5),
+            ("late beyond reason", &[Received(3_600_000)], 31),
+            ("it has recovered", &recovered, 6),
         ] {
-            assert_eq!(lost_after(events), want, "{name}");
+            assert_eq!(lost_after(5, events), want, "{name}");
+            assert_eq!(lost_after(35, events), want + 30, "{name}, with patience");
         }
+    }
+
+    #[test]
+    fn another_connection_is_tried_long_before_the_end() {
+        let mut silence = Silence::new(Duration::from_secs(60));
+        let mut seen = Vec::new();
+        for ticks in 1_u64..=30 {
+            silence.passed(INTERVAL);
+            if seen.last().is_none_or(|(_, last)| *last != (silence.is_doubtful(), silence.redial())) {
+                seen.push((ticks * 500, (silence.is_doubtful(), silence.redial())));
+            }
+        }
+        let [short, long] = REDIAL;
+        assert_eq!(seen, [(500, (false, short)), (1500, (true, short)), (10_000, (true, long))]);
+        silence.received(Duration::ZERO);
+        assert!(!silence.is_doubtful());
     }
 }

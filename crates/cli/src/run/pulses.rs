@@ -1,0 +1,108 @@
+//! Signs of life of this node's agent, and whether this node is cut off.
+
+use std::time::{Duration, Instant};
+
+use isthmus_agent::Silence;
+use isthmus_wire::proto::NodeCutOff;
+
+/// As many nodes are named one by one.
+const NAMED: usize = 8;
+
+/// The signs of life of this node's agent.
+#[derive(Debug)]
+pub(super) struct Pulses {
+    patience: Duration,
+    /// None before the first: an agent of before gives none.
+    silence: Option<Silence>,
+    /// When time was last taken.
+    last: Instant,
+    is_lost: bool,
+}
+
+impl Pulses {
+    pub(super) fn new(patience: Duration, now: Instant) -> Self {
+        Self { patience, silence: None, last: now, is_lost: false }
+    }
+
+    /// The agent has given one, so much late.
+    pub(super) fn heard(&mut self, late_ms: u32) {
+        let late = Duration::from_millis(late_ms.into());
+        self.silence.get_or_insert_with(|| Silence::new(self.patience)).received(late);
+    }
+
+    /// Time has passed; returns once why the agent is lost, if it has been silent for too
+    /// long.
+    pub(super) fn passed(&mut self, now: Instant) -> Option<String> {
+        let time = now.saturating_duration_since(self.last);
+        self.last = now;
+        let silence = self.silence.as_mut()?;
+        silence.passed(time);
+        let seconds = silence.lost().filter(|_| !self.is_lost)?.as_secs_f64();
+        self.is_lost = true;
+        Some(format!("this node's agent gives no sign of life for {seconds:.1} s: it is frozen"))
+    }
+
+    /// The agent's news have ended: it needn't give any more.
+    pub(super) fn end(&mut self) {
+        self.silence = None;
+    }
+
+    /// Whether the agent has been silent for too long.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+}
+
+/// The reason for which a job ends at whose node `head` `isthmus run` is.
+pub(super) fn cut_off(cut: &NodeCutOff, head: &str) -> String {
+    let who = if cut.node == head { "this node" } else { cut.node.as_str() };
+    let mut from = cut.from.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if let Some(more) = cut.from.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        from = format!("{from} and {more} more");
+    }
+    let seconds = Duration::from_millis(cut.silent_ms).as_secs_f64();
+    format!("{who} is cut off from {from}: no sign of life of any of them for {seconds:.1} s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(500);
+
+    #[test]
+    fn a_silent_agent_is_lost_once() {
+        let mut now = Instant::now();
+        let mut pulses = Pulses::new(Duration::from_secs(5), now);
+        let mut pass = |pulses: &mut Pulses| {
+            now += TICK;
+            pulses.passed(now)
+        };
+        for _ in 0..100 {
+            assert_eq!(pass(&mut pulses), None, "an agent of before");
+        }
+        pulses.heard(0);
+        for _ in 0..11 {
+            assert_eq!(pass(&mut pulses), None);
+        }
+        assert!(!pulses.is_lost());
+        let reason = pass(&mut pulses).unwrap();
+        assert_eq!(reason, "this node's agent gives no sign of life for 6.0 s: it is frozen");
+        assert!(pulses.is_lost());
+        assert_eq!(pass(&mut pulses), None, "said before");
+        pulses.end();
+        assert_eq!(pass(&mut pulses), None);
+    }
+
+    #[test]
+    fn who_is_cut_off_is_named() {
+        let text = |count: u32| {
+            let from = (1..=count).map(|number| format!("n{number}.a")).collect();
+            cut_off(&NodeCutOff { node: "n9.b".to_owned(), from, silent_ms: 6040 }, "n1.b")
+        };
+        assert_eq!(text(2), "n9.b is cut off from n1.a, n2.a: no sign of life of any of them for 6.0 s");
+        assert!(text(10).contains("n8.a and 2 more: "), "{}", text(10));
+        let own = NodeCutOff { node: "n1.b".to_owned(), from: vec!["n2.b".to_owned()], silent_ms: 6000 };
+        assert!(cut_off(&own, "n1.b").starts_with("this node is cut off from n2.b: "));
+    }
+}

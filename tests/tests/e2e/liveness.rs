@@ -1,0 +1,169 @@
+//! Silence within a site: as long as is stated it ends nothing, whoever falls silent is
+//! noticed soon after, and who is cut off says so of itself.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, Mpi, World};
+
+use crate::life::{SECONDS, SOON};
+
+/// Of one site.
+const NODES: [&str; 3] = ["n1.alpha", "n2.alpha", "n3.alpha"];
+/// After a cut, the longest silence that a job would wait for by default, and some.
+const WATCHED: Duration = Duration::from_secs(9);
+/// Within which `isthmus run` notices that its agent is frozen, and has ended.
+const NOTICED: Duration = Duration::from_secs(12);
+
+/// Whether both ranks run on each node.
+fn run(world: &World, nodes: &[&str]) -> Result<bool> {
+    let mut all = nodes.iter().map(|node| world.processes(node, "/die").map(|found| found.len() == 2));
+    all.try_fold(true, |all, both| Ok(all && both?))
+}
+
+fn endless(world: &World, mpi: Mpi, nodes: &[&str], options: &[&str]) -> Result<Job> {
+    let job = world.endless(mpi, &nodes.join(","), options)?;
+    World::eventually("all ranks run", SOON, || run(world, nodes))?;
+    Ok(job)
+}
+
+/// A cut of this length of one of two nodes ends nothing.
+fn outlives(mpi: Mpi, cut: Duration, options: &[&str]) -> Result<()> {
+    let world = World::up("liveness")?;
+    let nodes = &NODES[..2];
+    let job = endless(&world, mpi, nodes, options)?;
+    world.cut(nodes[1])?;
+    // A cut has a length.
+    std::thread::sleep(cut);
+    world.heal(nodes[1])?;
+    let healed = Instant::now();
+    while healed.elapsed() < WATCHED {
+        if !run(&world, nodes)? {
+            let (status, printed) = job.end()?;
+            anyhow::bail!(
+                "{mpi:?}: ended {:.1} s after a cut of {cut:?}: status {status}\n{printed}\n{}",
+                healed.elapsed().as_secs_f64(),
+                world.logs()?
+            );
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    world.kill(nodes[0], "-TERM", &world.service(nodes[0], "run")?)?;
+    let (_, printed) = job.end()?;
+    ensure!(!printed.contains("lost node") && !printed.contains("cut off"), "{mpi:?}\n{printed}");
+    world.expect_clean(SECONDS)
+}
+
+/// TCP sends again 6.2 s after the cut began what was lost at once.
+#[test]
+fn a_cut_of_four_seconds_ends_no_openmpi_job() -> Result<()> {
+    outlives(Mpi::OpenMpi, Duration::from_secs(4), &[])
+}
+
+#[test]
+fn a_cut_of_four_seconds_ends_no_mpich_job() -> Result<()> {
+    outlives(Mpi::Mpich, Duration::from_secs(4), &[])
+}
+
+#[test]
+fn with_patience_a_job_outlives_a_longer_cut() -> Result<()> {
+    outlives(Mpi::OpenMpi, Duration::from_secs(14), &["--patience", "20s"])
+}
+
+#[test]
+fn patience_has_bounds() -> Result<()> {
+    let world = World::up("liveness")?;
+    for time in ["4s", "2m", "5500ms"] {
+        let output = world.run("n1.alpha", &["--patience", time], &["true"])?;
+        ensure!(output.status != 0 && output.stderr.contains("--patience"), "{}", output.whole());
+    }
+    let output = world.run("n1.alpha", &["--patience", "1m"], &["true"])?;
+    ensure!(output.status == 0, "{}", output.whole());
+    Ok(())
+}
+
+/// The agent where `isthmus run` is freezes, and nothing else.
+fn frozen_agent(mpi: Mpi) -> Result<()> {
+    let world = World::up("liveness")?;
+    let nodes = &NODES[..2];
+    let job = endless(&world, mpi, nodes, &[])?;
+    let agent = world.service(nodes[0], "agent")?;
+    let frozen = Instant::now();
+    world.kill(nodes[0], "-STOP", &agent)?;
+    let (status, printed) = job.end()?;
+    let took = frozen.elapsed();
+    let others = world.gone(&nodes[1..], frozen, NOTICED);
+    world.kill(nodes[0], "-CONT", &agent)?;
+    others.context("at the other node")?;
+    eprintln!("{mpi:?}: ended {:.1} s after its agent had frozen", took.as_secs_f64());
+    ensure!(status != 0 && status != 124, "{mpi:?}: status {status}\n{printed}");
+    ensure!(took < NOTICED, "{mpi:?}: {took:?}\n{printed}");
+    let text = "this node's agent gives no sign of life for ";
+    ensure!(printed.contains(text), "{mpi:?}: no {text:?} in\n{printed}");
+    world.expect_clean(SECONDS).context("after it thawed")
+}
+
+#[test]
+fn a_frozen_agent_at_the_head_ends_an_openmpi_job() -> Result<()> {
+    frozen_agent(Mpi::OpenMpi)
+}
+
+#[test]
+fn a_frozen_agent_at_the_head_ends_an_mpich_job() -> Result<()> {
+    frozen_agent(Mpi::Mpich)
+}
+
+/// A busy or stopped `isthmus run` is no frozen agent.
+#[test]
+fn a_stopped_run_goes_on() -> Result<()> {
+    let world = World::up("liveness")?;
+    let nodes = &NODES[..2];
+    let job = endless(&world, Mpi::OpenMpi, nodes, &[])?;
+    let run_id = world.service(nodes[0], "run")?;
+    world.kill(nodes[0], "-STOP", &run_id)?;
+    // A pause has a length.
+    std::thread::sleep(WATCHED);
+    world.kill(nodes[0], "-CONT", &run_id)?;
+    let thawed = Instant::now();
+    while thawed.elapsed() < Duration::from_secs(2) {
+        ensure!(run(&world, nodes)?, "it has ended: {:?}", job.end()?);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    world.kill(nodes[0], "-TERM", &run_id)?;
+    let (_, printed) = job.end()?;
+    ensure!(!printed.contains("no sign of life"), "{printed}");
+    world.expect_clean(SECONDS)
+}
+
+#[test]
+fn a_head_that_is_cut_off_says_so_of_itself() -> Result<()> {
+    let world = World::up("liveness")?;
+    let job = endless(&world, Mpi::OpenMpi, &NODES, &[])?;
+    let cut = Instant::now();
+    world.cut(NODES[0])?;
+    let took = world.gone(&NODES, cut, NOTICED);
+    let (status, printed) = job.end()?;
+    took.with_context(|| printed.clone())?;
+    ensure!(status != 0 && status != 124, "{status}\n{printed}");
+    let text = "this node is cut off from n2.alpha, n3.alpha: ";
+    ensure!(printed.contains(text) && !printed.contains("lost node"), "no {text:?} alone in\n{printed}");
+    let logs = world.logs()?;
+    ensure!(logs.contains("the node that holds the job here is frozen or cut off"), "{logs}");
+    Ok(())
+}
+
+#[test]
+fn a_node_that_is_cut_off_says_so_of_itself() -> Result<()> {
+    let world = World::up("liveness")?;
+    let job = endless(&world, Mpi::OpenMpi, &NODES, &[])?;
+    let cut = Instant::now();
+    world.cut(NODES[1])?;
+    let took = world.gone(&NODES, cut, NOTICED);
+    let (status, printed) = job.end()?;
+    took.with_context(|| printed.clone())?;
+    ensure!(status != 0 && status != 124, "{status}\n{printed}");
+    ensure!(printed.contains("lost node n2.alpha: no sign of life for "), "{printed}");
+    ensure!(!printed.contains("is cut off from") && !printed.contains("lost node n3"), "{printed}");
+    let text = "this node is cut off: it hears neither of the node that holds the job here";
+    World::eventually(text, SOON, || Ok(world.logs()?.contains(text)))
+}
