@@ -50,17 +50,60 @@ pub fn reasons(status: &Status) -> String {
     text::lines(&whole(status))
 }
 
+/// What a user reads of a connection that broke below a call.
+pub const BROKE: &str = "the connection broke";
+/// How the libraries begin what they say of broken connections. It names their parts, which
+/// tell a user nothing.
+const OF_LIBRARIES: [&str; 15] = [
+    "transport error",
+    "h2 protocol error",
+    "http2 error",
+    "connection error",
+    "stream error",
+    "stream closed",
+    "operation was canceled",
+    "channel closed",
+    "client error",
+    "dispatch",
+    "error trying to connect",
+    "tcp connect error",
+    "error reading a body",
+    "connection closed before",
+    "service was not ready",
+];
+
 fn whole(status: &Status) -> String {
-    let mut text = status.message().to_owned();
+    let mut lines = vec![status.message().to_owned()];
     let mut cause = status.source();
     while let Some(error) = cause {
-        let line = error.to_string();
-        if !text.contains(&line) {
-            text = if text.is_empty() { line } else { format!("{text}: {line}") };
-        }
+        lines.push(error.to_string());
         cause = error.source();
     }
+    let text = plain(&lines);
     if text.is_empty() { status.code().to_string() } else { text }
+}
+
+/// A message and its causes in plain words, each once. What libraries say of a broken
+/// connection becomes [`BROKE`].
+fn plain(lines: &[String]) -> String {
+    let mut text = String::new();
+    let mut broke = false;
+    for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
+        let begins =
+            |known: &&str| line.get(..known.len()).is_some_and(|head| head.eq_ignore_ascii_case(known));
+        if OF_LIBRARIES.iter().any(begins) {
+            broke = true;
+        } else if text.is_empty() {
+            line.clone_into(&mut text);
+        } else if !text.contains(line) {
+            text = format!("{text}: {line}");
+        }
+    }
+    match (broke, text.is_empty()) {
+        (true, true) => BROKE.to_owned(),
+        (true, false) => format!("{BROKE}: {text}"),
+        (false, _) => text,
+    }
 }
 
 #[cfg(test)]
@@ -72,5 +115,23 @@ mod tests {
         let status = Status::unavailable("no\u{1b}[2J\nisthmus: all is well\u{202e}");
         assert_eq!(reason(&status), r"no\u{1b}[2J\nisthmus: all is well\u{202e}");
         assert_eq!(reasons(&status), "no\\u{1b}[2J\nisthmus: all is well\\u{202e}");
+    }
+
+    #[test]
+    fn users_read_nothing_of_the_libraries() {
+        for (lines, want) in [
+            (&["the job is ending"][..], "the job is ending"),
+            (&["h2 protocol error: http2 error", "stream error received: unexpected"], BROKE),
+            (
+                &["transport error", "Connection reset by peer (os error 104)"],
+                "the connection broke: Connection reset by peer (os error 104)",
+            ),
+            (&["a", "b", "a"], "a: b"),
+            (&["", "why"], "why"),
+            (&[""], ""),
+        ] {
+            let lines: Vec<_> = lines.iter().map(|line| (*line).to_owned()).collect();
+            assert_eq!(plain(&lines), want, "{lines:?}");
+        }
     }
 }

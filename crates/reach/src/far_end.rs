@@ -66,7 +66,8 @@ pub async fn secure(
     deadline: Deadline,
 ) -> Result<Carrier, Unverified> {
     let name = &expected.server_name;
-    let ends = format!("{:?} to {:?}", stream.local_addr().ok(), stream.peer_addr().ok());
+    let text = |end: std::io::Result<std::net::SocketAddr>| end.map_or("?".to_owned(), |end| end.to_string());
+    let ends = format!("{} to {}", text(stream.local_addr()), text(stream.peer_addr()));
     let failed = |reason: String| Unverified::Failed(format!("TLS with {name} ({ends}): {reason}"));
     keep_alive(&stream);
     let server = ServerName::try_from(name.clone()).map_err(|error| failed(error.to_string()))?;

@@ -12,12 +12,13 @@ use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::settings::Host;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 
 use crate::jobs::calls::{self, Calls};
 use crate::jobs::job::Job;
 use crate::jobs::node::{Faults, Node};
 use crate::jobs::tree;
+use crate::jobs::unready::Unready;
 use crate::observing::heartbeat;
 use crate::starting::preflight;
 use crate::trunks::pause;
@@ -48,12 +49,26 @@ pub(crate) struct Held {
     trunk: Option<Arc<Standing>>,
 }
 
+/// Why a node isn't held.
+enum NotHeld {
+    /// It can't take part, or wasn't reached.
+    Itself(Status),
+    /// Nodes that it holds can't take part.
+    Below(proto::Unready),
+}
+
+impl From<Status> for NotHeld {
+    fn from(status: Status) -> Self {
+        Self::Itself(status)
+    }
+}
+
 /// Prepares this node for a job, and has the nodes below do so in parallel. Sends the
 /// findings. Either all nodes begin the job or none.
 ///
 /// # Errors
-/// `ABORTED` with a line for each node below that failed; `CANCELLED` if the caller
-/// has gone.
+/// `ABORTED` if nodes below can't take part, after their names and reasons were sent: a
+/// status has no room for those of many nodes. `CANCELLED` if the caller has gone.
 pub(crate) async fn prepare(
     node: &Arc<Node>,
     job: &Arc<Job>,
@@ -72,7 +87,13 @@ pub(crate) async fn prepare(
         prepared = preparing => prepared,
         () = news_tx.closed() => return Err(Status::cancelled("the caller has gone")),
     };
-    let held = held?;
+    let held = match held {
+        Ok(held) => held,
+        Err(unready) => {
+            let _ = news_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::Unready(unready)) })).await;
+            return Err(Status::aborted("nodes of the job can't take part"));
+        }
+    };
     let report = report.map(|report| proto::NodeReport { clock_unix_us, ..report });
     let ready = job_news::Kind::Ready(together(job, faults, report, &held));
     // It fails if the receiver has gone, which the caller notices by itself.
@@ -109,7 +130,7 @@ async fn hold_all(
     job: &Arc<Job>,
     request: &proto::HoldRequest,
     began: Instant,
-) -> Result<Vec<Held>, Status> {
+) -> Result<Vec<Held>, proto::Unready> {
     let limit = deadline(job, node, HOLD_DEADLINE);
     let mut holding = JoinSet::new();
     for host in tree::children(&job.members.nodes, node.name()).into_iter().cloned() {
@@ -117,27 +138,20 @@ async fn hold_all(
         holding.spawn(async move {
             let name = host.name.clone();
             let held = tokio::time::timeout(limit, hold(&node, &job, host, request, began)).await;
-            let late = || Status::deadline_exceeded(format!("no answer within {limit:?}"));
-            held.unwrap_or_else(|_| Err(late())).map_err(|status| match status.code() {
-                // The reason names nodes below.
-                Code::Aborted => grpc::reasons(&status),
-                _ => format!("{name}: {}", grpc::reason(&status)),
-            })
+            let late = || Status::deadline_exceeded(format!("no answer within {} s", limit.as_secs()));
+            (name, held.unwrap_or_else(|_| Err(late().into())))
         });
     }
     let mut held = Vec::new();
-    let mut failed = Vec::new();
-    for result in holding.join_all().await {
+    let mut unready = Unready::default();
+    for (name, result) in holding.join_all().await {
         match result {
             Ok(node) => held.push(node),
-            Err(reason) => failed.push(reason),
+            Err(NotHeld::Itself(status)) => unready.add(name.to_string(), &grpc::reason(&status)),
+            Err(NotHeld::Below(below)) => unready.merge(below),
         }
     }
-    if failed.is_empty() {
-        return Ok(held);
-    }
-    failed.sort();
-    Err(Status::aborted(failed.join("\n")))
+    if unready.is_empty() { Ok(held) } else { Err(unready.message()) }
 }
 
 async fn hold(
@@ -146,7 +160,7 @@ async fn hold(
     host: Host,
     request: proto::HoldRequest,
     began: Instant,
-) -> Result<Held, Status> {
+) -> Result<Held, NotHeld> {
     let since_began = || micros(began.elapsed());
     let asked_us = since_began();
     let Calls { mut client, trunk } = calls::connect(node, job, &host).await?;
@@ -171,7 +185,8 @@ async fn hold(
             ready.held.push(proto::HeldNode { node: name, asked_us, reached_us, ready_us: since_began() });
             Ok(Held { host, news, ready, trunk })
         }
-        _ => Err(Status::internal("the node did not report that it is ready")),
+        Some(job_news::Kind::Unready(below)) => Err(NotHeld::Below(below)),
+        _ => Err(Status::internal("the node did not report that it is ready").into()),
     }
 }
 
@@ -200,7 +215,11 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
                 }
             }
             Ok(None) => break "its agent left the job".to_owned(),
-            Err(status) => break grpc::reason(&status),
+            Err(status) => {
+                let reason = grpc::reason(&status);
+                let broke = reason.starts_with(grpc::BROKE);
+                break if broke { format!("its agent has ended, or its machine: {reason}") } else { reason };
+            }
         }
     };
     let reason = node.revocation_of(&host.name).unwrap_or(reason);

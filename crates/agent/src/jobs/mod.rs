@@ -9,6 +9,7 @@
 //! | [`job_directory`] | a job's files |
 //! | `tree` | which node of a job holds which |
 //! | `hold` | holding them |
+//! | `unready` | why nodes can't take part |
 //! | `verify` | their certificates, anew before the former ones end |
 //! | `peers` | the service for other agents |
 //! | `local` | the service for the node's users |
@@ -26,4 +27,5 @@ pub(crate) mod node;
 pub(crate) mod peers;
 pub(crate) mod sockets;
 pub(crate) mod tree;
+pub(crate) mod unready;
 pub(crate) mod verify;

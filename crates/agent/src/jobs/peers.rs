@@ -27,6 +27,8 @@ use crate::starting::exec::{self, program_of};
 
 /// Shortest time between two reports of one node's connections.
 pub(crate) const NEWS_INTERVAL: Duration = Duration::from_millis(100);
+/// Most nodes that an error names: a status has no room for those of a large job.
+const NAMED_MAX: usize = 16;
 /// News waiting for the head.
 pub(crate) const NEWS_QUEUE: usize = 256;
 
@@ -241,8 +243,13 @@ pub(crate) async fn exec(
 /// `NOT_FOUND` with the nodes that the job has.
 pub(crate) fn find<'a>(job: &'a Job, text: &str) -> Result<&'a Host, Status> {
     job.members.nodes.iter().find(|host| is_named(host, text)).ok_or_else(|| {
-        let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
-        Status::not_found(format!("{text:?} is not a node of this job: {}", nodes.join(", ")))
+        let nodes = &job.members.nodes;
+        let named: Vec<_> = nodes.iter().take(NAMED_MAX).map(|node| node.name.to_string()).collect();
+        let more = match nodes.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Status::not_found(format!("{text:?} is not a node of this job: {}{more}", named.join(", ")))
     })
 }
 

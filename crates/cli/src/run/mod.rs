@@ -18,6 +18,7 @@ mod pulses;
 mod signals;
 mod timing;
 mod uncarried;
+mod unready;
 mod waits;
 mod watch;
 mod wire_up;

@@ -19,7 +19,7 @@ use super::progress::Progress;
 use super::signals::Signals;
 use super::uncarried::{self, Part};
 use super::work::Work;
-use super::{command, each, mpi, nodes, preflight, programs};
+use super::{command, each, mpi, nodes, preflight, programs, unready};
 use crate::ask::Grid;
 use crate::local;
 
@@ -116,7 +116,8 @@ impl<'a> Prepared<'a> {
         let starting = async {
             let mut news = self.agent.start(request).await?.into_inner();
             match news.message().await?.and_then(|news| news.kind) {
-                Some(Kind::Ready(ready)) => Ok((ready, news)),
+                Some(Kind::Ready(ready)) => Ok(Ok((ready, news))),
+                Some(Kind::Unready(unready)) => Ok(Err(unready)),
                 _ => Err(tonic::Status::internal("the agent's first message is not that the job is ready")),
             }
         };
@@ -124,11 +125,15 @@ impl<'a> Prepared<'a> {
             started = tokio::time::timeout(START_DEADLINE, starting) => started,
             signal = signals.next() => bail!("interrupted by {} before anything was started", signal.name()),
         };
+        let not_started =
+            |reasons: &str| anyhow::anyhow!("not started: the job cannot take place\n{reasons}");
         started
-            .map_err(|_| anyhow::anyhow!("the job's nodes were not ready within {START_DEADLINE:?}"))?
-            .map_err(|status| {
-                anyhow::anyhow!("not started: the job cannot take place\n{}", grpc::reasons(&status))
-            })
+            .map_err(|_| {
+                let seconds = START_DEADLINE.as_secs();
+                anyhow::anyhow!("the job's nodes were not ready within {seconds} s")
+            })?
+            .map_err(|status| not_started(&grpc::reasons(&status)))?
+            .map_err(|unready| not_started(&unready::text(&unready)))
     }
 
     /// Judges what the nodes reported. Prints faults that don't keep the job from

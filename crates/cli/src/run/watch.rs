@@ -318,7 +318,7 @@ impl Watch {
                 }
             }
             Some(Kind::Uncarried(program)) => self.warn(vec![program]),
-            Some(Kind::Ready(_)) | None => {}
+            Some(Kind::Ready(_) | Kind::Unready(_)) | None => {}
         }
         None
     }

@@ -1,0 +1,63 @@
+//! What the user reads of nodes that can't take part: a line for each reason, with the first
+//! nodes that it holds for.
+
+use isthmus_wire::proto::{Unfit, Unready};
+
+use crate::format::count;
+use crate::output::one_line;
+
+/// Most nodes that a line names.
+const NAMED_MAX: usize = 3;
+
+/// The lines, without a line feed at the end.
+pub(super) fn text(unready: &Unready) -> String {
+    let mut lines: Vec<String> = unready.unfit.iter().map(line).collect();
+    if unready.left_out > 0 {
+        lines.push(format!("and {} for further reasons", count(unready.left_out.into(), "more node")));
+    }
+    lines.join("\n")
+}
+
+fn line(unfit: &Unfit) -> String {
+    let names = first(&unfit.nodes, unfit.more.into(), NAMED_MAX);
+    one_line(&format!("{names}: {}", unfit.reason))
+}
+
+/// The first names of a list, and how many more there are: those left out here, and `more`.
+pub(super) fn first(names: &[String], more: u64, limit: usize) -> String {
+    let named = names.len().min(limit);
+    let more = more.saturating_add(names.len().saturating_sub(named) as u64);
+    let text = names.iter().take(named).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more == 0 { text } else { format!("{text} and {more} more") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let unfit = |nodes: &[&str], more, reason: &str| Unfit {
+            nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+            more,
+            reason: reason.to_owned(),
+        };
+        for (name, unfit, left_out, want) in [
+            ("one node", vec![unfit(&["n1.a"], 0, "late")], 0, "n1.a: late"),
+            (
+                "many",
+                vec![unfit(&["n1.a", "n2.a", "n3.a", "n4.a"], 808, "late"), unfit(&["n1.b"], 0, "gone\nx")],
+                0,
+                "n1.a, n2.a, n3.a and 809 more: late\nn1.b: gone\\nx",
+            ),
+            (
+                "too many reasons",
+                vec![unfit(&["n1.a", "n2.a"], 0, "late")],
+                936,
+                "n1.a, n2.a: late\nand 936 more nodes for further reasons",
+            ),
+        ] {
+            assert_eq!(text(&Unready { unfit, left_out }), want, "{name}");
+        }
+    }
+}
