@@ -152,10 +152,7 @@ mod tests {
             name: "n1.alpha".parse().unwrap(),
             interface: "eth0".to_owned(),
             black_hole_port: 40123,
-            connect_limits: ConnectLimits {
-                kernel: Duration::from_secs(63),
-                cut: Duration::from_secs(900),
-            },
+            connect_limits: ConnectLimits { kernel: Duration::from_secs(63), cut: Duration::from_secs(900) },
             hosts: vec![host([240, 64, 1, 2], "n1.alpha"), host([240, 64, 2, 1], "n1.beta")],
         }
     }

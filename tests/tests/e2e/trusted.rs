@@ -94,10 +94,8 @@ fn an_idle_connection_outlasts_a_forgetful_router() -> Result<()> {
                   echo 0 >nf_conntrack_tcp_loose";
     let limited = world.sh("router.gamma", SOON, &["sh", "-c", limits])?;
     ensure!(limited.status == 0, "{}", limited.whole());
-    let jobs = [
-        idle(&world, "direct", ["n1.alpha", "n1.gamma"])?,
-        idle(&world, "relay", ["n1.gamma", "n1.delta"])?,
-    ];
+    let jobs =
+        [idle(&world, "direct", ["n1.alpha", "n1.gamma"])?, idle(&world, "relay", ["n1.gamma", "n1.delta"])?];
     // Idleness has a length.
     std::thread::sleep(IDLE);
     for (_, directory) in &jobs {

@@ -28,8 +28,7 @@ const TOLD: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(250);
 /// up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
-/// How often it looks whether a cut lasts, once a kernel would have given up. After a cut a
-/// try has this time.
+/// How often it looks whether the way is cut.
 const LOOK: Duration = Duration::from_secs(5);
 /// How often a kernel sends a SYN again by default (tcp(7)).
 const SYN_RETRIES: u32 = 6;
@@ -105,19 +104,24 @@ fn late(failure: &str, waited: Duration) -> ReachError {
 
 /// Returns once no more is tried.
 async fn too_late(started: Instant, limits: ConnectLimits, is_cut: impl Fn() -> bool) {
-    while let Some(time) = time_left(started.elapsed(), limits, is_cut()) {
-        sleep(time).await;
+    let mut cut = None;
+    loop {
+        if is_cut() {
+            cut = Some(Instant::now());
+        }
+        match time_left(started.elapsed(), cut.map(|cut| cut.elapsed()), limits) {
+            Some(time) => sleep(time.min(LOOK)).await,
+            None => return,
+        }
     }
 }
 
-/// For how long to go on before the next look; `None` if it is too late.
-fn time_left(tried: Duration, limits: ConnectLimits, is_cut: bool) -> Option<Duration> {
-    let left = limits.kernel.saturating_sub(tried);
-    if !left.is_zero() {
-        return Some(left);
-    }
-    let left = limits.cut.saturating_sub(tried).min(LOOK);
-    (is_cut && !left.is_zero()).then_some(left)
+/// For how long to go on; `None` if it is too late. `cut_ago`: since when the way isn't cut any
+/// more, if it was. A try then has a kernel's time once more.
+fn time_left(tried: Duration, cut_ago: Option<Duration>, limits: ConnectLimits) -> Option<Duration> {
+    let again = cut_ago.map(|ago| limits.kernel.saturating_sub(ago).min(limits.cut.saturating_sub(tried)));
+    let left = limits.kernel.saturating_sub(tried).max(again.unwrap_or_default());
+    (!left.is_zero()).then_some(left)
 }
 
 /// Whether another try may do better. A plan without steps may have some once a relay or a
@@ -220,17 +224,19 @@ mod tests {
     #[test]
     fn a_cut_is_waited_for() {
         let [kernel, cut] = [127, 900].map(Duration::from_secs);
-        // Seconds that it was tried, whether the way is cut; seconds to go on for.
-        for (tried, is_cut, want) in [
-            (0, false, Some(127)),
-            (100, true, Some(27)),
-            (127, false, None),
-            (127, true, Some(5)),
-            (897, true, Some(3)),
-            (900, true, None),
+        // Seconds that it was tried, seconds since the cut; seconds to go on for.
+        for (tried, cut_ago, want) in [
+            (0, None, Some(127)),
+            (127, None, None),
+            (100, Some(0), Some(127)),
+            (200, Some(27), Some(100)),
+            (300, Some(127), None),
+            (897, Some(0), Some(3)),
+            (900, Some(0), None),
         ] {
-            let left = time_left(Duration::from_secs(tried), ConnectLimits { kernel, cut }, is_cut);
-            assert_eq!(left.map(|left| left.as_secs()), want, "{tried} {is_cut}");
+            let [tried, cut_ago] = [Some(tried), cut_ago].map(|seconds| seconds.map(Duration::from_secs));
+            let left = time_left(tried.unwrap(), cut_ago, ConnectLimits { kernel, cut });
+            assert_eq!(left.map(|left| left.as_secs()), want, "{tried:?} {cut_ago:?}");
         }
     }
 

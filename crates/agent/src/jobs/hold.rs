@@ -243,12 +243,14 @@ async fn lost(
         let quiet = heartbeat::watch(node, job, host).await;
         let from = heartbeat::cut::from_held(node, job).await;
         // The others that are silent are told as well.
-        if !from.is_empty() && !job.holding.told_cut_off.swap(true, Ordering::SeqCst) {
+        let mut told = job.holding.told_cut_off.lock().await;
+        if !from.is_empty() && !std::mem::replace(&mut *told, true) {
             let own = node.name().to_string();
             tracing::warn!(job = %job.id, from = from.join(" "), ?quiet, "this node is cut off");
             let cut_off = proto::NodeCutOff { node: own, from, silent_ms: millis(quiet) };
             let _ = news_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::CutOff(cut_off)) })).await;
         }
+        drop(told);
         let seconds = quiet.as_secs_f64();
         return format!("no sign of life for {seconds:.1} s: it is frozen, or its network is cut");
     };

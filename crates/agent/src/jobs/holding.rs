@@ -23,8 +23,9 @@ pub(crate) struct Holding {
     pub channels: PeerChannels,
     /// The head has begun to end the job: nodes that leave are not lost.
     pub ending: AtomicBool,
-    /// The head was told that this node is cut off.
-    pub told_cut_off: AtomicBool,
+    /// Whether the head was told that this node is cut off. Locked until it is, so that it
+    /// reads that before it reads of lost nodes.
+    pub told_cut_off: tokio::sync::Mutex<bool>,
     /// Lost nodes: the end of the job doesn't wait for them.
     pub lost: Mutex<HashSet<GridName>>,
     /// Ends the heartbeat connection from the node that holds this one.
