@@ -97,17 +97,7 @@ pub(crate) async fn connect(
     let reached = match reaching.await {
         Ok(reached) => reached,
         Err(error) => {
-            let errno = errno(&error);
-            if !matches!(errno, libc::ECONNREFUSED | libc::ECANCELED) {
-                warn!(job = %job.id, %acceptor, port = destination.port, %error, "connection not made");
-                job.news.send(job_news::Kind::ConnectFailed(proto::ConnectFailed {
-                    initiator: node.name().to_string(),
-                    acceptor: acceptor.to_string(),
-                    reason: error.to_string(),
-                    given_up: !matches!(error, ReachError::Answered(_)),
-                }));
-            }
-            return Connected::failed(errno);
+            return not_made(node, job, acceptor, destination, &error);
         }
     };
     if !reached.failures.is_empty() {
@@ -146,6 +136,21 @@ pub(crate) async fn connect(
             Connected::failed(error.raw_os_error().unwrap_or(libc::EIO))
         }
     }
+}
+
+/// Tells why a connection isn't made, unless the program is told enough by its error.
+fn not_made(node: &Node, job: &Job, acceptor: &GridName, destination: End, error: &ReachError) -> Connected {
+    let errno = errno(error);
+    if !matches!(errno, libc::ECONNREFUSED | libc::ECANCELED) {
+        warn!(job = %job.id, %acceptor, port = destination.port, %error, "connection not made");
+        job.news.send(job_news::Kind::ConnectFailed(proto::ConnectFailed {
+            initiator: node.name().to_string(),
+            acceptor: acceptor.to_string(),
+            reason: error.to_string(),
+            given_up: !matches!(error, ReachError::Answered(_)),
+        }));
+    }
+    Connected::failed(errno)
 }
 
 /// A connection to the acceptor's agent, which the program has accepted.
