@@ -26,7 +26,7 @@ const WELCOME_DEADLINE: Duration = Duration::from_secs(15);
 /// How long a gateway may be without the broker before another one is tried.
 const CUT_OFF: Duration = Duration::from_secs(5);
 /// How long the broker may take to answer by way of another gateway.
-const CHECK_DEADLINE: Duration = Duration::from_secs(5);
+const CHECK_DEADLINE: Duration = Duration::from_secs(15);
 /// How long the agent still handles messages of a gateway that it leaves: they may
 /// have been sent before the gateway knew.
 const LINGER: Duration = Duration::from_secs(2);

@@ -10,7 +10,7 @@ use crate::{Deadline, Late, connection};
 
 /// Pause before a call is sent again after `UNAVAILABLE`.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Limit for one try of a call that may be sent again.
+/// Limit for the first try of a call that may be sent again.
 const TRY: Duration = Duration::from_secs(5);
 /// Most of its caller's budget that a server keeps for its own answer.
 const OWN: Duration = Duration::from_millis(250);
@@ -55,6 +55,12 @@ pub fn next(failure: Failure, repeat: Repeat, left: Duration) -> Next {
         (Failure::Code(Code::Unavailable), Repeat::IfUnavailable) if left > PAUSE => Next::After(PAUSE),
         (Failure::Code(_), _) => Next::GiveUp,
     }
+}
+
+/// The limit for a try, after so many tries that were late. It doubles each time: a
+/// server that is gone is left soon, and one at the end of a long way gets to answer.
+fn limit_of_try(late: u32) -> Duration {
+    TRY.saturating_mul(1 << late.min(4))
 }
 
 /// Where calls are sent.
@@ -111,13 +117,14 @@ impl Call<'_> {
     {
         let mut former = None;
         let mut last = None;
+        let mut late_tries = 0_u32;
         loop {
             let found = self.deadline.bound(connections.get(former.as_ref())).await;
             let Some(connection) = found.ok().flatten() else {
                 return Err(last.unwrap_or_else(|| connections.absent()));
             };
             let limit = match self.repeat {
-                Repeat::IfUnavailable => self.deadline.part(TRY),
+                Repeat::IfUnavailable => self.deadline.part(limit_of_try(late_tries)),
                 Repeat::Never | Repeat::IfBroken => self.deadline,
             };
             let mut request = connection::request(message.clone());
@@ -139,7 +146,10 @@ impl Call<'_> {
             };
             match next(failure, self.repeat, self.deadline.left()) {
                 Next::GiveUp => return Err(status),
-                Next::Elsewhere => former = Some(connection),
+                Next::Elsewhere => {
+                    late_tries = late_tries.saturating_add(u32::from(limit.left().is_zero()));
+                    former = Some(connection);
+                }
                 Next::After(pause) => tokio::time::sleep(pause).await,
             }
             last = Some(status);
@@ -196,6 +206,12 @@ mod tests {
     use crate::lock;
 
     const LEFT: Duration = Duration::from_secs(3);
+
+    #[test]
+    fn each_late_try_doubles_the_limit_of_the_next() {
+        let seconds = [0, 1, 2, 4, 9, u32::MAX].map(|late| limit_of_try(late).as_secs());
+        assert_eq!(seconds, [5, 10, 20, 80, 80, 80]);
+    }
 
     #[test]
     fn which_calls_are_sent_again() {
