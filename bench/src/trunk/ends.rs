@@ -174,7 +174,8 @@ fn carry(
         if let Some(trunk) = trunk {
             let stream = timeout(PATIENCE, trunk.trunk.open()).await??;
             stream.send(&INTRODUCTION);
-            return Ok(stream.attach(program, Arc::new(Uncounted))?);
+            stream.attach(program, Arc::new(Uncounted))?;
+            return Ok(());
         }
         let (network, _) = dialer.connect(SEALED_PORT).await?.into_parts();
         plane.seal(program, network, Arc::new(Uncounted))?.ended().await;

@@ -16,6 +16,7 @@ use isthmus_net::rails::{Rail, RailWay};
 use isthmus_net::secured::Secured;
 use isthmus_trunk::{Config, Purpose, Role, TrunkId};
 use socket2::SockRef;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -243,6 +244,30 @@ async fn a_cut_trunk_is_dialed_over_each_rail_in_turn() {
     timeout(PATIENCE, cut.wait_for(Option::is_none)).await.unwrap().unwrap();
     let (ordinary, further) = (RailWay::default(), RailWay { source: Some(source), address: None });
     assert_eq!(*trunks.near.dialed.lock().unwrap(), [ordinary, further, ordinary]);
+}
+
+#[tokio::test]
+async fn a_stream_is_reset_while_its_trunk_is_cut() {
+    let trunks = Trunks::new().await;
+    let stream = timeout(PATIENCE, trunks.kept.trunk.open()).await.unwrap().unwrap();
+    let (mut program, agent) = pair().await;
+    let running = stream.attach(agent.into_std().unwrap(), counts()).unwrap();
+    let failed = |_| Undialed::Failed("no network".to_owned());
+    *trunks.near.failures.lock().unwrap() = (0..1000).map(failed).collect();
+    let mut cut = trunks.kept.cut();
+    timeout(PATIENCE, cut.wait_for(Option::is_none)).await.unwrap().unwrap();
+    trunks.near.cut();
+    timeout(PATIENCE, cut.wait_for(Option::is_some)).await.unwrap().unwrap();
+    assert!(!running.is_over());
+    running.reset();
+    let ended = timeout(PATIENCE, program.read(&mut [0])).await.unwrap();
+    assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    let over = async {
+        while !running.is_over() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, over).await.unwrap();
 }
 
 #[tokio::test]

@@ -280,7 +280,12 @@ fn exchange(pending: &Pending, replacement: &OwnedFd, outcome: Result<Reply>) {
     let local = sys::local_name(first);
     let old = OwnedFd::copy_of(first);
     let _ = handover::replace_held(&holders, pending.identity, replacement);
-    let _ = sys::set_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT, pending.syn_count);
+    // Unless the program has set another one meanwhile.
+    if let Some([raised, before]) = pending.syn_counts
+        && sys::get_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT) == Ok(raised)
+    {
+        let _ = sys::set_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT, before);
+    }
     if let Ok(old) = old {
         wake_sleepers(old.raw());
     }

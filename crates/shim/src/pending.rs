@@ -39,8 +39,8 @@ pub(crate) struct Pending {
     pub(crate) ask: Ask,
     /// When to give up.
     pub(crate) deadline: Instant,
-    /// The program's `TCP_SYNCNT`.
-    pub(crate) syn_count: c_int,
+    /// `TCP_SYNCNT` as the shim has raised it, and as the program had it.
+    pub(crate) syn_counts: Option<[c_int; 2]>,
     /// Ways to forked processes that wait for the same connection.
     pub(crate) child_channels: Vec<Kept>,
     /// The way to the process that is just being forked, both ends of it.
@@ -142,11 +142,14 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
     let identity = sys::identity(fd)?;
     let black_hole = black_hole(job, inet.family);
     let patience = patience::of(job, fd);
-    let syn_count = sys::get_int(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT).unwrap_or(0);
-    if patience == patience::longest(job) {
-        // The agent tells why it gives up. The kernel must not be first.
-        let _ = sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT, patience::syn_count(patience));
-    }
+    // The agent tells why it gives up. The kernel must not be first.
+    let syn_counts = (patience == patience::longest(job))
+        .then(|| {
+            let raised = patience::syn_count(patience);
+            let before = sys::get_int(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT).ok()?;
+            sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_SYNCNT, raised).ok().map(|_| [raised, before])
+        })
+        .flatten();
     // The kernel would put off the SYN until the first write.
     let _ = sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0);
     with(|list| {
@@ -186,7 +189,7 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
             source_port,
             ask,
             deadline: now + patience,
-            syn_count,
+            syn_counts,
             child_channels: Vec::new(),
             fork_channel: None,
         });

@@ -8,6 +8,7 @@ mod conformance;
 mod demo;
 mod doctor;
 mod ends;
+mod far;
 mod gateways;
 mod life;
 mod liveness;

@@ -153,6 +153,11 @@ fn start(world: &World, machine: &str, nodes: &[Value]) -> Result<String> {
         let mut news = LocalClient::new(channel).start(request).await?.into_inner();
         match tokio::time::timeout(SOON, news.message()).await? {
             Err(status) => Ok(grpc::reasons(&status)),
+            // The reasons of nodes that can't take part come before the error.
+            Ok(Some(proto::JobNews { kind: Some(proto::job_news::Kind::Unready(unready)) })) => {
+                let text = |unfit: &proto::Unfit| format!("{}: {}", unfit.nodes.join(", "), unfit.reason);
+                Ok(unready.unfit.iter().map(text).collect::<Vec<_>>().join("; "))
+            }
             Ok(message) => anyhow::bail!("it was started: {message:?}"),
         }
     })

@@ -353,9 +353,13 @@ async fn connect(
         }
         Link::Carrier(Carrier::Tls(tls)) => {
             let program = admit(&job.id, knock, ends)?;
-            sealed::carry(node.plane(), program, *tls, Arc::new(Uncounted)).await
+            sealed::carry(node.plane(), program, *tls, Arc::new(Uncounted), &job.ended).await
         }
-        Link::Stream(stream) => stream.stream.attach(admit(&job.id, knock, ends)?, Arc::new(Uncounted)),
+        Link::Stream(stream) => {
+            let program = admit(&job.id, knock, ends)?;
+            job.sockets.carried(stream.stream.attach(program, Arc::new(Uncounted))?);
+            Ok(())
+        }
     }
 }
 

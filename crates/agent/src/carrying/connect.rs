@@ -293,9 +293,9 @@ async fn hand_over(
         Link::Carrier(Carrier::Raw(stream)) | Link::OverGateways(stream, _) => stream.into_std()?,
         Link::Carrier(Carrier::Tls(tls)) => {
             let pair = pair().await?;
-            let (node, agent) = (node.clone(), pair.agent.into_std()?);
+            let (node, agent, ended) = (node.clone(), pair.agent.into_std()?, job.ended.clone());
             tokio::spawn(async move {
-                if let Err(error) = sealed::carry(node.plane(), agent, *tls, bytes).await {
+                if let Err(error) = sealed::carry(node.plane(), agent, *tls, bytes, &ended).await {
                     warn!(%error, "a connection can't be carried");
                 }
             });
@@ -303,7 +303,7 @@ async fn hand_over(
         }
         Link::Stream(stream) => {
             let pair = pair().await?;
-            stream.stream.attach(pair.agent.into_std()?, bytes)?;
+            job.sockets.carried(stream.stream.attach(pair.agent.into_std()?, bytes)?);
             pair.program
         }
     };

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use isthmus_carry::Traffic;
 use isthmus_carry::plane::Plane;
 use isthmus_net::secured::Secured;
+use tokio_util::sync::CancellationToken;
 
 /// Carries a program's bytes until the connection has ended. It is reset at once if the
-/// peer's certificate ends or is revoked.
+/// peer's certificate ends or is revoked, or with its job, which has `ended`.
 ///
 /// # Errors
 /// If the sockets can't be handed to a worker.
@@ -18,15 +19,19 @@ pub(crate) async fn carry(
     program: TcpStream,
     tls: Secured,
     traffic: Arc<dyn Traffic>,
+    ended: &CancellationToken,
 ) -> io::Result<()> {
     let (parts, peer) = tls.into_parts();
     let mut sealed = plane.seal(program, parts, traffic)?;
-    let Some(peer) = peer else {
-        sealed.ended().await;
-        return Ok(());
+    let peer = async {
+        match peer {
+            Some(peer) => peer.await,
+            None => std::future::pending().await,
+        }
     };
     tokio::select! {
         () = sealed.ended() => {}
+        () = ended.cancelled() => sealed.reset(),
         refusal = peer => {
             tracing::info!(reason = %refusal, "an encrypted connection ends");
             sealed.reset();

@@ -287,6 +287,7 @@ impl Node {
     pub(crate) async fn end(&self, job: &Arc<Job>) -> u32 {
         let killed = job.end_processes(&self.name().to_string()).await;
         job.ended.cancel();
+        job.sockets.end();
         if lock(&self.jobs).remove(&job.id).is_some() {
             info!(job = %job.id, killed, "job ended");
         }

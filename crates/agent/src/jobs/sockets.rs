@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
 
+use isthmus_carry::trunk::Running;
 use isthmus_net::lock;
 use isthmus_wire::Nonce;
 
@@ -16,6 +17,9 @@ const NONCES_MAX: usize = 1 << 22;
 /// counts as handed over.
 const HANDED_OVER_MAX: usize = 1 << 20;
 
+/// No fewer streams are looked through for those that have ended.
+const STREAMS_LEAST: usize = 1024;
+
 /// A job's connections at one node.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
@@ -25,6 +29,17 @@ pub(crate) struct Sockets {
     seen: Mutex<HashSet<Nonce>>,
     /// Inode numbers.
     handed_over: Mutex<HashSet<u64>>,
+    /// Streams of trunks that carry its connections.
+    streams: Mutex<Streams>,
+}
+
+#[derive(Debug, Default)]
+struct Streams {
+    running: Vec<Running>,
+    /// At this number those that have ended are forgotten.
+    full: usize,
+    /// The job has ended.
+    ended: bool,
 }
 
 impl Sockets {
@@ -45,6 +60,27 @@ impl Sockets {
         if sockets.len() < HANDED_OVER_MAX {
             sockets.insert(inode);
         }
+    }
+
+    /// Keeps a stream, to be ended with the job: its trunk may be cut for long, and its other
+    /// end be gone.
+    pub(crate) fn carried(&self, stream: Running) {
+        let mut streams = lock(&self.streams);
+        if streams.ended {
+            return stream.reset();
+        }
+        if streams.running.len() >= streams.full {
+            streams.running.retain(|stream| !stream.is_over());
+            streams.full = (2 * streams.running.len()).max(STREAMS_LEAST);
+        }
+        streams.running.push(stream);
+    }
+
+    /// Ends all streams.
+    pub(crate) fn end(&self) {
+        let mut streams = lock(&self.streams);
+        streams.ended = true;
+        std::mem::take(&mut streams.running).iter().for_each(Running::reset);
     }
 
     /// Whether this socket was handed over.

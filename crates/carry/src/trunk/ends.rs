@@ -32,6 +32,8 @@ struct Entry {
     state: State,
     /// Stands in the queue of those that are due.
     queued: bool,
+    /// Tells [`Running`](super::Running) that it hasn't ended.
+    _alive: Option<Arc<()>>,
 }
 
 #[derive(Debug)]
@@ -172,6 +174,7 @@ impl Ends {
                 let _ = self.core.finish(id);
                 self.refuse(id);
             }
+            Command::Reset(id) => self.reset_attached(id),
             Command::Status(status_tx) => {
                 let carriers = self.carriers.iter().filter_map(|(carrier, _)| {
                     let status = self.core.carrier(carrier.id)?;
@@ -251,13 +254,13 @@ impl Ends {
     fn introduce(&mut self, id: StreamId) -> Stream {
         let (notes_tx, notes_rx) = mpsc::unbounded_channel();
         let state = State::Introduced { notes: notes_tx, given: 0 };
-        self.streams.insert(id, Entry { state, queued: false });
+        self.streams.insert(id, Entry { state, queued: false, _alive: None });
         self.queue(id);
         Stream::new(Arc::clone(&self.inbox), id, notes_rx)
     }
 
     fn attach(&mut self, id: StreamId, attach: Attach, round: &Round<'_>) {
-        let Attach { socket, unread: mut first, mut notes, traffic } = attach;
+        let Attach { socket, unread: mut first, mut notes, traffic, alive } = attach;
         let mut early_end = None;
         while let Ok(note) = notes.try_recv() {
             match note {
@@ -270,7 +273,8 @@ impl Ends {
         match self.watch(&socket, Whose::Stream(id), round) {
             Ok(number) => {
                 let attached = Box::new(Attached::new(socket, first, early_end, traffic));
-                self.streams.insert(id, Entry { state: State::Attached(attached, number), queued: false });
+                let state = State::Attached(attached, number);
+                self.streams.insert(id, Entry { state, queued: false, _alive: Some(alive) });
                 self.queue(id);
             }
             Err(error) => {
@@ -280,6 +284,17 @@ impl Ends {
                 self.refuse(id);
             }
         }
+    }
+
+    fn reset_attached(&mut self, id: StreamId) {
+        let Some(Entry { state: State::Attached(attached, number), .. }) = self.streams.get_mut(&id) else {
+            return;
+        };
+        attached.socket().reset();
+        let number = *number;
+        self.sockets.remove(&number);
+        let _ = self.core.reset(id, Direction::ToPeer, UNWANTED);
+        self.refuse(id);
     }
 
     /// Takes no more of a stream, and forgets it.

@@ -83,6 +83,8 @@ pub(crate) enum Command {
     Send(StreamId, Vec<u8>),
     Attach(StreamId, Attach),
     Drop(StreamId),
+    /// Ends an attached one at once, and resets its socket.
+    Reset(StreamId),
     Status(oneshot::Sender<Snapshot>),
     Close(Reason),
 }
@@ -96,6 +98,8 @@ pub(crate) struct Attach {
     /// The same, if more is under way.
     pub(crate) notes: mpsc::UnboundedReceiver<Note>,
     pub(crate) traffic: Arc<dyn Traffic>,
+    /// Dropped when the stream has ended.
+    pub(crate) alive: Arc<()>,
 }
 
 /// The commands that wait for a trunk's worker.

@@ -32,7 +32,7 @@ mod stream;
 pub use handle::{CarrierSnapshot, Notice, Notices, OpenError, Snapshot, Trunk};
 pub use keep::{Embedding, Undialed, keep};
 pub use kept::{Kept, Pauses, config};
-pub use stream::Stream;
+pub use stream::{Running, Stream};
 
 pub(crate) use ends::Ends;
 pub(crate) use handle::Inbox;

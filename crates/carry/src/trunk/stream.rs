@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use isthmus_trunk::{Read, StreamId};
@@ -70,17 +70,45 @@ impl Stream {
     ///
     /// # Errors
     /// If the socket's options can't be set.
-    pub fn attach(mut self, socket: TcpStream, traffic: Arc<dyn Traffic>) -> io::Result<()> {
+    pub fn attach(mut self, socket: TcpStream, traffic: Arc<dyn Traffic>) -> io::Result<Running> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         // If the trunk ends before its worker has the socket, that is no orderly end.
         SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
+        let alive = Arc::new(());
+        let running = Running {
+            inbox: self.inbox.as_ref().map(Arc::downgrade).unwrap_or_default(),
+            id: self.id,
+            alive: Arc::downgrade(&alive),
+        };
         if let Some(inbox) = self.inbox.take() {
             let notes = std::mem::replace(&mut self.notes, mpsc::unbounded_channel().1);
             let unread = std::mem::take(&mut self.unread);
-            inbox.send(Command::Attach(self.id, Attach { socket, unread, notes, traffic }));
+            inbox.send(Command::Attach(self.id, Attach { socket, unread, notes, traffic, alive }));
         }
-        Ok(())
+        Ok(running)
+    }
+}
+
+/// A stream that has a program's socket. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    inbox: Weak<Inbox>,
+    id: StreamId,
+    alive: Weak<()>,
+}
+
+impl Running {
+    /// Whether it has ended.
+    pub fn is_over(&self) -> bool {
+        self.alive.strong_count() == 0
+    }
+
+    /// Ends it at once, and resets the program's socket, whether the trunk is cut or not.
+    pub fn reset(&self) {
+        if let Some(inbox) = self.inbox.upgrade() {
+            inbox.send(Command::Reset(self.id));
+        }
     }
 }
 

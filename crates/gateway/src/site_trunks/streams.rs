@@ -151,7 +151,7 @@ pub(crate) fn arrived(
         Shown::Refused(reason) => warn!(%peer, reason, "refused a ticket"),
         Shown::Admitted(Opening { stream, _place, traffic }) => {
             keep_alive(&tcp);
-            let attached = tcp.into_std().and_then(|tcp| stream.attach(tcp, traffic));
+            let attached = tcp.into_std().and_then(|tcp| stream.attach(tcp, traffic).map(drop));
             if let Err(error) = attached {
                 warn!(%peer, %error, "a node's connection can't be carried");
             }
