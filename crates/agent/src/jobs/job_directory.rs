@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use isthmus_wire::JobId;
 use isthmus_wire::settings::{CONNECTS, CONNECTS_NAME, FILE_NAME, SOCKET_NAME, Settings};
@@ -21,9 +22,12 @@ pub const HOSTS: &str = "hosts";
 /// The same list as Hydra reads it.
 pub const HYDRA_HOSTS: &str = "hosts.hydra";
 
-/// The directory; removed when dropped.
+/// The directory; removed when dropped at the latest.
 #[derive(Debug)]
-pub(crate) struct JobDirectory(PathBuf);
+pub(crate) struct JobDirectory {
+    path: PathBuf,
+    is_removed: AtomicBool,
+}
 
 impl JobDirectory {
     /// Makes the directory with all its files but the socket. It is beside the agent's
@@ -40,11 +44,12 @@ impl JobDirectory {
     ) -> io::Result<Self> {
         let directory = local_socket.with_file_name(job.to_string());
         DirBuilder::new().mode(0o700).create(&directory)?;
-        let this = Self(directory);
-        symlink(shim, this.0.join(SHIM))?;
+        let this = Self { path: directory, is_removed: AtomicBool::new(false) };
+        symlink(shim, this.path.join(SHIM))?;
         // The shim refuses settings that others may write; umask may allow it.
-        let new =
-            |name, mode| OpenOptions::new().write(true).create_new(true).mode(mode).open(this.0.join(name));
+        let new = |name, mode| {
+            OpenOptions::new().write(true).create_new(true).mode(mode).open(this.path.join(name))
+        };
         new(FILE_NAME, 0o600)?.write_all(settings.encode().as_bytes())?;
         // Written, so that a process that has mapped it finds room in the file system.
         new(CONNECTS_NAME, 0o600)?.write_all(&[0; CONNECTS * size_of::<u64>()])?;
@@ -60,20 +65,28 @@ impl JobDirectory {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Removes it, if that isn't done.
+    pub(crate) fn remove(&self) {
+        if self.is_removed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!(%error, directory = %self.path.display(), "cannot remove a job's directory");
+        }
     }
 
     /// The path of the job's Unix socket.
     pub(crate) fn socket(&self) -> PathBuf {
-        self.0.join(SOCKET_NAME)
+        self.path.join(SOCKET_NAME)
     }
 }
 
 impl Drop for JobDirectory {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, directory = %self.0.display(), "cannot remove a job's directory");
-        }
+        self.remove();
     }
 }
 

@@ -288,6 +288,8 @@ impl Node {
         let killed = job.end_processes(&self.name().to_string()).await;
         job.ended.cancel();
         job.sockets.end();
+        // Tasks that still have the job may outlive the agent's own end.
+        job.directory.remove();
         if lock(&self.jobs).remove(&job.id).is_some() {
             info!(job = %job.id, killed, "job ended");
         }

@@ -1,9 +1,14 @@
 //! Which of the grid's nodes take part in a job: a pure choice.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{JobNode, ListReply, Node, NodeFilter, SiteFilter};
+
+use super::unready::first;
+
+/// Most nodes or sites that a line names.
+const NAMED_MAX: usize = 8;
 
 /// Why a job can't start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,8 +39,8 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// Fetches the records. Nodes that are named come in any state; nodes of sites
-    /// only if they are up and have the own node's owner.
+    /// Fetches the records: nodes that are named, and those of sites that have the own
+    /// node's owner.
     ///
     /// # Errors
     /// That of `list`, which fetches all records of one kind.
@@ -50,12 +55,8 @@ impl Candidates {
         if let Some(head) = nodes.iter().find(|node| node.name == own)
             && (wanted.is_empty() || !sites.is_empty())
         {
-            let filter = NodeFilter {
-                sites: sites.clone(),
-                owner: head.owner.clone(),
-                up: true,
-                ..NodeFilter::default()
-            };
+            let filter =
+                NodeFilter { sites: sites.clone(), owner: head.owner.clone(), ..NodeFilter::default() };
             let found = list(Records::Nodes(filter)).await?.nodes;
             nodes.extend(found);
         }
@@ -112,6 +113,33 @@ pub(super) fn choose(grid: &Candidates, wanted: &[String]) -> Result<Vec<JobNode
     Ok(chosen)
 }
 
+/// Why the job goes without nodes that it would have if they were fit; a line for each reason.
+pub(super) fn left_out(grid: &Candidates, chosen: &[JobNode]) -> Vec<String> {
+    let Some(head) = grid.nodes.iter().find(|node| node.name == grid.own) else { return Vec::new() };
+    let is_chosen = |name: &str| chosen.iter().any(|node| node.name == name);
+    let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    // Those of others were never meant.
+    for node in grid.nodes.iter().filter(|node| node.owner == head.owner) {
+        if let Some(reason) = unfit(head, node) {
+            by_reason.entry(reason).or_default().push(node.name.clone());
+        }
+    }
+    let line = |(reason, names): (String, Vec<String>)| {
+        let sites: BTreeSet<&str> = names.iter().filter_map(|name| site_of(name)).collect();
+        let empty = |site: &&str| {
+            !grid.nodes.iter().any(|node| site_of(&node.name) == Some(*site) && is_chosen(&node.name))
+        };
+        let empty: Vec<String> = sites.into_iter().filter(empty).map(str::to_owned).collect();
+        let nodes = first(&names, 0, NAMED_MAX);
+        match &empty[..] {
+            [] => format!("goes without {nodes}: {reason}"),
+            [site] => format!("goes without site {site}: {nodes}: {reason}"),
+            sites => format!("goes without sites {}: {nodes}: {reason}", first(sites, 0, NAMED_MAX)),
+        }
+    };
+    by_reason.into_iter().map(line).collect()
+}
+
 /// Why a node can't take part in a job of this head, if it can't.
 fn unfit(head: &Node, node: &Node) -> Option<String> {
     if !node.up {
@@ -134,7 +162,11 @@ fn job_node(node: &Node) -> JobNode {
 }
 
 fn site(node: &Node) -> &str {
-    node.name.split_once('.').map_or("", |(_, site)| site)
+    site_of(&node.name).unwrap_or_default()
+}
+
+fn site_of(name: &str) -> Option<&str> {
+    name.split_once('.').map(|(_, site)| site)
 }
 
 #[cfg(test)]
@@ -193,6 +225,22 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn who_is_left_out_is_named() {
+        let mut grid = grid();
+        let chosen = choose(&grid, &[]).unwrap();
+        let want = "goes without n2.alpha: its agent is not attached";
+        assert_eq!(left_out(&grid, &chosen), [want]);
+        // A site of which nothing is left.
+        for node in ["n1.delta", "n2.delta"] {
+            grid.nodes.push(Node { name: node.to_owned(), owner: "ada".to_owned(), ..Node::default() });
+        }
+        let want = "goes without site delta: n2.alpha, n1.delta, n2.delta: its agent is not attached";
+        assert_eq!(left_out(&grid, &chosen), [want]);
+        grid.nodes.retain(|node| node.up);
+        assert!(left_out(&grid, &chosen).is_empty());
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::work::Work;
 use super::{command, each, mpi, nodes, preflight, programs, unready};
 use crate::ask::Grid;
 use crate::local;
+use crate::output::message;
 
 /// How long the nodes may take to take part. The agent's own deadline is shorter,
 /// and its message has more detail.
@@ -60,6 +61,9 @@ impl<'a> Prepared<'a> {
         let grid = Grid::of_agent(agent.clone(), socket.clone());
         let candidates = Candidates::of(&args.nodes, |records| grid.list(records)).await?;
         let nodes = nodes::choose(&candidates, &args.nodes)?;
+        if !args.quiet {
+            nodes::left_out(&candidates, &nodes).iter().for_each(|line| message(&format!("the job {line}")));
+        }
         let wanted = match (args.no_check, args.each) {
             (true, _) => Vec::new(),
             (false, true) => programs::everywhere(&args.command),
