@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, World, isthmus, root};
+use isthmus_e2e::{Job, Mpi, World, isthmus, root};
 
 use crate::life::{GRID, SECONDS, SOON};
 
@@ -107,5 +107,81 @@ fn lines_tags_and_status_are_as_native() -> Result<()> {
             ensure!(lines(&ours.stdout).len() >= 80, "{case}");
         }
     }
+    world.expect_clean(SECONDS)
+}
+
+/// A launcher's command line, and what the account says of its ranks.
+struct Placed {
+    mpi: Mpi,
+    options: &'static [&'static str],
+    /// In the agents' logs, once for each of so many nodes.
+    counted: (&'static str, usize),
+    account: &'static str,
+    idle: Option<&'static str>,
+}
+
+/// The ranks wait until the agents have counted them.
+fn placed(world: &World, case: &Placed) -> Result<()> {
+    let Placed { mpi, options, counted: (counted, nodes), account, idle } = case;
+    let go = world.directory.path().join("go");
+    let report = world.directory.path().join("placed.json");
+    for file in [&go, &report] {
+        let _ = std::fs::remove_file(file);
+    }
+    let wait = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
+    let (binary, launcher) = (isthmus().display().to_string(), mpi.launcher());
+    let report_path = report.display().to_string();
+    let mut words = vec![binary.as_str(), "run", "--report", &report_path, "--", &launcher];
+    words.extend(*options);
+    words.extend(["sh", "-c", &wait]);
+    let lines = || -> Result<usize> {
+        let logs = world.logs()?;
+        Ok(logs.lines().filter(|line| line.contains("ranks run here") && line.contains(counted)).count())
+    };
+    let before = lines()?;
+    let job = Job::start(world.command("n1.alpha", 2 * SOON, &words)?)?;
+    let all = World::eventually("the agents have counted the ranks", SOON, || Ok(lines()? >= before + nodes));
+    std::fs::write(&go, "")?;
+    let (status, printed) = job.end()?;
+    all.with_context(|| format!("{mpi:?}: status {status}\n{printed}"))?;
+    ensure!(status == 0 && printed.contains(account), "{mpi:?} {options:?}: no {account:?} in\n{printed}");
+    match idle {
+        Some(idle) => ensure!(printed.contains(idle), "{mpi:?} {options:?}: no {idle:?} in\n{printed}"),
+        None => ensure!(!printed.contains("had no rank"), "{mpi:?} {options:?}: {printed}"),
+    }
+    let report: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&report)?)?;
+    let by_node = report["ranks_by_node"].as_array().context("no ranks by node")?;
+    let sum: u64 = by_node.iter().filter_map(|node| node["ranks"].as_u64()).sum();
+    ensure!(by_node.len() == 3 && Some(sum) == report["ranks"].as_u64(), "{mpi:?}: {report:#}");
+    Ok(())
+}
+
+/// Three nodes with two slots each.
+#[test]
+fn ranks_are_counted_where_they_run() -> Result<()> {
+    let world = GRID.take()?;
+    let (one_node, each_node) = ("2 ranks on 1 node at 1 site", "3 ranks on 3 nodes at 2 sites");
+    let (together, spread) = (("ranks=2", 1), ("ranks=1", 3));
+    let by_node = "n1.beta, n2.beta had no rank: `--map-by node` spreads them";
+    let per_node = "n1.beta, n2.beta had no rank: `-ppn 1` spreads them";
+    for (mpi, options, counted, account, idle) in [
+        (Mpi::OpenMpi, &["-n", "2"][..], together, one_node, Some(by_node)),
+        (Mpi::OpenMpi5, &["-n", "2"], together, one_node, Some(by_node)),
+        (Mpi::Mpich, &["-n", "2"], together, one_node, Some(per_node)),
+        (Mpi::OpenMpi, &["-n", "3", "--map-by", "node"], spread, each_node, None),
+        (Mpi::Mpich, &["-n", "3", "-ppn", "1"], spread, each_node, None),
+    ] {
+        placed(&world, &Placed { mpi, options, counted, account, idle })?;
+    }
+    world.expect_clean(SECONDS)
+}
+
+/// Nobody saw where these ranks ran.
+#[test]
+fn ranks_that_end_at_once_are_not_said_to_have_run_on_all_nodes() -> Result<()> {
+    let world = GRID.take()?;
+    let output = world.run("n1.alpha", &[], &[&Mpi::OpenMpi.launcher(), "-n", "2", "true"])?;
+    let account = "2 ranks asked for; 3 nodes at 2 sites";
+    ensure!(output.status == 0 && output.stderr.contains(account), "{}", output.whole());
     world.expect_clean(SECONDS)
 }

@@ -12,7 +12,7 @@ use crate::jobs::job::{Job, Terms};
 use crate::jobs::job_directory::JobDirectory;
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::{Facilities, Node};
-use crate::observing::links;
+use crate::observing::{links, ranks};
 
 /// Why a job can't begin here.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +69,7 @@ pub(crate) fn begin(
     })?;
     tokio::spawn(shim_socket::serve(node.clone(), job.clone(), listener));
     tokio::spawn(links::follow(node.clone(), job.clone()));
+    tokio::spawn(ranks::follow(job.clone()));
     info!(job = %job.id, nodes = job.members.nodes.len(), "job begins");
     Ok((job, news_rx))
 }

@@ -331,6 +331,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
         uncarried,
         commands_killed,
         nodes_lost: Vec::new(),
+        ranks: vec![job.ranks.message(node.name())],
     };
     for reply in ending.join_all().await {
         total.joined.extend(reply.joined);
@@ -338,6 +339,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
         total.processes_killed += reply.processes_killed;
         total.commands_killed.extend(reply.commands_killed);
         total.nodes_lost.extend(reply.nodes_lost);
+        total.ranks.extend(reply.ranks);
     }
     node.end(job).await;
     total

@@ -13,6 +13,7 @@ use crate::jobs::members::Members;
 use crate::jobs::news::{News, NewsReceiver};
 use crate::jobs::sockets::Sockets;
 use crate::observing::account::Account;
+use crate::observing::ranks::Ranks;
 use crate::starting::processes::Processes;
 
 /// What a job's head decides for all its nodes.
@@ -48,6 +49,8 @@ pub(crate) struct Job {
     pub sockets: Sockets,
     /// Connections that began here.
     pub account: Account,
+    /// Ranks that were seen here.
+    pub ranks: Ranks,
     /// Commands running here.
     pub processes: Processes,
     /// Its part in holding the job together.
@@ -80,6 +83,7 @@ impl Job {
             directory,
             sockets: Sockets::default(),
             account: Account::new(own),
+            ranks: Ranks::default(),
             processes: Processes::default(),
             holding: Holding::default(),
             news,

@@ -6,8 +6,10 @@
 //! | [`heartbeat`] | whether another agent is frozen or cut off |
 //! | [`links`] | links between a job's processes that bypass the agents |
 //! | [`measure`] | round trip and bandwidth to another node |
+//! | [`ranks`] | which ranks of a job run here |
 
 pub(crate) mod account;
 pub(crate) mod heartbeat;
 pub(crate) mod links;
 pub(crate) mod measure;
+pub(crate) mod ranks;

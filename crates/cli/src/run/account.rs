@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::bypass::Bypass;
 use super::pauses::Pauses;
+use super::ranks::{NodeRanks, Placement, spread_over};
 use super::timing::Timing;
 use crate::format::{count, site};
 use crate::joined::{Pair, pairs, table};
@@ -23,8 +24,14 @@ pub(crate) struct Account {
     /// From the start of the command to the last connection of the start; none if
     /// there was no connection.
     pub wire_up_seconds: Option<f64>,
-    /// Ranks; none if the command line doesn't give their number.
+    /// Ranks: those that ran, or else those asked for; none if the command line doesn't
+    /// give their number either.
     pub ranks: Option<u64>,
+    /// The ranks that ran on each node; none unless all are known.
+    pub ranks_by_node: Option<Vec<NodeRanks>>,
+    /// What to tell of nodes without ranks.
+    #[serde(skip)]
+    idle: Option<String>,
     /// Nodes that ranks could run on.
     pub nodes: usize,
     /// Their sites.
@@ -59,6 +66,8 @@ pub(crate) struct Outcome<'a> {
     pub wire_up: Option<Duration>,
     /// Ranks asked for.
     pub ranks: Option<u64>,
+    /// Where they ran, if that is known.
+    pub placement: Option<Placement>,
     /// The job's nodes.
     pub nodes: &'a [JobNode],
     /// Processes killed at the end.
@@ -82,7 +91,9 @@ impl Account {
             status: outcome.status,
             seconds: outcome.took.as_secs_f64(),
             wire_up_seconds: outcome.wire_up.map(|wire_up| wire_up.as_secs_f64()),
-            ranks: outcome.ranks,
+            ranks: outcome.placement.as_ref().map(Placement::ranks).or(outcome.ranks),
+            idle: outcome.placement.as_ref().and_then(Placement::idle),
+            ranks_by_node: outcome.placement.as_ref().map(|placement| placement.by_node.clone()),
             nodes: working.len(),
             sites: sites.into_iter().collect(),
             processes_killed: outcome.processes_killed,
@@ -98,20 +109,30 @@ impl Account {
 
     /// The account for people; `verbose` with every pair of nodes.
     pub(crate) fn text(&self, verbose: bool) -> String {
-        let ranks = self.ranks.map_or_else(String::new, |ranks| format!("{} on ", count(ranks, "rank")));
+        let all = (self.nodes as u64, self.sites.len() as u64);
+        let (nodes, sites) = self.ranks_by_node.as_deref().map_or(all, spread_over);
+        let ranks = match (&self.ranks_by_node, self.ranks) {
+            (Some(_), Some(ranks)) => format!("{} on ", count(ranks, "rank")),
+            // The launcher may have started them anywhere.
+            (None, Some(ranks)) => format!("{} asked for; ", count(ranks, "rank")),
+            (_, None) => String::new(),
+        };
         let wired = match self.wire_up_seconds {
             Some(seconds) => format!(", wired up in {seconds:.1} s"),
             None => String::new(),
         };
         let mut text = format!(
             "isthmus: {ranks}{} at {}{wired}; ended with status {} after {:.1} s\n",
-            count(self.nodes as u64, "node"),
-            count(self.sites.len() as u64, "site"),
+            count(nodes, "node"),
+            count(sites, "site"),
             self.status,
             self.seconds
         );
         if let Some(cause) = &self.ended_by {
             text.push_str(&format!("  ended by {cause}\n"));
+        }
+        if let Some(idle) = &self.idle {
+            text.push_str(&format!("  {idle}\n"));
         }
         for pauses in &self.pauses {
             text.push_str(&format!("  {pauses}\n"));
@@ -138,10 +159,10 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use isthmus_wire::proto::{Dial, Encryption, Route};
+    use isthmus_wire::proto::{self, Dial, Encryption, Route};
 
     use super::*;
-    use crate::run::timing;
+    use crate::run::{ranks, timing};
 
     fn joined(initiator: &str, acceptor: &str, sent: u64, received: u64) -> Joined {
         Joined {
@@ -161,6 +182,10 @@ mod tests {
     }
 
     fn account(entries: &[Joined]) -> Account {
+        with_ranks(entries, None)
+    }
+
+    fn with_ranks(entries: &[Joined], placement: Option<Placement>) -> Account {
         let node = |name: &str, slots| JobNode { name: name.to_owned(), virtual_address: 0, slots };
         let nodes = [node("fe.alpha", 0), node("n1.alpha", 2), node("n1.beta", 2)];
         let outcome = Outcome {
@@ -169,6 +194,7 @@ mod tests {
             took: Duration::from_millis(4200),
             wire_up: Some(Duration::from_millis(1300)),
             ranks: Some(4),
+            placement,
             nodes: &nodes,
             processes_killed: 0,
             ended_by: None,
@@ -190,12 +216,32 @@ mod tests {
         assert_eq!(account.connections_within_sites, 1);
         assert_eq!(account.node_pairs.len(), 2);
         let text = account.text(false);
-        let first =
-            "isthmus: 4 ranks on 2 nodes at 2 sites, wired up in 1.3 s; ended with status 0 after 4.2 s\n";
+        let first = "isthmus: 4 ranks asked for; 2 nodes at 2 sites, wired up in 1.3 s; ended with status 0 after 4.2 s\n";
         assert!(text.starts_with(first), "{text}");
         assert!(account.text(false).contains("relay r1, end-to-end, encrypted"), "{}", account.text(false));
         assert!(account.text(false).contains("4.0 MB / 7 B"), "{}", account.text(false));
         assert!(account.text(false).contains("\n  waited 21.4 s for n1.beta"), "{}", account.text(false));
+    }
+
+    #[test]
+    fn ranks_are_told_where_they_ran() {
+        let nodes = [("n1.alpha", 4), ("n1.beta", 0)].map(|(name, ranks)| proto::NodeRanks {
+            node: name.to_owned(),
+            worlds: (ranks > 0)
+                .then(|| proto::RankWorld { size: ranks, ranks, ..proto::RankWorld::default() })
+                .into_iter()
+                .collect(),
+            incomplete: false,
+        });
+        let node = |name: &str| JobNode { name: name.to_owned(), virtual_address: 0, slots: 2 };
+        let placement = ranks::placement(&[node("n1.alpha"), node("n1.beta")], &nodes, Some(4));
+        let account = with_ranks(&[], placement);
+        let text = account.text(false);
+        assert!(text.starts_with("isthmus: 4 ranks on 1 node at 1 site, wired up"), "{text}");
+        assert!(text.contains("\n  n1.beta had no rank: `--map-by node` spreads them\n"), "{text}");
+        let json = serde_json::to_value(&account).unwrap();
+        assert_eq!(json["ranks_by_node"][1]["ranks"], 0);
+        assert_eq!(serde_json::to_value(with_ranks(&[], None)).unwrap()["ranks_by_node"].as_array(), None);
     }
 
     #[test]

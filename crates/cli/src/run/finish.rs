@@ -16,7 +16,7 @@ use super::args::RunArgs;
 use super::output::OutputFile;
 use super::prepare::Prepared;
 use super::watch::{Ended, Watch};
-use super::{OWN_FAILURE, bypass, preflight, timing};
+use super::{OWN_FAILURE, bypass, preflight, ranks, timing};
 use crate::format::count;
 use crate::output::{self, message};
 
@@ -105,6 +105,7 @@ impl Finished<'_> {
             took: self.took,
             wire_up: watch.wire_up.result(),
             ranks: self.prepared.ranks(),
+            placement: ranks::placement(&self.prepared.nodes, &reply.ranks, self.prepared.ranks()),
             nodes: &self.prepared.nodes,
             processes_killed: reply.processes_killed + killed_here,
             ended_by: watch.observed.cause.take().filter(|_| status != 0),

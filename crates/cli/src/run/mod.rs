@@ -15,6 +15,7 @@ mod prepare;
 mod programs;
 mod progress;
 mod pulses;
+mod ranks;
 mod signals;
 mod timing;
 mod uncarried;
