@@ -129,9 +129,8 @@ mod tests {
 
     #[test]
     fn only_what_is_known_of_all_ranks_is_told() {
-        type Worlds<'a> = &'a [(&'a str, u32, u32)];
-        let cases: [(&str, RankSource, Option<u64>, Worlds<'_>, Worlds<'_>, Option<&str>); 12] = [
-            ("spread", OPEN_MPI, Some(4), &[("a", 4, 2)], &[("a", 4, 2)], Some("2 2")),
+        for (name, source, asked, alpha, beta, want) in [
+            ("spread", OPEN_MPI, Some(4), &[("a", 4, 2)][..], &[("a", 4, 2)][..], Some("2 2")),
             ("all on one node", OPEN_MPI, Some(2), &[("a", 2, 2)], &[], Some("2 0")),
             ("all on the other one", RankSource::Pmi, Some(2), &[], &[("", 2, 2)], Some("0 2")),
             ("no number on the command line", OPEN_MPI, None, &[("a", 2, 1)], &[("a", 2, 1)], Some("1 1")),
@@ -143,8 +142,7 @@ mod tests {
             ("PMIx names no size", RankSource::Pmix, Some(3), &[("a", 0, 2)], &[("a", 0, 1)], Some("2 1")),
             ("neither does the command line", RankSource::Pmix, None, &[("a", 0, 2)], &[("a", 0, 1)], None),
             ("fewer than were asked for", OPEN_MPI, Some(4), &[("a", 2, 2)], &[], None),
-        ];
-        for (name, source, asked, alpha, beta, want) in cases {
+        ] {
             let seen = [
                 report("n1.beta", source, beta),
                 report("n1.alpha", source, alpha),
