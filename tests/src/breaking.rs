@@ -74,6 +74,19 @@ impl World {
         Ok(())
     }
 
+    /// Has these nodes' kernels, and so their agents, send a SYN again so often.
+    ///
+    /// # Errors
+    /// If that can't be set.
+    pub fn set_syn_retries(&self, nodes: &[&str], retries: u32) -> Result<()> {
+        let script = format!("echo {retries} > /proc/sys/net/ipv4/tcp_syn_retries");
+        for node in nodes {
+            let set = self.sh(node, SOON, &["sh", "-c", &script])?;
+            ensure!(set.status == 0, "{}", set.whole());
+        }
+        Ok(())
+    }
+
     /// Cuts a node off: nothing comes in or goes out but over loopback.
     ///
     /// # Errors
@@ -117,9 +130,7 @@ impl World {
     /// # Errors
     /// If the site wasn't cut off.
     pub fn heal_site(&self, site: &str) -> Result<()> {
-        let done = self.sh(&format!("router.{site}"), SOON, &["nft", "delete", "table", "inet", "cut"])?;
-        ensure!(done.status == 0, "{}", done.whole());
-        Ok(())
+        self.heal(&format!("router.{site}"))
     }
 
     /// Waits until some nodes have no process of a job left; gives the time

@@ -90,10 +90,7 @@ fn a_connection_that_begins_in_a_cut_is_made_after_it() -> Result<()> {
     /// As long as a kernel tries that sends a SYN again three times.
     const KERNEL: Duration = Duration::from_secs(15);
     let world = World::up("two-relays")?;
-    for node in NODES {
-        let set = world.sh(node, SOON, &["sh", "-c", "echo 3 > /proc/sys/net/ipv4/tcp_syn_retries"])?;
-        ensure!(set.status == 0, "{}", set.whole());
-    }
+    world.set_syn_retries(&NODES, 3)?;
     let directory = world.directory.path();
     let (binary, nodes) = (isthmus().display().to_string(), NODES.join(","));
     let program = root().join("tests/programs/late.py").display().to_string();

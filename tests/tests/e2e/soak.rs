@@ -27,9 +27,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail, ensure};
 use isthmus_e2e::{Job, World, isthmus, root};
 
-use breaking::SOUND;
+use breaking::Breaking;
 use chance::Chance;
-use services::{Service, Services};
+use faults::What;
 use settings::Settings;
 
 /// How long it lasts if nobody says.
@@ -46,89 +46,31 @@ const FAULT_SECONDS: (f64, f64) = (0.2, 12.0);
 const NODES: [&str; 2] = ["n1.alpha", "n1.beta"];
 const SOON: Duration = Duration::from_secs(30);
 
-/// What breaks.
-#[derive(Debug, Clone, PartialEq)]
-enum Fault {
-    /// A site is cut off.
-    Cut(&'static str),
-    /// A site's link does this to packets.
-    Link(&'static str, [String; 2]),
-    /// Services are killed, and started again at the end.
-    Killed(Vec<Service>),
-    /// A site's NAT forgets what it knew.
-    Forgets(&'static str),
-    /// A service is upgraded in place.
-    Upgraded(Service),
-}
-
 impl Chance {
-    fn fault(&mut self) -> Fault {
+    fn fault(&mut self) -> What {
         let site = self.one(&["alpha", "beta"]);
         match self.below(9) {
-            0..3 => Fault::Cut(site),
+            0..3 => What::Cut(site),
             3..5 => {
                 let loss = self.one(&["0.1 %", "1 %", "5 %", "20 %"]);
                 let delay = self.one(&["1 ms", "20 ms", "100 ms"]);
-                Fault::Link(site, [format!("loss={loss}"), format!("delay={delay}")])
+                What::Link(site, [format!("loss={loss}"), format!("delay={delay}")])
             }
-            5 => Fault::Killed(vec![("hub", "relay"), ("spare", "relay")]),
-            6 => Fault::Killed(vec![self.one(&[
+            5 => What::Killed(vec![("hub", "relay"), ("spare", "relay")]),
+            6 => What::Killed(vec![self.one(&[
                 ("hub", "relay"),
                 ("spare", "relay"),
                 ("hub", "broker"),
                 ("n1.alpha", "gateway"),
                 ("n2.beta", "gateway"),
             ])]),
-            7 => Fault::Upgraded(self.one(&[
+            7 => What::Upgraded(self.one(&[
                 ("hub", "relay"),
                 ("spare", "relay"),
                 ("n1.alpha", "gateway"),
                 ("n2.beta", "gateway"),
             ])),
-            _ => Fault::Forgets(site),
-        }
-    }
-}
-
-/// A grid whose services may be killed and started again.
-struct Broken {
-    // They end before the world does.
-    services: Services,
-    world: World,
-}
-
-impl Broken {
-    fn begin(&mut self, fault: &Fault) -> Result<()> {
-        match fault {
-            Fault::Cut(site) => self.world.cut_site(site),
-            Fault::Link(site, changes) => {
-                self.world.lab().set_link(site, changes)?;
-                Ok(())
-            }
-            Fault::Killed(services) => {
-                services.iter().try_for_each(|service| self.services.kill(&self.world, *service))
-            }
-            Fault::Forgets(site) => {
-                self.world.lab().nat(site)?.expire()?;
-                Ok(())
-            }
-            Fault::Upgraded((machine, role)) => {
-                self.world.kill(machine, "-HUP", &self.world.service(machine, role)?)
-            }
-        }
-    }
-
-    fn end(&mut self, fault: &Fault) -> Result<()> {
-        match fault {
-            Fault::Cut(site) => self.world.heal_site(site),
-            Fault::Link(site, _) => {
-                self.world.lab().set_link(site, &SOUND)?;
-                Ok(())
-            }
-            Fault::Killed(services) => {
-                services.iter().try_for_each(|service| self.services.start(&self.world, *service))
-            }
-            Fault::Forgets(_) | Fault::Upgraded(_) => Ok(()),
+            _ => What::Forgets(site),
         }
     }
 }
@@ -220,7 +162,7 @@ fn soak(seed: u64, lasts: Duration) -> Result<()> {
     let directory = world.directory.path().to_owned();
     let job = programs(&world, seed, lasts)?;
     let mut progress = [Progress::open(&directory, 0)?, Progress::open(&directory, 1)?];
-    let mut broken = Broken { services: Services::new(lasts), world };
+    let mut breaking = Breaking::new(world, lasts);
     flows(&directory, &mut progress)?;
     let mut chance = Chance::new(seed);
     let (begun, mut pauses) = (Instant::now(), Vec::new());
@@ -228,13 +170,13 @@ fn soak(seed: u64, lasts: Duration) -> Result<()> {
         std::thread::sleep(chance.time(QUIET_SECONDS));
         let (fault, time) = (chance.fault(), chance.time(FAULT_SECONDS));
         let about = format!("{:.0} s: {fault:?} for {time:.1?}", begun.elapsed().as_secs_f64());
-        broken.begin(&fault).with_context(|| about.clone())?;
+        breaking.begin(&fault, time).with_context(|| about.clone())?;
         std::thread::sleep(time);
-        broken.end(&fault).with_context(|| about.clone())?;
+        breaking.end(&fault).with_context(|| about.clone())?;
         let pause = match flows(&directory, &mut progress) {
             Ok(pause) => pause,
             Err(error) => {
-                eprintln!("{}\n{}", broken.world.logs()?, broken.services.logs(&broken.world));
+                eprintln!("{}\n{}", breaking.world.logs()?, breaking.services.logs(&breaking.world));
                 return Err(error.context(about));
             }
         };
@@ -281,7 +223,7 @@ fn a_seed_repeats_its_faults() {
     assert_eq!(faults(7), faults(7));
     assert_ne!(faults(7), faults(8));
     let all = faults(7);
-    assert!(all.iter().any(|(fault, _)| matches!(fault, Fault::Killed(_))));
-    assert!(all.iter().any(|(fault, _)| matches!(fault, Fault::Forgets(_))));
-    assert!(all.iter().any(|(fault, _)| matches!(fault, Fault::Upgraded(_))));
+    assert!(all.iter().any(|(fault, _)| matches!(fault, What::Killed(_))));
+    assert!(all.iter().any(|(fault, _)| matches!(fault, What::Forgets(_))));
+    assert!(all.iter().any(|(fault, _)| matches!(fault, What::Upgraded(_))));
 }

@@ -33,7 +33,7 @@ impl Waiting {
     fn start(patience: Patience, options: &[&str], command: &[&str]) -> Result<Self> {
         let world = World::up("waits")?;
         if patience == Patience::Short {
-            is_impatient(&world)?;
+            world.set_syn_retries(&NODES, 1)?;
         }
         let known =
             || Ok(world.plan(NODES[0], NODES[1])?["steps"].as_array().is_some_and(|it| !it.is_empty()));
@@ -149,15 +149,6 @@ fn openmpi_connects_while_services_restart() -> Result<()> {
 #[test]
 fn mpich_connects_while_services_restart() -> Result<()> {
     restarts_while_ranks_connect(Mpi::Mpich)
-}
-
-/// Kernels of these nodes try for 3 s, and so do their agents.
-fn is_impatient(world: &World) -> Result<()> {
-    for node in NODES {
-        let set = world.sh(node, SOON, &["sh", "-c", "echo 1 > /proc/sys/net/ipv4/tcp_syn_retries"])?;
-        ensure!(set.status == 0, "{}", set.whole());
-    }
-    Ok(())
 }
 
 fn ends_with_the_reason(mpi: Mpi) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Carries out what breaks under jobs, and mends it.
+//! Carries out what breaks, and mends it.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::World;
 
-use super::faults::{Fault, What};
+use super::faults::What;
 use super::services::Services;
 
 const SOON: Duration = Duration::from_secs(30);
 /// What a link did before all faults.
-pub(super) const SOUND: [&str; 2] = ["loss=0 %", "delay=1.25 ms"];
+const SOUND: [&str; 2] = ["loss=0 %", "delay=1.25 ms"];
 /// After how long a NAT forgets an idle connection, where the kernel says so.
 const IDLE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
 /// Addresses of the wide area that sites move to: so many, from this one on.
@@ -33,10 +33,10 @@ impl Breaking {
         Self { services: Services::new(lasts), world, moves: 0, idle_before: None }
     }
 
-    /// Something breaks. A router that restarts is back when this returns.
-    pub(super) fn begin(&mut self, fault: &Fault) -> Result<()> {
+    /// Something breaks, for so long. A router that restarts is back when this returns.
+    pub(super) fn begin(&mut self, what: &What, lasts: Duration) -> Result<()> {
         let lab = self.world.lab();
-        match &fault.what {
+        match what {
             What::Killed(services) => {
                 services.iter().try_for_each(|service| self.services.kill(&self.world, *service))
             }
@@ -60,7 +60,7 @@ impl Breaking {
                 self.moves = (self.moves + 1) % count;
                 Ok(())
             }
-            What::Restarts(site) => Ok(lab.nat(site)?.restart(fault.lasts)?),
+            What::Restarts(site) => Ok(lab.nat(site)?.restart(lasts)?),
             What::Timeouts(site, seconds) => {
                 let before = self.router(site, &format!("cat {IDLE}"))?;
                 self.router(site, &format!("echo {seconds} > {IDLE}"))?;
@@ -74,12 +74,11 @@ impl Breaking {
         }
     }
 
-    /// It is mended.
-    pub(super) fn end(&mut self, fault: &Fault) -> Result<()> {
-        match &fault.what {
+    /// It is mended. Services are started, and may not be ready yet.
+    pub(super) fn end(&mut self, what: &What) -> Result<()> {
+        match what {
             What::Killed(services) => {
-                services.iter().try_for_each(|service| self.services.start(&self.world, *service))?;
-                services.iter().try_for_each(|service| Services::ready(&self.world, *service))
+                services.iter().try_for_each(|service| self.services.start(&self.world, *service))
             }
             What::Cut(site) => self.world.heal_site(site),
             What::Link(site, _) => {
@@ -93,6 +92,12 @@ impl Breaking {
             What::Upgraded(_) | What::Forgets(_) | What::Moves(_) => Ok(()),
             What::Restarts(_) | What::Rank(_) => Ok(()),
         }
+    }
+
+    /// Waits until the services that were started again serve.
+    pub(super) fn ready(&self, what: &What) -> Result<()> {
+        let What::Killed(services) = what else { return Ok(()) };
+        services.iter().try_for_each(|service| Services::ready(&self.world, *service))
     }
 
     /// A shell's command at a site's router; what it printed.

@@ -90,6 +90,12 @@ impl Soak {
         self.left.expect_nothing(&self.breaking.world)
     }
 
+    /// What has broken is mended, and works.
+    fn mend(&mut self, fault: &Fault) -> Result<()> {
+        self.breaking.end(&fault.what)?;
+        self.breaking.ready(&fault.what)
+    }
+
     /// Something breaks under a job that has run for some time, and is mended; judges what
     /// the job did.
     fn fault(&mut self, quiet: Duration, fault: &Fault, outcome: Outcome) -> Result<Seen> {
@@ -99,17 +105,17 @@ impl Soak {
         ensure!(!has_ended, "the job has ended before that, of itself");
         let expected = expected(outcome, fault.lasts, fault.kind.outlive());
         let (began, clock) = (Instant::now(), super::now());
-        self.breaking.begin(fault)?;
+        self.breaking.begin(&fault.what, fault.lasts)?;
         let seen = match expected {
             Expected::Lives => {
                 std::thread::sleep(fault.lasts.saturating_sub(began.elapsed()));
-                self.breaking.end(fault)?;
+                self.mend(fault)?;
                 self.lives(began, clock)?
             }
             Expected::Ends { within, .. } => {
                 let took = self.breaking.world.gone(&NODES, began, within + OVERTIME);
                 // It is mended in any case, so that what is left can be seen.
-                self.breaking.end(fault)?;
+                self.mend(fault)?;
                 self.ended(took?)?
             }
         };
