@@ -25,7 +25,7 @@ use crate::identity::IdentityError;
 use crate::{Identity, Role, lock};
 
 pub use revoked::{RevocationError, Revoked, messages};
-pub use standing::Standing;
+pub use standing::{Standing, refused};
 
 use revoked::Revocations;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use isthmus_carry::Traffic;
 use isthmus_carry::plane::Plane;
+use isthmus_net::peers;
 use isthmus_net::secured::Secured;
 use tokio_util::sync::CancellationToken;
 
@@ -23,16 +24,10 @@ pub(crate) async fn carry(
 ) -> io::Result<()> {
     let (parts, peer) = tls.into_parts();
     let mut sealed = plane.seal(program, parts, traffic)?;
-    let peer = async {
-        match peer {
-            Some(peer) => peer.await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         () = sealed.ended() => {}
         () = ended.cancelled() => sealed.reset(),
-        refusal = peer => {
+        refusal = peers::refused(peer) => {
             tracing::info!(reason = %refusal, "an encrypted connection ends");
             sealed.reset();
         }

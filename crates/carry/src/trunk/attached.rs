@@ -59,6 +59,8 @@ pub(super) struct Attached {
     /// The peer's end, if it came before the socket was there.
     early_end: Option<Read>,
     traffic: Arc<dyn Traffic>,
+    /// Tells [`Running`](super::Running) that it hasn't ended.
+    _alive: Arc<()>,
 }
 
 impl Attached {
@@ -67,7 +69,7 @@ impl Attached {
         socket: Socket,
         first: Vec<u8>,
         early_end: Option<Read>,
-        traffic: Arc<dyn Traffic>,
+        (traffic, alive): (Arc<dyn Traffic>, Arc<()>),
     ) -> Self {
         Self {
             program: Program::new(socket),
@@ -77,6 +79,7 @@ impl Attached {
             start: 0,
             early_end,
             traffic,
+            _alive: alive,
         }
     }
 

@@ -32,8 +32,6 @@ struct Entry {
     state: State,
     /// Stands in the queue of those that are due.
     queued: bool,
-    /// Tells [`Running`](super::Running) that it hasn't ended.
-    _alive: Option<Arc<()>>,
 }
 
 #[derive(Debug)]
@@ -254,7 +252,7 @@ impl Ends {
     fn introduce(&mut self, id: StreamId) -> Stream {
         let (notes_tx, notes_rx) = mpsc::unbounded_channel();
         let state = State::Introduced { notes: notes_tx, given: 0 };
-        self.streams.insert(id, Entry { state, queued: false, _alive: None });
+        self.streams.insert(id, Entry { state, queued: false });
         self.queue(id);
         Stream::new(Arc::clone(&self.inbox), id, notes_rx)
     }
@@ -272,9 +270,8 @@ impl Ends {
         socket.close_in_order();
         match self.watch(&socket, Whose::Stream(id), round) {
             Ok(number) => {
-                let attached = Box::new(Attached::new(socket, first, early_end, traffic));
-                let state = State::Attached(attached, number);
-                self.streams.insert(id, Entry { state, queued: false, _alive: Some(alive) });
+                let attached = Box::new(Attached::new(socket, first, early_end, (traffic, alive)));
+                self.streams.insert(id, Entry { state: State::Attached(attached, number), queued: false });
                 self.queue(id);
             }
             Err(error) => {

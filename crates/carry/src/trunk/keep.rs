@@ -146,12 +146,7 @@ pub async fn keep<E: Embedding>(
     };
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let refused = async {
-        match certificate {
-            Some(certificate) => certificate.await,
-            None => std::future::pending().await,
-        }
-    };
+    let refused = peers::refused(certificate);
     tokio::pin!(refused);
     let mut is_refused = false;
     loop {

@@ -42,6 +42,15 @@ impl Standing {
     }
 }
 
+/// Returns the reason once a connection must end whose peer has this certificate; never if
+/// it has none.
+pub async fn refused(certificate: Option<Standing>) -> Refusal {
+    match certificate {
+        Some(certificate) => certificate.await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Future for Standing {
     type Output = Refusal;
 
