@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use isthmus_net::clock::seconds;
 use isthmus_net::lock;
 use isthmus_wire::Label;
 use isthmus_wire::bounds::DIRECTORY_RELAYS;
@@ -76,7 +77,7 @@ fn for_agents(site: &Label, grid: &proto::Directory, nodes: usize) -> proto::Dir
     let gateways = grid.gateways.iter().filter(|entry| !own(entry)).take(DIRECTORY_RELAYS);
     proto::Directory {
         gateways: gateways.cloned().collect(),
-        probe_interval_s: u32::try_from(probe_interval(nodes).as_secs()).unwrap_or(u32::MAX),
+        probe_interval_s: seconds(probe_interval(nodes)),
         ..grid.clone()
     }
 }

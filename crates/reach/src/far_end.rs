@@ -66,8 +66,7 @@ pub async fn secure(
     deadline: Deadline,
 ) -> Result<Carrier, Unverified> {
     let name = &expected.server_name;
-    let text = |end: std::io::Result<std::net::SocketAddr>| end.map_or("?".to_owned(), |end| end.to_string());
-    let ends = format!("{} to {}", text(stream.local_addr()), text(stream.peer_addr()));
+    let ends = isthmus_net::dial::ends(&stream);
     let failed = |reason: String| Unverified::Failed(format!("TLS with {name} ({ends}): {reason}"));
     keep_alive(&stream);
     let server = ServerName::try_from(name.clone()).map_err(|error| failed(error.to_string()))?;

@@ -1,6 +1,6 @@
 //! Texts of other parties: characters that a terminal obeys or hides.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// A text has a character that a terminal obeys or hides.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +34,14 @@ pub fn check(what: &'static str, text: &str) -> Result<(), UnsafeText> {
         Some(character) => Err(UnsafeText { what, code: character.into() }),
         None => Ok(()),
     }
+}
+
+/// The first `limit` names of a list, and how many more there are: those left out here, and
+/// `more`.
+pub fn first<T: Display>(names: impl ExactSizeIterator<Item = T>, more: u64, limit: usize) -> String {
+    let more = more.saturating_add(names.len().saturating_sub(limit) as u64);
+    let named = names.take(limit).map(|name| name.to_string()).collect::<Vec<_>>().join(", ");
+    if more == 0 { named } else { format!("{named} and {more} more") }
 }
 
 /// The text on one line, with unsafe characters as escapes: `\u{1b}`, `\n`.

@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use isthmus_net::clock::millis;
+use isthmus_net::clock::{millis, seconds};
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::mac::random;
 use isthmus_reach::ReachError;
@@ -170,7 +170,7 @@ impl Waiting<'_> {
             initiator,
             acceptor,
             reason: failure.to_owned(),
-            limit_seconds: u32::try_from(limit.as_secs()).unwrap_or(u32::MAX),
+            limit_seconds: seconds(limit),
         }));
     }
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isthmus_carry::trunk::seen;
-use isthmus_net::clock::micros;
-use isthmus_net::clock::unix_ms;
+use isthmus_net::clock::{micros, seconds, unix_ms};
 use isthmus_net::mac::Secret;
 use isthmus_net::{audit, grpc};
 use isthmus_wire::patience;
@@ -224,9 +223,9 @@ impl Head {
             nodes: wanted,
             check,
             preflight,
-            outlive_seconds: u32::try_from(self.job.outlive.as_secs()).unwrap_or(u32::MAX),
+            outlive_seconds: seconds(self.job.outlive),
             encrypt_to_nodes: self.job.encrypt_to_nodes,
-            patience_seconds: u32::try_from(self.job.patience.as_secs()).unwrap_or(u32::MAX),
+            patience_seconds: seconds(self.job.patience),
         };
         match hold::prepare(&self.node, &self.job, request, &self.news_tx).await {
             Ok(held) => self.run(held, own_news).await,

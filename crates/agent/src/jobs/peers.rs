@@ -10,6 +10,7 @@ use isthmus_trunk::TrunkId;
 use isthmus_wire::proto::peer_server::Peer;
 use isthmus_wire::proto::{self, exec_up, job_news};
 use isthmus_wire::settings::Host;
+use isthmus_wire::text::first;
 use isthmus_wire::{JobId, VirtualAddress, patience};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -243,13 +244,8 @@ pub(crate) async fn exec(
 /// `NOT_FOUND` with the nodes that the job has.
 pub(crate) fn find<'a>(job: &'a Job, text: &str) -> Result<&'a Host, Status> {
     job.members.nodes.iter().find(|host| is_named(host, text)).ok_or_else(|| {
-        let nodes = &job.members.nodes;
-        let named: Vec<_> = nodes.iter().take(NAMED_MAX).map(|node| node.name.to_string()).collect();
-        let more = match nodes.len().saturating_sub(NAMED_MAX) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        Status::not_found(format!("{text:?} is not a node of this job: {}{more}", named.join(", ")))
+        let nodes = first(job.members.nodes.iter().map(|node| &node.name), 0, NAMED_MAX);
+        Status::not_found(format!("{text:?} is not a node of this job: {nodes}"))
     })
 }
 

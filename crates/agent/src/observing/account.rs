@@ -31,6 +31,13 @@ pub(crate) struct Joint {
     pub encryption: Encryption,
 }
 
+impl Joint {
+    /// Whether the gateways of both sites carry it, to this node.
+    fn is_by_gateways_to(&self, acceptor: &GridName) -> bool {
+        self.encryption == Encryption::Gateways && self.acceptor == *acceptor
+    }
+}
+
 /// Bytes that were carried for a program.
 #[derive(Debug, Default)]
 pub(crate) struct Bytes {
@@ -141,9 +148,7 @@ impl Account {
 
     /// Whether the gateways of both sites have carried a connection to this node.
     pub(crate) fn has_reached_by_gateways(&self, acceptor: &GridName) -> bool {
-        let by_gateways =
-            |joint: &Joint| joint.encryption == Encryption::Gateways && joint.acceptor == *acceptor;
-        lock(&self.totals).keys().any(by_gateways)
+        lock(&self.totals).keys().any(|joint| joint.is_by_gateways_to(acceptor))
     }
 
     /// This node's gateway at this address carries and encrypts some of the connections.
@@ -160,9 +165,7 @@ impl Account {
     /// This node's gateway has told what it carried to a node.
     pub(crate) fn told(&self, acceptor: &GridName, (sent, received): (u64, u64)) {
         let totals = lock(&self.totals);
-        let by_gateways =
-            |joint: &Joint| joint.encryption == Encryption::Gateways && joint.acceptor == *acceptor;
-        for (_, totals) in totals.iter().filter(|(joint, _)| by_gateways(joint)) {
+        for (_, totals) in totals.iter().filter(|(joint, _)| joint.is_by_gateways_to(acceptor)) {
             totals.bytes.sent.store(sent, Relaxed);
             totals.bytes.received.store(received, Relaxed);
             totals.bytes.told.store(true, Relaxed);

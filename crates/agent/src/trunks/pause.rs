@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::Deadline;
-use isthmus_net::clock::millis;
+use isthmus_net::clock::{millis, seconds};
 use isthmus_reach::ControlPlane as _;
 use isthmus_wire::proto::{SiteBack, SiteSilent, job_news};
 use isthmus_wire::settings::Host;
@@ -62,7 +62,7 @@ pub(crate) async fn lost(
         let waiting = async {
             let telling = async {
                 sleep_until((since + TOLD).into()).await;
-                let outlive_seconds = u32::try_from(outlive.as_secs()).unwrap_or(u32::MAX);
+                let outlive_seconds = seconds(outlive);
                 let silent = SiteSilent { node: host.name.to_string(), outlive_seconds };
                 tell(job_news::Kind::SiteSilent(silent));
                 told = true;

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{JobNode, ListReply, Node, NodeFilter, SiteFilter};
+use isthmus_wire::text::first;
 
-use super::unready::first;
+use crate::format::site;
 
 /// Most nodes or sites that a line names.
 const NAMED_MAX: usize = 8;
@@ -93,12 +94,12 @@ pub(super) fn choose(grid: &Candidates, wanted: &[String]) -> Result<Vec<JobNode
     }
     for name in wanted {
         let mut found = grid.sites.contains(name);
-        for node in grid.nodes.iter().filter(|node| node.name == *name || site(node) == name) {
+        for node in grid.nodes.iter().filter(|node| node.name == *name || site(&node.name) == name) {
             found = true;
             match unfit(head, node) {
                 None => add(&job_node(node), &node.name),
                 // Of a site, only those that are fit.
-                Some(_) if site(node) == name => {}
+                Some(_) if site(&node.name) == name => {}
                 Some(reason) => return Err(ChoiceError::Unfit { node: node.name.clone(), reason }),
             }
         }
@@ -125,16 +126,15 @@ pub(super) fn left_out(grid: &Candidates, chosen: &[JobNode]) -> Vec<String> {
         }
     }
     let line = |(reason, names): (String, Vec<String>)| {
-        let sites: BTreeSet<&str> = names.iter().filter_map(|name| site_of(name)).collect();
-        let empty = |site: &&str| {
-            !grid.nodes.iter().any(|node| site_of(&node.name) == Some(*site) && is_chosen(&node.name))
-        };
-        let empty: Vec<String> = sites.into_iter().filter(empty).map(str::to_owned).collect();
-        let nodes = first(&names, 0, NAMED_MAX);
+        let sites: BTreeSet<&str> = names.iter().map(|name| site(name)).collect();
+        let empty =
+            |name: &&str| !grid.nodes.iter().any(|node| site(&node.name) == *name && is_chosen(&node.name));
+        let empty: Vec<&str> = sites.into_iter().filter(empty).collect();
+        let nodes = first(names.iter(), 0, NAMED_MAX);
         match &empty[..] {
             [] => format!("goes without {nodes}: {reason}"),
             [site] => format!("goes without site {site}: {nodes}: {reason}"),
-            sites => format!("goes without sites {}: {nodes}: {reason}", first(sites, 0, NAMED_MAX)),
+            sites => format!("goes without sites {}: {nodes}: {reason}", first(sites.iter(), 0, NAMED_MAX)),
         }
     };
     by_reason.into_iter().map(line).collect()
@@ -159,14 +159,6 @@ fn unfit(head: &Node, node: &Node) -> Option<String> {
 
 fn job_node(node: &Node) -> JobNode {
     JobNode { name: node.name.clone(), virtual_address: node.virtual_address, slots: node.slots }
-}
-
-fn site(node: &Node) -> &str {
-    site_of(&node.name).unwrap_or_default()
-}
-
-fn site_of(name: &str) -> Option<&str> {
-    name.split_once('.').map(|(_, site)| site)
 }
 
 #[cfg(test)]

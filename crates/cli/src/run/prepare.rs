@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
+use isthmus_net::clock::seconds;
 use isthmus_net::{grpc, mac};
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
@@ -113,9 +114,9 @@ impl<'a> Prepared<'a> {
                 launcher: self.launcher().unwrap_or_default().to_owned(),
                 library_path: std::env::var("LD_LIBRARY_PATH").unwrap_or_default(),
             }),
-            outlive_seconds: u32::try_from(self.args.outlive.as_secs()).unwrap_or(u32::MAX),
+            outlive_seconds: seconds(self.args.outlive),
             encrypt_to_nodes: self.args.encrypt_to_nodes,
-            patience_seconds: u32::try_from(self.args.patience.as_secs()).unwrap_or(u32::MAX),
+            patience_seconds: seconds(self.args.patience),
         };
         let starting = async {
             let mut news = self.agent.start(request).await?.into_inner();

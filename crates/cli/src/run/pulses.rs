@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use isthmus_agent::Silence;
 use isthmus_wire::proto::NodeCutOff;
+use isthmus_wire::text::first;
 
 /// As many nodes are named one by one.
 const NAMED: usize = 8;
@@ -56,10 +57,7 @@ impl Pulses {
 /// The reason for which a job ends at whose node `head` `isthmus run` is.
 pub(super) fn cut_off(cut: &NodeCutOff, head: &str) -> String {
     let who = if cut.node == head { "this node" } else { cut.node.as_str() };
-    let mut from = cut.from.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    if let Some(more) = cut.from.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        from = format!("{from} and {more} more");
-    }
+    let from = first(cut.from.iter(), 0, NAMED);
     let seconds = Duration::from_millis(cut.silent_ms).as_secs_f64();
     format!("{who} is cut off from {from}: no sign of life of any of them for {seconds:.1} s")
 }

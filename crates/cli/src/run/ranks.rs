@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use isthmus_wire::proto::{self, JobNode, RankSource};
+use isthmus_wire::text::first;
 use serde::Serialize;
 
 use crate::format::site;
@@ -84,14 +85,10 @@ impl Placement {
         if idle.is_empty() {
             return None;
         }
-        let named = idle.get(..NAMES_MAX).unwrap_or(&idle).join(", ");
-        let more = match idle.len().saturating_sub(NAMES_MAX) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+        let named = first(idle.iter(), 0, NAMES_MAX);
         let too_few =
             if self.ranks() < self.by_node.len() as u64 { "; there are more nodes than ranks" } else { "" };
-        Some(format!("{named}{more} had no rank: `{}` spreads them{too_few}", self.spread))
+        Some(format!("{named} had no rank: `{}` spreads them{too_few}", self.spread))
     }
 }
 

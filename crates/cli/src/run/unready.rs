@@ -2,6 +2,7 @@
 //! nodes that it holds for.
 
 use isthmus_wire::proto::{Unfit, Unready};
+use isthmus_wire::text::first;
 
 use crate::format::count;
 use crate::output::one_line;
@@ -19,16 +20,8 @@ pub(super) fn text(unready: &Unready) -> String {
 }
 
 fn line(unfit: &Unfit) -> String {
-    let names = first(&unfit.nodes, unfit.more.into(), NAMED_MAX);
+    let names = first(unfit.nodes.iter(), unfit.more.into(), NAMED_MAX);
     one_line(&format!("{names}: {}", unfit.reason))
-}
-
-/// The first names of a list, and how many more there are: those left out here, and `more`.
-pub(super) fn first(names: &[String], more: u64, limit: usize) -> String {
-    let named = names.len().min(limit);
-    let more = more.saturating_add(names.len().saturating_sub(named) as u64);
-    let text = names.iter().take(named).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if more == 0 { text } else { format!("{text} and {more} more") }
 }
 
 #[cfg(test)]

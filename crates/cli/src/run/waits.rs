@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use isthmus_wire::proto::{ConnectWaits, ConnectedLate};
 
+use crate::format::site;
 use crate::output::one_line;
 
 /// Connections that are being made, by the sites of initiator and acceptor.
@@ -50,8 +51,7 @@ impl Waits {
 
 /// The sites of two nodes.
 fn sites(initiator: &str, acceptor: &str) -> [String; 2] {
-    let site = |node: &str| node.split_once('.').map_or(node, |(_, site)| site).to_owned();
-    [site(initiator), site(acceptor)]
+    [initiator, acceptor].map(|node| site(node).to_owned())
 }
 
 #[cfg(test)]
