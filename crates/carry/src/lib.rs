@@ -36,5 +36,5 @@ mod turn;
 mod worker;
 
 pub use released::Released;
-pub use tcp_info::TcpInfo;
+pub use tcp_info::{TcpInfo, unacknowledged_bytes};
 pub use traffic::{Traffic, Uncounted};

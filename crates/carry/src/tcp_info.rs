@@ -87,6 +87,20 @@ impl TcpInfo {
     }
 }
 
+/// Bytes that were written to a connection and that its other end has not acknowledged
+/// (`SIOCOUTQ`, tcp(7)).
+///
+/// # Errors
+/// If it is no TCP socket.
+pub fn unacknowledged_bytes(socket: &impl AsFd) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the kernel writes one int.
+    let done =
+        unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, std::ptr::from_mut(&mut count)) };
+    nix::errno::Errno::result(done)?;
+    Ok(usize::try_from(count).unwrap_or_default())
+}
+
 /// The bytes of a field, if the kernel has given them.
 fn field<const N: usize>(info: &[u8], at: usize) -> Option<[u8; N]> {
     info.get(at..)?.first_chunk().copied()
@@ -145,5 +159,16 @@ mod tests {
         assert!(info.rtt > Duration::ZERO && info.rtt < Duration::from_secs(5), "{info:?}");
         assert!(info.congestion_window_bytes >= 14_000, "{info:?}");
         assert!(TcpInfo::of(&std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_the_other_end_has_no_room_for_is_not_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _far = listener.accept().unwrap();
+        assert_eq!(unacknowledged_bytes(&near).unwrap(), 0);
+        near.set_nonblocking(true).unwrap();
+        while near.write(&[0; 1 << 16]).is_ok() {}
+        assert_ne!(unacknowledged_bytes(&near).unwrap(), 0);
     }
 }

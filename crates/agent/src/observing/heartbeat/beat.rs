@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use isthmus_carry::unacknowledged_bytes;
 use isthmus_net::lock;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -90,6 +91,7 @@ async fn exchange(stream: std::net::TcpStream, silence: &Mutex<Silence>) -> Ende
                 if let Some(quiet) = pass(silence, since) {
                     return Ended::Silent(quiet);
                 }
+                lock(silence).unheard(unacknowledged_bytes(&stream).unwrap_or_default());
                 let late = u32::try_from(since.saturating_sub(INTERVAL).as_millis()).unwrap_or(u32::MAX);
                 match stream.try_write(&late.to_be_bytes()) {
                     Ok(HEARTBEAT_LEN) => {}

@@ -9,7 +9,8 @@
 //!
 //! A silent connection may only wait for TCP to send again what a cut has swallowed, after
 //! a pause as long as the cut. So after 1.5 s others are tried beside it, and the first
-//! that is made takes its place.
+//! that is made takes its place. The same holds if what this side sends stays unacknowledged:
+//! after a cut the two directions need not come back at once.
 //!
 //! Heartbeats have a thread of their own. When a job connects its ranks, the agent's
 //! other threads may have seconds of handshakes queued. This one sleeps nearly all
@@ -68,8 +69,7 @@ pub(crate) async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Dura
             },
         };
         job.holding.note(&stream);
-        // The node has answered.
-        lock(&silence).received(Duration::ZERO);
+        lock(&silence).connected();
         let stop = job.ended.child_token();
         let _stopped = stop.clone().drop_guard();
         tokio::select! {
@@ -82,16 +82,16 @@ pub(crate) async fn watch(node: &Arc<Node>, job: &Arc<Job>, host: &Host) -> Dura
     }
 }
 
-/// While a node is silent, tries to make another connection: the one that is silent may
-/// only wait for TCP to send again what was lost in a cut. Returns the first that is made.
+/// While a node is silent, or hears nothing, tries to make another connection: TCP may only
+/// wait to send again what was lost in a cut. Returns the first that is made.
 async fn another(node: &Arc<Node>, job: &Arc<Job>, host: &Host, silence: &Mutex<Silence>) -> TcpStream {
     let mut attempts = JoinSet::new();
     loop {
-        let (is_doubtful, pause) = {
+        let (is_wanted, pause) = {
             let silence = lock(silence);
-            (silence.is_doubtful(), silence.redial())
+            (silence.wants_another(), silence.redial())
         };
-        if !is_doubtful {
+        if !is_wanted {
             attempts.abort_all();
         } else if attempts.len() < ATTEMPTS {
             let (node, job, host) = (node.clone(), job.clone(), host.clone());
@@ -148,7 +148,7 @@ pub(crate) async fn serve(node: &Node, job: &Job, stream: TcpStream) -> Result<(
     let stop = job.ended.child_token();
     job.holding.note(&stream);
     let silence = job.holding.silence_of_holder(job.patience);
-    lock(&silence).received(Duration::ZERO);
+    lock(&silence).connected();
     // The other side makes a new connection when the old one broke, or is silent.
     if let Some(old) = lock(&job.holding.heartbeat).replace(stop.clone()) {
         old.cancel();

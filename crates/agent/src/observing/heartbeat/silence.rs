@@ -14,6 +14,10 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
 const MARGIN: Duration = Duration::from_secs(1);
 /// Silence after which another connection is tried beside the one that is silent.
 const DOUBT: Duration = Duration::from_millis(1500);
+/// Bytes of heartbeats that the other side's kernel has not acknowledged, above which another
+/// connection is tried: those of [`DOUBT`]. After a cut the other side may be heard long
+/// before TCP sends again what it is to hear.
+const UNHEARD_BYTES: usize = 12;
 /// Pause between such attempts, and what it is once the silence has lasted for [`LONG`].
 const REDIAL: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
 const LONG: Duration = Duration::from_secs(10);
@@ -31,13 +35,14 @@ pub struct Silence {
     quiet: Duration,
     worst: Duration,
     age: u32,
+    unheard_bytes: usize,
 }
 
 impl Silence {
     /// The other side is heard just now. A cut that is no longer than the tolerance makes
     /// it not lost.
     pub fn new(tolerance: Duration) -> Self {
-        Self { tolerance, quiet: Duration::ZERO, worst: Duration::ZERO, age: 0 }
+        Self { tolerance, quiet: Duration::ZERO, worst: Duration::ZERO, age: 0, unheard_bytes: 0 }
     }
 
     /// Time has passed since the last call. Time beyond one interval is this side's
@@ -61,6 +66,17 @@ impl Silence {
         }
     }
 
+    /// There is a new connection: the other side has answered.
+    pub(crate) fn connected(&mut self) {
+        self.received(Duration::ZERO);
+        self.unheard_bytes = 0;
+    }
+
+    /// So many bytes of heartbeats wait for the other side to acknowledge them.
+    pub(crate) fn unheard(&mut self, bytes: usize) {
+        self.unheard_bytes = bytes;
+    }
+
     /// The time of silence, if it is too long.
     pub fn lost(&self) -> Option<Duration> {
         let limit = self.tolerance + MARGIN + (self.worst * EXTENSION).min(EXTENSION_MAX);
@@ -71,6 +87,11 @@ impl Silence {
     /// after pauses that double.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.quiet >= DOUBT
+    }
+
+    /// Whether another connection is to be tried.
+    pub(crate) fn wants_another(&self) -> bool {
+        self.is_doubtful() || self.unheard_bytes > UNHEARD_BYTES
     }
 
     /// Pause between attempts to make another connection.
@@ -146,6 +167,18 @@ mod tests {
         let [short, long] = REDIAL;
         assert_eq!(seen, [(500, (false, short)), (1500, (true, short)), (10_000, (true, long))]);
         silence.received(Duration::ZERO);
-        assert!(!silence.is_doubtful());
+        assert!(!silence.is_doubtful() && !silence.wants_another());
+    }
+
+    #[test]
+    fn another_connection_is_tried_if_the_other_side_does_not_hear() {
+        let mut silence = Silence::new(Duration::from_secs(5));
+        for (bytes, want) in [(12, false), (16, true)] {
+            silence.unheard(bytes);
+            silence.received(Duration::ZERO);
+            assert_eq!((silence.wants_another(), silence.is_doubtful()), (want, false), "{bytes}");
+        }
+        silence.connected();
+        assert!(!silence.wants_another());
     }
 }
