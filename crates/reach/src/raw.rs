@@ -1,45 +1,41 @@
 //! The agent's end of the raw-packet helper ([`isthmus_raw`]). The agent starts
 //! the helper as a process and exchanges messages with it over a pair of Unix
-//! sockets. The helper ends with the agent.
+//! sockets. The helper ends with the agent. One that ends before is started again.
+mod running;
 
-use std::collections::HashMap;
-use std::io::{self, IoSlice};
 use std::net::SocketAddrV4;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
 use isthmus_net::lock;
-use isthmus_raw::message::{self, MAX_LEN, Reply, Request};
+use isthmus_raw::message::Request;
 use isthmus_raw::{HELPER, Syn};
-use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair,
-};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
-use tokio::sync::oneshot;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// How long the helper may take to answer.
-const DEADLINE: Duration = Duration::from_secs(3);
+use self::running::{Running, ended};
 
-/// A running helper.
+/// The first pause before a helper that has ended is started again; it doubles with each
+/// further end,
+const PAUSE: Duration = Duration::from_millis(500);
+/// up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A helper that has run for so long had no fault from its start.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// The helper.
 #[derive(Debug)]
 pub struct RawHelper {
-    socket: Arc<AsyncFd<OwnedFd>>,
-    waiting: Arc<Mutex<Waiting>>,
-    last_id: AtomicU64,
-    /// Killed when this is dropped.
-    _process: Child,
+    path: PathBuf,
+    /// The agent's, for which alone it injects SYNs.
+    listener: OwnedFd,
+    /// None while there is no process.
+    running: Mutex<Option<Arc<Running>>>,
 }
-
-/// Requests without a reply so far; `None` once the helper has ended.
-type Waiting = Option<HashMap<u64, oneshot::Sender<Reply>>>;
 
 /// Starts the helper, if it is installed and has `CAP_NET_RAW`; logs why not.
 pub async fn start(
@@ -52,7 +48,7 @@ pub async fn start(
         return None;
     };
     match RawHelper::start(&path, listener.as_fd()).await {
-        Ok(helper) => Some(Arc::new(helper)),
+        Ok(helper) => Some(helper),
         Err(reason) => {
             warn!(%reason, "no other node can connect to this one by `traverse`");
             None
@@ -75,38 +71,14 @@ impl RawHelper {
     ///
     /// # Errors
     /// If it can't be started, or lacks `CAP_NET_RAW`.
-    pub(crate) async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Self, String> {
-        let failed = |error: io::Error| {
-            let remedy = match error.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    ": only root and the file's group may run it. Add the agent's user to the group, with \
-                     `usermod -aG isthmus USER` as root, and start the agent in a new session"
-                }
-                _ => "",
-            };
-            format!("cannot start {}: {error}{remedy}", path.display())
-        };
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let (own, its) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)
-            .map_err(|error| failed(error.into()))?;
-        nix::fcntl::fcntl(&own, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))
-            .map_err(|error| failed(error.into()))?;
-        let process = Command::new(path)
-            .env_clear()
-            .stdin(Stdio::from(its))
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(failed)?;
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        // SAFETY: the AsyncFd owns the descriptor, which stays open and the same
-        // until it is dropped.
-        let registered = unsafe { AsyncFd::register_with_interest(own, interest) };
-        let socket = Arc::new(registered.map_err(|error| failed(error.into()))?);
-        let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
-        tokio::spawn(listen(socket.clone(), waiting.clone()));
-        let helper = Self { socket, waiting, last_id: AtomicU64::new(0), _process: process };
-        helper.ask(&Request::Listen, Some(listener)).await?;
+    pub(crate) async fn start(path: &Path, listener: BorrowedFd<'_>) -> Result<Arc<Self>, String> {
+        let listener = listener.try_clone_to_owned();
+        let listener = listener.map_err(|error| format!("cannot start {}: {error}", path.display()))?;
+        let running = Running::start(path, listener.as_fd()).await?;
+        let ended = running.ended();
+        let running = Mutex::new(Some(Arc::new(running)));
+        let helper = Arc::new(Self { path: path.to_owned(), listener, running });
+        tokio::spawn(keep(Arc::downgrade(&helper), ended));
         Ok(helper)
     }
 
@@ -115,7 +87,7 @@ impl RawHelper {
     /// # Errors
     /// The helper's reason.
     pub(crate) async fn connect(&self, socket: BorrowedFd<'_>, to: SocketAddrV4) -> Result<Syn, String> {
-        let packet = self.ask(&Request::Connect(to), Some(socket)).await?;
+        let packet = self.running()?.ask(&Request::Connect(to), Some(socket)).await?;
         Syn::parse(&packet).map_err(|error| format!("{HELPER} caught no SYN: {error}"))
     }
 
@@ -124,78 +96,53 @@ impl RawHelper {
     /// # Errors
     /// The helper's reason.
     pub(crate) async fn inject(&self, syn: &Syn) -> Result<(), String> {
-        self.ask(&Request::Inject(syn.to_bytes()), None).await.map(drop)
+        self.running()?.ask(&Request::Inject(syn.to_bytes()), None).await.map(drop)
     }
 
-    async fn ask(&self, request: &Request, descriptor: Option<BorrowedFd<'_>>) -> Reply {
-        let ended = || format!("{HELPER} has ended; see the agent's log, and start the agent anew");
-        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let (reply_tx, reply_rx) = oneshot::channel();
-        match &mut *lock(&self.waiting) {
-            Some(waiting) => drop(waiting.insert(id, reply_tx)),
-            None => return Err(ended()),
-        }
-        let forget = Forget(&self.waiting, id);
-        let bytes = request.encode(id);
-        let asked = async {
-            let sent =
-                self.socket.async_io(Interest::WRITABLE, |socket| send(socket, &bytes, descriptor)).await;
-            sent.map_err(|_| ended())?;
-            reply_rx.await.map_err(|_| ended())?
-        };
-        let late = || Err(format!("{HELPER} did not answer within {DEADLINE:?}"));
-        let reply = tokio::time::timeout(DEADLINE, asked).await.unwrap_or_else(|_| late());
-        drop(forget);
-        reply
+    fn running(&self) -> Result<Arc<Running>, String> {
+        lock(&self.running).clone().ok_or_else(ended)
     }
 }
 
-/// Removes a request from the map when its caller no longer waits.
-struct Forget<'a>(&'a Mutex<Waiting>, u64);
-
-impl Drop for Forget<'_> {
-    fn drop(&mut self) {
-        if let Some(waiting) = &mut *lock(self.0) {
-            waiting.remove(&self.1);
-        }
-    }
-}
-
-fn send(socket: &OwnedFd, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let descriptors: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
-    let rights = [ControlMessage::ScmRights(&descriptors)];
-    let control = if descriptors.is_empty() { &rights[..0] } else { &rights[..] };
-    let data = [IoSlice::new(message)];
-    sendmsg::<()>(socket.as_raw_fd(), &data, control, MsgFlags::MSG_NOSIGNAL, None)?;
-    Ok(())
-}
-
-/// Passes replies on until the helper ends.
-async fn listen(socket: Arc<AsyncFd<OwnedFd>>, waiting: Arc<Mutex<Waiting>>) {
-    let mut bytes = [0; MAX_LEN];
-    let error = loop {
-        let received = socket.async_io(Interest::READABLE, |socket| {
-            Ok(recv(socket.as_raw_fd(), &mut bytes, MsgFlags::empty())?)
-        });
-        let length = match received.await {
-            Ok(0) => break "it closed its socket".to_owned(),
-            Ok(length) => length,
-            Err(error) => break error.to_string(),
-        };
-        match message::decode_reply(bytes.get(..length).unwrap_or_default()) {
-            Ok((id, reply)) => {
-                let requester = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&id));
-                // The requester may have given up.
-                let _ = requester.map(|reply_tx| reply_tx.send(reply));
+/// Starts the helper again each time that it has ended.
+async fn keep(helper: Weak<RawHelper>, mut ended: CancellationToken) {
+    let (mut failures, mut began) = (0_u32, Instant::now());
+    loop {
+        ended.cancelled().await;
+        failures = if began.elapsed() < STEADY { failures.saturating_add(1) } else { 0 };
+        // An agent that ends has dropped the helper.
+        let Some(kept) = helper.upgrade() else { return };
+        lock(&kept.running).take();
+        drop(kept);
+        warn!(retry_in = ?pause(failures), "{HELPER} has ended: it is started again, and `traverse` fails meanwhile");
+        let mut told = String::new();
+        ended = loop {
+            sleep(pause(failures)).await;
+            let Some(kept) = helper.upgrade() else { return };
+            match Running::start(&kept.path, kept.listener.as_fd()).await {
+                Ok(running) => {
+                    let ended = running.ended();
+                    *lock(&kept.running) = Some(Arc::new(running));
+                    break ended;
+                }
+                Err(reason) => {
+                    failures = failures.saturating_add(1);
+                    // Each reason once: the attempts go on.
+                    if reason != told {
+                        warn!(%reason, "{HELPER} cannot be started again: `traverse` fails, and it is tried on");
+                        told = reason;
+                    }
+                }
             }
-            Err(error) => break error.to_string(),
-        }
-    };
-    // An agent that ends the helper has dropped its half.
-    if Arc::strong_count(&waiting) > 1 {
-        warn!(error, "{HELPER} ended: `traverse` fails until the agent is started anew");
+        };
+        began = Instant::now();
+        info!("{HELPER} was started again");
     }
-    *lock(&waiting) = None;
+}
+
+/// How long to wait after so many failures in a row.
+fn pause(failures: u32) -> Duration {
+    PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]
@@ -214,6 +161,12 @@ mod tests {
             let error = RawHelper::start(Path::new(path), listener.as_fd()).await.unwrap_err();
             assert!(error.contains(want), "{path}: {error}");
         }
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_bound() {
+        let pauses = [0, 1, 6, 7, 17, u32::MAX].map(|failures| pause(failures).as_millis());
+        assert_eq!(pauses, [500, 1000, 32_000, 60_000, 60_000, 60_000]);
     }
 
     #[test]

@@ -92,3 +92,32 @@ fn without_the_right_it_is_left_out_and_the_plan_says_why() -> Result<()> {
     ensure!(ways == BTreeMap::from([("relay".to_owned(), 100)]), "{ways:?}");
     Ok(())
 }
+
+/// Both ends' helpers are killed, once and again, and started anew each time.
+#[test]
+fn a_helper_that_dies_is_started_again() -> Result<()> {
+    let world = World::up("stateless")?;
+    planned(&world, "n1.alpha", "n1.beta", &["traverse", "relay"])?;
+    for _ in 0..2 {
+        for node in ["n1.alpha", "n1.beta"] {
+            let before = helpers(&world, node)?;
+            ensure!(before.len() == 1, "{node}: {before:?}");
+            before.iter().try_for_each(|pid| world.kill(node, "-KILL", pid))?;
+            World::eventually("another helper runs", SOON, || {
+                let now = helpers(&world, node)?;
+                Ok(now.len() == 1 && now != before)
+            })?;
+        }
+    }
+    let all = || Ok(world.logs()?.matches("isthmus-raw was started again").count() == 4);
+    World::eventually("the agents say so each time", SOON, all)?;
+    let ways = hundred(&world, "n1.alpha", "n1.beta")?;
+    ensure!(ways == BTreeMap::from([("traverse".to_owned(), 100)]), "{ways:?}");
+    Ok(())
+}
+
+/// The processes of the helper at a node.
+fn helpers(world: &World, node: &str) -> Result<Vec<String>> {
+    let found = world.sh(node, SOON, &["pgrep", "-x", "isthmus-raw"])?;
+    Ok(found.stdout.lines().map(str::to_owned).collect())
+}
