@@ -72,7 +72,7 @@ async fn records(args: &StatusArgs) -> anyhow::Result<ListReply> {
         all.nodes = grid.list(Records::Nodes(NodeFilter { sites, ..NodeFilter::default() })).await?.nodes;
     }
     all.relays = grid.list(Records::Relays(RelayFilter::default())).await?.relays;
-    all.jobs = grid.list(Records::Jobs(JobFilter { site: site.clone() })).await?.jobs;
+    all.jobs = grid.list(Records::Jobs(JobFilter { site: site.clone(), ..JobFilter::default() })).await?.jobs;
     all.paths = grid.list(Records::Paths(PathFilter { site, between_sites: true })).await?.paths;
     Ok(all)
 }

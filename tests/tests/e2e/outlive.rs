@@ -113,6 +113,35 @@ fn a_connection_that_begins_in_a_cut_is_made_after_it() -> Result<()> {
     world.expect_clean(SECONDS)
 }
 
+/// Without a relay the trunk can't be dialed, so the far node isn't told that the job has
+/// ended. It asks the broker.
+#[test]
+fn a_job_that_ends_during_a_cut_ends_beyond_it() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let job = world.endless(Mpi::OpenMpi, &NODES.join(","), &[])?;
+    crate::life::running(&world)?;
+    // The far node has found the job at the broker by then.
+    std::thread::sleep(Duration::from_secs(4));
+    let before = cuts(&world)?;
+    for host in ["hub", "spare"] {
+        world.kill(host, "-KILL", &world.service(host, "relay")?)?;
+    }
+    expect_cut(&world, before)?;
+    let ended = Instant::now();
+    world.kill(NODES[0], "-INT", &world.service(NODES[0], "run")?)?;
+    let took = world.gone(&NODES, ended, SECONDS + SECONDS)?;
+    eprintln!("gone after {:.1} s", took.as_secs_f64());
+    ensure!(took < SECONDS, "it took {took:?}");
+    let (status, printed) = job.end()?;
+    ensure!(status != 0 && status != 124, "status {status}\n{printed}");
+    world.expect_clean(Duration::from_secs(2))?;
+    let listed = world.status(NODES[0])?["jobs"].as_array().map(Vec::len);
+    ensure!(listed == Some(0), "jobs are listed: {listed:?}");
+    let told = "the head has ended the job while this node was cut off";
+    ensure!(world.logs()?.contains(told), "no word of it");
+    Ok(())
+}
+
 #[test]
 fn a_job_outlives_its_relay() -> Result<()> {
     let world = World::up("two-relays")?;

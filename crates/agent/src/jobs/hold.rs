@@ -2,7 +2,6 @@
 //! ([`tree`]) until the job ends.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use isthmus_net::clock::{micros, millis};
@@ -17,6 +16,7 @@ use tonic::{Status, Streaming};
 use crate::jobs::calls::{self, Calls};
 use crate::jobs::job::Job;
 use crate::jobs::node::{Faults, Node};
+use crate::jobs::over;
 use crate::jobs::tree;
 use crate::jobs::unready::Unready;
 use crate::observing::heartbeat;
@@ -28,6 +28,8 @@ use crate::trunks::registry::Standing;
 const HOLD_DEADLINE: Duration = Duration::from_secs(30);
 /// How long the head waits for a node to end a job.
 const END_DEADLINE: Duration = Duration::from_secs(10);
+/// The same for a node behind a cut, which ends it by itself once it learns that it is over.
+const END_CUT_DEADLINE: Duration = Duration::from_secs(3);
 /// How long the gateway may take to tell what it has carried.
 const CARRIED: Duration = Duration::from_millis(400);
 /// By how much the other nodes wait less, so that they can report which node was
@@ -224,7 +226,7 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
     };
     let reason = node.revocation_of(&host.name).unwrap_or(reason);
     lock(&job.holding.lost).insert(host.name.clone());
-    if !job.holding.ending.load(Ordering::SeqCst) {
+    if !job.holding.ending.is_cancelled() {
         let lost = proto::NodeLost { node: host.name.to_string(), reason };
         let _ = news_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::NodeLost(lost)) })).await;
     }
@@ -261,8 +263,8 @@ async fn lost(
     pause::lost(node, (&trunk, host), job.outlive, tell).await.to_string()
 }
 
-/// Returns when the node of another site that holds this one over a trunk is lost: the
-/// job is to be ended here and below.
+/// Returns when the node of another site that holds this one over a trunk is lost, or the
+/// job is over at its head: it is to be ended here and below.
 pub(crate) async fn holder_lost(node: &Arc<Node>, job: &Job, trunk: Option<Arc<Standing>>) {
     let holder = tree::holder(&job.members.nodes, node.name());
     let (Some(trunk), Some(holder)) = (trunk, holder) else {
@@ -271,7 +273,13 @@ pub(crate) async fn holder_lost(node: &Arc<Node>, job: &Job, trunk: Option<Arc<S
     };
     // This end dials, too: the other one may have lost its state.
     trunk.dial_at(holder.address.ip());
-    let lost = pause::lost(node, (&trunk, holder), job.outlive, |_| ()).await;
+    let lost = tokio::select! {
+        lost = pause::lost(node, (&trunk, holder), job.outlive, |_| ()) => lost,
+        () = over::at_head(node, job, &trunk.kept) => {
+            tracing::info!(job = %job.id, "the head has ended the job while this node was cut off: it ends here");
+            return;
+        }
+    };
     tracing::warn!(job = %job.id, holder = %holder.name, reason = %lost, "the node that holds the job here is lost: the job ends here");
 }
 
@@ -296,13 +304,15 @@ async fn ask_gateway(node: &Node, job: &Job) {
 
 /// Ends a job here and on the nodes below, in parallel, and adds up the account.
 pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
-    job.holding.ending.store(true, Ordering::SeqCst);
+    job.holding.ending.cancel();
     let limit = deadline(job, node, END_DEADLINE);
     let mut ending = JoinSet::new();
     let lost = lock(&job.holding.lost).clone();
     let below = tree::children(&job.members.nodes, node.name()).into_iter();
     for host in below.filter(|host| !lost.contains(&host.name)).cloned() {
         let (node, job) = (node.clone(), job.clone());
+        let is_cut = node.trunks().are_cut(&host.name).unwrap_or(false);
+        let limit = if is_cut { END_CUT_DEADLINE.min(limit) } else { limit };
         ending.spawn(async move {
             let request = proto::EndRequest { job: job.id.to_string() };
             let ending = async { calls::channel(&node, &job, &host).await?.end(request).await };

@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,8 +20,8 @@ use crate::observing::heartbeat::silence::Silence;
 pub(crate) struct Holding {
     /// Channels to the job's other agents.
     pub channels: PeerChannels,
-    /// The head has begun to end the job: nodes that leave are not lost.
-    pub ending: AtomicBool,
+    /// Cancelled once the job is being ended: nodes that leave are not lost.
+    pub ending: CancellationToken,
     /// Whether the head was told that this node is cut off. Locked until it is, so that it
     /// reads that before it reads of lost nodes.
     pub told_cut_off: tokio::sync::Mutex<bool>,

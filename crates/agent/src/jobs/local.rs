@@ -261,6 +261,7 @@ impl Head {
                 ..proto::JobReport::default()
             });
         };
+        let mut is_ending = false;
         loop {
             tokio::select! {
                 Some(news) = all_rx.recv() => {
@@ -273,15 +274,22 @@ impl Head {
                         break;
                     }
                 }
-                _ = ticks.tick() => if std::mem::take(&mut changed) {
+                _ = ticks.tick() => if !is_ending && std::mem::take(&mut changed) {
                     report(&joined, false);
                 },
+                // Before the job has ended everywhere: a node that can't be reached learns it so.
+                () = self.job.holding.ending.cancelled(), if !is_ending => {
+                    is_ending = true;
+                    report(&joined, true);
+                }
                 _ = pulses.tick() => self.pulse(&mut pulsed),
                 () = self.job.ended.cancelled() => break,
                 () = self.news_tx.closed() => break,
             }
         }
-        report(&joined, true);
+        if !is_ending {
+            report(&joined, true);
+        }
         if !self.job.ended.is_cancelled() {
             tracing::warn!(job = %self.job.id, "`isthmus run` is gone: the job ends");
             hold::end_all(&self.node, &self.job).await;

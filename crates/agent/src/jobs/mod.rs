@@ -10,6 +10,7 @@
 //! | `tree` | which node of a job holds which |
 //! | `hold` | holding them |
 //! | `unready` | why nodes can't take part |
+//! | `over` | the end of a job that this node can't be told of |
 //! | `verify` | their certificates, anew before the former ones end |
 //! | `peers` | the service for other agents |
 //! | `local` | the service for the node's users |
@@ -24,6 +25,7 @@ pub(crate) mod local;
 pub(crate) mod members;
 pub(crate) mod news;
 pub(crate) mod node;
+pub(crate) mod over;
 pub(crate) mod peers;
 pub(crate) mod sockets;
 pub(crate) mod tree;

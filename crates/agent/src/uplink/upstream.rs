@@ -194,6 +194,15 @@ impl Upstream {
     /// Reports the state of a job. Lists that are too long are cut.
     pub(crate) fn report(&self, mut report: proto::JobReport) {
         bounds::cut_job(&mut report);
+        if report.ended {
+            // Nothing replaces the last one, which must wait for room.
+            let up_tx = self.up_tx.clone();
+            tokio::spawn(async move {
+                // It fails only when the agent ends.
+                let _ = up_tx.send(attach_up::Kind::Job(report)).await;
+            });
+            return;
+        }
         // Reports are totals, so the next one replaces one that is lost.
         let _ = self.up_tx.try_send(attach_up::Kind::Job(report));
     }

@@ -73,7 +73,9 @@ impl Registry {
                 let jobs = self.jobs.with_ids();
                 let jobs = jobs.filter(|(_, job)| filter.site.is_empty() || job.nodes.iter().any(here));
                 let jobs = jobs.filter(|(_, job)| view.has_job(job));
-                reply.jobs = page.take(jobs.map(|(id, job)| (id.to_string(), job.clone())));
+                let jobs = jobs.map(|(id, job)| (id.to_string(), job));
+                let jobs = jobs.filter(|(id, _)| filter.job.is_empty() || *id == filter.job);
+                reply.jobs = page.take(jobs.map(|(id, job)| (id, job.clone())));
             }
             Some(Records::Paths(filter)) => reply.paths = self.list_paths(&mut page, filter),
             None => return Err(Refused("the request names no records".to_owned())),

@@ -151,8 +151,8 @@ impl Bounded for proto::ListRequest {
                 filter.names.iter().try_for_each(|name| texts("bytes of a name", &[name]))
             }
             Some(Records::Relays(proto::RelayFilter { asking_site: site }))
-            | Some(Records::Jobs(proto::JobFilter { site }))
             | Some(Records::Paths(proto::PathFilter { site, .. })) => texts("bytes of a name", &[site]),
+            Some(Records::Jobs(proto::JobFilter { site, job })) => texts("bytes of a name", &[site, job]),
             None => Ok(()),
         }
     }

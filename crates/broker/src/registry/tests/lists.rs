@@ -147,9 +147,17 @@ fn sites_have_sums() {
     assert_eq!(sums, [("alpha", 3, 1, 6, 1), ("beta", 3, 1, 6, 0)]);
     let one = registry.all(Records::Sites(proto::SiteFilter { names: vec!["beta".to_owned()] })).sites;
     assert_eq!((one.len(), one[0].gateways[0].nodes), (1, 3));
-    for (site, want) in [("alpha", 1), ("beta", 0), ("", 1)] {
-        let jobs = registry.all(Records::Jobs(proto::JobFilter { site: site.to_owned() })).jobs;
-        assert_eq!(jobs.len(), want, "{site}");
+    for (site, job, want) in [
+        ("alpha", String::new(), 1),
+        ("beta", String::new(), 0),
+        ("", String::new(), 1),
+        ("", "01".repeat(16), 1),
+        ("alpha", "01".repeat(16), 1),
+        ("beta", "01".repeat(16), 0),
+        ("", "02".repeat(16), 0),
+    ] {
+        let filter = proto::JobFilter { site: site.to_owned(), job: job.clone() };
+        assert_eq!(registry.all(Records::Jobs(filter)).jobs.len(), want, "{site} {job}");
     }
 }
 
