@@ -14,6 +14,7 @@ mod life;
 mod liveness;
 mod logs;
 mod mpis;
+mod nothing_left;
 mod outlive;
 mod output;
 mod policy;

@@ -1,5 +1,6 @@
 //! One job at one node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use isthmus_net::mac::Secret;
@@ -13,6 +14,8 @@ use crate::jobs::members::Members;
 use crate::jobs::news::{News, NewsReceiver};
 use crate::jobs::sockets::Sockets;
 use crate::observing::account::Account;
+use crate::observing::leftovers::{self, Leftovers};
+use crate::observing::links;
 use crate::observing::ranks::Ranks;
 use crate::starting::processes::Processes;
 
@@ -55,6 +58,11 @@ pub(crate) struct Job {
     pub processes: Processes,
     /// Its part in holding the job together.
     pub holding: Holding,
+    /// What its MPI would leave here, if it were killed.
+    pub leftovers: Leftovers,
+    /// When it began here, in the unit of `/proc/PID/stat` since boot: its processes are
+    /// younger.
+    pub began: u64,
     /// News for its head.
     pub news: News,
     /// Cancelled when the job ends here.
@@ -86,6 +94,8 @@ impl Job {
             ranks: Ranks::default(),
             processes: Processes::default(),
             holding: Holding::default(),
+            leftovers: Leftovers::default(),
+            began: links::ticks_since_boot(),
             news,
             ended: CancellationToken::new(),
         };
@@ -94,7 +104,10 @@ impl Job {
 
     /// Ends its processes on this node and lets no further one start. Returns the
     /// number of processes that had to be killed.
-    pub(crate) async fn end_processes(&self, node: &str) -> u32 {
+    pub(crate) async fn end_processes(self: &Arc<Self>, node: &str) -> u32 {
+        if !self.processes.is_closed() {
+            leftovers::look(self).await;
+        }
         let (killed, by_others) = self.processes.end_all().await;
         for killed in by_others {
             self.news.killed(node, killed);

@@ -20,6 +20,7 @@ use crate::carrying::black_hole::BlackHole;
 use crate::carrying::ports::PortCounter;
 use crate::jobs::job::Job;
 use crate::observing::heartbeat::beat::Heartbeats;
+use crate::observing::leftovers;
 use crate::observing::measure::serving::Measuring;
 use crate::starting::programs;
 use crate::trunks::registry::Registry;
@@ -282,12 +283,13 @@ impl Node {
         }
     }
 
-    /// Ends a job: its processes, its pending connections, its directory. Returns the
-    /// number of processes that had to be killed.
+    /// Ends a job: its processes, its pending connections, what its MPI has left, its
+    /// directory. Returns the number of processes that had to be killed.
     pub(crate) async fn end(&self, job: &Arc<Job>) -> u32 {
         let killed = job.end_processes(&self.name().to_string()).await;
         job.ended.cancel();
         job.sockets.end();
+        let killed = killed + leftovers::clear(job).await;
         // Tasks that still have the job may outlive the agent's own end.
         job.directory.remove();
         if lock(&self.jobs).remove(&job.id).is_some() {

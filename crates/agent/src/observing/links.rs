@@ -135,7 +135,7 @@ fn look(job: &Job, began: u64, seen: &mut Seen) {
 
 /// The job's processes on this node: those that were started with its library since
 /// the job began, and their descendants.
-pub(super) fn processes_of(job: &Job, began: u64) -> Vec<Process> {
+pub(crate) fn processes_of(job: &Job, began: u64) -> Vec<Process> {
     let own = nix::unistd::geteuid().as_raw();
     let young: Vec<(Process, i32)> = procfs::process::all_processes()
         .into_iter()
@@ -166,7 +166,7 @@ pub(super) fn processes_of(job: &Job, began: u64) -> Vec<Process> {
 }
 
 /// The time since boot, in the unit of `/proc/PID/stat`.
-pub(super) fn ticks_since_boot() -> u64 {
+pub(crate) fn ticks_since_boot() -> u64 {
     let uptime = procfs::Uptime::current().map(|uptime| uptime.uptime_duration()).unwrap_or_default();
     u64::try_from(uptime.as_millis()).unwrap_or_default() * procfs::ticks_per_second() / 1000
 }

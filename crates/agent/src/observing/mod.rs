@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`account`] | connections that began here |
 //! | [`heartbeat`] | whether another agent is frozen or cut off |
+//! | [`leftovers`] | what a killed MPI leaves on the node |
 //! | [`links`] | links between a job's processes that bypass the agents |
 //! | [`measure`] | round trip and bandwidth to another node |
 //! | [`ranks`] | which ranks of a job run here |
 
 pub(crate) mod account;
 pub(crate) mod heartbeat;
+pub(crate) mod leftovers;
 pub(crate) mod links;
 pub(crate) mod measure;
 pub(crate) mod ranks;

@@ -126,7 +126,8 @@ pub(crate) async fn follow(job: Arc<Job>) {
         }
         let looking = job.clone();
         // Hundreds of small reads, which would delay other tasks.
-        let look = tokio::task::spawn_blocking(move || look(&looking, began));
+        let is_early = started.elapsed() < EXPECTED;
+        let look = tokio::task::spawn_blocking(move || look(&looking, began, is_early));
         let Ok(found) = look.await else { return };
         let (ranks, any_new) = job.ranks.take_in(found);
         if any_new {
@@ -141,8 +142,13 @@ fn next_pause(pause: Duration, any_new: bool, any: bool, since_start: Duration) 
     if any_new || (!any && since_start < EXPECTED) { PAUSE } else { (pause * 2).min(PAUSE_MAX) }
 }
 
-fn look(job: &Job, began: u64) -> Vec<(World, u32)> {
-    links::processes_of(job, began)
+fn look(job: &Job, began: u64, is_early: bool) -> Vec<(World, u32)> {
+    let processes = links::processes_of(job, began);
+    if is_early {
+        // By then an MPI has what it works with; the end of the job looks once more.
+        job.leftovers.note(&processes);
+    }
+    processes
         .iter()
         // If one has just ended, nothing of it can be read.
         .filter(|process| process.stat().is_ok_and(|stat| !starts_ranks(&stat.comm)))

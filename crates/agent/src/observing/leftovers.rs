@@ -1,0 +1,267 @@
+//! What an MPI that was killed leaves on a node: files for shared memory, and the session
+//! directories of its daemons. An MPI removes them at its own end. The agent notes which
+//! the job's processes have mapped or open, and removes those that are left after the job.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use isthmus_net::lock;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use procfs::process::{FDTarget, MMapPath, Process};
+use tracing::{info, warn};
+
+use super::links;
+use crate::jobs::job::Job;
+
+/// How long the processes of an ended job may take to end by themselves: the supervisor of
+/// `isthmus run` is not this agent's child, and has its own grace period.
+const ALONE: Duration = Duration::from_secs(3);
+/// How long they may take in all.
+const GONE: Duration = Duration::from_secs(6);
+/// Pause between two looks for processes.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Most files and directories that are noted for one job.
+const NOTED_MAX: usize = 1 << 14;
+
+/// Files in /dev/shm that MPIs make: Open MPI 4 and 5, MPICH 5 and 4, UCX.
+const SHARED: [&str; 5] = ["vader_segment.", "sm_segment.", "mpich_shm_", "mpich_shar_tmp", "ucx_shm_posix_"];
+/// Other temporary files of theirs: Hydra's picture of the machine.
+const FILES: [&str; 1] = ["hydra_hwloc_xmlfile_"];
+/// The beginning of a session directory's name.
+const SESSION: &str = "ompi.";
+/// The beginning of the name of one launcher's part, where the user has one session
+/// directory for all.
+const PART: &str = "pid.";
+
+/// A file or directory, whatever its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+/// What a job's processes had mapped or open, to be removed after its end.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers(Mutex<BTreeMap<PathBuf, Identity>>);
+
+impl Leftovers {
+    /// Notes what these processes of the job use.
+    pub(crate) fn note(&self, processes: &[Process]) {
+        for trace in processes.iter().flat_map(used).filter_map(|path| trace(&path)) {
+            let mut noted = lock(&self.0);
+            if noted.len() < NOTED_MAX
+                && !noted.contains_key(&trace)
+                && let Some(identity) = own(&trace)
+            {
+                noted.insert(trace, identity);
+            }
+        }
+    }
+
+    /// Removes what is still there and used by nobody.
+    fn remove(&self) {
+        let mut noted = std::mem::take(&mut *lock(&self.0));
+        noted.retain(|path, identity| own(path) == Some(*identity));
+        if noted.is_empty() {
+            return;
+        }
+        let all = procfs::process::all_processes().into_iter().flatten().flatten();
+        let in_use: HashSet<PathBuf> =
+            all.flat_map(|process| used(&process)).filter_map(|path| trace(&path)).collect();
+        for path in noted.keys().filter(|path| !in_use.contains(*path)) {
+            match remove(path) {
+                Ok(()) => info!(path = %path.display(), "removed what an MPI has left"),
+                Err(error) => warn!(path = %path.display(), %error, "cannot remove what an MPI has left"),
+            }
+        }
+    }
+}
+
+/// The paths that a process has mapped or open. Of one that has just ended there are none.
+fn used(process: &Process) -> Vec<PathBuf> {
+    let maps = process.maps().into_iter().flatten();
+    let mapped = maps.filter_map(|map| match map.pathname {
+        MMapPath::Path(path) => Some(path),
+        _ => None,
+    });
+    let open = process.fd().into_iter().flatten().flatten().filter_map(|open| match open.target {
+        FDTarget::Path(path) => Some(path),
+        _ => None,
+    });
+    mapped.chain(open).collect()
+}
+
+/// The file or directory to remove after a job that uses this path, if an MPI has made it.
+fn trace(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    if name.ends_with(" (deleted)") {
+        return None;
+    }
+    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+    let is_shared = path.parent() == Some(Path::new("/dev/shm")) && begins(&SHARED);
+    if is_shared || begins(&FILES) {
+        return Some(path.to_owned());
+    }
+    let is_session = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(SESSION));
+    // The file itself may have such a name.
+    let at = path.iter().rev().skip(1).position(is_session)?;
+    let above = |count: usize| path.ancestors().nth(count).map(Path::to_owned);
+    let session = above(at + 1)?;
+    let of_one = session.file_name()?.to_str()?.strip_prefix(SESSION)?;
+    if !of_one.is_empty() && of_one.bytes().all(|byte| byte.is_ascii_digit()) {
+        // Open MPI 5: one for each launcher or daemon, by its process id.
+        return Some(session);
+    }
+    // Open MPI 4: one for each host and user, with a part for each launcher or daemon.
+    let part = above(at)?;
+    (part != path && part.file_name()?.to_str()?.starts_with(PART)).then_some(part)
+}
+
+/// The identity of this user's own file or directory, where no other user can replace it.
+fn own(path: &Path) -> Option<Identity> {
+    let user = nix::unistd::geteuid().as_raw();
+    let found = fs::symlink_metadata(path).ok()?;
+    let above = fs::symlink_metadata(path.parent()?).ok()?;
+    let is_made = found.is_file() || found.is_dir();
+    let is_safe = is_kept(&above, user) && found.uid() == user;
+    (is_made && is_safe).then(|| Identity { device: found.dev(), inode: found.ino() })
+}
+
+/// Whether only the owners of what is in a directory, this user, and root can replace it.
+fn is_kept(directory: &Metadata, user: u32) -> bool {
+    let is_trusted = directory.is_dir() && [0, user].contains(&directory.uid());
+    is_trusted && (directory.mode() & 0o022 == 0 || directory.mode() & 0o1000 != 0)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    if !fs::symlink_metadata(path)?.is_dir() {
+        return fs::remove_file(path);
+    }
+    fs::remove_dir_all(path)?;
+    // That of a host and user: it stays if another launcher has a part.
+    if let Some(above) = path.parent()
+        && above.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SESSION))
+    {
+        let _ = fs::remove_dir(above);
+    }
+    Ok(())
+}
+
+/// Notes what the job's processes use before they are ended.
+pub(crate) async fn look(job: &Arc<Job>) {
+    let looking = Arc::clone(job);
+    // Hundreds of small reads, which would delay other tasks. A process that is stuck in the
+    // kernel may hold up its own.
+    let look = move || looking.leftovers.note(&links::processes_of(&looking, looking.began));
+    let look = tokio::task::spawn_blocking(look);
+    let _ = tokio::time::timeout(ALONE, look).await;
+}
+
+/// Waits until the job has no process here, and kills those that don't end: a supervisor
+/// that was killed has left its command's descendants. Then removes what the MPI has left.
+/// Returns the number of processes that had to be killed.
+pub(crate) async fn clear(job: &Arc<Job>) -> u32 {
+    let started = Instant::now();
+    let mut killed = HashSet::new();
+    loop {
+        let looking = Arc::clone(job);
+        let look = tokio::task::spawn_blocking(move || links::processes_of(&looking, looking.began));
+        let Ok(Ok(left)) = tokio::time::timeout(GONE, look).await else { break };
+        if left.is_empty() {
+            break;
+        }
+        if started.elapsed() >= GONE {
+            let left: Vec<i32> = left.iter().map(|process| process.pid).collect();
+            warn!(job = %job.id, ?left, "processes of the job are left");
+            break;
+        }
+        if started.elapsed() >= ALONE {
+            for process in &left {
+                // Another one may have its number otherwise.
+                if process.is_alive() && kill(Pid::from_raw(process.pid), Signal::SIGKILL).is_ok() {
+                    killed.insert(process.pid);
+                }
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    if !killed.is_empty() {
+        warn!(job = %job.id, killed = killed.len(), "killed processes that the job had left");
+    }
+    let removing = Arc::clone(job);
+    let remove = tokio::task::spawn_blocking(move || removing.leftovers.remove());
+    let _ = tokio::time::timeout(ALONE, remove).await;
+    u32::try_from(killed.len()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_mpi_made_is_known_by_its_path() {
+        for (path, want) in [
+            ("/dev/shm/vader_segment.n1.0.6cfb0001.1", Some("/dev/shm/vader_segment.n1.0.6cfb0001.1")),
+            ("/dev/shm/mpich_shm_7dff82dd_0", Some("/dev/shm/mpich_shm_7dff82dd_0")),
+            ("/dev/shm/mpich_shar_tmpNa2tMU", Some("/dev/shm/mpich_shar_tmpNa2tMU")),
+            ("/dev/shm/ucx_shm_posix_268053a (deleted)", None),
+            ("/dev/shm/results", None),
+            ("/home/ada/vader_segment.n1", None),
+            ("/tmp/hydra_hwloc_xmlfile_j0A3FE", Some("/tmp/hydra_hwloc_xmlfile_j0A3FE")),
+            ("/tmp/ompi.n1.0/pid.5/pmix_dstor_ds21_5/smseg-18", Some("/tmp/ompi.n1.0/pid.5")),
+            ("/scratch/ada/ompi.n1.1000/pid.5/contact.txt", Some("/scratch/ada/ompi.n1.1000/pid.5")),
+            ("/tmp/ompi.n1.0/contact.txt", None),
+            ("/tmp/ompi.n1.0/pid.5", None),
+            ("/tmp/ompi.78/hwloc.sm", Some("/tmp/ompi.78")),
+            ("/tmp/ompi.78/1/pmix-gds-shmem2.n1.jobdata.78", Some("/tmp/ompi.78")),
+            ("/tmp/ompi./hwloc.sm", None),
+            ("/tmp/ompi.conf", None),
+            ("/usr/lib/libmpi.so.40", None),
+            ("[heap]", None),
+        ] {
+            assert_eq!(trace(Path::new(path)), want.map(PathBuf::from), "{path}");
+        }
+    }
+
+    /// Directories as MPIs make them, of which this process has a file open. One test: what
+    /// another one has open would be this process's as well.
+    #[test]
+    fn what_is_noted_is_removed_once_nobody_uses_it() {
+        let base = tempfile::tempdir().unwrap();
+        let session = base.path().join("ompi.n1.0");
+        let (part, other) = (session.join("pid.5"), session.join("pid.6"));
+        fs::create_dir_all(&part).unwrap();
+        fs::create_dir(&other).unwrap();
+        let file = fs::File::create(part.join("contact.txt")).unwrap();
+        let leftovers = Leftovers::default();
+        let me = [Process::myself().unwrap()];
+        leftovers.note(&me);
+        leftovers.remove();
+        assert!(part.exists(), "it is in use");
+        leftovers.note(&me);
+        drop(file);
+        leftovers.remove();
+        assert!(!part.exists() && other.exists());
+        // Another one of the same name stays.
+        let (session, moved) = (base.path().join("ompi.7"), base.path().join("former"));
+        fs::create_dir(&session).unwrap();
+        let file = fs::File::create(session.join("hwloc.sm")).unwrap();
+        leftovers.note(&me);
+        drop(file);
+        fs::rename(&session, &moved).unwrap();
+        fs::create_dir(&session).unwrap();
+        leftovers.remove();
+        assert!(session.exists() && moved.exists());
+        // Nor does a link lead anywhere.
+        let link = base.path().join("ompi.8");
+        std::os::unix::fs::symlink(&moved, &link).unwrap();
+        assert_eq!(own(&link), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! What is left on a node of a job whose processes or supervisors are killed: nothing.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Job, Mpi, World};
+
+use crate::life::{GRID, NODES, SECONDS, SOON, running};
+
+/// Files and directories where MPIs put theirs.
+fn files(world: &World, node: &str) -> Result<String> {
+    let found = world.sh(node, SOON, &["sh", "-c", "find /tmp /dev/shm -mindepth 1 | sort"])?;
+    ensure!(found.status == 0, "{}", found.whole());
+    Ok(found.stdout)
+}
+
+fn daemon(mpi: Mpi) -> &'static str {
+    match mpi {
+        Mpi::OpenMpi => "orted",
+        Mpi::OpenMpi5 => "prted",
+        Mpi::Mpich | Mpi::Mpich4 | Mpi::MpiAbi => "hydra_pmi_proxy",
+    }
+}
+
+/// How often agents have said that they found ranks.
+fn looks(world: &World) -> Result<usize> {
+    Ok(world.logs()?.matches("ranks run here").count())
+}
+
+/// An endless job whose ranks the agents of both nodes have seen.
+fn seen(world: &World, mpi: Mpi) -> Result<Job> {
+    let before = looks(world)?;
+    let job = world.endless(mpi, &NODES.join(","), &["--outlive", "0"])?;
+    running(world)?;
+    World::eventually("both agents have seen the ranks", SOON, || Ok(looks(world)? >= before + 2))?;
+    Ok(job)
+}
+
+/// The launcher, or its daemon, and all ranks of one node are killed at once, so none of
+/// them removes anything.
+fn killed(world: &World, mpi: Mpi, node: &str) -> Result<()> {
+    let before = NODES.map(|node| files(world, node));
+    let job = seen(world, mpi)?;
+    let launcher = mpi.launcher();
+    let starter = if node == NODES[0] { launcher.as_str() } else { daemon(mpi) };
+    let mut pids = world.processes(node, starter)?;
+    ensure!(!pids.is_empty(), "{mpi:?}: no {starter} on {node}");
+    pids.extend(world.processes(node, "/die")?);
+    let made = files(world, node)?;
+    let words: Vec<&str> = ["kill", "-KILL"].into_iter().chain(pids.iter().map(String::as_str)).collect();
+    let ended = Instant::now();
+    // One may have ended by the end of another.
+    world.sh(node, SOON, &words)?;
+    let took = world.gone(&NODES, ended, SECONDS);
+    let (status, printed) = job.end()?;
+    took.with_context(|| format!("{mpi:?}, {node}\n{printed}"))?;
+    ensure!(status != 0 && status != 124, "{mpi:?}, {node}: status {status}\n{printed}");
+    world.expect_clean(SECONDS)?;
+    for (node, before) in NODES.iter().zip(before) {
+        let (before, now) = (before?, files(world, node)?);
+        ensure!(now == before, "{mpi:?}: {node} had {before:?}, and has {now:?} left; of {made:?}");
+    }
+    // Otherwise there was nothing to remove.
+    ensure!(made.contains("/dev/shm/"), "{mpi:?}, {node}: the MPI made no file: {made:?}");
+    Ok(())
+}
+
+#[test]
+fn of_a_killed_open_mpi_4() -> Result<()> {
+    let world = GRID.take()?;
+    NODES.iter().rev().try_for_each(|node| killed(&world, Mpi::OpenMpi, node))
+}
+
+#[test]
+fn of_a_killed_open_mpi_5() -> Result<()> {
+    let world = GRID.take()?;
+    killed(&world, Mpi::OpenMpi5, NODES[1])
+}
+
+#[test]
+fn of_a_killed_mpich() -> Result<()> {
+    let world = GRID.take()?;
+    killed(&world, Mpi::Mpich, NODES[1])
+}
+
+/// A supervisor is a process like any other: what it has left is ended all the same.
+#[test]
+fn of_a_killed_supervisor() -> Result<()> {
+    let world = GRID.take()?;
+    for (mpi, node) in [(Mpi::OpenMpi, NODES[1]), (Mpi::Mpich, NODES[1]), (Mpi::OpenMpi, NODES[0])] {
+        let job = seen(&world, mpi)?;
+        let ended = Instant::now();
+        world.kill(node, "-KILL", &world.service(node, "supervise")?)?;
+        let took = world.gone(&NODES, ended, SECONDS + Duration::from_secs(2));
+        let (status, printed) = job.end()?;
+        took.with_context(|| format!("{mpi:?}, {node}\n{printed}"))?;
+        ensure!(status != 0 && status != 124, "{mpi:?}, {node}: status {status}\n{printed}");
+        world.expect_clean(SECONDS)?;
+    }
+    Ok(())
+}
