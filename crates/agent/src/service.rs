@@ -277,7 +277,14 @@ fn bind(config: &AgentConfig, own_ip: IpAddr) -> anyhow::Result<(TcpListener, So
 
 async fn accept_all(listener: TcpListener, reception: Reception) {
     let unidentified = Unidentified::new("the agent's port", UNIDENTIFIED);
-    listen::serve_each(listener, &unidentified, |stream, _, place| {
+    let node = reception.node.clone();
+    // The initiators only see that nothing answers.
+    let tell = |exhausted| {
+        for job in node.jobs() {
+            job.news.short(&node.name().to_string(), exhausted);
+        }
+    };
+    listen::serve_or_tell(listener, &unidentified, tell, |stream, _, place| {
         reception.clone().receive(stream, FIRST_BYTE_DEADLINE, Some(place))
     })
     .await;

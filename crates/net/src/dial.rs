@@ -15,7 +15,7 @@ use socket2::{SockAddr, SockRef};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
-use crate::{Deadline, Late};
+use crate::{Deadline, Late, exhausted};
 
 pub use probe::SilentPort;
 pub use punch::PunchPort;
@@ -69,7 +69,7 @@ pub enum DialError {
         source: io::Error,
     },
     /// The connection was refused or failed.
-    #[error("cannot connect from {from} to {to}: {source}")]
+    #[error("cannot connect from {from} to {to}: {}", exhausted::text(.source))]
     Connect {
         /// The source address that the kernel would choose.
         from: String,
@@ -79,7 +79,7 @@ pub enum DialError {
         source: io::Error,
     },
     /// No socket could be made.
-    #[error("cannot make a socket: {source}")]
+    #[error("cannot make a socket: {}", exhausted::text(.source))]
     Socket {
         /// The kernel's error.
         source: io::Error,

@@ -41,6 +41,7 @@ pub mod deadline;
 pub mod dial;
 pub mod enrol;
 pub mod enums;
+pub mod exhausted;
 pub mod files;
 pub mod grpc;
 pub mod handover;

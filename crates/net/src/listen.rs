@@ -3,13 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
+use crate::exhausted::{self, Exhausted, Spell};
 use crate::unidentified::{Place, Unidentified};
 
 /// Connections that may wait to be accepted; the kernel allows no more than
@@ -52,6 +53,19 @@ pub async fn serve_each<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
+    serve_or_tell(listener, unidentified, |_| (), serve).await;
+}
+
+/// The same; `tell` is called when a resource runs out, once for a spell of failures.
+pub async fn serve_or_tell<F>(
+    listener: TcpListener,
+    unidentified: &Arc<Unidentified>,
+    tell: impl Fn(Exhausted),
+    serve: impl Fn(TcpStream, SocketAddr, Place) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut spell = Spell::default();
     loop {
         match listener.accept().await {
             Ok((tcp, peer)) => {
@@ -60,7 +74,10 @@ pub async fn serve_each<F>(
                 tokio::spawn(evicted.run_until_cancelled_owned(serve(tcp, peer, place)));
             }
             Err(error) => {
-                warn!(%error, "cannot accept a connection");
+                if spell.failed(Instant::now()).is_zero() {
+                    warn!(error = exhausted::text(&error), "cannot accept a connection");
+                    Exhausted::of(&error).into_iter().for_each(&tell);
+                }
                 sleep(ACCEPT_BACKOFF).await;
             }
         }

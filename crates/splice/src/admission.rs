@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use isthmus_net::clock::unix_seconds;
+use isthmus_net::exhausted::{self, Spell};
 use isthmus_net::mac::Secret;
 use isthmus_net::unidentified::{Place, Unidentified, within_descriptors};
 use isthmus_net::{counters, listen};
@@ -172,6 +173,7 @@ pub async fn serve(
     if let Some(key) = keys.borrow_and_update().clone() {
         matcher.set_key(key, now());
     }
+    let mut spell = Spell::default();
     loop {
         let deadline = matcher.next_deadline();
         tokio::select! {
@@ -185,7 +187,9 @@ pub async fn serve(
                     handshakes.spawn(unless_evicted(place, handshake));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    if spell.failed(Instant::now()).is_zero() {
+                        tracing::warn!(error = exhausted::text(&error), "cannot accept a connection");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

@@ -8,6 +8,7 @@ mod conformance;
 mod demo;
 mod doctor;
 mod ends;
+mod exhausted;
 mod far;
 mod gateways;
 mod life;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use isthmus_carry::Uncounted;
 use isthmus_net::connection::Connection;
+use isthmus_net::exhausted::Exhausted;
 use isthmus_net::mac::Secret;
 use isthmus_net::secured::ServerTls;
 use isthmus_net::unidentified::Place;
@@ -17,6 +18,7 @@ use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_aliv
 use isthmus_wire::JobId;
 use isthmus_wire::hello;
 use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
+use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::End;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
@@ -203,8 +205,9 @@ impl Programs {
         link: &mut Link,
     ) -> io::Result<Option<Result<Knock, Status>>> {
         let _under_way = job.account.begin();
-        let knocking =
-            job.sockets.knocks.knock(self.node.loopback(), self.node.twin(), preamble.destination_port);
+        let short = |exhausted| not_taken(&self.node, job, preamble, exhausted);
+        let port = (self.node.twin(), preamble.destination_port);
+        let knocking = job.sockets.knocks.knock(self.node.loopback(), port, short);
         tokio::pin!(knocking);
         let mut waits = false;
         loop {
@@ -284,6 +287,18 @@ impl Programs {
             }
         }
     }
+}
+
+/// A connection can't be taken for lack of a resource here, which the initiator isn't told.
+fn not_taken(node: &Node, job: &Job, preamble: &Preamble, exhausted: Exhausted) {
+    let acceptor = node.name().to_string();
+    let initiator = job.members.node(preamble.source);
+    job.news.send(job_news::Kind::ConnectFailed(proto::ConnectFailed {
+        initiator: initiator.map_or_else(|| preamble.source.to_string(), ToString::to_string),
+        reason: format!("{acceptor} {exhausted}"),
+        acceptor,
+        given_up: true,
+    }));
 }
 
 /// The first message of a connection.

@@ -12,6 +12,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use isthmus_net::exhausted::{self, Exhausted};
 use isthmus_net::lock;
 use isthmus_net::loopback::{Buffers, Sources};
 use isthmus_wire::preamble::Status;
@@ -53,13 +54,19 @@ impl Knocks {
     /// [`Knock::admit`].
     ///
     /// # Errors
-    /// The status for the initiator.
-    pub(crate) async fn knock(&self, sources: &Sources, twin: Ipv4Addr, port: u16) -> Result<Knock, Status> {
+    /// The status for the initiator; `short` is called if a resource has run out.
+    pub(crate) async fn knock(
+        &self,
+        sources: &Sources,
+        (twin, port): (Ipv4Addr, u16),
+        short: impl Fn(Exhausted),
+    ) -> Result<Knock, Status> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::ConnectionRefused => Status::Refused,
             io::ErrorKind::TimedOut => Status::TimedOut,
             _ => {
-                tracing::warn!(%error, port, "cannot knock");
+                tracing::warn!(error = exhausted::text(&error), port, "cannot knock");
+                Exhausted::of(&error).into_iter().for_each(&short);
                 Status::Failed
             }
         };
@@ -142,7 +149,7 @@ mod tests {
         let listener = TcpListener::bind("127.64.9.9:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (knocks, sources) = (Knocks::default(), Sources::bind().unwrap());
-        let knock = knocks.knock(&sources, Ipv4Addr::new(127, 64, 9, 9), port).await.unwrap();
+        let knock = knocks.knock(&sources, (Ipv4Addr::new(127, 64, 9, 9), port), |_| ()).await.unwrap();
         let (_accepted, SocketAddr::V4(from)) = listener.accept().await.unwrap() else { panic!() };
         assert!(is_agents(*from.ip()) && from == knock.from, "{from}");
         let elsewhere = SocketAddrV4::new(*from.ip(), from.port() ^ 1);
@@ -159,7 +166,7 @@ mod tests {
     #[tokio::test]
     async fn a_port_without_a_listener_refuses() {
         let (knocks, sources) = (Knocks::default(), Sources::bind().unwrap());
-        let refused = knocks.knock(&sources, Ipv4Addr::new(127, 64, 9, 9), 1).await;
+        let refused = knocks.knock(&sources, (Ipv4Addr::new(127, 64, 9, 9), 1), |_| ()).await;
         assert_eq!(refused.unwrap_err(), Status::Refused);
         assert!(lock(&knocks.0).is_empty());
     }

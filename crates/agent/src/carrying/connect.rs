@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use isthmus_net::dial::SocketOptions;
+use isthmus_net::exhausted::{self, Exhausted};
 use isthmus_net::loopback::Buffers;
 use isthmus_net::mac;
 use isthmus_plan::Encryption;
@@ -131,10 +132,7 @@ pub(crate) async fn connect(
             debug!(job = %job.id, "handed over");
             connected
         }
-        Err(error) => {
-            warn!(job = %job.id, %error, "connection made but not handed over");
-            Connected::failed(error.raw_os_error().unwrap_or(libc::EIO))
-        }
+        Err(error) => not_handed_over(node, job, acceptor, &error),
     }
 }
 
@@ -151,6 +149,21 @@ fn not_made(node: &Node, job: &Job, acceptor: &GridName, destination: End, error
         }));
     }
     Connected::failed(errno)
+}
+
+/// A connection was made and can't be passed to the program, mostly for lack of a resource.
+fn not_handed_over(node: &Node, job: &Job, acceptor: &GridName, error: &io::Error) -> Connected {
+    warn!(job = %job.id, error = exhausted::text(error), "connection made but not handed over");
+    if let Some(exhausted) = Exhausted::of(error) {
+        let initiator = node.name().to_string();
+        job.news.send(job_news::Kind::ConnectFailed(proto::ConnectFailed {
+            reason: format!("{initiator} {exhausted}"),
+            initiator,
+            acceptor: acceptor.to_string(),
+            given_up: true,
+        }));
+    }
+    Connected::failed(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// A connection to the acceptor's agent, which the program has accepted.

@@ -5,11 +5,13 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isthmus_net::connection::Connection;
 use isthmus_net::dial::SocketOptions;
+use isthmus_net::exhausted::{self, Exhausted, Spell};
 use isthmus_net::handover;
+use isthmus_wire::proto::{self, job_news};
 use isthmus_wire::shim::{End, Handover, REQUEST_LEN, Reply, Request};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -30,6 +32,7 @@ const REQUEST_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Serves shims until the job ends.
 pub(crate) async fn serve(node: Arc<Node>, job: Arc<Job>, listener: AsyncFd<UnixListener>) {
+    let mut unserved = Unserved::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.async_io(Interest::READABLE, UnixListener::accept) => accepted,
@@ -37,18 +40,66 @@ pub(crate) async fn serve(node: Arc<Node>, job: Arc<Job>, listener: AsyncFd<Unix
         };
         match accepted {
             Ok((stream, _)) => {
+                unserved.served();
                 let (node, job) = (node.clone(), job.clone());
                 tokio::spawn(async move {
                     if let Err(error) = answer(&node, &job, stream).await {
                         debug!(%error, "a shim's request failed");
+                        tell(&node, &job, &error);
                     }
                 });
             }
             Err(error) => {
-                warn!(%error, "cannot accept a shim");
+                unserved.failed(&node, &job, &error);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
+    }
+}
+
+/// How processes fare that can't be served.
+#[derive(Debug, Default)]
+struct Unserved {
+    spell: Spell,
+    /// Since when none is served.
+    since: Option<Instant>,
+    is_given_up: bool,
+}
+
+impl Unserved {
+    fn served(&mut self) {
+        (self.since, self.is_given_up) = (None, false);
+    }
+
+    /// A process can't be served: a call of it waits. Tells it, and gives up once a kernel
+    /// would have.
+    fn failed(&mut self, node: &Node, job: &Job, error: &io::Error) {
+        let now = Instant::now();
+        if self.spell.failed(now).is_zero() {
+            warn!(job = %job.id, error = exhausted::text(error), "cannot accept a shim");
+            tell(node, job, error);
+        }
+        let since = *self.since.get_or_insert(now);
+        if !self.is_given_up && now.saturating_duration_since(since) >= job.connect_limits.kernel {
+            self.is_given_up = true;
+            let own = node.name().to_string();
+            job.news.send(job_news::Kind::ConnectFailed(proto::ConnectFailed {
+                reason: match Exhausted::of(error) {
+                    Some(exhausted) => format!("{own} {exhausted}"),
+                    None => error.to_string(),
+                },
+                acceptor: "its own agent".to_owned(),
+                initiator: own,
+                given_up: true,
+            }));
+        }
+    }
+}
+
+/// Tells the user of a resource that has run out.
+fn tell(node: &Node, job: &Job, error: &io::Error) {
+    if let Some(exhausted) = Exhausted::of(error) {
+        job.news.short(&node.name().to_string(), exhausted);
     }
 }
 

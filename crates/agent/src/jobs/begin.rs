@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use isthmus_net::exhausted;
 use isthmus_wire::settings::{Host, Settings};
 use isthmus_wire::{GridName, JobId, VirtualAddress};
 use tracing::info;
@@ -27,7 +28,7 @@ pub(crate) enum BeginError {
     #[error("{0} at {1} is not among the job's nodes; did it get a new address?")]
     NotMeant(GridName, VirtualAddress),
     /// The job's directory can't be made.
-    #[error("cannot make the job's directory on {node}: {error}")]
+    #[error("cannot make the job's directory on {node}: {}", exhausted::text(.error))]
     Directory { node: GridName, error: io::Error },
 }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Mutex;
 
+use isthmus_net::exhausted::Exhausted;
 use isthmus_net::lock;
-use isthmus_wire::proto::{CommandKilled, UncarriedProgram, job_news};
+use isthmus_wire::proto::{CommandKilled, NodeShort, UncarriedProgram, job_news};
 use tokio::sync::mpsc;
 
 /// News waiting to be sent to the head; more are dropped.
@@ -29,6 +30,12 @@ impl News {
     pub(crate) fn send(&self, news: job_news::Kind) {
         // A full queue has enough of the same kind.
         let _ = self.news_tx.try_send(news);
+    }
+
+    /// Reports that a resource has run out here.
+    pub(crate) fn short(&self, node: &str, exhausted: Exhausted) {
+        let short = NodeShort { node: node.to_owned(), reason: exhausted.to_string() };
+        self.send(job_news::Kind::NodeShort(short));
     }
 
     /// Reports that a process here starts a program that can't be carried, once for

@@ -290,6 +290,13 @@ impl Watch {
             Some(Kind::NodeLost(lost)) => {
                 return Some(format!("lost node {}: {}", lost.node, lost.reason));
             }
+            Some(Kind::NodeShort(short)) => {
+                let text = one_line(&format!("{} {}", short.node, short.reason));
+                if !self.observed.failures.contains(&text) {
+                    self.progress.message(&text);
+                    self.observed.failures.push(text);
+                }
+            }
             Some(Kind::CutOff(cut)) => {
                 let reason = pulses::cut_off(&cut, &self.head);
                 self.observed.cut_off.extend(cut.from);
