@@ -13,6 +13,7 @@ use crate::jobs::job::{Job, Terms};
 use crate::jobs::job_directory::JobDirectory;
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::{Facilities, Node};
+use crate::jobs::part;
 use crate::observing::{links, ranks};
 
 /// Why a job can't begin here.
@@ -68,7 +69,8 @@ pub(crate) fn begin(
         Some(error) => BeginError::Directory { node: name.clone(), error },
         None => BeginError::Twice(name.clone()),
     })?;
-    tokio::spawn(shim_socket::serve(node.clone(), job.clone(), listener));
+    let serving = shim_socket::serve(node.clone(), job.clone(), listener);
+    part::spawn(node, &job, "the job's socket", serving);
     tokio::spawn(links::follow(node.clone(), job.clone()));
     tokio::spawn(ranks::follow(job.clone()));
     info!(job = %job.id, nodes = job.members.nodes.len(), "job begins");

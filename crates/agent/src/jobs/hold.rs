@@ -17,6 +17,7 @@ use crate::jobs::calls::{self, Calls};
 use crate::jobs::job::Job;
 use crate::jobs::node::{Faults, Node};
 use crate::jobs::over;
+use crate::jobs::part;
 use crate::jobs::tree;
 use crate::jobs::unready::Unready;
 use crate::observing::heartbeat;
@@ -195,7 +196,7 @@ async fn hold(
 /// Passes on the news of the nodes below.
 pub(crate) fn follow_all(node: &Arc<Node>, job: &Arc<Job>, held: Vec<Held>, news_tx: &NewsSender) {
     for held in held {
-        tokio::spawn(follow(node.clone(), job.clone(), held, news_tx.clone()));
+        part::spawn(node, job, "holding a node", follow(node.clone(), job.clone(), held, news_tx.clone()));
     }
 }
 

@@ -28,6 +28,7 @@ use crate::jobs::hold::{self, Held, NewsSender};
 use crate::jobs::job::{Job, Terms};
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
+use crate::jobs::part;
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
 use crate::observing::heartbeat;
 use crate::starting::exec::program_of;
@@ -97,10 +98,11 @@ impl Local for LocalService {
         let subject = format!("job {}: {:?} on {}", job.id, request.program, nodes.join(" "));
         audit::Entry::done("job").by_user(uid).about(subject).record();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
-        let head = Head { node: self.node.clone(), job, news_tx, program: request.program };
+        let head = Head { node: self.node.clone(), job: job.clone(), news_tx, program: request.program };
         // A task of its own: this call may be dropped at any moment, and then the job
         // must be ended.
-        tokio::spawn(head.start(own_news, request.nodes, request.check, request.preflight));
+        let heading = head.start(own_news, request.nodes, request.check, request.preflight);
+        part::spawn(&self.node, &job, "the job's head", heading);
         Ok(Response::new(Box::pin(ReceiverStream::new(news_rx))))
     }
 

@@ -12,6 +12,7 @@
 //! | `unready` | why nodes can't take part |
 //! | `over` | the end of a job that this node can't be told of |
 //! | `verify` | their certificates, anew before the former ones end |
+//! | `part` | parts of a job in tasks of their own |
 //! | `peers` | the service for other agents |
 //! | `local` | the service for the node's users |
 
@@ -26,6 +27,7 @@ pub(crate) mod members;
 pub(crate) mod news;
 pub(crate) mod node;
 pub(crate) mod over;
+pub(crate) mod part;
 pub(crate) mod peers;
 pub(crate) mod sockets;
 pub(crate) mod tree;

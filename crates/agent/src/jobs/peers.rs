@@ -23,6 +23,7 @@ use crate::jobs::hold::{self, NewsSender};
 use crate::jobs::job::{Job, Terms};
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
+use crate::jobs::part;
 use crate::jobs::tree;
 use crate::starting::exec::{self, program_of};
 
@@ -129,8 +130,8 @@ impl Peer for PeerService {
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         audit::Entry::done("job").by(&caller).from(from).about(format!("job {}", job.id)).record();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
-        let node = self.node.clone();
-        tokio::spawn(async move {
+        let (node, held) = (self.node.clone(), job.clone());
+        part::spawn(&self.node, &held, "the job's part here", async move {
             match hold::prepare(&node, &job, request, &news_tx).await {
                 Ok(held) => {
                     hold::follow_all(&node, &job, held, &news_tx);
