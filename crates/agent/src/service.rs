@@ -28,9 +28,10 @@ use isthmus_wire::patience;
 use isthmus_wire::proto;
 use isthmus_wire::proto::local_server::LocalServer;
 use isthmus_wire::proto::peer_server::PeerServer;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tracing::{debug, info, warn};
 
@@ -43,6 +44,7 @@ use crate::jobs::local::{self, LocalService};
 use crate::jobs::node::ClientTls;
 use crate::jobs::node::{Carrying, Facilities, Node, interface_of};
 use crate::jobs::peers::PeerService;
+use crate::jobs::stop;
 use crate::jobs::verify;
 use crate::observing::heartbeat::beat::Heartbeats;
 use crate::observing::measure;
@@ -67,14 +69,29 @@ const WORKERS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
 /// Limit for a test connection to a gateway at the start.
 const GATEWAY_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Serves the calls of other agents. A job may have the longest patience; without it the
-/// caller ends its connection sooner.
-async fn serve_peers(
+/// Serves the calls of other agents and of the node's own users. Once `stopped`, answers
+/// what is in progress, and ends. A job may have the longest patience; without it an agent
+/// that calls ends its connection sooner.
+async fn serve(
+    node: &Arc<Node>,
     calls_rx: mpsc::Receiver<Served>,
-    routes: Routes,
-) -> Result<(), tonic::transport::Error> {
+    local_listener: UnixListener,
+    stopped: &CancellationToken,
+) -> anyhow::Result<()> {
+    let peers = Routes::new(guarded(At::Agent, PeerServer::new(PeerService { node: node.clone() })));
+    let users = guarded(At::AgentSocket, LocalServer::new(LocalService { node: node.clone() }));
     let patient = ping_timeout(patience::LONGEST);
-    grpc::serve_streams_for(calls_rx, routes, patient, std::future::pending()).await
+    let serving_peers = async {
+        let serving = grpc::serve_streams_for(calls_rx, peers, patient, stopped.clone().cancelled_owned());
+        serving.await.context("agent's port")
+    };
+    let serving_users = async {
+        let incoming = UnixListenerStream::new(local_listener);
+        let server = tonic::transport::Server::builder().add_service(users);
+        let serving = server.serve_with_incoming_shutdown(incoming, stopped.clone().cancelled_owned());
+        serving.await.context("agent's Unix socket")
+    };
+    tokio::try_join!(serving_peers, serving_users).map(drop)
 }
 
 /// Runs the agent until `shutdown`; calls `ready` once it is attached. Another program
@@ -136,10 +153,7 @@ pub async fn run(
     let reception = Reception { node: node.clone(), tls: server_tls };
     info!(node = %node.name(), %listen, socket = %local_socket.display(), "agent starts");
 
-    let peer_routes = Routes::new(guarded(At::Agent, PeerServer::new(PeerService { node: node.clone() })));
-    let local_server = tonic::transport::Server::builder()
-        .add_service(guarded(At::AgentSocket, LocalServer::new(LocalService { node: node.clone() })))
-        .serve_with_incoming(UnixListenerStream::new(local_listener));
+    let stopped = CancellationToken::new();
     let announce = async {
         upstream.attached().await;
         ready();
@@ -153,18 +167,15 @@ pub async fn run(
         () = measure::carry_out(&node, measures_rx) => Ok(()),
         () = verify::keep_verified(&node, credentials.peers()) => Ok(()),
         () = retry::watch(node.dialer(), &node.tls().grpc) => Ok(()),
-        ended = serve_peers(calls_rx, peer_routes) => ended.context("agent's port"),
-        ended = local_server => ended.context("agent's Unix socket"),
+        ended = serve(&node, calls_rx, local_listener, &stopped) => ended,
         Some(error) = failure_rx.recv() => Err(error).context("the data plane"),
         never = keep_counted(|| node.trunks().by_site()) => match never {},
         never = upgrade::watch(node.clone(), upgrades, hangups) => match never {},
         () = announce => Ok(()),
-        () = shutdown => Ok(()),
+        () = stop::in_order(&node, shutdown, &stopped) => Ok(()),
     };
-    for job in node.jobs() {
-        warn!(job = %job.id, "the agent stops: the job ends here");
-        node.end(&job).await;
-    }
+    // After a shutdown there is none.
+    stop::end_jobs(&node).await;
     // The file would look like that of a running agent.
     let _ = std::fs::remove_file(&local_socket);
     ended

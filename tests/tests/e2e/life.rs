@@ -212,6 +212,40 @@ fn a_dead_agent_ends_a_job_and_the_other_nodes_work_on() -> Result<()> {
     Ok(())
 }
 
+/// A service manager stops an agent: first one that is held, then one that holds.
+#[test]
+fn a_stopped_agent_ends_its_jobs_in_order() -> Result<()> {
+    let world = World::up("two-relays")?;
+    for (nodes, stopped, signal) in
+        [(["n1.alpha", "n1.beta"], "n1.beta", "-TERM"), (["n1.alpha", "n2.beta"], "n1.alpha", "-INT")]
+    {
+        let job = world.endless(Mpi::OpenMpi, &nodes.join(","), &[])?;
+        World::eventually("all ranks run", SOON, || {
+            let counts = nodes.map(|node| world.processes(node, "/die").map(|found| found.len()));
+            let [here, there] = counts;
+            Ok(here? == 2 && there? == 2)
+        })?;
+        let asked = Instant::now();
+        world.kill(stopped, signal, &world.service(stopped, "agent")?)?;
+        let ended = || Ok(world.service(stopped, "agent").is_err());
+        World::eventually("the agent has ended", SECONDS, ended)?;
+        // Also the directory is gone as soon as the agent is, which alone would remove it.
+        let left = world.sh(stopped, SOON, &["sh", "-c", "ls -d /run/isthmus/*/ 2>/dev/null"])?.stdout;
+        let took = world.gone(&nodes, asked, SECONDS);
+        let (status, printed) = job.end()?;
+        took.with_context(|| format!("{stopped}\n{printed}"))?;
+        ensure!(left.is_empty(), "{stopped}: left behind: {left}\n{printed}");
+        ensure!(status != 0 && status != 124, "{stopped}: status {status}\n{printed}");
+        let reason = format!("lost node {stopped}: its agent was stopped");
+        ensure!(printed.contains(&reason), "no {reason:?} in\n{printed}");
+        // Nothing twice, and no broken connection in its place.
+        ensure!(printed.matches("lost node").count() <= 2, "{printed}");
+        ensure!(!printed.contains("the connection broke"), "{printed}");
+        world.expect_clean(SECONDS)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn a_dead_relay_is_replaced_by_another_and_its_loss_is_reported() -> Result<()> {
     let world = World::up("two-relays")?;

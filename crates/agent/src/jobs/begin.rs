@@ -28,6 +28,9 @@ pub(crate) enum BeginError {
     /// The node isn't among the job's.
     #[error("{0} at {1} is not among the job's nodes; did it get a new address?")]
     NotMeant(GridName, VirtualAddress),
+    /// The agent stops.
+    #[error("the agent of {0} is being stopped")]
+    Stopping(GridName),
     /// The job's directory can't be made.
     #[error("cannot make the job's directory on {node}: {}", exhausted::text(.error))]
     Directory { node: GridName, error: io::Error },
@@ -59,16 +62,18 @@ pub(crate) fn begin(
         connect_limits,
         hosts: nodes.clone(),
     };
+    let failed = |error| BeginError::Directory { node: name.clone(), error };
     let make = || {
-        let directory = JobDirectory::create(id, &settings, shim, isthmus, local_socket)?;
-        let listener = shim_socket::bind(&directory.socket())?;
+        if node.is_stopping() {
+            return Err(BeginError::Stopping(name.clone()));
+        }
+        let directory = JobDirectory::create(id, &settings, shim, isthmus, local_socket).map_err(failed)?;
+        let listener = shim_socket::bind(&directory.socket()).map_err(failed)?;
         let (job, news_rx) = Job::new(id, terms, connect_limits, nodes, name.clone(), directory);
         Ok((Arc::new(job), (listener, news_rx)))
     };
-    let (job, (listener, news_rx)) = node.add(id, make).map_err(|error| match error {
-        Some(error) => BeginError::Directory { node: name.clone(), error },
-        None => BeginError::Twice(name.clone()),
-    })?;
+    let (job, (listener, news_rx)) =
+        node.add(id, make).map_err(|error| error.unwrap_or_else(|| BeginError::Twice(name.clone())))?;
     let serving = shim_socket::serve(node.clone(), job.clone(), listener);
     part::spawn(node, &job, "the job's socket", serving);
     tokio::spawn(links::follow(node.clone(), job.clone()));

@@ -18,6 +18,7 @@ use crate::jobs::job::Job;
 use crate::jobs::node::{Faults, Node};
 use crate::jobs::over;
 use crate::jobs::part;
+use crate::jobs::stop;
 use crate::jobs::tree;
 use crate::jobs::unready::Unready;
 use crate::observing::heartbeat;
@@ -213,6 +214,9 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
         };
         match message {
             Ok(Some(message)) => {
+                if let Some(reason) = stop::reason_given(&message, &host.name) {
+                    break reason.to_owned();
+                }
                 if news_tx.send(Ok(message)).await.is_err() {
                     return;
                 }

@@ -158,5 +158,13 @@ mod tests {
         let path = directory.path().to_owned();
         drop(directory);
         assert!(!path.exists());
+
+        // What is there under the name later isn't this job's.
+        let directory = JobDirectory::create(job, &settings, nowhere, nowhere, &socket).unwrap();
+        directory.remove();
+        assert!(!path.exists());
+        fs::create_dir(&path).unwrap();
+        drop(directory);
+        assert!(path.exists());
     }
 }

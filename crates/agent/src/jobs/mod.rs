@@ -9,6 +9,7 @@
 //! | [`job_directory`] | a job's files |
 //! | `tree` | which node of a job holds which |
 //! | `hold` | holding them |
+//! | `stop` | ends all jobs when the agent is stopped |
 //! | `unready` | why nodes can't take part |
 //! | `over` | the end of a job that this node can't be told of |
 //! | `verify` | their certificates, anew before the former ones end |
@@ -30,6 +31,7 @@ pub(crate) mod over;
 pub(crate) mod part;
 pub(crate) mod peers;
 pub(crate) mod sockets;
+pub(crate) mod stop;
 pub(crate) mod tree;
 pub(crate) mod unready;
 pub(crate) mod verify;

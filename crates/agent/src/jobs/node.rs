@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use isthmus_carry::plane::Plane;
@@ -87,6 +88,8 @@ pub(crate) struct Node {
     /// node → gRPC server: a connection for gRPC.
     calls_tx: mpsc::Sender<Served>,
     jobs: Mutex<HashMap<JobId, Arc<Job>>>,
+    /// The agent stops: no further job begins.
+    stopping: AtomicBool,
 }
 
 /// Faults of a job's programs on this node.
@@ -126,6 +129,7 @@ impl Node {
             rails,
             calls_tx,
             jobs,
+            stopping: AtomicBool::new(false),
         }
     }
 
@@ -243,6 +247,19 @@ impl Node {
     pub(crate) fn if_idle<T>(&self, run: impl FnOnce() -> T) -> Option<T> {
         let jobs = lock(&self.jobs);
         jobs.is_empty().then(run)
+    }
+
+    /// Lets no further job begin. Returns those that run.
+    pub(crate) fn stop(&self) -> Vec<Arc<Job>> {
+        let jobs = lock(&self.jobs);
+        // While no job is being added: each is refused from now on, or among these.
+        self.stopping.store(true, Ordering::SeqCst);
+        jobs.values().cloned().collect()
+    }
+
+    /// Whether no further job may begin.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
     }
 
     pub(crate) fn job(&self, id: JobId) -> Option<Arc<Job>> {

@@ -204,13 +204,19 @@ pub(crate) async fn send_news(job: &Arc<Job>, mut own: NewsReceiver, news_tx: &N
                 changed.into_iter().map(job_news::Kind::Joined).collect()
             }
             Some(other) = own.recv() => vec![other],
-            () = job.ended.cancelled() => return,
+            () = job.ended.cancelled() => break,
             () = news_tx.closed() => return,
         };
         for kind in message {
             if news_tx.send(news(kind)).await.is_err() {
                 return;
             }
+        }
+    }
+    // What was told just before the end, as why it came.
+    while let Ok(kind) = own.try_recv() {
+        if news_tx.try_send(news(kind)).is_err() {
+            return;
         }
     }
 }

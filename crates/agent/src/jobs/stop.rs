@@ -1,0 +1,102 @@
+//! Ends the agent's jobs when it is stopped, before it ends itself.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use isthmus_wire::GridName;
+use isthmus_wire::proto::{self, JobNews, job_news};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::jobs::hold;
+use crate::jobs::job::Job;
+use crate::jobs::node::Node;
+use crate::jobs::tree;
+
+/// What the user reads of a node whose agent was stopped.
+const STOPPED: &str = "its agent was stopped";
+/// How long all jobs together may take to end. A supervisor kills after 1.5 s.
+const JOBS: Duration = Duration::from_secs(6);
+/// How long `isthmus run` may take to have the job of a head ended, with its account.
+const RUN: Duration = Duration::from_secs(3);
+/// How long calls in progress may take to be answered after that.
+const ANSWERS: Duration = Duration::from_secs(2);
+
+/// After `shutdown`, ends all jobs while the agent still answers, then has its servers end.
+/// Returns when that has taken too long.
+pub(crate) async fn in_order(
+    node: &Arc<Node>,
+    shutdown: impl Future<Output = ()>,
+    servers: &CancellationToken,
+) {
+    shutdown.await;
+    end_jobs(node).await;
+    servers.cancel();
+    sleep(ANSWERS).await;
+}
+
+/// Lets no further job begin, tells the heads of those that run, and ends them here and
+/// below. After its deadline nothing of them is left here but what the supervisors kill
+/// once this process has ended.
+pub(crate) async fn end_jobs(node: &Arc<Node>) {
+    let jobs = node.stop();
+    let mut ending = JoinSet::new();
+    for job in &jobs {
+        warn!(job = %job.id, "the agent stops: the job ends here");
+        ending.spawn(end(node.clone(), job.clone()));
+    }
+    if timeout(JOBS, ending.join_all()).await.is_err() {
+        warn!("jobs did not end within {JOBS:?}");
+    }
+    for job in jobs {
+        job.directory.remove();
+    }
+}
+
+async fn end(node: Arc<Node>, job: Arc<Job>) {
+    // Before its processes end, which a launcher may notice first.
+    let lost = proto::NodeLost { node: node.name().to_string(), reason: STOPPED.to_owned() };
+    job.news.send(job_news::Kind::NodeLost(lost));
+    let is_told = timeout(RUN, job.ended.cancelled());
+    if tree::is_head(&job.members.nodes, node.name()) && is_told.await.is_ok() {
+        return;
+    }
+    if job.holding.ending.load(Ordering::SeqCst) {
+        // Whoever has begun to end it goes on with that.
+        job.ended.cancelled().await;
+    } else {
+        hold::end_all(&node, &job).await;
+    }
+}
+
+/// The reason that a node itself has given for leaving the job, if this is it.
+pub(crate) fn reason_given<'a>(news: &'a JobNews, from: &GridName) -> Option<&'a str> {
+    match &news.kind {
+        Some(job_news::Kind::NodeLost(lost)) if lost.node == from.to_string() => Some(&lost.reason),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_node_itself_gives_its_reason() {
+        let lost = |node: &str| {
+            let (node, reason) = (node.to_owned(), STOPPED.to_owned());
+            Some(job_news::Kind::NodeLost(proto::NodeLost { node, reason }))
+        };
+        let back = job_news::Kind::SiteBack(proto::SiteBack { node: "n1.beta".to_owned(), silent_ms: 1 });
+        let from: GridName = "n1.beta".parse().unwrap();
+        for (kind, want) in
+            [(lost("n1.beta"), Some(STOPPED)), (lost("n2.beta"), None), (Some(back), None), (None, None)]
+        {
+            let news = JobNews { kind };
+            assert_eq!(reason_given(&news, &from), want, "{news:?}");
+        }
+    }
+}
