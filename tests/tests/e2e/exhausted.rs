@@ -7,14 +7,14 @@ use isthmus_e2e::{World, root};
 
 use crate::life::{NODES, SECONDS, SOON};
 
-/// Bounds the descriptors of a running agent to this many more than it has; returns the
-/// bound.
+/// Bounds the descriptors of a running agent to this many more than it has, and not those of
+/// the processes that it starts; returns the bound.
 fn bound_descriptors(world: &World, node: &str, more: usize) -> Result<usize> {
     let agent = world.service(node, "agent")?;
     let open = world.sh(node, SOON, &["ls", &format!("/proc/{agent}/fd")])?;
     ensure!(open.status == 0, "{}", open.whole());
     let limit = open.stdout.lines().count() + more;
-    let bound = world.sh(node, SOON, &["prlimit", "--pid", &agent, &format!("--nofile={limit}:{limit}")])?;
+    let bound = world.sh(node, SOON, &["prlimit", "--pid", &agent, &format!("--nofile={limit}:")])?;
     ensure!(bound.status == 0, "{}", bound.whole());
     Ok(limit)
 }

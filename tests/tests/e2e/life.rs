@@ -178,27 +178,6 @@ fn is_up(node: &serde_json::Value) -> bool {
     node["up"] == true
 }
 
-/// A service that is stopped in order cleans up itself.
-#[test]
-fn a_stopped_agent_leaves_nothing() -> Result<()> {
-    let world = World::up("two-relays")?;
-    let mut agents = Vec::new();
-    for (mpi, node) in [(Mpi::OpenMpi, "n1.beta"), (Mpi::Mpich, "n1.alpha")] {
-        let job = endless(&world, mpi)?;
-        world.kill(node, "-TERM", &world.service(node, "agent")?)?;
-        let (status, printed) = job.end()?;
-        ensure!(status != 0 && status != 124, "{node}: status {status}\n{printed}");
-        let why = if node == "n1.beta" { "lost node n1.beta: " } else { "this node's agent is gone" };
-        ensure!(printed.contains(why), "{node}: no {why:?} in\n{printed}");
-        world.expect_clean(SECONDS)?;
-        agents.push(world.serve(node, "agent", &[], &World::config("agent"))?);
-        let are_up =
-            || Ok(world.status("n2.beta")?["nodes"].as_array().is_some_and(|nodes| nodes.iter().all(is_up)));
-        World::eventually("all agents are attached", SOON, are_up)?;
-    }
-    Ok(())
-}
-
 #[test]
 fn a_dead_agent_ends_a_job_and_the_other_nodes_work_on() -> Result<()> {
     let world = World::up("two-relays")?;
@@ -216,10 +195,11 @@ fn a_dead_agent_ends_a_job_and_the_other_nodes_work_on() -> Result<()> {
 #[test]
 fn a_stopped_agent_ends_its_jobs_in_order() -> Result<()> {
     let world = World::up("two-relays")?;
-    for (nodes, stopped, signal) in
-        [(["n1.alpha", "n1.beta"], "n1.beta", "-TERM"), (["n1.alpha", "n2.beta"], "n1.alpha", "-INT")]
-    {
-        let job = world.endless(Mpi::OpenMpi, &nodes.join(","), &[])?;
+    for (mpi, nodes, stopped, signal) in [
+        (Mpi::OpenMpi, ["n1.alpha", "n1.beta"], "n1.beta", "-TERM"),
+        (Mpi::Mpich, ["n1.alpha", "n2.beta"], "n1.alpha", "-INT"),
+    ] {
+        let job = world.endless(mpi, &nodes.join(","), &[])?;
         World::eventually("all ranks run", SOON, || {
             let counts = nodes.map(|node| world.processes(node, "/die").map(|found| found.len()));
             let [here, there] = counts;

@@ -74,13 +74,13 @@ fn of_a_killed_open_mpi_4() -> Result<()> {
 #[test]
 fn of_a_killed_open_mpi_5() -> Result<()> {
     let world = GRID.take()?;
-    killed(&world, Mpi::OpenMpi5, NODES[1])
+    NODES.iter().rev().try_for_each(|node| killed(&world, Mpi::OpenMpi5, node))
 }
 
 #[test]
 fn of_a_killed_mpich() -> Result<()> {
     let world = GRID.take()?;
-    killed(&world, Mpi::Mpich, NODES[1])
+    NODES.iter().rev().try_for_each(|node| killed(&world, Mpi::Mpich, node))
 }
 
 /// A supervisor is a process like any other: what it has left is ended all the same.

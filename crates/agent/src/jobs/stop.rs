@@ -1,7 +1,6 @@
 //! Ends the agent's jobs when it is stopped, before it ends itself.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use isthmus_wire::GridName;
@@ -64,7 +63,7 @@ async fn end(node: Arc<Node>, job: Arc<Job>) {
     if tree::is_head(&job.members.nodes, node.name()) && is_told.await.is_ok() {
         return;
     }
-    if job.holding.ending.load(Ordering::SeqCst) {
+    if job.holding.ending.is_cancelled() {
         // Whoever has begun to end it goes on with that.
         job.ended.cancelled().await;
     } else {

@@ -2,6 +2,8 @@
 //! directories of its daemons. An MPI removes them at its own end. The agent notes which
 //! the job's processes have mapped or open, and removes those that are left after the job.
 
+mod hydra;
+
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
@@ -32,13 +34,11 @@ const NOTED_MAX: usize = 1 << 14;
 
 /// Files in /dev/shm that MPIs make: Open MPI 4 and 5, MPICH 5 and 4, UCX.
 const SHARED: [&str; 5] = ["vader_segment.", "sm_segment.", "mpich_shm_", "mpich_shar_tmp", "ucx_shm_posix_"];
-/// Other temporary files of theirs: Hydra's picture of the machine.
-const FILES: [&str; 1] = ["hydra_hwloc_xmlfile_"];
-/// The beginning of a session directory's name.
-const SESSION: &str = "ompi.";
-/// The beginning of the name of one launcher's part, where the user has one session
-/// directory for all.
-const PART: &str = "pid.";
+/// The beginning of a session directory's name: one of a host and user, with a part for each
+/// launcher or daemon (Open MPI 4), or one for each of these by its process id (Open MPI 5).
+const SESSIONS: [&str; 4] = ["ompi.", "prted.", "prterun.", "prte."];
+/// The beginning of the name of a launcher's or daemon's part.
+const PARTS: [&str; 2] = ["pid.", "jf."];
 
 /// A file or directory, whatever its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,8 @@ pub(crate) struct Leftovers(Mutex<BTreeMap<PathBuf, Identity>>);
 impl Leftovers {
     /// Notes what these processes of the job use.
     pub(crate) fn note(&self, processes: &[Process]) {
-        for trace in processes.iter().flat_map(used).filter_map(|path| trace(&path)) {
+        let used = processes.iter().flat_map(used).filter_map(|path| trace(&path));
+        for trace in used.chain(hydra::pictures(processes)) {
             let mut noted = lock(&self.0);
             if noted.len() < NOTED_MAX
                 && !noted.contains_key(&trace)
@@ -104,24 +105,28 @@ fn trace(path: &Path) -> Option<PathBuf> {
     if name.ends_with(" (deleted)") {
         return None;
     }
-    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    let is_shared = path.parent() == Some(Path::new("/dev/shm")) && begins(&SHARED);
-    if is_shared || begins(&FILES) {
+    let is_shared =
+        path.parent() == Some(Path::new("/dev/shm")) && SHARED.iter().any(|prefix| name.starts_with(prefix));
+    if is_shared || hydra::is_picture(path) {
         return Some(path.to_owned());
     }
-    let is_session = |name: &OsStr| name.to_str().is_some_and(|name| name.starts_with(SESSION));
+    let of_session = |name: &OsStr| {
+        let name = name.to_str()?;
+        SESSIONS.iter().find_map(|prefix| name.strip_prefix(prefix).map(str::to_owned))
+    };
     // The file itself may have such a name.
-    let at = path.iter().rev().skip(1).position(is_session)?;
+    let at = path.iter().rev().skip(1).position(|name| of_session(name).is_some())?;
     let above = |count: usize| path.ancestors().nth(count).map(Path::to_owned);
     let session = above(at + 1)?;
-    let of_one = session.file_name()?.to_str()?.strip_prefix(SESSION)?;
+    let of_one = of_session(session.file_name()?)?;
     if !of_one.is_empty() && of_one.bytes().all(|byte| byte.is_ascii_digit()) {
         // Open MPI 5: one for each launcher or daemon, by its process id.
         return Some(session);
     }
     // Open MPI 4: one for each host and user, with a part for each launcher or daemon.
     let part = above(at)?;
-    (part != path && part.file_name()?.to_str()?.starts_with(PART)).then_some(part)
+    let name = part.file_name()?.to_str()?;
+    (part != path && PARTS.iter().any(|prefix| name.starts_with(prefix))).then_some(part)
 }
 
 /// The identity of this user's own file or directory, where no other user can replace it.
@@ -147,7 +152,7 @@ fn remove(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)?;
     // That of a host and user: it stays if another launcher has a part.
     if let Some(above) = path.parent()
-        && above.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SESSION))
+        && above.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SESSIONS[0]))
     {
         let _ = fs::remove_dir(above);
     }
@@ -217,10 +222,14 @@ mod tests {
             ("/tmp/hydra_hwloc_xmlfile_j0A3FE", Some("/tmp/hydra_hwloc_xmlfile_j0A3FE")),
             ("/tmp/ompi.n1.0/pid.5/pmix_dstor_ds21_5/smseg-18", Some("/tmp/ompi.n1.0/pid.5")),
             ("/scratch/ada/ompi.n1.1000/pid.5/contact.txt", Some("/scratch/ada/ompi.n1.1000/pid.5")),
+            ("/tmp/ompi.n1.0/jf.49143/1/2", Some("/tmp/ompi.n1.0/jf.49143")),
             ("/tmp/ompi.n1.0/contact.txt", None),
             ("/tmp/ompi.n1.0/pid.5", None),
             ("/tmp/ompi.78/hwloc.sm", Some("/tmp/ompi.78")),
             ("/tmp/ompi.78/1/pmix-gds-shmem2.n1.jobdata.78", Some("/tmp/ompi.78")),
+            ("/tmp/prted.69/hwloc.sm", Some("/tmp/prted.69")),
+            ("/tmp/prterun.85/1/0", Some("/tmp/prterun.85")),
+            ("/tmp/prted.conf/hwloc.sm", None),
             ("/tmp/ompi./hwloc.sm", None),
             ("/tmp/ompi.conf", None),
             ("/usr/lib/libmpi.so.40", None),
