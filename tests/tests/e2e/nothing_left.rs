@@ -41,7 +41,11 @@ fn seen(world: &World, mpi: Mpi) -> Result<Job> {
 fn killed(world: &World, mpi: Mpi, node: &str) -> Result<()> {
     let before = NODES.map(|node| files(world, node));
     let job = seen(world, mpi)?;
-    let launcher = mpi.launcher();
+    let launcher = match mpi {
+        // That of Open MPI 5 runs another program in its place.
+        Mpi::OpenMpi5 => "prterun".to_owned(),
+        _ => mpi.launcher(),
+    };
     let starter = if node == NODES[0] { launcher.as_str() } else { daemon(mpi) };
     let mut pids = world.processes(node, starter)?;
     ensure!(!pids.is_empty(), "{mpi:?}: no {starter} on {node}");

@@ -128,7 +128,7 @@ fn a_job_that_ends_during_a_cut_ends_beyond_it() -> Result<()> {
     }
     expect_cut(&world, before)?;
     let ended = Instant::now();
-    world.kill(NODES[0], "-INT", &world.service(NODES[0], "run")?)?;
+    world.kill(NODES[0], "-TERM", &world.service(NODES[0], "run")?)?;
     let took = world.gone(&NODES, ended, SECONDS + SECONDS)?;
     eprintln!("gone after {:.1} s", took.as_secs_f64());
     ensure!(took < SECONDS, "it took {took:?}");

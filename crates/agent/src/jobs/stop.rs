@@ -13,14 +13,14 @@ use tracing::warn;
 use crate::jobs::hold;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
-use crate::jobs::tree;
 
 /// What the user reads of a node whose agent was stopped.
 const STOPPED: &str = "its agent was stopped";
 /// How long all jobs together may take to end. A supervisor kills after 1.5 s.
 const JOBS: Duration = Duration::from_secs(6);
-/// How long `isthmus run` may take to have the job of a head ended, with its account.
-const RUN: Duration = Duration::from_secs(3);
+/// How long the other side may take to end the job here once it is told: `isthmus run`, or
+/// the node that holds this one.
+const TOLD: Duration = Duration::from_secs(3);
 /// How long calls in progress may take to be answered after that.
 const ANSWERS: Duration = Duration::from_secs(2);
 
@@ -56,11 +56,10 @@ pub(crate) async fn end_jobs(node: &Arc<Node>) {
 }
 
 async fn end(node: Arc<Node>, job: Arc<Job>) {
-    // Before its processes end, which a launcher may notice first.
     let lost = proto::NodeLost { node: node.name().to_string(), reason: STOPPED.to_owned() };
     job.news.send(job_news::Kind::NodeLost(lost));
-    let is_told = timeout(RUN, job.ended.cancelled());
-    if tree::is_head(&job.members.nodes, node.name()) && is_told.await.is_ok() {
+    // Whoever holds it here ends it then; a launcher must not notice first.
+    if timeout(TOLD, job.ended.cancelled()).await.is_ok() {
         return;
     }
     if job.holding.ending.is_cancelled() {

@@ -200,6 +200,10 @@ impl Watch {
                 is_ending = true;
                 deadline = Some(tokio::time::Instant::now() + DAEMON_GRACE);
             }
+            if self.waits_in_vain() && !is_ending {
+                is_ending = true;
+                deadline = Some(tokio::time::Instant::now() + TERM_GRACE);
+            }
             if lost && !was_lost {
                 is_ending = true;
                 deadline = Some(tokio::time::Instant::now() + LOST_GRACE);
@@ -229,8 +233,12 @@ impl Watch {
         let from = if signal.from_terminal { "from the terminal" } else { "to `isthmus run`" };
         self.observed.cause.get_or_insert_with(|| format!("{} {from}", signal.name()));
         self.interrupts += u32::from(!signal.is_final());
-        // While a site is cut off, the command waits for it.
-        signal.is_final() || self.interrupts > 1 || !self.observed.silent.is_empty()
+        signal.is_final() || self.interrupts > 1
+    }
+
+    /// Whether the command was interrupted while a site is cut off, for which it waits.
+    fn waits_in_vain(&self) -> bool {
+        self.interrupts > 0 && !self.observed.silent.is_empty()
     }
 
     /// A node or the agent is lost, and with it the job.
