@@ -92,7 +92,10 @@ impl Waiting {
     /// The job ends in order, whatever the test found meanwhile.
     fn expect_success(self, done: Result<Job>) -> Result<String> {
         let (status, printed) = self.job.end()?;
-        let service = done.with_context(|| printed.clone())?;
+        let service = done.with_context(|| {
+            let logs = self.world.logs().unwrap_or_else(|error| error.to_string());
+            format!("{printed}\n{logs}")
+        })?;
         ensure!(status == 0, "status {status}\n{printed}\n{}", self.world.logs()?);
         self.world.expect_clean(Duration::from_secs(10))?;
         drop(service);
