@@ -8,7 +8,7 @@
 //! call passes its first words where a plain call does, so they are defined
 //! with the one argument that they may have.
 
-use std::ffi::{c_char, c_int, c_long, c_ulong, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 use libc::{addrinfo, epoll_event, hostent, ifaddrs, pid_t, size_t, sockaddr, socklen_t, utsname};
 
@@ -17,7 +17,7 @@ use crate::exec::{self, List, Named};
 use crate::job::job;
 use crate::resolve::Room;
 use crate::sockaddr::Storage;
-use crate::{connect, failed, interfaces, keepalive, listen, next, pending, resolve, sys};
+use crate::{connect, failed, interfaces, keepalive, listen, next, pending, resolve, sys, ucx};
 
 macro_rules! hooks {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {
@@ -387,5 +387,25 @@ hooks! {
             }
             None => next::gethostbyaddr_r(address, address_len, family, entry, buffer, len, result, error),
         }
+    }
+
+    /// UCX's; see [`ucx`].
+    fn ucp_worker_progress(worker: *mut c_void) -> c_uint {
+        ucx::progress(worker)
+    }
+
+    /// UCX's.
+    fn ucp_disconnect_nb(endpoint: *mut c_void) -> *mut c_void {
+        ucx::disconnect(endpoint)
+    }
+
+    /// UCX's.
+    fn ucp_request_release(request: *mut c_void) {
+        ucx::release(request);
+    }
+
+    /// UCX's.
+    fn ucp_worker_destroy(worker: *mut c_void) {
+        ucx::destroy(worker);
     }
 }

@@ -16,6 +16,7 @@
 //! | sets or reads options of keepalives | `keepalive`: those that isthmus sets don't show |
 //! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
+//! | ends, with MPICH 4 over UCX | `ucx`: its endpoints are polled until all ranks have closed theirs |
 //!
 //! In the program's process it prints nothing, ends nothing, keeps `errno`, holds no
 //! lock while it waits, and exports nothing but the functions it stands in front of.
@@ -58,6 +59,7 @@ mod resolve;
 mod sockaddr;
 mod sys;
 mod table;
+mod ucx;
 
 /// Has a panic end the process before anything unwinds: frames of the program must
 /// not be unwound. Compiled with `panic = "abort"`, the hooks would end the program as

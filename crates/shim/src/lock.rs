@@ -80,7 +80,7 @@ pub(crate) fn block_signals() -> u64 {
     set_mask(libc::SIG_BLOCK, MASK)
 }
 
-fn restore_signals(mask: u64) {
+pub(crate) fn restore_signals(mask: u64) {
     set_mask(libc::SIG_SETMASK, mask);
 }
 
