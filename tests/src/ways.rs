@@ -17,7 +17,7 @@ impl World {
         let program = root().join("tests/programs/hundred.py").display().to_string();
         let (output, report) =
             self.run_reported(from, &["--nodes", &nodes, "--each"], &["python3", &program])?;
-        ensure!(output.status == 0, "{}", output.whole());
+        ensure!(output.status == 0, "{}\n{}", output.whole(), self.logs()?);
         let mut ways = BTreeMap::new();
         for pair in report["node_pairs"].as_array().context("no pairs")? {
             let (dial, route) = (pair["dial"].as_str(), pair["route"].as_str());

@@ -40,21 +40,6 @@ fn planned(world: &World, from: &str, to: &str, want: &[&str]) -> Result<serde_j
     Ok(last)
 }
 
-/// Opens 100 connections at once; by which ways they came.
-fn hundred(world: &World, from: &str, to: &str) -> Result<BTreeMap<String, u64>> {
-    let program = root().join("tests/programs/hundred.py").display().to_string();
-    let nodes = format!("{from},{to}");
-    let (output, report) =
-        world.run_reported(from, &["--nodes", &nodes, "--each"], &["python3", &program])?;
-    ensure!(output.status == 0, "{}", output.whole());
-    let mut ways = BTreeMap::new();
-    for pair in report["node_pairs"].as_array().context("no pairs")? {
-        let dial = pair["dial"].as_str().context("no dial")?.to_owned();
-        *ways.entry(dial).or_default() += pair["connections"].as_u64().context("no number")?;
-    }
-    Ok(ways)
-}
-
 /// Ends a service of the lab and starts it anew: with `before` in front of its
 /// command, and `settings` added to its configuration.
 fn anew(world: &World, node: &str, role: &str, before: &[&str], settings: &str) -> Result<Job> {
@@ -71,7 +56,7 @@ fn a_nat_at_the_initiators_side_is_passed() -> Result<()> {
     let world = World::up("stateless")?;
     let _broker = anew(&world, "hub", "broker", &[], ONLY)?;
     planned(&world, "n1.home", "n1.beta", &["traverse", "relay"])?;
-    let ways = hundred(&world, "n1.home", "n1.beta")?;
+    let ways = world.hundred("n1.home", "n1.beta")?;
     ensure!(ways == BTreeMap::from([("traverse".to_owned(), 100)]), "{ways:?}");
     Ok(())
 }
@@ -88,7 +73,7 @@ fn without_the_right_it_is_left_out_and_the_plan_says_why() -> Result<()> {
         let reason = traverse["reason"].as_str().context("no reason")?;
         ensure!(reason.contains("beta") && reason.contains("setcap cap_net_raw=ep"), "{reason}");
     }
-    let ways = hundred(&world, "n1.alpha", "n1.beta")?;
+    let ways = world.hundred("n1.alpha", "n1.beta")?;
     ensure!(ways == BTreeMap::from([("relay".to_owned(), 100)]), "{ways:?}");
     Ok(())
 }
@@ -111,7 +96,7 @@ fn a_helper_that_dies_is_started_again() -> Result<()> {
     }
     let all = || Ok(world.logs()?.matches("isthmus-raw was started again").count() == 4);
     World::eventually("the agents say so each time", SOON, all)?;
-    let ways = hundred(&world, "n1.alpha", "n1.beta")?;
+    let ways = world.hundred("n1.alpha", "n1.beta")?;
     ensure!(ways == BTreeMap::from([("traverse".to_owned(), 100)]), "{ways:?}");
     Ok(())
 }
