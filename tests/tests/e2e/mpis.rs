@@ -157,7 +157,7 @@ fn mpich4_ends_whenever_its_ranks_do() -> Result<()> {
     let init = Mpi::Mpich4.program("init");
     for (ranks, runs) in [("4", 10), ("16", 2)] {
         for run_number in 1..=runs {
-            let output = run(&world, Mpi::Mpich4, &["-n", ranks, &init, "0"])?;
+            let output = run(&world, Mpi::Mpich4, &["-n", ranks, &init, "1"])?;
             let ended = output.status == 0 && output.stdout.contains("last_init_s");
             ensure!(ended, "{ranks} ranks, run {run_number}: {}", output.whole());
         }
