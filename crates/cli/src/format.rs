@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use isthmus_net::clock::humane;
+
 /// The site in a grid name, `node.site`.
 pub(crate) fn site(grid_name: &str) -> &str {
     grid_name.split_once('.').map_or(grid_name, |(_, site)| site)
@@ -35,12 +37,7 @@ pub(crate) fn ago(unix_ms: u64) -> String {
         return "-".to_owned();
     }
     let then = UNIX_EPOCH + Duration::from_millis(unix_ms);
-    let seconds = SystemTime::now().duration_since(then).unwrap_or_default().as_secs();
-    match seconds {
-        0..120 => format!("{seconds} s ago"),
-        120..7200 => format!("{} min ago", seconds / 60),
-        _ => format!("{} h ago", seconds / 3600),
-    }
+    format!("{} ago", humane(SystemTime::now().duration_since(then).unwrap_or_default()))
 }
 
 pub(crate) fn milliseconds(micros: u64) -> f64 {

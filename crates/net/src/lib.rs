@@ -10,6 +10,7 @@
 //! | [`counters`] | a service's counters, for Prometheus |
 //! | [`connection`] | one connection in the logs of all services |
 //! | [`contact`], [`seen`], [`enums`] | plans, measurements and enums between wire form and plan form |
+//! | [`page`] | pages of records |
 //! | [`rendezvous`] | requests and replies by which two nodes connect, read from the protocol |
 //! | [`enrol`], [`renewal`] | certificates by a token, and new ones before the old ones end |
 //! | [`files`], [`private`] | secrets on disk; paths at which no other user can put anything |
@@ -51,6 +52,7 @@ pub mod listen;
 pub mod lock;
 pub mod loopback;
 pub mod mac;
+pub mod page;
 pub mod peers;
 pub mod private;
 pub mod probe;

@@ -26,7 +26,7 @@ use ring::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::unix_seconds;
+use crate::clock::{humane, unix_seconds};
 use crate::identity::{Identity, IdentityError, Owner, Role};
 use crate::mac::{self, Secret};
 
@@ -314,17 +314,6 @@ impl JoinToken {
 
 fn base64url(text: &str) -> Result<Vec<u8>, TokenError> {
     URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::Malformed("it is not base64url"))
-}
-
-/// A duration in its largest unit, for messages.
-fn humane(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
-    }
 }
 
 #[cfg(test)]

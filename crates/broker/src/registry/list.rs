@@ -1,55 +1,15 @@
-//! Pages of the registry's records. A page begins after the record that the page
-//! token names. It ends where its bytes or records are used up.
+//! Pages of the registry's records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use isthmus_net::enums::inbound_to_wire;
-use isthmus_wire::bounds::{Bounded as _, PAGE_BYTES, PAGE_RECORDS, encoded_len};
+use isthmus_net::page::{BadToken, Page, key_of_node};
+use isthmus_wire::bounds::Bounded as _;
 use isthmus_wire::proto::{self, list_request::Records};
 use isthmus_wire::{GridName, Label, VirtualAddress};
 
 use super::answers::node;
 use super::{NodeEntry, Presence, Refused, Registry, SiteEntry, View};
-
-/// The start of a page, and the room that is left on it.
-struct Page {
-    /// Key of the last record of the page before; empty for the first page.
-    after: String,
-    records: usize,
-    bytes: usize,
-    next: String,
-}
-
-impl Page {
-    fn new(request: &proto::ListRequest) -> Result<Self, Refused> {
-        let after = String::from_utf8(request.page_token.clone());
-        let wanted = usize::try_from(request.page_size).unwrap_or(PAGE_RECORDS);
-        Ok(Self {
-            after: after.map_err(|_| Refused("this page token is not of this grid".to_owned()))?,
-            records: if wanted == 0 { PAGE_RECORDS } else { wanted.min(PAGE_RECORDS) },
-            bytes: PAGE_BYTES,
-            next: String::new(),
-        })
-    }
-
-    /// Takes records in the order of their keys, which is stable, for this page.
-    /// Sets `next` where some are left.
-    fn take<M: prost::Message>(&mut self, records: impl Iterator<Item = (String, M)>) -> Vec<M> {
-        let mut taken = Vec::new();
-        let mut last = String::new();
-        for (key, record) in records.filter(|(key, _)| self.after.is_empty() || *key > self.after) {
-            let bytes = encoded_len(&record) + 4;
-            if taken.len() >= self.records || (bytes > self.bytes && !taken.is_empty()) {
-                self.next = last;
-                break;
-            }
-            self.bytes = self.bytes.saturating_sub(bytes);
-            taken.push(record);
-            last = key;
-        }
-        taken
-    }
-}
 
 impl Registry {
     /// One page of the records that the caller sees.
@@ -80,14 +40,12 @@ impl Registry {
             Some(Records::Paths(filter)) => reply.paths = self.list_paths(&mut page, filter),
             None => return Err(Refused("the request names no records".to_owned())),
         }
-        reply.next_page_token = page.next.into_bytes();
+        reply.next_page_token = page.next();
         Ok(reply)
     }
 
     fn list_nodes(&self, page: &mut Page, filter: &proto::NodeFilter) -> Result<Vec<proto::Node>, Refused> {
-        let after = (!page.after.is_empty()).then(|| node_of_key(&page.after)).transpose()?;
-        // `after` holds the start of the page from here on: keys sort as labels do.
-        page.after.clear();
+        let after = page.after_node()?.map(|name| (name.site, name.node));
         let wanted = |(_, entry): &(VirtualAddress, &NodeEntry)| {
             (filter.owner.is_empty() || entry.contact.owner == filter.owner)
                 && (!filter.up || entry.presence == Presence::Up)
@@ -202,14 +160,10 @@ fn is_tried(port: u32) -> bool {
     u16::try_from(port).is_ok_and(|port| isthmus_plan::egress::TRIED.contains(&port))
 }
 
-/// Sorts as site and node do: a blank sorts before all characters of names.
-fn key_of_node(name: &GridName) -> String {
-    format!("{} {}", name.site, name.node)
-}
-
-fn node_of_key(key: &str) -> Result<(Label, Label), Refused> {
-    let parsed = key.split_once(' ').and_then(|(site, node)| Some((site.parse().ok()?, node.parse().ok()?)));
-    parsed.ok_or_else(|| Refused("this page token is not one of a list of nodes".to_owned()))
+impl From<BadToken> for Refused {
+    fn from(error: BadToken) -> Self {
+        Self(error.to_string())
+    }
 }
 
 fn site_of(name: &str) -> &str {

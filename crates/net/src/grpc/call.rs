@@ -189,7 +189,7 @@ fn timeout(text: &str) -> Option<Duration> {
 }
 
 /// Whether the connection broke, as opposed to an answer of the server.
-pub(crate) fn broke(status: &Status) -> bool {
+pub fn broke(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
 }
 
