@@ -34,6 +34,8 @@ const RETRY: Duration = Duration::from_millis(250);
 pub(crate) struct Grid {
     client: Client,
     place: Place,
+    /// While the broker is away, a gateway's own answers are taken.
+    without_broker: bool,
 }
 
 #[derive(Clone)]
@@ -81,7 +83,14 @@ impl Grid {
 
     /// This node's agent, connected at this socket.
     pub(crate) fn of_agent(client: LocalClient<Channel>, socket: PathBuf) -> Self {
-        Self { client: Client::Agent(client), place: Place::Agent(socket) }
+        Self { client: Client::Agent(client), place: Place::Agent(socket), without_broker: false }
+    }
+
+    /// Also takes what a gateway knows while it doesn't reach the broker. Such answers say
+    /// so, which is for the caller to tell.
+    #[must_use]
+    pub(crate) fn or_without_broker(self) -> Self {
+        Self { without_broker: true, ..self }
     }
 
     /// All records of one kind, page by page.
@@ -95,7 +104,7 @@ impl Grid {
                 Client::Agent(mut client) => client.list(request).await,
             }
         };
-        let page = |request| self.call(request, list);
+        let page = |request| self.call(ListRequest { without_broker: self.without_broker, ..request }, list);
         pages::all(records, page).await.map_err(|status| self.failure(&status))
     }
 
@@ -123,6 +132,7 @@ impl Grid {
                 Client::Agent(mut client) => client.explain(request).await,
             }
         };
+        let request = ExplainRequest { without_broker: self.without_broker, ..request };
         let reply = self.call(request, explain).await;
         reply.map_err(|status| self.failure(&status))
     }
@@ -192,7 +202,8 @@ impl Connections for Grid {
 
 async fn registry(directory: &Path) -> anyhow::Result<Grid> {
     let (channel, server_name) = upstream(directory).await?;
-    Ok(Grid { client: Client::Registry(RegistryClient::new(channel)), place: Place::Upstream(server_name) })
+    let client = Client::Registry(RegistryClient::new(channel));
+    Ok(Grid { client, place: Place::Upstream(server_name), without_broker: false })
 }
 
 /// Connects to the broker as an administrator.

@@ -25,6 +25,7 @@ mod services;
 mod status;
 mod trunks;
 mod upgrade;
+mod without_broker;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -5,6 +5,8 @@ use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{ListReply, ListRequest, NodeFilter, SiteFilter};
 use tonic::Status;
 
+use crate::without_broker;
+
 /// Most pages of one list: about 4 million records. It bounds a list that a faulty
 /// broker never ends.
 const MOST_PAGES: usize = 4096;
@@ -30,6 +32,7 @@ where
             all.relays.extend(reply.relays);
             all.jobs.extend(reply.jobs);
             all.paths.extend(reply.paths);
+            without_broker::join(&mut all.without_broker, reply.without_broker);
             (all.grid, all.own, token) = (reply.grid, reply.own, reply.next_page_token);
             if token.is_empty() {
                 break;

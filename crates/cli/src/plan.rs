@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::ask::Grid;
 use crate::config::StateArgs;
 use crate::output::print;
+use crate::without_broker;
 
 /// Show how one node would reach another: the steps in their order, and those that
 /// are left out, each with its reason.
@@ -42,6 +43,8 @@ struct View {
     to: End,
     /// Relays that are up.
     relays: u32,
+    /// Set if a gateway answered by itself: steps that need the broker are left out.
+    without_broker: Option<without_broker::View>,
 }
 
 /// Whether connections share a trunk of the two agents.
@@ -105,10 +108,11 @@ struct End {
 /// # Errors
 /// The message for the user.
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<()> {
-    let request = ExplainRequest { from: args.from, to: args.to };
-    let reply = Grid::find(&args.state).await?.explain(request).await?;
+    let request = ExplainRequest { from: args.from, to: args.to, ..ExplainRequest::default() };
+    let reply = Grid::find(&args.state).await?.or_without_broker().explain(request).await?;
     let view = View::new(&reply);
-    print(&view, &view.text(), args.json)
+    let head = reply.without_broker.as_ref().map(|answer| format!("{}\n", without_broker::line(answer)));
+    print(&view, &(head.unwrap_or_default() + &view.text()), args.json)
 }
 
 impl View {
@@ -138,6 +142,7 @@ impl View {
             from: End::new(&reply.initiator.clone().unwrap_or_default()),
             to: End::new(&facts.acceptor.unwrap_or_default()),
             relays: facts.relays,
+            without_broker: reply.without_broker.as_ref().map(without_broker::View::new),
         }
     }
 

@@ -13,6 +13,7 @@ use isthmus_wire::proto::{JobFilter, ListReply, NodeFilter, PathFilter, RelayFil
 use crate::ask::Grid;
 use crate::config::StateArgs;
 use crate::output::{self, print};
+use crate::without_broker;
 
 pub(crate) use text::table;
 use view::View;
@@ -60,7 +61,7 @@ pub fn status_texts(records: &ListReply) -> [String; 2] {
 
 /// The records to show; without nodes if they are many and not asked for.
 async fn records(args: &StatusArgs) -> anyhow::Result<ListReply> {
-    let grid = Grid::find(&args.state).await?;
+    let grid = Grid::find(&args.state).await?.or_without_broker();
     let site = args.site.clone().unwrap_or_default();
     let sites: Vec<String> = args.site.iter().cloned().collect();
     let mut all = grid.list(Records::Sites(SiteFilter { names: sites.clone() })).await?;
@@ -69,7 +70,9 @@ async fn records(args: &StatusArgs) -> anyhow::Result<ListReply> {
     }
     let count: u64 = all.sites.iter().map(|site| u64::from(site.nodes_up + site.nodes_down)).sum();
     if args.site.is_some() || args.nodes || args.json || count <= FEW_NODES {
-        all.nodes = grid.list(Records::Nodes(NodeFilter { sites, ..NodeFilter::default() })).await?.nodes;
+        let found = grid.list(Records::Nodes(NodeFilter { sites, ..NodeFilter::default() })).await?;
+        without_broker::join(&mut all.without_broker, found.without_broker);
+        all.nodes = found.nodes;
     }
     all.relays = grid.list(Records::Relays(RelayFilter::default())).await?.relays;
     all.jobs = grid.list(Records::Jobs(JobFilter { site: site.clone(), ..JobFilter::default() })).await?.jobs;

@@ -125,7 +125,7 @@ impl Attachment {
         self.gateway.carry_out(effects);
         if enclosed {
             // Plans that agents hold may be from before this was judged.
-            self.gateway.forget_contacts();
+            self.gateway.plans_changed();
         }
     }
 

@@ -77,6 +77,12 @@ impl Cache {
         self.sent.remove(&address) || own
     }
 
+    /// Plans may have changed, but nothing that the broker told. True if agents may hold
+    /// a contact of another site.
+    pub(crate) fn plans_changed(&mut self) -> bool {
+        !std::mem::take(&mut self.sent).is_empty()
+    }
+
     /// Every contact of another site may have changed. True if agents may hold
     /// one.
     pub(crate) fn all_changed(&mut self) -> bool {
@@ -147,6 +153,10 @@ mod tests {
         assert!(!cache.changed(address(1)), "agents have dropped it already");
         assert!(!cache.changed(address(9)));
         cache.sent_own(&reply(4, true));
+        cache.insert(cache.asking(), &reply(3, true));
+        assert!(cache.plans_changed() && !cache.plans_changed());
+        assert!(cache.find(&by_address(3)).is_some(), "the broker may be away");
+        cache.sent(&reply(3, true));
         assert!(cache.all_changed());
         assert!(!cache.all_changed());
         assert!(!cache.changed(address(2)));

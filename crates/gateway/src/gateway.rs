@@ -17,6 +17,7 @@ use crate::outside::OutsidePort;
 use crate::roster::{Effect, Roster, SessionId};
 use crate::site_trunks::SiteTrunks;
 use crate::streams::Streams;
+use crate::told::Told;
 use crate::upstream::Upstream;
 use crate::way_out::Answered;
 
@@ -43,6 +44,8 @@ pub(crate) struct Gateway {
     pub(crate) outside: OutsidePort,
     pub(crate) directory: Directory,
     pub(crate) lookups: Lookups,
+    /// What the broker told of other sites, for the time when it is away.
+    pub(crate) told: Mutex<Told>,
     /// Where other sites reach the gateway, once it is found.
     pub(crate) outside_address: OnceLock<String>,
     roster: Mutex<Roster>,
@@ -79,6 +82,7 @@ impl Gateway {
             outside: OutsidePort::default(),
             directory: Directory::default(),
             lookups: Lookups::default(),
+            told: Mutex::new(Told::new(site.clone())),
             outside_address: OnceLock::new(),
             roster: Mutex::new(Roster::new(site)),
         }
@@ -129,6 +133,13 @@ impl Gateway {
     /// Every contact of another site may have changed.
     pub(crate) fn forget_contacts(&self) {
         if self.lookups.all_changed() {
+            self.send_contact_changed(0);
+        }
+    }
+
+    /// The plans of this site's nodes may have changed. What the broker told is kept.
+    pub(crate) fn plans_changed(&self) {
+        if self.lookups.plans_changed() {
             self.send_contact_changed(0);
         }
     }

@@ -10,6 +10,7 @@
 //! | `gateway` | what the services share |
 //! | `registry`, `enrolment` | the services that agents call |
 //! | `lookup`, `cache` | lookups of nodes; contacts of other sites (pure) |
+//! | `alone`, `told` | answers without the broker; what it told of other sites (pure) |
 //! | `attach` | attachments of agents |
 //! | `roster` | the site's agents, their addresses and jobs (pure) |
 //! | `upstream` | the attachment to the broker, and calls to it |
@@ -22,6 +23,7 @@
 //! | `way_out` | whether the site's nodes can dial out |
 #![forbid(unsafe_code)]
 
+mod alone;
 mod attach;
 mod cache;
 mod config;
@@ -39,6 +41,7 @@ mod roster;
 mod run;
 mod site_trunks;
 mod streams;
+mod told;
 mod upstream;
 mod way_out;
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use isthmus_net::contact::{known, plan_from_facts};
 use isthmus_net::grpc::Repeat;
@@ -36,6 +37,16 @@ impl Lookups {
     /// Drops a contact that changed. True if agents may hold it.
     pub(crate) fn changed(&self, address: VirtualAddress) -> bool {
         lock(&self.cache).changed(address)
+    }
+
+    /// Drops nothing: plans alone may have changed. True if agents may hold a contact.
+    pub(crate) fn plans_changed(&self) -> bool {
+        lock(&self.cache).plans_changed()
+    }
+
+    /// What is known of a node of another site without asking the broker.
+    pub(crate) fn known(&self, request: &proto::LookupRequest) -> Option<proto::LookupReply> {
+        lock(&self.cache).find(request).cloned()
     }
 
     /// Drops all contacts of other sites. True if agents may hold one.
@@ -104,8 +115,7 @@ impl Gateway {
             lock(&self.lookups.cache).sent_own(&reply);
             return Ok(reply);
         }
-        let cached = lock(&self.lookups.cache).find(request).cloned();
-        let reply = match cached {
+        let reply = match self.lookups.known(request) {
             Some(reply) => reply,
             None => self.ask_together(request).await?,
         };
@@ -130,18 +140,23 @@ impl Gateway {
             reply = self.ask_once(request).await?;
             lock(&self.lookups.cache).insert(asked, &reply);
         }
+        if let Some(node) = &reply.node {
+            lock(&self.told).take_node(node, Instant::now());
+        }
         Ok(reply)
     }
 
     async fn ask_once(&self, request: &proto::LookupRequest) -> Result<proto::LookupReply, Status> {
+        const WHAT: &str = "look a node up";
+        self.upstream.reached().await.map_err(|_| self.upstream.absent(WHAT))?;
         let lookup = |channel, request| async move { RegistryClient::new(channel).lookup(request).await };
         let budget = (Repeat::IfUnavailable, WAIT.into());
-        self.upstream.call("look a node up", budget, request.clone(), lookup).await
+        self.upstream.call(WHAT, budget, request.clone(), lookup).await
     }
 
     /// The initiator's end of a plan, for an agent of this site. `site` has the facts
     /// of all the site's gateways together, if the broker sent them.
-    fn initiator(&self, agent: &Label, site: Option<proto::SiteFacts>) -> proto::End {
+    pub(crate) fn initiator(&self, agent: &Label, site: Option<proto::SiteFacts>) -> proto::End {
         let own = || proto::SiteFacts {
             inbound: self.hello.inbound,
             gateway_outside: self.outside_address(),
@@ -168,7 +183,7 @@ impl Gateway {
 }
 
 /// The answer for a node of this site. Its plan depends on nothing else.
-fn own_contact(node: proto::Node) -> proto::LookupReply {
+pub(crate) fn own_contact(node: proto::Node) -> proto::LookupReply {
     let end = proto::End { node: node.name.clone(), ..proto::End::default() };
     let facts = proto::Facts { acceptor: Some(end.clone()), ..proto::Facts::default() };
     proto::LookupReply { node: Some(node), plan: Some(plan_from_facts(&end, &facts)), facts: None }

@@ -2,10 +2,12 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use isthmus_net::grpc;
 use isthmus_net::grpc::Repeat;
 use isthmus_net::grpc::attachments::Down;
+use isthmus_net::lock;
 use isthmus_net::rendezvous::{self, take_leg};
 use isthmus_plan::{Dial, Route};
 use isthmus_wire::bounds::Bounded as _;
@@ -15,6 +17,7 @@ use isthmus_wire::proto::{self, rendezvous_reply};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::alone::Answer;
 use crate::attach;
 use crate::gateway::Gateway;
 use crate::site_trunks;
@@ -43,28 +46,12 @@ macro_rules! passed_on {
     )*};
 }
 
-/// An agent of this site may call.
-fn by_own_agent<T>(gateway: &Gateway, request: Request<T>) -> Result<Request<T>, Status> {
-    gateway.own_agent(&request)?;
-    Ok(request)
-}
-
-/// The same. The broker answers for the agent's owner.
+/// An agent of this site may call. The broker answers for the agent's owner.
 fn for_owner(
     gateway: &Gateway,
     mut request: Request<proto::MeasureRequest>,
 ) -> Result<Request<proto::MeasureRequest>, Status> {
     request.get_mut().identity = gateway.own_agent(&request)?.uri();
-    Ok(request)
-}
-
-/// The same, and the message is within its bounds.
-fn within_bounds(
-    gateway: &Gateway,
-    mut request: Request<proto::ListRequest>,
-) -> Result<Request<proto::ListRequest>, Status> {
-    request.get_mut().identity = gateway.own_agent(&request)?.uri();
-    request.get_ref().check().map_err(|error| Status::invalid_argument(error.to_string()))?;
     Ok(request)
 }
 
@@ -83,10 +70,41 @@ impl Registry for RegistryService {
     type AttachStream = ReceiverStream<Down>;
 
     passed_on! {
-        explain(ExplainRequest) -> ExplainReply, by_own_agent, "explain a plan";
         measure(MeasureRequest) -> MeasureReply, for_owner, "have a way measured";
-        list(ListRequest) -> ListReply, within_bounds, "list the grid";
         probe(ProbeRequest) -> ProbeReply, for_own_node, "have this node probed";
+    }
+
+    async fn list(
+        &self,
+        mut request: Request<proto::ListRequest>,
+    ) -> Result<Response<proto::ListReply>, Status> {
+        let caller = self.0.own_agent(&request)?;
+        request.get_mut().identity = caller.uri();
+        request.get_ref().check().map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let asked = request.get_ref().clone();
+        let call = |channel, request| async move { RegistryClient::new(channel).list(request).await };
+        let call = self.0.upstream.pass_on("list the grid", Repeat::Never, request, call);
+        match self.0.ask_broker(asked.without_broker, call).await? {
+            Answer::Brokers(reply) => {
+                lock(&self.0.told).take(&reply, Instant::now());
+                Ok(Response::new(reply))
+            }
+            Answer::Away(away) => self.0.list_alone(&caller, &asked, away).map(Response::new),
+        }
+    }
+
+    async fn explain(
+        &self,
+        request: Request<proto::ExplainRequest>,
+    ) -> Result<Response<proto::ExplainReply>, Status> {
+        self.0.own_agent(&request)?;
+        let asked = request.get_ref().clone();
+        let call = |channel, request| async move { RegistryClient::new(channel).explain(request).await };
+        let call = self.0.upstream.pass_on("explain a plan", Repeat::Never, request, call);
+        match self.0.ask_broker(asked.without_broker, call).await? {
+            Answer::Brokers(reply) => Ok(Response::new(reply)),
+            Answer::Away(away) => self.0.explain_alone(&asked, away).map(Response::new),
+        }
     }
 
     async fn attach(
@@ -127,18 +145,19 @@ impl Registry for RegistryService {
         // Fields that no broker needs end here.
         let checked = rendezvous::Request::try_from(request.get_ref());
         let checked = checked.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let from = from.ok_or_else(|| Status::internal("a connection without an address"))?;
         if checked.way.way() == (Route::TwoGateway, Dial::Trunk) {
-            let from = from.ok_or_else(|| Status::internal("a connection without an address"))?;
             return site_trunks::open(&self.0, (&caller, from), &checked).await.map(Response::new);
+        }
+        if self.0.upstream.reached().await.is_err() {
+            return self.0.rendezvous_alone((&caller, from), &checked).await.map(Response::new);
         }
         let request = request.map(|_| proto::RendezvousRequest::from(checked));
         let call = |channel, request| async move { RegistryClient::new(channel).rendezvous(request).await };
         let mut reply = self.0.upstream.pass_on("arrange a rendezvous", Repeat::Never, request, call).await?;
         if let Some(rendezvous_reply::Way::OwnGateway(at)) = &mut reply.way {
             let (connection, leg) = take_leg(at).map_err(|error| Status::internal(error.to_string()))?;
-            if let Some(from) = from {
-                self.0.streams.expect(connection, from);
-            }
+            self.0.streams.expect(connection, from);
             if let Some(leg) = leg {
                 self.0.dial(&leg).await?;
             }

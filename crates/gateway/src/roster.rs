@@ -1,6 +1,7 @@
 //! The site's agents: their attachments, virtual addresses and jobs. Plain data; the
 //! caller carries out the [`Effect`]s.
 
+mod listing;
 mod reports;
 #[cfg(test)]
 mod tests;
@@ -219,22 +220,8 @@ impl Roster {
             let wanted = VirtualAddress::new(request.virtual_address.into())?;
             (self.by_address.get(&wanted)?, wanted)
         };
-        let own = self.agents.get(name).map(|agent| &agent.contact);
-        let contact = own.or_else(|| self.elsewhere.get(name))?;
-        Some(proto::Node {
-            name: GridName { node: name.clone(), site: self.site.clone() }.to_string(),
-            virtual_address: address.ip().into(),
-            address: contact.address.clone(),
-            host_name: contact.host_name.clone(),
-            owner: contact.owner.clone(),
-            slots: contact.slots,
-            version: contact.version.clone(),
-            architecture: contact.architecture.clone(),
-            up: true,
-            outside_address: contact.outside_address.clone(),
-            gone: false,
-            seen: None,
-        })
+        let contact = self.contact_of(name)?;
+        Some(self.record(name, address, Some(contact)))
     }
 
     /// The address of a node of this site.

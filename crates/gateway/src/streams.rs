@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::dial::{SocketOptions, direct};
 use isthmus_net::mac::Secret;
-use isthmus_net::rendezvous::Leg;
+use isthmus_net::rendezvous::{Leg, SealedTicket};
 use isthmus_net::{Deadline, Late, lock};
 use isthmus_splice::admission::{Candidate, Origin};
 use isthmus_wire::ConnectionId;
@@ -67,6 +67,11 @@ impl Streams {
                 "the broker sent a key that is not of 32 bytes: no connection goes over this gateway"
             ),
         }
+    }
+
+    /// A ticket for this gateway; `None` if the broker has sent no key so far.
+    pub(crate) fn seal(&self, ticket: &Ticket) -> Option<SealedTicket> {
+        self.keys_tx.borrow().as_ref().map(|key| key.seal_ticket(ticket))
     }
 
     /// A node at this address was given a ticket.

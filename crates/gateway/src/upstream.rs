@@ -2,20 +2,23 @@
 //! attaches, and calls the broker's services.
 
 mod attachment;
+mod away;
 mod orders;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isthmus_net::Deadline;
+use isthmus_net::clock::humane;
 use isthmus_net::grpc;
 use isthmus_net::grpc::{Call, Connections, Repeat};
 use isthmus_wire::proto::attach_up;
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 pub(crate) use attachment::run;
+use away::Away;
 
 /// The budget of a call to the broker whose caller gave none.
 pub(crate) const WAIT: Duration = Duration::from_secs(10);
@@ -27,10 +30,29 @@ const BROKER: &str = "the broker";
 /// Messages waiting to be sent to the broker. When it is full the gateway attaches
 /// anew, and sends its whole state.
 const QUEUE: usize = 1024;
+/// How long a call waits for an attempt to reach a broker that is away.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// Whether the gateway is attached.
+enum Link {
+    Up(Channel),
+    Down(Away),
+}
+
+impl Link {
+    fn channel(&self) -> Option<&Channel> {
+        match self {
+            Self::Up(channel) => Some(channel),
+            Self::Down(_) => None,
+        }
+    }
+}
 
 /// The connection to the broker, for the rest of the gateway.
 pub(crate) struct Upstream {
-    channel: watch::Sender<Option<Channel>>,
+    link: watch::Sender<Link>,
+    /// A call waits for the broker: it is tried soon.
+    wanted: Notify,
     up_tx: mpsc::Sender<attach_up::Kind>,
     resync: Notify,
 }
@@ -41,11 +63,81 @@ pub(crate) struct Outbox(mpsc::Receiver<attach_up::Kind>);
 impl Upstream {
     pub(crate) fn new() -> (Self, Outbox) {
         let (up_tx, up_rx) = mpsc::channel(QUEUE);
-        (Self { channel: watch::Sender::new(None), up_tx, resync: Notify::new() }, Outbox(up_rx))
+        let link = watch::Sender::new(Link::Down(Away::since(Instant::now())));
+        (Self { link, wanted: Notify::new(), up_tx, resync: Notify::new() }, Outbox(up_rx))
     }
 
     pub(crate) fn is_attached(&self) -> bool {
-        self.channel.borrow().is_some()
+        self.away().is_none()
+    }
+
+    /// For how long the gateway hasn't reached the broker; `None` while it is attached.
+    pub(crate) fn away(&self) -> Option<Duration> {
+        match &*self.link.borrow() {
+            Link::Up(_) => None,
+            Link::Down(away) => Some(away.for_how_long(Instant::now())),
+        }
+    }
+
+    /// Waits until the gateway is attached, or has just tried in vain to reach a broker
+    /// that has been away for a while.
+    ///
+    /// # Errors
+    /// For how long it has been away.
+    pub(crate) async fn reached(&self) -> Result<(), Duration> {
+        let mut link = self.link.subscribe();
+        let attempt = Instant::now() + ATTEMPT;
+        loop {
+            let away = match &*link.borrow_and_update() {
+                Link::Up(_) => return Ok(()),
+                Link::Down(away) => *away,
+            };
+            let now = Instant::now();
+            if away.is_certain(now) {
+                return Err(away.for_how_long(now));
+            }
+            self.wanted.notify_one();
+            let until = attempt.max(away.certain_from());
+            if timeout_at(until.into(), link.changed()).await.is_err() {
+                // The attempt hangs. Calls that follow at once don't wait for it as well.
+                let now = Instant::now();
+                self.link.send_if_modified(|link| {
+                    if let Link::Down(away) = link {
+                        away.tried(now);
+                    }
+                    false
+                });
+                return Err(away.for_how_long(now));
+            }
+        }
+    }
+
+    /// The gateway is attached.
+    fn attached(&self, channel: Channel) {
+        self.link.send_replace(Link::Up(channel));
+    }
+
+    /// The gateway isn't attached; true if it was.
+    fn failed(&self) -> bool {
+        let now = Instant::now();
+        let mut was_attached = false;
+        self.link.send_modify(|link| match link {
+            Link::Up(_) => {
+                was_attached = true;
+                *link = Link::Down(Away::since(now));
+            }
+            Link::Down(away) => away.tried(now),
+        });
+        was_attached
+    }
+
+    /// The answer to a call that needs the broker while it is away.
+    pub(crate) fn absent(&self, what: &str) -> Status {
+        let away = humane(self.away().unwrap_or_default());
+        Status::unavailable(format!(
+            "cannot {what}: the gateway has had no connection to the broker for {away}. \
+             Direct ways to nodes that were reached before still work; see the gateway's log"
+        ))
     }
 
     /// Sends the broker a message, now or with the whole state when the gateway is
@@ -103,15 +195,11 @@ impl Connections for ToBroker<'_> {
             // Until the attachment is found broken, the channel is the same one.
             sleep(RETRY).await;
         }
-        let mut channel = self.upstream.channel.subscribe();
-        channel.wait_for(Option::is_some).await.ok()?.clone()
+        let mut link = self.upstream.link.subscribe();
+        link.wait_for(|link| link.channel().is_some()).await.ok()?.channel().cloned()
     }
 
     fn absent(&self) -> Status {
-        Status::unavailable(format!(
-            "cannot {}: the gateway has no connection to the broker. \
-             Contacts that were used before still work; see the gateway's log",
-            self.what
-        ))
+        self.upstream.absent(self.what)
     }
 }

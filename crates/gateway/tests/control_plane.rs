@@ -240,7 +240,11 @@ async fn plans_follow_agents_findings() {
         }
     })
     .await;
-    let request = |from: &str, to: &str| proto::ExplainRequest { from: from.to_owned(), to: to.to_owned() };
+    let request = |from: &str, to: &str| proto::ExplainRequest {
+        from: from.to_owned(),
+        to: to.to_owned(),
+        ..Default::default()
+    };
     let explained = near.client.clone().explain(request("n1.beta", "n1.alpha")).await.unwrap().into_inner();
     assert_eq!(explained.plan.unwrap().steps[0].dial(), Dial::Punch);
     assert_eq!(explained.initiator.unwrap().seen.unwrap().address, "192.0.2.1");

@@ -76,6 +76,17 @@ pub struct Parts {
     pub acceptor: Part,
 }
 
+/// Whether the broker must arrange a connection of this way: another party than those that
+/// dial has to be told of it, or given a ticket. A trunk of two gateways that stands carries
+/// connections without it.
+pub fn needs_broker(way: (Route, Dial)) -> bool {
+    match way {
+        (Route::EndToEnd | Route::GatewayOut, Dial::Direct | Dial::PortRange)
+        | (Route::TwoGateway, Dial::Trunk) => false,
+        (Route::EndToEnd | Route::OneGateway | Route::GatewayOut | Route::TwoGateway, _) => true,
+    }
+}
+
 /// Decides what each party does on one way between two nodes of different sites.
 ///
 /// # Errors

@@ -98,7 +98,8 @@ impl Registry {
         let (initiator, facts) = (self.end(from), self.facts(&from.name.site, to));
         let down = [from, to].into_iter().find(|entry| entry.presence == Presence::Down);
         let plan = down.map_or_else(|| plan_from_facts(&initiator, &facts), no_way);
-        Ok(proto::ExplainReply { plan: Some(plan), initiator: Some(initiator), facts: Some(facts) })
+        let (plan, initiator, facts) = (Some(plan), Some(initiator), Some(facts));
+        Ok(proto::ExplainReply { plan, initiator, facts, without_broker: None })
     }
 
     pub(super) fn facts(&self, site: &Label, acceptor: &NodeEntry) -> proto::Facts {

@@ -113,7 +113,7 @@ fn filter(text: &str) -> NodeFilter {
 
 async fn direction(grid: &Grid, dry_run: bool, from: &str, to: &str) -> anyhow::Result<Direction> {
     let (from, to) = (from.to_owned(), to.to_owned());
-    let explain = ExplainRequest { from: from.clone(), to: to.clone() };
+    let explain = ExplainRequest { from: from.clone(), to: to.clone(), ..ExplainRequest::default() };
     let explained = grid.explain(explain).await?;
     let request =
         MeasureRequest { from: from.clone(), to: to.clone(), start: !dry_run, ..Default::default() };

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use isthmus_wire::proto::list_request::Records;
-use isthmus_wire::proto::{JobNode, ListReply, Node, NodeFilter, SiteFilter};
+use isthmus_wire::proto::{JobNode, ListReply, Node, NodeFilter, SiteFilter, WithoutBroker};
 use isthmus_wire::text::first;
 
 use crate::format::site;
+use crate::without_broker::join;
 
 /// Most nodes or sites that a line names.
 const NAMED_MAX: usize = 8;
@@ -37,6 +38,8 @@ pub(super) struct Candidates {
     pub nodes: Vec<Node>,
     /// Those of the named sites that exist.
     pub sites: Vec<String>,
+    /// Set if the gateway answered by itself.
+    pub without_broker: Option<WithoutBroker>,
 }
 
 impl Candidates {
@@ -51,23 +54,25 @@ impl Candidates {
     {
         let (names, sites): (Vec<_>, Vec<_>) = wanted.iter().cloned().partition(|name| name.contains('.'));
         let filter = NodeFilter { names, own: true, ..NodeFilter::default() };
-        let ListReply { own, mut nodes, .. } = list(Records::Nodes(filter)).await?;
+        let ListReply { own, mut nodes, mut without_broker, .. } = list(Records::Nodes(filter)).await?;
         let mut known = Vec::new();
         if let Some(head) = nodes.iter().find(|node| node.name == own)
             && (wanted.is_empty() || !sites.is_empty())
         {
             let filter =
                 NodeFilter { sites: sites.clone(), owner: head.owner.clone(), ..NodeFilter::default() };
-            let found = list(Records::Nodes(filter)).await?.nodes;
-            nodes.extend(found);
+            let found = list(Records::Nodes(filter)).await?;
+            join(&mut without_broker, found.without_broker);
+            nodes.extend(found.nodes);
         }
         if !sites.is_empty() {
-            let found = list(Records::Sites(SiteFilter { names: sites })).await?.sites;
-            known.extend(found.into_iter().map(|site| site.name));
+            let found = list(Records::Sites(SiteFilter { names: sites })).await?;
+            join(&mut without_broker, found.without_broker);
+            known.extend(found.sites.into_iter().map(|site| site.name));
         }
         nodes.sort_by_key(|node| node.virtual_address);
         nodes.dedup_by_key(|node| node.virtual_address);
-        Ok(Self { own, nodes, sites: known })
+        Ok(Self { own, nodes, sites: known, without_broker })
     }
 }
 
@@ -182,6 +187,7 @@ mod tests {
                 node("n1.gamma", "bob", true),
             ],
             sites: vec!["alpha".to_owned(), "empty".to_owned()],
+            without_broker: None,
         }
     }
 

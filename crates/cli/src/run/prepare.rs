@@ -22,8 +22,8 @@ use super::uncarried::{self, Part};
 use super::work::Work;
 use super::{command, each, mpi, nodes, preflight, programs, unready};
 use crate::ask::Grid;
-use crate::local;
 use crate::output::message;
+use crate::{local, without_broker};
 
 /// How long the nodes may take to take part. The agent's own deadline is shorter,
 /// and its message has more detail.
@@ -59,8 +59,11 @@ impl<'a> Prepared<'a> {
         }
         let socket = args.socket.clone().unwrap_or_else(local::socket);
         let agent = local::connect(&socket).await?;
-        let grid = Grid::of_agent(agent.clone(), socket.clone());
+        let grid = Grid::of_agent(agent.clone(), socket.clone()).or_without_broker();
         let candidates = Candidates::of(&args.nodes, |records| grid.list(records)).await?;
+        if let Some(answer) = candidates.without_broker.as_ref().filter(|_| !args.quiet) {
+            message(&without_broker::line(answer));
+        }
         let nodes = nodes::choose(&candidates, &args.nodes)?;
         if !args.quiet {
             nodes::left_out(&candidates, &nodes).iter().for_each(|line| message(&format!("the job {line}")));

@@ -131,6 +131,24 @@ fn a_large_grid_s_nodes_are_counted_and_not_listed() {
 }
 
 #[test]
+fn a_gateway_s_own_answer_says_so() {
+    assert!(View::new(&reply()).without_broker.is_none());
+    let answer =
+        proto::WithoutBroker { gateway: "gateway.alpha".to_owned(), away_ms: 5000, told_ms: Some(60_000) };
+    let reply = ListReply { without_broker: Some(answer), ..reply() };
+    let view = View::new(&reply);
+    let text = view.text(&reply, false);
+    assert!(
+        text.starts_with("the broker can't be reached for 5 s: this is what gateway.alpha knows"),
+        "{text}"
+    );
+    assert!(text.contains("\ngrid demo: 2 sites"), "{text}");
+    let json = serde_json::to_value(view).unwrap();
+    let want = serde_json::json!({"gateway": "gateway.alpha", "away_seconds": 5.0, "told_seconds": 60.0});
+    assert_eq!(json["without_broker"], want);
+}
+
+#[test]
 fn names_in_json_stay() {
     let json = serde_json::to_value(View::new(&reply())).unwrap();
     for pointer in [

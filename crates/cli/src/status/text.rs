@@ -11,6 +11,7 @@ use crate::format::{bytes, count, site};
 use crate::joined;
 use crate::output::one_line;
 use crate::path::Path;
+use crate::without_broker;
 
 /// Pairs of sites that are listed without `--verbose`.
 const FEW_PATHS: usize = 64;
@@ -20,7 +21,9 @@ impl View {
     pub(super) fn text(&self, reply: &ListReply, verbose: bool) -> String {
         let sum = |of: fn(&Site) -> u32| self.sites.iter().map(|site| u64::from(of(site))).sum::<u64>();
         let (up, down) = (sum(|site| site.nodes_up), sum(|site| site.nodes_down));
-        let mut text = format!(
+        let head = reply.without_broker.as_ref().map(|answer| format!("{}\n", without_broker::line(answer)));
+        let mut text = head.unwrap_or_default();
+        text.push_str(&format!(
             "grid {}: {}, {} up{}, {}, {}\n",
             self.grid,
             count(self.sites.len() as u64, "site"),
@@ -28,7 +31,7 @@ impl View {
             if down > 0 { format!(" ({down} down)") } else { String::new() },
             count(self.relays.len() as u64, "relay"),
             count(self.jobs.len() as u64, "job"),
-        );
+        ));
         text.push_str(&self.sites_table());
         text.push_str(&self.gateways_table());
         text.push_str(&self.nodes_table(verbose));

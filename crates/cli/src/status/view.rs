@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::joined::{self, Pair};
 use crate::path::Path;
+use crate::without_broker;
 
 #[derive(Debug, Serialize)]
 pub(super) struct View {
@@ -18,6 +19,8 @@ pub(super) struct View {
     pub(super) jobs: Vec<Job>,
     /// The last measurement between each two sites.
     pub(super) site_paths: Vec<Path>,
+    /// Set if a gateway answered by itself, because it doesn't reach the broker.
+    pub(super) without_broker: Option<without_broker::View>,
 }
 
 #[derive(Debug, Serialize)]
@@ -164,6 +167,7 @@ impl View {
             relays: relays.collect(),
             jobs: jobs.collect(),
             site_paths: reply.paths.iter().map(Path::new).collect(),
+            without_broker: reply.without_broker.as_ref().map(without_broker::View::new),
         }
     }
 }

@@ -22,6 +22,8 @@ use crate::gateway::Gateway;
 const CALL_DEADLINE: Duration = Duration::from_secs(15);
 /// First and longest pause between attempts to attach.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+/// The shortest one while a call waits for the broker.
+const WANTED: Duration = Duration::from_secs(1);
 
 /// Keeps the gateway attached; never returns.
 pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
@@ -29,11 +31,17 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut outbox: Outbox) {
     let mut pause = BACKOFF.0;
     loop {
         let reason = attach(&gateway, &mut outbox, &mut pause).await;
-        if gateway.upstream.channel.send_replace(None).is_some() {
+        if gateway.upstream.failed() {
             gateway.send_cut_off(true);
         }
         warn!(broker, reason, retry_in = ?pause, "not attached to the broker");
-        sleep(pause).await;
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = async {
+                sleep(WANTED).await;
+                gateway.upstream.wanted.notified().await;
+            } => {}
+        }
         pause = (pause * 2).min(BACKOFF.1);
     }
 }
@@ -55,7 +63,7 @@ async fn attach(gateway: &Arc<Gateway>, outbox: &mut Outbox, pause: &mut Duratio
     info!(broker, "attached to the broker");
     gateway.roster().clear_elsewhere();
     gateway.forget_contacts();
-    gateway.upstream.channel.send_replace(Some(channel));
+    gateway.upstream.attached(channel);
     gateway.send_cut_off(false);
     *pause = BACKOFF.0;
     match drive(gateway, outbox, down, up_tx).await {

@@ -1,7 +1,7 @@
 //! Who dials whom, and what each party sends first, as a table.
 
 use super::*;
-use crate::parts::{End, Part, Party, Shown, Target, parts};
+use crate::parts::{End, Part, Party, Shown, Target, needs_broker, parts};
 use crate::policy::Choice;
 
 fn target(target: Target) -> &'static str {
@@ -149,6 +149,12 @@ fn every_way_gives_each_party_its_part() {
         from_the_initiator().into_iter().chain(over_the_initiators_gateway())
     {
         let found = row(initiator, acceptor, (route, dial), &PAIR);
+        if let Ok([initiator, near, far, acceptor]) = want {
+            // The initiator's side alone acts, and shows nothing between the sites.
+            let across = if near.is_empty() { initiator } else { near };
+            let alone = far.is_empty() && acceptor.starts_with("waits") && !across.contains(',');
+            assert_eq!(needs_broker((route, dial)), !alone || across.starts_with("waits"), "{route} {dial}");
+        }
         assert_eq!(found, want.map(|parts| parts.map(str::to_owned)), "{route} {dial}");
         seen.push((route, dial));
     }

@@ -107,7 +107,11 @@ fn gateways_learn_that_a_way_has_begun_to_lose_much() {
         let found = proto::PathReport { round_trip_us: 10_000, loss_ppm, ..transfer };
         let effects = registry.measured(sessions[usize::from(from == "beta")], found).unwrap();
         assert_eq!(!effects.is_empty(), told, "{loss_ppm:?}: {effects:?}");
-        let asked = proto::ExplainRequest { from: format!("n1.{from}"), to: format!("n1.{to}") };
+        let asked = proto::ExplainRequest {
+            from: format!("n1.{from}"),
+            to: format!("n1.{to}"),
+            ..Default::default()
+        };
         assert_eq!(registry.explain(&asked).unwrap().facts.unwrap().loss_ppm, loss_ppm);
         now += 100_000;
     }
@@ -226,8 +230,11 @@ fn a_site_that_a_relay_does_not_reach_is_tried_by_others() {
         }
         assert!(first.0, "{name}: the site that may be open is the destination");
         let planned = |registry: &Registry| {
-            let plan = registry
-                .explain(&proto::ExplainRequest { from: "n1.alpha".to_owned(), to: "n1.beta".to_owned() });
+            let plan = registry.explain(&proto::ExplainRequest {
+                from: "n1.alpha".to_owned(),
+                to: "n1.beta".to_owned(),
+                ..Default::default()
+            });
             plan.unwrap().plan.unwrap().steps[0].dial() == proto::Dial::Direct
         };
         assert!(!planned(&registry), "{name}");

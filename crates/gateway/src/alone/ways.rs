@@ -1,0 +1,123 @@
+//! Ways that need no broker. Its own node's connection through this gateway to an agent
+//! that another site lets in is such a one: gateway and agent are all its parties, and the
+//! ticket is for this gateway alone.
+
+use std::net::IpAddr;
+use std::time::SystemTime;
+
+use isthmus_net::Identity;
+use isthmus_net::clock::unix_seconds;
+use isthmus_net::contact::known;
+use isthmus_net::enums::{dial_from_wire, route_from_wire};
+use isthmus_net::mac::new_connection;
+use isthmus_net::rendezvous::{First, Leg, Request};
+use isthmus_plan::parts::{End, Part, Parts, Shown, Target, needs_broker, parts};
+use isthmus_wire::proto::{self, rendezvous_reply};
+use isthmus_wire::ticket::{Side, Ticket};
+use tonic::Status;
+
+use crate::gateway::Gateway;
+
+/// How long a ticket is good: as those of the broker.
+const TICKET_SECONDS: u64 = 60;
+
+impl Gateway {
+    /// Arranges a connection of a node, which calls from this address, without the broker.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` if the broker must arrange it, or the connection can't be opened.
+    pub(crate) async fn rendezvous_alone(
+        &self,
+        (caller, from): (&Identity, IpAddr),
+        request: &Request,
+    ) -> Result<proto::RendezvousReply, Status> {
+        let (route, dial) = request.way.way();
+        let absent = || self.upstream.absent(&format!("arrange the way {dial}, {route}"));
+        let own = self.grid_name().to_string();
+        if needs_broker((route, dial)) || request.way.avoid().contains(&own) {
+            return Err(absent());
+        }
+        let lookup =
+            proto::LookupRequest { virtual_address: request.destination.into(), name: String::new() };
+        let reply = self.lookups.known(&lookup).ok_or_else(absent)?;
+        let (node, facts) = (reply.node.ok_or_else(absent)?, reply.facts.ok_or_else(absent)?);
+        let initiator = self.initiator(caller.name(), facts.initiator_site.clone());
+        let (near, far, pair) = known(&initiator, &facts);
+        // The step must be in the plan, as the broker would have it.
+        let parts = parts((route, dial), &near, &far, &pair);
+        let parts = parts.map_err(|reason| Status::unavailable(format!("not in the plan: {reason}")))?;
+        let address = own_dial(&parts, &node).ok_or_else(absent)?.to_owned();
+        let agent = node.name.parse().map_err(|_| absent())?;
+        let (connection, now) = (new_connection(), unix_seconds(SystemTime::now()));
+        let ticket = |side| {
+            let ticket = Ticket { connection, side, expiry_unix_seconds: now + TICKET_SECONDS };
+            self.streams.seal(&ticket).ok_or_else(absent)
+        };
+        let (ticket, across) = (ticket(Side::Initiator)?, ticket(Side::Acceptor)?);
+        self.streams.expect(connection, from);
+        self.dial(&Leg { address, ticket: across, first: First::Nothing, agent: Some(agent) }).await?;
+        let at = proto::AtOwnGateway { ticket: ticket.to_vec(), ..proto::AtOwnGateway::default() };
+        let way = Some(rendezvous_reply::Way::OwnGateway(at));
+        Ok(proto::RendezvousReply { way, gateways: vec![own] })
+    }
+}
+
+/// Where the initiator's gateway dials, if all that it needs for that is the other node's
+/// contact.
+fn own_dial<'a>(parts: &Parts, node: &'a proto::Node) -> Option<&'a str> {
+    match (parts.initiators_gateway, parts.acceptors_gateway) {
+        (Some(Part::Dials(Target::Agent(End::Acceptor), Shown::Nothing)), None) => Some(&node.address),
+        (Some(Part::Dials(Target::LetIn(End::Acceptor), Shown::Nothing)), None) => {
+            Some(&node.outside_address)
+        }
+        _ => None,
+    }
+}
+
+/// Leaves the steps out that the broker must arrange.
+pub(super) fn without_broker(plan: proto::Plan) -> proto::Plan {
+    let needs = |step: &proto::PlanStep| {
+        let way = route_from_wire(step.route()).zip(dial_from_wire(step.dial()));
+        way.is_none_or(needs_broker)
+    };
+    let (needing, steps): (Vec<_>, Vec<_>) = plan.steps.into_iter().partition(needs);
+    let left_out = needing.into_iter().map(|step| proto::LeftOut {
+        route: step.route,
+        dial: step.dial,
+        reason: "the broker must arrange it, and it can't be reached".to_owned(),
+    });
+    proto::Plan { steps, left_out: left_out.chain(plan.left_out).collect(), ..plan }
+}
+
+#[cfg(test)]
+mod tests {
+    use isthmus_net::contact::plan_from_facts;
+
+    use super::*;
+
+    #[test]
+    fn steps_that_the_broker_must_arrange_are_left_out() {
+        let end = |node: &str, inbound: proto::Inbound, way_out: proto::WayOut| proto::End {
+            node: node.to_owned(),
+            inbound: inbound.into(),
+            seen: Some(proto::Seen { way_out: way_out.into(), ..proto::Seen::default() }),
+            attached: true,
+            ..proto::End::default()
+        };
+        let (closed, open) = (proto::Inbound::Closed, proto::Inbound::Open);
+        let (yes, no) = (proto::WayOut::Yes, proto::WayOut::No);
+        for (initiator, acceptor, want) in [
+            (end("n1.alpha", closed, yes), end("n1.beta", open, yes), &[proto::Dial::Direct][..]),
+            (end("n1.alpha", closed, no), end("n1.beta", open, yes), &[proto::Dial::Direct]),
+            (end("n1.alpha", open, yes), end("n1.beta", closed, yes), &[]),
+        ] {
+            let facts = proto::Facts { acceptor: Some(acceptor), relays: 1, ..proto::Facts::default() };
+            let before = plan_from_facts(&initiator, &facts);
+            let count = before.steps.len() + before.left_out.len();
+            let plan = without_broker(before);
+            let dials: Vec<_> = plan.steps.iter().map(proto::PlanStep::dial).collect();
+            assert_eq!(dials, want, "{plan:?}");
+            assert_eq!(plan.steps.len() + plan.left_out.len(), count);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The site's nodes and jobs as records, for answers without the broker.
+
+use isthmus_wire::{GridName, Label, VirtualAddress, proto};
+
+use super::Roster;
+
+impl Roster {
+    /// All nodes that have an address, in the order of their names: those that no agent
+    /// is attached for are down.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (GridName, proto::Node)> {
+        self.addresses.iter().map(|(name, address)| {
+            let full_name = GridName { node: name.clone(), site: self.site.clone() };
+            (full_name, self.record(name, *address, self.contact_of(name)))
+        })
+    }
+
+    /// Running jobs of an owner whose head is attached to this gateway, in the order of
+    /// their ids.
+    pub(crate) fn jobs_of(&self, owner: &str) -> Vec<proto::JobReport> {
+        let jobs = self.agents.values().flat_map(|agent| agent.jobs.values());
+        let mut jobs: Vec<_> = jobs.filter(|job| job.owner == owner).cloned().collect();
+        jobs.sort_by(|a, b| a.job.cmp(&b.job));
+        jobs
+    }
+
+    /// How many jobs have their head at this gateway.
+    pub(crate) fn jobs(&self) -> usize {
+        self.agents.values().map(|agent| agent.jobs.len()).sum()
+    }
+
+    /// What an attached node announced, at this gateway or at another one of the site.
+    pub(super) fn contact_of(&self, name: &Label) -> Option<&proto::NodeUp> {
+        let own = self.agents.get(name).map(|agent| &agent.contact);
+        own.or_else(|| self.elsewhere.get(name))
+    }
+
+    /// A node; down without a contact.
+    pub(super) fn record(
+        &self,
+        name: &Label,
+        address: VirtualAddress,
+        contact: Option<&proto::NodeUp>,
+    ) -> proto::Node {
+        let up = contact.is_some();
+        let contact = contact.cloned().unwrap_or_default();
+        proto::Node {
+            name: GridName { node: name.clone(), site: self.site.clone() }.to_string(),
+            virtual_address: address.ip().into(),
+            address: contact.address,
+            host_name: contact.host_name,
+            owner: contact.owner,
+            slots: contact.slots,
+            version: contact.version,
+            architecture: contact.architecture,
+            up,
+            outside_address: contact.outside_address,
+            gone: false,
+            seen: None,
+        }
+    }
+}
