@@ -41,3 +41,4 @@ mod trusted;
 mod upgrade;
 mod waits;
 mod ways;
+mod without_broker;

@@ -42,7 +42,9 @@ fn member(world: &World, name: &str) -> Result<Value> {
 fn is_up(world: &World, from: &str, name: &str) -> Result<bool> {
     let status = world.status(from)?;
     let nodes = status["nodes"].as_array().context("no nodes")?;
-    Ok(nodes.iter().any(|node| node["name"] == name && node["up"] == true))
+    let is_up = nodes.iter().any(|node| node["name"] == name && node["up"] == true);
+    // A gateway would answer in place of a broker that is away.
+    Ok(is_up && status["without_broker"].is_null())
 }
 
 /// A service's log.
