@@ -18,6 +18,7 @@
 //! | [`measuring`] | which pairs of sites are to be measured |
 //! | [`policy`] | which ways two sites may not use |
 //! | `reachability` | whether an agent is reached from outside |
+//! | [`remedy`] | which reasons a person can mend |
 //! | [`relays`] | which relay is to splice the connections of two nodes |
 //! | `round_trips` | which detour is shorter |
 //! | [`sharing`] | whether connections share a trunk |
@@ -37,6 +38,7 @@ pub mod policy;
 pub(crate) mod reachability;
 mod reason;
 pub mod relays;
+pub mod remedy;
 mod round_trips;
 pub mod sharing;
 pub mod site_trunk;

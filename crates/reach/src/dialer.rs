@@ -48,7 +48,7 @@ pub enum ReachError {
     Answered(Status),
     /// The lookup failed: the grid has no such node, or there was no answer.
     Unknown(String),
-    /// No step of the plan worked; each with its reason.
+    /// No step of the plan worked: the reasons, what a person can mend first.
     NoWay(Vec<String>),
     /// The initiator gave it up before the introduction was sent.
     GivenUp,

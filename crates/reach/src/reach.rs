@@ -12,7 +12,7 @@ use isthmus_plan::{Dial, Failure, Route, Step};
 use crate::attempt::{Attempt, StepError};
 use crate::dialer::{Dialer, ReachError, Reached};
 use crate::purpose::{Purpose, Security};
-use crate::words::{left_out, way};
+use crate::words::{Tried, reasons, way};
 
 /// Relays or gateways tried per step; the broker names others each time.
 const ATTEMPTS: usize = 3;
@@ -72,7 +72,7 @@ impl Dialer {
             found.plan.demote(&lock(&self.failures).towards(found.towards(), started));
         }
         let towards = found.towards();
-        let mut reasons: Vec<String> = Vec::new();
+        let mut failed: Vec<Tried> = Vec::new();
         let mut attempt = Attempt::new(self, &found, purpose.options);
         for step in purpose.security.steps(&found.plan.steps) {
             if from_source && !heeds_source(step) {
@@ -100,7 +100,7 @@ impl Dialer {
                             dial: dial_to_wire(step.dial),
                             relay,
                             setup: started.elapsed(),
-                            failures: reasons,
+                            failures: reasons(&failed, &[]),
                             node: found.name,
                         });
                     }
@@ -116,21 +116,17 @@ impl Dialer {
                                 Failure { route: step.route, dial: step.dial, reason: reason.clone() };
                             lock(&self.failures).note(towards, failure, Instant::now());
                         }
-                        let reason = format!("{}: {reason}", way(step.route, step.dial));
-                        if reasons.last() != Some(&reason) {
-                            reasons.push(reason);
-                        }
+                        failed.push(Tried { way: way(step.route, step.dial), reason });
                     }
                 }
             }
         }
         if from_source || matches!(purpose.security, Security::ByGateways(_)) {
-            return Err(ReachError::NoWay(reasons));
+            return Err(ReachError::NoWay(reasons(&failed, &[])));
         }
         // The node may have moved since the contact was cached.
         self.control.forget(destination);
-        reasons.extend(left_out(&found.plan.left_out));
-        Err(ReachError::NoWay(reasons))
+        Err(ReachError::NoWay(reasons(&failed, &found.plan.left_out)))
     }
 }
 

@@ -1,6 +1,13 @@
-//! Names of dials and routes in messages.
+//! Names of dials and routes in messages, and the reasons why there is no connection.
 
-use isthmus_plan::{Dial, LeftOut, Reason, Route};
+use isthmus_plan::{Dial, LeftOut, Route, remedy};
+
+/// Ways that are named with one reason.
+const WAYS_MAX: usize = 4;
+/// Characters of one reason; such texts come from other parties, too.
+const REASON_MAX: usize = 300;
+/// Characters of all reasons: more is not read.
+const TOTAL_MAX: usize = 800;
 
 /// The dial's name, with the route's if it goes over a gateway.
 pub(crate) fn way(route: Route, dial: Dial) -> String {
@@ -10,35 +17,213 @@ pub(crate) fn way(route: Route, dial: Dial) -> String {
     }
 }
 
-/// The dials that were left out, grouped by reason.
-pub(crate) fn left_out(left_out: &[LeftOut]) -> Vec<String> {
-    let mut by_reason: Vec<(&Reason, Vec<String>)> = Vec::new();
-    for LeftOut { route, dial, reason } in left_out {
-        let way = way(*route, *dial);
-        match by_reason.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, ways)) => ways.push(way),
-            None => by_reason.push((reason, vec![way])),
+/// A way that was tried, and what it met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tried {
+    pub(crate) way: String,
+    pub(crate) reason: String,
+}
+
+/// One reason, with the ways that it holds for.
+#[derive(Debug)]
+struct Cause {
+    reason: String,
+    tried: Vec<String>,
+    left_out: Vec<String>,
+}
+
+/// Why there is no connection: each reason once, with its ways. What a person can mend
+/// comes first, then what was met, then what the plan left out. The whole is short; the
+/// last text says how many reasons are missing.
+pub(crate) fn reasons(tried: &[Tried], left_out: &[LeftOut]) -> Vec<String> {
+    let mut causes: Vec<Cause> = Vec::new();
+    for Tried { way, reason } in tried {
+        let ways = &mut cause(&mut causes, reason).tried;
+        if !ways.contains(way) {
+            ways.push(way.clone());
         }
     }
-    by_reason.into_iter().map(|(reason, ways)| format!("{} left out: {reason}", ways.join(", "))).collect()
+    for LeftOut { route, dial, reason } in left_out {
+        cause(&mut causes, &reason.to_string()).left_out.push(way(*route, *dial));
+    }
+    // Stable: the others stay in the order of the plan.
+    causes.sort_by_key(|cause| remedy::place(&cause.reason).unwrap_or(usize::MAX));
+    let (mut texts, mut total) = (Vec::new(), 0);
+    let count = causes.len();
+    for text in causes.iter().map(Cause::text) {
+        total += text.chars().count();
+        if total > TOTAL_MAX && !texts.is_empty() {
+            break;
+        }
+        texts.push(text);
+    }
+    match count - texts.len() {
+        0 => {}
+        1 => texts.push("one more reason, which `isthmus plan` has".to_owned()),
+        more => texts.push(format!("{more} more reasons, which `isthmus plan` has")),
+    }
+    texts
+}
+
+/// The cause with this reason, which is added if there is none.
+fn cause<'a>(causes: &'a mut Vec<Cause>, reason: &str) -> &'a mut Cause {
+    let found = causes.iter().enumerate().find_map(|(index, cause)| {
+        let text = common(&cause.reason, reason)?;
+        Some((index, text.to_owned()))
+    });
+    let index = match found {
+        Some((index, text)) => {
+            causes[index].reason = text;
+            index
+        }
+        None => {
+            causes.push(Cause { reason: reason.to_owned(), tried: Vec::new(), left_out: Vec::new() });
+            causes.len() - 1
+        }
+    };
+    &mut causes[index]
+}
+
+/// The text for both of two reasons, if they are the same: one may only add to the other.
+/// What follows from a reason (`, so …`) is left away, as it differs from way to way.
+fn common<'a>(one: &'a str, other: &'a str) -> Option<&'a str> {
+    let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    let rest = long.strip_prefix(short)?;
+    match rest.chars().next() {
+        None => Some(short),
+        Some(_) if rest.starts_with(", so ") => Some(short),
+        Some(':' | ';' | ',') => Some(long),
+        Some(_) => None,
+    }
+}
+
+impl Cause {
+    fn text(&self) -> String {
+        let reason = cut(&self.reason);
+        let (tried, left_out) = (list(&self.tried), list(&self.left_out));
+        match (remedy::place(&self.reason), self.tried.is_empty(), self.left_out.is_empty()) {
+            // What to mend is read before the ways that need it.
+            (Some(_), false, true) => format!("{reason} ({tried})"),
+            (Some(_), true, _) => format!("{reason} (left out: {left_out})"),
+            (Some(_), false, false) => format!("{reason} ({tried}; left out: {left_out})"),
+            (None, false, true) => format!("{tried}: {reason}"),
+            (None, true, _) => format!("{left_out} left out: {reason}"),
+            (None, false, false) => format!("{tried}: {reason} (for that left out: {left_out})"),
+        }
+    }
+}
+
+/// The first ways, and how many more there are.
+fn list(ways: &[String]) -> String {
+    let named = ways.iter().take(WAYS_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match ways.len().saturating_sub(WAYS_MAX) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+fn cut(reason: &str) -> String {
+    match reason.char_indices().nth(REASON_MAX) {
+        Some((end, _)) => format!("{}…", reason.get(..end).unwrap_or_default()),
+        None => reason.to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use isthmus_plan::Reason;
+
     use super::*;
 
+    fn left(route: Route, dial: Dial, reason: &str) -> LeftOut {
+        LeftOut { route, dial, reason: Reason::Received(reason.to_owned()) }
+    }
+
+    fn met(way: &str, reason: &str) -> Tried {
+        Tried { way: way.to_owned(), reason: reason.to_owned() }
+    }
+
+    const NO_RELAY: &str = "no relay is attached to the broker";
+
     #[test]
-    fn dials_left_out_for_one_reason_are_listed_together() {
-        let left =
-            |route, dial, reason: &str| LeftOut { route, dial, reason: Reason::Received(reason.to_owned()) };
-        let lines = left_out(&[
-            left(Route::EndToEnd, Dial::Direct, "nothing is let in"),
-            left(Route::EndToEnd, Dial::Relay, "no relay"),
-            left(Route::GatewayOut, Dial::Direct, "nothing is let in"),
-        ]);
-        assert_eq!(
-            lines,
-            ["direct, direct gateway-out left out: nothing is let in", "relay left out: no relay"]
-        );
+    fn what_a_person_can_mend_comes_first_and_nothing_twice() {
+        let unseen = format!("{NO_RELAY}, so it is unknown how the nodes are seen from outside");
+        for (name, tried, left_out, want) in [
+            ("nothing at all", vec![], vec![], vec![]),
+            (
+                "dials that were left out for one reason are listed together",
+                vec![],
+                vec![
+                    left(Route::EndToEnd, Dial::Direct, "nothing is let in"),
+                    left(Route::EndToEnd, Dial::Traverse, "no raw packets"),
+                    left(Route::GatewayOut, Dial::Direct, "nothing is let in"),
+                ],
+                vec![
+                    "direct, direct gateway-out left out: nothing is let in",
+                    "traverse left out: no raw packets",
+                ],
+            ),
+            (
+                "no relay, after much else, and for two ways",
+                vec![met("direct", "no answer within 3 s")],
+                vec![
+                    left(Route::EndToEnd, Dial::Reverse, "site alpha lets nothing in"),
+                    left(Route::EndToEnd, Dial::Punch, &unseen),
+                    left(Route::EndToEnd, Dial::Relay, NO_RELAY),
+                ],
+                vec![
+                    "no relay is attached to the broker (left out: punch, relay)",
+                    "direct: no answer within 3 s",
+                    "reverse left out: site alpha lets nothing in",
+                ],
+            ),
+            (
+                "met by one way, known of another",
+                vec![met("relay", NO_RELAY), met("relay", NO_RELAY)],
+                vec![left(Route::TwoGateway, Dial::Relay, NO_RELAY)],
+                vec!["no relay is attached to the broker (relay; left out: relay two-gateway)"],
+            ),
+            (
+                "more to mend: in a fixed order",
+                vec![
+                    met("direct", "site b is declared open, but relay r could not reach it"),
+                    met("relay", "the gateway of site b is not attached to the broker"),
+                ],
+                vec![],
+                vec![
+                    "the gateway of site b is not attached to the broker (relay)",
+                    "site b is declared open, but relay r could not reach it (direct)",
+                ],
+            ),
+            (
+                "one that only tells more",
+                vec![
+                    met("direct", "site b lets nothing in"),
+                    met("reverse", "site b lets nothing in: no answer"),
+                ],
+                vec![],
+                vec!["direct, reverse: site b lets nothing in: no answer"],
+            ),
+            (
+                "names that begin alike are two",
+                vec![met("direct", "no way to n1"), met("reverse", "no way to n12")],
+                vec![],
+                vec!["direct: no way to n1", "reverse: no way to n12"],
+            ),
+        ] {
+            assert_eq!(reasons(&tried, &left_out), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_whole_is_short() {
+        let long = |index: usize| met(&format!("way{index}"), &format!("{index}{}", "x".repeat(1000)));
+        let tried: Vec<_> = (0..20).map(long).collect();
+        let texts = reasons(&tried, &[]);
+        assert_eq!(texts.len(), 3, "{texts:?}");
+        assert_eq!(texts[2], "18 more reasons, which `isthmus plan` has");
+        assert!(texts.join("; ").chars().count() < TOTAL_MAX, "{texts:?}");
+        let many: Vec<_> = (0..9).map(|index| met(&format!("w{index}"), "no answer")).collect();
+        assert_eq!(reasons(&many, &[]), ["w0, w1, w2, w3 and 5 more: no answer"]);
     }
 }

@@ -50,7 +50,14 @@ fn nothing_joins_two_that_let_nothing_in() -> Result<()> {
     let plan = world.plan("n1.nat", "n1.enclosed")?;
     ensure!(plan["steps"].as_array().is_some_and(Vec::is_empty), "{plan:#}");
     let output = world.run("n1.nat", &["--nodes", "n1.nat,n1.enclosed"], &["true"])?;
-    ensure!(output.status == 125 && output.stderr.contains("no relay is attached"), "{}", output.whole());
+    let reason = "no relay is attached";
+    ensure!(output.status == 125 && output.stderr.contains(reason), "{}", output.whole());
+    // What the user can mend comes before all else, and once; the line can be read.
+    for line in output.stderr.lines().filter(|line| line.contains(reason)) {
+        let before = line.split(reason).next().unwrap_or_default();
+        ensure!(!before.contains("left out") && !before.contains("; "), "{}", output.whole());
+        ensure!(line.matches(reason).count() == 1 && line.len() < 1000, "{}", output.whole());
+    }
     Ok(())
 }
 
