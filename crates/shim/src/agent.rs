@@ -10,6 +10,8 @@ use crate::sys::{self, Errno, Fd, Identity, OwnedFd, Result};
 
 /// Limit for requests that the agent answers from its own state.
 const LOOKUP_DEADLINE: Duration = Duration::from_secs(10);
+/// Limit for what the agent is told, without which the program goes on as well.
+const TELL_DEADLINE: Duration = Duration::from_secs(1);
 
 /// A request that was sent and not yet answered. Dropping it cancels it.
 #[derive(Debug)]
@@ -159,6 +161,14 @@ impl Exchange {
 /// As [`Exchange::begin`] and [`Exchange::lookup`].
 pub(crate) fn look_up(job: &Job, request: &Request) -> Result<(Reply, Option<OwnedFd>)> {
     Exchange::begin(job, request)?.lookup()
+}
+
+/// Tells the agent something, and waits until it knows.
+///
+/// # Errors
+/// As [`Exchange::begin`] and [`Exchange::lookup`].
+pub(crate) fn tell(job: &Job, request: &Request) -> Result<()> {
+    Exchange::begin(job, request)?.wait_until(sys::now() + TELL_DEADLINE).map(|_| ())
 }
 
 /// A descriptor of the shim that outlives a call of the program. The

@@ -17,7 +17,7 @@ use crate::exec::{self, List, Named};
 use crate::job::job;
 use crate::resolve::Room;
 use crate::sockaddr::Storage;
-use crate::{connect, failed, interfaces, keepalive, listen, next, pending, resolve, sys, ucx};
+use crate::{children, connect, failed, interfaces, keepalive, listen, next, pending, resolve, sys, ucx};
 
 macro_rules! hooks {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {
@@ -387,6 +387,36 @@ hooks! {
             }
             None => next::gethostbyaddr_r(address, address_len, family, entry, buffer, len, result, error),
         }
+    }
+
+    /// waitpid(2), in a process that starts ranks.
+    fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t {
+        if !children::starts() {
+            return next::waitpid(pid, status, options);
+        }
+        let mut own = 0;
+        let status = if status.is_null() { &raw mut own } else { status };
+        let ended = next::waitpid(pid, status, options);
+        if ended > 0 {
+            children::ended(ended, status.read_unaligned());
+        }
+        ended
+    }
+
+    /// kill(2).
+    fn kill(pid: pid_t, signal: c_int) -> c_int {
+        if children::starts() {
+            children::signals(pid, signal);
+        }
+        next::kill(pid, signal)
+    }
+
+    /// killpg(3).
+    fn killpg(group: pid_t, signal: c_int) -> c_int {
+        if children::starts() {
+            children::signals(group, signal);
+        }
+        next::killpg(group, signal)
     }
 
     /// UCX's; see [`ucx`].

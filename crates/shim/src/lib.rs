@@ -15,6 +15,7 @@
 //! | asks who is there | `ends`: virtual addresses |
 //! | sets or reads options of keepalives | `keepalive`: those that isthmus sets don't show |
 //! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
+//! | starts ranks, as a daemon of a launcher | `children`: its agent is told how they end |
 //! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
 //! | ends, with MPICH 4 over UCX | `ucx`: its endpoints are polled until all ranks have closed theirs |
 //!
@@ -34,6 +35,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod agent;
+mod children;
 mod connect;
 mod descriptors;
 mod ends;
@@ -95,7 +97,7 @@ mod tests {
 
 #[cfg(not(test))]
 mod load {
-    use crate::{ends, exec, failed, job, keepalive, limit, pending, table};
+    use crate::{children, ends, exec, failed, job, keepalive, limit, pending, table};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -110,6 +112,7 @@ mod load {
         exec::find_all();
         pending::settle();
         table::make_room();
+        children::introduce();
         // SAFETY: the handlers live as long as the process: nothing unloads a
         // preloaded library.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };

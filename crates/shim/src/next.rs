@@ -110,6 +110,9 @@ next! {
     fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int, else -1;
     epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int, else -1;
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int, else -1;
+    waitpid(pid: libc::pid_t, status: *mut c_int, options: c_int) -> libc::pid_t, else -1;
+    kill(pid: libc::pid_t, signal: c_int) -> c_int, else -1;
+    killpg(group: libc::pid_t, signal: c_int) -> c_int, else -1;
     getifaddrs(list: *mut *mut ifaddrs) -> c_int, else -1;
     freeifaddrs(list: *mut ifaddrs) -> (), else ();
     gethostname(name: *mut c_char, len: size_t) -> c_int, else -1;

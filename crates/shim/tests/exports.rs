@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Command;
 
-const HOOKED: [&str; 37] = [
+const HOOKED: [&str; 44] = [
     "__gethostname_chk",
     "accept",
     "accept4",
@@ -39,11 +39,18 @@ const HOOKED: [&str; 37] = [
     "getsockname",
     "getsockopt",
     "ioctl",
+    "kill",
+    "killpg",
     "listen",
     "posix_spawn",
     "posix_spawnp",
     "setsockopt",
+    "ucp_disconnect_nb",
+    "ucp_request_release",
+    "ucp_worker_destroy",
+    "ucp_worker_progress",
     "uname",
+    "waitpid",
 ];
 
 #[test]

@@ -15,6 +15,7 @@
 //! | [`reflect`] | agent and relay, now and then | a connection of its own |
 //! | [`keepalive`] | both ends of an idle connection | TCP, without data |
 //! | [`upgrade`] | a service and the program that takes its place | a memory file |
+//! | [`launchers`] | agent and shim: which programs start ranks | names |
 //! | [`patience`] | how long an agent may be silent | a field of [`proto`] |
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
 //! | [`protocol`] | both ends of that | its headers |
@@ -25,6 +26,7 @@ pub mod calls;
 pub mod hello;
 mod id;
 pub mod keepalive;
+pub mod launchers;
 mod name;
 pub mod opening;
 pub mod patience;

@@ -8,12 +8,14 @@
 //!  0 u8  VERSION                          0 i32 errno, 0 for success
 //!  1 u8  operation                        4 u8  Handover
 //!  2 u16 port of the destination          5 [3] zero
-//!  4 u32 virtual destination, or knock    8 u32 peer's virtual address
+//!  4 u32 virtual destination, knock, or   8 u32 peer's virtual address
+//!        wait status of a process
 //!  8 u16 source port, 0 for any          12 u32 own virtual address
 //! 10 u16 port of the knock               16 u16 peer's port
 //! 12 u32 SO_SNDBUF, 0 for the default    18 u16 own port
 //! 16 u32 SO_RCVBUF, 0 for the default    20 [12] zero
-//! 20 u32 descriptor of a program
+//! 20 u32 descriptor of a program, process
+//!        id, or rank
 //! 24 u64 SO_COOKIE of the descriptor
 //! 32 u64 zero
 //! ```
@@ -69,6 +71,20 @@ pub enum Request {
         /// The process's descriptor of the program.
         fd: u32,
     },
+    /// This process is a rank: a launcher or its daemon has started it.
+    Rank {
+        /// Its number.
+        rank: u32,
+    },
+    /// A process that this launcher or daemon started has ended, by a signal or with a
+    /// status, though this one hadn't signalled it. The reply means only that the agent
+    /// knows.
+    Ended {
+        /// Its id.
+        pid: u32,
+        /// As wait(2) gives it.
+        status: i32,
+    },
 }
 
 mod operation {
@@ -76,6 +92,8 @@ mod operation {
     pub(super) const ACCEPT: u8 = 2;
     pub(super) const WHOIS: u8 = 3;
     pub(super) const STARTING: u8 = 4;
+    pub(super) const RANK: u8 = 5;
+    pub(super) const ENDED: u8 = 6;
 }
 
 impl Request {
@@ -107,6 +125,15 @@ impl Request {
                 put(1, &[operation::STARTING]);
                 put(20, &fd.to_ne_bytes());
             }
+            Self::Rank { rank } => {
+                put(1, &[operation::RANK]);
+                put(20, &rank.to_ne_bytes());
+            }
+            Self::Ended { pid, status } => {
+                put(1, &[operation::ENDED]);
+                put(4, &status.to_ne_bytes());
+                put(20, &pid.to_ne_bytes());
+            }
         }
         out
     }
@@ -118,6 +145,7 @@ impl Request {
     pub fn decode(bytes: &[u8; REQUEST_LEN]) -> Result<Self, DecodeError> {
         let cookie = u64::from_ne_bytes(array(bytes, 24));
         let address = Ipv4Addr::from(u32::from_ne_bytes(array(bytes, 4)));
+        let number = u32::from_ne_bytes(array(bytes, 20));
         match (bytes[0], bytes[1]) {
             (VERSION, operation::CONNECT) => Ok(Self::Connect {
                 destination: address,
@@ -131,7 +159,11 @@ impl Request {
                 Ok(Self::Accept { knock, cookie })
             }
             (VERSION, operation::WHOIS) => Ok(Self::Whois { cookie }),
-            (VERSION, operation::STARTING) => Ok(Self::Starting { fd: u32::from_ne_bytes(array(bytes, 20)) }),
+            (VERSION, operation::STARTING) => Ok(Self::Starting { fd: number }),
+            (VERSION, operation::RANK) => Ok(Self::Rank { rank: number }),
+            (VERSION, operation::ENDED) => {
+                Ok(Self::Ended { pid: number, status: i32::from_ne_bytes(array(bytes, 4)) })
+            }
             (VERSION, other) => Err(DecodeError::new("shim request", format!("unknown operation {other}"))),
             (other, _) => {
                 Err(DecodeError::new("shim request", format!("version {other}, this agent speaks {VERSION}")))
@@ -239,6 +271,8 @@ mod tests {
             Request::Accept { knock: "127.128.4.1:40000".parse().unwrap(), cookie: u64::MAX },
             Request::Whois { cookie: 1 << 40 },
             Request::Starting { fd: 3 },
+            Request::Rank { rank: 70_000 },
+            Request::Ended { pid: 4711, status: 9 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }

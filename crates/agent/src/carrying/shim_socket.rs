@@ -189,6 +189,22 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             }
             reply(&stream, &Connected { reply: Reply::error(0), socket: None })
         }
+        Request::Rank { rank } => {
+            if let Ok(pid) = u32::try_from(getsockopt(&stream, PeerCredentials)?.pid()) {
+                job.ranks.introduced(pid, rank);
+            }
+            reply(&stream, &Connected { reply: Reply::error(0), socket: None })
+        }
+        Request::Ended { pid, status } => {
+            // Once the job ends here, its end ends them.
+            if let Some(ended) =
+                job.ranks.ended(node.name(), pid, status).filter(|_| !job.processes.is_closed())
+            {
+                info!(job = %job.id, rank = ended.rank, signal = ended.signal, status = ended.status, "a rank has ended");
+                job.news.rank_ended(ended);
+            }
+            reply(&stream, &Connected { reply: Reply::error(0), socket: None })
+        }
     }
 }
 

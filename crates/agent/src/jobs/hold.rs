@@ -347,6 +347,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
         commands_killed,
         nodes_lost: Vec::new(),
         ranks: vec![job.ranks.message(node.name())],
+        ranks_ended: job.news.ranks_ended(),
     };
     for reply in ending.join_all().await {
         total.joined.extend(reply.joined);
@@ -355,6 +356,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
         total.commands_killed.extend(reply.commands_killed);
         total.nodes_lost.extend(reply.nodes_lost);
         total.ranks.extend(reply.ranks);
+        total.ranks_ended.extend(reply.ranks_ended);
     }
     node.end(job).await;
     total

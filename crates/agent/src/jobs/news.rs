@@ -4,11 +4,13 @@ use std::sync::Mutex;
 
 use isthmus_net::exhausted::Exhausted;
 use isthmus_net::lock;
-use isthmus_wire::proto::{CommandKilled, NodeShort, UncarriedProgram, job_news};
+use isthmus_wire::proto::{CommandKilled, NodeShort, RankEnded, UncarriedProgram, job_news};
 use tokio::sync::mpsc;
 
 /// News waiting to be sent to the head; more are dropped.
 const NEWS_QUEUE: usize = 1024;
+/// Ranks whose bad end is told: the first is the one that counts.
+const RANKS_TOLD: usize = 16;
 
 /// The sending end, and the news that the job's account repeats at the end.
 #[derive(Debug)]
@@ -16,6 +18,7 @@ pub(crate) struct News {
     news_tx: mpsc::Sender<job_news::Kind>,
     uncarried: Mutex<Vec<UncarriedProgram>>,
     killed: Mutex<Vec<CommandKilled>>,
+    ranks_ended: Mutex<Vec<RankEnded>>,
 }
 
 /// The receiving end, for the task that sends them to the head.
@@ -24,7 +27,8 @@ pub(crate) type NewsReceiver = mpsc::Receiver<job_news::Kind>;
 impl News {
     pub(crate) fn channel() -> (Self, NewsReceiver) {
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
-        (Self { news_tx, uncarried: Mutex::default(), killed: Mutex::default() }, news_rx)
+        let (uncarried, killed, ranks_ended) = (Mutex::default(), Mutex::default(), Mutex::default());
+        (Self { news_tx, uncarried, killed, ranks_ended }, news_rx)
     }
 
     pub(crate) fn send(&self, news: job_news::Kind) {
@@ -53,6 +57,20 @@ impl News {
         let killed = CommandKilled { node: node.to_owned(), command, signal };
         lock(&self.killed).push(killed.clone());
         self.send(job_news::Kind::CommandKilled(killed));
+    }
+
+    /// Reports that a rank ended badly here.
+    pub(crate) fn rank_ended(&self, ended: RankEnded) {
+        let mut told = lock(&self.ranks_ended);
+        if told.len() < RANKS_TOLD {
+            told.push(ended.clone());
+            self.send(job_news::Kind::RankEnded(ended));
+        }
+    }
+
+    /// The ranks that ended badly here.
+    pub(crate) fn ranks_ended(&self) -> Vec<RankEnded> {
+        lock(&self.ranks_ended).clone()
     }
 
     /// All programs that can't be carried, and all commands that were ended by another

@@ -2,7 +2,7 @@
 //! starts them, so the agent looks from time to time at the environments of the job's
 //! processes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read as _;
 use std::sync::{Arc, Mutex};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use isthmus_net::lock;
 use isthmus_wire::GridName;
+use isthmus_wire::launchers::starts_ranks;
 use isthmus_wire::proto::{self, RankSource};
 use tracing::info;
 
 use super::links;
 use crate::jobs::job::Job;
-use crate::starting::processes::DAEMONS;
 
 /// Time between two looks while ranks are expected, or more appear.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -30,10 +30,10 @@ const ENVIRONMENT_MAX: u64 = 1 << 20;
 const WORLDS_MAX: usize = 8;
 /// Ranks of one world that are counted.
 const RANKS_MAX: usize = 1 << 16;
+/// Ranks whose processes are known.
+const PROCESSES_MAX: usize = RANKS_MAX;
 /// Bytes of a world's name that are kept.
 const NAME_MAX: usize = 64;
-/// Programs that start ranks. A scheduler may have started them as a rank of its own.
-const LAUNCHERS: [&str; 5] = ["mpirun", "mpiexec", "orterun", "prterun", "prte"];
 
 /// The variables of each launcher: rank, number of ranks (empty: none), in the order in
 /// which they count. Open MPI's ranks have those of PMIx, too.
@@ -83,12 +83,16 @@ impl Counted {
 
 /// The ranks of one job that have run here.
 #[derive(Debug, Default)]
-pub(crate) struct Ranks(Mutex<Counted>);
+pub(crate) struct Ranks {
+    counted: Mutex<Counted>,
+    /// The rank of each process that has introduced itself.
+    processes: Mutex<HashMap<u32, u32>>,
+}
 
 impl Ranks {
     /// What the head is told at the end.
     pub(crate) fn message(&self, node: &GridName) -> proto::NodeRanks {
-        let counted = lock(&self.0);
+        let counted = lock(&self.counted);
         let world = |(world, ranks): (&World, &BTreeSet<u32>)| proto::RankWorld {
             name: world.name.clone(),
             size: world.size,
@@ -102,10 +106,32 @@ impl Ranks {
         }
     }
 
+    /// A process is this rank.
+    pub(crate) fn introduced(&self, pid: u32, rank: u32) {
+        let mut processes = lock(&self.processes);
+        if processes.len() < PROCESSES_MAX {
+            processes.insert(pid, rank);
+        }
+    }
+
+    /// A process has ended, with this wait status. Returns what the head is told, if it was
+    /// a rank and ended badly.
+    pub(crate) fn ended(&self, node: &GridName, pid: u32, status: i32) -> Option<proto::RankEnded> {
+        let rank = lock(&self.processes).remove(&pid)?;
+        let signal = if libc::WIFSIGNALED(status) { libc::WTERMSIG(status) } else { 0 };
+        let status = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 0 };
+        ((signal, status) != (0, 0)).then(|| proto::RankEnded {
+            node: node.to_string(),
+            rank,
+            signal,
+            status,
+        })
+    }
+
     /// Counts what a look has found. Returns how many ranks are known, and whether one is
     /// new.
     fn take_in(&self, found: Vec<(World, u32)>) -> (usize, bool) {
-        let mut counted = lock(&self.0);
+        let mut counted = lock(&self.counted);
         let mut any_new = false;
         for (world, rank) in found {
             any_new |= counted.add(world, rank);
@@ -154,12 +180,6 @@ fn look(job: &Job, began: u64, is_early: bool) -> Vec<(World, u32)> {
         .filter(|process| process.stat().is_ok_and(|stat| !starts_ranks(&stat.comm)))
         .filter_map(|process| rank_of(&environment(process.pid)?))
         .collect()
-}
-
-/// Whether a program, by its name, starts ranks and is none.
-fn starts_ranks(program: &str) -> bool {
-    let stem = program.split('.').next().unwrap_or_default();
-    DAEMONS.contains(&program) || LAUNCHERS.contains(&stem)
 }
 
 fn environment(pid: i32) -> Option<Vec<u8>> {
@@ -234,20 +254,6 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_start_ranks_are_none() {
-        for (program, want) in [
-            ("orted", true),
-            ("hydra_pmi_proxy", true),
-            ("mpirun.openmpi", true),
-            ("prterun", true),
-            ("lmp", false),
-            ("mpirunner", false),
-        ] {
-            assert_eq!(starts_ranks(program), want, "{program}");
-        }
-    }
-
-    #[test]
     fn each_rank_counts_once_and_no_number_is_unbounded() {
         let of = |name: &str| world(name, 4, RankSource::OpenMpi);
         let mut counted = Counted::default();
@@ -259,6 +265,25 @@ mod tests {
             counted.add(of(&index.to_string()), 0);
         }
         assert_eq!((counted.worlds.len(), counted.incomplete), (WORLDS_MAX, true));
+    }
+
+    #[test]
+    fn a_rank_that_ends_badly_is_told_once() {
+        let ranks = Ranks::default();
+        for (pid, rank) in [(10, 3), (11, 4), (12, 5)] {
+            ranks.introduced(pid, rank);
+        }
+        let node = "n1.beta".parse().unwrap();
+        for (name, pid, status, want) in [
+            ("killed", 10, libc::SIGKILL, Some((3, libc::SIGKILL, 0))),
+            ("again", 10, libc::SIGKILL, None),
+            ("with a core", 11, libc::SIGSEGV | 0x80, Some((4, libc::SIGSEGV, 0))),
+            ("exited", 12, 7 << 8, Some((5, 0, 7))),
+            ("no rank", 13, libc::SIGKILL, None),
+        ] {
+            let got = ranks.ended(&node, pid, status).map(|ended| (ended.rank, ended.signal, ended.status));
+            assert_eq!(got, want, "{name}");
+        }
     }
 
     #[test]

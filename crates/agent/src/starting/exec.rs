@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isthmus_wire::launchers::DAEMONS;
 use isthmus_wire::proto::{self, exec_down, exec_up};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -17,7 +18,7 @@ use tracing::info;
 use crate::jobs::job::Job;
 use crate::jobs::job_directory::SHIM;
 use crate::jobs::node::Node;
-use crate::starting::processes::{Control, DAEMONS, Running};
+use crate::starting::processes::{Control, Running};
 use crate::starting::supervise::handle::{self, Launch, clean_environment};
 use crate::starting::supervise::{Outcome, Supervised};
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_net::lock;
+use isthmus_wire::launchers::DAEMONS;
 use tokio::sync::{mpsc, watch};
 
 use crate::starting::supervise::handle;
@@ -17,8 +18,8 @@ const CONTROL_QUEUE: usize = 16;
 /// a loaded machine.
 const GONE_DEADLINE: Duration = GRACE.saturating_add(Duration::from_secs(5));
 
-/// The daemons that launchers start on nodes; a daemon's end ends its ranks.
-pub const DAEMONS: [&str; 3] = ["orted", "prted", "hydra_pmi_proxy"];
+/// Before a command's name in messages: its supervisor was killed, and the command with it.
+pub const SUPERVISOR: &str = "the supervisor of ";
 
 /// The commands of one job that run, or have left processes behind.
 #[derive(Debug, Default)]
@@ -48,6 +49,7 @@ impl Running {
         let (signal, name) = outcome.killed()?;
         let command = if name.is_empty() { self.program.clone() } else { name };
         let counts = !ending || DAEMONS.contains(&command.as_str());
+        let command = if outcome.supervisor_killed { format!("{SUPERVISOR}{command}") } else { command };
         (counts && is_crash(signal)).then_some((signal, command))
     }
 

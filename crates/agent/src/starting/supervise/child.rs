@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
+use isthmus_wire::launchers::DAEMONS;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -15,9 +16,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid};
 
-use crate::starting::processes::DAEMONS;
-
-use super::message::{END, GONE, GRACE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
+use super::message::{END, GONE, GRACE, KILLED, MESSAGE_LEN, NAME_LEN, SIGNALLED, STATUS};
 use super::tree;
 
 /// The supervisor's command line.
@@ -141,7 +140,11 @@ impl Supervisor {
             let (pid, status) = match ended_child() {
                 Ok(WaitStatus::Exited(pid, status)) => (pid, status),
                 Ok(WaitStatus::Signaled(pid, signal, _)) => {
-                    if self.command != Some(pid) {
+                    if self.command == Some(pid) {
+                        if !self.is_ours(signal) {
+                            self.report(SIGNALLED, signal as i32);
+                        }
+                    } else {
                         let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
                         self.report_killed(signal, name.trim_ascii_end());
                     }
@@ -162,16 +165,20 @@ impl Supervisor {
         }
     }
 
+    /// Whether this process may have sent a signal itself.
+    fn is_ours(&self, signal: Signal) -> bool {
+        self.killing
+            || self.passed_on.contains(&signal)
+            || (self.ending.is_some() && signal == Signal::SIGTERM)
+    }
+
     /// Reports an end by a signal that neither this process nor the command sent. A
     /// launcher may notice the loss of its daemon, and have the job ended, before the loss
     /// is read here. The name is empty for the command itself.
     fn report_killed(&self, signal: Signal, name: &[u8]) {
-        let ours = self.killing
-            || self.passed_on.contains(&signal)
-            || (self.ending.is_some() && signal == Signal::SIGTERM);
         // A command that was signalled may kill what it has started, but no daemon.
         let is_daemon = name.is_empty() || DAEMONS.iter().any(|daemon| daemon.as_bytes() == name);
-        if ours || (!self.passed_on.is_empty() && !is_daemon) {
+        if self.is_ours(signal) || (!self.passed_on.is_empty() && !is_daemon) {
             return;
         }
         let mut padded = [0; NAME_LEN];

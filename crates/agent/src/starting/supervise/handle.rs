@@ -13,7 +13,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
-use super::message::{END, GONE, KILLED, MESSAGE_LEN, NAME_LEN, STATUS};
+use super::message::{END, GONE, KILLED, MESSAGE_LEN, NAME_LEN, SIGNALLED, STATUS};
 use crate::starting::limits;
 
 /// The name of the command itself in reports of killed processes.
@@ -27,6 +27,10 @@ pub struct Outcome {
     /// A process that another party's signal ended: the signal and its name. It is the
     /// command, which has an empty name, or the first descendant.
     pub killed: Option<(i32, [u8; NAME_LEN])>,
+    /// The signal of another party that ended the command itself, no shell's program.
+    pub signalled: Option<i32>,
+    /// The supervisor itself was killed, and the command with it.
+    pub supervisor_killed: bool,
     /// The number of descendants that had to be killed, once none is left.
     pub gone: Option<u32>,
 }
@@ -160,6 +164,7 @@ async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch:
             STATUS => outcome.status = Some(value),
             // A descendant may end because of the command's end, and be reported first.
             KILLED if outcome.killed.is_none() || name == COMMAND => outcome.killed = Some((value, name)),
+            SIGNALLED => outcome.signalled = Some(value),
             GONE => outcome.gone = u32::try_from(value).ok(),
             _ => {}
         });
@@ -168,6 +173,7 @@ async fn follow(mut child: Child, mut control: OwnedReadHalf, outcome_tx: watch:
     outcome_tx.send_modify(|outcome| {
         if outcome.gone.is_none() {
             outcome.killed = Some((libc::SIGKILL, COMMAND));
+            outcome.supervisor_killed = true;
         }
         outcome.status.get_or_insert(137);
         outcome.gone.get_or_insert(0);

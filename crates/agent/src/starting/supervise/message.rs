@@ -17,6 +17,9 @@ pub(crate) const GONE: u8 = 2;
 /// zeroes; the command has none. If a signal ends a shell's program, the shell returns
 /// it as its own status, which counts as the shell's end.
 pub(crate) const KILLED: u8 = 3;
+/// Supervisor to parent, before `STATUS`: another party's signal ended the command itself,
+/// which no shell's status tells.
+pub(crate) const SIGNALLED: u8 = 4;
 /// Length of a process's name in the kernel (`TASK_COMM_LEN`, proc(5)).
 pub(crate) const NAME_LEN: usize = 16;
 /// Length of all messages: a kind and a native-endian `i32` (wait status as a shell

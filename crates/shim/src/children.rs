@@ -1,0 +1,188 @@
+//! How ranks end. Only the process that started a rank learns its status: a daemon of the
+//! launcher, or the launcher itself. Its agent is told of the ranks that end badly, and not
+//! by this process's own signals, so that the user reads which rank it was, and how.
+//!
+//! The hooks may run in a signal's handler: they take no lock and no memory but the
+//! stack's, and keep `errno`.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+
+use isthmus_wire::launchers::starts_ranks;
+use isthmus_wire::shim::Request;
+
+use crate::agent;
+use crate::job::job;
+use crate::sys;
+
+/// Processes that this one has signalled and that it hasn't collected yet.
+const SIGNALLED_MAX: usize = 1024;
+/// Signals by which launchers end ranks.
+const ENDING: [c_int; 6] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGABRT, libc::SIGKILL, libc::SIGTERM];
+/// Flags of a process that ends, or that writes its core before (`PF_EXITING`,
+/// `PF_DUMPCORE` of linux/sched.h).
+const ENDS: u64 = 0x4 | 0x200;
+/// The variables that give a rank its number, in the order in which they count.
+const RANKS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+
+static SIGNALLED: [AtomicI32; SIGNALLED_MAX] = [const { AtomicI32::new(0) }; SIGNALLED_MAX];
+/// More processes were signalled than have room, or all at once.
+static ALL: AtomicBool = AtomicBool::new(false);
+
+/// Tells the agent if this process is a rank. Called before the program starts.
+pub(crate) fn introduce() {
+    // One that starts ranks may have been started as one of an outer launcher.
+    if starts() {
+        return;
+    }
+    let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    let (Some(job), Some(rank)) = (job(), rank) else { return };
+    // SAFETY: no pointer is passed.
+    let parent = unsafe { libc::getppid() };
+    let mut buffer = [0; 64];
+    // A rank's own children have its variables.
+    let name = read(parent, b"comm", &mut buffer).and_then(|name| std::str::from_utf8(name).ok());
+    if name.is_some_and(|name| starts_ranks(name.trim_end())) {
+        let _ = agent::tell(job, &Request::Rank { rank });
+    }
+}
+
+/// Whether this process starts ranks.
+pub(crate) fn starts() -> bool {
+    static STARTS: AtomicU8 = AtomicU8::new(0);
+    unsafe extern "C" {
+        static program_invocation_short_name: *const c_char;
+    }
+    match STARTS.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: the C library's own string, set before any library is loaded.
+            let name = unsafe { CStr::from_ptr(program_invocation_short_name) };
+            let starts = job().is_some() && name.to_str().is_ok_and(starts_ranks);
+            STARTS.store(1 + u8::from(starts), Ordering::Relaxed);
+            starts
+        }
+        known => known == 2,
+    }
+}
+
+/// This process is about to signal another one, or a group by the id of its leader.
+pub(crate) fn signals(pid: c_int, signal: c_int) {
+    if !ENDING.contains(&signal) {
+        return;
+    }
+    let errno = sys::errno();
+    match pid {
+        0 | -1 => ALL.store(true, Ordering::Relaxed),
+        // One that ends already doesn't end by this signal: a launcher may see a rank's
+        // connection close before it has ended.
+        pid if ends(pid.saturating_abs()) => {}
+        pid => note(pid.saturating_abs()),
+    }
+    sys::set_errno(errno);
+}
+
+/// This process has collected another one, which it started.
+pub(crate) fn ended(pid: c_int, status: c_int) {
+    let is_over = libc::WIFSIGNALED(status) || libc::WIFEXITED(status);
+    if !is_over {
+        return;
+    }
+    let was_signalled = forget(pid);
+    if was_signalled || status == 0 {
+        return;
+    }
+    let (Some(job), Ok(pid)) = (job(), u32::try_from(pid)) else { return };
+    let errno = sys::errno();
+    // Waited for: the agent knows before the launcher acts on it.
+    let _ = agent::tell(job, &Request::Ended { pid, status });
+    sys::set_errno(errno);
+}
+
+fn note(pid: c_int) {
+    let holds = |slot: &AtomicI32| slot.load(Ordering::Relaxed) == pid;
+    let takes =
+        |slot: &AtomicI32| slot.compare_exchange(0, pid, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if !SIGNALLED.iter().any(holds) && !SIGNALLED.iter().any(takes) {
+        ALL.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Forgets a process that has ended. Returns whether it was signalled.
+fn forget(pid: c_int) -> bool {
+    let gives =
+        |slot: &AtomicI32| slot.compare_exchange(pid, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    SIGNALLED.iter().any(gives) || ALL.load(Ordering::Relaxed)
+}
+
+/// Whether a process ends already, or has ended.
+fn ends(pid: c_int) -> bool {
+    let mut buffer = [0; 512];
+    read(pid, b"stat", &mut buffer).and_then(flags).is_some_and(|flags| flags & ENDS != 0)
+}
+
+/// The ninth field of `/proc/PID/stat`, whose second one may hold anything (proc(5)).
+fn flags(stat: &[u8]) -> Option<u64> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let field =
+        stat.get(name_end + 1..)?.split(|byte| *byte == b' ').filter(|field| !field.is_empty()).nth(6)?;
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// The beginning of a file of `/proc/PID`.
+fn read<'a>(pid: c_int, name: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut path = [0; 32];
+    let mut rest = path.as_mut_slice();
+    // Formatting of an integer takes no memory.
+    std::io::Write::write_fmt(&mut rest, format_args!("/proc/{pid}/")).ok()?;
+    std::io::Write::write_all(&mut rest, name).ok()?;
+    std::io::Write::write_all(&mut rest, b"\0").ok()?;
+    let file = sys::open(CStr::from_bytes_until_nul(&path).ok()?).ok()?;
+    let count = sys::read(file.raw(), buffer).ok()?;
+    buffer.get(..count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_the_ninth_field() {
+        for (stat, want) in [
+            (&b"42 (die) S 1 42 42 0 -1 4194560 9 0"[..], Some(4_194_560)),
+            (b"42 (a) b) Z 1 42 42 0 -1 4227084 9", Some(4_227_084)),
+            (b"42 (die) S 1", None),
+            (b"", None),
+        ] {
+            assert_eq!(flags(stat), want, "{}", String::from_utf8_lossy(stat));
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_ended_ends_by_no_later_signal() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        assert!(!ends(pid));
+        child.kill().unwrap();
+        // SAFETY: only asks for a child of this process, and leaves it uncollected.
+        let waited = unsafe {
+            libc::waitid(
+                libc::P_PID,
+                child.id(),
+                std::mem::MaybeUninit::zeroed().as_mut_ptr(),
+                libc::WEXITED | libc::WNOWAIT,
+            )
+        };
+        assert_eq!((waited, ends(pid)), (0, true));
+        child.wait().unwrap();
+        assert!(!ends(pid));
+    }
+
+    #[test]
+    fn each_signalled_process_is_remembered_until_it_is_collected() {
+        note(7001);
+        note(7001);
+        note(7002);
+        assert_eq!([7001, 7001, 7002, 7003].map(forget), [true, false, true, false]);
+    }
+}
