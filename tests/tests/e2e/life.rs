@@ -30,7 +30,7 @@ fn endless(world: &World, mpi: Mpi) -> Result<Job> {
     Ok(job)
 }
 
-fn daemon(mpi: Mpi) -> &'static str {
+pub(crate) fn daemon(mpi: Mpi) -> &'static str {
     match mpi {
         Mpi::OpenMpi => "orted",
         Mpi::OpenMpi5 => "prted",
@@ -59,7 +59,7 @@ fn cell(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
         Fault::Rank => {
             let rank = world.processes(far, "/die")?.pop().context("no rank")?;
             world.kill(far, "-KILL", &rank)?;
-            String::new()
+            format!(" on {far} was ended by SIGKILL")
         }
         Fault::Daemon => {
             let daemon = daemon(mpi);

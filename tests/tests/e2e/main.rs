@@ -42,3 +42,4 @@ mod upgrade;
 mod waits;
 mod ways;
 mod without_broker;
+mod who;

@@ -161,7 +161,7 @@ fn ends_with_the_reason(mpi: Mpi) -> Result<()> {
     waiting.go()?;
     let (status, printed) = waiting.job.end()?;
     ensure!(status != 0 && begun.elapsed() < SOON * 3, "status {status}\n{printed}");
-    for text in [" could not connect to n1.", "; the job ends"] {
+    for text in ["\nisthmus: n1.", " could not connect to n1.", "\n  ended by n1."] {
         ensure!(printed.contains(text), "no {text:?} in\n{printed}");
     }
     waiting.world.expect_clean(Duration::from_secs(10))

@@ -13,6 +13,7 @@ use tonic::Streaming;
 
 use super::account::{Account, Outcome};
 use super::args::RunArgs;
+use super::culprit::Event;
 use super::output::OutputFile;
 use super::prepare::Prepared;
 use super::watch::{Ended, Watch};
@@ -77,25 +78,40 @@ impl Finished<'_> {
     /// # Errors
     /// If a file can't be written.
     pub(super) async fn account(mut self, news: Streaming<JobNews>, files: Files<'_>) -> anyhow::Result<i32> {
-        self.watch.command_ended();
+        let command = self.args.command.first().map(String::as_str).unwrap_or_default();
+        self.watch.command_ended(command.rsplit('/').next().unwrap_or(command));
         self.watch.work.end().await;
-        let reply = end_job(&mut self.watch).await;
+        let (reply, unconfirmed) = end_job(&mut self.watch).await;
         let lost_late = last_news(&mut self.watch, news, &reply).await;
         let killed_here = handle::gone(&mut self.watch.work.outcome()).await;
-        self.watch.warn(reply.uncarried.clone());
         self.watch.progress.clear();
         let status = status(self.ended, lost_late || self.watch.observed.daemon_killed);
+        let ended_by = self.watch.observed.events.culprit().filter(|_| status != 0);
+        // Before all else that is to be said of the end.
+        if let Some(culprit) = &ended_by {
+            message(culprit);
+        }
+        if let Some(text) = unconfirmed {
+            message(&text);
+        }
+        self.watch.warn(reply.uncarried.clone());
         if status != 0 {
             self.watch.observed.failures.iter().for_each(|failure| message(failure));
         }
-        let account = self.make_account(status, killed_here, &reply);
+        let account = self.make_account(status, killed_here, &reply, ended_by);
         self.print(&account);
         let nodes = count(self.prepared.nodes.len() as u64, "node");
         files.write(&account, &format!("Start of {} on {nodes}", self.args.command[0]))?;
         Ok(status)
     }
 
-    fn make_account(&mut self, status: i32, killed_here: u32, reply: &EndReply) -> Account {
+    fn make_account(
+        &mut self,
+        status: i32,
+        killed_here: u32,
+        reply: &EndReply,
+        ended_by: Option<String>,
+    ) -> Account {
         let watch = &mut self.watch;
         let bypasses = bypass::bypasses(&watch.observed.links, &self.prepared.candidates.nodes);
         bypasses.iter().for_each(|bypass| message(&format!("warning: {}", bypass.text())));
@@ -108,7 +124,7 @@ impl Finished<'_> {
             placement: ranks::placement(&self.prepared.nodes, &reply.ranks, self.prepared.ranks()),
             nodes: &self.prepared.nodes,
             processes_killed: reply.processes_killed + killed_here,
-            ended_by: watch.observed.cause.take().filter(|_| status != 0),
+            ended_by,
             bypasses,
             pauses: std::mem::take(&mut watch.observed.pauses),
         };
@@ -129,38 +145,40 @@ impl Finished<'_> {
     }
 }
 
-/// Has the agents end the job; the answer is empty if they don't confirm it.
-async fn end_job(watch: &mut Watch) -> EndReply {
+/// Has the agents end the job. If they don't confirm it, the answer is empty, and the text
+/// says so.
+async fn end_job(watch: &mut Watch) -> (EndReply, Option<String>) {
     let is_silent = watch.pulses.is_lost();
     let limit = if is_silent { SILENT_DEADLINE } else { END_DEADLINE };
-    match tokio::time::timeout(limit, watch.end()).await {
-        Ok(Ok(Ok(reply))) => return reply,
-        Ok(Ok(Err(status))) => {
-            message(&format!("the job's end was not confirmed: {}", grpc::reason(&status)));
-        }
+    let text = match tokio::time::timeout(limit, watch.end()).await {
+        Ok(Ok(Ok(reply))) => return (reply, None),
+        Ok(Ok(Err(status))) => format!("the job's end was not confirmed: {}", grpc::reason(&status)),
         Ok(Err(_)) | Err(_) if is_silent => {
-            message(
-                "this node's agent confirms no end of the job; the other nodes' agents end it by themselves",
-            );
+            "this node's agent confirms no end of the job; the other nodes' agents end it by themselves"
+                .to_owned()
         }
-        Ok(Err(_)) | Err(_) => message(&format!("the job did not end everywhere within {END_DEADLINE:?}")),
-    }
-    EndReply::default()
+        Ok(Err(_)) | Err(_) => {
+            format!("the job did not end everywhere within {} s", END_DEADLINE.as_secs())
+        }
+    };
+    (EndReply::default(), Some(text))
 }
 
 /// Takes in the last news, which may explain why the command ended. Returns
 /// whether a node was lost by them.
 async fn last_news(watch: &mut Watch, mut news: Streaming<JobNews>, reply: &EndReply) -> bool {
-    let mut lost = Vec::new();
+    let mut any_lost = false;
     while let Ok(Ok(Some(message))) = tokio::time::timeout(LAST_NEWS, news.message()).await {
-        lost.extend(watch.take_news(message.kind));
+        any_lost |= watch.take_news(message.kind);
     }
-    let nodes_lost = reply.nodes_lost.iter().cloned().map(Kind::NodeLost);
-    lost.extend(nodes_lost.filter_map(|kind| watch.take_news(Some(kind))));
-    let any_lost = !lost.is_empty();
-    lost.into_iter().for_each(|reason| watch.lose(reason));
+    for ended in &reply.ranks_ended {
+        watch.note(Event::Rank(ended.clone()));
+    }
     for killed in &reply.commands_killed {
-        let _ = watch.take_news(Some(Kind::CommandKilled(killed.clone())));
+        watch.take_news(Some(Kind::CommandKilled(killed.clone())));
+    }
+    for lost in &reply.nodes_lost {
+        any_lost |= watch.lost_late(lost.clone());
     }
     any_lost
 }

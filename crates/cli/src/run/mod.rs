@@ -4,6 +4,7 @@ mod account;
 mod args;
 mod bypass;
 mod command;
+mod culprit;
 mod each;
 mod finish;
 mod mpi;

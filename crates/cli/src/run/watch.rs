@@ -3,17 +3,17 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use isthmus_agent::starting::processes::DAEMONS;
+use isthmus_agent::starting::processes::SUPERVISOR;
 use isthmus_agent::starting::supervise::handle;
 use isthmus_net::enums::dial_name;
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::{self, Links, SiteBack, SiteSilent, UncarriedProgram, WayFailed};
-use nix::sys::signal::Signal;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
+use super::culprit::{self, Event, Events};
 use super::pauses::{self, Pauses};
 use super::progress::Progress;
 use super::pulses::{self, Pulses};
@@ -87,11 +87,9 @@ pub(super) struct Observed {
     cut_off: HashSet<String>,
     /// Sites that were cut off for a while.
     pub pauses: Vec<Pauses>,
-    /// What ended the job, if it wasn't the command itself.
-    pub cause: Option<String>,
-    /// Commands on nodes that were ended by a signal from outside the job.
-    killed: Vec<String>,
-    /// Whether one of them was a launcher's daemon.
+    /// What may have ended the job, if it wasn't the command itself.
+    pub events: Events,
+    /// Whether a launcher's daemon was killed.
     pub daemon_killed: bool,
     /// Links between nodes that no agent handed over.
     pub links: Vec<Links>,
@@ -110,6 +108,7 @@ pub(super) struct Watch {
     agent: LocalClient<Channel>,
     job: String,
     head: String,
+    started: Instant,
     /// Signs of life of the agent.
     pub pulses: Pulses,
     /// The job's end at its agents, once it was asked for.
@@ -133,6 +132,7 @@ impl Watch {
             agent,
             job,
             head,
+            started,
             pulses,
             ending: None,
             interrupts: 0,
@@ -167,16 +167,13 @@ impl Watch {
                 }
                 message = news.message(), if !news_end => match message {
                     Ok(Some(proto::JobNews { kind })) => {
-                        if let Some(reason) = self.take_news(kind) {
-                            self.lose(reason);
-                            lost = true;
-                        }
+                        lost |= self.take_news(kind);
                     }
                     Ok(None) | Err(_) => {
                         news_end = true;
                         self.pulses.end();
                         if self.ending.is_none() {
-                            self.lose("this node's agent is gone".to_owned());
+                            self.note(Event::Lost(format!("this node's agent is gone ({})", self.head)));
                             lost = true;
                         }
                     }
@@ -185,7 +182,7 @@ impl Watch {
                     self.wire_up.tick(Instant::now(), self.stopwatch.commands());
                     self.progress.tick(&self.wire_up);
                     if let Some(reason) = self.pulses.passed(Instant::now()) {
-                        self.lose(reason);
+                        self.note(Event::Lost(reason));
                         lost = true;
                     }
                 }
@@ -212,9 +209,24 @@ impl Watch {
         }
     }
 
-    /// The command has ended: what can't be connected any more ends nothing.
-    pub(super) fn command_ended(&mut self) {
+    /// The command, of this name, has ended: what can't be connected any more ends nothing.
+    pub(super) fn command_ended(&mut self, command: &str) {
         self.keep_going = true;
+        let outcome = *self.work.outcome().borrow();
+        let (signal, command) = if outcome.supervisor_killed {
+            (Some(nix::libc::SIGKILL), format!("{SUPERVISOR}{command}"))
+        } else {
+            (outcome.signalled, command.to_owned())
+        };
+        if let Some(signal) = signal {
+            let node = self.head.clone();
+            self.note(Event::Launcher(proto::CommandKilled { node, command, signal }));
+        }
+    }
+
+    /// Takes in something that may have ended the job.
+    pub(super) fn note(&mut self, event: Event) {
+        self.observed.events.add(self.started.elapsed(), event);
     }
 
     /// Has the agents end the job, unless this was asked for before.
@@ -231,7 +243,7 @@ impl Watch {
     async fn take(&mut self, signal: Received) -> bool {
         self.work.signal(signal.number, signal.from_terminal).await;
         let from = if signal.from_terminal { "from the terminal" } else { "to `isthmus run`" };
-        self.observed.cause.get_or_insert_with(|| format!("{} {from}", signal.name()));
+        self.note(Event::Signal(format!("{} {from}", signal.name())));
         self.interrupts += u32::from(!signal.is_final());
         signal.is_final() || self.interrupts > 1
     }
@@ -239,13 +251,6 @@ impl Watch {
     /// Whether the command was interrupted while a site is cut off, for which it waits.
     fn waits_in_vain(&self) -> bool {
         self.interrupts > 0 && !self.observed.silent.is_empty()
-    }
-
-    /// A node or the agent is lost, and with it the job.
-    pub(super) fn lose(&mut self, reason: String) {
-        let reason = one_line(&reason);
-        self.progress.message(&format!("{reason}; the job ends"));
-        self.observed.cause.get_or_insert(reason);
     }
 
     /// Warns of programs that aren't carried, once of each.
@@ -258,9 +263,9 @@ impl Watch {
         }
     }
 
-    /// Takes in a piece of news; if a node is lost, or a connection that isthmus was to make,
-    /// returns the reason.
-    pub(super) fn take_news(&mut self, kind: Option<Kind>) -> Option<String> {
+    /// Takes in a piece of news. Returns whether the job must end by it: a node is lost, or a
+    /// connection that isthmus was to make.
+    pub(super) fn take_news(&mut self, kind: Option<Kind>) -> bool {
         match kind {
             Some(Kind::Joined(joined)) => self.wire_up.joined(joined, Instant::now()),
             Some(Kind::ConnectFailed(failed)) => {
@@ -269,7 +274,8 @@ impl Watch {
                     failed.initiator, failed.acceptor, failed.reason
                 ));
                 if failed.given_up && !self.keep_going {
-                    return Some(text);
+                    self.note(Event::Unconnected(text));
+                    return true;
                 }
                 if !self.observed.failures.contains(&text) {
                     self.observed.failures.push(text);
@@ -296,7 +302,8 @@ impl Watch {
             Some(Kind::SiteBack(back)) => self.site_back(&back),
             Some(Kind::NodeLost(lost)) if self.observed.cut_off.contains(&lost.node) => {}
             Some(Kind::NodeLost(lost)) => {
-                return Some(format!("lost node {}: {}", lost.node, lost.reason));
+                self.note(Event::NodeLost(lost));
+                return true;
             }
             Some(Kind::NodeShort(short)) => {
                 let text = one_line(&format!("{} {}", short.node, short.reason));
@@ -308,20 +315,15 @@ impl Watch {
             Some(Kind::CutOff(cut)) => {
                 let reason = pulses::cut_off(&cut, &self.head);
                 self.observed.cut_off.extend(cut.from);
-                return Some(reason);
+                self.note(Event::Lost(reason));
+                return true;
             }
             Some(Kind::Pulse(pulse)) => self.pulses.heard(pulse.late_ms),
             Some(Kind::CommandKilled(killed)) => {
-                let signal = Signal::try_from(killed.signal).map_or("a signal", Signal::as_str);
-                let text = one_line(&format!("{} on {} was ended by {signal}", killed.command, killed.node));
-                // The same kill comes as news and in the answer at the end.
-                self.observed.daemon_killed |= DAEMONS.contains(&killed.command.as_str());
-                if !self.observed.killed.contains(&text) {
-                    self.progress.message(&text);
-                    self.observed.killed.push(text.clone());
-                    self.observed.cause.get_or_insert(text);
-                }
+                self.observed.daemon_killed |= culprit::is_daemon(&killed.command);
+                self.note(Event::Command(killed));
             }
+            Some(Kind::RankEnded(ended)) => self.note(Event::Rank(ended)),
             Some(Kind::Links(links)) => {
                 self.observed.links.retain(|other| other.node != links.node);
                 self.observed.links.push(links);
@@ -335,7 +337,16 @@ impl Watch {
             Some(Kind::Uncarried(program)) => self.warn(vec![program]),
             Some(Kind::Ready(_) | Kind::Unready(_)) | None => {}
         }
-        None
+        false
+    }
+
+    /// A node was found lost when the job was to end. Returns whether the fault is the node's.
+    pub(super) fn lost_late(&mut self, lost: proto::NodeLost) -> bool {
+        let is_its_own = !self.observed.cut_off.contains(&lost.node);
+        if is_its_own {
+            self.note(Event::NodeLostLate(lost));
+        }
+        is_its_own
     }
 
     /// Nothing is heard of a site, and the job waits for it.

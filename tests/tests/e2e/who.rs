@@ -1,0 +1,143 @@
+//! Whatever ends a job is named in the first line that `isthmus run` writes of its end: who
+//! it was, where, and what happened. No consequence is named in its place.
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Mpi, World};
+
+use crate::life::{GRID, NODES, SECONDS, daemon, running};
+
+const HEAD: &str = NODES[0];
+const FAR: &str = NODES[1];
+
+/// What is broken.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    /// A rank of this node gets this signal.
+    Rank(&'static str, &'static str),
+    Launcher,
+    Daemon,
+    /// The supervisor of the daemon.
+    Supervisor,
+    Agent,
+    /// `isthmus run` gets SIGTERM, as by a batch system.
+    Cancelled,
+}
+
+/// Kills a process, and returns what the user is to read.
+fn kill(world: &World, mpi: Mpi, fault: Fault) -> Result<String> {
+    match fault {
+        Fault::Rank(node, signal) => {
+            let pid = world.processes(node, "/die")?.pop().context("no rank")?;
+            let rank = rank_of(world, node, &pid)?;
+            world.kill(node, &format!("-{signal}"), &pid)?;
+            Ok(format!("rank {rank} on {node} was ended by SIG{signal}"))
+        }
+        Fault::Launcher => {
+            let launcher = mpi.launcher();
+            let pid = world.processes(HEAD, &launcher)?.pop().context("no launcher")?;
+            world.kill(HEAD, "-KILL", &pid)?;
+            let name = launcher.rsplit('/').next().unwrap_or(&launcher);
+            Ok(format!("{name} on {HEAD} was ended by SIGKILL"))
+        }
+        Fault::Daemon => {
+            let pid = world.processes(FAR, daemon(mpi))?.pop().context("no daemon")?;
+            world.kill(FAR, "-KILL", &pid)?;
+            Ok(format!("{} on {FAR} was ended by SIGKILL", daemon(mpi)))
+        }
+        Fault::Supervisor => {
+            world.kill(FAR, "-KILL", &world.service(FAR, "supervise")?)?;
+            Ok(format!("the supervisor of {} on {FAR} was ended by SIGKILL", daemon(mpi)))
+        }
+        Fault::Agent => {
+            world.kill(FAR, "-KILL", &world.service(FAR, "agent")?)?;
+            Ok(format!("lost node {FAR}: its agent has ended"))
+        }
+        Fault::Cancelled => {
+            world.kill(HEAD, "-TERM", &world.service(HEAD, "run")?)?;
+            Ok("SIGTERM to `isthmus run`".to_owned())
+        }
+    }
+}
+
+/// The number that a process has of its launcher.
+fn rank_of(world: &World, node: &str, pid: &str) -> Result<String> {
+    let file = format!("/proc/{pid}/environ");
+    let environment = world.sh(node, SECONDS, &["sh", "-c", &format!(r"tr '\0' '\n' < {file}")])?.stdout;
+    let value = |name: &str| {
+        environment.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).map(str::to_owned)
+    };
+    value("OMPI_COMM_WORLD_RANK").or_else(|| value("PMI_RANK")).context("no rank in its environment")
+}
+
+/// Breaks one thing under a job, and reads what the user reads.
+fn check(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
+    let job = world.endless(mpi, &NODES.join(","), &["--outlive", "0"])?;
+    running(world)?;
+    let expected = kill(world, mpi, fault)?;
+    let (status, printed) = job.end()?;
+    let whole = format!("{mpi:?}, {fault:?}: status {status}\n{printed}");
+    ensure!(status != 0 && status != 124, "{whole}");
+    let own = printed.lines().find(|line| line.starts_with("isthmus: ")).unwrap_or_default();
+    ensure!(own.starts_with(&format!("isthmus: {expected}")), "not first: {expected}\n{whole}");
+    // In the account once more, with the same words.
+    ensure!(printed.contains(&format!("\n  ended by {expected}")), "not in the account\n{whole}");
+    ensure!(printed.matches(&expected).count() == 2, "told twice\n{whole}");
+    ensure!(!printed.contains("h2 protocol"), "{whole}");
+    Ok(())
+}
+
+/// Faults after which the grid is as before.
+fn check_all(mpi: Mpi, faults: &[Fault]) -> Result<()> {
+    let world = GRID.take_for(mpi)?;
+    for fault in faults {
+        check(&world, mpi, *fault)?;
+        world.expect_clean(SECONDS)?;
+    }
+    Ok(())
+}
+
+const RANKS: [Fault; 4] = [
+    Fault::Rank(HEAD, "KILL"),
+    Fault::Rank(FAR, "KILL"),
+    Fault::Rank(HEAD, "SEGV"),
+    Fault::Rank(FAR, "SEGV"),
+];
+const STARTERS: [Fault; 4] = [Fault::Launcher, Fault::Daemon, Fault::Supervisor, Fault::Cancelled];
+
+#[test]
+fn a_rank_of_openmpi_is_named() -> Result<()> {
+    check_all(Mpi::OpenMpi, &RANKS)
+}
+
+#[test]
+fn a_rank_of_mpich_is_named() -> Result<()> {
+    check_all(Mpi::Mpich, &RANKS)
+}
+
+#[test]
+fn a_rank_of_openmpi5_is_named() -> Result<()> {
+    check_all(Mpi::OpenMpi5, &RANKS[1..2])
+}
+
+#[test]
+fn a_rank_of_mpich4_is_named() -> Result<()> {
+    check_all(Mpi::Mpich4, &RANKS[1..2])
+}
+
+#[test]
+fn what_starts_ranks_of_openmpi_is_named() -> Result<()> {
+    check_all(Mpi::OpenMpi, &STARTERS)
+}
+
+#[test]
+fn what_starts_ranks_of_mpich_is_named() -> Result<()> {
+    check_all(Mpi::Mpich, &STARTERS)
+}
+
+#[test]
+fn an_agent_is_named() -> Result<()> {
+    for mpi in [Mpi::OpenMpi, Mpi::Mpich] {
+        check(&World::up("two-relays")?, mpi, Fault::Agent)?;
+    }
+    Ok(())
+}
