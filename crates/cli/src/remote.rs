@@ -1,6 +1,7 @@
 //! A command on a node of a job, run by that node's agent: input, output,
 //! signals and exit status pass through.
 
+use isthmus_net::grpc;
 use isthmus_wire::proto::exec_down::Kind as Down;
 use isthmus_wire::proto::exec_up::Kind as Up;
 use isthmus_wire::proto::local_client::LocalClient;
@@ -12,6 +13,7 @@ use tonic::transport::Channel;
 
 use anyhow::Context as _;
 
+use crate::launch::CONNECTION_FAILED;
 use crate::local;
 use crate::output::{self, one_line};
 
@@ -49,11 +51,12 @@ impl Remote {
         Hand(self.up_tx.clone())
     }
 
-    /// Runs it to its end; gives its exit status, or 128 + signal. Dropping
-    /// the future ends the command with all that it started.
+    /// Runs it to its end; gives its exit status, or 128 + signal, or
+    /// [`CONNECTION_FAILED`] if the connection broke. Dropping the future ends the command
+    /// with all that it started.
     ///
     /// # Errors
-    /// If it can't be run, `sink` fails, or the connection ends before it.
+    /// If it can't be run, or `sink` fails.
     pub(crate) async fn run(
         self,
         agent: &mut LocalClient<Channel>,
@@ -68,7 +71,16 @@ impl Remote {
         let mut down = agent.exec(up).await.map_err(failed)?.into_inner();
         // Held to the end: signals go over the same stream.
         let _up_tx = up_tx;
-        while let Some(message) = down.message().await.map_err(failed)? {
+        loop {
+            let message = match down.message().await {
+                Ok(Some(message)) => message,
+                // A node or an agent is lost: `isthmus run` says which, and why.
+                Err(status) if grpc::reason(&status).starts_with(grpc::BROKE) => {
+                    return Ok(CONNECTION_FAILED.into());
+                }
+                Err(status) => return Err(failed(status)),
+                Ok(None) => anyhow::bail!("the connection to {node} ended before the command did"),
+            };
             match message.kind {
                 Some(Down::Stdout(bytes)) => {
                     sink(Stream::Output, &bytes).context("cannot write its output")?
@@ -85,7 +97,6 @@ impl Remote {
                 Some(Down::Started(_)) | None => {}
             }
         }
-        anyhow::bail!("the connection to {node} ended before the command did")
     }
 }
 
