@@ -41,5 +41,5 @@ mod trusted;
 mod upgrade;
 mod waits;
 mod ways;
-mod without_broker;
 mod who;
+mod without_broker;
