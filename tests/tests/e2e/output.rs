@@ -177,6 +177,36 @@ fn ranks_are_counted_where_they_run() -> Result<()> {
     world.expect_clean(SECONDS)
 }
 
+/// The same six slots. The tests' own environment allows Open MPI 4 what it refuses.
+#[test]
+fn more_ranks_than_slots_are_told_before_the_launcher_refuses_them() -> Result<()> {
+    let world = GRID.take()?;
+    let binary = isthmus().display().to_string();
+    let (refused, shared) = ("refuses more ranks than slots", "7 ranks on 6 slots: some will share a core");
+    for (mpi, options, told, starts) in [
+        (Mpi::OpenMpi, &[][..], refused, false),
+        (Mpi::OpenMpi5, &[], refused, false),
+        (Mpi::Mpich, &[], shared, true),
+        (Mpi::OpenMpi, &["--oversubscribe"], shared, true),
+        (Mpi::OpenMpi5, &["--map-by", ":OVERSUBSCRIBE"], shared, true),
+    ] {
+        let launcher = mpi.launcher();
+        let mut words =
+            vec!["env", "-u", "OMPI_MCA_rmaps_base_oversubscribe", &binary, "run", "--", &launcher];
+        words.extend(options);
+        // MPICH 5 may die of a program that ends at once (docs/mpi.md).
+        words.extend(["-n", "7", "sleep", "1"]);
+        let output = world.sh("n1.alpha", SOON, &words)?;
+        let said = output.stderr.find(told);
+        ensure!(said.is_some(), "{mpi:?} {options:?}: no {told:?} in\n{}", output.whole());
+        ensure!((output.status == 0) == starts, "{mpi:?} {options:?}: {}", output.whole());
+        if let Some(own) = output.stderr.find("not enough slots") {
+            ensure!(said < Some(own), "{mpi:?} {options:?}: told too late: {}", output.stderr);
+        }
+    }
+    world.expect_clean(SECONDS)
+}
+
 /// Nobody saw where these ranks ran.
 #[test]
 fn ranks_that_end_at_once_are_not_said_to_have_run_on_all_nodes() -> Result<()> {

@@ -12,17 +12,17 @@ use isthmus_agent::starting::supervise::Supervised;
 use isthmus_agent::starting::supervise::handle::Launch;
 use isthmus_wire::proto::{JobNode, ProgramCheck, UncarriedProgram};
 
-use super::mpi;
+use super::mpi::{self, Launcher};
 use super::programs::Wanted;
 
-/// Whether the command is an MPI's launcher.
+/// Which MPI's launcher the command is; none for any other command.
 ///
 /// # Errors
 /// If its name is that of a launcher, and it is missing or not supported.
-pub(crate) fn is_launcher(command: &[String]) -> anyhow::Result<bool> {
+pub(crate) fn launcher(command: &[String]) -> anyhow::Result<Option<Launcher>> {
     let program = command.first().context("no command given")?;
     if !mpi::looks_like_launcher(program) {
-        return Ok(false);
+        return Ok(None);
     }
     let output = Command::new(program).arg("--version").stdin(Stdio::null()).output();
     let output = match output {
@@ -33,8 +33,7 @@ pub(crate) fn is_launcher(command: &[String]) -> anyhow::Result<bool> {
     };
     let version =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    mpi::identify(program, &version)?;
-    Ok(true)
+    Ok(Some(mpi::identify(program, &version)?))
 }
 
 /// Starts the command in this terminal, supervised. Its environment has what

@@ -18,6 +18,7 @@ mod progress;
 mod pulses;
 mod ranks;
 mod signals;
+mod slots;
 mod timing;
 mod uncarried;
 mod unready;

@@ -1,10 +1,32 @@
 //! The settings of each MPI's launcher: environment variables only, all in this
 //! file. docs/mpi.md explains them.
 
+use std::fmt;
 use std::path::Path;
 
 use isthmus_agent::jobs::job_directory::{HOSTS, HYDRA_HOSTS, LAUNCHER};
 use isthmus_wire::proto::JobNode;
+
+/// A launcher that works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Launcher {
+    /// ORTE.
+    OpenMpi4,
+    /// PRRTE.
+    OpenMpi5,
+    /// Hydra.
+    Mpich,
+}
+
+impl fmt::Display for Launcher {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::OpenMpi4 => "Open MPI 4",
+            Self::OpenMpi5 => "Open MPI 5",
+            Self::Mpich => "MPICH",
+        })
+    }
+}
 
 /// Why a launcher can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,19 +53,20 @@ pub(crate) fn looks_like_launcher(program: &str) -> bool {
     matches!(stem, "mpirun" | "mpiexec" | "orterun" | "prterun" | "srun")
 }
 
-/// Whether a launcher can be used, by the output of `--version`.
+/// Which launcher it is, by the output of `--version`.
 ///
 /// # Errors
 /// If it is none that works.
-pub(crate) fn identify(program: &str, version: &str) -> Result<(), LauncherError> {
+pub(crate) fn identify(program: &str, version: &str) -> Result<Launcher, LauncherError> {
     let first = version.lines().next().unwrap_or_default().trim();
     if version.contains("HYDRA") {
-        return Ok(());
+        return Ok(Launcher::Mpich);
     }
     if let Some((_, number)) = version.split_once("(Open MPI) ").or_else(|| version.split_once("(OpenRTE) "))
     {
         return match number.split('.').next() {
-            Some("4" | "5") => Ok(()),
+            Some("4") => Ok(Launcher::OpenMpi4),
+            Some("5") => Ok(Launcher::OpenMpi5),
             _ => Err(LauncherError::Unsupported(format!(
                 "Open MPI {}",
                 number.lines().next().unwrap_or_default().trim()
@@ -123,9 +146,10 @@ impl Variable {
 }
 
 /// The number of ranks on a command line, summed over its contexts
-/// (`-n 2 a : -n 4 b`); none if it isn't given.
+/// (`-n 2 a : -n 4 b`); none if it isn't given. The first one of a context counts: a
+/// program may have an option `-n` of its own.
 pub(super) fn ranks(arguments: &[String]) -> Option<u64> {
-    let mut total = None;
+    let (mut total, mut given) = (None, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let value = match word.as_str() {
@@ -135,9 +159,11 @@ pub(super) fn ranks(arguments: &[String]) -> Option<u64> {
                 .find_map(|prefix| other.strip_prefix(prefix))
                 .map(ToOwned::to_owned),
         };
-        if let Some(count) = value.and_then(|value| value.parse::<u64>().ok()) {
-            total = Some(total.unwrap_or(0) + count);
+        if let Some(count) = value.and_then(|value| value.parse::<u64>().ok()).filter(|_| !given) {
+            total = Some(total.unwrap_or(0_u64).saturating_add(count));
+            given = true;
         }
+        given &= word != ":";
         // The program's own arguments follow `--`.
         if word == "--" {
             break;
@@ -171,10 +197,10 @@ mod tests {
     #[test]
     fn launchers_are_recognised_by_version() {
         for (version, want) in [
-            ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", Ok(())),
-            ("mpiexec (OpenRTE) 4.1.4\n", Ok(())),
-            ("HYDRA build details:\n    Version:    5.0.2\n", Ok(())),
-            ("mpirun (Open MPI) 5.0.8\n", Ok(())),
+            ("mpirun (Open MPI) 4.1.4\n\nReport bugs to", Ok(Launcher::OpenMpi4)),
+            ("mpiexec (OpenRTE) 4.1.4\n", Ok(Launcher::OpenMpi4)),
+            ("HYDRA build details:\n    Version:    5.0.2\n", Ok(Launcher::Mpich)),
+            ("mpirun (Open MPI) 5.0.8\n", Ok(Launcher::OpenMpi5)),
             ("mpirun (Open MPI) 3.1.3\n", Err(unsupported("Open MPI 3.1.3"))),
             ("slurm 23.02", Err(unsupported("srun"))),
         ] {
@@ -190,6 +216,7 @@ mod tests {
             ("-n 4 ./app", Some(4)),
             ("-np 2 ./a : -np 3 ./b", Some(5)),
             ("--np=8 ./app", Some(8)),
+            ("-n 4 ./app -n 100 : -n 2 ./b -np 3", Some(6)),
             ("./app", None),
             ("-n x ./app", None),
         ] {

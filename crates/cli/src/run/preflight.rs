@@ -6,7 +6,7 @@ use std::time::Duration;
 use isthmus_wire::proto::{JobNode, MissingProgram, NodeReport};
 
 use super::programs::{self, Wanted};
-use crate::format::{bytes, count, site};
+use crate::format::{bytes, site};
 use crate::output::one_line;
 
 /// Clocks further apart than this are a fault: certificates are valid from the
@@ -21,8 +21,6 @@ pub(crate) struct Needs<'a> {
     pub wanted: &'a [Wanted],
     /// The job's nodes, the head first.
     pub nodes: &'a [JobNode],
-    /// Number of ranks on the command line.
-    pub ranks: Option<u64>,
     /// Free memory that each node must have.
     pub memory_bytes: Option<u64>,
 }
@@ -110,11 +108,6 @@ pub(super) fn findings(
             add(node, true, what, "free some, or name other nodes with --nodes");
         }
     }
-    let slots: u64 = needs.nodes.iter().map(|node| u64::from(node.slots)).sum();
-    if let Some(ranks) = needs.ranks.filter(|ranks| *ranks > slots) {
-        let what = format!("{} on {}: some will share a core", count(ranks, "rank"), count(slots, "slot"));
-        add("", false, what, "start fewer, or give more nodes with --nodes");
-    }
     found
 }
 
@@ -189,27 +182,20 @@ mod tests {
         missing: Vec<MissingProgram>,
         /// Of n1.b; n1.a is without fault.
         report: NodeReport,
-        ranks: u64,
         memory_bytes: Option<u64>,
         want: &'static str,
     }
 
     fn case(name: &'static str, report: NodeReport, want: &'static str) -> Case {
-        Case { name, missing: Vec::new(), report, ranks: 4, memory_bytes: None, want }
+        Case { name, missing: Vec::new(), report, memory_bytes: None, want }
     }
 
     fn check(cases: Vec<Case>) {
         let node = |name: &str, slots| JobNode { name: name.to_owned(), virtual_address: 0, slots };
         let nodes = [node("n1.a", 2), node("n1.b", 2), node("fe.c", 0)];
         let wanted = [Wanted { program: "./app".to_owned(), nodes: None }];
-        for Case { name, missing, report: there, ranks, memory_bytes, want } in cases {
-            let needs = Needs {
-                launcher: Some("mpirun"),
-                wanted: &wanted,
-                nodes: &nodes,
-                ranks: Some(ranks),
-                memory_bytes,
-            };
+        for Case { name, missing, report: there, memory_bytes, want } in cases {
+            let needs = Needs { launcher: Some("mpirun"), wanted: &wanted, nodes: &nodes, memory_bytes };
             // A node without ranks may lack anything.
             let bare = NodeReport { node: "fe.c".to_owned(), ..NodeReport::default() };
             let found = findings(&needs, &missing, &[report("n1.a"), there, bare]);
@@ -283,14 +269,6 @@ mod tests {
                 changed(|report| report.clock_skew_us = -40_000_000),
                 "n1.b: its clock is 40 s behind this node's (set it, best by NTP)",
             ),
-            Case {
-                ranks: 5,
-                ..case(
-                    "more ranks than slots",
-                    report("n1.b"),
-                    "5 ranks on 4 slots: some will share a core (start fewer, or give more nodes with --nodes)",
-                )
-            },
         ]);
     }
 

@@ -14,13 +14,15 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use super::args::RunArgs;
+use super::mpi::Launcher;
 use super::nodes::Candidates;
+use super::preflight::Finding;
 use super::programs::Wanted;
 use super::progress::Progress;
 use super::signals::Signals;
 use super::uncarried::{self, Part};
 use super::work::Work;
-use super::{command, each, mpi, nodes, preflight, programs, unready};
+use super::{command, each, mpi, nodes, preflight, programs, slots, unready};
 use crate::ask::Grid;
 use crate::output::message;
 use crate::{local, without_broker};
@@ -41,7 +43,8 @@ pub(super) struct Prepared<'a> {
     pub candidates: Candidates,
     /// The job's nodes, the head first.
     pub nodes: Vec<JobNode>,
-    is_launcher: bool,
+    /// The MPI whose launcher the command is; none for any other command.
+    launcher: Option<Launcher>,
     /// The programs that each node must have.
     wanted: Vec<Wanted>,
 }
@@ -53,8 +56,8 @@ impl<'a> Prepared<'a> {
     /// If the launcher can't be used, the agent doesn't answer, or a node that the
     /// command line names can't take part.
     pub(super) async fn new(args: &'a RunArgs) -> anyhow::Result<Self> {
-        let is_launcher = command::is_launcher(&args.command)?;
-        if is_launcher && args.each {
+        let launcher = command::launcher(&args.command)?;
+        if launcher.is_some() && args.each {
             bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
         }
         let socket = args.socket.clone().unwrap_or_else(local::socket);
@@ -71,21 +74,21 @@ impl<'a> Prepared<'a> {
         let wanted = match (args.no_check, args.each) {
             (true, _) => Vec::new(),
             (false, true) => programs::everywhere(&args.command),
-            (false, false) if is_launcher => programs::wanted(arguments(args)),
+            (false, false) if launcher.is_some() => programs::wanted(arguments(args)),
             (false, false) => Vec::new(),
         };
         let job = mac::new_job().to_string();
-        Ok(Self { args, socket, agent, job, candidates, nodes, is_launcher, wanted })
+        Ok(Self { args, socket, agent, job, candidates, nodes, launcher, wanted })
     }
 
     /// The launcher, as on the command line; none for any other command.
     fn launcher(&self) -> Option<&str> {
-        self.args.command.first().filter(|_| self.is_launcher).map(String::as_str)
+        self.args.command.first().filter(|_| self.launcher.is_some()).map(String::as_str)
     }
 
     /// The number of ranks on the launcher's command line.
     pub(super) fn ranks(&self) -> Option<u64> {
-        self.is_launcher.then(|| mpi::ranks(arguments(self.args))).flatten()
+        self.launcher.and_then(|_| mpi::ranks(arguments(self.args)))
     }
 
     /// Warnings about the command itself, on this node.
@@ -96,7 +99,7 @@ impl<'a> Prepared<'a> {
         if self.args.no_check || self.args.each {
             return Ok(Vec::new());
         }
-        let part = if self.is_launcher { Part::Launcher } else { Part::Command };
+        let part = if self.launcher.is_some() { Part::Launcher } else { Part::Command };
         judge(part, command::uncarried(&self.args.command, &self.candidates.own))
     }
 
@@ -144,6 +147,12 @@ impl<'a> Prepared<'a> {
             .map_err(|unready| not_started(&unready::text(&unready)))
     }
 
+    fn more_ranks_than_slots(&self) -> Option<Finding> {
+        let slots = self.nodes.iter().map(|node| u64::from(node.slots)).sum();
+        let variable = |name: &str| std::env::var(name).ok();
+        slots::finding(self.launcher?, arguments(self.args), variable, (self.ranks(), slots))
+    }
+
     /// Judges what the nodes reported. Prints faults that don't keep the job from
     /// starting, and returns programs to warn of.
     ///
@@ -158,10 +167,10 @@ impl<'a> Prepared<'a> {
             launcher: self.launcher(),
             wanted: &self.wanted,
             nodes: &self.nodes,
-            ranks: self.ranks(),
             memory_bytes: self.args.min_memory.map(|size| size.0),
         };
-        let findings = preflight::findings(&needs, &ready.missing, &ready.reports);
+        let mut findings = preflight::findings(&needs, &ready.missing, &ready.reports);
+        findings.extend(self.more_ranks_than_slots());
         let text = preflight::text(&findings);
         if findings.iter().any(|finding| finding.fatal) {
             bail!("not started:\n{text}To start in spite of that, give --no-check");

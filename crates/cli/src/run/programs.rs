@@ -69,6 +69,18 @@ pub(super) fn wanted(arguments: &[String]) -> Vec<Wanted> {
     arguments.split(|word| word == ":").map_while(context).collect()
 }
 
+/// Whether the command line itself names the nodes of a context, or a file with them.
+pub(super) fn is_placed(arguments: &[String]) -> bool {
+    let is_named = |word: &String| {
+        let option = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
+        option.is_some_and(|option| HOSTS.contains(&option) || PLACED.contains(&option))
+    };
+    arguments.split(|word| word == ":").any(|words| match context(words) {
+        Some(wanted) => wanted.nodes.is_some(),
+        None => words.iter().any(is_named),
+    })
+}
+
 /// The program of a command that every node runs.
 pub(super) fn everywhere(command: &[String]) -> Vec<Wanted> {
     command.first().map(|program| Wanted { program: program.clone(), nodes: None }).into_iter().collect()
