@@ -26,6 +26,11 @@ pub struct TcpInfo {
     pub bytes_per_second: u64,
     /// There was no more to deliver when that was measured.
     pub app_limited: bool,
+    /// Bytes that the other end has acknowledged. Its first and last segment (SYN, FIN)
+    /// count as one each.
+    pub acknowledged_bytes: u64,
+    /// Bytes that have arrived; FIN counts as one.
+    pub received_bytes: u64,
     /// Bytes in the socket that were never sent.
     pub unsent_bytes: u64,
     /// Segments with data that were sent, again or not.
@@ -65,7 +70,8 @@ impl TcpInfo {
     }
 
     /// Reads `struct tcp_info` (linux/tcp.h), of which older kernels give less.
-    fn decode(info: &[u8]) -> Self {
+    pub fn decode(info: &[u8]) -> Self {
+        let long = |at: usize| u64::from_ne_bytes(field(info, at).unwrap_or_default());
         let number = |at: usize| u64::from(u32::from_ne_bytes(field(info, at).unwrap_or_default()));
         let microseconds = |at| Duration::from_micros(number(at));
         let timeouts = field(info, 240).map(|count| u64::from(u16::from_ne_bytes(count)));
@@ -77,8 +83,10 @@ impl TcpInfo {
                 .filter(|least| *least < Duration::from_micros(u32::MAX.into()))
                 .unwrap_or_default(),
             congestion_window_bytes: number(80) * number(16),
-            bytes_per_second: u64::from_ne_bytes(field(info, 160).unwrap_or_default()),
+            bytes_per_second: long(160),
             app_limited: info.get(7).is_some_and(|bits| bits & 1 != 0),
+            acknowledged_bytes: long(120),
+            received_bytes: long(128),
             unsent_bytes: number(144),
             data_segments: number(156),
             retransmitted_segments: number(100),
@@ -122,6 +130,8 @@ mod tests {
         put(68, 10_600);
         put(80, 10);
         put(100, 3);
+        put(120, 70_001);
+        put(128, 80_001);
         put(144, 777);
         put(148, 10_000);
         put(156, 2000);
@@ -135,6 +145,8 @@ mod tests {
             congestion_window_bytes: 14_480,
             bytes_per_second: 125_000_000,
             app_limited: true,
+            acknowledged_bytes: 70_001,
+            received_bytes: 80_001,
             unsent_bytes: 777,
             data_segments: 2000,
             retransmitted_segments: 3,

@@ -33,9 +33,11 @@ pub(crate) struct Pair {
     pub setup_mean_us: u64,
     /// Longest time to set one up, in microseconds.
     pub setup_max_us: u64,
-    /// Bytes from the first end to the second, and back; none if the kernel alone
-    /// carried them.
+    /// Bytes from the first end to the second, and back; none if whoever carried them has
+    /// not told.
     pub bytes: Option<[u64; 2]>,
+    /// There may have been more: raw connections that are not over, or were missed.
+    pub bytes_least: bool,
 }
 
 impl Pair {
@@ -69,6 +71,7 @@ pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
         total.setup_total_us += entry.setup_total_us;
         total.setup_max_us = total.setup_max_us.max(entry.setup_max_us);
         total.unknown |= !entry.bytes_known;
+        total.least |= entry.bytes_least;
         // Gateways of other owners tell some of them.
         for (way, bytes) in [(!forward, entry.bytes_sent), (forward, entry.bytes_received)] {
             let sum = &mut total.bytes[usize::from(way)];
@@ -89,6 +92,7 @@ pub(crate) fn pairs(joined: &[&Joined], name: fn(&str) -> &str) -> Vec<Pair> {
             setup_mean_us: total.setup_total_us / total.connections.max(1),
             setup_max_us: total.setup_max_us,
             bytes: (!total.unknown).then_some(total.bytes),
+            bytes_least: !total.unknown && total.least,
         })
         .collect()
 }
@@ -126,13 +130,7 @@ pub(crate) fn table(what: &str, pairs: &[Pair]) -> String {
             pair.way(),
             pair.connections.to_string(),
             format!("{:.1} ms / {:.1} ms", milliseconds(pair.setup_mean_us), milliseconds(pair.setup_max_us)),
-            pair.bytes.map_or_else(
-                || {
-                    let why = if pair.encryption == "gateways" { "by gateways" } else { "raw socket" };
-                    format!("not counted ({why})")
-                },
-                |[there, back]| format!("{} / {}", bytes(there), bytes(back)),
-            ),
+            volume(pair),
         ]);
     }
     for index in 2..5 {
@@ -143,6 +141,18 @@ pub(crate) fn table(what: &str, pairs: &[Pair]) -> String {
     table.lines().map(|line| format!(" {}\n", line.trim_end())).collect()
 }
 
+/// "4.0 MB / 7 B", as far as it is known.
+fn volume(pair: &Pair) -> String {
+    let least = if pair.bytes_least { "at least " } else { "" };
+    match pair.bytes {
+        // The kernel tells at the end of a connection.
+        Some([0, 0]) if pair.bytes_least => "not counted yet (raw socket)".to_owned(),
+        Some([there, back]) => format!("{least}{} / {}", bytes(there), bytes(back)),
+        None if pair.encryption == "gateways" => "not counted (by gateways)".to_owned(),
+        None => "not counted (raw socket)".to_owned(),
+    }
+}
+
 #[derive(Default)]
 struct Totals {
     connections: u64,
@@ -150,4 +160,5 @@ struct Totals {
     setup_max_us: u64,
     bytes: [u64; 2],
     unknown: bool,
+    least: bool,
 }

@@ -1,26 +1,107 @@
-//! Who has a TCP socket of this machine: one request to the kernel (sock_diag(7)).
+//! What the kernel tells of TCP sockets of this machine (sock_diag(7)): who has one, what
+//! it has carried, and that one was destroyed.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use isthmus_wire::sock_diag::{self, Found, REPLY_MAX};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use isthmus_wire::sock_diag::{self, DESTROYED, Found, INFO_REPLY_MAX, REPLY_MAX};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt,
+    socket, sockopt,
+};
+
+/// Room for messages of sockets that are destroyed together, as at a program's end: some
+/// thousands. Unprivileged processes get less (`net.core.rmem_max`).
+const ROOM: usize = 4 << 20;
 
 /// The socket at `own` that is connected to `other`.
 ///
 /// # Errors
 /// `NotFound` if there is none; otherwise the kernel refused the request.
 fn look_up(own: SocketAddr, other: SocketAddr) -> io::Result<Found> {
-    let netlink =
-        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag)?;
-    send(netlink.as_raw_fd(), &sock_diag::request(own, other), MsgFlags::empty())?;
-    let mut bytes = [0; REPLY_MAX];
+    found(ask(&sock_diag::request(own, other), &mut [0; REPLY_MAX])?)
+}
+
+/// The kernel's reply.
+fn ask<'a>(request: &[u8], reply: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let netlink = netlink(SockFlag::empty())?;
+    send(netlink.as_raw_fd(), request, MsgFlags::empty())?;
     // The kernel has answered by the time at which `send` returns.
-    let length = recv(netlink.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT)?;
-    match sock_diag::reply(bytes.get(..length).unwrap_or_default()) {
+    let length = recv(netlink.as_raw_fd(), reply, MsgFlags::MSG_DONTWAIT)?;
+    Ok(reply.get(..length).unwrap_or_default())
+}
+
+fn found(reply: &[u8]) -> io::Result<Found> {
+    match sock_diag::reply(reply) {
         Some(found) => found.map_err(io::Error::from_raw_os_error),
         None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn netlink(flags: SockFlag) -> io::Result<OwnedFd> {
+    let flags = flags | SockFlag::SOCK_CLOEXEC;
+    Ok(socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkSockDiag)?)
+}
+
+/// A socket, as the kernel tells of it.
+#[derive(Debug)]
+pub struct Told {
+    /// `SO_COOKIE`.
+    pub cookie: u64,
+    /// `struct tcp_info` (linux/tcp.h); empty if the kernel doesn't give it.
+    pub tcp_info: Vec<u8>,
+}
+
+impl Told {
+    fn read(message: &[u8]) -> io::Result<Self> {
+        let tcp_info = sock_diag::tcp_info(message).unwrap_or_default().to_vec();
+        Ok(Self { cookie: found(message)?.cookie, tcp_info })
+    }
+}
+
+/// What the socket at `own` that is connected to `other` has carried so far.
+///
+/// # Errors
+/// `NotFound` if there is none; otherwise the kernel refused the request.
+pub fn carried(own: SocketAddr, other: SocketAddr) -> io::Result<Told> {
+    Told::read(ask(&sock_diag::info_request(own, other), &mut [0; INFO_REPLY_MAX])?)
+}
+
+/// Hears of each TCP socket of this network namespace that is destroyed: it is closed, and
+/// all that it had to send was acknowledged or given up.
+#[derive(Debug)]
+pub struct Destroyed(OwnedFd);
+
+impl Destroyed {
+    /// Listens from now on. Needs no privileges.
+    ///
+    /// # Errors
+    /// If the kernel doesn't tell (before Linux 4.2, or without its module tcp_diag).
+    pub fn listen() -> io::Result<Self> {
+        let netlink = netlink(SockFlag::SOCK_NONBLOCK)?;
+        if setsockopt(&netlink, sockopt::RcvBufForce, &ROOM).is_err() {
+            setsockopt(&netlink, sockopt::RcvBuf, &ROOM)?;
+        }
+        bind(netlink.as_raw_fd(), &NetlinkAddr::new(0, DESTROYED))?;
+        Ok(Self(netlink))
+    }
+
+    /// The next one.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none yet. Any other error concerns single messages: some may
+    /// be lost (`ENOBUFS`).
+    pub fn next(&self) -> io::Result<Told> {
+        let mut message = [0; INFO_REPLY_MAX];
+        let length = recv(self.0.as_raw_fd(), &mut message, MsgFlags::empty())?;
+        Told::read(message.get(..length).unwrap_or_default())
+    }
+}
+
+impl AsRawFd for Destroyed {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 

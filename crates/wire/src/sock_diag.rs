@@ -1,17 +1,18 @@
 //! The kernel's messages about TCP sockets of this machine (sock_diag(7)): who owns the
-//! socket with these two addresses. Integers are in native byte order, ports and
+//! socket with these two addresses, what it has carried, and that one was destroyed. Integers are in native byte order, ports and
 //! addresses in network order.
 //!
 //! ```text
 //! Request, 72 bytes                     Reply, header and 72 bytes
 //!  0 header: length, type, flags         0 header, as in the request
-//! 16 u8 family, u8 protocol             16 u8 family, u8 state
+//! 16 u8 family, u8 protocol, u8 wanted  16 u8 family, u8 state
 //! 20 u32 states                         20 u16 port, u16 other port
 //! 24 u16 port, u16 other port           24 [16] address, [16] other address
 //! 28 [16] address, [16] other address   56 u32 interface
 //! 60 u32 interface                      60 u64 cookie
 //! 64 u64 cookie                         80 u32 owner
 //!                                       84 u32 inode
+//!                                       88 attributes: u16 length, u16 type
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,6 +24,12 @@ pub const REQUEST_LEN: usize = 72;
 /// Room for a reply; the kernel cuts off what follows.
 pub const REPLY_MAX: usize = 256;
 
+/// Room for a reply with `struct tcp_info`.
+pub const INFO_REPLY_MAX: usize = 1024;
+/// The groups of a listener that hears of destroyed TCP sockets, over IPv4 and IPv6
+/// (`SKNLGRP_INET_TCP_DESTROY`, `SKNLGRP_INET6_TCP_DESTROY`).
+pub const DESTROYED: u32 = 0b101;
+
 /// `SOCK_DIAG_BY_FAMILY`.
 const BY_FAMILY: u16 = 20;
 /// `NLMSG_ERROR`.
@@ -32,6 +39,10 @@ const REQUEST: u16 = 1;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const TCP: u8 = 6;
+/// `INET_DIAG_INFO`.
+const INFO: u16 = 2;
+/// Where the attributes begin.
+const ATTRIBUTES: usize = 88;
 /// Number of the loopback interface, the same in each network namespace.
 const LOOPBACK: u32 = 1;
 
@@ -77,6 +88,30 @@ pub fn request(own: SocketAddr, other: SocketAddr) -> [u8; REQUEST_LEN] {
     // Any cookie.
     put(64, &u64::MAX.to_ne_bytes());
     out
+}
+
+/// Asks for the socket at `own` that is connected to `other`, over any interface, and for
+/// what it has carried.
+pub fn info_request(own: SocketAddr, other: SocketAddr) -> [u8; REQUEST_LEN] {
+    let mut out = request(own, other);
+    out[18] = 1 << (INFO - 1);
+    out[60..64].fill(0);
+    out
+}
+
+/// The `struct tcp_info` in a reply, or in the message that a socket was destroyed.
+pub fn tcp_info(bytes: &[u8]) -> Option<&[u8]> {
+    let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
+    let mut rest = bytes.get(ATTRIBUTES..usize::try_from(length).ok()?)?;
+    loop {
+        let [a, b, c, d] = *rest.first_chunk()?;
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let value = rest.get(4..length)?;
+        if u16::from_ne_bytes([c, d]) == INFO {
+            return Some(value);
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
 }
 
 /// Reads a reply: the socket, or the kernel's error, such as `ENOENT`; `None` if it is
@@ -149,6 +184,25 @@ mod tests {
         assert_eq!(reply(&bytes[..18]), None);
     }
 
+    #[test]
+    fn what_a_socket_has_carried_is_among_other_attributes() {
+        let mut bytes = vec![0; ATTRIBUTES];
+        let mut add = |kind: u16, value: &[u8]| {
+            bytes.extend((value.len() as u16 + 4).to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        };
+        add(8, b"x");
+        add(INFO, b"info");
+        let length = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        assert_eq!(tcp_info(&bytes), Some(&b"info"[..]));
+        assert_eq!(tcp_info(&bytes[..length as usize - 1]), None, "cut off");
+        bytes[ATTRIBUTES..ATTRIBUTES + 2].fill(0);
+        assert_eq!(tcp_info(&bytes), None, "an attribute without length");
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..150), known: bool) {
@@ -158,6 +212,11 @@ mod tests {
                 bytes[16] = AF_INET6;
             }
             let _ = reply(&bytes);
+            if known && bytes.len() > 4 {
+                let length = bytes.len() as u32;
+                bytes[..4].copy_from_slice(&length.to_ne_bytes());
+            }
+            let _ = tcp_info(&bytes);
         }
     }
 }

@@ -22,7 +22,8 @@ fn raw(mpi: Mpi, nodes: &str, dials: &[&str]) -> Result<()> {
     let pairs = account["pairs"].as_array().cloned().unwrap_or_default();
     ensure!(!pairs.is_empty(), "{account:#}");
     for pair in pairs {
-        ensure!(pair["encrypted"] == false && pair["bytes"].is_null(), "{account:#}");
+        let carried = pair["bytes"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_u64);
+        ensure!(pair["encrypted"] == false && carried.sum::<u64>() > 0, "{account:#}");
         ensure!(dials.iter().any(|dial| pair["dial"] == *dial), "{account:#}");
     }
     world.expect_clean(Duration::from_secs(10))
@@ -106,6 +107,35 @@ fn an_idle_connection_outlasts_a_forgetful_router() -> Result<()> {
         ensure!(status == 0, "{}: status {status}\n{printed}", directory.display());
         for rank in ["0", "1"] {
             ensure!(directory.join(format!("done.{rank}")).exists(), "rank {rank}\n{printed}");
+        }
+    }
+    world.expect_clean(Duration::from_secs(10))
+}
+
+/// What one rank sends and the other receives, and the other way about, over connections
+/// whose processes end in three ways. It is all that the kernel carries.
+#[test]
+fn bytes_of_raw_connections_are_counted() -> Result<()> {
+    let world = GRID.take()?;
+    let program = root().join("tests/programs/volume.py").display().to_string();
+    let (there, back) = (3_000_000_u64, 200_000_u64);
+    let (sent, answered) = (there.to_string(), back.to_string());
+    for (nodes, dial) in [(["n1.alpha", "n1.beta"], "direct"), (["n1.gamma", "n1.delta"], "relay")] {
+        for end in ["close", "exit", "kill"] {
+            let words = ["python3", &program, nodes[0], &sent, &answered, end];
+            let joined = nodes.join(",");
+            let (output, account) = world.run_reported(nodes[0], &["--nodes", &joined, "--each"], &words)?;
+            let case = format!("{nodes:?}, {end}: {}\n{account:#}", output.whole());
+            ensure!(output.status == 0 || end == "kill", "{case}");
+            let pairs = account["pairs"].as_array().cloned().unwrap_or_default();
+            ensure!(pairs.len() == 1 && pairs[0]["dial"] == dial, "{case}");
+            ensure!(pairs[0]["bytes_least"] == false, "{case}");
+            // The second node of the two sends more, and comes first or second by name.
+            let mut bytes = [0, 1].map(|way| pairs[0]["bytes"][way].as_u64().unwrap_or_default());
+            bytes.sort_unstable();
+            for (counted, known) in bytes.into_iter().zip([back, there]) {
+                ensure!((known..=known + known / 5).contains(&counted), "{counted} of {known}: {case}");
+            }
         }
     }
     world.expect_clean(Duration::from_secs(10))

@@ -126,6 +126,9 @@ pub(crate) async fn connect(
         job.account.by_gateway(gateway);
     }
     let bytes = job.account.connected(joint, reached.setup);
+    if let (Encryption::None, Link::Carrier(Carrier::Raw(socket))) = (reached.encryption, &reached.link) {
+        job.raw.watch(socket, bytes.clone());
+    }
     let ends = Ends { local: End { address: own.ip(), port: source_port }, peer: destination };
     match hand_over(node, job, reached.link, wanted.options, ends, bytes).await {
         Ok(connected) => {

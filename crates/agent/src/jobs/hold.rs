@@ -338,7 +338,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
         });
     }
     let processes_killed = job.end_processes(&node.name().to_string()).await;
-    ask_gateway(node, job).await;
+    tokio::join!(ask_gateway(node, job), job.raw.settle());
     let (uncarried, commands_killed) = job.news.all();
     let mut total = proto::EndReply {
         joined: job.account.joined(),

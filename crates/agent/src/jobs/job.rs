@@ -17,6 +17,7 @@ use crate::observing::account::Account;
 use crate::observing::leftovers::{self, Leftovers};
 use crate::observing::links;
 use crate::observing::ranks::Ranks;
+use crate::observing::raw::Raw;
 use crate::starting::processes::Processes;
 
 /// What a job's head decides for all its nodes.
@@ -52,6 +53,8 @@ pub(crate) struct Job {
     pub sockets: Sockets,
     /// Connections that began here.
     pub account: Account,
+    /// The raw ones among them.
+    pub raw: Arc<Raw>,
     /// Ranks that were seen here.
     pub ranks: Ranks,
     /// Commands running here.
@@ -80,6 +83,7 @@ impl Job {
         directory: JobDirectory,
     ) -> (Self, NewsReceiver) {
         let (news, news_rx) = News::channel();
+        let ended = CancellationToken::new();
         let job = Self {
             id,
             token,
@@ -91,13 +95,14 @@ impl Job {
             directory,
             sockets: Sockets::default(),
             account: Account::new(own),
+            raw: Raw::new(ended.clone()),
             ranks: Ranks::default(),
             processes: Processes::default(),
             holding: Holding::default(),
             leftovers: Leftovers::default(),
             began: links::ticks_since_boot(),
             news,
-            ended: CancellationToken::new(),
+            ended,
         };
         (job, news_rx)
     }

@@ -45,14 +45,38 @@ pub(crate) struct Bytes {
     pub sent: AtomicU64,
     /// To the initiator's program.
     pub received: AtomicU64,
-    /// Whether the gateway has told them, which has carried them.
+    /// Whether they are told by what has carried them: the gateway or the kernel.
     told: AtomicBool,
+    /// Raw connections of which the kernel has yet to tell.
+    open: AtomicU64,
     carried: Option<Carried>,
 }
 
 impl Bytes {
     fn by(way: &str) -> Self {
         Self { carried: Carried::by(way), ..Self::default() }
+    }
+
+    /// A raw connection begins.
+    pub(crate) fn raw_begins(&self) {
+        self.open.fetch_add(1, Relaxed);
+    }
+
+    /// The kernel tells of raw connections.
+    pub(crate) fn tell(&self) {
+        self.told.store(true, Relaxed);
+    }
+
+    /// A raw connection has ended.
+    pub(crate) fn raw_ended(&self, carried: (u64, u64)) {
+        self.raw_so_far(carried);
+        self.open.fetch_sub(1, Relaxed);
+    }
+
+    /// What a raw connection has carried so far, which will not be told again.
+    pub(crate) fn raw_so_far(&self, (sent, received): (u64, u64)) {
+        self.sent.fetch_add(sent, Relaxed);
+        self.received.fetch_add(received, Relaxed);
     }
 }
 
@@ -194,10 +218,9 @@ impl Account {
                 bytes_received: totals.bytes.received.load(Relaxed),
                 bytes_known: match joint.encryption {
                     Encryption::Agents => true,
-                    Encryption::Gateways => totals.bytes.told.load(Relaxed),
-                    // The kernel carries raw sockets, uncounted.
-                    Encryption::None => false,
+                    Encryption::Gateways | Encryption::None => totals.bytes.told.load(Relaxed),
                 },
+                bytes_least: totals.bytes.open.load(Relaxed) > 0,
                 setup_total_us: micros(totals.setup_total),
                 setup_max_us: micros(totals.setup_max),
             })

@@ -8,6 +8,7 @@
 //! | [`links`] | links between a job's processes that bypass the agents |
 //! | [`measure`] | round trip and bandwidth to another node |
 //! | [`ranks`] | which ranks of a job run here |
+//! | [`raw`] | bytes of raw connections that began here |
 
 pub(crate) mod account;
 pub(crate) mod heartbeat;
@@ -15,3 +16,4 @@ pub(crate) mod leftovers;
 pub(crate) mod links;
 pub(crate) mod measure;
 pub(crate) mod ranks;
+pub(crate) mod raw;

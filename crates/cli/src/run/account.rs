@@ -11,7 +11,7 @@ use super::bypass::Bypass;
 use super::pauses::Pauses;
 use super::ranks::{NodeRanks, Placement, spread_over};
 use super::timing::Timing;
-use crate::format::{count, site};
+use crate::format::{bytes, count, site};
 use crate::joined::{Pair, pairs, table};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -44,6 +44,10 @@ pub(crate) struct Account {
     pub node_pairs: Vec<Pair>,
     /// Connections within sites.
     pub connections_within_sites: u64,
+    /// Their bytes, both ways together; none if the kernel has not told.
+    pub bytes_within_sites: Option<u64>,
+    /// There may have been more.
+    pub bytes_within_sites_least: bool,
     /// What ended the job, if it wasn't the command itself.
     pub ended_by: Option<String>,
     /// Connections of nodes past isthmus.
@@ -86,6 +90,7 @@ impl Account {
         let sites: BTreeSet<_> = working.iter().map(|node| site(&node.name).to_owned()).collect();
         let (within, between): (Vec<_>, Vec<_>) =
             joined.iter().partition(|entry| site(&entry.initiator) == site(&entry.acceptor));
+        let inside = pairs(&within, |_| "");
         Self {
             job: outcome.job.clone(),
             status: outcome.status,
@@ -103,7 +108,12 @@ impl Account {
             bypasses: outcome.bypasses.clone(),
             pauses: outcome.pauses.clone(),
             timing,
-            connections_within_sites: within.iter().map(|entry| entry.connections).sum(),
+            connections_within_sites: inside.iter().map(|pair| pair.connections).sum(),
+            bytes_within_sites: inside
+                .iter()
+                .map(|pair| pair.bytes.map(|[there, back]| there.saturating_add(back)))
+                .try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?))),
+            bytes_within_sites_least: inside.iter().any(|pair| pair.bytes_least),
         }
     }
 
@@ -142,9 +152,12 @@ impl Account {
             text.push_str(&table("nodes", &self.node_pairs));
         }
         if self.connections_within_sites > 0 {
+            let least = if self.bytes_within_sites_least { "at least " } else { "" };
+            let volume = self.bytes_within_sites.map(|volume| format!(", {least}{}", bytes(volume)));
             text.push_str(&format!(
-                "  within sites: {}, direct\n",
-                count(self.connections_within_sites, "connection")
+                "  within sites: {}, direct{}\n",
+                count(self.connections_within_sites, "connection"),
+                volume.unwrap_or_default()
             ));
         }
         if self.processes_killed > 0 {
@@ -178,6 +191,7 @@ mod tests {
             bytes_known: true,
             setup_total_us: 30_000,
             setup_max_us: 30_000,
+            bytes_least: false,
         }
     }
 
@@ -273,12 +287,22 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_carried_is_not_counted() {
-        let raw = Joined {
-            bytes_known: false,
+    fn bytes_of_raw_connections_are_as_the_kernel_tells() {
+        let raw = |acceptor: &str, bytes_known, bytes_least, sent| Joined {
+            bytes_known,
+            bytes_least,
             encryption: Encryption::None.into(),
-            ..joined("n1.alpha", "n1.beta", 0, 0)
+            ..joined("n1.alpha", acceptor, sent, 0)
         };
-        assert!(account(&[raw]).text(true).contains("not counted"));
+        for (known, least, sent, want, within) in [
+            (false, false, 0, "not counted (raw socket)", "1 connection, direct\n"),
+            (true, false, 7000, "  7.0 kB / 0 B", "1 connection, direct, 7.0 kB\n"),
+            (true, true, 7000, "at least 7.0 kB / 0 B", "1 connection, direct, at least 7.0 kB\n"),
+            (true, true, 0, "not counted yet (raw socket)", "1 connection, direct, at least 0 B\n"),
+        ] {
+            let entries = ["n1.beta", "n2.alpha"].map(|acceptor| raw(acceptor, known, least, sent));
+            let text = account(&entries).text(false);
+            assert!(text.contains(want) && text.contains(within), "{text}");
+        }
     }
 }
