@@ -174,10 +174,6 @@ fn a_cut_network_ends_a_job_on_both_sides_of_the_cut() -> Result<()> {
     cell(&World::up("two-relays")?, Mpi::OpenMpi, Fault::Cut)
 }
 
-fn is_up(node: &serde_json::Value) -> bool {
-    node["up"] == true
-}
-
 #[test]
 fn a_dead_agent_ends_a_job_and_the_other_nodes_work_on() -> Result<()> {
     let world = World::up("two-relays")?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Job, World, isthmus, root};
+use isthmus_e2e::{Job, World, isthmus};
 
 /// Within which services that are started anew are attached again.
 const SOON: Duration = Duration::from_secs(30);
