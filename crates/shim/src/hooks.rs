@@ -413,8 +413,9 @@ hooks! {
 
     /// killpg(3).
     fn killpg(group: pid_t, signal: c_int) -> c_int {
-        if children::starts() {
-            children::signals(group, signal);
+        // A negative one is none, which MPICH's proxy gives for ranks that it has collected.
+        if group >= 0 && children::starts() {
+            children::signals(-group, signal);
         }
         next::killpg(group, signal)
     }
