@@ -87,6 +87,94 @@ fn ctrl_c_and_a_closed_terminal_end_a_job() -> Result<()> {
     Ok(())
 }
 
+/// What is left on a terminal after all that was written to it.
+fn screen(written: &str) -> Result<Vec<String>> {
+    let mut rows: Vec<Vec<char>> = vec![Vec::new()];
+    let (mut row, mut column) = (0_usize, 0_usize);
+    let mut characters = written.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\r' => column = 0,
+            '\n' => row += 1,
+            '\u{1b}' => {
+                ensure!(characters.next() == Some('['), "an unknown sequence in {written:?}");
+                let (mut number, mut end) = (String::new(), None);
+                for next in characters.by_ref() {
+                    if next.is_ascii_alphabetic() {
+                        end = Some(next);
+                        break;
+                    }
+                    number.push(next);
+                }
+                let count = number.parse().unwrap_or(1);
+                match end {
+                    Some('A') => row = row.saturating_sub(count),
+                    Some('B') => row += count,
+                    Some('C') => column += count,
+                    Some('D') => column = column.saturating_sub(count),
+                    Some('G') => column = count.saturating_sub(1),
+                    Some('K') if number == "2" => rows[row].clear(),
+                    Some('K') => rows[row].truncate(column),
+                    Some('J') => {
+                        rows[row].truncate(column);
+                        rows.truncate(row + 1);
+                    }
+                    // Colours, and whether the cursor is seen.
+                    Some('m' | 'h' | 'l') => {}
+                    other => anyhow::bail!("{other:?} in {written:?}"),
+                }
+            }
+            seen => {
+                let cells = &mut rows[row];
+                if cells.len() <= column {
+                    cells.resize(column + 1, ' ');
+                }
+                cells[column] = seen;
+                column += 1;
+            }
+        }
+        if rows.len() <= row {
+            rows.resize(row + 1, Vec::new());
+        }
+    }
+    Ok(rows.into_iter().map(|cells| cells.into_iter().collect::<String>().trim_end().to_owned()).collect())
+}
+
+/// The program writes to the same terminal, as soon as it runs.
+#[test]
+fn the_progress_line_leaves_no_trace() -> Result<()> {
+    let world = GRID.take()?;
+    let binary = isthmus().display().to_string();
+    let nodes = NODES.join(",");
+    for mpi in [Mpi::OpenMpi, Mpi::OpenMpi5, Mpi::Mpich] {
+        let launcher = mpi.launcher();
+        // MPICH 5 may die of a program that ends at once (docs/mpi.md).
+        let program = "echo one; echo two; sleep 1";
+        let run = ["run", "--nodes", &nodes, "--", &launcher, "-n", "4", "sh", "-c", program];
+        let mut words = vec!["env", "TERM=xterm", &binary];
+        words.extend(run);
+        let written = Terminal::start(&world, &words)?.end()?;
+        let left = screen(&written)?;
+        let case = format!("{mpi:?}: {left:#?}\n{written:?}");
+        ensure!(left.iter().any(|row| row == "status 0"), "{case}");
+        ensure!(written.contains("asking ") && written.contains(" to take part"), "{case}");
+        for word in ["one", "two"] {
+            ensure!(left.iter().filter(|row| *row == word).count() == 4, "{case}");
+        }
+        let is_progress = |row: &String| ["looking", "asking", "starts its"].iter().any(|word| row.contains(word));
+        ensure!(!left.iter().any(is_progress), "{case}");
+        ensure!(!left.first().is_none_or(String::is_empty), "an empty row before all: {case}");
+
+        // Nothing of it where there is no terminal, or none that erases.
+        let plain = world.run("n1.alpha", &["--nodes", &nodes], &[&launcher, "-n", "4", "sh", "-c", program])?;
+        ensure!(!plain.stderr.contains("asking") && !plain.stderr.contains('\r'), "{}", plain.whole());
+        words[1] = "TERM=dumb";
+        let dumb = Terminal::start(&world, &words)?.end()?;
+        ensure!(dumb.contains("status 0") && !dumb.contains("asking"), "{dumb:?}");
+    }
+    Ok(())
+}
+
 /// A command that takes no notice of Ctrl-C outlives one, as it would without
 /// isthmus, but not two.
 #[test]

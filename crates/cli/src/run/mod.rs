@@ -34,7 +34,7 @@ use anyhow::Context as _;
 
 use finish::{Files, Finished};
 use prepare::Prepared;
-use progress::Progress;
+use progress::{Daemons, Progress};
 use pulses::Pulses;
 use signals::Signals;
 use timing::Stopwatch;
@@ -75,15 +75,17 @@ pub(crate) fn main(args: RunArgs) -> ExitCode {
 async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let mut stopwatch = Stopwatch::start();
     let files = Files::create(&args)?;
-    let mut prepared = Prepared::new(&args).await?;
+    let mut progress = Progress::new(args.quiet);
+    progress.show("looking up the grid's nodes");
+    let mut prepared = Prepared::new(&args, &progress).await?;
     let mut warnings = prepared.check_command()?;
-    let progress = Progress::new(args.quiet);
-    progress.preparing(&prepared.nodes);
+    progress.asking(&prepared.nodes);
     stopwatch.asked();
     let (ready, mut news) = prepared.hold(&mut signals).await?;
     stopwatch.ready(&ready.held);
     warnings.extend(prepared.check_nodes(&ready, &progress)?);
-    progress.ready(&prepared.nodes);
+    // From now on the command may write to the terminal.
+    progress.clear();
 
     let started = Instant::now();
     stopwatch.command(started);
@@ -92,7 +94,9 @@ async fn run(args: RunArgs, mut signals: Signals) -> anyhow::Result<i32> {
     let (quiet, keep_going) = (args.quiet, args.keep_going);
     let head = prepared.nodes.first().map(|node| node.name.clone()).unwrap_or_default();
     let pulses = Pulses::new(args.patience, started);
-    let begun = Begun { work, quiet, keep_going, signals, progress, stopwatch, agent, job, head, pulses };
+    let daemons = Daemons::new(&prepared.nodes, prepared.waits_for_daemons(), started);
+    let begun =
+        Begun { work, quiet, keep_going, signals, progress, daemons, stopwatch, agent, job, head, pulses };
     let mut watch = Watch::new(begun, started);
     watch.warn(warnings);
     // The job lasts as long as this call: it must outlive the account.

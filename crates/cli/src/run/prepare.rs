@@ -24,7 +24,6 @@ use super::uncarried::{self, Part};
 use super::work::Work;
 use super::{command, each, mpi, nodes, preflight, programs, slots, unready};
 use crate::ask::Grid;
-use crate::output::message;
 use crate::{local, without_broker};
 
 /// How long the nodes may take to take part. The agent's own deadline is shorter,
@@ -55,7 +54,7 @@ impl<'a> Prepared<'a> {
     /// # Errors
     /// If the launcher can't be used, the agent doesn't answer, or a node that the
     /// command line names can't take part.
-    pub(super) async fn new(args: &'a RunArgs) -> anyhow::Result<Self> {
+    pub(super) async fn new(args: &'a RunArgs, progress: &Progress) -> anyhow::Result<Self> {
         let launcher = command::launcher(&args.command)?;
         if launcher.is_some() && args.each {
             bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
@@ -65,11 +64,12 @@ impl<'a> Prepared<'a> {
         let grid = Grid::of_agent(agent.clone(), socket.clone()).or_without_broker();
         let candidates = Candidates::of(&args.nodes, |records| grid.list(records)).await?;
         if let Some(answer) = candidates.without_broker.as_ref().filter(|_| !args.quiet) {
-            message(&without_broker::line(answer));
+            progress.message(&without_broker::line(answer));
         }
         let nodes = nodes::choose(&candidates, &args.nodes)?;
         if !args.quiet {
-            nodes::left_out(&candidates, &nodes).iter().for_each(|line| message(&format!("the job {line}")));
+            let left_out = nodes::left_out(&candidates, &nodes);
+            left_out.iter().for_each(|line| progress.message(&format!("the job {line}")));
         }
         let wanted = match (args.no_check, args.each) {
             (true, _) => Vec::new(),
@@ -89,6 +89,13 @@ impl<'a> Prepared<'a> {
     /// The number of ranks on the launcher's command line.
     pub(super) fn ranks(&self) -> Option<u64> {
         self.launcher.and_then(|_| mpi::ranks(arguments(self.args)))
+    }
+
+    /// Whether the launcher starts a daemon on every node, and no rank before all of them run.
+    /// Hydra starts ranks at once, and on nodes of the user's choice there may be none.
+    pub(super) fn waits_for_daemons(&self) -> bool {
+        matches!(self.launcher, Some(Launcher::OpenMpi4 | Launcher::OpenMpi5))
+            && !programs::is_placed(arguments(self.args))
     }
 
     /// Warnings about the command itself, on this node.

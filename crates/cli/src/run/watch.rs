@@ -15,7 +15,7 @@ use tonic::{Status, Streaming};
 
 use super::culprit::{self, Event, Events};
 use super::pauses::{self, Pauses};
-use super::progress::Progress;
+use super::progress::{Daemons, Progress};
 use super::pulses::{self, Pulses};
 use super::signals::{Received, Signals};
 use super::timing::Stopwatch;
@@ -58,6 +58,8 @@ pub(super) struct Begun {
     pub signals: Signals,
     /// What the user sees meanwhile.
     pub progress: Progress,
+    /// What the launcher waits for.
+    pub daemons: Daemons,
     /// When what happened.
     pub stopwatch: Stopwatch,
     /// The agent.
@@ -101,6 +103,7 @@ pub(super) struct Watch {
     keep_going: bool,
     signals: Signals,
     pub progress: Progress,
+    daemons: Daemons,
     /// How far the start is.
     pub wire_up: WireUp,
     pub stopwatch: Stopwatch,
@@ -119,13 +122,26 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(begun: Begun, started: Instant) -> Self {
-        let Begun { work, quiet, keep_going, signals, progress, stopwatch, agent, job, head, pulses } = begun;
+        let Begun {
+            work,
+            quiet,
+            keep_going,
+            signals,
+            progress,
+            daemons,
+            stopwatch,
+            agent,
+            job,
+            head,
+            pulses,
+        } = begun;
         Self {
             work,
             quiet,
             keep_going,
             signals,
             progress,
+            daemons,
             wire_up: WireUp::new(started),
             stopwatch,
             observed: Observed::default(),
@@ -180,7 +196,7 @@ impl Watch {
                 },
                 _ = ticks.tick() => {
                     self.wire_up.tick(Instant::now(), self.stopwatch.commands());
-                    self.progress.tick(&self.wire_up);
+                    self.show_start();
                     if let Some(reason) = self.pulses.passed(Instant::now()) {
                         self.note(Event::Lost(reason));
                         lost = true;
@@ -206,6 +222,17 @@ impl Watch {
                 deadline = Some(tokio::time::Instant::now() + LOST_GRACE);
                 self.work.signal(nix::libc::SIGTERM, false).await;
             }
+        }
+    }
+
+    /// Shows what the start waits for, if that takes long.
+    fn show_start(&mut self) {
+        if self.wire_up.is_done() || self.wire_up.ranks_joined(self.stopwatch.commands()) {
+            self.daemons.over();
+        }
+        match self.daemons.text(Instant::now()) {
+            Some(text) => self.progress.show(&text),
+            None => self.progress.clear(),
         }
     }
 
@@ -329,6 +356,8 @@ impl Watch {
                 self.observed.links.push(links);
             }
             Some(Kind::CommandStarted(started)) => {
+                self.daemons.started(&started.node);
+                self.show_start();
                 // Later ones belong to processes that the program spawns.
                 if !self.wire_up.is_done() {
                     self.stopwatch.command_started(started);

@@ -48,13 +48,17 @@ impl WireUp {
     /// Decides whether the start is over, called every 200 ms; `commands` have been
     /// started on nodes so far.
     pub(super) fn tick(&mut self, now: Instant, commands: usize) {
-        let ranks_joined = self.connections() > commands as u64;
-        let quiet = if ranks_joined { Self::QUIET } else { Self::RANKS };
+        let quiet = if self.ranks_joined(commands) { Self::QUIET } else { Self::RANKS };
         self.done |= self.latest.is_some_and(|latest| now.duration_since(latest) >= quiet);
     }
 
+    /// Whether there are more connections than those of the launcher's daemons.
+    pub(super) fn ranks_joined(&self, commands: usize) -> bool {
+        self.connections() > commands as u64
+    }
+
     /// Connections so far.
-    pub(super) fn connections(&self) -> u64 {
+    fn connections(&self) -> u64 {
         self.pairs.iter().map(|joined| joined.connections).sum()
     }
 
