@@ -161,12 +161,14 @@ fn the_progress_line_leaves_no_trace() -> Result<()> {
         for word in ["one", "two"] {
             ensure!(left.iter().filter(|row| *row == word).count() == 4, "{case}");
         }
-        let is_progress = |row: &String| ["looking", "asking", "starts its"].iter().any(|word| row.contains(word));
+        let is_progress =
+            |row: &String| ["looking", "asking", "starts its"].iter().any(|word| row.contains(word));
         ensure!(!left.iter().any(is_progress), "{case}");
         ensure!(!left.first().is_none_or(String::is_empty), "an empty row before all: {case}");
 
         // Nothing of it where there is no terminal, or none that erases.
-        let plain = world.run("n1.alpha", &["--nodes", &nodes], &[&launcher, "-n", "4", "sh", "-c", program])?;
+        let plain =
+            world.run("n1.alpha", &["--nodes", &nodes], &[&launcher, "-n", "4", "sh", "-c", program])?;
         ensure!(!plain.stderr.contains("asking") && !plain.stderr.contains('\r'), "{}", plain.whole());
         words[1] = "TERM=dumb";
         let dumb = Terminal::start(&world, &words)?.end()?;
