@@ -222,19 +222,27 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
                 }
             }
             Ok(None) => break "its agent left the job".to_owned(),
-            Err(status) => {
-                let reason = grpc::reason(&status);
-                let broke = reason.starts_with(grpc::BROKE);
-                break if broke { format!("its agent has ended, or its machine: {reason}") } else { reason };
-            }
+            Err(status) => break loss(&status),
         }
     };
     let reason = node.revocation_of(&host.name).unwrap_or(reason);
-    lock(&job.holding.lost).insert(host.name.clone());
-    if !job.holding.ending.is_cancelled() {
+    let is_ending = {
+        let mut lost = lock(&job.holding.lost);
+        lost.insert(host.name.clone());
+        job.holding.ending.is_cancelled()
+    };
+    // Otherwise the job's end finds that it is lost.
+    if !is_ending {
         let lost = proto::NodeLost { node: host.name.to_string(), reason };
         let _ = news_tx.send(Ok(proto::JobNews { kind: Some(job_news::Kind::NodeLost(lost)) })).await;
     }
+}
+
+/// Why a node is lost with which a call has failed.
+fn loss(status: &Status) -> String {
+    let reason = grpc::reason(status);
+    let broke = reason.starts_with(grpc::BROKE);
+    if broke { format!("its agent has ended, or its machine: {reason}") } else { reason }
 }
 
 /// Returns the reason when a held node is lost. A node of another site may be silent for
@@ -309,10 +317,14 @@ async fn ask_gateway(node: &Node, job: &Job) {
 
 /// Ends a job here and on the nodes below, in parallel, and adds up the account.
 pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply {
-    job.holding.ending.cancel();
+    let lost = {
+        // Together: a node that is lost meanwhile is told by one or the other.
+        let lost = lock(&job.holding.lost);
+        job.holding.ending.cancel();
+        lost.clone()
+    };
     let limit = deadline(job, node, END_DEADLINE);
     let mut ending = JoinSet::new();
-    let lost = lock(&job.holding.lost).clone();
     let below = tree::children(&job.members.nodes, node.name()).into_iter();
     for host in below.filter(|host| !lost.contains(&host.name)).cloned() {
         let (node, job) = (node.clone(), job.clone());
@@ -325,7 +337,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
                 Ok(Ok(reply)) => reply.into_inner(),
                 Ok(Err(status)) => {
                     // The node ends the job by itself when it loses this agent.
-                    let reason = grpc::reason(&status);
+                    let reason = loss(&status);
                     tracing::warn!(node = %host.name, reason, "cannot end the job there");
                     let lost = proto::NodeLost { node: host.name.to_string(), reason };
                     proto::EndReply { nodes_lost: vec![lost], ..proto::EndReply::default() }
