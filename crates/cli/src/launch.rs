@@ -125,7 +125,7 @@ pub(crate) async fn run(socket: PathBuf, command: Command, no_input: bool) -> an
         }
         Stream::Error => std::io::stderr().lock().write_all(bytes),
     };
-    remote.run(&mut agent, sink).await
+    Ok(remote.run(&mut agent, sink).await?.unwrap_or(CONNECTION_FAILED.into()))
 }
 
 async fn input(none: bool, hand: Hand) {

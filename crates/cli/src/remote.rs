@@ -13,7 +13,6 @@ use tonic::transport::Channel;
 
 use anyhow::Context as _;
 
-use crate::launch::CONNECTION_FAILED;
 use crate::local;
 use crate::output::{self, one_line};
 
@@ -51,9 +50,8 @@ impl Remote {
         Hand(self.up_tx.clone())
     }
 
-    /// Runs it to its end; gives its exit status, or 128 + signal, or
-    /// [`CONNECTION_FAILED`] if the connection broke. Dropping the future ends the command
-    /// with all that it started.
+    /// Runs it to its end; gives its exit status, or 128 + signal, or none if the
+    /// connection broke. Dropping the future ends the command with all that it started.
     ///
     /// # Errors
     /// If it can't be run, or `sink` fails.
@@ -61,7 +59,7 @@ impl Remote {
         self,
         agent: &mut LocalClient<Channel>,
         mut sink: impl FnMut(Stream, &[u8]) -> std::io::Result<()>,
-    ) -> anyhow::Result<i32> {
+    ) -> anyhow::Result<Option<i32>> {
         let Self { command, up_tx, up_rx } = self;
         let node = command.node.clone();
         let failed =
@@ -76,7 +74,7 @@ impl Remote {
                 Ok(Some(message)) => message,
                 // A node or an agent is lost: `isthmus run` says which, and why.
                 Err(status) if grpc::reason(&status).starts_with(grpc::BROKE) => {
-                    return Ok(CONNECTION_FAILED.into());
+                    return Ok(None);
                 }
                 Err(status) => return Err(failed(status)),
                 Ok(None) => anyhow::bail!("the connection to {node} ended before the command did"),
@@ -92,7 +90,7 @@ impl Remote {
                     if !exit.reason.is_empty() {
                         output::message(&format!("{node}: {}", one_line(&exit.reason)));
                     }
-                    return Ok(exit.status);
+                    return Ok(Some(exit.status));
                 }
                 Some(Down::Started(_)) | None => {}
             }

@@ -48,7 +48,10 @@ fn the_first_to_fail_ends_the_command_on_all_nodes() -> Result<()> {
     let script = "[ $ISTHMUS_NODE_RANK = 0 ] || exit 7; exec sleep 60";
     let output = world.run("n1.alpha", &[&NODES[..], &["--each"]].concat(), &["sh", "-c", script])?;
     ensure!(output.status == 7 && output.took < Duration::from_secs(30), "{}", output.whole());
-    ensure!(output.stderr.contains("n1.beta ended with status 7; the job ends"), "{}", output.whole());
+    let named = "the command on n1.beta ended with status 7\n";
+    let whole = output.whole();
+    ensure!(output.stderr.starts_with(&format!("isthmus: {named}")), "not first: {named}{whole}");
+    ensure!(output.stderr.contains(&format!("\n  ended by {named}")), "not in the account: {named}{whole}");
     world.expect_clean(Duration::from_secs(10))
 }
 

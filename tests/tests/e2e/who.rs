@@ -2,9 +2,9 @@
 //! it was, where, and what happened. No consequence is named in its place.
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Mpi, World};
+use isthmus_e2e::{Job, Mpi, World, isthmus};
 
-use crate::life::{GRID, NODES, SECONDS, daemon, running};
+use crate::life::{GRID, NODES, SECONDS, SOON, daemon, running};
 
 const HEAD: &str = NODES[0];
 const FAR: &str = NODES[1];
@@ -75,14 +75,17 @@ fn check(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
     running(world)?;
     let expected = kill(world, mpi, fault)?;
     let (status, printed) = job.end()?;
-    let whole = format!("{mpi:?}, {fault:?}: status {status}\n{printed}");
-    ensure!(status != 0 && status != 124, "{whole}");
+    ensure!(status != 0 && status != 124, "{mpi:?}, {fault:?}: status {status}\n{printed}");
+    expect_first(&printed, &expected).with_context(|| format!("{mpi:?}, {fault:?}: status {status}"))
+}
+
+/// It is named first, and once more in the account, with the same words.
+fn expect_first(printed: &str, expected: &str) -> Result<()> {
     let own = printed.lines().find(|line| line.starts_with("isthmus: ")).unwrap_or_default();
-    ensure!(own.starts_with(&format!("isthmus: {expected}")), "not first: {expected}\n{whole}");
-    // In the account once more, with the same words.
-    ensure!(printed.contains(&format!("\n  ended by {expected}")), "not in the account\n{whole}");
-    ensure!(printed.matches(&expected).count() == 2, "told twice\n{whole}");
-    ensure!(!printed.contains("h2 protocol"), "{whole}");
+    ensure!(own.starts_with(&format!("isthmus: {expected}")), "not first: {expected}\n{printed}");
+    ensure!(printed.contains(&format!("\n  ended by {expected}")), "not in the account\n{printed}");
+    ensure!(printed.matches(expected).count() == 2, "told twice\n{printed}");
+    ensure!(!printed.contains("h2 protocol"), "{printed}");
     Ok(())
 }
 
@@ -140,4 +143,33 @@ fn an_agent_is_named() -> Result<()> {
         check(&World::up("two-relays")?, mpi, Fault::Agent)?;
     }
     Ok(())
+}
+
+/// Of a script only the last launcher's rank ended the job: the first one's is long ago.
+#[test]
+fn a_rank_of_an_earlier_launcher_is_not_named() -> Result<()> {
+    let world = GRID.take_for(Mpi::OpenMpi)?;
+    let start = format!("{} -n 4 {}", Mpi::OpenMpi.launcher(), Mpi::OpenMpi.program("die"));
+    // Longer than after which an event is long ago.
+    let script = format!("{start} kill 3; sleep 7; {start} exit 2");
+    let output = world.run(HEAD, &["--nodes", &NODES.join(",")], &["sh", "-c", &script])?;
+    ensure!(output.status != 0 && output.status != 124, "{}", output.whole());
+    expect_first(&output.stderr, &format!("rank 2 on {FAR} ended with status 7"))?;
+    world.expect_clean(SECONDS)
+}
+
+/// Without a launcher, too, the connection to the command is no culprit.
+#[test]
+fn an_agent_is_named_of_commands_on_each_node() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let (binary, nodes) = (isthmus().display().to_string(), NODES.join(","));
+    let words = [&binary, "run", "--nodes", &nodes, "--outlive", "0", "--each", "--", "/bin/sleep", "3600"];
+    let job = Job::start(world.command(HEAD, SOON * 3, &words)?)?;
+    let runs = |node| Ok::<_, anyhow::Error>(!world.processes(node, "/bin/sleep")?.is_empty());
+    World::eventually("both commands run", SOON, || Ok(runs(HEAD)? && runs(FAR)?))?;
+    let expected = kill(&world, Mpi::OpenMpi, Fault::Agent)?;
+    let (status, printed) = job.end()?;
+    ensure!(status == 125, "status {status}\n{printed}");
+    ensure!(!printed.contains("the command on"), "{printed}");
+    expect_first(&printed, &expected)
 }

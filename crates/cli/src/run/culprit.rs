@@ -1,6 +1,9 @@
 //! Who ended a job: of all that went wrong, the one event that the others follow from. A
 //! pure decision.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use isthmus_agent::starting::processes::SUPERVISOR;
@@ -16,8 +19,14 @@ use crate::format::site;
 const TOGETHER: Duration = Duration::from_secs(2);
 /// As many lost nodes are named one by one.
 const NAMED: usize = 2;
-/// Events that are kept: the culprit is among the first.
+/// Events that are kept: the culprit is among the first. Lost nodes are counted for the user.
 const EVENTS_MAX: usize = 4096;
+/// The same of one class but lost nodes: thousands of ranks may end because of one node,
+/// whose silence takes seconds.
+const ALIKE_MAX: usize = 64;
+/// A launcher that starts a daemon so long after an event wasn't ended by it: a script may
+/// start one launcher after another.
+const SURVIVED: Duration = Duration::from_secs(5);
 /// Signals by which a program ends itself, mostly since something else is amiss.
 const OWN: [i32; 5] = [libc::SIGABRT, libc::SIGPIPE, libc::SIGTERM, libc::SIGHUP, libc::SIGINT];
 
@@ -40,6 +49,8 @@ pub(super) enum Event {
     Launcher(CommandKilled),
     /// A connection couldn't be made, in words.
     Unconnected(String),
+    /// The command on one of several nodes failed, in words.
+    Each(String),
 }
 
 /// How much an event explains: an event of a later class may follow from one of an earlier.
@@ -54,6 +65,7 @@ enum Class {
     LostLate,
     RankAborted,
     RankExited,
+    Each,
     /// What a launcher's cleanup kills is among these.
     Command,
 }
@@ -71,6 +83,7 @@ impl Event {
             Self::Command(_) => Class::Command,
             Self::Launcher(_) => Class::Launcher,
             Self::Unconnected(_) => Class::Unconnected,
+            Self::Each(_) => Class::Each,
         }
     }
 
@@ -79,6 +92,11 @@ impl Event {
             Self::NodeLost(lost) | Self::NodeLostLate(lost) => Some(lost),
             _ => None,
         }
+    }
+
+    /// Whether a job can go on after it.
+    fn may_be_survived(&self) -> bool {
+        matches!(self, Self::Rank(_) | Self::Command(_))
     }
 
     fn same(&self, other: &Self) -> bool {
@@ -94,35 +112,56 @@ pub(super) fn is_daemon(command: &str) -> bool {
     DAEMONS.contains(&command.strip_prefix(SUPERVISOR).unwrap_or(command))
 }
 
-/// What went wrong so far, in the order in which it arrived, each with the time since the
-/// command began.
+/// An event, and when it arrived, since the command began.
+#[derive(Debug)]
+struct Entry {
+    at: Duration,
+    event: Event,
+    /// The job went on: another event has ended it.
+    survived: bool,
+}
+
+/// What went wrong so far, in the order in which it arrived.
 #[derive(Debug, Default)]
-pub(super) struct Events(Vec<(Duration, Event)>);
+pub(super) struct Events(Vec<Entry>);
 
 impl Events {
     /// Adds an event. The same may come as news and in the answer at the end.
     pub(super) fn add(&mut self, at: Duration, event: Event) {
-        let is_known = self.0.iter().any(|(_, known)| known.same(&event));
-        if !is_known && self.0.len() < EVENTS_MAX {
-            self.0.push((at, event));
+        let is_known = self.0.iter().any(|entry| entry.event.same(&event));
+        let class = event.class();
+        let alike = self.0.iter().filter(|entry| !entry.survived && entry.event.class() == class);
+        let has_room = event.lost().is_some() || alike.count() < ALIKE_MAX;
+        if !is_known && has_room && self.0.len() < EVENTS_MAX {
+            self.0.push(Entry { at, event, survived: false });
+        }
+    }
+
+    /// A launcher starts a daemon: the job has survived what was long before.
+    pub(super) fn goes_on(&mut self, at: Duration) {
+        for entry in &mut self.0 {
+            let is_long_ago = at.saturating_sub(entry.at) >= SURVIVED;
+            entry.survived |= is_long_ago && entry.event.may_be_survived();
         }
     }
 
     /// What ended the job, in words; none if only its command is to blame.
     pub(super) fn culprit(&self) -> Option<String> {
-        let mut events = self.0.iter();
-        let mut culprit = events.next()?;
-        for event in events {
-            if explains(event, culprit) {
-                culprit = event;
+        let mut entries = self.0.iter().filter(|entry| !entry.survived);
+        let mut culprit = entries.next()?;
+        for entry in entries {
+            if explains(entry, culprit) {
+                culprit = entry;
             }
         }
-        Some(one_line(&self.words(&culprit.1)))
+        Some(one_line(&self.words(&culprit.event)))
     }
 
     fn words(&self, event: &Event) -> String {
         match event {
-            Event::Signal(words) | Event::Lost(words) | Event::Unconnected(words) => words.clone(),
+            Event::Signal(words) | Event::Lost(words) | Event::Unconnected(words) | Event::Each(words) => {
+                words.clone()
+            }
             Event::NodeLost(lost) | Event::NodeLostLate(lost) => self.lost_words(lost),
             Event::Rank(RankEnded { node, rank, signal: 0, status }) => {
                 format!("rank {rank} on {node} ended with status {status}")
@@ -141,7 +180,7 @@ impl Events {
         let together: Vec<&str> = self
             .0
             .iter()
-            .filter_map(|(_, event)| event.lost())
+            .filter_map(|entry| entry.event.lost())
             .filter(|other| kind(&other.reason) == kind(&lost.reason))
             .map(|other| other.node.as_str())
             .collect();
@@ -159,9 +198,10 @@ impl Events {
 
 /// Whether a later event explains an earlier one that seemed to be the culprit. What is
 /// mostly a consequence is explained whenever its cause arrives: silence takes seconds.
-fn explains((at, later): &(Duration, Event), (since, earlier): &(Duration, Event)) -> bool {
-    let is_weak = earlier.class() >= Class::Unconnected;
-    later.class() < earlier.class() && (is_weak || at.saturating_sub(*since) <= TOGETHER)
+fn explains(later: &Entry, earlier: &Entry) -> bool {
+    let (class, since) = (earlier.event.class(), later.at.saturating_sub(earlier.at));
+    let is_weak = class >= Class::Unconnected;
+    later.event.class() < class && (is_weak || since <= TOGETHER)
 }
 
 /// A reason without its numbers, such as how long nothing was heard.
@@ -171,143 +211,4 @@ fn kind(reason: &str) -> String {
 
 fn name_of(signal: i32) -> &'static str {
     Signal::try_from(signal).map_or("a signal", Signal::as_str)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rank(rank: u32, signal: i32, status: i32) -> Event {
-        Event::Rank(RankEnded { node: "n2.beta".to_owned(), rank, signal, status })
-    }
-
-    fn killed(command: &str) -> CommandKilled {
-        CommandKilled { node: "n1.beta".to_owned(), command: command.to_owned(), signal: libc::SIGKILL }
-    }
-
-    fn daemon(command: &str) -> Event {
-        Event::Command(killed(command))
-    }
-
-    fn lost(node: &str, reason: &str) -> NodeLost {
-        NodeLost { node: node.to_owned(), reason: reason.to_owned() }
-    }
-
-    fn node(name: &str) -> Event {
-        Event::NodeLost(lost(name, "its agent has ended"))
-    }
-
-    fn late(name: &str) -> Event {
-        Event::NodeLostLate(lost(name, "the connection broke"))
-    }
-
-    fn culprit(events: Vec<(u64, Event)>) -> Option<String> {
-        let mut all = Events::default();
-        for (millis, event) in events {
-            all.add(Duration::from_millis(millis), event);
-        }
-        all.culprit()
-    }
-
-    #[test]
-    fn one_is_to_blame() {
-        use libc::{SIGABRT, SIGKILL, SIGSEGV};
-        let signal = || Event::Signal("SIGTERM to `isthmus run`".to_owned());
-        let launcher = || Event::Launcher(killed("mpirun"));
-        let unconnected = || Event::Unconnected("n1.a could not connect to n1.b: no relay".to_owned());
-        let rank_killed = "rank 3 on n2.beta was ended by SIGKILL";
-        for (name, events, want) in [
-            ("a killed rank", vec![(0, rank(3, SIGKILL, 0))], rank_killed),
-            ("a crash", vec![(0, rank(3, SIGSEGV, 0))], "rank 3 on n2.beta was ended by SIGSEGV"),
-            ("a status", vec![(0, rank(3, 0, 7))], "rank 3 on n2.beta ended with status 7"),
-            ("two ranks", vec![(0, rank(3, SIGKILL, 0)), (1, rank(4, SIGKILL, 0))], rank_killed),
-            ("the others abort first", vec![(0, rank(1, SIGABRT, 0)), (9, rank(3, SIGKILL, 0))], rank_killed),
-            ("the others exit first", vec![(0, rank(1, 0, 1)), (9, rank(3, SIGKILL, 0))], rank_killed),
-            ("MPICH's cleanup", vec![(0, daemon("die")), (20, rank(3, SIGKILL, 0))], rank_killed),
-            (
-                "ranks of a killed daemon",
-                vec![(0, rank(1, SIGABRT, 0)), (500, daemon("orted"))],
-                "orted on n1.beta was ended by SIGKILL",
-            ),
-            (
-                "a supervisor",
-                vec![(0, rank(1, 0, 1)), (500, daemon("the supervisor of prted"))],
-                "the supervisor of prted on n1.beta was ended by SIGKILL",
-            ),
-            (
-                "the launcher",
-                vec![(0, rank(1, 0, 1)), (5, daemon("die")), (9, launcher())],
-                "mpirun on n1.beta was ended by SIGKILL",
-            ),
-            ("a launcher with a killed rank", vec![(0, rank(3, SIGKILL, 0)), (9, launcher())], rank_killed),
-            (
-                "a lost agent",
-                vec![(0, daemon("orted")), (300, node("n1.beta"))],
-                "lost node n1.beta: its agent has ended",
-            ),
-            (
-                "ranks notice a frozen node before its silence is long enough",
-                vec![(0, rank(1, 0, 1)), (5000, node("n1.beta"))],
-                "lost node n1.beta: its agent has ended",
-            ),
-            (
-                "found lost at the end",
-                vec![(0, rank(1, SIGABRT, 0)), (900, late("n1.beta"))],
-                "lost node n1.beta: the connection broke",
-            ),
-            ("lost by the end", vec![(0, rank(3, SIGKILL, 0)), (900, late("n1.beta"))], rank_killed),
-            ("lost long after", vec![(0, rank(3, SIGKILL, 0)), (9000, node("n1.beta"))], rank_killed),
-            (
-                "a cancelled batch job",
-                vec![(0, rank(3, SIGKILL, 0)), (3, node("n1.beta")), (900, signal())],
-                "SIGTERM to `isthmus run`",
-            ),
-            ("an impatient user", vec![(0, rank(3, SIGKILL, 0)), (9000, signal())], rank_killed),
-            (
-                "no way",
-                vec![(0, unconnected()), (3, rank(1, 0, 1))],
-                "n1.a could not connect to n1.b: no relay",
-            ),
-        ] {
-            assert_eq!(culprit(events).as_deref(), Some(want), "{name}");
-        }
-        assert_eq!(culprit(Vec::new()), None);
-    }
-
-    #[test]
-    fn lost_nodes_are_one_line() {
-        let silent = |name: &str, seconds: u32| {
-            Event::NodeLost(lost(name, &format!("no sign of life for {seconds} s")))
-        };
-        for (name, events, want) in [
-            (
-                "two of a site",
-                vec![silent("n1.beta", 6), silent("n2.beta", 7)],
-                "lost nodes n1.beta, n2.beta of site beta: no sign of life for 6 s",
-            ),
-            (
-                "many of a site",
-                (1..=32).map(|number| silent(&format!("n{number}.beta"), 6)).collect(),
-                "lost nodes n1.beta, n2.beta and 30 more of site beta: no sign of life for 6 s",
-            ),
-            (
-                "of two sites",
-                vec![silent("n1.beta", 6), silent("n1.gamma", 6)],
-                "lost nodes n1.beta, n1.gamma: no sign of life for 6 s",
-            ),
-            (
-                "for two reasons",
-                vec![silent("n1.beta", 6), node("n2.beta")],
-                "lost node n1.beta: no sign of life for 6 s",
-            ),
-            (
-                "told twice",
-                vec![silent("n1.beta", 6), late("n1.beta")],
-                "lost node n1.beta: no sign of life for 6 s",
-            ),
-        ] {
-            let events = events.into_iter().map(|event| (0, event)).collect();
-            assert_eq!(culprit(events).as_deref(), Some(want), "{name}");
-        }
-    }
 }

@@ -2,16 +2,16 @@
 //! launcher.
 
 use std::io::{self, Write as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use isthmus_agent::starting::supervise::Outcome;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::{Command, JobNode};
+use nix::sys::signal::Signal;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use crate::output::message;
 use crate::remote::{self, Hand, Remote, Stream};
 use crate::{exec, launch};
 
@@ -23,6 +23,8 @@ const LINE_MAX: usize = 64 * 1024;
 pub(super) struct Each {
     hands: Vec<Hand>,
     outcome: watch::Receiver<Outcome>,
+    /// The first failure, in words: the user reads of it once its cause is known.
+    failure: Arc<OnceLock<String>>,
     /// Dropped to end all.
     tasks: Option<tokio::task::JoinHandle<()>>,
 }
@@ -75,17 +77,27 @@ impl Each {
             });
         }
         let (outcome_tx, outcome) = watch::channel(Outcome::default());
+        let failure = Arc::<OnceLock<String>>::default();
+        let failed = failure.clone();
         let tasks = tokio::spawn(async move {
-            let status = until_end(running).await;
+            let (status, words) = until_end(running).await;
+            if let Some(words) = words {
+                let _ = failed.set(words);
+            }
             outcome_tx.send_replace(Outcome { status: Some(status), gone: Some(0), ..Outcome::default() });
         });
-        Self { hands, outcome, tasks: Some(tasks) }
+        Self { hands, outcome, failure, tasks: Some(tasks) }
     }
 
     /// Follows its outcome: the status of the first that failed, or 0 once all have
     /// ended.
     pub(super) fn outcome(&self) -> watch::Receiver<Outcome> {
         self.outcome.clone()
+    }
+
+    /// Why the first that failed has done so, in words.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.get().cloned()
     }
 
     /// Passes a signal to all.
@@ -102,24 +114,31 @@ impl Each {
     }
 }
 
-/// Waits until all have ended, or one has failed.
-async fn until_end(mut running: JoinSet<(String, anyhow::Result<i32>)>) -> i32 {
+/// Waits until all have ended, or one has failed. Returns the status and, of a failure,
+/// which it was.
+async fn until_end(mut running: JoinSet<(String, anyhow::Result<Option<i32>>)>) -> (i32, Option<String>) {
+    let own_failure = i32::from(super::OWN_FAILURE);
     while let Some(ended) = running.join_next().await {
-        let others = if running.is_empty() { "" } else { "; the job ends" };
         match ended {
-            Ok((_, Ok(0))) => {}
-            Ok((node, Ok(status))) => {
-                message(&format!("the command on {node} ended with status {status}{others}"));
-                return status;
+            Ok((_, Ok(Some(0)))) => {}
+            Ok((node, Ok(Some(status)))) => return (status, Some(failed(&node, status))),
+            Ok((node, Ok(None))) => {
+                return (own_failure, Some(format!("the connection to the command on {node} broke")));
             }
-            Ok((node, Err(error))) => {
-                message(&format!("{node}: {error:#}{others}"));
-                return super::OWN_FAILURE.into();
-            }
-            Err(_) => return super::OWN_FAILURE.into(),
+            Ok((node, Err(error))) => return (own_failure, Some(format!("{node}: {error:#}"))),
+            Err(_) => return (own_failure, None),
         }
     }
-    0
+    (0, None)
+}
+
+/// How the command on a node has failed. By its status alone an end by a signal can't be
+/// told from a program that gives the status of such an end.
+fn failed(node: &str, status: i32) -> String {
+    match Signal::try_from(status - 128) {
+        Ok(signal) => format!("the command on {node} ended with status {status}, as by {signal}"),
+        Err(_) => format!("the command on {node} ended with status {status}"),
+    }
 }
 
 /// The variables by which the command finds its rank.
@@ -204,6 +223,17 @@ mod tests {
         assert_eq!(written, b"n1.a: one\nn1.a: two\nn1.a: \n");
         assert_eq!(lines.rest(), b"n1.a: three\n");
         assert!(lines.rest().is_empty());
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_signal() {
+        for (status, want) in [
+            (7, "the command on n1.a ended with status 7"),
+            (137, "the command on n1.a ended with status 137, as by SIGKILL"),
+            (255, "the command on n1.a ended with status 255"),
+        ] {
+            assert_eq!(failed("n1.a", status), want);
+        }
     }
 
     #[test]

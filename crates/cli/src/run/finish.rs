@@ -96,7 +96,10 @@ impl Finished<'_> {
         }
         self.watch.warn(reply.uncarried.clone());
         if status != 0 {
-            self.watch.observed.failures.iter().for_each(|failure| message(failure));
+            let failures = self.watch.observed.failures.iter();
+            failures
+                .filter(|failure| ended_by.as_ref() != Some(failure))
+                .for_each(|failure| message(failure));
         }
         let account = self.make_account(status, killed_here, &reply, ended_by);
         self.print(&account);
@@ -150,13 +153,14 @@ impl Finished<'_> {
 async fn end_job(watch: &mut Watch) -> (EndReply, Option<String>) {
     let is_silent = watch.pulses.is_lost();
     let limit = if is_silent { SILENT_DEADLINE } else { END_DEADLINE };
+    let is_absent = is_silent || watch.observed.agent_gone;
     let text = match tokio::time::timeout(limit, watch.end()).await {
         Ok(Ok(Ok(reply))) => return (reply, None),
-        Ok(Ok(Err(status))) => format!("the job's end was not confirmed: {}", grpc::reason(&status)),
-        Ok(Err(_)) | Err(_) if is_silent => {
+        _ if is_absent => {
             "this node's agent confirms no end of the job; the other nodes' agents end it by themselves"
                 .to_owned()
         }
+        Ok(Ok(Err(status))) => format!("the job's end was not confirmed: {}", grpc::reason(&status)),
         Ok(Err(_)) | Err(_) => {
             format!("the job did not end everywhere within {} s", END_DEADLINE.as_secs())
         }

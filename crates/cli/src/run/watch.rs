@@ -77,8 +77,10 @@ pub(super) struct Begun {
 pub(super) struct Observed {
     /// Nodes and files of programs that the user was warned of.
     warned: HashSet<(String, String)>,
-    /// Connections that could not be made.
+    /// Connections that could not be made, of which the user hasn't read yet.
     pub failures: Vec<String>,
+    /// What has run out, at which nodes.
+    short: HashSet<String>,
     /// Pairs of nodes that had to take another way, and the dial of it.
     ways: HashSet<(String, String, i32)>,
     /// Connections that aren't there yet.
@@ -93,6 +95,8 @@ pub(super) struct Observed {
     pub events: Events,
     /// Whether a launcher's daemon was killed.
     pub daemon_killed: bool,
+    /// Whether this node's agent is gone.
+    pub agent_gone: bool,
     /// Links between nodes that no agent handed over.
     pub links: Vec<Links>,
 }
@@ -189,6 +193,7 @@ impl Watch {
                         news_end = true;
                         self.pulses.end();
                         if self.ending.is_none() {
+                            self.observed.agent_gone = true;
                             self.note(Event::Lost(format!("this node's agent is gone ({})", self.head)));
                             lost = true;
                         }
@@ -248,6 +253,9 @@ impl Watch {
         if let Some(signal) = signal {
             let node = self.head.clone();
             self.note(Event::Launcher(proto::CommandKilled { node, command, signal }));
+        }
+        if let Some(words) = self.work.failure() {
+            self.note(Event::Each(words));
         }
     }
 
@@ -334,9 +342,8 @@ impl Watch {
             }
             Some(Kind::NodeShort(short)) => {
                 let text = one_line(&format!("{} {}", short.node, short.reason));
-                if !self.observed.failures.contains(&text) {
+                if self.observed.short.insert(text.clone()) {
                     self.progress.message(&text);
-                    self.observed.failures.push(text);
                 }
             }
             Some(Kind::CutOff(cut)) => {
@@ -358,6 +365,9 @@ impl Watch {
             Some(Kind::CommandStarted(started)) => {
                 self.daemons.started(&started.node);
                 self.show_start();
+                if culprit::is_daemon(&started.command) {
+                    self.observed.events.goes_on(self.started.elapsed());
+                }
                 // Later ones belong to processes that the program spawns.
                 if !self.wire_up.is_done() {
                     self.stopwatch.command_started(started);

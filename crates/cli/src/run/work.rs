@@ -20,6 +20,14 @@ impl Work {
         }
     }
 
+    /// Why it has failed on one of several nodes, in words.
+    pub(super) fn failure(&self) -> Option<String> {
+        match self {
+            Self::Here(_) => None,
+            Self::Each(each) => each.failure(),
+        }
+    }
+
     /// Passes a signal on, unless the command has it from the terminal.
     pub(super) async fn signal(&mut self, number: i32, from_terminal: bool) {
         match self {
