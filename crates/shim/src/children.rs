@@ -12,7 +12,7 @@ use isthmus_wire::launchers::starts_ranks;
 use isthmus_wire::shim::Request;
 
 use crate::agent;
-use crate::job::job;
+use crate::job::{Job, job};
 use crate::sys;
 
 /// Processes that this one has signalled and that it hasn't collected yet.
@@ -30,22 +30,20 @@ static SIGNALLED: [AtomicI32; SIGNALLED_MAX] = [const { AtomicI32::new(0) }; SIG
 /// More processes were signalled than have room, or all at once.
 static ALL: AtomicBool = AtomicBool::new(false);
 
-/// Tells the agent if this process is a rank. Called before the program starts.
-pub(crate) fn introduce() {
-    // One that starts ranks may have been started as one of an outer launcher.
-    if starts() {
-        return;
-    }
-    let rank = RANKS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
-    let (Some(job), Some(rank)) = (job(), rank) else { return };
-    // SAFETY: no pointer is passed.
-    let parent = unsafe { libc::getppid() };
-    let mut buffer = [0; 64];
-    // A rank's own children have its variables.
-    let name = read(parent, b"comm", &mut buffer).and_then(|name| std::str::from_utf8(name).ok());
-    if name.is_some_and(|name| starts_ranks(name.trim_end())) {
-        let _ = agent::tell(job, &Request::Rank { rank });
-    }
+/// The rank that a variable gives, and how much the variable counts: less is more.
+pub(crate) fn rank(variable: &[u8]) -> Option<(usize, u32)> {
+    RANKS.iter().enumerate().find_map(|(order, name)| {
+        let value = variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        Some((order, std::str::from_utf8(value).ok()?.parse().ok()?))
+    })
+}
+
+/// This process, which starts ranks, is about to become one: from now on it may end at any
+/// time, before the library is loaded again, too.
+pub(crate) fn introduce(job: &Job, rank: u32) {
+    let errno = sys::errno();
+    let _ = agent::tell(job, &Request::Rank { rank });
+    sys::set_errno(errno);
 }
 
 /// Whether this process starts ranks.
@@ -145,6 +143,18 @@ fn read<'a>(pid: c_int, name: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_is_read_from_a_launcher_s_variables() {
+        let named = |variables: &[&str]| variables.iter().filter_map(|text| rank(text.as_bytes())).min();
+        for (variables, want) in [
+            (&["PMI_RANK=3", "HOME=/root"][..], Some(3)),
+            (&["PMIX_RANK=7", "OMPI_COMM_WORLD_RANK=2", "PMI_RANK=9"], Some(2)),
+            (&["PMI_RANKS=3", "PMI_RANK=", "PMI_RANK=-1", "PMI_RANK"], None),
+        ] {
+            assert_eq!(named(variables).map(|(_, rank)| rank), want, "{variables:?}");
+        }
+    }
 
     #[test]
     fn flags_are_the_ninth_field() {

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use isthmus_wire::shim::Request;
 
 use crate::agent;
+use crate::children;
 use crate::executable::{self, Executable, Judgement};
 use crate::job::{Job, job};
 use crate::sys;
@@ -76,6 +77,26 @@ impl Named<'_> {
     }
 }
 
+/// Starts a program in place of this one, as [`with_environment`].
+///
+/// # Safety
+/// As that demands.
+pub(crate) unsafe fn in_place(
+    named: Named<'_>,
+    environment: List,
+    start: impl FnOnce(List) -> c_int,
+) -> c_int {
+    if let Some(job) = job()
+        && children::starts()
+        // SAFETY: the caller's promise.
+        && let Some((_, rank)) = unsafe { entries(environment) }.filter_map(children::rank).min()
+    {
+        children::introduce(job, rank);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { with_environment(named, environment, start) }
+}
+
 /// Starts a program by `start`, with the environment that it is to have.
 ///
 /// # Safety
@@ -127,6 +148,29 @@ struct Given<'a> {
     valgrind: bool,
 }
 
+/// The variables of an environment.
+///
+/// # Safety
+/// `environment` is one as execve(2) takes it, and lives as long as they are used.
+unsafe fn entries<'a>(environment: List) -> impl Iterator<Item = &'a [u8]> {
+    let mut next = environment;
+    std::iter::from_fn(move || {
+        // execve(2) takes no environment for an empty one.
+        if next.is_null() {
+            return None;
+        }
+        // SAFETY: before the end of the list, by the caller's promise.
+        let entry = unsafe { *next };
+        if entry.is_null() {
+            return None;
+        }
+        // SAFETY: the end is further on.
+        next = unsafe { next.add(1) };
+        // SAFETY: entries are C strings, by the caller's promise.
+        Some(unsafe { CStr::from_ptr(entry) }.to_bytes())
+    })
+}
+
 impl<'a> Given<'a> {
     /// # Safety
     /// `environment` is an environment as execve(2) takes it.
@@ -140,15 +184,8 @@ impl<'a> Given<'a> {
             opted_out: false,
             valgrind: false,
         };
-        // execve(2) takes no environment for an empty one.
-        while !environment.is_null() {
-            // SAFETY: before the end of the list, by the caller's promise.
-            let entry = unsafe { *environment.add(given.count) };
-            if entry.is_null() {
-                break;
-            }
-            // SAFETY: entries are C strings, by the caller's promise.
-            let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        // SAFETY: the caller's promise.
+        for entry in unsafe { entries(environment) } {
             if let Some(value) = entry.strip_prefix(PRELOAD) {
                 // The linker takes the last one.
                 given.preload = Some((given.count, value));

@@ -211,35 +211,35 @@ hooks! {
 
     /// execve(2).
     fn execve(path: *const c_char, arguments: List, environment: List) -> c_int {
-        exec::with_environment(Named::path(path), environment, |environment| {
+        exec::in_place(Named::path(path), environment, |environment| {
             exec::execve::call(path, arguments, environment)
         })
     }
 
     /// execv(3).
     fn execv(path: *const c_char, arguments: List) -> c_int {
-        exec::with_environment(Named::path(path), exec::own_environment(), |environment| {
+        exec::in_place(Named::path(path), exec::own_environment(), |environment| {
             exec::execve::call(path, arguments, environment)
         })
     }
 
     /// execvp(3).
     fn execvp(name: *const c_char, arguments: List) -> c_int {
-        exec::with_environment(Named::name(name), exec::own_environment(), |environment| {
+        exec::in_place(Named::name(name), exec::own_environment(), |environment| {
             exec::execvpe::call(name, arguments, environment)
         })
     }
 
     /// execvpe(3).
     fn execvpe(name: *const c_char, arguments: List, environment: List) -> c_int {
-        exec::with_environment(Named::name(name), environment, |environment| {
+        exec::in_place(Named::name(name), environment, |environment| {
             exec::execvpe::call(name, arguments, environment)
         })
     }
 
     /// fexecve(3).
     fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
-        exec::with_environment(Named::File(fd), environment, |environment| {
+        exec::in_place(Named::File(fd), environment, |environment| {
             exec::fexecve::call(fd, arguments, environment)
         })
     }

@@ -97,7 +97,7 @@ mod tests {
 
 #[cfg(not(test))]
 mod load {
-    use crate::{children, ends, exec, failed, job, keepalive, limit, pending, table};
+    use crate::{ends, exec, failed, job, keepalive, limit, pending, table};
 
     /// Called by the loader before the program starts.
     #[used]
@@ -112,7 +112,6 @@ mod load {
         exec::find_all();
         pending::settle();
         table::make_room();
-        children::introduce();
         // SAFETY: the handlers live as long as the process: nothing unloads a
         // preloaded library.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
