@@ -34,6 +34,8 @@ const END_DEADLINE: Duration = Duration::from_secs(10);
 const END_CUT_DEADLINE: Duration = Duration::from_secs(3);
 /// How long the gateway may take to tell what it has carried.
 const CARRIED: Duration = Duration::from_millis(400);
+/// News of all nodes together that the end repeats: a message has room for as many.
+const REPEATED_MAX: usize = 1024;
 /// By how much the other nodes wait less, so that they can report which node was
 /// late.
 const BELOW: Duration = Duration::from_secs(2);
@@ -351,24 +353,22 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
     }
     let processes_killed = job.end_processes(&node.name().to_string()).await;
     tokio::join!(ask_gateway(node, job), job.raw.settle());
-    let (uncarried, commands_killed) = job.news.all();
     let mut total = proto::EndReply {
         joined: job.account.joined(),
         processes_killed,
-        uncarried,
-        commands_killed,
+        uncarried: job.news.all_uncarried(),
         nodes_lost: Vec::new(),
         ranks: vec![job.ranks.message(node.name())],
-        ranks_ended: job.news.ranks_ended(),
+        news: job.news.repeated(),
     };
     for reply in ending.join_all().await {
         total.joined.extend(reply.joined);
         total.uncarried.extend(reply.uncarried);
         total.processes_killed += reply.processes_killed;
-        total.commands_killed.extend(reply.commands_killed);
         total.nodes_lost.extend(reply.nodes_lost);
         total.ranks.extend(reply.ranks);
-        total.ranks_ended.extend(reply.ranks_ended);
+        total.news.extend(reply.news);
+        total.news.truncate(REPEATED_MAX);
     }
     node.end(job).await;
     total

@@ -1,45 +1,55 @@
 //! A node's news for a job's head.
 
+use std::mem::discriminant;
 use std::sync::Mutex;
 
 use isthmus_net::exhausted::Exhausted;
 use isthmus_net::lock;
-use isthmus_wire::proto::{CommandKilled, NodeShort, RankEnded, UncarriedProgram, job_news};
+use isthmus_wire::proto::job_news::Kind;
+use isthmus_wire::proto::{CommandKilled, JobNews, NodeShort, RankEnded, UncarriedProgram};
 use tokio::sync::mpsc;
 
 /// News waiting to be sent to the head; more are dropped.
 const NEWS_QUEUE: usize = 1024;
-/// Ranks whose bad end is told: the first is the one that counts.
-const RANKS_TOLD: usize = 16;
+/// News of one kind that are repeated at the end, and ranks whose bad end is told at all:
+/// the first is the one that counts.
+const REPEATED_MAX: usize = 16;
 
-/// The sending end, and the news that the job's account repeats at the end.
+/// The sending end, and the news that are repeated at the job's end: the command may end
+/// before they arrive, and because of them.
 #[derive(Debug)]
 pub(crate) struct News {
-    news_tx: mpsc::Sender<job_news::Kind>,
+    news_tx: mpsc::Sender<Kind>,
     uncarried: Mutex<Vec<UncarriedProgram>>,
-    killed: Mutex<Vec<CommandKilled>>,
-    ranks_ended: Mutex<Vec<RankEnded>>,
+    repeated: Mutex<Vec<Kind>>,
 }
 
 /// The receiving end, for the task that sends them to the head.
-pub(crate) type NewsReceiver = mpsc::Receiver<job_news::Kind>;
+pub(crate) type NewsReceiver = mpsc::Receiver<Kind>;
 
 impl News {
     pub(crate) fn channel() -> (Self, NewsReceiver) {
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
-        let (uncarried, killed, ranks_ended) = (Mutex::default(), Mutex::default(), Mutex::default());
-        (Self { news_tx, uncarried, killed, ranks_ended }, news_rx)
+        (Self { news_tx, uncarried: Mutex::default(), repeated: Mutex::default() }, news_rx)
     }
 
-    pub(crate) fn send(&self, news: job_news::Kind) {
+    pub(crate) fn send(&self, news: Kind) {
+        if explains_an_end(&news) {
+            let mut repeated = lock(&self.repeated);
+            let alike = repeated.iter().filter(|other| discriminant(*other) == discriminant(&news));
+            if alike.count() < REPEATED_MAX {
+                repeated.push(news.clone());
+            } else if matches!(news, Kind::RankEnded(_)) {
+                return;
+            }
+        }
         // A full queue has enough of the same kind.
         let _ = self.news_tx.try_send(news);
     }
 
     /// Reports that a resource has run out here.
     pub(crate) fn short(&self, node: &str, exhausted: Exhausted) {
-        let short = NodeShort { node: node.to_owned(), reason: exhausted.to_string() };
-        self.send(job_news::Kind::NodeShort(short));
+        self.send(Kind::NodeShort(NodeShort { node: node.to_owned(), reason: exhausted.to_string() }));
     }
 
     /// Reports that a process here starts a program that can't be carried, once for
@@ -48,34 +58,61 @@ impl News {
         let mut started = lock(&self.uncarried);
         if started.len() < NEWS_QUEUE && !started.contains(&program) {
             started.push(program.clone());
-            self.send(job_news::Kind::Uncarried(program));
+            self.send(Kind::Uncarried(program));
         }
     }
 
     /// Reports that a signal of another party ended a command here.
     pub(crate) fn killed(&self, node: &str, (signal, command): (i32, String)) {
-        let killed = CommandKilled { node: node.to_owned(), command, signal };
-        lock(&self.killed).push(killed.clone());
-        self.send(job_news::Kind::CommandKilled(killed));
+        self.send(Kind::CommandKilled(CommandKilled { node: node.to_owned(), command, signal }));
     }
 
     /// Reports that a rank ended badly here.
     pub(crate) fn rank_ended(&self, ended: RankEnded) {
-        let mut told = lock(&self.ranks_ended);
-        if told.len() < RANKS_TOLD {
-            told.push(ended.clone());
-            self.send(job_news::Kind::RankEnded(ended));
+        self.send(Kind::RankEnded(ended));
+    }
+
+    /// All programs that can't be carried: not all may have been sent.
+    pub(crate) fn all_uncarried(&self) -> Vec<UncarriedProgram> {
+        lock(&self.uncarried).clone()
+    }
+
+    /// News that may explain why the job ends: not all may have been sent.
+    pub(crate) fn repeated(&self) -> Vec<JobNews> {
+        lock(&self.repeated).iter().map(|kind| JobNews { kind: Some(kind.clone()) }).collect()
+    }
+}
+
+/// Whether a job may end because of what these news tell.
+fn explains_an_end(news: &Kind) -> bool {
+    match news {
+        Kind::ConnectFailed(failed) => failed.given_up,
+        Kind::NodeShort(_) | Kind::CommandKilled(_) | Kind::RankEnded(_) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_explain_the_end_is_repeated_within_bounds() {
+        let (news, mut news_rx) = News::channel();
+        let (count, more) = (u32::try_from(REPEATED_MAX).unwrap(), 5);
+        for rank in 0..count + more {
+            news.rank_ended(RankEnded { rank, ..RankEnded::default() });
+            news.short("n1.a", Exhausted::Memory);
         }
-    }
-
-    /// The ranks that ended badly here.
-    pub(crate) fn ranks_ended(&self) -> Vec<RankEnded> {
-        lock(&self.ranks_ended).clone()
-    }
-
-    /// All programs that can't be carried, and all commands that were ended by another
-    /// party's signal: not all may have been sent.
-    pub(crate) fn all(&self) -> (Vec<UncarriedProgram>, Vec<CommandKilled>) {
-        (lock(&self.uncarried).clone(), lock(&self.killed).clone())
+        news.killed("n1.a", (9, "orted".to_owned()));
+        news.send(Kind::Joined(isthmus_wire::proto::Joined::default()));
+        let repeated = news.repeated();
+        assert_eq!(repeated.len(), 2 * REPEATED_MAX + 1);
+        assert!(matches!(repeated.last(), Some(JobNews { kind: Some(Kind::CommandKilled(_)) })));
+        let mut sent = 0;
+        while news_rx.try_recv().is_ok() {
+            sent += 1;
+        }
+        assert_eq!(sent, count + (count + more) + 2);
     }
 }

@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use isthmus_agent::starting::supervise::handle;
 use isthmus_net::grpc;
-use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::{EndReply, JobNews, Ready};
 use isthmus_wire::text;
 use tonic::Streaming;
 
 use super::account::{Account, Outcome};
 use super::args::RunArgs;
-use super::culprit::Event;
 use super::output::OutputFile;
 use super::prepare::Prepared;
 use super::watch::{Ended, Watch};
@@ -175,11 +173,9 @@ async fn last_news(watch: &mut Watch, mut news: Streaming<JobNews>, reply: &EndR
     while let Ok(Ok(Some(message))) = tokio::time::timeout(LAST_NEWS, news.message()).await {
         any_lost |= watch.take_news(message.kind);
     }
-    for ended in &reply.ranks_ended {
-        watch.note(Event::Rank(ended.clone()));
-    }
-    for killed in &reply.commands_killed {
-        watch.take_news(Some(Kind::CommandKilled(killed.clone())));
+    // Those among them that have arrived count once.
+    for message in &reply.news {
+        watch.take_news(message.kind.clone());
     }
     for lost in &reply.nodes_lost {
         any_lost |= watch.lost_late(lost.clone());

@@ -120,6 +120,8 @@ pub(super) struct Watch {
     pub pulses: Pulses,
     /// The job's end at its agents, once it was asked for.
     ending: Option<Ending>,
+    /// The command has ended.
+    is_over: bool,
     /// Interrupts from the keyboard so far.
     interrupts: u32,
 }
@@ -155,6 +157,7 @@ impl Watch {
             started,
             pulses,
             ending: None,
+            is_over: false,
             interrupts: 0,
         }
     }
@@ -241,9 +244,10 @@ impl Watch {
         }
     }
 
-    /// The command, of this name, has ended: what can't be connected any more ends nothing.
+    /// The command, of this name, has ended: what can't be connected may explain it, and ends
+    /// nothing any more.
     pub(super) fn command_ended(&mut self, command: &str) {
-        self.keep_going = true;
+        self.is_over = true;
         let outcome = *self.work.outcome().borrow();
         let (signal, command) = if outcome.supervisor_killed {
             (Some(nix::libc::SIGKILL), format!("{SUPERVISOR}{command}"))
@@ -310,7 +314,7 @@ impl Watch {
                 ));
                 if failed.given_up && !self.keep_going {
                     self.note(Event::Unconnected(text));
-                    return true;
+                    return !self.is_over;
                 }
                 if !self.observed.failures.contains(&text) {
                     self.observed.failures.push(text);
