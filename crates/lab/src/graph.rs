@@ -178,6 +178,7 @@ fn label(shape: &LinkShape) -> Vec<String> {
     if shape.loss.burst > 1 {
         lines.push(format!("bursts of {}", shape.loss.burst));
     }
+    lines.extend(shape.black_hole.map(|most| format!("swallows above {most} B")));
     lines
 }
 

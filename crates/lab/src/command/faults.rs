@@ -54,7 +54,7 @@ pub struct SetArgs {
     #[arg(add = ArgValueCandidates::new(complete::links))]
     link: String,
     /// What to change, as in a grid file: delay=20ms, jitter=2ms, rate=10Mbit/s (or none),
-    /// queue=256KiB, loss=1%, burst=3; for one direction up.KEY=VALUE or down.KEY=VALUE.
+    /// queue=256KiB, loss=1%, burst=3, black-hole=1300 (or none); for one direction up.KEY=VALUE or down.KEY=VALUE.
     #[arg(value_name = "KEY=VALUE", required = true, add = ArgValueCandidates::new(complete::link_keys))]
     changes: Vec<String>,
 }

@@ -7,7 +7,7 @@
 //!    no time but at [`ACCESS_RATE`];
 //! 2. a drop-tail queue of so many bytes before the bottleneck;
 //! 3. the bottleneck, at its rate;
-//! 4. random loss: a packet that is lost has taken its place in the queue and
+//! 4. loss, at random or of what is too long: a packet that is lost has taken its place in the queue and
 //!    its time at the bottleneck, as it does where the bottleneck is the way
 //!    out of a site and the loss is somewhere behind it;
 //! 5. the way, with its delay and jitter. Packets stay in order: one whose
@@ -77,7 +77,7 @@ pub struct Counters {
     pub bytes: u64,
     /// Segments dropped because the queue was full.
     pub dropped: u64,
-    /// Segments lost at random behind the bottleneck.
+    /// Segments lost behind the bottleneck, at random or for their length.
     pub lost: u64,
     /// The fullest the queue has been, in bytes.
     pub queue_peak: u64,
@@ -192,7 +192,7 @@ impl Direction {
         match self.bottleneck.admit(length, now) {
             Passage::Through { departure, waiting } => {
                 self.counters.queue_peak = self.counters.queue_peak.max(waiting);
-                if self.losses.loses(&mut self.random) {
+                if self.losses.loses(&mut self.random) || self.shape.swallows(length) {
                     self.counters.lost += 1;
                     return None;
                 }

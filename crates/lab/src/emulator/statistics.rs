@@ -69,7 +69,7 @@ pub struct DirectionReport {
     pub bytes: u64,
     /// Packets dropped because the queue was full.
     pub dropped: u64,
-    /// Packets lost at random, behind the bottleneck.
+    /// Packets lost behind the bottleneck, at random or for their length.
     pub lost: u64,
     /// The fullest the queue has been, in bytes.
     pub queue_peak_bytes: u64,

@@ -231,6 +231,8 @@ builder! {
         loss(loss: Share) "loss" loss.to_string();
         /// Mean number of packets lost in a row.
         burst(packets: u32) "burst" i64::from(packets);
+        /// Packets of more bytes vanish.
+        black_hole(bytes: u32) "black-hole" i64::from(bytes);
         /// What differs on the way to the internet.
         up(up: LinkBuilder) "up" up.0;
         /// What differs on the way from the internet.

@@ -9,7 +9,7 @@ use super::links::{default_queue, link};
 use super::{ByteSize, Link, LinkShape};
 
 /// Keys of a link's table.
-pub(crate) const LINK_KEYS: [&str; 6] = ["delay", "jitter", "rate", "queue", "loss", "burst"];
+pub(crate) const LINK_KEYS: [&str; 7] = ["delay", "jitter", "rate", "queue", "loss", "burst", "black-hole"];
 
 /// Why changes make no link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +42,7 @@ impl Link {
     /// The link with what `changes` name changed: `KEY=VALUE` for both
     /// directions, `up.KEY=VALUE` or `down.KEY=VALUE` for one. A queue that
     /// follows from rate and delay goes on to do so. `rate=none` takes the
-    /// limit away, with the queue before it.
+    /// limit away, with the queue before it; `black-hole=none` lets all sizes pass.
     pub fn changed(&self, changes: &[impl AsRef<str>]) -> Result<Self, ChangeError> {
         if changes.is_empty() {
             return Err(ChangeError::None);
@@ -78,6 +78,7 @@ struct Named {
 struct Wanted {
     table: LinkTable,
     no_rate: bool,
+    no_black_hole: bool,
 }
 
 impl Named {
@@ -103,6 +104,13 @@ impl Wanted {
                 return Ok(());
             }
         }
+        if key == "black-hole" {
+            self.no_black_hole = value == "none";
+            if self.no_black_hole {
+                table.black_hole = None;
+                return Ok(());
+            }
+        }
         let set = match key {
             "delay" => quantity(&mut table.delay, number, value),
             "jitter" => quantity(&mut table.jitter, number, value),
@@ -111,6 +119,9 @@ impl Wanted {
             "loss" => quantity(&mut table.loss, number, value),
             "burst" => quantity(&mut table.burst, number, value)
                 .map_err(|_| format!("{value:?} is not a number of packets")),
+            "black-hole" => {
+                quantity(&mut table.black_hole, number, value).map_err(|_| format!("{value:?} is not a number of bytes"))
+            }
             _ => return Err(ChangeError::Key { change: change.to_owned(), key: key.to_owned() }),
         };
         set.map_err(|message| ChangeError::Value { change: change.to_owned(), message })
@@ -121,7 +132,11 @@ impl Wanted {
         fn kept<T>(named: Option<Spanned<T>>, value: T, unnamed: usize) -> Option<Spanned<T>> {
             Some(named.unwrap_or_else(|| Spanned::new(unnamed..unnamed, value)))
         }
-        let Self { table, no_rate } = self;
+        let Self { table, no_rate, no_black_hole } = self;
+        let black_hole = match (table.black_hole, shape.black_hole) {
+            (None, Some(most)) if !no_black_hole => kept(None, most, unnamed),
+            (named, _) => named,
+        };
         let rate = match (table.rate, shape.rate) {
             (None, Some(rate)) if !no_rate => kept(None, rate, unnamed),
             (named, _) => named,
@@ -147,6 +162,7 @@ impl Wanted {
             queue,
             loss,
             burst,
+            black_hole,
             ..LinkTable::default()
         }
     }
@@ -201,6 +217,14 @@ mod tests {
     }
 
     #[test]
+    fn a_black_hole_stays_until_it_is_taken_away() {
+        let link = link_of(LINK).changed(&["up.black-hole=1300"]).unwrap().changed(&["delay=20ms"]).unwrap();
+        assert_eq!((link.up.black_hole, link.down.black_hole), (Some(1300), None));
+        assert!(link.up.swallows(1301) && !link.up.swallows(1300) && !link.down.swallows(1500));
+        assert_eq!(link.changed(&["black-hole=none"]).unwrap().up.black_hole, None);
+    }
+
+    #[test]
     fn a_default_queue_follows_rate_and_delay() {
         let link = link_of("delay = '25 ms'\nrate = '1 Gbit/s'").changed(&["rate=2Gbit/s"]).unwrap();
         assert_eq!(link.up.queue, ByteSize(25_000_000));
@@ -219,6 +243,7 @@ mod tests {
             (vec!["burst=many"], "not a number of packets"),
             (vec!["delay=1ms", "jitter=2ms"], "\"jitter=2ms\": jitter 2 ms is more than the delay"),
             (vec!["queue=1MB"], "needs a rate"),
+            (vec!["black-hole=big"], "not a number of bytes"),
             (vec!["loss=1%", "up.burst=0"], "\"up.burst=0\": a burst is at least 1"),
             (vec!["loss=101%"], "not a share"),
         ] {

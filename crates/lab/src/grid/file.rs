@@ -144,6 +144,8 @@ pub(super) struct LinkTable {
     pub queue: Option<Spanned<ByteSize>>,
     pub loss: Option<Spanned<Share>>,
     pub burst: Option<Spanned<u32>>,
+    #[serde(rename = "black-hole")]
+    pub black_hole: Option<Spanned<u32>>,
     pub up: Option<Spanned<Box<LinkTable>>>,
     pub down: Option<Spanned<Box<LinkTable>>>,
 }

@@ -17,6 +17,9 @@ const LEAST_DEFAULT_QUEUE: ByteSize = ByteSize(256 * 1024);
 /// Smallest queue that lets a packet of full size through.
 const LEAST_QUEUE: ByteSize = ByteSize(1500);
 
+/// The largest packet that passes every network (RFC 791), so it passes a black hole, too.
+const LEAST_PACKET: u32 = 576;
+
 /// Smallest rate: below it, one packet takes more than a second.
 const LEAST_RATE: BitRate = BitRate(8_000);
 
@@ -61,8 +64,9 @@ fn shape(tables: &[&LinkTable]) -> Result<LinkShape, Fault> {
         (Some(queue), Some(_)) => *queue.get_ref(),
         (None, rate) => default_queue(delay, rate),
     };
-    let loss = loss(tables)?;
-    Ok(LinkShape { delay, jitter: jitter.map_or(Delay(0), |jitter| *jitter.get_ref()), rate, queue, loss })
+    let (loss, black_hole) = (loss(tables)?, black_hole(tables)?);
+    let jitter = jitter.map_or(Delay(0), |jitter| *jitter.get_ref());
+    Ok(LinkShape { delay, jitter, rate, queue, loss, black_hole })
 }
 
 /// A rate, if one is given that isn't too small.
@@ -89,6 +93,15 @@ fn loss(tables: &[&LinkTable]) -> Result<Loss, Fault> {
             fault(burst, format!("bursts of {length} packets need a loss of at most 50 %, not {share}"))
         }
         burst => Ok(Loss { share, burst }),
+    }
+}
+
+fn black_hole(tables: &[&LinkTable]) -> Result<Option<u32>, Fault> {
+    match first(tables, |table| table.black_hole.as_ref()) {
+        Some(most) if *most.get_ref() < LEAST_PACKET => {
+            fault(most, format!("packets of up to {LEAST_PACKET} bytes pass every network (RFC 791)"))
+        }
+        most => Ok(most.map(|most| *most.get_ref())),
     }
 }
 
@@ -148,6 +161,7 @@ mod tests {
             ("burst = 3", "needs a loss"),
             ("loss = '1 %'\nburst = 0", "at least 1"),
             ("loss = '60 %'\nburst = 2", "at most 50 %"),
+            ("black-hole = 100", "pass every network"),
             ("up = { down = { delay = '1 ms' } }", "no directions of its own"),
             ("up = { speed = '1 ms' }", "unknown field"),
         ] {
@@ -163,5 +177,6 @@ mod tests {
         assert_eq!(read("rate = '1 Mbit/s'").unwrap().up.queue, LEAST_DEFAULT_QUEUE);
         assert!(read("").unwrap().is_plain());
         assert!(!read("up = { loss = '1 ppm' }").unwrap().is_plain());
+        assert!(!read("black-hole = 1300").unwrap().is_plain());
     }
 }

@@ -246,6 +246,10 @@ pub struct LinkShape {
     pub queue: ByteSize,
     /// Packets lost on the way.
     pub loss: Loss,
+    /// Packets of more bytes than this vanish, IP headers included, and nobody is told
+    /// (RFC 2923, "black holes"); none: all sizes pass.
+    #[serde(default)]
+    pub black_hole: Option<u32>,
 }
 
 /// Packets that a link loses though its queue has room for them.
@@ -370,6 +374,12 @@ impl LinkShape {
             && self.jitter == Delay(0)
             && self.rate.is_none()
             && self.loss.share == Share(0)
+            && self.black_hole.is_none()
+    }
+
+    /// Whether a packet of so many bytes vanishes for its length.
+    pub(crate) fn swallows(&self, length: u64) -> bool {
+        self.black_hole.is_some_and(|most| length > most.into())
     }
 }
 
@@ -393,6 +403,9 @@ impl fmt::Display for LinkShape {
         }
         if self.loss.burst > 1 {
             write!(f, " in bursts of {}", self.loss.burst)?;
+        }
+        if let Some(most) = self.black_hole {
+            write!(f, ", swallows packets above {most} bytes")?;
         }
         Ok(())
     }

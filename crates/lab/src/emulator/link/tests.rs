@@ -7,7 +7,7 @@ use crate::grid::{ByteSize, Delay, Loss};
 fn direction(delay: &str, rate: Option<&str>, queue: u64) -> Direction {
     let delay: Delay = delay.parse().unwrap();
     let rate = rate.map(|rate| rate.parse().unwrap());
-    Direction::new(&LinkShape { delay, jitter: Delay(0), rate, queue: ByteSize(queue), loss: Loss::NONE }, 1)
+    Direction::new(&LinkShape { delay, jitter: Delay(0), rate, queue: ByteSize(queue), loss: Loss::NONE, black_hole: None }, 1)
 }
 
 fn shape(text: &str) -> LinkShape {
@@ -44,6 +44,18 @@ fn delay_alone_moves_packets_in_time() {
     let times: Vec<_> = drain(&mut link, start).into_iter().map(|(time, _)| time.as_millis()).collect();
     assert_eq!(times, [5, 6, 7]);
     assert_eq!(link.next_due(), None);
+}
+
+#[test]
+fn a_black_hole_swallows_what_is_longer() {
+    let start = Instant::now();
+    let mut link = Direction::new(&shape("delay = '1 ms', black-hole = 1300"), 1);
+    for (mark, length) in [(1, 1300), (2, 1301), (3, 60), (4, 1500)] {
+        link.handle_frame(&frame(length, mark), start);
+    }
+    let marks: Vec<_> = drain(&mut link, start).into_iter().map(|(_, frame)| frame[HEADER + 7]).collect();
+    assert_eq!(marks, [1, 3]);
+    assert_eq!(link.counters().lost, 2);
 }
 
 #[test]
@@ -118,7 +130,7 @@ proptest! {
     ) {
         let start = Instant::now();
         let rate = BitRate(kilobits * 1000);
-        let shape = LinkShape { delay: Delay(3_000_000), jitter: Delay(0), rate: Some(rate), queue: ByteSize(queue), loss: Loss::NONE };
+        let shape = LinkShape { delay: Delay(3_000_000), jitter: Delay(0), rate: Some(rate), queue: ByteSize(queue), loss: Loss::NONE, black_hole: None };
         let mut link = Direction::new(&shape, 1);
         let mut now = start;
         let mut sent = Vec::new();
