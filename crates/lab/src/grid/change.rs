@@ -119,9 +119,8 @@ impl Wanted {
             "loss" => quantity(&mut table.loss, number, value),
             "burst" => quantity(&mut table.burst, number, value)
                 .map_err(|_| format!("{value:?} is not a number of packets")),
-            "black-hole" => {
-                quantity(&mut table.black_hole, number, value).map_err(|_| format!("{value:?} is not a number of bytes"))
-            }
+            "black-hole" => quantity(&mut table.black_hole, number, value)
+                .map_err(|_| format!("{value:?} is not a number of bytes")),
             _ => return Err(ChangeError::Key { change: change.to_owned(), key: key.to_owned() }),
         };
         set.map_err(|message| ChangeError::Value { change: change.to_owned(), message })

@@ -7,7 +7,17 @@ use crate::grid::{ByteSize, Delay, Loss};
 fn direction(delay: &str, rate: Option<&str>, queue: u64) -> Direction {
     let delay: Delay = delay.parse().unwrap();
     let rate = rate.map(|rate| rate.parse().unwrap());
-    Direction::new(&LinkShape { delay, jitter: Delay(0), rate, queue: ByteSize(queue), loss: Loss::NONE, black_hole: None }, 1)
+    Direction::new(
+        &LinkShape {
+            delay,
+            jitter: Delay(0),
+            rate,
+            queue: ByteSize(queue),
+            loss: Loss::NONE,
+            black_hole: None,
+        },
+        1,
+    )
 }
 
 fn shape(text: &str) -> LinkShape {
