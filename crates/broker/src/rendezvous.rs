@@ -12,6 +12,11 @@ use crate::waiting::{Unanswered, Waiters, Waiting};
 /// How long an acceptor may take: it asks a relay for its outside address first.
 const DEADLINE: Duration = Duration::from_secs(4);
 
+/// The same where the initiator has more time, because the way is long: two thirds of that.
+fn patience(initiators: Duration) -> Duration {
+    DEADLINE.max(initiators * 2 / 3)
+}
+
 /// The waiting calls, by their rendezvous. Only the two agents, their gateways and
 /// the broker have its id, which is random.
 pub(crate) type PendingRendezvous = Waiters<Answer>;
@@ -24,7 +29,7 @@ pub(crate) async fn acceptors_answer(
     waiting: Waiting<'_, Answer>,
     deadline: Deadline,
 ) -> Result<Way, Status> {
-    let deadline = deadline.part(DEADLINE);
+    let deadline = deadline.part(patience(deadline.limit()));
     match waiting.answer(deadline.left()).await {
         Ok(Ok(Some(address))) => Ok(Way::AcceptorAddress(address.to_string())),
         Ok(Ok(None)) => Ok(Way::TakenIn(proto::TakenIn {})),
@@ -32,6 +37,18 @@ pub(crate) async fn acceptors_answer(
         Err(Unanswered::Replaced) => Err(Status::unavailable("another request used the same rendezvous")),
         Err(Unanswered::Late) => {
             Err(Status::unavailable(format!("the other side did not answer within {:?}", deadline.limit())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_acceptor_gets_more_time_over_a_long_way() {
+        for (initiators, want) in [(0, 4_000), (6_000, 4_000), (12_000, 8_000), (30_000, 20_000)] {
+            assert_eq!(patience(Duration::from_millis(initiators)), Duration::from_millis(want));
         }
     }
 }

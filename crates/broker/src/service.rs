@@ -23,7 +23,7 @@ use crate::{attach, probes};
 /// to another one.
 const RETURN: Duration = Duration::from_secs(3);
 /// How long arranging a rendezvous may take if the caller gave no deadline.
-const RENDEZVOUS: Duration = Duration::from_secs(10);
+const RENDEZVOUS: Duration = Duration::from_secs(60);
 
 /// The site of the calling gateway.
 fn site_of_gateway(caller: &Identity) -> Result<&Label, Status> {

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use isthmus_net::grpc;
 use isthmus_net::grpc::Repeat;
@@ -21,6 +21,9 @@ use crate::alone::Answer;
 use crate::attach;
 use crate::gateway::Gateway;
 use crate::site_trunks;
+
+/// Most of an agent's budget for a rendezvous, which grows with the way.
+const RENDEZVOUS: Duration = Duration::from_secs(60);
 
 pub(crate) struct RegistryService(pub(crate) Arc<Gateway>);
 
@@ -152,9 +155,11 @@ impl Registry for RegistryService {
         if self.0.upstream.reached().await.is_err() {
             return self.0.rendezvous_alone((&caller, from), &checked).await.map(Response::new);
         }
-        let request = request.map(|_| proto::RendezvousRequest::from(checked));
+        let budget = grpc::budget(&request, RENDEZVOUS);
+        let request = proto::RendezvousRequest::from(checked);
         let call = |channel, request| async move { RegistryClient::new(channel).rendezvous(request).await };
-        let mut reply = self.0.upstream.pass_on("arrange a rendezvous", Repeat::Never, request, call).await?;
+        let mut reply =
+            self.0.upstream.call("arrange a rendezvous", (Repeat::Never, budget), request, call).await?;
         if let Some(rendezvous_reply::Way::OwnGateway(at)) = &mut reply.way {
             let (connection, leg) = take_leg(at).map_err(|error| Status::internal(error.to_string()))?;
             self.0.streams.expect(connection, from);

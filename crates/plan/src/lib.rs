@@ -14,6 +14,7 @@
 //! | [`egress`] | to which ports a site lets its nodes out |
 //! | [`failures`] | recent failures of steps |
 //! | [`filtering`] | which SYNs a NAT or firewall lets in |
+//! | [`limits`] | time limits that grow with the round trip |
 //! | [`mapping`] | which ports a NAT maps to |
 //! | [`measuring`] | which pairs of sites are to be measured |
 //! | [`policy`] | which ways two sites may not use |
@@ -30,6 +31,7 @@ pub mod egress;
 pub mod failures;
 pub mod filtering;
 mod gateways;
+pub mod limits;
 pub mod mapping;
 pub mod measuring;
 pub mod parts;

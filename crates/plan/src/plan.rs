@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::gateways::{self, leaves};
+use crate::limits::{BETWEEN_SITES, grown};
 use crate::sharing::{Sharing, sharing};
 use crate::{
     Dial, EndFacts, Filtering, Inbound, LeftOut, Mapping, PairFacts, Plan, Reachability, Reason, Route, Step,
@@ -11,9 +12,6 @@ use crate::{
 
 /// Within a site there is one step: a long wait delays no other.
 const WITHIN_SITE: Duration = Duration::from_secs(20);
-/// Between sites: the rendezvous, the dial, TLS and the introduction together.
-const BETWEEN_SITES: Duration = Duration::from_secs(10);
-
 /// Over a trunk that is cut a connection waits as long as a kernel tries to connect
 /// (tcp(7), `tcp_syn_retries`). The gateways bound everything else.
 const OVER_TRUNK: Duration = Duration::from_secs(127);
@@ -66,7 +64,10 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
             Ok(reason)
         });
         match judged {
-            Ok(reason) => plan.steps.push(Step { route, dial, deadline: deadline(dial), reason }),
+            Ok(reason) => {
+                let deadline = deadline(dial, pair.path.rtt);
+                plan.steps.push(Step { route, dial, deadline, reason });
+            }
             Err(reason) => plan.left_out.push(LeftOut { route, dial, reason }),
         }
     }
@@ -81,8 +82,8 @@ pub fn plan(initiator: &EndFacts, acceptor: &EndFacts, pair: &PairFacts) -> Plan
     plan
 }
 
-fn deadline(dial: Dial) -> Duration {
-    if dial == Dial::Trunk { OVER_TRUNK } else { BETWEEN_SITES }
+fn deadline(dial: Dial, round_trip: Option<Duration>) -> Duration {
+    grown(if dial == Dial::Trunk { OVER_TRUNK } else { BETWEEN_SITES }, round_trip)
 }
 
 /// The site that seems not to let a step out, and the port, none for any. The step

@@ -6,7 +6,7 @@ use std::time::Duration;
 use isthmus_net::dial::{DialError, SocketOptions, introduced, resolve};
 use isthmus_net::rendezvous::{Place, Reply, ReplyWay, Stop, Way};
 use isthmus_net::{Deadline, Late, Owner, callback, grpc};
-use isthmus_plan::Step;
+use isthmus_plan::{Step, limits};
 use isthmus_wire::JobId;
 use isthmus_wire::preamble::Status;
 use tokio::net::TcpStream;
@@ -76,6 +76,12 @@ impl<'a> Attempt<'a> {
     pub(crate) fn new(dialer: &'a Dialer, found: &'a Found, options: SocketOptions) -> Self {
         let deadline = Deadline::within(Duration::ZERO);
         Self { dialer, found, options, job: None, named: Vec::new(), deadline }
+    }
+
+    /// The deadline of a part of the current step, which is `usual` where the step has the
+    /// limit of ways of usual length.
+    pub(crate) fn part(&self, usual: Duration) -> Deadline {
+        self.deadline.part(limits::part(usual, self.deadline.limit()))
     }
 
     /// Takes one step: opens a connection and introduces it. All of it ends by

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 
 use crate::attempt::{Attempt, StepError};
 
-/// How long a connect to another site may take before the next step. It survives
+/// How long a connect to another site may take before the next step, over a way of usual length. It survives
 /// two lost SYNs, which the kernel repeats after 1 and 3 s (RFC 6298). A plan for a
 /// node of this site has no other step, so it gets the whole deadline.
 pub(super) const CONNECT: Duration = Duration::from_secs(4);
@@ -15,7 +15,7 @@ pub(super) const CONNECT: Duration = Duration::from_secs(4);
 impl Attempt<'_> {
     pub(super) async fn direct(&self, address: &str) -> Result<TcpStream, StepError> {
         let inside = self.found.name.site.as_str() == self.dialer.control.site();
-        let deadline = if inside { self.deadline } else { self.deadline.part(CONNECT) };
+        let deadline = if inside { self.deadline } else { self.part(CONNECT) };
         Ok(dial::direct(address, self.options, deadline).await?)
     }
 }

@@ -22,11 +22,11 @@ impl Attempt<'_> {
         let (route, dial, avoid) = (step.route, step.dial, self.named.clone());
         if (route, dial) == (Route::OneGateway, Dial::Reverse) {
             let way = |rendezvous| Way::DialedByGateway { rendezvous, avoid };
-            let stream = self.dialed_back(way, self.deadline.part(ARRIVAL)).await?;
+            let stream = self.dialed_back(way, self.part(ARRIVAL)).await?;
             return Ok((stream, String::new()));
         }
         let stop = self.rendezvous(Way::OverGateways { route, dial, avoid, job: self.job }).await?;
-        self.to_stop(stop, self.deadline.part(CONNECT)).await
+        self.to_stop(stop, self.part(CONNECT)).await
     }
 }
 

@@ -23,11 +23,11 @@ const PREDICTED: Duration = Duration::from_millis(2500);
 impl Attempt<'_> {
     pub(super) async fn punch(&mut self) -> Result<TcpStream, StepError> {
         let outside = &self.dialer.outside;
-        let deadline = self.deadline.part(CONNECT);
+        let deadline = self.part(CONNECT);
         let mut wrong = false;
         if outside.predicts() {
             let mut arranged = false;
-            let predicted = self.punch_once(false, deadline.part(PREDICTED), &mut arranged).await;
+            let predicted = self.punch_once(false, self.part(PREDICTED), &mut arranged).await;
             if predicted.is_ok() {
                 return predicted;
             }

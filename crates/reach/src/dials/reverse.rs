@@ -16,7 +16,7 @@ const ARRIVAL: Duration = Duration::from_secs(6);
 
 impl Attempt<'_> {
     pub(super) async fn reverse(&mut self) -> Result<TcpStream, StepError> {
-        self.dialed_back(|rendezvous| Way::Reverse { rendezvous }, self.deadline.part(ARRIVAL)).await
+        self.dialed_back(|rendezvous| Way::Reverse { rendezvous }, self.part(ARRIVAL)).await
     }
 
     /// Waits for the connection that the other side, or its gateway, opens to this

@@ -28,7 +28,7 @@ const CONNECT: Duration = Duration::from_secs(4);
 impl Attempt<'_> {
     pub(super) async fn traverse(&self) -> Result<TcpStream, StepError> {
         let address = &self.found.node.address;
-        let deadline = self.deadline.part(CONNECT);
+        let deadline = self.part(CONNECT);
         let late = |Late(limit)| {
             format!("the first segment was carried to {address}, but no answer came within {limit:?}")
         };

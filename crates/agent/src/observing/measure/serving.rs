@@ -4,15 +4,17 @@ use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use isthmus_carry::TcpInfo;
 use isthmus_net::Role;
 use isthmus_net::lock;
 use isthmus_net::secured::Secured;
+use isthmus_plan::limits;
 use tokio::sync::Semaphore;
 
 use super::allowance::Allowance;
 use super::exchange::serve;
 
-/// How long a measurement may take, and how long it may wait for another one to end.
+/// How long a measurement may take over a way of usual length, and how long it may wait for another one to end.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Serves measurements, one at a time and only so often for each node, because they
@@ -45,6 +47,9 @@ impl Measuring {
         let permit = tokio::time::timeout(DEADLINE, self.one.acquire()).await;
         let _permit =
             permit.map_err(|_| io::Error::other("other nodes measure"))?.map_err(io::Error::other)?;
-        tokio::time::timeout(DEADLINE, serve(stream, busy)).await.map_err(|_| io::ErrorKind::TimedOut)?
+        // Its round trip was measured while it opened.
+        let round_trip = TcpInfo::of(stream.get_ref().0).map(|info| info.rtt).ok();
+        let deadline = limits::grown(DEADLINE, round_trip);
+        tokio::time::timeout(deadline, serve(stream, busy)).await.map_err(|_| io::ErrorKind::TimedOut)?
     }
 }

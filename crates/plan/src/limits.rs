@@ -1,0 +1,57 @@
+//! Time limits that grow with the way: at a round trip of seconds, one that was chosen for
+//! shorter ways would end what only takes its time.
+
+use std::time::Duration;
+
+/// The limit of a step between sites, over ways of up to half a second: the rendezvous, the
+/// dial, TLS and the introduction together.
+pub const BETWEEN_SITES: Duration = Duration::from_secs(10);
+/// Round trips that what has a limit may take: some eight, and as many again to send lost
+/// segments again, for which TCP waits longer each time (RFC 6298).
+const ROUND_TRIPS: u32 = 20;
+/// The longest limit that a measured round trip leads to.
+const MOST: Duration = Duration::from_secs(120);
+
+/// A limit, `fixed` over ways of usual length or of unknown length.
+pub fn grown(fixed: Duration, round_trip: Option<Duration>) -> Duration {
+    let long = round_trip.unwrap_or_default().saturating_mul(ROUND_TRIPS).min(MOST);
+    fixed.max(long)
+}
+
+/// The limit of a part of a step that is `fixed` where the whole step has [`BETWEEN_SITES`]:
+/// it grows as the step's limit has.
+pub fn part(fixed: Duration, step: Duration) -> Duration {
+    fixed.mul_f64(step.div_duration_f64(BETWEEN_SITES).max(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_grow_with_the_round_trip() {
+        for (fixed_ms, round_trip_ms, want_ms) in [
+            (10_000, None, 10_000),
+            (10_000, Some(0), 10_000),
+            (10_000, Some(500), 10_000),
+            (10_000, Some(1_000), 20_000),
+            (10_000, Some(3_000), 60_000),
+            (10_000, Some(60_000), 120_000),
+            (127_000, Some(60_000), 127_000),
+        ] {
+            let round_trip = round_trip_ms.map(Duration::from_millis);
+            let grown = grown(Duration::from_millis(fixed_ms), round_trip);
+            assert_eq!(grown, Duration::from_millis(want_ms), "{fixed_ms} {round_trip_ms:?}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_step_grow_with_it() {
+        for (fixed_ms, step_ms, want_ms) in
+            [(4_000, 10_000, 4_000), (4_000, 20_000, 8_000), (6_000, 25_000, 15_000), (4_000, 1_000, 4_000)]
+        {
+            let [fixed, step, want] = [fixed_ms, step_ms, want_ms].map(Duration::from_millis);
+            assert_eq!(part(fixed, step), want);
+        }
+    }
+}
