@@ -1,5 +1,6 @@
 //! The agent as a service: sets it up and runs it until shutdown.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -13,12 +14,14 @@ use isthmus_net::calls::{At, guarded};
 use isthmus_net::connection::{self, Connection};
 use isthmus_net::credentials::CredentialsError;
 use isthmus_net::grpc::Served;
+use isthmus_net::kept::keep;
 use isthmus_net::loopback::{PairMaker, Sources};
+use isthmus_net::peers::Peers;
 use isthmus_net::rails;
 use isthmus_net::rendezvous::{Order, OrderWay};
 use isthmus_net::unidentified::Unidentified;
 use isthmus_net::upgrade::Upgrades;
-use isthmus_net::{Credentials, grpc, listen};
+use isthmus_net::{Credentials, grpc, listen, packets};
 use isthmus_reach::carrier::{GRPC_PROTOCOL, MEASURE_PROTOCOL, STREAM_PROTOCOL};
 use isthmus_reach::probing::Probing;
 use isthmus_reach::raw::{self, RawHelper};
@@ -29,7 +32,7 @@ use isthmus_wire::proto;
 use isthmus_wire::proto::local_server::LocalServer;
 use isthmus_wire::proto::peer_server::PeerServer;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
@@ -148,8 +151,9 @@ pub async fn run(
     let (calls_tx, calls_rx) = mpsc::channel(QUEUE);
     let (carrying, mut failure_rx) = carrying(&config, calls_tx)?;
     let node = Arc::new(Node::new(facilities, upstream.clone(), dialer, tls, sockets, heartbeats, carrying));
-    let server_tls = credentials
-        .server_config(&[config.program_protocols(), &[GRPC_PROTOCOL, MEASURE_PROTOCOL]].concat())?;
+    let server_tls = credentials.server_config(
+        &[config.program_protocols(), &[GRPC_PROTOCOL, MEASURE_PROTOCOL, packets::PROTOCOL]].concat(),
+    )?;
     let reception = Reception { node: node.clone(), tls: server_tls };
     info!(node = %node.name(), %listen, socket = %local_socket.display(), "agent starts");
 
@@ -163,10 +167,7 @@ pub async fn run(
         ended = attachment.run() => ended.map_err(|error: AttachError| anyhow::anyhow!("{error}")),
         () = accept_all(listener, reception.clone()) => Ok(()),
         () = dial_out(dials_rx, reception) => Ok(()),
-        () = probing.watch() => Ok(()),
-        () = measure::carry_out(&node, measures_rx) => Ok(()),
-        () = verify::keep_verified(&node, credentials.peers()) => Ok(()),
-        () = retry::watch(node.dialer(), &node.tls().grpc) => Ok(()),
+        never = background(&node, &probing, measures_rx, credentials.peers()) => match never {},
         ended = serve(&node, calls_rx, local_listener, &stopped) => ended,
         Some(error) = failure_rx.recv() => Err(error).context("the data plane"),
         never = keep_counted(|| node.trunks().by_site()) => match never {},
@@ -179,6 +180,22 @@ pub async fn run(
     // The file would look like that of a running agent.
     let _ = std::fs::remove_file(&local_socket);
     ended
+}
+
+/// What goes on for ever, and is no reason to end a job if it fails.
+async fn background(
+    node: &Arc<Node>,
+    probing: &Probing,
+    measures_rx: mpsc::Receiver<proto::MeasureOrder>,
+    peers: &Peers,
+) -> Infallible {
+    let measures_rx = Mutex::new(measures_rx);
+    tokio::select! {
+        never = keep("probing", || probing.watch()) => never,
+        never = keep("measuring", || measure::carry_out(node, &measures_rx)) => never,
+        never = keep("the check of peers", || verify::keep_verified(node, peers)) => never,
+        never = keep("dials that failed", || retry::watch(node.dialer(), &node.tls().grpc)) => never,
+    }
 }
 
 /// What programs' sockets are connected to here.
@@ -216,6 +233,7 @@ fn client_tls(credentials: &Credentials, programs: &[&[u8]]) -> Result<ClientTls
         trunk: credentials.client_config(programs)?,
         grpc: credentials.client_config(&[GRPC_PROTOCOL])?,
         measure: credentials.client_config(&[MEASURE_PROTOCOL])?,
+        packets: credentials.client_config(&[packets::PROTOCOL])?.without_resumption(),
     })
 }
 

@@ -9,7 +9,7 @@ use isthmus_net::calls::{At, guarded};
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
 use isthmus_net::peers::Peers;
-use isthmus_net::{Credentials, grpc, lock};
+use isthmus_net::{Credentials, grpc, lock, packets};
 use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
 use isthmus_wire::proto::administration_server::AdministrationServer;
 use isthmus_wire::proto::enrolment_server::EnrolmentServer;
@@ -143,7 +143,7 @@ pub async fn run(
         measure: config.measure,
     };
     let registry = Registry::new(&state.grid.name, policy);
-    let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
+    let tls = credentials.enrolling_server_config(&[ALPN_H2, packets::PROTOCOL])?;
     let broker = Arc::new(Broker::new(state, store, registry, credentials.peers().clone()));
     let fold = Fold::begin(&broker).await.map_err(|error| match error {
         FoldError::Store(error) => BrokerError::Store(error),

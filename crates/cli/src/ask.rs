@@ -7,12 +7,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::bail;
 use isthmus_broker::state::ADMIN_DIRECTORY;
 use isthmus_net::grpc::{Call, Connections, Repeat};
-use isthmus_net::{Credentials, Deadline, Role, grpc, renewal};
+use isthmus_net::{Credentials, Deadline, Role, grpc, packets, renewal};
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::local_client::LocalClient;
 use isthmus_wire::proto::registry_client::RegistryClient;
 use isthmus_wire::proto::{
-    ExplainReply, ExplainRequest, ListReply, ListRequest, MeasureReply, MeasureRequest, SiteFilter,
+    ExplainReply, ExplainRequest, ListReply, ListRequest, MeasureReply, MeasureRequest, PacketsRequest,
+    SiteFilter,
 };
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
@@ -25,6 +26,8 @@ use crate::{local, pages};
 const NAMED: usize = 32;
 /// The budget of one call: a gateway may have to wait for its broker.
 const BUDGET: Duration = Duration::from_secs(20);
+/// How long this machine tries large packets itself.
+const PACKETS: Duration = Duration::from_secs(9);
 /// How long the renewal of an administrator's certificate may delay a command.
 const RENEWAL: Duration = Duration::from_secs(5);
 /// Pause before another try over a new connection.
@@ -54,8 +57,8 @@ pub(crate) struct Failure {
 }
 
 enum Place {
-    /// The broker or a gateway, by this name. Its channel connects again by itself.
-    Upstream(String),
+    /// The broker or a gateway. Its channel connects again by itself.
+    Upstream { name: String, credentials: Credentials },
     /// This node's agent, at this socket.
     Agent(PathBuf),
 }
@@ -152,6 +155,34 @@ impl Grid {
         reply.map_err(|status| self.failure(&status))
     }
 
+    /// Fails if large packets vanish between this machine, its gateway and the broker; the
+    /// error names where. What can't be tried is no failure.
+    ///
+    /// # Errors
+    /// Where they vanish, and the remedies.
+    pub(crate) async fn no_black_hole(&self) -> anyhow::Result<()> {
+        let holes = match &self.place {
+            Place::Agent(_) => {
+                let ask = |client, request: Request<PacketsRequest>| async move {
+                    match client {
+                        Client::Agent(mut client) => client.packets(request).await,
+                        Client::Registry(_) => Err(Status::internal("no agent")),
+                    }
+                };
+                self.call(PacketsRequest {}, ask).await.unwrap_or_default().holes
+            }
+            Place::Upstream { name, credentials } => {
+                let tls = credentials.client_config(&[packets::PROTOCOL])?.without_resumption();
+                let looking = packets::hole_towards(("this machine", name), credentials.upstream(), &tls);
+                tokio::time::timeout(PACKETS, looking).await.ok().flatten().into_iter().collect()
+            }
+        };
+        match holes.as_slice() {
+            [] => Ok(()),
+            holes => bail!("{}", holes.join("\n")),
+        }
+    }
+
     /// Calls the server; none of the calls does harm if it is sent twice.
     async fn call<M: Clone, T, F>(
         &self,
@@ -163,7 +194,7 @@ impl Grid {
     {
         let server = match self.place {
             // Its name is before the message.
-            Place::Upstream(_) => "it",
+            Place::Upstream { .. } => "it",
             Place::Agent(_) => "this node's agent",
         };
         let sent = Call { server, deadline: Deadline::within(BUDGET), repeat: Repeat::IfBroken };
@@ -173,7 +204,7 @@ impl Grid {
     fn failure(&self, status: &Status) -> anyhow::Error {
         let reason = grpc::reason(status);
         let text = match &self.place {
-            Place::Upstream(name) => format!("{name}: {reason}"),
+            Place::Upstream { name, .. } => format!("{name}: {reason}"),
             Place::Agent(_) => reason,
         };
         Failure { refused: status.code() == Code::PermissionDenied, text }.into()
@@ -190,7 +221,7 @@ impl Connections for Grid {
         }
         tokio::time::sleep(RETRY).await;
         match &self.place {
-            Place::Upstream(_) => Some(self.client.clone()),
+            Place::Upstream { .. } => Some(self.client.clone()),
             Place::Agent(socket) => local::connect(socket).await.ok().map(Client::Agent),
         }
     }
@@ -201,9 +232,10 @@ impl Connections for Grid {
 }
 
 async fn registry(directory: &Path) -> anyhow::Result<Grid> {
-    let (channel, server_name) = upstream(directory).await?;
+    let (channel, name, credentials) = upstream(directory).await?;
     let client = Client::Registry(RegistryClient::new(channel));
-    Ok(Grid { client, place: Place::Upstream(server_name), without_broker: false })
+    let place = Place::Upstream { name, credentials };
+    Ok(Grid { client, place, without_broker: false })
 }
 
 /// Connects to the broker as an administrator.
@@ -221,8 +253,8 @@ pub(crate) async fn administrator(directory: &Path) -> anyhow::Result<Channel> {
     Ok(upstream(directory).await?.0)
 }
 
-/// Connects to the broker or gateway; with the server's name.
-async fn upstream(directory: &Path) -> anyhow::Result<(Channel, String)> {
+/// Connects to the broker or gateway; with the server's name, and the identity.
+async fn upstream(directory: &Path) -> anyhow::Result<(Channel, String, Credentials)> {
     let mut directory = directory.to_owned();
     let mut credentials = Credentials::load(&directory)?;
     if credentials.identity().role() == Role::Broker {
@@ -235,7 +267,7 @@ async fn upstream(directory: &Path) -> anyhow::Result<(Channel, String)> {
     }
     let server_name = credentials.identity().upstream_server_name();
     let channel = grpc::connect(credentials.upstream(), &server_name, &credentials).await?;
-    Ok((channel, server_name))
+    Ok((channel, server_name, credentials))
 }
 
 /// Renews an administrator's certificate if that is due. Services renew theirs by

@@ -9,7 +9,7 @@ use std::time::Duration;
 use isthmus_net::grpc::Served;
 use isthmus_net::secured::{Secured, ServerTls};
 use isthmus_net::unidentified::Unidentified;
-use isthmus_net::{grpc, listen};
+use isthmus_net::{grpc, listen, packets};
 use isthmus_wire::ticket::{FIRST_BYTE, TICKET_LEN};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -38,6 +38,13 @@ pub(crate) async fn accept(
         async move {
             match receive(tcp, peer, tls, &gateway).await {
                 // Fails only while the server shuts down.
+                Ok(Some(stream)) if packets::is_asked(&stream) => {
+                    drop(place);
+                    if let Err(error) = packets::serve(stream).await {
+                        debug!(%peer, %error, "packets not tried");
+                    }
+                    return;
+                }
                 Ok(Some(stream)) => drop(grpc_tx.send(stream.into()).await),
                 Ok(None) => {}
                 Err(error) => debug!(%peer, %error, "connection refused"),

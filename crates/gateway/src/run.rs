@@ -8,8 +8,9 @@ use isthmus_carry::trunk::Kept;
 use isthmus_carry::trunk::figures::keep_counted;
 use isthmus_net::calls::{At, guarded};
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
+use isthmus_net::kept::keep;
 use isthmus_net::upgrade::Upgrades;
-use isthmus_net::{Credentials, Role, grpc};
+use isthmus_net::{Credentials, Role, grpc, packets};
 use isthmus_splice::address::{self, NoAddress};
 use isthmus_splice::admission::{self, Intake, Limits, Pairs};
 use isthmus_splice::succession;
@@ -98,7 +99,7 @@ pub async fn run(
     let (Role::Gateway, Some(site)) = (identity.role(), identity.site().cloned()) else {
         return Err(GatewayError::NotAGateway(identity.to_string()));
     };
-    let tls = credentials.enrolling_server_config(&[ALPN_H2])?;
+    let tls = credentials.enrolling_server_config(&[ALPN_H2, packets::PROTOCOL])?;
     let (outside, listening) = listen_outside(config, &upgrades)?.unzip();
     isthmus_net::listen::raise_descriptor_limit();
     let (plane, mut failure_rx) =
@@ -134,7 +135,7 @@ pub async fn run(
         () = accepting => Ok(()),
         () = splicing => Ok(()),
         result = attach(&gateway, config, listening, outbox) => result,
-        () = outside::watch(&gateway), if listening.is_some() => Ok(()),
+        never = keep("the test of the port outside", || outside::watch(&gateway)), if listening.is_some() => match never {},
         () = send_seen(&gateway) => Ok(()),
         never = keep_counted(|| by_site(&gateway)) => match never {},
         never = succession::serve(upgrades, plane) => match never {},
@@ -159,7 +160,7 @@ fn listen_outside(
 fn routes(gateway: &Arc<Gateway>) -> Routes {
     let registry = RegistryServer::new(RegistryService(gateway.clone()));
     let enrolment = EnrolmentServer::new(EnrolmentService(gateway.clone()));
-    let own = OwnGatewayServer::new(OwnGatewayService(gateway.clone()));
+    let own = OwnGatewayServer::new(OwnGatewayService::new(gateway.clone()));
     Routes::new(guarded(At::Gateway, registry.max_decoding_message_size(MESSAGE_BYTES)))
         .add_service(guarded(At::Gateway, own.max_decoding_message_size(MESSAGE_BYTES)))
         .add_service(guarded(At::Gateway, enrolment.max_decoding_message_size(ENROLMENT_BYTES)))

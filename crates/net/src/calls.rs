@@ -119,6 +119,7 @@ pub const RULES: &[Rule] = &[
     rule(Gateway, "Registry/Measure", AGENTS, "of its site, from nodes of its own owner"),
     rule(Gateway, "OwnGateway/Trunks", AGENTS, "of its site, the gateway's trunks with other sites"),
     rule(Gateway, "OwnGateway/Carried", AGENTS, "of its site, what it carried for jobs of its own node"),
+    rule(Gateway, "OwnGateway/Packets", AGENTS, "of its site: tries large packets to the broker"),
     rule(Agent, "Peer/Hold", AGENTS, "of the same owner: makes the node take part in a job"),
     rule(Agent, "Peer/Exec", AGENTS, "of the same owner: runs a command in a job"),
     rule(Agent, "Peer/End", AGENTS, "of the same owner: ends a job"),
@@ -143,6 +144,12 @@ pub const RULES: &[Rule] = &[
         "Local/Trunks",
         &[Process],
         "of the agent's user or root: this node's trunks, and its gateway's",
+    ),
+    rule(
+        AgentSocket,
+        "Local/Packets",
+        &[Process],
+        "of the agent's user or root: tries large packets to the gateway, and has it do so",
     ),
 ];
 

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::{RcvBuf, SndBuf};
+use nix::sys::socket::sockopt::{RcvBuf, SndBuf, TcpMaxSeg};
 use socket2::{SockAddr, SockRef};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
@@ -31,6 +31,9 @@ pub struct SocketOptions {
     /// The address of this machine that a connect leaves from, if not as the routing table
     /// has it. Dials that need ports of their own don't heed it.
     pub source: Option<Ipv4Addr>,
+    /// The longest segment in both directions, in bytes (`TCP_MAXSEG`), if not the kernel's
+    /// choice.
+    pub segment: Option<u16>,
 }
 
 impl SocketOptions {
@@ -52,6 +55,9 @@ impl SocketOptions {
         }
         if self.receive_buffer > 0 {
             socket.set_recv_buffer_size(self.receive_buffer)?;
+        }
+        if let Some(segment) = self.segment {
+            setsockopt(socket, TcpMaxSeg, &segment.into())?;
         }
         Ok(())
     }

@@ -16,8 +16,10 @@
 //! | [`files`], [`private`] | secrets on disk; paths at which no other user can put anything |
 //! | [`clock`], [`mod@lock`] | this machine's time; mutexes |
 //! | [`mac`] | message authentication, random values |
+//! | [`kept`] | work in the background that is started again if it fails |
 //! | [`deadline`] | one time limit for work that has several parts |
 //! | [`dial`] | how one socket between two parties is opened |
+//! | [`packets`] | whether large packets pass between two parties |
 //! | [`rails`] | further links of a machine |
 //! | [`callback`] | which addresses another party may have a service dial |
 //! | [`mod@listen`] | listening for bursts of connections, first bytes |
@@ -48,10 +50,12 @@ pub mod grpc;
 pub mod handover;
 pub mod identity;
 pub mod keepalive;
+pub mod kept;
 pub mod listen;
 pub mod lock;
 pub mod loopback;
 pub mod mac;
+pub mod packets;
 pub mod page;
 pub mod peers;
 pub mod private;

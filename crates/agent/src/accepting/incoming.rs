@@ -12,7 +12,7 @@ use isthmus_net::exhausted::Exhausted;
 use isthmus_net::mac::Secret;
 use isthmus_net::secured::ServerTls;
 use isthmus_net::unidentified::Place;
-use isthmus_net::{Role, counters, grpc, listen};
+use isthmus_net::{Role, counters, grpc, listen, packets};
 use isthmus_plan::Encryption;
 use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
 use isthmus_wire::JobId;
@@ -88,6 +88,7 @@ impl Reception {
                 let busy = || !self.node.jobs().is_empty();
                 Box::pin(self.node.measuring().serve(stream, busy)).await
             }
+            Some(packets::PROTOCOL) => Box::pin(packets::serve(stream)).await,
             Some(TRUNK_PROTOCOL) => Box::pin(trunks::accept::carrier(&self.node, stream)).await,
             _ => Box::pin(self.programs().program(Carrier::Tls(Box::new(stream)).into(), None)).await,
         }

@@ -133,7 +133,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             let wanted = Wanted {
                 destination: End { address: destination, port },
                 source_port,
-                options: SocketOptions { send_buffer, receive_buffer, source: None },
+                options: SocketOptions { send_buffer, receive_buffer, ..SocketOptions::default() },
             };
             let given_up = CancellationToken::new();
             let connecting = async {

@@ -30,7 +30,7 @@ use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::part;
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
-use crate::observing::heartbeat;
+use crate::observing::{heartbeat, measure};
 use crate::starting::exec::program_of;
 
 /// How long the gateway may take to tell of its trunks.
@@ -192,6 +192,14 @@ impl Local for LocalService {
             Err(status) => reply.site_failure = grpc::reason(&status),
         }
         Ok(Response::new(reply))
+    }
+
+    async fn packets(
+        &self,
+        request: Request<proto::PacketsRequest>,
+    ) -> Result<Response<proto::PacketsReply>, Status> {
+        authorise(&request)?;
+        measure::holes::upwards(&self.node).await.map(Response::new)
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct ClientTls {
     pub grpc: secured::ClientTls,
     /// A measurement.
     pub measure: secured::ClientTls,
+    /// A test of large packets.
+    pub packets: secured::ClientTls,
 }
 
 /// Files and names that the node's jobs need.

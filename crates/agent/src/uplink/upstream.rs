@@ -131,6 +131,16 @@ impl Upstream {
         idempotent(limit.into()).send(self, proto::TrunksRequest {}, ask).await
     }
 
+    /// Has the gateway try whether large packets pass between it and the broker.
+    ///
+    /// # Errors
+    /// The gateway's status.
+    pub(crate) async fn packets(&self, limit: Duration) -> Result<proto::PacketsReply, Status> {
+        let ask =
+            |mut attached: Attached, request| async move { attached.own_gateway.packets(request).await };
+        idempotent(limit.into()).send(self, proto::PacketsRequest {}, ask).await
+    }
+
     /// The address of the gateway that this agent is attached to.
     pub(crate) fn gateway(&self) -> Option<Arc<str>> {
         self.attached.borrow().as_ref().map(|attached| attached.gateway.clone())

@@ -7,6 +7,7 @@ use isthmus_net::enums::dial_name;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{self, ExplainRequest, MeasureRequest, NodeFilter};
 use serde::Serialize;
+use tokio::sync::oneshot;
 
 use super::Outcome;
 use super::findings::Finding;
@@ -17,6 +18,8 @@ use crate::path::Path;
 
 /// How long one measurement may take: every step of a plan, and the transfers.
 const DEADLINE: Duration = Duration::from_secs(70);
+/// How long the first direction is measured alone.
+const ALONE: Duration = Duration::from_secs(3);
 /// Pause between two requests for the result.
 const PAUSE: Duration = Duration::from_millis(300);
 
@@ -72,21 +75,40 @@ struct Step {
 
 pub(super) async fn run(args: PairArgs) -> anyhow::Result<Outcome> {
     let grid = Grid::find(&args.state).await?;
-    let (a, b) = match (node(&grid, &args.a).await?, node(&grid, &args.b).await?) {
-        (Ok(a), Ok(b)) if a == b => return Ok(Outcome::Unknown(format!("both are {a}"))),
-        (Ok(a), Ok(b)) => (a, b),
-        (Err(unknown), _) | (_, Err(unknown)) => return Ok(Outcome::Unknown(unknown)),
+    let (directions, ()) = tokio::try_join!(directions(&grid, &args), grid.no_black_hole())?;
+    let mut directions = match directions {
+        Ok(directions) => directions,
+        Err(unknown) => return Ok(Outcome::Unknown(unknown)),
     };
-    let mut directions = Vec::new();
-    for (from, to) in [(&a, &b), (&b, &a)] {
-        directions.push(direction(&grid, args.dry_run, from, to).await?);
-    }
     note_refusals(&mut directions);
     let healthy = !directions.iter().flat_map(|direction| &direction.findings).any(|finding| finding.problem);
-    let view = View { healthy, directions };
+    let view = View { healthy, directions: directions.into() };
     let text: Vec<_> = view.directions.iter().map(Direction::text).collect();
     print(&view, &text.join("\n"), args.json)?;
     Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
+}
+
+/// Both directions, one after the other, for each takes bandwidth; but the second doesn't
+/// wait for one that hangs. Or that there is no such pair.
+async fn directions(grid: &Grid, args: &PairArgs) -> anyhow::Result<Result<[Direction; 2], String>> {
+    let (a, b) = match (node(grid, &args.a).await?, node(grid, &args.b).await?) {
+        (Ok(a), Ok(b)) if a == b => return Ok(Err(format!("both are {a}"))),
+        (Ok(a), Ok(b)) => (a, b),
+        (Err(unknown), _) | (_, Err(unknown)) => return Ok(Err(unknown)),
+    };
+    let (done_tx, done_rx) = oneshot::channel::<()>();
+    let there = async {
+        // Dropped when it is done.
+        let _done_tx = done_tx;
+        direction(grid, args.dry_run, &a, &b).await
+    };
+    let back = async {
+        // Late or done, it is this one's turn.
+        let _ = tokio::time::timeout(ALONE, done_rx).await;
+        direction(grid, args.dry_run, &b, &a).await
+    };
+    let (there, back) = tokio::try_join!(there, back)?;
+    Ok(Ok([there, back]))
 }
 
 /// The node that the command line names.

@@ -102,19 +102,29 @@ struct Relay {
 
 pub(super) async fn run(args: SiteArgs) -> anyhow::Result<Outcome> {
     let grid = Grid::find(&args.state).await?;
-    let names = args.site.iter().cloned().collect();
-    let sites = grid.list(Records::Sites(SiteFilter { names })).await?.sites;
-    if let (Some(wanted), []) = (&args.site, sites.as_slice()) {
-        return Ok(Outcome::Unknown(grid.no_site(wanted).await?));
-    }
-    let mut views = Vec::new();
-    for site in &sites {
-        views.push(View::new(site, &Known::of(site, &grid).await?));
-    }
+    let (views, ()) = tokio::try_join!(views(&grid, args.site.as_deref()), grid.no_black_hole())?;
+    let views = match views {
+        Ok(views) => views,
+        Err(unknown) => return Ok(Outcome::Unknown(unknown)),
+    };
     let text: Vec<_> = views.iter().map(View::text).collect();
     print(&views, &text.join("\n"), args.json)?;
     let healthy = views.iter().all(|view| view.healthy);
     Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
+}
+
+/// The site, or all of them; or that there is none of this name.
+async fn views(grid: &Grid, wanted: Option<&str>) -> anyhow::Result<Result<Vec<View>, String>> {
+    let names = wanted.into_iter().map(str::to_owned).collect();
+    let sites = grid.list(Records::Sites(SiteFilter { names })).await?.sites;
+    if let (Some(wanted), []) = (wanted, sites.as_slice()) {
+        return Ok(Err(grid.no_site(wanted).await?));
+    }
+    let mut views = Vec::new();
+    for site in &sites {
+        views.push(View::new(site, &Known::of(site, grid).await?));
+    }
+    Ok(Ok(views))
 }
 
 /// The records of a site.

@@ -4,9 +4,10 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
+use isthmus_plan::limits;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
@@ -16,6 +17,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use super::versions;
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use crate::credentials::{ALPN_H2, Credentials, CredentialsError, anonymous_client_config};
+use crate::dial::{self, SocketOptions};
+use crate::packets;
 use crate::secured::{ClientTls, Secured};
 
 /// The stage at which a connection failed.
@@ -29,6 +32,8 @@ pub enum Stage {
     Connect,
     /// TLS.
     Handshake,
+    /// TLS, whose large packets vanish; the reason has the remedies.
+    Swallowed,
     /// HTTP/2.
     Http,
 }
@@ -57,15 +62,16 @@ impl fmt::Display for ConnectError {
         if let Some(local) = local {
             write!(f, " from {local}")?;
         }
-        write!(f, ": {reason}; ")?;
+        write!(f, ": {reason}")?;
         f.write_str(match stage {
-            Stage::Setup => "check the address, HOST:PORT",
-            Stage::Resolve => "check the host name",
-            Stage::Connect => "check that it runs there and that no firewall stands between",
+            Stage::Setup => "; check the address, HOST:PORT",
+            Stage::Resolve => "; check the host name",
+            Stage::Connect => "; check that it runs there and that no firewall stands between",
             Stage::Handshake => {
-                "check that the address is that of this service of this grid, and both clocks"
+                "; check that the address is that of this service of this grid, and both clocks"
             }
-            Stage::Http => "check that the address is that of this service",
+            Stage::Swallowed => "",
+            Stage::Http => "; check that the address is that of this service",
         })
     }
 }
@@ -170,13 +176,18 @@ fn endpoint() -> Result<Endpoint, tonic::transport::Error> {
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true)
-        .connect_timeout(CONNECT_TIMEOUT + HANDSHAKE_TIMEOUT))
+        .connect_timeout(CONNECT_TIMEOUT + limits::grown(HANDSHAKE_TIMEOUT, Some(CONNECT_TIMEOUT))))
 }
 
 /// Every call names the versions that this end supports.
 fn plain_endpoint() -> Result<Endpoint, tonic::transport::Error> {
     Endpoint::from_static("http://isthmus").user_agent(versions::own().to_string())
 }
+
+/// After what silence of a handshake shorter segments are tried, and which: not more of them,
+/// because the server may be slow since many connect at once.
+const HANGING: Duration = Duration::from_secs(5);
+const SHORTER: &[u16] = &[1240, 500];
 
 #[derive(Clone)]
 struct Target {
@@ -231,6 +242,7 @@ impl Target {
     async fn dial(self) -> Result<Secured, ConnectError> {
         let name = ServerName::try_from(self.server_name.to_string())
             .map_err(|error| self.error(None, Stage::Setup, error))?;
+        let begun = Instant::now();
         let tcp = match timeout(CONNECT_TIMEOUT, self.connect_tcp()).await {
             Ok(tcp) => tcp?,
             Err(_) => {
@@ -239,15 +251,23 @@ impl Target {
             }
         };
         let local = tcp.local_addr().ok().map(|address| address.ip());
+        // A name's resolution is in it, too; that only makes the limit longer.
+        let limit = limits::grown(HANDSHAKE_TIMEOUT, Some(begun.elapsed()));
         let handshake = self.tls.connect(name, tcp);
-        match timeout(HANDSHAKE_TIMEOUT, handshake).await {
-            Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => {
+        let shorter = |segment| shake(self.clone(), segment);
+        let looking = packets::look(HANGING, SHORTER, handshake, shorter);
+        match timeout(limit, looking).await {
+            Ok(Ok(Ok(stream))) => Ok(stream),
+            Ok(Err(hole)) => {
+                let on = format!("on the way from {} to this machine", self.server_name);
+                Err(self.error(local, Stage::Swallowed, hole.text(&on)))
+            }
+            Ok(Ok(Err(error))) => {
                 let broke = is_broken(&error);
                 Err(ConnectError { broke, ..self.error(local, Stage::Handshake, error) })
             }
             Err(_) => {
-                let reason = format!("no TLS answer within {} s", HANDSHAKE_TIMEOUT.as_secs());
+                let reason = format!("no TLS answer within {limit:?}");
                 Err(self.error(local, Stage::Handshake, reason))
             }
         }
@@ -271,6 +291,14 @@ impl Target {
         }
         Err(failure)
     }
+}
+
+/// Makes a handshake over a connection with shorter segments, and nothing else.
+async fn shake(target: Target, segment: u16) -> io::Result<()> {
+    let options = SocketOptions { segment: Some(segment), ..SocketOptions::default() };
+    let tcp = dial::direct(&target.address, options, CONNECT_TIMEOUT).await.map_err(io::Error::other)?;
+    let name = ServerName::try_from(target.server_name.to_string()).map_err(io::Error::other)?;
+    target.tls.connect(name, tcp).await.map(drop)
 }
 
 /// Whether the other end closed the connection, rather than refuse the handshake.

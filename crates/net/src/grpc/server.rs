@@ -28,7 +28,7 @@ use super::served::Served;
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use crate::secured::{Secured, ServerTls};
 use crate::unidentified::{Place, Unidentified};
-use crate::{Identity, listen};
+use crate::{Identity, listen, packets};
 
 /// How long calls in progress may continue after the shutdown began, before their
 /// connections are closed.
@@ -219,6 +219,13 @@ async fn accept_all(listener: TcpListener, tls: ServerTls, streams_tx: mpsc::Sen
         let (tls, streams_tx) = (tls.clone(), streams_tx.clone());
         async move {
             match accept(tcp, tls).await {
+                Ok(stream) if packets::is_asked(&stream) => {
+                    drop(place);
+                    if let Err(error) = packets::serve(stream).await {
+                        debug!(%address, %error, "packets not tried");
+                    }
+                    return;
+                }
                 // Fails only while the server shuts down.
                 Ok(stream) => drop(streams_tx.send(stream.into()).await),
                 Err(error) => debug!(%address, %error, "connection refused"),

@@ -4,12 +4,14 @@
 //! | module | what |
 //! |---|---|
 //! | `exchange` | the protocol over the connection |
+//! | `holes` | whether large packets vanish |
 //! | `doubt` | whether a node is reached directly though a relay did not reach it |
 //! | `serving` | serves measurements of other nodes |
 //! | `allowance` | how often another node may measure |
 mod allowance;
 mod doubt;
 mod exchange;
+pub(crate) mod holes;
 pub(crate) mod serving;
 
 use std::io;
@@ -21,17 +23,20 @@ use exchange::{Measured, Transfers, measure};
 use isthmus_carry::TcpInfo;
 use isthmus_net::clock::micros;
 use isthmus_net::clock::unix_ms;
+use isthmus_plan::limits;
 use isthmus_reach::ControlPlane;
 use isthmus_reach::Purpose;
 use isthmus_reach::carrier::Carrier;
 use isthmus_wire::proto::{self, attach_up};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 use crate::jobs::node::Node;
 
-/// How long a measurement may take over an open connection; the other side's limit,
-/// too.
+/// How long a measurement may take over an open connection, over a way of usual length;
+/// the other side's limit, too.
 const DEADLINE: Duration = Duration::from_secs(15);
+/// Round trips that it takes at least to open one: TCP's and TLS's.
+const OPENING: u32 = 2;
 /// How long it may take to open the connection, over every step of a plan.
 const REACH_DEADLINE: Duration = Duration::from_secs(40);
 /// Most characters of a failure that are sent.
@@ -39,11 +44,12 @@ const MOST_TEXT: usize = 1000;
 
 /// Measures as the broker orders; never returns. A new order replaces a measurement
 /// in the background.
-pub(crate) async fn carry_out(node: &Arc<Node>, mut orders: mpsc::Receiver<proto::MeasureOrder>) {
+pub(crate) async fn carry_out(node: &Arc<Node>, orders: &Mutex<mpsc::Receiver<proto::MeasureOrder>>) {
+    let mut orders = orders.lock().await;
     let mut next = orders.recv().await;
     while let Some(order) = next.take() {
         let report = tokio::select! {
-            report = report(node, &order) => Some(report),
+            report = report_or_hole(node, &order) => Some(report),
             later = orders.recv(), if order.background => {
                 next = later;
                 None
@@ -57,17 +63,37 @@ pub(crate) async fn carry_out(node: &Arc<Node>, mut orders: mpsc::Receiver<proto
     std::future::pending::<()>().await;
 }
 
-async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
+/// Measures. If a user waits and large packets vanish on the way, it reports that instead.
+async fn report_or_hole(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
     let destination = Ipv4Addr::from(order.destination);
-    let name = node.upstream().lookup(destination, REACH_DEADLINE.into()).await;
+    let measured = tokio::select! {
+        biased;
+        report = report(node, order) => return report,
+        hole = holes::find(node, destination), if !order.background => hole,
+    };
+    let mut report = begun(node, order).await;
+    let on = format!("between {} and {}", report.from, report.to);
+    report.failure = shortened(&measured.text(&on));
+    report.measured_unix_ms = unix_ms();
+    report
+}
+
+/// A report without measurements.
+async fn begun(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
+    let name = node.upstream().lookup(order.destination.into(), REACH_DEADLINE.into()).await;
     let to = name.ok().and_then(|found| found.node.as_ref().map(|node| node.name.clone()));
-    let mut report = proto::PathReport {
+    proto::PathReport {
         from: node.name().to_string(),
         to: to.unwrap_or_default(),
         route: proto::Route::EndToEnd.into(),
         background: order.background,
         ..proto::PathReport::default()
-    };
+    }
+}
+
+async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
+    let destination = Ipv4Addr::from(order.destination);
+    let mut report = begun(node, order).await;
     let reaching = node.dialer().reach(destination, Purpose::tls(&node.tls().measure, None));
     match tokio::time::timeout(REACH_DEADLINE, reaching).await {
         Ok(Ok(reached)) => {
@@ -92,12 +118,13 @@ async fn report(node: &Node, order: &proto::MeasureOrder) -> proto::PathReport {
                     Carrier::Raw(_) => Err(io::Error::other("the connection is not encrypted")),
                 }
             };
-            match tokio::time::timeout(2 * DEADLINE, measuring).await {
+            let deadline = 2 * limits::grown(DEADLINE, Some(reached.setup / OPENING));
+            match tokio::time::timeout(deadline, measuring).await {
                 Ok(Ok((measured, tcp))) => note(&mut report, measured, &tcp),
                 Ok(Err(error)) => {
                     report.failure = format!("the connection broke while it was measured: {error}")
                 }
-                Err(_) => report.failure = format!("no measurement within {:?}", 2 * DEADLINE),
+                Err(_) => report.failure = format!("no measurement within {deadline:?}"),
             }
         }
         Ok(Err(error)) => report.failure = shortened(&error.to_string()),

@@ -1,0 +1,83 @@
+//! A way that swallows large packets and tells nobody, a PMTU black hole: `isthmus doctor`
+//! names it in 10 s, with the remedies.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use isthmus_e2e::{Output, World, isthmus};
+
+/// Within which it must be named.
+const NAMED: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
+
+fn doctor(world: &World, words: &[&str]) -> Result<Output> {
+    let binary = isthmus().display().to_string();
+    world.sh("n1.alpha", SOON, &[&[binary.as_str(), "doctor"], words].concat())
+}
+
+/// Nothing is said of packets, once the sites are up.
+fn healthy(world: &World) -> Result<()> {
+    for words in [&["site", "alpha"][..], &["pair", "alpha", "beta"]] {
+        World::eventually("the doctor finds nothing", SOON, || {
+            let output = doctor(world, words)?;
+            ensure!(!output.whole().contains("black hole"), "{words:?}: {}", output.whole());
+            Ok(output.status == 0)
+        })?;
+    }
+    Ok(())
+}
+
+/// It is named in time, with the size and the remedies; a part of its place is `place`.
+fn named(world: &World, words: &[&str], place: &[&str]) -> Result<()> {
+    let output = doctor(world, words)?;
+    ensure!(output.status == 1, "{words:?}: {}", output.whole());
+    ensure!(output.took < NAMED, "{words:?}: {:?}", output.took);
+    let whole = output.whole();
+    for part in
+        ["packets above about 1280 bytes vanish", "PMTU black hole", "fragmentation needed", "mtu 1280"]
+    {
+        ensure!(whole.contains(part), "{words:?}: {part:?} in\n{whole}");
+    }
+    ensure!(place.iter().all(|name| whole.contains(name)), "{words:?}: {place:?} in\n{whole}");
+    Ok(())
+}
+
+#[test]
+fn one_before_the_own_gateway_is_named() -> Result<()> {
+    let world = World::up("black-hole")?;
+    healthy(&world)?;
+    world.lab().set_link("alpha", &["black-hole=1300"])?;
+    // While what was connected before still works, and after it has broken.
+    named(&world, &["pair", "alpha", "beta"], &["gateway.alpha", "broker"])?;
+    named(&world, &["site", "alpha"], &["gateway.alpha", "broker"])?;
+    world.lab().set_link("alpha", &["black-hole=none"])?;
+    healthy(&world)
+}
+
+#[test]
+fn one_before_the_other_site_is_named_in_each_direction() -> Result<()> {
+    let world = World::up("black-hole")?;
+    healthy(&world)?;
+    for direction in ["up", "down"] {
+        world.lab().set_link("beta", &[&format!("{direction}.black-hole=1300")])?;
+        named(&world, &["pair", "alpha", "beta"], &["between n1.alpha and n1.beta"])?;
+        world.lab().set_link("beta", &["black-hole=none"])?;
+        healthy(&world)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_gateway_that_cannot_attach_for_it_says_so_in_its_log() -> Result<()> {
+    let world = World::up("black-hole")?;
+    healthy(&world)?;
+    // What was connected before breaks, and can't be connected again.
+    world.cut_site("alpha")?;
+    let in_logs = |text: &str| Ok(world.logs()?.contains(text));
+    World::eventually("the gateway notices", SOON, || in_logs("not attached to the broker"))?;
+    world.lab().set_link("alpha", &["black-hole=600"])?;
+    world.heal_site("alpha")?;
+    World::eventually("the gateway says why", SOON, || in_logs("packets above about 540 bytes vanish"))?;
+    world.lab().set_link("alpha", &["black-hole=none"])?;
+    healthy(&world)
+}
