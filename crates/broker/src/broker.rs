@@ -8,6 +8,7 @@ use isthmus_net::authority::SIGNING_ENDS_SOON;
 use isthmus_net::calls::{At, guarded};
 use isthmus_net::clock::unix_seconds;
 use isthmus_net::credentials::{ALPN_H2, CredentialsError};
+use isthmus_net::kept::keep;
 use isthmus_net::peers::Peers;
 use isthmus_net::{Credentials, grpc, lock, packets};
 use isthmus_wire::bounds::{ENROLMENT_BYTES, MESSAGE_BYTES};
@@ -165,9 +166,9 @@ pub async fn run(
     });
     let result = tokio::select! {
         result = serving => result.map_err(BrokerError::from),
-        () = keep_renewed(&broker, &credentials) => Ok(()),
-        () = keep_measured(&broker) => Ok(()),
-        () = keep_directory(&broker) => Ok(()),
+        never = keep("the renewal of the certificate", || keep_renewed(&broker, &credentials)) => match never {},
+        never = keep("orders to measure", || keep_measured(&broker)) => match never {},
+        never = keep("the directory for gateways", || keep_directory(&broker)) => match never {},
         () = keep_leases(&broker) => Ok(()),
         () = fold.keep(&broker) => Ok(()),
     };

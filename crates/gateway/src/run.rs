@@ -136,7 +136,7 @@ pub async fn run(
         () = splicing => Ok(()),
         result = attach(&gateway, config, listening, outbox) => result,
         never = keep("the test of the port outside", || outside::watch(&gateway)), if listening.is_some() => match never {},
-        () = send_seen(&gateway) => Ok(()),
+        never = keep("what the broker is told", || send_seen(&gateway)) => match never {},
         never = keep_counted(|| by_site(&gateway)) => match never {},
         never = succession::serve(upgrades, plane) => match never {},
         Some(error) = failure_rx.recv() => Err(GatewayError::Plane(error)),

@@ -125,6 +125,25 @@ struct Keeper<E: Embedding> {
     replaced: Option<Instant>,
 }
 
+/// Tells that a trunk has ended. If its keeper has panicked, the trunk ends as well: nobody
+/// would dial it anew, and its streams would wait for ever.
+struct End<E: Embedding>(Arc<E>, Arc<Kept>);
+
+impl<E: Embedding> Drop for End<E> {
+    fn drop(&mut self) {
+        let Self(embedding, kept) = self;
+        if std::thread::panicking() {
+            tracing::error!(
+                peer = embedding.peer(),
+                "the part that keeps a trunk has failed: the trunk ends"
+            );
+            kept.trunk.close(Reason::Silent);
+        }
+        embedding.ended();
+        kept.ended.cancel();
+    }
+}
+
 /// Keeps a trunk until it has ended, or until the certificate of its other end has.
 pub async fn keep<E: Embedding>(
     embedding: Arc<E>,
@@ -133,6 +152,7 @@ pub async fn keep<E: Embedding>(
     certificate: Option<peers::Standing>,
 ) {
     let peer = embedding.peer();
+    let _end = End(embedding.clone(), kept.clone());
     let mut keeper = Keeper {
         embedding,
         kept,
@@ -169,8 +189,6 @@ pub async fn keep<E: Embedding>(
             _ = looks.tick() => keeper.look().await,
         }
     }
-    keeper.embedding.ended();
-    keeper.kept.ended.cancel();
 }
 
 async fn redialed<W>(redialing: &mut Option<Redialing<W>>) -> Redialed<W> {
