@@ -14,13 +14,12 @@ use tonic::{Request, Response, Status};
 
 use crate::gateway::Gateway;
 
-/// How long large packets may be tried, and for how long the result is told to all who ask.
+/// How long large packets may be tried.
 const PACKETS: Duration = Duration::from_secs(8);
-const PACKETS_GOOD_FOR: Duration = Duration::from_secs(5);
 
 pub(crate) struct OwnGatewayService {
     gateway: Arc<Gateway>,
-    /// The last result of trying large packets, and when it came.
+    /// The last result of trying large packets, and when that began.
     packets: Mutex<Option<(Instant, PacketsReply)>>,
 }
 
@@ -67,14 +66,16 @@ impl OwnGateway for OwnGatewayService {
 
     async fn packets(&self, request: Request<PacketsRequest>) -> Result<Response<PacketsReply>, Status> {
         self.gateway.own_agent(&request)?;
+        let asked = Instant::now();
         let trying = async {
-            // One at a time, however many ask.
+            // One at a time, however many ask: all who wait get the next result.
             let mut last = self.packets.lock().await;
-            if let Some((_, reply)) = last.as_ref().filter(|(at, _)| at.elapsed() < PACKETS_GOOD_FOR) {
+            if let Some((_, reply)) = last.as_ref().filter(|(began, _)| *began >= asked) {
                 return Ok(Response::new(reply.clone()));
             }
+            let began = Instant::now();
             let reply = self.try_packets().await?;
-            *last = Some((Instant::now(), reply.clone()));
+            *last = Some((began, reply.clone()));
             Ok(Response::new(reply))
         };
         let late = |late| Status::deadline_exceeded(format!("{late}"));

@@ -211,9 +211,11 @@ impl View {
                 text.push_str(&format!(" {} to gateways: {}\n", node.node, list(&node.gateways)));
             }
         }
-        for path in self.to_sites.iter().chain(&self.paths) {
-            text.push_str(&format!(" {}\n", path.text()));
-        }
+        // One measurement may be both.
+        let mut paths: Vec<_> = self.to_sites.iter().chain(&self.paths).map(Path::text).collect();
+        paths.sort();
+        paths.dedup();
+        text.extend(paths.iter().map(|path| format!(" {path}\n")));
         for finding in &self.findings {
             text.push_str(&format!(
                 " {} {}\n",
