@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_broker::state::State;
 use isthmus_net::upgrade::{CHECK_OPTION, Upgrades};
-use isthmus_net::{Credentials, Role, audit, counters, renewal};
+use isthmus_net::{Credentials, Role, audit, counters, log, renewal};
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -104,7 +104,7 @@ impl Service {
 /// # Errors
 /// The message for the user.
 pub(crate) async fn run(service: Service, args: ServiceArgs, before: Option<Before>) -> anyhow::Result<()> {
-    start_logging()?;
+    let _flushed = start_logging()?;
     let Prepared { directory, config, credentials } = Prepared::load(service, &args)?;
     let shutdown = shutdown()?;
     if config.metrics.directory.is_some() {
@@ -187,20 +187,21 @@ fn start_audit(service: Service, config: &Config, directory: &Path) -> anyhow::R
 }
 
 /// Logs to stderr, by the filter in [`LOG_VARIABLE`].
-fn start_logging() -> anyhow::Result<()> {
+fn start_logging() -> anyhow::Result<log::Flushed> {
     let filter = match std::env::var(LOG_VARIABLE) {
         Ok(filter) => EnvFilter::try_new(&filter).with_context(|| {
             format!("{LOG_VARIABLE}={filter} is no filter; try info, or isthmus_gateway=debug,info")
         })?,
         Err(_) => EnvFilter::new("info"),
     };
+    let flushed = log::begin(output::Log).context("cannot start the log")?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| output::Log)
+        .with_writer(|| log::Lines)
         // It would escape the colours.
         .with_ansi(false)
         .init();
-    Ok(())
+    Ok(flushed)
 }
 
 /// Ends with the first SIGTERM or SIGINT.

@@ -14,6 +14,7 @@
 //! | [`rendezvous`] | requests and replies by which two nodes connect, read from the protocol |
 //! | [`enrol`], [`renewal`] | certificates by a token, and new ones before the old ones end |
 //! | [`files`], [`private`] | secrets on disk; paths at which no other user can put anything |
+//! | [`mod@log`] | a log that waits for nobody who reads it |
 //! | [`clock`], [`mod@lock`] | this machine's time; mutexes |
 //! | [`mac`] | message authentication, random values |
 //! | [`kept`] | work in the background that is started again if it fails |
@@ -53,6 +54,7 @@ pub mod keepalive;
 pub mod kept;
 pub mod listen;
 pub mod lock;
+pub mod log;
 pub mod loopback;
 pub mod mac;
 pub mod packets;

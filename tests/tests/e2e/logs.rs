@@ -5,9 +5,10 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use isthmus_e2e::{Places, isthmus, root, target};
+use isthmus_e2e::{Places, World, isthmus, root, target};
 use isthmus_lab::lab::Options;
 use isthmus_lab::{Grid, Lab};
 
@@ -37,6 +38,8 @@ fn connection(log: &[String]) -> Result<String> {
     let (_, id) = line.split_once("connection{id=").context("no id")?;
     Ok(id.chars().take(24).collect())
 }
+
+const SOON: Duration = Duration::from_secs(30);
 
 /// What each service notes of the connection, in this order.
 const WAY: [(&str, &[&str]); 5] = [
@@ -83,5 +86,27 @@ fn one_id_leads_through_the_logs_of_all_services() -> Result<()> {
     // The step, the gateway, the broker, the acceptor's agent, the relay, the preamble.
     let order = [2, 5, 6, 8, 7, 9];
     ensure!(order.windows(2).all(|pair| at(pair[0]) <= at(pair[1])), "not in this order: {times:#?}");
+    Ok(())
+}
+
+/// An agent whose log nobody reads carries on.
+#[test]
+fn a_log_that_nobody_reads_stops_no_job() -> Result<()> {
+    const FULL: &str = "mkfifo -m 600 /tmp/full; sleep 600 </tmp/full & \
+        ISTHMUS_LOG=trace exec \"$@\" 2>/tmp/full";
+    let world = World::up("two-relays")?;
+    world.stop("n1.beta", "agent")?;
+    let _agent = world.serve("n1.beta", "agent", &["sh", "-c", FULL, "sh"], &World::config("agent"))?;
+    let is_up = || {
+        let status = world.status("n1.alpha")?;
+        let nodes = status["nodes"].as_array().context("no nodes")?;
+        Ok(nodes.iter().any(|node| node["name"] == "n1.beta" && node["up"] == true))
+    };
+    World::eventually("it is attached", SOON, is_up)?;
+    let hundred = root().join("tests/programs/hundred.py").display().to_string();
+    let output = world.run("n1.alpha", &["--each", "--nodes", "n1.alpha,n1.beta"], &["python3", &hundred])?;
+    ensure!(output.status == 0, "{}", output.whole());
+    let held = world.sh("n1.beta", SOON, &["dd", "if=/tmp/full", "iflag=nonblock", "bs=64k", "count=1"])?;
+    ensure!(held.stderr.contains("1+0 records in"), "its log isn't full: {}", held.stderr);
     Ok(())
 }

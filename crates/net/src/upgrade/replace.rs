@@ -46,6 +46,7 @@ fn memory(state: &State) -> io::Result<OwnedFd> {
 pub fn replace(program: &Program, state: &State, handed: &[BorrowedFd<'_>]) -> io::Error {
     match memory(state) {
         Ok(memory) => {
+            crate::log::flush();
             let all: Vec<_> = handed.iter().copied().chain([memory.as_fd()]).collect();
             let replaced = keep_open(&all, true).and_then(|()| execute(program, memory.as_fd()));
             // Whatever this process starts later must not get them.
