@@ -1,29 +1,27 @@
 //! Watching a job while its command runs: news of its agents, and what ends it.
 
+mod news;
+
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use isthmus_agent::starting::processes::SUPERVISOR;
 use isthmus_agent::starting::supervise::handle;
-use isthmus_net::enums::dial_name;
-use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
-use isthmus_wire::proto::{self, Links, SiteBack, SiteSilent, UncarriedProgram, WayFailed};
+use isthmus_wire::proto::{self, Links};
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use super::culprit::{self, Event, Events};
-use super::pauses::{self, Pauses};
+use super::culprit::{Event, Events};
+use super::pauses::Pauses;
 use super::progress::{Daemons, Progress};
-use super::pulses::{self, Pulses};
+use super::pulses::Pulses;
 use super::signals::{Received, Signals};
 use super::timing::Stopwatch;
-use super::uncarried;
 use super::waits::Waits;
 use super::wire_up::WireUp;
 use super::work::Work;
-use crate::output::one_line;
 
 /// How long a command may take to end by itself after a signal to do so.
 const TERM_GRACE: Duration = Duration::from_secs(4);
@@ -291,137 +289,4 @@ impl Watch {
     fn waits_in_vain(&self) -> bool {
         self.interrupts > 0 && !self.observed.silent.is_empty()
     }
-
-    /// Warns of programs that aren't carried, once of each.
-    pub(super) fn warn(&mut self, mut programs: Vec<UncarriedProgram>) {
-        let key = |program: &UncarriedProgram| (program.node.clone(), program.file.clone());
-        programs.retain(|program| !self.observed.warned.contains(&key(program)));
-        self.observed.warned.extend(programs.iter().map(key));
-        if let Some(text) = uncarried::describe(&programs).filter(|_| !self.quiet) {
-            self.progress.message(&format!("warning: {}", one_line(&text)));
-        }
-    }
-
-    /// Takes in a piece of news. Returns whether the job must end by it: a node is lost, or a
-    /// connection that isthmus was to make.
-    pub(super) fn take_news(&mut self, kind: Option<Kind>) -> bool {
-        match kind {
-            Some(Kind::Joined(joined)) => self.wire_up.joined(joined, Instant::now()),
-            Some(Kind::ConnectFailed(failed)) => {
-                let text = one_line(&format!(
-                    "{} could not connect to {}: {}",
-                    failed.initiator, failed.acceptor, failed.reason
-                ));
-                if failed.given_up && !self.keep_going {
-                    self.note(Event::Unconnected(text));
-                    return !self.is_over;
-                }
-                if !self.observed.failures.contains(&text) {
-                    self.observed.failures.push(text);
-                }
-            }
-            Some(Kind::ConnectWaits(waits)) => {
-                if let Some(text) = self.observed.waits.begun(&waits).filter(|_| !self.quiet) {
-                    self.progress.message(&text);
-                }
-            }
-            Some(Kind::ConnectedLate(late)) => {
-                if let Some(text) = self.observed.waits.over(&late).filter(|_| !self.quiet) {
-                    self.progress.message(&text);
-                }
-            }
-            Some(Kind::WayFailed(failed)) => {
-                // Connections that began together fail together.
-                let way = (failed.initiator.clone(), failed.acceptor.clone(), failed.dial);
-                if self.observed.ways.insert(way) && !self.quiet {
-                    self.progress.message(&way_failed(&failed));
-                }
-            }
-            Some(Kind::SiteSilent(silent)) => self.site_silent(silent),
-            Some(Kind::SiteBack(back)) => self.site_back(&back),
-            Some(Kind::NodeLost(lost)) if self.observed.cut_off.contains(&lost.node) => {}
-            Some(Kind::NodeLost(lost)) => {
-                self.note(Event::NodeLost(lost));
-                return true;
-            }
-            Some(Kind::NodeShort(short)) => {
-                let text = one_line(&format!("{} {}", short.node, short.reason));
-                if self.observed.short.insert(text.clone()) {
-                    self.progress.message(&text);
-                }
-            }
-            Some(Kind::CutOff(cut)) => {
-                let reason = pulses::cut_off(&cut, &self.head);
-                self.observed.cut_off.extend(cut.from);
-                self.note(Event::Lost(reason));
-                return true;
-            }
-            Some(Kind::Pulse(pulse)) => self.pulses.heard(pulse.late_ms),
-            Some(Kind::CommandKilled(killed)) => {
-                self.observed.daemon_killed |= culprit::is_daemon(&killed.command);
-                self.note(Event::Command(killed));
-            }
-            Some(Kind::RankEnded(ended)) => self.note(Event::Rank(ended)),
-            Some(Kind::Links(links)) => {
-                self.observed.links.retain(|other| other.node != links.node);
-                self.observed.links.push(links);
-            }
-            Some(Kind::CommandStarted(started)) => {
-                self.daemons.started(&started.node);
-                self.show_start();
-                if culprit::is_daemon(&started.command) {
-                    self.observed.events.goes_on(self.started.elapsed());
-                }
-                // Later ones belong to processes that the program spawns.
-                if !self.wire_up.is_done() {
-                    self.stopwatch.command_started(started);
-                }
-            }
-            Some(Kind::Uncarried(program)) => self.warn(vec![program]),
-            Some(Kind::Ready(_) | Kind::Unready(_)) | None => {}
-        }
-        false
-    }
-
-    /// A node was found lost when the job was to end. Returns whether the fault is the node's.
-    pub(super) fn lost_late(&mut self, lost: proto::NodeLost) -> bool {
-        let is_its_own = !self.observed.cut_off.contains(&lost.node);
-        if is_its_own {
-            self.note(Event::NodeLostLate(lost));
-        }
-        is_its_own
-    }
-
-    /// Nothing is heard of a site, and the job waits for it.
-    fn site_silent(&mut self, silent: SiteSilent) {
-        let longest = humantime::format_duration(Duration::from_secs(silent.outlive_seconds.into()));
-        let text = format!(
-            "nothing is heard of {}: the network between is cut, or it is frozen; \
-             the job waits for up to {longest} (Ctrl-C ends it)",
-            silent.node
-        );
-        self.progress.message(&one_line(&text));
-        self.observed.silent.insert(silent.node);
-    }
-
-    /// It is heard again.
-    fn site_back(&mut self, back: &SiteBack) {
-        self.observed.silent.remove(&back.node);
-        let silent = Duration::from_millis(back.silent_ms);
-        let seconds = silent.as_secs_f64();
-        let text = format!("{} is back after {seconds:.1} s; the job goes on", back.node);
-        self.progress.message(&one_line(&text));
-        pauses::note(&mut self.observed.pauses, &back.node, silent);
-    }
-}
-
-/// The message that a way failed and another one works.
-fn way_failed(failed: &WayFailed) -> String {
-    let WayFailed { initiator, acceptor, failures, relay, .. } = failed;
-    let relay = if relay.is_empty() { String::new() } else { format!(" {relay}") };
-    one_line(&format!(
-        "{initiator} reaches {acceptor} by {}{relay} now: {}",
-        dial_name(failed.dial()),
-        failures.join("; ")
-    ))
 }
