@@ -103,3 +103,30 @@ fn of_a_killed_supervisor() -> Result<()> {
     }
     Ok(())
 }
+
+/// Processes that ignore SIGTERM are killed, and each is counted once.
+#[test]
+fn of_processes_that_ignore_their_end() -> Result<()> {
+    let world = GRID.take()?;
+    let script = "trap '' TERM; for i in 1 2 3 4 5; do setsid sleep 600 & done";
+    let output = world.run(NODES[0], &["--nodes", &NODES.join(","), "--each"], &["sh", "-c", script])?;
+    ensure!(output.status == 0, "{}", output.whole());
+    ensure!(output.stderr.contains("  10 processes had to be killed at the end\n"), "{}", output.whole());
+    world.expect_clean(SECONDS)
+}
+
+/// A stopped supervisor ends with its job.
+#[test]
+fn of_a_stopped_supervisor() -> Result<()> {
+    let world = GRID.take()?;
+    let job = world.endless(Mpi::OpenMpi, &NODES.join(","), &[])?;
+    running(&world)?;
+    world.kill(NODES[1], "-STOP", &world.service(NODES[1], "supervise")?)?;
+    world.kill(NODES[0], "-TERM", &world.service(NODES[0], "run")?)?;
+    let ended = Instant::now();
+    let (status, printed) = job.end()?;
+    ensure!(status != 0 && status != 124, "{status}\n{printed}");
+    world.expect_clean(SECONDS)?;
+    ensure!(ended.elapsed() < SECONDS, "{:?}\n{printed}", ended.elapsed());
+    Ok(())
+}

@@ -1,5 +1,6 @@
 //! The supervisor process: one thread, one `poll` loop.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -55,7 +56,7 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
     let mut supervisor =
-        Supervisor { control, command: None, killed: 0, passed_on: Vec::new(), ending: None, killing: false };
+        Supervisor { control, command: None, killed: HashSet::new(), passed_on: Vec::new(), ending: None, killing: false };
     supervisor.start(&options.command)?;
     loop {
         supervisor.reap();
@@ -82,7 +83,7 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
             }
         }
     }
-    supervisor.report(GONE, supervisor.killed);
+    supervisor.report(GONE, i32::try_from(supervisor.killed.len()).unwrap_or(i32::MAX));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -96,7 +97,7 @@ struct Supervisor {
     control: UnixStream,
     /// The command itself, while it runs.
     command: Option<Pid>,
-    killed: i32,
+    killed: HashSet<i32>,
     /// The signals that the parent had passed on, once each.
     passed_on: Vec<Signal>,
     /// When the end of the command was ordered.
@@ -231,17 +232,19 @@ impl Supervisor {
         let left = GRACE.saturating_sub(since.elapsed());
         if left.is_zero() {
             self.killing = true;
-            self.killed += self.signal_descendants(Signal::SIGKILL);
+            // One that ends takes a while, and is signalled again.
+            self.killed.extend(self.signal_descendants(Signal::SIGKILL));
             // Repeated soon: a process may have forked meanwhile.
             return PollTimeout::from(50u8);
         }
         PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO)
     }
 
-    fn signal_descendants(&self, signal: Signal) -> i32 {
-        let descendants = tree::descendants(getpid().as_raw(), &tree::snapshot());
-        let signalled = descendants.iter().filter(|pid| kill(Pid::from_raw(**pid), signal).is_ok());
-        i32::try_from(signalled.count()).unwrap_or(i32::MAX)
+    /// Returns those that could be signalled.
+    fn signal_descendants(&self, signal: Signal) -> Vec<i32> {
+        let mut descendants = tree::descendants(getpid().as_raw(), &tree::snapshot());
+        descendants.retain(|pid| kill(Pid::from_raw(*pid), signal).is_ok());
+        descendants
     }
 
     fn report(&self, kind: u8, value: i32) {

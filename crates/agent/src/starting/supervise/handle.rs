@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
 use std::process::Stdio;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -65,6 +67,7 @@ pub struct Launch<'a> {
 #[derive(Debug)]
 pub struct Supervised {
     control: OwnedWriteHalf,
+    supervisor: Option<Pid>,
     outcome: watch::Receiver<Outcome>,
     /// Its standard input, if it is a pipe.
     pub stdin: Option<ChildStdin>,
@@ -104,9 +107,10 @@ impl Supervised {
         own.set_nonblocking(true)?;
         let (read, control) = UnixStream::from_std(own)?.into_split();
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let supervisor = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
         let (outcome_tx, outcome) = watch::channel(Outcome::default());
         tokio::spawn(follow(child, read, outcome_tx));
-        Ok(Self { control, outcome, stdin, stdout, stderr })
+        Ok(Self { control, supervisor, outcome, stdin, stdout, stderr })
     }
 
     /// Passes a signal to the command itself.
@@ -122,6 +126,10 @@ impl Supervised {
     /// Ends the command with all its descendants.
     pub async fn end(&mut self) {
         let _ = self.control.write_all(&[END]).await;
+        // A stopped one goes on. Until none is left the id stands for no other process.
+        if let Some(supervisor) = self.supervisor.filter(|_| self.outcome.borrow().gone.is_none()) {
+            let _ = kill(supervisor, Signal::SIGCONT);
+        }
     }
 
     /// Follows its state.
