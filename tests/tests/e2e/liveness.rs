@@ -113,6 +113,23 @@ fn a_frozen_agent_at_the_head_ends_an_mpich_job() -> Result<()> {
     frozen_agent(Mpi::Mpich)
 }
 
+/// A head that was frozen is to blame, and not the node that has noticed.
+#[test]
+fn a_head_that_was_frozen_says_so_of_itself() -> Result<()> {
+    let world = World::up("liveness")?;
+    let [head, other, _] = NODES;
+    let job = endless(&world, Mpi::OpenMpi, &[head, other], &[])?;
+    world.lab().freeze(head)?;
+    let left = || Ok(world.processes(other, "/die")?.is_empty());
+    World::eventually("the other node has ended its part", SOON, left)?;
+    world.lab().thaw(head)?;
+    let (status, printed) = job.end()?;
+    let named = format!("isthmus: lost node {head}: {other} had no sign of life of it for ");
+    let first = printed.lines().find(|line| line.starts_with("isthmus: ")).unwrap_or_default();
+    ensure!(status == 125 && first.starts_with(&named), "{status}\n{printed}");
+    world.expect_clean(SECONDS)
+}
+
 /// A busy or stopped `isthmus run` is no frozen agent.
 #[test]
 fn a_stopped_run_goes_on() -> Result<()> {

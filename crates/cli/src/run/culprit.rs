@@ -51,6 +51,8 @@ pub(super) enum Event {
     Unconnected(String),
     /// The command on one of several nodes failed, in words.
     Each(String),
+    /// Nothing is heard of this node, which stands for a site, as the command ends.
+    Silent(String),
 }
 
 /// How much an event explains: an event of a later class may follow from one of an earlier.
@@ -68,6 +70,7 @@ enum Class {
     Each,
     /// What a launcher's cleanup kills is among these.
     Command,
+    Silent,
 }
 
 impl Event {
@@ -84,6 +87,7 @@ impl Event {
             Self::Launcher(_) => Class::Launcher,
             Self::Unconnected(_) => Class::Unconnected,
             Self::Each(_) => Class::Each,
+            Self::Silent(_) => Class::Silent,
         }
     }
 
@@ -161,6 +165,9 @@ impl Events {
         match event {
             Event::Signal(words) | Event::Lost(words) | Event::Unconnected(words) | Event::Each(words) => {
                 words.clone()
+            }
+            Event::Silent(node) => {
+                format!("nothing is heard of {node}: it is frozen, or the network between is cut")
             }
             Event::NodeLost(lost) | Event::NodeLostLate(lost) => self.lost_words(lost),
             Event::Rank(RankEnded { node, rank, signal: 0, status }) => {

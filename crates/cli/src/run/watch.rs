@@ -259,6 +259,9 @@ impl Watch {
         if let Some(words) = self.work.failure() {
             self.note(Event::Each(words));
         }
+        for node in self.observed.silent.clone() {
+            self.note(Event::Silent(node));
+        }
     }
 
     /// Takes in something that may have ended the job.

@@ -32,6 +32,7 @@ use isthmus_net::mac;
 use isthmus_reach::carrier::Carrier;
 use isthmus_reach::{Purpose, Security};
 use isthmus_wire::preamble::Preamble;
+use isthmus_wire::proto::{NodeLost, job_news};
 use isthmus_wire::settings::Host;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -41,6 +42,7 @@ use tracing::{debug, warn};
 use crate::carrying::introduction::JobIntroduction;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
+use crate::jobs::tree;
 
 /// The port in a heartbeat connection's preamble; no program can listen there.
 pub(crate) const PORT: u16 = 0;
@@ -163,8 +165,22 @@ pub(crate) async fn serve(node: &Node, job: &Job, stream: TcpStream) -> Result<(
             );
         } else {
             warn!(job = %job.id, ?quiet, "the node that holds the job here is frozen or cut off: the job ends here");
+            tell_holder(node, job, quiet);
         }
         return Err(Lost);
     }
     Ok(())
+}
+
+/// Tells the node that holds this one why the job has ended here: if it was frozen, it reads
+/// that once it goes on.
+fn tell_holder(node: &Node, job: &Job, quiet: Duration) {
+    if let Some(holder) = tree::holder(&job.members.nodes, node.name()) {
+        let (own, seconds) = (node.name(), quiet.as_secs_f64());
+        let reason = format!(
+            "{own} had no sign of life of it for {seconds:.1} s: it was frozen, or its network is cut"
+        );
+        let lost = NodeLost { node: holder.name.to_string(), reason };
+        job.news.send(job_news::Kind::NodeLost(lost));
+    }
 }

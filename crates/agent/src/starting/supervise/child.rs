@@ -55,8 +55,14 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
     signals.thread_block()?;
     let signal_fd = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
 
-    let mut supervisor =
-        Supervisor { control, command: None, killed: HashSet::new(), passed_on: Vec::new(), ending: None, killing: false };
+    let mut supervisor = Supervisor {
+        control,
+        command: None,
+        killed: HashSet::new(),
+        passed_on: Vec::new(),
+        ending: None,
+        killing: false,
+    };
     supervisor.start(&options.command)?;
     loop {
         supervisor.reap();

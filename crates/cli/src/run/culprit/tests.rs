@@ -41,6 +41,16 @@ fn one_is_to_blame() {
     let rank_killed = "rank 3 on n2.beta was ended by SIGKILL";
     for (name, events, want) in [
         ("a killed rank", vec![(0, rank(3, SIGKILL, 0))], rank_killed),
+        (
+            "a silent site and no more",
+            vec![(0, Event::Silent("n1.beta".to_owned()))],
+            "nothing is heard of n1.beta: it is frozen, or the network between is cut",
+        ),
+        (
+            "a rank beside a silent site",
+            vec![(0, Event::Silent("n1.beta".to_owned())), (1, rank(3, 0, 7))],
+            "rank 3 on n2.beta ended with status 7",
+        ),
         ("a crash", vec![(0, rank(3, SIGSEGV, 0))], "rank 3 on n2.beta was ended by SIGSEGV"),
         ("a status", vec![(0, rank(3, 0, 7))], "rank 3 on n2.beta ended with status 7"),
         ("two ranks", vec![(0, rank(3, SIGKILL, 0)), (1, rank(4, SIGKILL, 0))], rank_killed),
