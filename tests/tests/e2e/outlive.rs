@@ -332,6 +332,25 @@ fn a_waiting_job_is_ended_by_ctrl_c() -> Result<()> {
     Ok(())
 }
 
+/// Open MPI's launcher waits for the daemon beyond the cut.
+#[test]
+fn a_job_that_has_lost_a_rank_waits_for_no_site() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let job = ring(&world, Mpi::OpenMpi, &[])?;
+    world.cut_site("beta")?;
+    std::thread::sleep(Duration::from_secs(5));
+    let rank = world.processes("n1.alpha", "/ring")?.pop().context("no rank")?;
+    let killed = Instant::now();
+    world.kill("n1.alpha", "-KILL", &rank)?;
+    world.gone(&NODES[..1], killed, SECONDS).context("at the head")?;
+    let (status, printed) = job.end()?;
+    ensure!(status != 0 && status != 124, "{status}\n{printed}");
+    ensure!(printed.contains("n1.alpha was ended by SIGKILL"), "{printed}");
+    world.heal_site("beta")?;
+    world.gone(&NODES, Instant::now(), Duration::from_secs(30)).context("at the site that was cut off")?;
+    Ok(())
+}
+
 /// A dead agent isn't waited for: its gateway knows that it is gone.
 #[test]
 fn a_dead_agent_is_not_waited_for() -> Result<()> {

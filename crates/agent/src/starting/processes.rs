@@ -107,7 +107,7 @@ impl Processes {
                 tokio::select! {
                     control = control_rx.recv() => {
                         match control {
-                            Some(Control::Signal(signal)) => supervised.signal(signal).await,
+                            Some(Control::Signal(signal)) => supervised.signal(signal, false).await,
                             Some(Control::End) | None => supervised.end().await,
                         }
                     }

@@ -2,7 +2,7 @@
 
 mod news;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use isthmus_agent::starting::processes::SUPERVISOR;
@@ -84,7 +84,9 @@ pub(super) struct Observed {
     /// Connections that aren't there yet.
     waits: Waits,
     /// Nodes of sites that are cut off at the moment.
-    silent: HashSet<String>,
+    silent: HashMap<String, Instant>,
+    /// When a signal ended a rank last, if no launcher has started a daemon since.
+    rank_killed: Option<Instant>,
     /// Nodes from which another one is cut off: the fault isn't theirs.
     cut_off: HashSet<String>,
     /// Sites that were cut off for a while.
@@ -259,7 +261,7 @@ impl Watch {
         if let Some(words) = self.work.failure() {
             self.note(Event::Each(words));
         }
-        for node in self.observed.silent.clone() {
+        for node in self.observed.silent.keys().cloned().collect::<Vec<_>>() {
             self.note(Event::Silent(node));
         }
     }
@@ -288,8 +290,17 @@ impl Watch {
         signal.is_final() || self.interrupts > 1
     }
 
-    /// Whether the command was interrupted while a site is cut off, for which it waits.
+    /// Whether the command is to end, by an interrupt or since a rank was killed, and waits
+    /// for a site that is cut off.
     fn waits_in_vain(&self) -> bool {
-        self.interrupts > 0 && !self.observed.silent.is_empty()
+        let observed = &self.observed;
+        let is_killed = |since: &Instant| {
+            let after = observed.rank_killed.map(|at| since.saturating_duration_since(at));
+            after.is_some_and(|after| after <= TERM_GRACE)
+        };
+        match self.interrupts {
+            0 => observed.silent.values().any(is_killed),
+            _ => !observed.silent.is_empty(),
+        }
     }
 }

@@ -31,8 +31,7 @@ impl Work {
     /// Passes a signal on, unless the command has it from the terminal.
     pub(super) async fn signal(&mut self, number: i32, from_terminal: bool) {
         match self {
-            Self::Here(_) if from_terminal => {}
-            Self::Here(supervised) => supervised.signal(number).await,
+            Self::Here(supervised) => supervised.signal(number, from_terminal).await,
             Self::Each(each) => each.signal(number).await,
         }
     }

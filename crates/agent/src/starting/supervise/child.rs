@@ -1,6 +1,6 @@
 //! The supervisor process: one thread, one `poll` loop.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -17,8 +17,11 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, getpid};
 
-use super::message::{END, GONE, GRACE, KILLED, MESSAGE_LEN, NAME_LEN, SIGNALLED, STATUS};
+use super::message::{END, FROM_TERMINAL, GONE, GRACE, KILLED, MESSAGE_LEN, NAME_LEN, SIGNALLED, STATUS};
 use super::tree;
+
+/// `si_code` of signals that the kernel itself sends (sigaction(2)).
+const SI_KERNEL: i32 = 0x80;
 
 /// The supervisor's command line.
 #[derive(Debug)]
@@ -48,7 +51,7 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
     }
     let mut signals = SigSet::empty();
     // The terminal sends SIGINT, SIGQUIT and SIGHUP to the command as well. The
-    // supervisor ignores them.
+    // supervisor only counts them.
     for signal in [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGTERM] {
         signals.add(signal);
     }
@@ -57,7 +60,9 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
 
     let mut supervisor = Supervisor {
         control,
+        signal_fd,
         command: None,
+        from_terminal: HashMap::new(),
         killed: HashSet::new(),
         passed_on: Vec::new(),
         ending: None,
@@ -71,10 +76,11 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
         }
         // After the reaping: a launcher may notice the loss of its daemon before this
         // process does, and have a signal passed on.
+        supervisor.read_signals();
         supervisor.read_control();
         let timeout = supervisor.kill_step();
         let mut polled = [
-            PollFd::new(signal_fd.as_fd(), PollFlags::POLLIN),
+            PollFd::new(supervisor.signal_fd.as_fd(), PollFlags::POLLIN),
             PollFd::new(supervisor.control.as_fd(), PollFlags::POLLIN),
         ];
         // A control socket at its end would make poll return at once for ever.
@@ -82,11 +88,6 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
         match poll(&mut polled[..count], timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
-        }
-        while let Ok(Some(signal)) = signal_fd.read_signal() {
-            if signal.ssi_signo == Signal::SIGTERM as u32 {
-                supervisor.end();
-            }
         }
     }
     supervisor.report(GONE, i32::try_from(supervisor.killed.len()).unwrap_or(i32::MAX));
@@ -101,8 +102,12 @@ fn ended_child() -> nix::Result<WaitStatus> {
 
 struct Supervisor {
     control: UnixStream,
+    signal_fd: SignalFd,
     /// The command itself, while it runs.
     command: Option<Pid>,
+    /// The terminal's signals, which the command has as well: how many of each the parent
+    /// hasn't told of yet.
+    from_terminal: HashMap<Signal, u32>,
     killed: HashSet<i32>,
     /// The signals that the parent had passed on, once each.
     passed_on: Vec<Signal>,
@@ -131,6 +136,9 @@ impl Supervisor {
         match command.spawn() {
             Ok(child) => {
                 self.command = i32::try_from(child.id()).ok().map(Pid::from_raw);
+                // The command may have missed what came before.
+                self.read_signals();
+                self.from_terminal.clear();
             }
             Err(error) => {
                 eprintln!("isthmus: cannot start {}: {error}", program.display());
@@ -195,6 +203,25 @@ impl Supervisor {
         let _ = (&self.control).write_all(&padded);
     }
 
+    fn read_signals(&mut self) {
+        while let Ok(Some(info)) = self.signal_fd.read_signal() {
+            let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
+            match signal {
+                Some(Signal::SIGTERM) => self.end(),
+                Some(signal) if info.ssi_code == SI_KERNEL => {
+                    *self.from_terminal.entry(signal).or_default() += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the command has a signal of the terminal that the parent tells of.
+    fn has(&mut self, signal: Signal) -> bool {
+        let had = self.from_terminal.get_mut(&signal).filter(|count| **count > 0);
+        had.map(|count| *count -= 1).is_some()
+    }
+
     /// Reads the parent's orders.
     fn read_control(&mut self) {
         let mut bytes = [0; 16];
@@ -203,23 +230,30 @@ impl Supervisor {
                 Ok(0) => return self.end(),
                 Ok(count) => {
                     for &byte in &bytes[..count] {
-                        if byte == END {
-                            self.end();
-                        } else if let (Some(pid), Ok(signal)) =
-                            (self.command, Signal::try_from(i32::from(byte)))
-                        {
-                            if !self.passed_on.contains(&signal) {
-                                self.passed_on.push(signal);
-                            }
-                            // The command may have just ended.
-                            let _ = kill(pid, signal);
-                        }
+                        self.take_order(byte);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return self.end(),
             }
+        }
+    }
+
+    fn take_order(&mut self, byte: u8) {
+        if byte == END {
+            return self.end();
+        }
+        let Ok(signal) = Signal::try_from(i32::from(byte & !FROM_TERMINAL)) else { return };
+        if byte & FROM_TERMINAL != 0 && self.has(signal) {
+            return;
+        }
+        if let Some(pid) = self.command {
+            if !self.passed_on.contains(&signal) {
+                self.passed_on.push(signal);
+            }
+            // The command may have just ended.
+            let _ = kill(pid, signal);
         }
     }
 

@@ -15,7 +15,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
-use super::message::{END, GONE, KILLED, MESSAGE_LEN, NAME_LEN, SIGNALLED, STATUS};
+use super::message::{END, FROM_TERMINAL, GONE, KILLED, MESSAGE_LEN, NAME_LEN, SIGNALLED, STATUS};
 use crate::starting::limits;
 
 /// The name of the command itself in reports of killed processes.
@@ -113,13 +113,15 @@ impl Supervised {
         Ok(Self { control, supervisor, outcome, stdin, stdout, stderr })
     }
 
-    /// Passes a signal to the command itself.
-    pub async fn signal(&mut self, signal: i32) {
+    /// Passes a signal to the command itself, unless the command has it `from_terminal`.
+    pub async fn signal(&mut self, signal: i32, from_terminal: bool) {
         if let Ok(byte) = u8::try_from(signal)
             && byte != END
+            && byte < FROM_TERMINAL
         {
+            let flag = if from_terminal { FROM_TERMINAL } else { 0 };
             // It fails if the supervisor is gone, and the command with it.
-            let _ = self.control.write_all(&[byte]).await;
+            let _ = self.control.write_all(&[byte | flag]).await;
         }
     }
 

@@ -1,8 +1,11 @@
 //! The messages between a supervisor and its parent.
 
-/// Parent to supervisor, one byte each: a signal number to pass to the command, or
-/// [`END`]. The end of the socket means [`END`], too.
+/// Parent to supervisor, one byte each: a signal number to pass to the command, perhaps with
+/// [`FROM_TERMINAL`], or [`END`]. The end of the socket means [`END`], too.
 pub(crate) const END: u8 = 0;
+/// The terminal has sent the signal to the parent's process group: to be passed on only if
+/// the command wasn't in it yet.
+pub(crate) const FROM_TERMINAL: u8 = 0x80;
 
 /// Time from SIGTERM to SIGKILL when a job ends.
 pub(crate) const GRACE: std::time::Duration = std::time::Duration::from_millis(1500);

@@ -81,7 +81,12 @@ impl Watch {
                 self.observed.daemon_killed |= culprit::is_daemon(&killed.command);
                 self.note(Event::Command(killed));
             }
-            Some(Kind::RankEnded(ended)) => self.note(Event::Rank(ended)),
+            Some(Kind::RankEnded(ended)) => {
+                if ended.signal != 0 {
+                    self.observed.rank_killed = Some(Instant::now());
+                }
+                self.note(Event::Rank(ended));
+            }
             Some(Kind::Links(links)) => {
                 self.observed.links.retain(|other| other.node != links.node);
                 self.observed.links.push(links);
@@ -91,6 +96,7 @@ impl Watch {
                 self.show_start();
                 if culprit::is_daemon(&started.command) {
                     self.observed.events.goes_on(self.started.elapsed());
+                    self.observed.rank_killed = None;
                 }
                 // Later ones belong to processes that the program spawns.
                 if !self.wire_up.is_done() {
@@ -121,7 +127,7 @@ impl Watch {
             silent.node
         );
         self.progress.message(&one_line(&text));
-        self.observed.silent.insert(silent.node);
+        self.observed.silent.insert(silent.node, Instant::now());
     }
 
     /// It is heard again.
