@@ -224,7 +224,7 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
                 }
             }
             Ok(None) => break "its agent left the job".to_owned(),
-            Err(status) => break loss(&status),
+            Err(status) => break loss(&host, &status),
         }
     };
     let reason = node.revocation_of(&host.name).unwrap_or(reason);
@@ -241,10 +241,15 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
 }
 
 /// Why a node is lost with which a call has failed.
-fn loss(status: &Status) -> String {
+fn loss(host: &Host, status: &Status) -> String {
     let reason = grpc::reason(status);
-    let broke = reason.starts_with(grpc::BROKE);
-    if broke { format!("its agent has ended, or its machine: {reason}") } else { reason }
+    match reason.starts_with(grpc::BROKE) {
+        true => {
+            tracing::warn!(node = %host.name, reason, "the connection to a node's agent broke");
+            "its agent has ended, or its machine".to_owned()
+        }
+        false => reason,
+    }
 }
 
 /// Returns the reason when a held node is lost. A node of another site may be silent for
@@ -339,7 +344,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
                 Ok(Ok(reply)) => reply.into_inner(),
                 Ok(Err(status)) => {
                     // The node ends the job by itself when it loses this agent.
-                    let reason = loss(&status);
+                    let reason = loss(&host, &status);
                     tracing::warn!(node = %host.name, reason, "cannot end the job there");
                     let lost = proto::NodeLost { node: host.name.to_string(), reason };
                     proto::EndReply { nodes_lost: vec![lost], ..proto::EndReply::default() }

@@ -37,7 +37,7 @@ impl std::fmt::Display for Lost {
             Self::Silent(time) => {
                 write!(f, "no sign of life for {} s: its network is cut, or it is frozen", time.as_secs())
             }
-            Self::Ended => f.write_str("the trunk to it has ended"),
+            Self::Ended => f.write_str("its agent has ended, or was started again"),
         }
     }
 }

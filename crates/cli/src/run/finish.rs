@@ -83,7 +83,10 @@ impl Finished<'_> {
         let lost_late = last_news(&mut self.watch, news, &reply).await;
         let killed_here = handle::gone(&mut self.watch.work.outcome()).await;
         self.watch.progress.clear();
-        let status = status(self.ended, lost_late || self.watch.observed.daemon_killed);
+        let status = status(
+            self.ended,
+            lost_late || self.watch.observed.daemon_killed || self.watch.observed.agent_gone,
+        );
         let ended_by = self.watch.observed.events.culprit().filter(|_| status != 0);
         // Before all else that is to be said of the end.
         if let Some(culprit) = &ended_by {
@@ -151,17 +154,23 @@ impl Finished<'_> {
 async fn end_job(watch: &mut Watch) -> (EndReply, Option<String>) {
     let is_silent = watch.pulses.is_lost();
     let limit = if is_silent { SILENT_DEADLINE } else { END_DEADLINE };
-    let is_absent = is_silent || watch.observed.agent_gone;
     let text = match tokio::time::timeout(limit, watch.end()).await {
         Ok(Ok(Ok(reply))) => return (reply, None),
-        _ if is_absent => {
-            "this node's agent confirms no end of the job; the other nodes' agents end it by themselves"
-                .to_owned()
+        Ok(Ok(Err(status))) => {
+            let reason = grpc::reason(&status);
+            if reason.starts_with(grpc::BROKE) {
+                watch.agent_gone();
+            }
+            format!("the job's end was not confirmed: {reason}")
         }
-        Ok(Ok(Err(status))) => format!("the job's end was not confirmed: {}", grpc::reason(&status)),
         Ok(Err(_)) | Err(_) => {
             format!("the job did not end everywhere within {} s", END_DEADLINE.as_secs())
         }
+    };
+    let text = match is_silent || watch.observed.agent_gone {
+        true => "this node's agent confirms no end of the job; the other nodes' agents end it by themselves"
+            .to_owned(),
+        false => text,
     };
     (EndReply::default(), Some(text))
 }

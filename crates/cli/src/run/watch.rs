@@ -196,8 +196,7 @@ impl Watch {
                         news_end = true;
                         self.pulses.end();
                         if self.ending.is_none() {
-                            self.observed.agent_gone = true;
-                            self.note(Event::Lost(format!("this node's agent is gone ({})", self.head)));
+                            self.agent_gone();
                             lost = true;
                         }
                     }
@@ -264,6 +263,12 @@ impl Watch {
         for node in self.observed.silent.keys().cloned().collect::<Vec<_>>() {
             self.note(Event::Silent(node));
         }
+    }
+
+    /// The connection to this node's agent broke.
+    pub(super) fn agent_gone(&mut self) {
+        self.observed.agent_gone = true;
+        self.note(Event::Lost(format!("this node's agent is gone ({})", self.head)));
     }
 
     /// Takes in something that may have ended the job.
