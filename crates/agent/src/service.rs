@@ -50,6 +50,7 @@ use crate::jobs::peers::PeerService;
 use crate::jobs::stop;
 use crate::jobs::verify;
 use crate::observing::heartbeat::beat::Heartbeats;
+use crate::observing::leftovers;
 use crate::observing::measure;
 use crate::runtime_directory::{self, LOCAL_SOCKET};
 use crate::starting::limits;
@@ -126,7 +127,7 @@ pub async fn run(
     let local_socket = runtime_directory.join(LOCAL_SOCKET);
     let local_listener =
         local::bind(&local_socket).with_context(|| format!("cannot listen on {}", local_socket.display()))?;
-    job_directory::sweep(&runtime_directory);
+    tokio::spawn(leftovers::remove_former(job_directory::sweep(&runtime_directory)));
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
     let facilities = Facilities {
         name,

@@ -130,3 +130,21 @@ fn of_a_stopped_supervisor() -> Result<()> {
     ensure!(ended.elapsed() < SECONDS, "{:?}\n{printed}", ended.elapsed());
     Ok(())
 }
+
+/// What a killed agent had noted is removed by the next one.
+#[test]
+fn of_a_killed_agent() -> Result<()> {
+    let world = World::up("two-relays")?;
+    let before = files(&world, NODES[0])?;
+    let job = seen(&world, Mpi::OpenMpi)?;
+    let ranks = world.processes(NODES[0], "/die")?;
+    world.kill(NODES[0], "-KILL", &world.service(NODES[0], "agent")?)?;
+    for rank in ranks {
+        // A launcher that loses its ranks removes nothing of theirs.
+        let _ = world.kill(NODES[0], "-KILL", &rank);
+    }
+    let (status, printed) = job.end()?;
+    ensure!(status != 0 && status != 124, "{status}\n{printed}");
+    let _agent = world.serve(NODES[0], "agent", &[], &World::config("agent"))?;
+    World::eventually("nothing is left", SOON, || Ok(files(&world, NODES[0])? == before))
+}

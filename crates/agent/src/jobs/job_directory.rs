@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use isthmus_wire::JobId;
 use isthmus_wire::settings::{CONNECTS, CONNECTS_NAME, FILE_NAME, SOCKET_NAME, Settings};
 
+use crate::observing::leftovers::Leftovers;
+
 /// File name of the preloaded library within a job's directory.
 pub const SHIM: &str = "libisthmus_shim.so";
 /// File name of the remote-launch script within a job's directory.
@@ -91,8 +93,9 @@ impl Drop for JobDirectory {
 }
 
 /// Removes directories that a killed agent has left: those of jobs whose socket no
-/// process serves.
-pub(crate) fn sweep(runtime_directory: &Path) {
+/// process serves. Returns what else these jobs may have left.
+pub(crate) fn sweep(runtime_directory: &Path) -> Leftovers {
+    let leftovers = Leftovers::default();
     let entries = fs::read_dir(runtime_directory).into_iter().flatten().flatten();
     for entry in entries {
         let is_job = entry.file_name().to_str().is_some_and(|name| name.parse::<JobId>().is_ok());
@@ -102,10 +105,12 @@ pub(crate) fn sweep(runtime_directory: &Path) {
         }
         let socket = std::os::unix::net::UnixStream::connect(entry.path().join(SOCKET_NAME));
         if socket.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            leftovers.take_over(&entry.path());
             let removed = fs::remove_dir_all(entry.path());
             tracing::info!(directory = %entry.path().display(), ?removed, "removed the job directory of an agent that has ended");
         }
     }
+    leftovers
 }
 
 /// A path as one word of a shell command.

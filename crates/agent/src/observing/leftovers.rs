@@ -3,6 +3,7 @@
 //! the job's processes have mapped or open, and removes those that are left after the job.
 
 mod hydra;
+mod kept;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
@@ -29,6 +30,10 @@ const ALONE: Duration = Duration::from_secs(3);
 const GONE: Duration = Duration::from_secs(6);
 /// Pause between two looks for processes.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long the processes of a former agent's jobs are waited for, and the pause between two
+/// looks.
+const FORMER: Duration = Duration::from_secs(30);
+const PAUSE_FORMER: Duration = Duration::from_secs(1);
 /// Most files and directories that are noted for one job.
 const NOTED_MAX: usize = 1 << 14;
 
@@ -52,11 +57,12 @@ struct Identity {
 pub(crate) struct Leftovers(Mutex<BTreeMap<PathBuf, Identity>>);
 
 impl Leftovers {
-    /// Notes what these processes of the job use.
-    pub(crate) fn note(&self, processes: &[Process]) {
+    /// Notes what these processes of the job use, in its directory as well.
+    pub(crate) fn note(&self, processes: &[Process], directory: &Path) {
         let used = processes.iter().flat_map(used).filter_map(|path| trace(&path));
+        let mut noted = lock(&self.0);
+        let known = noted.len();
         for trace in used.chain(hydra::pictures(processes)) {
-            let mut noted = lock(&self.0);
             if noted.len() < NOTED_MAX
                 && !noted.contains_key(&trace)
                 && let Some(identity) = own(&trace)
@@ -64,24 +70,53 @@ impl Leftovers {
                 noted.insert(trace, identity);
             }
         }
+        if noted.len() > known
+            && let Err(error) = kept::write(directory, &noted)
+        {
+            warn!(%error, directory = %directory.display(), "cannot note what the MPI has made");
+        }
     }
 
-    /// Removes what is still there and used by nobody.
-    fn remove(&self) {
-        let mut noted = std::mem::take(&mut *lock(&self.0));
+    /// Takes over what an agent that has ended had noted in a job's directory.
+    pub(crate) fn take_over(&self, directory: &Path) {
+        lock(&self.0).extend(kept::read(directory));
+    }
+
+    /// Removes what is still there and used by nobody, and keeps the note of what is used.
+    /// Returns whether there is any.
+    fn remove(&self) -> bool {
+        let mut noted = lock(&self.0);
         noted.retain(|path, identity| own(path) == Some(*identity));
         if noted.is_empty() {
-            return;
+            return false;
         }
         let all = procfs::process::all_processes().into_iter().flatten().flatten();
         let in_use: HashSet<PathBuf> =
             all.flat_map(|process| used(&process)).filter_map(|path| trace(&path)).collect();
-        for path in noted.keys().filter(|path| !in_use.contains(*path)) {
+        noted.retain(|path, _| {
+            if in_use.contains(path) {
+                return true;
+            }
             match remove(path) {
                 Ok(()) => info!(path = %path.display(), "removed what an MPI has left"),
                 Err(error) => warn!(path = %path.display(), %error, "cannot remove what an MPI has left"),
             }
+            false
+        });
+        !noted.is_empty()
+    }
+}
+
+/// Removes what jobs of a former agent have left, once their processes have ended.
+pub(crate) async fn remove_former(leftovers: Leftovers) {
+    let leftovers = Arc::new(leftovers);
+    let started = Instant::now();
+    while started.elapsed() < FORMER {
+        let removing = Arc::clone(&leftovers);
+        if !tokio::task::spawn_blocking(move || removing.remove()).await.unwrap_or(false) {
+            return;
         }
+        tokio::time::sleep(PAUSE_FORMER).await;
     }
 }
 
@@ -164,7 +199,9 @@ pub(crate) async fn look(job: &Arc<Job>) {
     let looking = Arc::clone(job);
     // Hundreds of small reads, which would delay other tasks. A process that is stuck in the
     // kernel may hold up its own.
-    let look = move || looking.leftovers.note(&links::processes_of(&looking, looking.began));
+    let look = move || {
+        looking.leftovers.note(&links::processes_of(&looking, looking.began), looking.directory.path())
+    };
     let look = tokio::task::spawn_blocking(look);
     let _ = tokio::time::timeout(ALONE, look).await;
 }
@@ -251,18 +288,18 @@ mod tests {
         let file = fs::File::create(part.join("contact.txt")).unwrap();
         let leftovers = Leftovers::default();
         let me = [Process::myself().unwrap()];
-        leftovers.note(&me);
-        leftovers.remove();
-        assert!(part.exists(), "it is in use");
-        leftovers.note(&me);
+        leftovers.note(&me, base.path());
+        assert!(leftovers.remove() && part.exists(), "it is in use");
+        let successor = Leftovers::default();
+        successor.take_over(base.path());
         drop(file);
-        leftovers.remove();
+        assert!(!successor.remove());
         assert!(!part.exists() && other.exists());
         // Another one of the same name stays.
         let (session, moved) = (base.path().join("ompi.7"), base.path().join("former"));
         fs::create_dir(&session).unwrap();
         let file = fs::File::create(session.join("hwloc.sm")).unwrap();
-        leftovers.note(&me);
+        leftovers.note(&me, base.path());
         drop(file);
         fs::rename(&session, &moved).unwrap();
         fs::create_dir(&session).unwrap();

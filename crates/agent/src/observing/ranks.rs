@@ -172,7 +172,7 @@ fn look(job: &Job, began: u64, is_early: bool) -> Vec<(World, u32)> {
     let processes = links::processes_of(job, began);
     if is_early {
         // By then an MPI has what it works with; the end of the job looks once more.
-        job.leftovers.note(&processes);
+        job.leftovers.note(&processes, job.directory.path());
     }
     processes
         .iter()
