@@ -58,7 +58,7 @@ impl Waiting {
     /// Ranks that wait for the file before they begin with MPI.
     fn ranks(patience: Patience, mpi: Mpi) -> Result<Self> {
         let script = format!(
-            "mktemp DIRECTORY/ready.XXXXXX >&2; until [ -e DIRECTORY/go ]; do sleep 0.05; done; exec {} 100 1000",
+            "mktemp DIRECTORY/ready.XXXXXX >&2; until [ -e DIRECTORY/go ]; do sleep 0.05; done; exec {} 100 100",
             mpi.program("ring")
         );
         Self::start(patience, &[], &[&mpi.launcher(), "-n", "2", "sh", "-c", &script])
@@ -83,10 +83,11 @@ impl Waiting {
         self.world.serve(machine, role, &[], &World::config(role))
     }
 
-    /// Waits until an agent has said that a connection isn't there yet.
+    /// Waits until an agent has said that a connection isn't there yet. Where ranks of other
+    /// tests spin on the same cores, it may take long until a program connects.
     fn waits(&self) -> Result<()> {
         let told = || Ok(self.world.logs()?.contains("a connection is not there yet"));
-        World::eventually("a connection waits", SOON, told)
+        World::eventually("a connection waits", SOON * 3, told)
     }
 
     /// The job ends in order, whatever the test found meanwhile.

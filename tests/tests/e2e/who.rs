@@ -173,3 +173,26 @@ fn an_agent_is_named_of_commands_on_each_node() -> Result<()> {
     ensure!(!printed.contains("the command on"), "{printed}");
     expect_first(&printed, &expected)
 }
+
+/// Hydra doesn't always end a job of which a rank on another node has ended badly: then the
+/// user reads of it, and can end the job.
+#[test]
+fn a_rank_that_mpich_does_not_miss_is_told() -> Result<()> {
+    let world = GRID.take_for(Mpi::Mpich)?;
+    let before = world.logs()?.matches("a rank has ended").count();
+    let job = world.begin(Mpi::Mpich, &NODES.join(","), &[], "die", &["exit", "3", "sleep"])?;
+    let has_ended = || Ok(world.logs()?.matches("a rank has ended").count() > before);
+    World::eventually("a rank has ended", SOON, has_ended)?;
+    // Longer than a launcher may take to end its job.
+    std::thread::sleep(SECONDS);
+    let named = format!("rank 3 on {FAR} ended with status ");
+    if let Ok(run) = world.service(HEAD, "run") {
+        world.kill(HEAD, "-TERM", &run)?;
+        let (_, printed) = job.end()?;
+        ensure!(printed.contains(&named) && printed.contains("; the command goes on"), "{printed}");
+    } else {
+        let (_, printed) = job.end()?;
+        ensure!(printed.contains(&named), "{printed}");
+    }
+    world.expect_clean(SECONDS)
+}

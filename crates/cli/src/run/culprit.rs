@@ -170,12 +170,7 @@ impl Events {
                 format!("nothing is heard of {node}: it is frozen, or the network between is cut")
             }
             Event::NodeLost(lost) | Event::NodeLostLate(lost) => self.lost_words(lost),
-            Event::Rank(RankEnded { node, rank, signal: 0, status }) => {
-                format!("rank {rank} on {node} ended with status {status}")
-            }
-            Event::Rank(RankEnded { node, rank, signal, .. }) => {
-                format!("rank {rank} on {node} was ended by {}", name_of(*signal))
-            }
+            Event::Rank(ended) => rank_words(ended),
             Event::Command(killed) | Event::Launcher(killed) => {
                 format!("{} on {} was ended by {}", killed.command, killed.node, name_of(killed.signal))
             }
@@ -209,6 +204,14 @@ fn explains(later: &Entry, earlier: &Entry) -> bool {
     let (class, since) = (earlier.event.class(), later.at.saturating_sub(earlier.at));
     let is_weak = class >= Class::Unconnected;
     later.event.class() < class && (is_weak || since <= TOGETHER)
+}
+
+/// How a rank has ended.
+pub(super) fn rank_words(RankEnded { node, rank, signal, status }: &RankEnded) -> String {
+    match signal {
+        0 => format!("rank {rank} on {node} ended with status {status}"),
+        _ => format!("rank {rank} on {node} was ended by {}", name_of(*signal)),
+    }
 }
 
 /// A reason without its numbers, such as how long nothing was heard.

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use isthmus_agent::starting::processes::SUPERVISOR;
 use isthmus_agent::starting::supervise::handle;
 use isthmus_wire::proto::local_client::LocalClient;
-use isthmus_wire::proto::{self, Links};
+use isthmus_wire::proto::{self, Links, RankEnded};
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use super::culprit::{Event, Events};
+use super::culprit::{self, Event, Events};
 use super::pauses::Pauses;
 use super::progress::{Daemons, Progress};
 use super::pulses::Pulses;
@@ -22,12 +22,15 @@ use super::timing::Stopwatch;
 use super::waits::Waits;
 use super::wire_up::WireUp;
 use super::work::Work;
+use crate::output::one_line;
 
 /// How long a command may take to end by itself after a signal to do so.
 const TERM_GRACE: Duration = Duration::from_secs(4);
 /// The same after a node was lost: by then seconds have passed, and the
 /// launcher may wait for that node for ever.
 const LOST_GRACE: Duration = Duration::from_secs(1);
+/// How long a launcher may take to end its job when a rank has ended badly.
+const RANK_GRACE: Duration = Duration::from_secs(5);
 /// The same after one of the launcher's daemons was killed: the launcher mostly
 /// notices, and its own message has more detail.
 const DAEMON_GRACE: Duration = Duration::from_secs(3);
@@ -85,8 +88,10 @@ pub(super) struct Observed {
     waits: Waits,
     /// Nodes of sites that are cut off at the moment.
     silent: HashMap<String, Instant>,
-    /// When a signal ended a rank last, if no launcher has started a daemon since.
-    rank_killed: Option<Instant>,
+    /// The last rank that ended badly, and when, if no launcher has started a daemon since.
+    rank_ended: Option<(Instant, RankEnded)>,
+    /// Whether the user has read that a rank has ended.
+    rank_told: bool,
     /// Nodes from which another one is cut off: the fault isn't theirs.
     cut_off: HashSet<String>,
     /// Sites that were cut off for a while.
@@ -204,6 +209,7 @@ impl Watch {
                 _ = ticks.tick() => {
                     self.wire_up.tick(Instant::now(), self.stopwatch.commands());
                     self.show_start();
+                    self.show_rank(is_ending);
                     if let Some(reason) = self.pulses.passed(Instant::now()) {
                         self.note(Event::Lost(reason));
                         lost = true;
@@ -229,6 +235,19 @@ impl Watch {
                 deadline = Some(tokio::time::Instant::now() + LOST_GRACE);
                 self.work.signal(nix::libc::SIGTERM, false).await;
             }
+        }
+    }
+
+    /// Tells of a rank that has ended if the command goes on: not every launcher ends its job
+    /// then.
+    fn show_rank(&mut self, is_ending: bool) {
+        if let Some((at, ended)) = &self.observed.rank_ended
+            && at.elapsed() >= RANK_GRACE
+            && !(is_ending || self.quiet || self.observed.rank_told)
+        {
+            let words = culprit::rank_words(ended);
+            self.progress.message(&one_line(&format!("{words}; the command goes on (Ctrl-C ends it)")));
+            self.observed.rank_told = true;
         }
     }
 
@@ -300,8 +319,8 @@ impl Watch {
     fn waits_in_vain(&self) -> bool {
         let observed = &self.observed;
         let is_killed = |since: &Instant| {
-            let after = observed.rank_killed.map(|at| since.saturating_duration_since(at));
-            after.is_some_and(|after| after <= TERM_GRACE)
+            let killed = observed.rank_ended.as_ref().filter(|(_, ended)| ended.signal != 0);
+            killed.is_some_and(|(at, _)| since.saturating_duration_since(*at) <= TERM_GRACE)
         };
         match self.interrupts {
             0 => observed.silent.values().any(is_killed),

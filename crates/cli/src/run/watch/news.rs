@@ -82,9 +82,7 @@ impl Watch {
                 self.note(Event::Command(killed));
             }
             Some(Kind::RankEnded(ended)) => {
-                if ended.signal != 0 {
-                    self.observed.rank_killed = Some(Instant::now());
-                }
+                self.observed.rank_ended = Some((Instant::now(), ended.clone()));
                 self.note(Event::Rank(ended));
             }
             Some(Kind::Links(links)) => {
@@ -96,7 +94,7 @@ impl Watch {
                 self.show_start();
                 if culprit::is_daemon(&started.command) {
                     self.observed.events.goes_on(self.started.elapsed());
-                    self.observed.rank_killed = None;
+                    self.observed.rank_ended = None;
                 }
                 // Later ones belong to processes that the program spawns.
                 if !self.wire_up.is_done() {
