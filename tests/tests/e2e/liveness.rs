@@ -126,7 +126,7 @@ fn a_head_that_was_frozen_says_so_of_itself() -> Result<()> {
     let (status, printed) = job.end()?;
     let named = format!("isthmus: lost node {head}: {other} had no sign of life of it for ");
     let first = printed.lines().find(|line| line.starts_with("isthmus: ")).unwrap_or_default();
-    ensure!(status == 125 && first.starts_with(&named), "{status}\n{printed}");
+    ensure!(status != 0 && status != 124 && first.starts_with(&named), "{status}\n{printed}");
     world.expect_clean(SECONDS)
 }
 

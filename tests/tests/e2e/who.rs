@@ -81,7 +81,8 @@ fn check(world: &World, mpi: Mpi, fault: Fault) -> Result<()> {
 
 /// It is named first, and once more in the account, with the same words.
 fn expect_first(printed: &str, expected: &str) -> Result<()> {
-    let own = printed.lines().find(|line| line.starts_with("isthmus: ")).unwrap_or_default();
+    let of_the_end = |line: &&str| line.starts_with("isthmus: ") && !line.contains("; the command goes on");
+    let own = printed.lines().find(of_the_end).unwrap_or_default();
     ensure!(own.starts_with(&format!("isthmus: {expected}")), "not first: {expected}\n{printed}");
     ensure!(printed.contains(&format!("\n  ended by {expected}")), "not in the account\n{printed}");
     ensure!(printed.matches(expected).count() == 2, "told twice\n{printed}");
