@@ -114,13 +114,15 @@ impl World {
             ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
             ("PRTE_ALLOW_RUN_AS_ROOT", "1"),
             ("PRTE_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
-            // Emulated nodes share few cores: ranks that wait must yield, and those of all
-            // nodes would be bound to the same core.
+            // Emulated nodes share few cores: ranks that wait must yield.
             ("OMPI_MCA_mpi_yield_when_idle", "1"),
-            ("OMPI_MCA_hwloc_base_binding_policy", "none"),
             ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
         ] {
             command.env(name, value);
+        }
+        // Ranks of all nodes would be bound to the same core. Open MPI 5 crashes by it.
+        if words.iter().any(|word| word.contains(&Mpi::OpenMpi.launcher())) {
+            command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
         }
         Ok(command)
     }
