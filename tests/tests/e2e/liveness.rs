@@ -124,9 +124,11 @@ fn a_head_that_was_frozen_says_so_of_itself() -> Result<()> {
     World::eventually("the other node has ended its part", SOON, left)?;
     world.lab().thaw(head)?;
     let (status, printed) = job.end()?;
-    let named = format!("isthmus: lost node {head}: {other} had no sign of life of it for ");
-    let first = printed.lines().find(|line| line.starts_with("isthmus: ")).unwrap_or_default();
-    ensure!(status != 0 && status != 124 && first.starts_with(&named), "{status}\n{printed}");
+    let named = format!("lost node {head}: {other} had no sign of life of it for ");
+    ensure!(status != 0 && status != 124, "{status}\n{printed}");
+    for start in ["isthmus: ", "  ended by "].map(|start| format!("{start}{named}")) {
+        ensure!(printed.lines().any(|line| line.starts_with(&start)), "no {start:?} in\n{printed}");
+    }
     world.expect_clean(SECONDS)
 }
 
