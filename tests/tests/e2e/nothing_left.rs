@@ -28,7 +28,7 @@ fn looks(world: &World) -> Result<usize> {
 }
 
 /// An endless job whose ranks the agents of both nodes have seen.
-fn seen(world: &World, mpi: Mpi) -> Result<Job> {
+pub(crate) fn seen(world: &World, mpi: Mpi) -> Result<Job> {
     let before = looks(world)?;
     let job = world.endless(mpi, &NODES.join(","), &["--outlive", "0"])?;
     running(world)?;
