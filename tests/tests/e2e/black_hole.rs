@@ -10,7 +10,11 @@ use isthmus_e2e::{Output, World, isthmus};
 const NAMED: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(60);
 
+/// Between two calls of the doctor: each may order two measurements, and a user has 60 a minute.
+const PAUSE: Duration = Duration::from_secs(2);
+
 fn doctor(world: &World, words: &[&str]) -> Result<Output> {
+    std::thread::sleep(PAUSE);
     let binary = isthmus().display().to_string();
     world.sh("n1.alpha", SOON, &[&[binary.as_str(), "doctor"], words].concat())
 }
