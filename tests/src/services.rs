@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::{Job, World, isthmus};
@@ -22,6 +22,18 @@ impl World {
         let output = self.sh(node, SOON, &[&isthmus().display().to_string(), "status", "--json"])?;
         ensure!(output.status == 0, "{}", output.whole());
         Ok(serde_json::from_str(&output.stdout)?)
+    }
+
+    /// Waits until a node is attached, in the eyes of another one.
+    ///
+    /// # Errors
+    /// If it isn't in time.
+    pub fn attached(&self, from: &str, name: &str) -> Result<()> {
+        World::eventually("it is attached", SOON, || {
+            let status = self.status(from)?;
+            let nodes = status["nodes"].as_array().context("no nodes")?;
+            Ok(nodes.iter().any(|node| node["name"] == name && node["up"] == true))
+        })
     }
 
     /// Ends a service in order, and waits for its end.

@@ -37,14 +37,10 @@ pub(crate) async fn accept(
         let (tls, grpc_tx, gateway) = (tls.clone(), grpc_tx.clone(), gateway.clone());
         async move {
             match receive(tcp, peer, tls, &gateway).await {
-                // Fails only while the server shuts down.
                 Ok(Some(stream)) if packets::is_asked(&stream) => {
-                    drop(place);
-                    if let Err(error) = packets::serve(stream).await {
-                        debug!(%peer, %error, "packets not tried");
-                    }
-                    return;
+                    return packets::take_part(stream, peer, place).await;
                 }
+                // Fails only while the server shuts down.
                 Ok(Some(stream)) => drop(grpc_tx.send(stream.into()).await),
                 Ok(None) => {}
                 Err(error) => debug!(%peer, %error, "connection refused"),

@@ -13,6 +13,7 @@
 //! ```
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -22,9 +23,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
+use tracing::debug;
 
 use crate::dial::{self, SocketOptions};
 use crate::secured::{ClientTls, Secured};
+use crate::unidentified::Place;
 
 /// Protocol name (ALPN, RFC 7301) of the exchange.
 pub const PROTOCOL: &[u8] = b"isthmus-packets/1";
@@ -177,13 +180,27 @@ async fn exchange_with(
     segment: Option<u16>,
     progress: Progress,
 ) -> io::Result<()> {
-    let options = SocketOptions { segment, ..SocketOptions::default() };
-    let tcp = dial::direct(address, options, CONNECT).await.map_err(io::Error::other)?;
-    progress.set(Stage::Shaking);
-    let name = ServerName::try_from(server_name.to_owned()).map_err(io::Error::other)?;
-    let mut stream = tls.connect(name, tcp).await?;
+    let mut stream = connect((address, server_name), tls, (segment, CONNECT), &progress).await?;
     progress.set(Stage::Sending);
     exchange(&mut stream, &progress).await
+}
+
+/// Opens a connection with segments of at most so many bytes, and makes the handshake of TLS.
+/// `limit` bounds the connect alone.
+///
+/// # Errors
+/// The connection's.
+pub(crate) async fn connect(
+    (address, server_name): (&str, &str),
+    tls: &ClientTls,
+    (segment, limit): (Option<u16>, Duration),
+    progress: &Progress,
+) -> io::Result<Secured> {
+    let options = SocketOptions { segment, ..SocketOptions::default() };
+    let tcp = dial::direct(address, options, limit).await.map_err(io::Error::other)?;
+    progress.set(Stage::Shaking);
+    let name = ServerName::try_from(server_name.to_owned()).map_err(io::Error::other)?;
+    tls.connect(name, tcp).await
 }
 
 /// The client's side, over an open connection.
@@ -214,6 +231,15 @@ pub async fn serve(mut stream: Secured) -> io::Result<()> {
     }
     let _place = PLACES.try_acquire().map_err(|_| io::Error::other("too many have packets tried"))?;
     timeout(SERVING, answer(&mut stream)).await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
+/// The same for a connection that has just been accepted: it is identified, and gives its
+/// place up.
+pub async fn take_part(stream: Secured, peer: SocketAddr, place: Place) {
+    drop(place);
+    if let Err(error) = serve(stream).await {
+        debug!(%peer, %error, "packets not tried");
+    }
 }
 
 /// Whether a client has asked for the exchange.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use isthmus_e2e::{World, root};
 
 use crate::life::{NODES, SECONDS, SOON};
@@ -46,12 +46,7 @@ fn a_job_is_refused_for_lack_of_space() -> Result<()> {
     let mounted = world.sh(far, SOON, &["sh", "-c", SMALL])?;
     ensure!(mounted.status == 0, "{}", mounted.whole());
     let _agent = world.serve(far, "agent", &[], &World::config("agent"))?;
-    let is_up = || {
-        let status = world.status(NODES[0])?;
-        let nodes = status["nodes"].as_array().context("no nodes")?;
-        Ok(nodes.iter().any(|node| node["name"] == far && node["up"] == true))
-    };
-    World::eventually("it is attached", SOON, is_up)?;
+    world.attached(NODES[0], far)?;
     let output = world.run(NODES[0], &["--nodes", &NODES.join(","), "--each"], &["true"])?;
     ensure!(output.status == 125, "{}", output.whole());
     let named = "cannot make the job's directory on n1.beta: this process has no space left on its disk";

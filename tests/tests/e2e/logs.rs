@@ -97,12 +97,7 @@ fn a_log_that_nobody_reads_stops_no_job() -> Result<()> {
     let world = World::up("two-relays")?;
     world.stop("n1.beta", "agent")?;
     let _agent = world.serve("n1.beta", "agent", &["sh", "-c", FULL, "sh"], &World::config("agent"))?;
-    let is_up = || {
-        let status = world.status("n1.alpha")?;
-        let nodes = status["nodes"].as_array().context("no nodes")?;
-        Ok(nodes.iter().any(|node| node["name"] == "n1.beta" && node["up"] == true))
-    };
-    World::eventually("it is attached", SOON, is_up)?;
+    world.attached("n1.alpha", "n1.beta")?;
     let hundred = root().join("tests/programs/hundred.py").display().to_string();
     let output = world.run("n1.alpha", &["--each", "--nodes", "n1.alpha,n1.beta"], &["python3", &hundred])?;
     ensure!(output.status == 0, "{}", output.whole());

@@ -5,21 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Mpi, World};
 
-use crate::life::{GRID, NODES, SECONDS, SOON, running};
+use crate::life::{GRID, NODES, SECONDS, SOON, daemon, running};
 
 /// Files and directories where MPIs put theirs.
 fn files(world: &World, node: &str) -> Result<String> {
     let found = world.sh(node, SOON, &["sh", "-c", "find /tmp /dev/shm -mindepth 1 | sort"])?;
     ensure!(found.status == 0, "{}", found.whole());
     Ok(found.stdout)
-}
-
-fn daemon(mpi: Mpi) -> &'static str {
-    match mpi {
-        Mpi::OpenMpi => "orted",
-        Mpi::OpenMpi5 => "prted",
-        Mpi::Mpich | Mpi::Mpich4 | Mpi::MpiAbi => "hydra_pmi_proxy",
-    }
 }
 
 /// How often agents have said that they found ranks.

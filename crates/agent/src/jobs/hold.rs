@@ -224,7 +224,10 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
                 }
             }
             Ok(None) => break "its agent left the job".to_owned(),
-            Err(status) => break loss(&host, &status),
+            Err(status) => {
+                tracing::warn!(node = %host.name, reason = grpc::reason(&status), "a node that is held is lost");
+                break loss(&status);
+            }
         }
     };
     let reason = node.revocation_of(&host.name).unwrap_or(reason);
@@ -241,15 +244,9 @@ async fn follow(node: Arc<Node>, job: Arc<Job>, held: Held, news_tx: NewsSender)
 }
 
 /// Why a node is lost with which a call has failed.
-fn loss(host: &Host, status: &Status) -> String {
+fn loss(status: &Status) -> String {
     let reason = grpc::reason(status);
-    match reason.starts_with(grpc::BROKE) {
-        true => {
-            tracing::warn!(node = %host.name, reason, "the connection to a node's agent broke");
-            "its agent has ended, or its machine".to_owned()
-        }
-        false => reason,
-    }
+    if reason.starts_with(grpc::BROKE) { "its agent has ended, or its machine".to_owned() } else { reason }
 }
 
 /// Returns the reason when a held node is lost. A node of another site may be silent for
@@ -344,9 +341,8 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
                 Ok(Ok(reply)) => reply.into_inner(),
                 Ok(Err(status)) => {
                     // The node ends the job by itself when it loses this agent.
-                    let reason = loss(&host, &status);
-                    tracing::warn!(node = %host.name, reason, "cannot end the job there");
-                    let lost = proto::NodeLost { node: host.name.to_string(), reason };
+                    tracing::warn!(node = %host.name, reason = grpc::reason(&status), "cannot end the job there");
+                    let lost = proto::NodeLost { node: host.name.to_string(), reason: loss(&status) };
                     proto::EndReply { nodes_lost: vec![lost], ..proto::EndReply::default() }
                 }
                 Err(_) => {

@@ -5,7 +5,7 @@
 mod hydra;
 mod kept;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io;
@@ -60,9 +60,11 @@ impl Leftovers {
     /// Notes what these processes of the job use, in its directory as well.
     pub(crate) fn note(&self, processes: &[Process], directory: &Path) {
         let used = processes.iter().flat_map(used).filter_map(|path| trace(&path));
+        // Before the lock: reading what a stuck process has may take for ever.
+        let traces: BTreeSet<PathBuf> = used.chain(hydra::pictures(processes)).collect();
         let mut noted = lock(&self.0);
         let known = noted.len();
-        for trace in used.chain(hydra::pictures(processes)) {
+        for trace in traces {
             if noted.len() < NOTED_MAX
                 && !noted.contains_key(&trace)
                 && let Some(identity) = own(&trace)

@@ -7,9 +7,6 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use tokio::io::unix::AsyncFd;
 
-/// `si_code` of signals that the kernel itself sends (sigaction(2)).
-const SI_KERNEL: i32 = 0x80;
-
 /// The blocked signals, to be read one by one.
 #[derive(Debug)]
 pub(super) struct Signals {
@@ -65,7 +62,7 @@ impl Signals {
                 Ok(Some(info)) => {
                     return Received {
                         number: i32::try_from(info.ssi_signo).unwrap_or(0),
-                        from_terminal: info.ssi_code == SI_KERNEL,
+                        from_terminal: info.ssi_code == nix::libc::SI_KERNEL,
                     };
                 }
                 Ok(None) | Err(_) => ready.clear_ready(),

@@ -97,23 +97,23 @@ impl Named {
 impl Wanted {
     fn read(&mut self, number: usize, change: &str, key: &str, value: &str) -> Result<(), ChangeError> {
         let table = &mut self.table;
-        if key == "rate" {
-            self.no_rate = value == "none";
-            if self.no_rate {
-                table.rate = None;
-                return Ok(());
-            }
-        }
-        if key == "black-hole" {
-            self.no_black_hole = value == "none";
-            if self.no_black_hole {
-                table.black_hole = None;
-                return Ok(());
-            }
+        let is_none = value == "none";
+        match key {
+            "rate" => self.no_rate = is_none,
+            "black-hole" => self.no_black_hole = is_none,
+            _ => {}
         }
         let set = match key {
             "delay" => quantity(&mut table.delay, number, value),
             "jitter" => quantity(&mut table.jitter, number, value),
+            "rate" if is_none => {
+                table.rate = None;
+                Ok(())
+            }
+            "black-hole" if is_none => {
+                table.black_hole = None;
+                Ok(())
+            }
             "rate" => quantity(&mut table.rate, number, value),
             "queue" => quantity(&mut table.queue, number, value),
             "loss" => quantity(&mut table.loss, number, value),
@@ -131,15 +131,21 @@ impl Wanted {
         fn kept<T>(named: Option<Spanned<T>>, value: T, unnamed: usize) -> Option<Spanned<T>> {
             Some(named.unwrap_or_else(|| Spanned::new(unnamed..unnamed, value)))
         }
+        /// The same of a limit that there need not be, and that may be taken away.
+        fn kept_unless<T>(
+            is_taken: bool,
+            named: Option<Spanned<T>>,
+            value: Option<T>,
+            unnamed: usize,
+        ) -> Option<Spanned<T>> {
+            match value.filter(|_| !is_taken) {
+                Some(value) => kept(named, value, unnamed),
+                None => named,
+            }
+        }
         let Self { table, no_rate, no_black_hole } = self;
-        let black_hole = match (table.black_hole, shape.black_hole) {
-            (None, Some(most)) if !no_black_hole => kept(None, most, unnamed),
-            (named, _) => named,
-        };
-        let rate = match (table.rate, shape.rate) {
-            (None, Some(rate)) if !no_rate => kept(None, rate, unnamed),
-            (named, _) => named,
-        };
+        let black_hole = kept_unless(no_black_hole, table.black_hole, shape.black_hole, unnamed);
+        let rate = kept_unless(no_rate, table.rate, shape.rate, unnamed);
         // Without a rate a queue has no meaning, and a default one was
         // not chosen.
         let chosen = shape.rate.is_some() && shape.queue != default_queue(shape.delay, shape.rate);

@@ -17,8 +17,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use super::versions;
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use crate::credentials::{ALPN_H2, Credentials, CredentialsError, anonymous_client_config};
-use crate::dial::{self, SocketOptions};
-use crate::packets;
+use crate::packets::{self, Progress};
 use crate::secured::{ClientTls, Secured};
 
 /// The stage at which a connection failed.
@@ -295,10 +294,10 @@ impl Target {
 
 /// Makes a handshake over a connection with shorter segments, and nothing else.
 async fn shake(target: Target, segment: u16) -> io::Result<()> {
-    let options = SocketOptions { segment: Some(segment), ..SocketOptions::default() };
-    let tcp = dial::direct(&target.address, options, CONNECT_TIMEOUT).await.map_err(io::Error::other)?;
-    let name = ServerName::try_from(target.server_name.to_string()).map_err(io::Error::other)?;
-    target.tls.connect(name, tcp).await.map(drop)
+    let ends = (&*target.address, &*target.server_name);
+    packets::connect(ends, &target.tls, (Some(segment), CONNECT_TIMEOUT), &Progress::default())
+        .await
+        .map(drop)
 }
 
 /// Whether the other end closed the connection, rather than refuse the handshake.

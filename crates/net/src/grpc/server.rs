@@ -220,11 +220,7 @@ async fn accept_all(listener: TcpListener, tls: ServerTls, streams_tx: mpsc::Sen
         async move {
             match accept(tcp, tls).await {
                 Ok(stream) if packets::is_asked(&stream) => {
-                    drop(place);
-                    if let Err(error) = packets::serve(stream).await {
-                        debug!(%address, %error, "packets not tried");
-                    }
-                    return;
+                    return packets::take_part(stream, address, place).await;
                 }
                 // Fails only while the server shuts down.
                 Ok(stream) => drop(streams_tx.send(stream.into()).await),

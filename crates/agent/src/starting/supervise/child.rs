@@ -20,9 +20,6 @@ use nix::unistd::{Pid, getpid};
 use super::message::{END, FROM_TERMINAL, GONE, GRACE, KILLED, MESSAGE_LEN, NAME_LEN, SIGNALLED, STATUS};
 use super::tree;
 
-/// `si_code` of signals that the kernel itself sends (sigaction(2)).
-const SI_KERNEL: i32 = 0x80;
-
 /// The supervisor's command line.
 #[derive(Debug)]
 pub struct Options {
@@ -208,7 +205,7 @@ impl Supervisor {
             let signal = i32::try_from(info.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok());
             match signal {
                 Some(Signal::SIGTERM) => self.end(),
-                Some(signal) if info.ssi_code == SI_KERNEL => {
+                Some(signal) if info.ssi_code == libc::SI_KERNEL => {
                     *self.from_terminal.entry(signal).or_default() += 1;
                 }
                 _ => {}
