@@ -29,6 +29,5 @@ mod upgrade;
 mod uplink;
 
 pub use config::AgentConfig;
-pub use observing::heartbeat::silence::Silence;
 pub use service::run;
 pub use upgrade::check;

@@ -218,7 +218,10 @@ impl Attachment {
             attach_up::Kind::Probed(report) if !self.is_gateway() => {
                 self.broker.probes.answer(&report.id, report.reply.unwrap_or_default());
             }
-            attach_up::Kind::Probed(_) | attach_up::Kind::DialAnswer(_) | attach_up::Kind::Seen(_) => {
+            attach_up::Kind::Probed(_)
+            | attach_up::Kind::DialAnswer(_)
+            | attach_up::Kind::Seen(_)
+            | attach_up::Kind::HeadLives(_) => {
                 warn!(caller = self.caller, "message that is not for the broker, dropped");
             }
             attach_up::Kind::GatewayUp(_) | attach_up::Kind::RelayUp(_) => {

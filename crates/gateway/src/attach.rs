@@ -2,18 +2,23 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use isthmus_net::grpc::attachments::{self, Down};
 use isthmus_net::peers::messages;
+use isthmus_net::silence::INTERVAL;
 use isthmus_net::{Identity, Owner, grpc};
 use isthmus_wire::bounds::{Bounded as _, LONG_TEXT, clean, cut_job, cut_path, cut_seen};
+use isthmus_wire::patience;
 use isthmus_wire::proto::{self, attach_down, attach_up};
+use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
 use crate::gateway::Gateway;
+use crate::heads::Heads;
 use crate::roster::{Refused, SessionId};
 use crate::way_out;
 
@@ -70,6 +75,7 @@ pub(crate) async fn attach(
         owner: caller.owner().cloned(),
         session,
         reported,
+        heads: Heads::default(),
         inbound,
         closed: opened.closed,
     };
@@ -84,6 +90,8 @@ struct Attachment {
     session: SessionId,
     /// The agent's findings when it attached.
     reported: Option<proto::Seen>,
+    /// Its signs of life, for the jobs that it heads.
+    heads: Heads,
     inbound: Streaming<proto::AttachUp>,
     closed: CancellationToken,
 }
@@ -93,14 +101,20 @@ impl Attachment {
         if let Some(seen) = self.reported.take().filter(|seen| seen.way_out() == proto::WayOut::No) {
             self.seen(seen).await;
         }
+        let mut ticks = tokio::time::interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last = Instant::now();
         let end = loop {
             tokio::select! {
+                // Signs of life that have arrived count before the silence is judged.
+                biased;
                 message = self.inbound.message() => match message {
                     Ok(Some(message)) => self.handle(message.kind).await,
                     Ok(None) => break "the agent ended it".to_owned(),
                     Err(status) => break grpc::reason(&status),
                 },
                 () = self.closed.cancelled() => break "the gateway ended it".to_owned(),
+                _ = ticks.tick(), if self.heads.are_expected() => self.passed(&mut last),
             }
         };
         info!(caller = self.caller, reason = end, "detached");
@@ -136,11 +150,40 @@ impl Attachment {
         self.gateway.sessions.send(self.session, attach_down::Kind::Notice(proto::Notice { text }));
     }
 
-    async fn handle(&self, kind: Option<attach_up::Kind>) {
+    /// The agent has shown that it lives, at the head of a job.
+    fn head_lives(&mut self, life: &proto::HeadLives) {
+        if !self.gateway.roster().is_head(self.session, &life.job) {
+            return;
+        }
+        let late = Duration::from_millis(life.late_ms.into());
+        if self.heads.heard(&life.job, late, patience::read(life.patience_seconds)) {
+            let effect = self.gateway.roster().head_frozen(self.session, &life.job, false);
+            self.gateway.carry_out(effect.into_iter().collect());
+        }
+    }
+
+    /// Time has passed without a message.
+    fn passed(&mut self, last: &mut Instant) {
+        let since = last.elapsed();
+        *last = Instant::now();
+        for job in self.heads.passed(since) {
+            warn!(
+                caller = self.caller,
+                job, "the agent at the job's head is frozen: other sites end the job"
+            );
+            let effect = self.gateway.roster().head_frozen(self.session, &job, true);
+            self.gateway.carry_out(effect.into_iter().collect());
+        }
+    }
+
+    async fn handle(&mut self, kind: Option<attach_up::Kind>) {
         match kind {
             Some(attach_up::Kind::Job(mut report)) => {
                 report.owner = self.owner.as_ref().map_or_else(String::new, Owner::to_string);
                 cut_job(&mut report);
+                if report.ended {
+                    self.heads.ended(&report.job);
+                }
                 let checked = report.check().map_err(|error| Refused(error.to_string()));
                 let effects = checked.and_then(|()| self.gateway.roster().job_report(self.session, report));
                 match effects {
@@ -148,6 +191,7 @@ impl Attachment {
                     Err(refused) => self.warn("a job's report", &refused.0),
                 }
             }
+            Some(attach_up::Kind::HeadLives(life)) => self.head_lives(&life),
             Some(attach_up::Kind::Seen(seen)) => self.seen(seen).await,
             Some(attach_up::Kind::Measured(mut report)) => {
                 cut_path(&mut report);

@@ -12,6 +12,7 @@
 //! | `lookup`, `cache` | lookups of nodes; contacts of other sites (pure) |
 //! | `alone`, `told` | answers without the broker; what it told of other sites (pure) |
 //! | `attach` | attachments of agents |
+//! | `heads` | whether agents at the heads of jobs are frozen (pure) |
 //! | `roster` | the site's agents, their addresses and jobs (pure) |
 //! | `upstream` | the attachment to the broker, and calls to it |
 //! | `directory` | relays and other sites' gateways, for agents (pure) |
@@ -32,6 +33,7 @@ mod enrolment;
 mod expected;
 mod far_agents;
 mod gateway;
+mod heads;
 mod inside;
 mod lookup;
 mod outside;

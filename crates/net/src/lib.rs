@@ -18,6 +18,7 @@
 //! | [`clock`], [`mod@lock`] | this machine's time; mutexes |
 //! | [`mac`] | message authentication, random values |
 //! | [`kept`] | work in the background that is started again if it fails |
+//! | [`silence`] | for how long another service has been silent |
 //! | [`deadline`] | one time limit for work that has several parts |
 //! | [`dial`] | how one socket between two parties is opened |
 //! | [`packets`] | whether large packets pass between two parties |
@@ -67,6 +68,7 @@ pub mod rendezvous;
 pub mod renewal;
 pub mod secured;
 pub mod seen;
+pub mod silence;
 pub mod sock_diag;
 pub mod tls;
 pub mod token;

@@ -75,7 +75,7 @@ fn attach_up(bytes: &[u8]) {
             drop(answer.check());
             drop(rendezvous::read_answer(answer));
         }
-        Kind::NodeDown(_) | Kind::RelayReport(_) | Kind::Probed(_) => {}
+        Kind::NodeDown(_) | Kind::RelayReport(_) | Kind::Probed(_) | Kind::HeadLives(_) => {}
     }
 }
 

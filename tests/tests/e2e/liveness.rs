@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use isthmus_e2e::{Job, Mpi, World};
 
-use crate::life::{SECONDS, SOON};
+use crate::life::{self, SECONDS, SOON};
 
 /// Of one site.
 const NODES: [&str; 3] = ["n1.alpha", "n2.alpha", "n3.alpha"];
@@ -83,9 +83,8 @@ fn patience_has_bounds() -> Result<()> {
 }
 
 /// The agent where `isthmus run` is freezes, and nothing else.
-fn frozen_agent(mpi: Mpi) -> Result<()> {
-    let world = World::up("liveness")?;
-    let nodes = &NODES[..2];
+fn frozen_agent(mpi: Mpi, grid: &str, nodes: &[&str]) -> Result<()> {
+    let world = World::up(grid)?;
     let job = endless(&world, mpi, nodes, &[])?;
     let agent = world.service(nodes[0], "agent")?;
     let frozen = Instant::now();
@@ -94,7 +93,7 @@ fn frozen_agent(mpi: Mpi) -> Result<()> {
     let took = frozen.elapsed();
     let others = world.gone(&nodes[1..], frozen, NOTICED);
     world.kill(nodes[0], "-CONT", &agent)?;
-    others.context("at the other node")?;
+    others.with_context(|| format!("at the other node\n{}", world.logs().unwrap_or_default()))?;
     eprintln!("{mpi:?}: ended {:.1} s after its agent had frozen", took.as_secs_f64());
     ensure!(status != 0 && status != 124, "{mpi:?}: status {status}\n{printed}");
     ensure!(took < NOTICED, "{mpi:?}: {took:?}\n{printed}");
@@ -105,12 +104,18 @@ fn frozen_agent(mpi: Mpi) -> Result<()> {
 
 #[test]
 fn a_frozen_agent_at_the_head_ends_an_openmpi_job() -> Result<()> {
-    frozen_agent(Mpi::OpenMpi)
+    frozen_agent(Mpi::OpenMpi, "liveness", &NODES[..2])
 }
 
 #[test]
 fn a_frozen_agent_at_the_head_ends_an_mpich_job() -> Result<()> {
-    frozen_agent(Mpi::Mpich)
+    frozen_agent(Mpi::Mpich, "liveness", &NODES[..2])
+}
+
+/// To another site it looks as if the head's site were cut off, which a job outlives.
+#[test]
+fn a_frozen_agent_at_the_head_ends_the_job_at_other_sites() -> Result<()> {
+    frozen_agent(Mpi::OpenMpi, "two-relays", &life::NODES)
 }
 
 /// A head that was frozen is to blame, and not the node that has noticed.

@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isthmus_net::lock;
+use isthmus_net::silence::Silence;
 use isthmus_wire::proto::peer_client::PeerClient;
 use isthmus_wire::{GridName, VirtualAddress};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Channel;
-
-use crate::observing::heartbeat::silence::Silence;
 
 /// One node's part in holding a job together.
 #[derive(Debug, Default)]

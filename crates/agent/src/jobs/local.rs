@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use isthmus_carry::trunk::seen;
 use isthmus_net::clock::{micros, seconds, unix_ms};
 use isthmus_net::mac::Secret;
+use isthmus_net::silence;
 use isthmus_net::{audit, grpc};
 use isthmus_wire::patience;
 use isthmus_wire::proto::list_request::Records;
@@ -30,7 +31,7 @@ use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::part;
 use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
-use crate::observing::{heartbeat, measure};
+use crate::observing::measure;
 use crate::starting::exec::program_of;
 
 /// How long the gateway may take to tell of its trunks.
@@ -256,7 +257,7 @@ impl Head {
         let mut joined: Vec<proto::Joined> = Vec::new();
         let mut changed = true;
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
-        let mut pulses = tokio::time::interval(heartbeat::silence::INTERVAL);
+        let mut pulses = tokio::time::interval(silence::INTERVAL);
         pulses.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut pulsed = Instant::now();
         let report = |joined: &[proto::Joined], ended: bool| {
@@ -306,13 +307,19 @@ impl Head {
         }
     }
 
-    /// Shows `isthmus run` that this agent isn't frozen, and by how much this comes late.
+    /// Shows `isthmus run`, and the gateway if other sites take part, that this agent isn't
+    /// frozen, and by how much this comes late.
     fn pulse(&self, last: &mut Instant) {
-        let late = last.elapsed().saturating_sub(heartbeat::silence::INTERVAL);
+        let late = last.elapsed().saturating_sub(silence::INTERVAL);
         *last = Instant::now();
+        let late_ms = u32::try_from(late.as_millis()).unwrap_or(u32::MAX);
+        let site = &self.node.name().site;
+        if self.job.members.nodes.iter().any(|member| member.name.site != *site) {
+            let (job, patience_seconds) = (self.job.id.to_string(), seconds(self.job.patience));
+            self.node.upstream().head_lives(proto::HeadLives { job, late_ms, patience_seconds });
+        }
         // A stopped `isthmus run` takes nothing: the news get the room that is left.
         if self.news_tx.capacity() > NEWS_QUEUE / 2 {
-            let late_ms = u32::try_from(late.as_millis()).unwrap_or(u32::MAX);
             let pulse = job_news::Kind::Pulse(proto::Pulse { late_ms });
             let _ = self.news_tx.try_send(Ok(proto::JobNews { kind: Some(pulse) }));
         }

@@ -22,7 +22,7 @@ const FIRST: Duration = Duration::from_secs(2);
 /// Pause between questions until the job is listed.
 const UNLISTED: Duration = Duration::from_secs(30);
 /// Pause between questions during a cut.
-const CUT: Duration = Duration::from_secs(1);
+const CUT: Duration = Duration::from_millis(700);
 /// How long the answers to one question may take.
 const ANSWER: Duration = Duration::from_secs(10);
 /// So many answers in a row must lack the job: a gateway that was restarted reports its

@@ -201,6 +201,14 @@ impl Upstream {
         idempotent(CALL.into()).send(self, request, list).await
     }
 
+    /// Shows the gateway that this agent isn't frozen. While the agent isn't attached, reports
+    /// get the room that is left.
+    pub(crate) fn head_lives(&self, life: proto::HeadLives) {
+        if self.up_tx.capacity() > QUEUE / 2 {
+            let _ = self.up_tx.try_send(attach_up::Kind::HeadLives(life));
+        }
+    }
+
     /// Reports the state of a job. Lists that are too long are cut.
     pub(crate) fn report(&self, mut report: proto::JobReport) {
         bounds::cut_job(&mut report);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use isthmus_agent::Silence;
+use isthmus_net::silence::Silence;
 use isthmus_wire::proto::NodeCutOff;
 use isthmus_wire::text::first;
 

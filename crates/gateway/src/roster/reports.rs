@@ -75,6 +75,18 @@ impl Roster {
         Ok(vec![Effect::ToBroker(attach_up::Kind::Job(report))])
     }
 
+    /// Whether an agent has reported this job.
+    pub(crate) fn is_head(&mut self, session: SessionId, job: &str) -> bool {
+        self.agent(session).is_some_and(|(_, agent)| agent.jobs.contains_key(job))
+    }
+
+    /// The agent at a job's head is frozen, or isn't any more: the broker lists the job only
+    /// while it runs.
+    pub(crate) fn head_frozen(&mut self, session: SessionId, job: &str, is_frozen: bool) -> Option<Effect> {
+        let report = self.agent(session)?.1.jobs.get(job)?.clone();
+        Some(Effect::ToBroker(attach_up::Kind::Job(proto::JobReport { ended: is_frozen, ..report })))
+    }
+
     /// All messages that a broker without state must receive.
     pub(crate) fn announcements(&self) -> Vec<attach_up::Kind> {
         let nodes = self.agents.values().map(|agent| attach_up::Kind::NodeUp(agent.contact.clone()));

@@ -66,6 +66,19 @@ fn an_agent_attaches_detaches_and_attaches_again() {
 }
 
 #[test]
+fn a_job_whose_head_is_frozen_is_over_for_the_broker() {
+    let mut roster = Roster::new(label("alpha"));
+    let (n1, _) = roster.attach_at("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();
+    let (n2, _) = roster.attach_at("n2", "10.0.0.2", "10.0.0.2:7730").unwrap();
+    roster.job_report(n1, report("j1", "n1.alpha")).unwrap();
+    assert!(roster.is_head(n1, "j1") && !roster.is_head(n2, "j1") && !roster.is_head(n1, "j2"));
+    let mut frozen = |session, is| lines(roster.head_frozen(session, "j1", is).as_slice());
+    assert_eq!(frozen(n1, true), ["job j1 ended true"]);
+    assert_eq!(frozen(n1, false), ["job j1 ended false"]);
+    assert_eq!(frozen(n2, true), [""; 0]);
+}
+
+#[test]
 fn two_live_nodes_of_one_name() {
     let mut roster = Roster::new(label("alpha"));
     roster.attach_at("n1", "10.0.0.1", "10.0.0.1:7730").unwrap();

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use isthmus_carry::unacknowledged_bytes;
 use isthmus_net::lock;
+use isthmus_net::silence::{INTERVAL, Silence};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-
-use super::silence::{INTERVAL, Silence};
 
 /// Length of a heartbeat.
 const HEARTBEAT_LEN: usize = 4;

@@ -2,8 +2,8 @@
 //! or cut off, and don't mistake a busy one for a dead one.
 //!
 //! The agent that holds a node keeps one connection to the node's agent. Both send a
-//! heartbeat every [`silence::INTERVAL`]: 4 bytes, the milliseconds by which the
-//! sender was late. Both judge the other by [`silence::Silence`]. The connection is
+//! heartbeat every [`INTERVAL`](isthmus_net::silence::INTERVAL): 4 bytes, the milliseconds by which the
+//! sender was late. Both judge the other by [`Silence`]. The connection is
 //! introduced like a program's, by a preamble with port [`PORT`]. It carries no data,
 //! so it isn't encrypted.
 //!
@@ -18,13 +18,12 @@
 
 pub(crate) mod beat;
 pub(crate) mod cut;
-pub(crate) mod silence;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use beat::Ended;
-use silence::Silence;
+use isthmus_net::silence::Silence;
 
 use isthmus_net::dial::SocketOptions;
 use isthmus_net::lock;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// Time between two heartbeats.
-pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
+pub const INTERVAL: Duration = Duration::from_millis(500);
 /// By how much longer than the tolerance the other side may be silent. The last heartbeat
 /// before a cut may be one interval old. After it, TCP waits before it sends again what
 /// was lost, and another connection takes a moment.
@@ -67,13 +67,13 @@ impl Silence {
     }
 
     /// There is a new connection: the other side has answered.
-    pub(crate) fn connected(&mut self) {
+    pub fn connected(&mut self) {
         self.received(Duration::ZERO);
         self.unheard_bytes = 0;
     }
 
     /// So many bytes of heartbeats wait for the other side to acknowledge them.
-    pub(crate) fn unheard(&mut self, bytes: usize) {
+    pub fn unheard(&mut self, bytes: usize) {
         self.unheard_bytes = bytes;
     }
 
@@ -85,17 +85,17 @@ impl Silence {
 
     /// Whether the connection itself may be at fault: what it has lost, TCP sends again
     /// after pauses that double.
-    pub(crate) fn is_doubtful(&self) -> bool {
+    pub fn is_doubtful(&self) -> bool {
         self.quiet >= DOUBT
     }
 
     /// Whether another connection is to be tried.
-    pub(crate) fn wants_another(&self) -> bool {
+    pub fn wants_another(&self) -> bool {
         self.is_doubtful() || self.unheard_bytes > UNHEARD_BYTES
     }
 
     /// Pause between attempts to make another connection.
-    pub(crate) fn redial(&self) -> Duration {
+    pub fn redial(&self) -> Duration {
         let [short, long] = REDIAL;
         if self.quiet < LONG { short } else { long }
     }
