@@ -12,7 +12,7 @@ use isthmus_wire::preamble::Status;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, reset_if_dropped};
 use crate::dialer::{Dialer, Found};
 use crate::far_end::{Expected, Unverified, secure};
 use crate::purpose::{Purpose, Security, Unaccepted};
@@ -92,9 +92,11 @@ impl<'a> Attempt<'a> {
             () = cancelled(purpose.given_up) => return Err(StepError::GivenUp),
         };
         if let Some(introduction) = &mut purpose.introduction {
+            reset_if_dropped(carrier.socket(), true);
             let ends = carrier.ends();
             let late = |late: Late| StepError::Next(format!("{ends}: {late}"));
             self.deadline.bound(introduction.introduce(&mut carrier)).await.map_err(late)??;
+            reset_if_dropped(carrier.socket(), false);
         }
         Ok((carrier, relay))
     }
@@ -110,6 +112,7 @@ impl<'a> Attempt<'a> {
         self.job = security.job();
         let late = |Late(limit)| StepError::Next(format!("no connection within {limit:?}"));
         let (stream, relay) = self.deadline.bound(self.dial(step)).await.map_err(late)??;
+        reset_if_dropped(&stream, true);
         let carrier = match security.tls(self.found.plan.encrypted) {
             None => Carrier::Raw(stream),
             Some(tls) => {
@@ -117,6 +120,7 @@ impl<'a> Attempt<'a> {
                 secure(stream, &expected, tls, self.deadline).await?
             }
         };
+        reset_if_dropped(carrier.socket(), false);
         Ok((carrier, relay))
     }
 

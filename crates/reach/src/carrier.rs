@@ -1,9 +1,11 @@
 //! An opened connection between two agents, raw or encrypted.
 
 use std::io;
+use std::time::Duration;
 
 use isthmus_net::keepalive;
 use isthmus_net::secured::Secured;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -20,6 +22,14 @@ pub const MEASURE_PROTOCOL: &[u8] = b"isthmus-measure/1";
 pub fn keep_alive(stream: &TcpStream) {
     // The connection works without them, too.
     let _ = keepalive::set(stream);
+}
+
+/// Has a connection that is dropped be reset, until it has proved to work. By an orderly end
+/// a gateway or relay learns only that nothing more comes from this side: where the other
+/// way is dead, it keeps both connections until TCP gives up.
+pub fn reset_if_dropped(stream: &TcpStream, is: bool) {
+    // It fails if the socket is gone already.
+    let _ = SockRef::from(stream).set_linger(is.then_some(Duration::ZERO));
 }
 
 /// A connection between two agents.
@@ -61,9 +71,14 @@ impl Carrier {
 
     /// Both ends' addresses, for messages.
     pub fn ends(&self) -> String {
-        isthmus_net::dial::ends(match self {
+        isthmus_net::dial::ends(self.socket())
+    }
+
+    /// The socket under it.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match self {
             Self::Raw(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0,
-        })
+        }
     }
 }

@@ -14,7 +14,7 @@ use isthmus_net::secured::ServerTls;
 use isthmus_net::unidentified::Place;
 use isthmus_net::{Role, counters, grpc, listen, packets};
 use isthmus_plan::Encryption;
-use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive};
+use isthmus_reach::carrier::{Carrier, GRPC_PROTOCOL, MEASURE_PROTOCOL, keep_alive, reset_if_dropped};
 use isthmus_wire::JobId;
 use isthmus_wire::hello;
 use isthmus_wire::preamble::{Answer, FIRST_BYTE, Mac, PREAMBLE_LEN, Preamble, Status};
@@ -66,8 +66,11 @@ impl Reception {
 
     async fn try_receive(self, stream: TcpStream, limit: Duration, place: Option<Place>) -> io::Result<()> {
         stream.set_nodelay(true)?;
+        reset_if_dropped(&stream, true);
+        let first = listen::first_byte(&stream, limit).await?;
+        reset_if_dropped(&stream, false);
         // Boxed: a connection that sends nothing takes no memory for what follows.
-        match listen::first_byte(&stream, limit).await? {
+        match first {
             FIRST_BYTE => Box::pin(self.programs().program(Carrier::Raw(stream).into(), place)).await,
             first if first == hello::RENDEZVOUS.first_byte() => Box::pin(self.rendezvous(stream)).await,
             _ => Box::pin(self.encrypted(stream, place)).await,
@@ -77,7 +80,9 @@ impl Reception {
     /// A TLS connection of another agent.
     async fn encrypted(self, stream: TcpStream, place: Option<Place>) -> io::Result<()> {
         keep_alive(&stream);
+        reset_if_dropped(&stream, true);
         let stream = grpc::accept(stream, self.tls.clone()).await?;
+        reset_if_dropped(stream.get_ref().0, false);
         // Its certificate is checked.
         drop(place);
         match stream.get_ref().1.alpn_protocol() {
