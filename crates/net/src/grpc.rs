@@ -3,7 +3,8 @@
 //! Servers do the TLS handshake themselves, with a deadline, so every request
 //! carries its caller's [`Identity`](crate::Identity): see [`caller`]. Both ends send
 //! HTTP/2 pings while idle, so a vanished peer is noticed within
-//! `KEEPALIVE_INTERVAL` + `PING_TIMEOUT`.
+//! `KEEPALIVE_INTERVAL` + `PING_TIMEOUT`. A dead way is noticed sooner, by the kernel: see
+//! [`bound_silence`](crate::keepalive::bound_silence).
 
 mod anonymous;
 pub mod attachments;

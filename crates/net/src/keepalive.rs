@@ -1,4 +1,4 @@
-//! Signs of life on connections that leave a site: TCP keepalives.
+//! Signs of life on connections that leave a site: TCP keepalives, and limits of silence.
 //!
 //! The kernel sends none while data isn't acknowledged, so they never end a connection
 //! sooner than TCP's own patience would.
@@ -20,6 +20,18 @@ const KEEPALIVE: TcpKeepalive =
 /// If it is no TCP socket.
 pub fn set(socket: &impl AsFd) -> io::Result<()> {
     SockRef::from(socket).set_tcp_keepalive(&KEEPALIVE)
+}
+
+/// How long a service's connection to another one may wait for the other kernel to
+/// acknowledge what was sent. The other service may be slow, its kernel isn't. Two
+/// retransmissions may be lost on a way of 1 s.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(8);
+
+/// Has the kernel end a connection whose way is dead, sooner than TCP's own patience would:
+/// a NAT may have forgotten it, and another connection works at once.
+pub fn bound_silence(socket: &impl AsFd) {
+    // Without it pings find that out later.
+    let _ = SockRef::from(socket).set_tcp_user_timeout(Some(UNACKNOWLEDGED));
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use super::versions;
 use super::{CONNECT_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use crate::credentials::{ALPN_H2, Credentials, CredentialsError, anonymous_client_config};
+use crate::keepalive;
 use crate::packets::{self, Progress};
 use crate::secured::{ClientTls, Secured};
 
@@ -256,7 +257,10 @@ impl Target {
         let shorter = |segment| shake(self.clone(), segment);
         let looking = packets::look(HANGING, SHORTER, handshake, shorter);
         match timeout(limit, looking).await {
-            Ok(Ok(Ok(stream))) => Ok(stream),
+            Ok(Ok(Ok(stream))) => {
+                keepalive::bound_silence(stream.get_ref().0);
+                Ok(stream)
+            }
             Ok(Err(hole)) => {
                 let on = format!("on the way from {} to this machine", self.server_name);
                 Err(self.error(local, Stage::Swallowed, hole.text(&on)))

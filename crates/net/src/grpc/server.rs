@@ -28,7 +28,7 @@ use super::served::Served;
 use super::{HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, PING_TIMEOUT};
 use crate::secured::{Secured, ServerTls};
 use crate::unidentified::{Place, Unidentified};
-use crate::{Identity, listen, packets};
+use crate::{Identity, keepalive, listen, packets};
 
 /// How long calls in progress may continue after the shutdown began, before their
 /// connections are closed.
@@ -223,7 +223,10 @@ async fn accept_all(listener: TcpListener, tls: ServerTls, streams_tx: mpsc::Sen
                     return packets::take_part(stream, address, place).await;
                 }
                 // Fails only while the server shuts down.
-                Ok(stream) => drop(streams_tx.send(stream.into()).await),
+                Ok(stream) => {
+                    keepalive::bound_silence(stream.get_ref().0);
+                    drop(streams_tx.send(stream.into()).await);
+                }
                 Err(error) => debug!(%address, %error, "connection refused"),
             }
             drop(place);
