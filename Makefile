@@ -31,7 +31,7 @@ help: ## list the targets
 # Separate calls of cargo, on purpose: in one, cargo would give the shim the features
 # that the other crates ask of isthmus-wire, and a protobuf runtime with them.
 .PHONY: build
-build: setup-build ## compile the isthmus command, its helper and the preloaded library
+build: setup-build ## compile the isthmus command, its helper and the preloaded libraries
 	$(MAKE) release
 
 .PHONY: release
@@ -39,6 +39,7 @@ release:
 	$(CARGO) build --locked --release --package isthmus
 	$(CARGO) build --locked --release --package isthmus-shim
 	$(CARGO) build --locked --release --package isthmus-raw
+	$(MAKE) -C mpi OUT="$(abspath $(TARGET))/release"
 
 .PHONY: apps
 apps: setup-test ## compile the MPI programs for every MPI
@@ -60,10 +61,12 @@ test-build: setup-test ## compile the tests and what they run
 	mkdir -p $(TARGET)/tested
 	cp -p --remove-destination $(TARGET)/release/libisthmus_shim.so $(TARGET)/debug/isthmus-raw \
 		$(TARGET)/debug/isthmus $(TARGET)/tested/
+	$(MAKE) -C mpi OUT="$(abspath $(TARGET))/tested"
 
 .PHONY: test
 test: test-build ## run all tests (those in emulated grids need root: uses sudo)
 	$(CARGO) test --locked --workspace --exclude isthmus-e2e
+	$(MAKE) -C mpi check OUT="$(abspath $(TARGET))/tested"
 	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 2
 
 .PHONY: test-matrix

@@ -16,9 +16,9 @@ iproute2         | test demo bench            | ip                              
 nftables         | test demo bench            | nft                             | NAT and firewalls of the lab
 conntrack        | test                       | conntrack                       | make NATs of the lab forget
 openmpi-bin      | test demo bench            | mpirun.openmpi                  | Open MPI, launcher and compiler wrapper
-libopenmpi-dev   | test bench                 | /usr/lib/*/openmpi/include/mpi.h| Open MPI headers
+libopenmpi-dev   | build test bench           | /usr/lib/*/openmpi/include/mpi.h| compile the MPI library for Open MPI
 mpich            | test bench                 | mpirun.mpich                    | MPICH 4, launcher and compiler wrapper
-libmpich-dev     | test bench                 | /usr/include/*/mpich/mpi.h      | MPICH 4 headers
+libmpich-dev     | build test bench           | /usr/include/*/mpich/mpi.h      | compile the MPI library for MPICH
 g++              | test bench fuzz            | c++                             | compile C++ programs for MPI, and the fuzzer
 gfortran         | test bench                 | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo                  | lmp                             | the program of the demo

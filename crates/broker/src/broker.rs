@@ -28,6 +28,7 @@ use crate::config::{BrokerConfig, ForbiddenPairs, PolicyError, TrunkPins, Truste
 use crate::enrolment::EnrolmentService;
 use crate::fold::{Fold, FoldError};
 use crate::members;
+use crate::places::{Places, PlacesError};
 use crate::probes::Probes;
 use crate::records::Unreadable;
 use crate::registry::{Policy, Registry};
@@ -63,6 +64,9 @@ pub enum BrokerError {
     /// Its configuration.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// Its levels and places.
+    #[error(transparent)]
+    Places(#[from] PlacesError),
     /// Its credentials.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -140,6 +144,7 @@ pub async fn run(
         trusted,
         forbidden: ForbiddenPairs::new(&config.pairs)?,
         pins: TrunkPins::new(&config.pairs).map_err(|error| PolicyError::Site("pairs", error))?,
+        places: Places::new(&config.levels, &config.places)?,
         relays: config.relays,
         measure: config.measure,
     };

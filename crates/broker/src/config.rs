@@ -23,6 +23,10 @@ pub struct BrokerConfig {
     pub trusted: Vec<[String; 2]>,
     /// Dials and routes that some pairs of sites may or may not use.
     pub pairs: Vec<PairConfig>,
+    /// Named levels between the grid and its sites, the widest first.
+    pub levels: Vec<String>,
+    /// Where each site is: its place at each level.
+    pub places: BTreeMap<String, BTreeMap<String, String>>,
     /// How the relay for two nodes is chosen.
     pub relays: RelayChoice,
     /// Whether round trips and bandwidths between sites are measured in the background.
@@ -108,6 +112,8 @@ impl Default for BrokerConfig {
             listen,
             trusted: Vec::new(),
             pairs: Vec::new(),
+            levels: Vec::new(),
+            places: BTreeMap::new(),
             relays: RelayChoice::default(),
             measure: Measure::default(),
             audit_log: None,

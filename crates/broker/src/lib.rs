@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`state`] | the state directory, `isthmus grid init` |
 //! | [`config`] | the `[broker]` section |
+//! | `places` | where sites are at the levels that the configuration names (pure) |
 //! | `addresses` | which node has which virtual address (pure) |
 //! | `registry` | the grid's gateways, relays, nodes and jobs (pure) |
 //! | `store` | records that brokers share: read, watch, transactions |
@@ -24,6 +25,7 @@ pub mod config;
 mod enrolment;
 mod fold;
 mod members;
+mod places;
 mod probes;
 mod records;
 mod registry;

@@ -67,6 +67,7 @@ pub(crate) use view::View;
 
 use crate::addresses::AddressBook;
 use crate::config::{ForbiddenPairs, Measure, RelayChoice, TrunkPins, TrustedPairs};
+use crate::places::Places;
 use holders::Holders;
 use job::Jobs;
 use nodes::Nodes;
@@ -112,6 +113,8 @@ pub(crate) struct Policy {
     /// Dials and routes that some pairs of sites may not use.
     pub(crate) forbidden: ForbiddenPairs,
     pub(crate) pins: TrunkPins,
+    /// Where sites are at the named levels.
+    pub(crate) places: Places,
     /// How the relay for two nodes is chosen.
     pub(crate) relays: RelayChoice,
     /// Whether paths between sites are measured in the background.

@@ -108,7 +108,7 @@ pub(crate) unsafe fn with_environment(
 ) -> c_int {
     let Some(job) = job() else { return start(environment) };
     // SAFETY: the caller's promise.
-    let given = unsafe { Given::read(environment, job.library) };
+    let given = unsafe { Given::read(environment, &job.preload) };
     if given.opted_out {
         return start(environment);
     }
@@ -117,8 +117,8 @@ pub(crate) unsafe fn with_environment(
             report(job, program);
         }
     });
-    let wanted = (judgement == Judgement::Ordinary).then_some(job.library);
-    if given.holds_other || given.holds_library != wanted.is_some() {
+    let wanted = (judgement == Judgement::Ordinary).then_some(job.preload.as_c_str());
+    if given.holds_other || given.holds_libraries != wanted.is_some() {
         // SAFETY: the caller's promise; `given` is what was read there.
         unsafe { rewritten(environment, &given, wanted, start) }
     } else {
@@ -140,9 +140,10 @@ struct Given<'a> {
     count: usize,
     /// Which of them is `LD_PRELOAD`, and its value.
     preload: Option<(usize, &'a [u8])>,
-    library: &'a [u8],
-    holds_library: bool,
-    /// It names the library by the path that it has on another node of the job.
+    /// The libraries that the job preloads: this one, and perhaps that for MPI.
+    libraries: &'a [u8],
+    holds_libraries: bool,
+    /// It names one by the path that it has on another node of the job.
     holds_other: bool,
     opted_out: bool,
     valgrind: bool,
@@ -174,12 +175,12 @@ unsafe fn entries<'a>(environment: List) -> impl Iterator<Item = &'a [u8]> {
 impl<'a> Given<'a> {
     /// # Safety
     /// `environment` is an environment as execve(2) takes it.
-    unsafe fn read(environment: List, library: &'a CStr) -> Self {
+    unsafe fn read(environment: List, libraries: &'a CStr) -> Self {
         let mut given = Self {
             count: 0,
             preload: None,
-            library: library.to_bytes(),
-            holds_library: false,
+            libraries: libraries.to_bytes(),
+            holds_libraries: false,
             holds_other: false,
             opted_out: false,
             valgrind: false,
@@ -189,7 +190,8 @@ impl<'a> Given<'a> {
             if let Some(value) = entry.strip_prefix(PRELOAD) {
                 // The linker takes the last one.
                 given.preload = Some((given.count, value));
-                given.holds_library = words(value).any(|word| word == given.library);
+                given.holds_libraries =
+                    words(given.libraries).all(|own| words(value).any(|word| word == own));
                 given.holds_other = words(value).any(|word| given.is_other(word));
             }
             given.opted_out |= entry == OPT_OUT;
@@ -199,15 +201,20 @@ impl<'a> Given<'a> {
         given
     }
 
-    /// Whether a word names this library in the job's directory on another node, where
-    /// the directory's path differs. Launchers pass the head's `LD_PRELOAD` on.
-    fn is_other(&self, word: &[u8]) -> bool {
-        word != self.library && within_job(word).is_some_and(|end| within_job(self.library) == Some(end))
+    fn is_own(&self, word: &[u8]) -> bool {
+        words(self.libraries).any(|own| word == own)
     }
 
-    /// The value of `LD_PRELOAD` with `library` at its beginning, or without
-    /// the shim's own; gives its length with the variable's name and the end.
-    fn compose(&self, library: Option<&CStr>, out: &mut [u8]) -> usize {
+    /// Whether a word names one of the libraries in the job's directory on another node,
+    /// where the directory's path differs. Launchers pass the head's `LD_PRELOAD` on.
+    fn is_other(&self, word: &[u8]) -> bool {
+        let same = |end| words(self.libraries).any(|own| within_job(own) == Some(end));
+        !self.is_own(word) && within_job(word).is_some_and(same)
+    }
+
+    /// The value of `LD_PRELOAD` with `libraries` at its beginning, or without
+    /// the job's; gives its length with the variable's name and the end.
+    fn compose(&self, libraries: Option<&CStr>, out: &mut [u8]) -> usize {
         let mut len = 0;
         let mut put = |bytes: &[u8]| {
             if let Some(room) = out.get_mut(len..len + bytes.len()) {
@@ -216,11 +223,10 @@ impl<'a> Given<'a> {
             len += bytes.len();
         };
         put(PRELOAD);
-        let own = library.map(CStr::to_bytes);
+        let own = libraries.map(CStr::to_bytes);
         let others = words(self.preload.map(|(_, value)| value).unwrap_or_default());
         let mut first = true;
-        for word in own.into_iter().chain(others.filter(|word| *word != self.library && !self.is_other(word)))
-        {
+        for word in own.into_iter().chain(others.filter(|word| !self.is_own(word) && !self.is_other(word))) {
             if !first {
                 put(b":");
             }
@@ -255,12 +261,12 @@ fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 unsafe fn rewritten(
     environment: List,
     given: &Given<'_>,
-    library: Option<&CStr>,
+    libraries: Option<&CStr>,
     start: impl FnOnce(List) -> c_int,
 ) -> c_int {
     let mut short = [0; SHORT];
     let mut few = [std::ptr::null(); FEW + 2];
-    let len = given.compose(library, &mut short);
+    let len = given.compose(libraries, &mut short);
     let entries = given.count + 2;
     let Ok(long) = sys::Pages::new(if len > SHORT { len } else { 0 }) else { return out_of_memory() };
     let Ok(many) = sys::Pages::new(if entries > few.len() { entries * size_of::<usize>() } else { 0 }) else {
@@ -269,7 +275,7 @@ unsafe fn rewritten(
     let preload: *const c_char = if len > SHORT {
         // SAFETY: fresh pages of at least this length, this function's alone.
         let text = unsafe { std::slice::from_raw_parts_mut(long.pointer().cast::<u8>(), len) };
-        given.compose(library, text);
+        given.compose(libraries, text);
         text.as_ptr().cast()
     } else {
         short.as_ptr().cast()
@@ -414,25 +420,37 @@ mod tests {
     }
 
     #[test]
-    fn the_library_s_path_on_another_node_gives_way_to_that_on_this_one() {
-        const OWN: &CStr = c"/home/a/.isthmus/n2/0123456789abcdef0123456789abcdef/shim.so";
+    fn paths_on_another_node_give_way_to_those_on_this_one() {
+        const SHIM: &str = "/home/a/.isthmus/n2/0123456789abcdef0123456789abcdef/shim.so";
+        const MPI: &str = "/home/a/.isthmus/n2/0123456789abcdef0123456789abcdef/mpi.so";
         let head = "/run/isthmus/0123456789abcdef0123456789abcdef/shim.so";
+        let head_mpi = "/run/isthmus/0123456789abcdef0123456789abcdef/mpi.so";
         let other_job = "/run/isthmus/0123456789abcdef0123456789abcde0/shim.so";
-        let own = OWN.to_str().unwrap();
         let line = |words: &[&str]| format!("LD_PRELOAD={}", words.join(":"));
-        for (name, given, library, want) in [
-            ("the head's", line(&[head]), Some(OWN), line(&[own])),
-            ("beside others", line(&["/x.so", head]), Some(OWN), line(&[own, "/x.so"])),
-            ("beside its own", line(&[own, head]), Some(OWN), line(&[own])),
-            ("out", line(&[head, "/x.so"]), None, line(&["/x.so"])),
-            ("of another job", line(&[other_job]), Some(OWN), line(&[own, other_job])),
+        for (name, own, given, is_wanted, want) in [
+            ("the head's", &[SHIM][..], &[head][..], true, &[SHIM][..]),
+            ("beside others", &[SHIM], &["/x.so", head], true, &[SHIM, "/x.so"]),
+            ("beside its own", &[SHIM], &[SHIM, head], true, &[SHIM]),
+            ("out", &[SHIM], &[head, "/x.so"], false, &["/x.so"]),
+            ("of another job", &[SHIM], &[other_job], true, &[SHIM, other_job]),
+            ("with the library for MPI", &[SHIM, MPI], &[head, head_mpi], true, &[SHIM, MPI]),
+            ("one of the two", &[SHIM, MPI], &[SHIM, "/x.so"], true, &[SHIM, MPI, "/x.so"]),
+            ("both out", &[SHIM, MPI], &[SHIM, head_mpi], false, &[]),
         ] {
-            let given = CString::new(given).unwrap();
+            let holds_other = given.iter().any(|word| [head, head_mpi].contains(word));
+            let own = CString::new(own.join(":")).unwrap();
+            let given = CString::new(line(given)).unwrap();
             let list = [given.as_ptr(), std::ptr::null()];
             // SAFETY: a null-terminated list of C strings.
-            let read = unsafe { Given::read(list.as_ptr(), OWN) };
-            assert_eq!(read.holds_other, name != "of another job", "{name}");
-            assert_eq!(started_as(&[given.to_str().unwrap()], OWN, library), [want], "{name}");
+            let read = unsafe { Given::read(list.as_ptr(), &own) };
+            assert_eq!(read.holds_other, holds_other, "{name}");
+            assert_eq!(
+                read.holds_libraries,
+                read.preload.is_some_and(|(_, value)| value.starts_with(own.to_bytes())),
+                "{name}"
+            );
+            let wanted = is_wanted.then_some(own.as_c_str());
+            assert_eq!(started_as(&[given.to_str().unwrap()], &own, wanted), [line(want)], "{name}");
         }
     }
 

@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use isthmus_wire::settings::{CONNECTS_NAME, ConnectLimits, FILE_NAME, SOCKET_NAME, Settings};
+use isthmus_wire::topology;
 use isthmus_wire::{GridName, VirtualAddress};
 
 use crate::hosts::Hosts;
@@ -30,8 +31,8 @@ pub(crate) struct Job {
     pub(crate) connect_limits: ConnectLimits,
     /// The agent's Unix socket.
     pub(crate) agent: Storage,
-    /// This library, as `LD_PRELOAD` names it.
-    pub(crate) library: &'static CStr,
+    /// What the job preloads, as in `LD_PRELOAD`: this library, and perhaps that for MPI.
+    pub(crate) preload: CString,
     /// Connects of the job's processes over loopback.
     pub(crate) connects: Option<Connects>,
     text: String,
@@ -122,7 +123,7 @@ fn load() -> Option<Job> {
         black_hole_port: settings.black_hole_port,
         connect_limits: settings.connect_limits,
         agent: Storage::unix(path(SOCKET_NAME)?.as_bytes())?,
-        library,
+        preload: preload(library, &path(topology::LIBRARY)?)?,
         connects: path(CONNECTS_NAME).and_then(|path| Connects::open(&path)),
         text,
         hosts: AtomicPtr::new(std::ptr::null_mut()),
@@ -142,6 +143,14 @@ fn library() -> Option<&'static CStr> {
     }
     // SAFETY: the loader's own string; the shim is never unloaded.
     Some(unsafe { CStr::from_ptr(info.dli_fname) })
+}
+
+/// This library and, if it is there, that for MPI.
+fn preload(library: &CStr, for_mpi: &CStr) -> Option<CString> {
+    if sys::open_with(for_mpi, libc::O_PATH).is_err() {
+        return Some(library.to_owned());
+    }
+    CString::new([library.to_bytes(), b":", for_mpi.to_bytes()].concat()).ok()
 }
 
 /// The job's directory, which holds the library.

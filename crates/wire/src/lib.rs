@@ -17,6 +17,7 @@
 //! | [`upgrade`] | a service and the program that takes its place | a memory file |
 //! | [`launchers`] | agent and shim: which programs start ranks | names |
 //! | [`patience`] | how long an agent may be silent | a field of [`proto`] |
+//! | [`topology`] | agent and MPI library | a text file in the job's directory |
 //! | [`proto`] (feature `grpc`) | control plane | gRPC over mutual TLS or a Unix socket |
 //! | [`protocol`] | both ends of that | its headers |
 
@@ -39,6 +40,7 @@ pub mod site_stream;
 pub mod sock_diag;
 pub mod text;
 pub mod ticket;
+pub mod topology;
 pub mod upgrade;
 pub mod way;
 

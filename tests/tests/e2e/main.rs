@@ -5,6 +5,7 @@ mod beyond_mpi;
 mod black_hole;
 mod carried;
 mod changes;
+mod collectives;
 mod conformance;
 mod demo;
 mod doctor;

@@ -10,7 +10,7 @@ use tracing::info;
 
 use crate::carrying::{persist, shim_socket};
 use crate::jobs::job::{Job, Terms};
-use crate::jobs::job_directory::JobDirectory;
+use crate::jobs::job_directory::{JobDirectory, MPI_LIBRARY};
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::{Facilities, Node};
 use crate::jobs::part;
@@ -31,6 +31,11 @@ pub(crate) enum BeginError {
     /// The agent stops.
     #[error("the agent of {0} is being stopped")]
     Stopping(GridName),
+    /// The MPI library isn't installed here.
+    #[error(
+        "{0} has no {MPI_LIBRARY} beside the preloaded library: install isthmus there anew, or give --no-coll"
+    )]
+    NoLibrary(GridName),
     /// The job's directory can't be made.
     #[error("cannot make the job's directory on {node}: {}", exhausted::text(.error))]
     Directory { node: GridName, error: io::Error },
@@ -62,12 +67,18 @@ pub(crate) fn begin(
         connect_limits,
         hosts: nodes.clone(),
     };
+    let topology = terms.topology.as_ref().map(|topology| topology.file(&nodes, &name));
+    if topology.is_some() && !shim.with_file_name(MPI_LIBRARY).is_file() {
+        return Err(BeginError::NoLibrary(name));
+    }
     let failed = |error| BeginError::Directory { node: name.clone(), error };
     let make = || {
         if node.is_stopping() {
             return Err(BeginError::Stopping(name.clone()));
         }
-        let directory = JobDirectory::create(id, &settings, shim, isthmus, local_socket).map_err(failed)?;
+        let directory =
+            JobDirectory::create(id, (&settings, topology.as_deref()), shim, isthmus, local_socket)
+                .map_err(failed)?;
         let listener = shim_socket::bind(&directory.socket()).map_err(failed)?;
         let (job, news_rx) = Job::new(id, terms, connect_limits, nodes, name.clone(), directory);
         Ok((Arc::new(job), (listener, news_rx)))

@@ -21,6 +21,7 @@ use crate::jobs::part;
 use crate::jobs::stop;
 use crate::jobs::tree;
 use crate::jobs::unready::Unready;
+use crate::observing::collectives::Collectives;
 use crate::observing::heartbeat;
 use crate::starting::preflight;
 use crate::trunks::pause;
@@ -111,6 +112,7 @@ pub(crate) async fn prepare(
 fn together(job: &Job, faults: Faults, report: Option<proto::NodeReport>, held: &[Held]) -> proto::Ready {
     let Faults { missing, uncarried } = faults;
     let mut ready = proto::Ready {
+        has_topology: job.has_topology,
         job_directory: job.directory.path().to_string_lossy().into_owned(),
         missing,
         uncarried,
@@ -188,7 +190,8 @@ async fn hold(
                     *time_us = time_us.saturating_add(reached_us).saturating_add(half_us);
                 }
             }
-            ready.held.push(proto::HeldNode { node: name, asked_us, reached_us, ready_us: since_began() });
+            let (ready_us, has_topology) = (since_began(), ready.has_topology);
+            ready.held.push(proto::HeldNode { node: name, asked_us, reached_us, ready_us, has_topology });
             Ok(Held { host, news, ready, trunk })
         }
         Some(job_news::Kind::Unready(below)) => Err(NotHeld::Below(below)),
@@ -354,7 +357,9 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
     }
     let processes_killed = job.end_processes(&node.name().to_string()).await;
     tokio::join!(ask_gateway(node, job), job.raw.settle());
+    let mut collectives = Collectives::of(job.directory.path());
     let mut total = proto::EndReply {
+        collectives: None,
         joined: job.account.joined(),
         processes_killed,
         uncarried: job.news.all_uncarried(),
@@ -370,7 +375,9 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
         total.ranks.extend(reply.ranks);
         total.news.extend(reply.news);
         total.news.truncate(REPEATED_MAX);
+        reply.collectives.iter().for_each(|told| collectives.add(told));
     }
+    total.collectives = job.has_topology.then(|| collectives.message());
     node.end(job).await;
     total
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use isthmus_net::mac::Secret;
 use isthmus_wire::settings::{ConnectLimits, Host};
+use isthmus_wire::topology::Topology;
 use isthmus_wire::{GridName, JobId};
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +32,8 @@ pub(crate) struct Terms {
     pub patience: Duration,
     /// Its data between sites is encrypted by the agents, never by gateways in their place.
     pub encrypt_to_nodes: bool,
+    /// What its MPI library is told; none: it goes without.
+    pub topology: Option<Topology>,
 }
 
 /// A job at one node.
@@ -45,6 +48,8 @@ pub(crate) struct Job {
     pub patience: Duration,
     /// Its data between sites is encrypted by the agents, never by gateways in their place.
     pub encrypt_to_nodes: bool,
+    /// Whether its ranks have the MPI library.
+    pub has_topology: bool,
     /// How long its connections may take, for its shims, too.
     pub connect_limits: ConnectLimits,
     pub members: Members,
@@ -76,7 +81,7 @@ impl Job {
     /// Puts a job together; `nodes` has the head first.
     pub(crate) fn new(
         id: JobId,
-        Terms { token, outlive, patience, encrypt_to_nodes }: Terms,
+        Terms { token, outlive, patience, encrypt_to_nodes, topology }: Terms,
         connect_limits: ConnectLimits,
         nodes: Vec<Host>,
         own: GridName,
@@ -90,6 +95,7 @@ impl Job {
             outlive,
             patience,
             encrypt_to_nodes,
+            has_topology: topology.is_some(),
             connect_limits,
             members: Members::new(nodes),
             directory,

@@ -3,6 +3,7 @@
 //! It is in the agent's runtime directory, where no other user can put anything, also
 //! after the job. Its name is the job's id. Its path may differ from node to node.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
@@ -11,11 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use isthmus_wire::JobId;
 use isthmus_wire::settings::{CONNECTS, CONNECTS_NAME, FILE_NAME, SOCKET_NAME, Settings};
+use isthmus_wire::topology;
 
 use crate::observing::leftovers::Leftovers;
 
 /// File name of the preloaded library within a job's directory.
 pub const SHIM: &str = "libisthmus_shim.so";
+/// File name of the MPI library within a job's directory, and beside the preloaded library.
+pub const MPI_LIBRARY: &str = isthmus_wire::topology::LIBRARY;
 /// File name of the remote-launch script within a job's directory.
 pub const LAUNCHER: &str = "launch";
 /// File name of the list of nodes within a job's directory, as Open MPI reads
@@ -23,6 +27,17 @@ pub const LAUNCHER: &str = "launch";
 pub const HOSTS: &str = "hosts";
 /// The same list as Hydra reads it.
 pub const HYDRA_HOSTS: &str = "hosts.hydra";
+
+/// The value of `LD_PRELOAD` for the processes of a job with this directory.
+pub fn preload(directory: &Path) -> OsString {
+    let mut preload = OsString::from(directory.join(SHIM));
+    let library = directory.join(MPI_LIBRARY);
+    if library.is_file() {
+        preload.push(":");
+        preload.push(library);
+    }
+    preload
+}
 
 /// The directory; removed when dropped at the latest.
 #[derive(Debug)]
@@ -33,13 +48,13 @@ pub(crate) struct JobDirectory {
 
 impl JobDirectory {
     /// Makes the directory with all its files but the socket. It is beside the agent's
-    /// own socket.
+    /// own socket. With a `topology` it has the MPI library, which lies beside the shim.
     ///
     /// # Errors
     /// The file system's.
     pub(crate) fn create(
         job: JobId,
-        settings: &Settings,
+        (settings, topology): (&Settings, Option<&str>),
         shim: &Path,
         isthmus: &Path,
         local_socket: &Path,
@@ -53,6 +68,11 @@ impl JobDirectory {
             OpenOptions::new().write(true).create_new(true).mode(mode).open(this.path.join(name))
         };
         new(FILE_NAME, 0o600)?.write_all(settings.encode().as_bytes())?;
+        if let Some(topology) = topology {
+            new(topology::FILE_NAME, 0o600)?.write_all(topology.as_bytes())?;
+            DirBuilder::new().mode(0o700).create(this.path.join(topology::REPORTS))?;
+            symlink(shim.with_file_name(MPI_LIBRARY), this.path.join(MPI_LIBRARY))?;
+        }
         // Written, so that a process that has mapped it finds room in the file system.
         new(CONNECTS_NAME, 0o600)?.write_all(&[0; CONNECTS * size_of::<u64>()])?;
         let mut launcher = new(LAUNCHER, 0o700)?;
@@ -156,16 +176,20 @@ mod tests {
         };
         let runtime = tempfile::tempdir().unwrap();
         let (nowhere, socket) = (Path::new("/nonexistent"), runtime.path().join("agent.sock"));
-        let directory = JobDirectory::create(job, &settings, nowhere, nowhere, &socket).unwrap();
+        let create = |topology| JobDirectory::create(job, (&settings, topology), nowhere, nowhere, &socket);
+        let directory = create(Some("text")).unwrap();
+        assert_eq!(fs::read(directory.path().join(topology::FILE_NAME)).unwrap(), b"text");
+        assert!(directory.path().join(topology::REPORTS).is_dir());
+        assert_eq!(preload(directory.path()), directory.path().join(SHIM), "the library isn't there");
         assert_eq!(directory.path(), runtime.path().join(job.to_string()));
         assert_eq!(fs::metadata(directory.path()).unwrap().permissions().mode() & 0o777, 0o700);
-        assert!(JobDirectory::create(job, &settings, nowhere, nowhere, &socket).is_err());
+        assert!(create(None).is_err());
         let path = directory.path().to_owned();
         drop(directory);
         assert!(!path.exists());
 
         // What is there under the name later isn't this job's.
-        let directory = JobDirectory::create(job, &settings, nowhere, nowhere, &socket).unwrap();
+        let directory = create(None).unwrap();
         directory.remove();
         assert!(!path.exists());
         fs::create_dir(&path).unwrap();

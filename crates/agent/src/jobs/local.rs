@@ -30,7 +30,7 @@ use crate::jobs::job::{Job, Terms};
 use crate::jobs::news::NewsReceiver;
 use crate::jobs::node::Node;
 use crate::jobs::part;
-use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes};
+use crate::jobs::peers::{self, Answers, NEWS_QUEUE, parse_job, parse_nodes, parse_topology};
 use crate::observing::measure;
 use crate::starting::exec::program_of;
 
@@ -92,17 +92,19 @@ impl Local for LocalService {
         let token = Secret::random();
         let outlive = Duration::from_secs(request.outlive_seconds.into());
         let patience = patience::read(request.patience_seconds);
-        let terms = Terms { token, outlive, patience, encrypt_to_nodes: request.encrypt_to_nodes };
+        let topology = parse_topology(request.topology.clone())?;
+        let terms = Terms { token, outlive, patience, encrypt_to_nodes: request.encrypt_to_nodes, topology };
         let (job, own_news) = begin(&self.node, parse_job(&request.job)?, terms, nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let nodes: Vec<_> = job.members.nodes.iter().map(|node| node.name.to_string()).collect();
         let subject = format!("job {}: {:?} on {}", job.id, request.program, nodes.join(" "));
         audit::Entry::done("job").by_user(uid).about(subject).record();
         let (news_tx, news_rx) = mpsc::channel(NEWS_QUEUE);
-        let head = Head { node: self.node.clone(), job: job.clone(), news_tx, program: request.program };
+        let program = request.program.clone();
+        let head = Head { node: self.node.clone(), job: job.clone(), news_tx, program };
         // A task of its own: this call may be dropped at any moment, and then the job
         // must be ended.
-        let heading = head.start(own_news, request.nodes, request.check, request.preflight);
+        let heading = head.start(own_news, request);
         part::spawn(&self.node, &job, "the job's head", heading);
         Ok(Response::new(Box::pin(ReceiverStream::new(news_rx))))
     }
@@ -224,19 +226,18 @@ impl Head {
     async fn start(
         self,
         own_news: NewsReceiver,
-        wanted: Vec<proto::JobNode>,
-        check: Option<proto::ProgramCheck>,
-        preflight: Option<proto::Preflight>,
+        proto::StartRequest { nodes, check, preflight, topology, .. }: proto::StartRequest,
     ) {
         let request = proto::HoldRequest {
             job: self.job.id.to_string(),
             token: self.job.token.expose().to_vec(),
-            nodes: wanted,
+            nodes,
             check,
             preflight,
             outlive_seconds: seconds(self.job.outlive),
             encrypt_to_nodes: self.job.encrypt_to_nodes,
             patience_seconds: seconds(self.job.patience),
+            topology,
         };
         match hold::prepare(&self.node, &self.job, request, &self.news_tx).await {
             Ok(held) => self.run(held, own_news).await,

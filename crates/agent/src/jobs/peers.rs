@@ -11,6 +11,7 @@ use isthmus_wire::proto::peer_server::Peer;
 use isthmus_wire::proto::{self, exec_up, job_news};
 use isthmus_wire::settings::Host;
 use isthmus_wire::text::first;
+use isthmus_wire::topology::Topology;
 use isthmus_wire::{JobId, VirtualAddress, patience};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -108,6 +109,15 @@ pub(crate) fn parse_nodes(nodes: &[proto::JobNode]) -> Result<Vec<Host>, Status>
         .collect()
 }
 
+/// Reads what a job's MPI library is told.
+///
+/// # Errors
+/// `INVALID_ARGUMENT`.
+pub(crate) fn parse_topology(topology: Option<proto::Topology>) -> Result<Option<Topology>, Status> {
+    let read = topology.map(Topology::try_from).transpose();
+    read.map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
 #[tonic::async_trait]
 impl Peer for PeerService {
     type HoldStream = Answers<proto::JobNews>;
@@ -125,7 +135,8 @@ impl Peer for PeerService {
             .ok_or_else(|| Status::invalid_argument("the job's token is not 32 bytes"))?;
         let outlive = Duration::from_secs(request.outlive_seconds.into());
         let patience = patience::read(request.patience_seconds);
-        let terms = Terms { token, outlive, patience, encrypt_to_nodes: request.encrypt_to_nodes };
+        let topology = parse_topology(request.topology.clone())?;
+        let terms = Terms { token, outlive, patience, encrypt_to_nodes: request.encrypt_to_nodes, topology };
         let (job, own_news) = begin(&self.node, parse_job(&request.job)?, terms, nodes)
             .map_err(|error| Status::failed_precondition(error.to_string()))?;
         audit::Entry::done("job").by(&caller).from(from).about(format!("job {}", job.id)).record();

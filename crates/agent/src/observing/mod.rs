@@ -3,6 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`account`] | connections that began here |
+//! | [`collectives`] | what the MPI library has done in ranks here |
 //! | [`heartbeat`] | whether another agent is frozen or cut off |
 //! | [`leftovers`] | what a killed MPI leaves on the node |
 //! | [`links`] | links between a job's processes that bypass the agents |
@@ -11,6 +12,7 @@
 //! | [`raw`] | bytes of raw connections that began here |
 
 pub(crate) mod account;
+pub(crate) mod collectives;
 pub(crate) mod heartbeat;
 pub(crate) mod leftovers;
 pub(crate) mod links;

@@ -16,7 +16,7 @@ use tonic::Status;
 use tracing::info;
 
 use crate::jobs::job::Job;
-use crate::jobs::job_directory::SHIM;
+use crate::jobs::job_directory::preload;
 use crate::jobs::node::Node;
 use crate::starting::processes::{Control, Running};
 use crate::starting::supervise::handle::{self, Launch, clean_environment};
@@ -54,7 +54,7 @@ pub(crate) fn run(
         .extend(command.environment.iter().map(|entry| (variable(&entry.name), variable(&entry.value))));
     let own_directory = job.directory.path().to_string_lossy();
     let shell_command = here(&command.shell_command, &command.job_directory, &own_directory);
-    environment.push(("LD_PRELOAD".into(), job.directory.path().join(SHIM).into()));
+    environment.push(("LD_PRELOAD".into(), preload(job.directory.path())));
     environment.push(("ISTHMUS_AGENT".into(), node.facilities().local_socket.clone().into()));
     let home = std::env::var_os("HOME").unwrap_or_else(|| "/".into());
     let wanted = Path::new(&command.working_directory);

@@ -109,6 +109,7 @@ impl Registry {
             nodes_down,
             slots,
             jobs,
+            places: self.policy.places.of(name),
         }
     }
 

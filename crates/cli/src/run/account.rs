@@ -8,6 +8,7 @@ use isthmus_wire::proto::{JobNode, Joined};
 use serde::Serialize;
 
 use super::bypass::Bypass;
+use super::collectives::Collectives;
 use super::pauses::Pauses;
 use super::ranks::{NodeRanks, Placement, spread_over};
 use super::timing::Timing;
@@ -54,6 +55,8 @@ pub(crate) struct Account {
     pub bypasses: Vec<Bypass>,
     /// Sites that were cut off for a while.
     pub pauses: Vec<Pauses>,
+    /// What the MPI library has done; none without it.
+    pub collectives: Option<Collectives>,
     /// How long each phase took.
     pub timing: Timing,
 }
@@ -82,6 +85,8 @@ pub(crate) struct Outcome<'a> {
     pub bypasses: Vec<Bypass>,
     /// Sites that were cut off for a while.
     pub pauses: Vec<Pauses>,
+    /// What the MPI library has done; none without it.
+    pub collectives: Option<Collectives>,
 }
 
 impl Account {
@@ -107,6 +112,7 @@ impl Account {
             ended_by: outcome.ended_by.clone(),
             bypasses: outcome.bypasses.clone(),
             pauses: outcome.pauses.clone(),
+            collectives: outcome.collectives.clone(),
             timing,
             connections_within_sites: inside.iter().map(|pair| pair.connections).sum(),
             bytes_within_sites: inside
@@ -159,6 +165,10 @@ impl Account {
                 count(self.connections_within_sites, "connection"),
                 volume.unwrap_or_default()
             ));
+        }
+        let have_run = self.status == 0 && sites > 1 && self.ranks_by_node.is_some();
+        if let Some(collectives) = &self.collectives {
+            text.push_str(&collectives.text(have_run));
         }
         if self.processes_killed > 0 {
             text.push_str(&format!(
@@ -213,6 +223,7 @@ mod tests {
             processes_killed: 0,
             ended_by: None,
             bypasses: Vec::new(),
+            collectives: None,
             pauses: vec![Pauses { node: "n1.beta".to_owned(), pauses: 1, seconds: 21.44 }],
         };
         Account::new(&outcome, entries, timing::tests::example())

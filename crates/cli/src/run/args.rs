@@ -71,6 +71,14 @@ pub(crate) struct RunArgs {
     /// in their place.
     #[arg(long)]
     pub(super) encrypt_to_nodes: bool,
+    /// Leave the library for MPI out: the program's collectives are the MPI's own, and it
+    /// can't ask where its ranks are.
+    #[arg(long)]
+    pub(super) no_coll: bool,
+    /// The job's profile: a TOML file with the groups of ranks that the program asks for,
+    /// each with a name and a number of ranks, in the order of ranks.
+    #[arg(long, value_name = "FILE", conflicts_with = "no_coll")]
+    pub(super) profile: Option<PathBuf>,
     /// The agent's Unix socket.
     #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
     pub(super) socket: Option<PathBuf>,

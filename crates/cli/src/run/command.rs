@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use isthmus_agent::jobs::job_directory::{HOSTS, HYDRA_HOSTS, SHIM};
+use isthmus_agent::jobs::job_directory::{HOSTS, HYDRA_HOSTS, preload};
 use isthmus_agent::starting::programs;
 use isthmus_agent::starting::supervise::Supervised;
 use isthmus_agent::starting::supervise::handle::Launch;
@@ -94,7 +94,7 @@ fn environment(job: &str, socket: &Path, job_directory: &Path) -> Vec<(OsString,
         environment.retain(|(old, _)| old != name);
         environment.push((name.into(), value));
     };
-    let mut preload = OsString::from(job_directory.join(SHIM));
+    let mut preload = preload(job_directory);
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
         preload.push(others);

@@ -12,6 +12,7 @@ use tonic::Streaming;
 
 use super::account::{Account, Outcome};
 use super::args::RunArgs;
+use super::collectives::Collectives;
 use super::output::OutputFile;
 use super::prepare::Prepared;
 use super::watch::{Ended, Watch};
@@ -131,6 +132,7 @@ impl Finished<'_> {
             ended_by,
             bypasses,
             pauses: std::mem::take(&mut watch.observed.pauses),
+            collectives: reply.collectives.as_ref().map(Collectives::new),
         };
         Account::new(&outcome, &reply.joined, watch.stopwatch.times(Instant::now()))
     }

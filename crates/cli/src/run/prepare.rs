@@ -9,7 +9,7 @@ use isthmus_net::clock::seconds;
 use isthmus_net::{grpc, mac};
 use isthmus_wire::proto::job_news::Kind;
 use isthmus_wire::proto::local_client::LocalClient;
-use isthmus_wire::proto::{self, JobNews, JobNode, Ready, UncarriedProgram};
+use isthmus_wire::proto::{self, JobNews, JobNode, Ready, Topology, UncarriedProgram};
 use tonic::Streaming;
 use tonic::transport::Channel;
 
@@ -22,7 +22,7 @@ use super::progress::Progress;
 use super::signals::Signals;
 use super::uncarried::{self, Part};
 use super::work::Work;
-use super::{command, each, mpi, nodes, preflight, programs, slots, unready};
+use super::{command, each, mpi, nodes, preflight, profile, programs, slots, topology, unready};
 use crate::ask::Grid;
 use crate::{local, without_broker};
 
@@ -46,6 +46,8 @@ pub(super) struct Prepared<'a> {
     launcher: Option<Launcher>,
     /// The programs that each node must have.
     wanted: Vec<Wanted>,
+    /// What the MPI library is told; none without it.
+    topology: Option<Topology>,
 }
 
 impl<'a> Prepared<'a> {
@@ -59,6 +61,7 @@ impl<'a> Prepared<'a> {
         if launcher.is_some() && args.each {
             bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
         }
+        let groups = args.profile.as_deref().map(profile::read).transpose()?.unwrap_or_default();
         let socket = args.socket.clone().unwrap_or_else(local::socket);
         let agent = local::connect(&socket).await?;
         let grid = Grid::of_agent(agent.clone(), socket.clone()).or_without_broker();
@@ -78,7 +81,11 @@ impl<'a> Prepared<'a> {
             (false, false) => Vec::new(),
         };
         let job = mac::new_job().to_string();
-        Ok(Self { args, socket, agent, job, candidates, nodes, launcher, wanted })
+        let topology = match args.no_coll {
+            true => None,
+            false => Some(topology::of(&nodes, groups, |records| grid.list(records)).await?),
+        };
+        Ok(Self { args, socket, agent, job, candidates, nodes, launcher, wanted, topology })
     }
 
     /// The launcher, as on the command line; none for any other command.
@@ -130,6 +137,7 @@ impl<'a> Prepared<'a> {
             outlive_seconds: seconds(self.args.outlive),
             encrypt_to_nodes: self.args.encrypt_to_nodes,
             patience_seconds: seconds(self.args.patience),
+            topology: self.topology.clone(),
         };
         let starting = async {
             let mut news = self.agent.start(request).await?.into_inner();
@@ -170,6 +178,11 @@ impl<'a> Prepared<'a> {
         ready: &Ready,
         progress: &Progress,
     ) -> anyhow::Result<Vec<UncarriedProgram>> {
+        if let Some(text) =
+            self.topology.as_ref().and_then(|_| topology::without_library(ready, &self.candidates.own))
+        {
+            bail!(text);
+        }
         let needs = preflight::Needs {
             launcher: self.launcher(),
             wanted: &self.wanted,

@@ -214,6 +214,7 @@ pub(super) mod tests {
             asked_us: times[0],
             reached_us: times[1],
             ready_us: times[2],
+            ..HeldNode::default()
         };
         let started = |node: &str, took_us, millis| {
             (CommandStarted { node: node.to_owned(), command: "orted".to_owned(), took_us }, at(millis))

@@ -1,0 +1,123 @@
+//! What the account of a job says of its collectives.
+
+use std::collections::BTreeMap;
+
+use isthmus_wire::proto;
+use serde::Serialize;
+
+use crate::format::{bytes, count};
+
+/// Operations and pairs of sites on one line.
+const NAMED_MAX: usize = 16;
+
+/// What the MPI library has done in the ranks that have ended in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Collectives {
+    /// Ranks that have told.
+    pub ranks: u32,
+    /// Calls of each operation with each algorithm, of all ranks together.
+    pub calls: Vec<Calls>,
+    /// Messages of the library itself between sites. Those of native collectives aren't
+    /// among them.
+    pub between_sites: Vec<Crossing>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Calls {
+    pub operation: String,
+    /// `native`: the MPI's own.
+    pub algorithm: String,
+    pub calls: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Crossing {
+    pub from: String,
+    pub to: String,
+    pub messages: u64,
+    pub bytes: u64,
+}
+
+impl Collectives {
+    pub(super) fn new(told: &proto::Collectives) -> Self {
+        let calls = told.taken.iter().map(|taken| Calls {
+            operation: taken.operation.clone(),
+            algorithm: taken.algorithm.clone(),
+            calls: taken.calls,
+        });
+        let crossings = told.crossings.iter().map(|crossing| Crossing {
+            from: crossing.from.clone(),
+            to: crossing.to.clone(),
+            messages: crossing.messages,
+            bytes: crossing.bytes,
+        });
+        Self { ranks: told.processes, calls: calls.collect(), between_sites: crossings.collect() }
+    }
+
+    /// Lines of the account; `expected` if ranks have run to their ends, at several sites.
+    pub(super) fn text(&self, expected: bool) -> String {
+        if self.ranks == 0 {
+            let line = "  collectives: no rank has used MPI through isthmus' library; if the program links its MPI \
+                        statically, they are the MPI's own\n";
+            return if expected { line.to_owned() } else { String::new() };
+        }
+        if self.calls.is_empty() {
+            return String::new();
+        }
+        let mut by_operation: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for Calls { operation, algorithm, calls } in &self.calls {
+            by_operation.entry(operation).or_default().push(format!("{calls} {algorithm}"));
+        }
+        let operations = by_operation
+            .iter()
+            .take(NAMED_MAX)
+            .map(|(operation, taken)| format!("{operation} {}", taken.join(" and ")));
+        let mut text =
+            format!("  collectives, calls of all ranks: {}\n", operations.collect::<Vec<_>>().join(", "));
+        let crossings = self.between_sites.iter().take(NAMED_MAX).map(|crossing| {
+            let Crossing { from, to, messages, bytes: volume } = crossing;
+            format!("{from} → {to} {}, {}", count(*messages, "message"), bytes(*volume))
+        });
+        let crossings: Vec<_> = crossings.collect();
+        if !crossings.is_empty() {
+            text.push_str(&format!("  their messages between sites: {}\n", crossings.join("; ")));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_names_algorithms_and_crossings() {
+        let taken = |operation: &str, algorithm: &str, calls| proto::Taken {
+            operation: operation.to_owned(),
+            algorithm: algorithm.to_owned(),
+            calls,
+        };
+        let told = proto::Collectives {
+            processes: 4,
+            taken: vec![
+                taken("bcast", "leaders", 12),
+                taken("bcast", "native", 4),
+                taken("barrier", "leaders", 1),
+            ],
+            crossings: vec![proto::Crossing {
+                from: "a".to_owned(),
+                to: "b".to_owned(),
+                messages: 1,
+                bytes: 96,
+            }],
+        };
+        assert_eq!(
+            Collectives::new(&told).text(true),
+            "  collectives, calls of all ranks: barrier 1 leaders, bcast 12 leaders and 4 native\n  \
+             their messages between sites: a → b 1 message, 96 B\n"
+        );
+        let none = Collectives::new(&proto::Collectives::default());
+        assert_eq!(none.text(false), "");
+        assert!(none.text(true).contains("no rank has used MPI"));
+    }
+}

@@ -1,0 +1,105 @@
+//! The library for MPI is in every rank, and its collectives cross sites as they should.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Mpi, Shared, World};
+use serde_json::Value;
+
+static GRID: Shared = Shared::new("four-sites");
+
+const SECONDS: Duration = Duration::from_secs(10);
+/// Three sites, with four ranks.
+const NODES: &str = "n1.alpha,n1.beta,n1.gamma";
+
+/// Runs the checked collectives; gives the account's part on them.
+fn run(world: &World, mpi: Mpi, options: &[&str], nodes: &str, ranks: &str) -> Result<Value> {
+    let (launcher, program) = (mpi.launcher(), mpi.program("coll"));
+    let head = nodes.split(',').next().context("no node")?;
+    let mut options = options.to_vec();
+    options.extend(["--nodes", nodes]);
+    let words = [launcher.as_str(), "-n", ranks, &program];
+    let (output, account) = world.run_reported(head, &options, &words)?;
+    ensure!(output.status == 0, "{mpi:?}: {}", output.whole());
+    let done = format!("coll: all right, {ranks} ranks");
+    ensure!(output.stdout.contains(&done), "{mpi:?}: {}", output.whole());
+    world.expect_clean(SECONDS)?;
+    Ok(account["collectives"].clone())
+}
+
+/// Calls that took the MPI's own algorithm, and others.
+fn calls(collectives: &Value) -> (u64, u64) {
+    let calls = collectives["calls"].as_array().into_iter().flatten();
+    calls.fold((0, 0), |(native, others), taken| {
+        let count = taken["calls"].as_u64().unwrap_or_default();
+        if taken["algorithm"] == "native" { (native + count, others) } else { (native, others + count) }
+    })
+}
+
+/// Small collectives over sites don't take the MPI's own way.
+fn crosses(mpi: Mpi) -> Result<()> {
+    let world = GRID.take_for(mpi)?;
+    let collectives = run(&world, mpi, &[], NODES, "6")?;
+    ensure!(collectives["ranks"] == 6, "{mpi:?}: {collectives:#}");
+    let (_, others) = calls(&collectives);
+    ensure!(others > 0, "{mpi:?}: all native: {collectives:#}");
+    let crossings = collectives["between_sites"].as_array().map_or(0, Vec::len);
+    ensure!(crossings == 6, "{mpi:?}: {collectives:#}");
+    Ok(())
+}
+
+#[test]
+fn openmpi_crosses_sites_by_leaders() -> Result<()> {
+    crosses(Mpi::OpenMpi)
+}
+
+#[test]
+fn openmpi5_crosses_sites_by_leaders() -> Result<()> {
+    crosses(Mpi::OpenMpi5)
+}
+
+#[test]
+fn mpich4_crosses_sites_by_leaders() -> Result<()> {
+    crosses(Mpi::Mpich4)
+}
+
+#[test]
+fn mpich_crosses_sites_by_leaders() -> Result<()> {
+    crosses(Mpi::Mpich)
+}
+
+#[test]
+fn mpiabi_crosses_sites_by_leaders() -> Result<()> {
+    crosses(Mpi::MpiAbi)
+}
+
+#[test]
+fn within_a_site_all_is_native() -> Result<()> {
+    let world = GRID.take()?;
+    let collectives = run(&world, Mpi::OpenMpi, &[], "n1.alpha", "2")?;
+    ensure!(collectives["ranks"] == 2, "{collectives:#}");
+    ensure!(calls(&collectives).1 == 0, "{collectives:#}");
+    Ok(())
+}
+
+#[test]
+fn a_job_can_go_without_the_library() -> Result<()> {
+    let world = GRID.take()?;
+    let collectives = run(&world, Mpi::OpenMpi, &["--no-coll"], NODES, "6")?;
+    ensure!(collectives.is_null(), "{collectives:#}");
+    let words = ["sh", "-c", "echo $LD_PRELOAD"];
+    for (options, want) in [(&[][..], true), (&["--no-coll"], false)] {
+        let output = world.run("n1.alpha", options, &words)?;
+        ensure!(output.stdout.contains("libisthmus_mpi.so") == want, "{options:?}: {}", output.whole());
+    }
+    Ok(())
+}
+
+/// Bad profiles end the run before anything starts.
+#[test]
+fn a_profile_is_checked_first() -> Result<()> {
+    let world = GRID.take()?;
+    let output = world.run("n1.alpha", &["--profile", "/nonexistent"], &["true"])?;
+    ensure!(output.status == 125 && output.stderr.contains("/nonexistent"), "{}", output.whole());
+    Ok(())
+}
