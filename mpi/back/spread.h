@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include "choice.h"
 #include "layout.h"
 #include "topology.h"
 
@@ -11,6 +12,8 @@ struct spread {
     struct layout layout;
     const struct topology *topology;
     int *node_of;   /* [size] index into the topology's nodes */
+    struct shape shape;   /* for the choice; made at the first collective */
+    int has_shape;
     /* Made by spread_connect(): */
     MPI_Comm wire;  /* a duplicate, for this library's own messages; errors are returned */
     MPI_Comm site;  /* the ranks of the calling rank's site, in order; errors are returned */
