@@ -30,11 +30,24 @@ struct topology {
     int groups;
     char **group_names;     /* [groups] what the job's profile asked for */
     struct path *path;      /* [sites * sites] */
+    char *text;             /* the file, which the names point into */
+    int *places;            /* [sites * levels] which the nodes' places point into */
 };
+
+/* The bounds of a file. */
+#define TOPOLOGY_BYTES_MAX (64L << 20)
+#define NODES_MAX 100000
+#define SITES_MAX 1000
+#define NAMED_LEVELS_MAX 7
+#define GROUPS_MAX 1000
+#define WORLD_MAX 1000000
 
 /* Reads a file in the format that docs/collectives.md describes. On failure returns NULL and
  * writes why, with the line's number. Counts and lengths are bounded. */
 struct topology *topology_read(const char *file, char *why, size_t why_len);
 void topology_free(struct topology *topology);
+
+/* A number that is equal for equal files, apart from `self`; never 0. */
+unsigned long long topology_hash(const struct topology *topology);
 
 #endif
