@@ -40,6 +40,8 @@ unsigned long long topology_hash(const struct topology *topology)
         add(&value, node->place, (size_t)topology->levels * sizeof *node->place);
         add_int(&value, node->group);
     }
+    for (int i = 0; i < topology->values; i++)
+        add_name(&value, topology->value_names[i]);
     add_int(&value, topology->groups);
     for (int i = 0; i < topology->groups; i++)
         add_name(&value, topology->group_names[i]);

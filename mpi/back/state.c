@@ -7,6 +7,7 @@
 
 #include <mpi.h>
 
+#include "attributes.h"
 #include "counters.h"
 #include "known.h"
 #include "real.h"
@@ -69,6 +70,8 @@ void state_start(void)
     struct record own = {.node = -1};
     char why[256] = "it doesn't say at which node this process is";
     int rank;
+    if (atomic_load(&phase) == BEFORE)
+        attributes_start();
     if (atomic_load(&phase) != BEFORE || !file || real.Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS) {
         atomic_compare_exchange_strong(&phase, &before, RUNNING);
         return;
@@ -102,5 +105,6 @@ void state_end(void)
     atomic_store(&spans, 0);
     atomic_store(&phase, ENDED);
     known_end();
+    attributes_end();
     worlds_end();
 }

@@ -29,6 +29,8 @@ struct topology {
     int *world;             /* [world_size] node of each rank of MPI_COMM_WORLD, for tests */
     int groups;
     char **group_names;     /* [groups] what the job's profile asked for */
+    int values;
+    char **value_names;     /* [values] by a node's place at a named level */
     struct path *path;      /* [sites * sites] */
     char *text;             /* the file, which the names point into */
     int *places;            /* [sites * levels] which the nodes' places point into */
