@@ -5,6 +5,7 @@
 
 #include "collectives/collectives.h"
 #include "entries.h"
+#include "fortran.h"
 #include "large.h"
 #include "own.h"
 #include "start.h"
