@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "real.h"
 #include "say.h"
@@ -92,11 +93,14 @@ void worlds_meet(MPI_Comm comm)
     free(node);
 }
 
-/* Fills in what one world knows. Returns the number of ranks that are still not known. */
+/* Fills in what one world knows. Returns the number of ranks that are still not known.
+ * `group` is MPI_GROUP_NULL if it is the world's own. */
 static int look_up(const struct world *world, MPI_Group group, int size, const int *ranks, int *there, int *node)
 {
     int left = 0;
-    if (real.Group_translate_ranks(group, size, ranks, world->group, there) != MPI_SUCCESS)
+    if (group == MPI_GROUP_NULL)
+        memcpy(there, ranks, (size_t)size * sizeof *there);
+    else if (real.Group_translate_ranks(group, size, ranks, world->group, there) != MPI_SUCCESS)
         return size;
     for (int i = 0; i < size; i++) {
         if (node[i] < 0 && there[i] != MPI_UNDEFINED)
@@ -121,9 +125,10 @@ int worlds_nodes(MPI_Comm comm, int size, int *node)
     pthread_mutex_lock(&lock);
     const struct world *world = worlds;
     pthread_mutex_unlock(&lock);
-    /* Worlds are only ever put in front of the list. */
+    /* Worlds are only ever put in front of the list. MPIs may compare each rank with each
+     * other one, which isn't needed for the communicator that all have. */
     for (; world && left > 0; world = world->next)
-        left = look_up(world, group, size, ranks, ranks + size, node);
+        left = look_up(world, comm == MPI_COMM_WORLD && !world->next ? MPI_GROUP_NULL : group, size, ranks, ranks + size, node);
     real.Group_free(&group);
     free(ranks);
     return left > 0 ? -1 : 0;

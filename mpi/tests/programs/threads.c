@@ -1,9 +1,9 @@
-/* Four threads, each with communicators of its own, which come and go. */
+/* Three threads, each with communicators of its own, which come and go. */
 #include <pthread.h>
 
 #include "check.h"
 
-enum { THREADS = 4, ROUNDS = 10 };
+enum { THREADS = 3, ROUNDS = 3 };
 static MPI_Comm comms[THREADS];
 
 static void *work(void *argument)
