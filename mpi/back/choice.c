@@ -1,0 +1,210 @@
+#include "choice.h"
+
+#include <string.h>
+
+#include "cost.h"
+
+/* Estimates this near to each other are the same: the native algorithm stays. */
+#define CLEARLY 0.9
+
+static const char *const operation_names[OPERATIONS] = {
+    "barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "reduce_scatter", "alltoall",
+};
+
+static const char *const algorithm_names[ALGORITHMS] = { "native", "leaders", "segments", "lanes" };
+
+const char *operation_name(enum operation operation)
+{
+    return (unsigned)operation < OPERATIONS ? operation_names[operation] : "?";
+}
+
+const char *algorithm_name(enum algorithm algorithm)
+{
+    return (unsigned)algorithm < ALGORITHMS ? algorithm_names[algorithm] : "?";
+}
+
+int asked_algorithm(const char *name)
+{
+    if (name == NULL || *name == '\0' || strcmp(name, "auto") == 0)
+        return CHOICE_AUTO;
+    for (int a = 0; a < ALGORITHMS; a++)
+        if (strcmp(name, algorithm_names[a]) == 0)
+            return a;
+    return -2;
+}
+
+int has_algorithm(enum operation operation, enum algorithm algorithm)
+{
+    switch (algorithm) {
+    case NATIVE:
+    case LEADERS:
+        return 1;
+    case SEGMENTS:
+        return operation == OP_BCAST || operation == OP_REDUCE;
+    case LANES:
+        return operation == OP_BCAST || operation == OP_REDUCE || operation == OP_ALLREDUCE ||
+               operation == OP_ALLGATHER || operation == OP_REDUCE_SCATTER;
+    case ALGORITHMS:
+        break;
+    }
+    return 0;
+}
+
+/* Small enough that the first is through the site while the second crosses, and not more
+ * than 64 of them, since each is a message to wait for. */
+size_t segment_bytes(size_t bytes)
+{
+    size_t least = 64 * 1024, share = bytes / 64 + 1;
+    return share > least ? share : least;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* From one rank of a site to all, or, as a reduction, from all to one. */
+static double site_tree(const struct shape *shape, double bytes)
+{
+    int steps = steps_of(shape->largest);
+    double binomial = steps * lan_seconds(shape, bytes);
+    double scattered = 2 * steps * lan_seconds(shape, 0) + 2 * bytes / shape->lan_bytes_per_second;
+    return smaller(binomial, scattered);
+}
+
+/* All of `bytes` go between one rank of a site and the others, each of whom has a share. */
+static double site_shares(const struct shape *shape, double bytes)
+{
+    if (shape->largest == 1)
+        return 0;
+    return steps_of(shape->largest) * lan_seconds(shape, 0) + bytes / shape->lan_bytes_per_second;
+}
+
+static double leaders_seconds(enum operation operation, const struct shape *shape, double bytes)
+{
+    double site_bytes = bytes * shape->largest;
+    switch (operation) {
+    case OP_BARRIER:
+        return 2 * site_tree(shape, 0) + wan_seconds(shape, 0);
+    case OP_BCAST:
+    case OP_REDUCE:
+        return site_tree(shape, bytes) + wan_seconds(shape, bytes);
+    case OP_ALLREDUCE:
+        return 2 * site_tree(shape, bytes) + wan_seconds(shape, bytes);
+    case OP_GATHER:
+    case OP_SCATTER:
+        return site_shares(shape, site_bytes) + wan_seconds(shape, site_bytes) +
+               shape->size * bytes / shape->lan_bytes_per_second;
+    case OP_ALLGATHER:
+        return site_shares(shape, site_bytes) + wan_seconds(shape, site_bytes) +
+               site_tree(shape, shape->size * bytes);
+    case OP_REDUCE_SCATTER: {
+        double part = bytes * shape->largest / shape->size;
+        return site_tree(shape, bytes) + wan_seconds(shape, part) + site_shares(shape, part);
+    }
+    case OP_ALLTOALL: {
+        double across = site_bytes * shape->largest / shape->size;
+        return 2 * site_shares(shape, site_bytes) + wan_seconds(shape, across);
+    }
+    case OPERATIONS:
+        break;
+    }
+    return 0;
+}
+
+/* The crossing of all segments and the way of the last within the site, or, where sites are
+ * slower, the crossing of the first and the way of all. */
+static double segments_seconds(const struct shape *shape, double bytes)
+{
+    double segment = smaller(bytes, segment_bytes((size_t)bytes));
+    double count = segment > 0 ? bytes / segment : 1;
+    double within = site_tree(shape, segment);
+    double cross = segment / shape->wan_bytes_per_second + MESSAGE_SECONDS;
+    double slower = within > cross ? within : cross;
+    return wan_seconds(shape, segment) + (count - 1) * slower + within;
+}
+
+static double lanes_seconds(enum operation operation, const struct shape *shape, double bytes)
+{
+    int lanes = shape->largest < LANES_MAX ? shape->largest : LANES_MAX;
+    double share = wan_seconds(shape, bytes / lanes);
+    switch (operation) {
+    case OP_BCAST:
+    case OP_REDUCE:
+    case OP_ALLREDUCE:
+        return 2 * site_shares(shape, bytes) + share + lanes * MESSAGE_SECONDS;
+    case OP_ALLGATHER:
+        return wan_seconds(shape, bytes) + site_shares(shape, shape->size * bytes) +
+               shape->size * MESSAGE_SECONDS;
+    case OP_REDUCE_SCATTER:
+        return site_shares(shape, bytes) + wan_seconds(shape, bytes / shape->size) +
+               shape->size * MESSAGE_SECONDS;
+    case OP_BARRIER:
+    case OP_GATHER:
+    case OP_SCATTER:
+    case OP_ALLTOALL:
+    case OPERATIONS:
+        break;
+    }
+    return leaders_seconds(operation, shape, bytes);
+}
+
+double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
+{
+    switch (algorithm) {
+    case NATIVE: return native_seconds(operation, shape, (double)bytes);
+    case LEADERS: return leaders_seconds(operation, shape, (double)bytes);
+    case SEGMENTS: return segments_seconds(shape, (double)bytes);
+    case LANES: return lanes_seconds(operation, shape, (double)bytes);
+    case ALGORITHMS: break;
+    }
+    return 0;
+}
+
+static int is_reduction(enum operation operation)
+{
+    return operation == OP_REDUCE || operation == OP_ALLREDUCE || operation == OP_REDUCE_SCATTER;
+}
+
+/* Ranks of a site that don't follow one another can't be reduced in rank order by it. */
+static int only_native(enum operation operation, const struct shape *shape, int commutative)
+{
+    return shape->sites < 2 || (is_reduction(operation) && !commutative && !shape->contiguous);
+}
+
+enum algorithm choose(enum operation operation, const struct shape *shape, size_t bytes, int commutative)
+{
+    if (only_native(operation, shape, commutative))
+        return NATIVE;
+    enum algorithm best = NATIVE;
+    double time = CLEARLY * predicted_seconds(operation, NATIVE, shape, bytes);
+    for (int a = LEADERS; a < ALGORITHMS; a++) {
+        if (!has_algorithm(operation, (enum algorithm)a))
+            continue;
+        double other = predicted_seconds(operation, (enum algorithm)a, shape, bytes);
+        if (other < time) {
+            best = (enum algorithm)a;
+            time = other;
+        }
+    }
+    return best;
+}
+
+enum algorithm choose_asked(enum operation operation, const struct shape *shape, size_t bytes, int commutative,
+                            int asked)
+{
+    if (asked < 0 || asked >= ALGORITHMS)
+        return choose(operation, shape, bytes, commutative);
+    if (asked == NATIVE || only_native(operation, shape, commutative))
+        return NATIVE;
+    return has_algorithm(operation, (enum algorithm)asked) ? (enum algorithm)asked : LEADERS;
+}
+
+/* Both MPIs send these directly between the two ranks, so each piece crosses once already. */
+enum algorithm choose_uneven(enum operation operation, const struct shape *shape, int asked)
+{
+    (void)operation;
+    if (asked <= NATIVE || asked >= ALGORITHMS || shape->sites < 2)
+        return NATIVE;
+    return LEADERS;
+}

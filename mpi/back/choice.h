@@ -1,0 +1,79 @@
+/* Which algorithm a collective takes. Pure: every rank decides the same without talking,
+ * since all that goes in is the same on all ranks. */
+#ifndef ISTHMUS_CHOICE_H
+#define ISTHMUS_CHOICE_H
+
+#include <stddef.h>
+
+enum operation {
+    OP_BARRIER, OP_BCAST, OP_REDUCE, OP_ALLREDUCE, OP_GATHER, OP_SCATTER, OP_ALLGATHER,
+    OP_REDUCE_SCATTER, OP_ALLTOALL, OPERATIONS
+};
+
+enum algorithm {
+    NATIVE,     /* the MPI's own */
+    LEADERS,    /* once over each crossing, by one rank of each site */
+    SEGMENTS,   /* the same, cut into segments that follow one another */
+    LANES,      /* by many ranks of each site at once, each with its share */
+    ALGORITHMS
+};
+
+/* What ISTHMUS_COLL asks for, beside the name of an algorithm. */
+#define CHOICE_AUTO (-1)
+
+/* Most ranks of a site that cross at once in LANES. */
+#define LANES_MAX 16
+
+/* Whose algorithms the native ones are. */
+enum family { FAMILY_ANY, FAMILY_OPENMPI, FAMILY_MPICH };
+
+/* A communicator over sites, as the choice sees it. */
+struct shape {
+    int size;                  /* ranks */
+    int sites;
+    int smallest, largest;     /* ranks at the smallest and at the largest site */
+    double wan_rtt_seconds;    /* the longest between two of its sites */
+    double wan_bytes_per_second; /* the least, for one connection */
+    double lan_rtt_seconds;    /* within a site */
+    double lan_bytes_per_second;
+    enum family family;
+    int contiguous;            /* each site's ranks follow one another */
+    /* Crossings that follow one another, and so add up, in the patterns of native algorithms: */
+    int tree_crossings;          /* a binomial tree from rank 0 */
+    int doubling_crossings;      /* recursive doubling */
+    int dissemination_crossings; /* from rank r to r + 2^k in step k */
+    int ring_crossings;          /* from rank r to r + 1, size - 1 times */
+};
+
+/* Fills all but times, rates and family from the site of each rank, sites being numbered
+ * from 0 without gaps. Returns 0, or -1 without memory. */
+int shape_measure(struct shape *shape, const int *site_of, int size);
+
+/* `bytes`: what one rank contributes, or, for Bcast, the message. `commutative`: of a
+ * reduction's operation. */
+enum algorithm choose(enum operation operation, const struct shape *shape, size_t bytes, int commutative);
+
+/* The same, where `asked` may be an algorithm that the user wants instead. */
+enum algorithm choose_asked(enum operation operation, const struct shape *shape, size_t bytes, int commutative,
+                            int asked);
+
+/* Where each rank has its own size, which the others don't know (Gatherv, Scatterv, Alltoallv):
+ * only the layout counts. */
+enum algorithm choose_uneven(enum operation operation, const struct shape *shape, int asked);
+
+/* The time that an algorithm would take, in seconds; what choose() compares. */
+double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes);
+
+/* Whether the operation has that algorithm. */
+int has_algorithm(enum operation operation, enum algorithm algorithm);
+
+/* The size of the pieces into which SEGMENTS cuts a message. */
+size_t segment_bytes(size_t bytes);
+
+const char *operation_name(enum operation operation);
+const char *algorithm_name(enum algorithm algorithm);
+
+/* The value of ISTHMUS_COLL as an algorithm or CHOICE_AUTO; -2 if it is none. NULL: auto. */
+int asked_algorithm(const char *name);
+
+#endif

@@ -1,0 +1,197 @@
+#include "call.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "../counters.h"
+#include "../real.h"
+#include "asked.h"
+#include "shape_of.h"
+
+int call_begin(struct call *call, enum operation operation, MPI_Comm comm)
+{
+    struct spread *spread = spread_of(comm);
+    if (spread == NULL)
+        return 0;
+    *call = (struct call){
+        .comm = comm, .operation = operation, .spread = spread, .layout = &spread->layout, .code = MPI_SUCCESS,
+    };
+    return 1;
+}
+
+static int take(struct call *call, enum algorithm algorithm)
+{
+    call->algorithm = algorithm;
+    count_call(call->operation, algorithm);
+    if (algorithm == NATIVE)
+        return 0;
+    if (call->spread->site == MPI_COMM_NULL)
+        call->code = spread_connect(call->spread, call->comm);
+    return 1;
+}
+
+/* Without memory for the shape this rank can't know what the others do: an error. */
+static int has_shape(struct call *call)
+{
+    if (call->spread->has_shape || shape_of_spread(call->spread) == 0)
+        return 1;
+    call->code = MPI_ERR_NO_MEM;
+    return 0;
+}
+
+int call_takes(struct call *call, size_t bytes, size_t total, int commutative)
+{
+    if (!has_shape(call))
+        return 1;
+    /* MPI 3.1 counts in ints. */
+    int fits = total <= INT_MAX && (bytes > 0 || call->operation == OP_BARRIER);
+    return take(call, fits ? choose_asked(call->operation, &call->spread->shape, bytes, commutative, asked()) : NATIVE);
+}
+
+int call_takes_uneven(struct call *call)
+{
+    if (!has_shape(call))
+        return 1;
+    return take(call, choose_uneven(call->operation, &call->spread->shape, asked()));
+}
+
+void call_drop(struct call *call)
+{
+    for (int i = 0; i < call->memories; i++)
+        free(call->memory[i]);
+    free(call->memory);
+    free(call->request);
+}
+
+int call_end(struct call *call)
+{
+    call_wait_all(call);
+    int code = call->code, pending = 0;
+    for (int i = 0; i < call->requests; i++)
+        pending += call->request[i] != MPI_REQUEST_NULL;
+    /* Messages that an error has left under way may still write: their memory stays. */
+    if (pending > 0)
+        call->memories = 0;
+    call_drop(call);
+    if (code != MPI_SUCCESS)
+        real.Comm_call_errhandler(call->comm, code);
+    return code;
+}
+
+void *call_memory(struct call *call, size_t bytes)
+{
+    if (!call_ok(call))
+        return NULL;
+    if (call->memories == call->memories_room) {
+        int room = call->memories_room * 2 + 16;
+        void **more = realloc(call->memory, (size_t)room * sizeof *more);
+        if (more == NULL) {
+            call->code = MPI_ERR_NO_MEM;
+            return NULL;
+        }
+        call->memory = more;
+        call->memories_room = room;
+    }
+    void *memory = malloc(bytes > 0 ? bytes : 1);
+    if (memory == NULL) {
+        call->code = MPI_ERR_NO_MEM;
+        return NULL;
+    }
+    call->memory[call->memories++] = memory;
+    return memory;
+}
+
+int *call_ints(struct call *call, int count)
+{
+    return call_memory(call, (size_t)count * sizeof(int));
+}
+
+/* A place for one more request, or NULL. */
+static MPI_Request *new_request(struct call *call)
+{
+    if (!call_ok(call))
+        return NULL;
+    if (call->requests == call->requests_room) {
+        int room = call->requests_room * 2 + 32;
+        MPI_Request *more = realloc(call->request, (size_t)room * sizeof *more);
+        if (more == NULL) {
+            call->code = MPI_ERR_NO_MEM;
+            return NULL;
+        }
+        call->request = more;
+        call->requests_room = room;
+    }
+    MPI_Request *request = &call->request[call->requests++];
+    *request = MPI_REQUEST_NULL;
+    return request;
+}
+
+int call_send(struct call *call, const void *buffer, int count, MPI_Datatype type, int to, int tag)
+{
+    MPI_Request *request = new_request(call);
+    if (request == NULL)
+        return -1;
+    int size = 0;
+    real.Type_size(type, &size);
+    count_message(call->spread, to, (size_t)count * (size_t)(size > 0 ? size : 0));
+    CALL_DO(call, real.Isend(buffer, count, type, to, tag, call->spread->wire, request));
+    return call->requests - 1;
+}
+
+int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, int from, int tag)
+{
+    MPI_Request *request = new_request(call);
+    if (request == NULL)
+        return -1;
+    CALL_DO(call, real.Irecv(buffer, count, type, from, tag, call->spread->wire, request));
+    return call->requests - 1;
+}
+
+int call_send_bytes(struct call *call, const void *bytes, size_t length, int to)
+{
+    return call_send(call, bytes, (int)length, MPI_BYTE, to, TAG_TREE);
+}
+
+int call_receive_bytes(struct call *call, void *bytes, size_t length, int from)
+{
+    return call_receive(call, bytes, (int)length, MPI_BYTE, from, TAG_TREE);
+}
+
+/* MPICH's header declares an array of statuses and then gives 1 as its address, to be
+ * ignored, in which gcc sees an overflow. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wstringop-overflow"
+
+static void wait_for(struct call *call, MPI_Request *first, int count)
+{
+    if (count > 0)
+        CALL_DO(call, real.Waitall(count, first, MPI_STATUSES_IGNORE));
+}
+
+#pragma GCC diagnostic pop
+
+void call_wait(struct call *call, int number)
+{
+    if (number >= 0)
+        wait_for(call, &call->request[number], 1);
+}
+
+void call_wait_all(struct call *call)
+{
+    wait_for(call, call->request, call->requests);
+}
+
+int site_index(const struct layout *layout, int rank)
+{
+    int low = 0, high = layout->site_members - 1;
+    while (low <= high) {
+        int middle = low + (high - low) / 2;
+        if (layout->site_ranks[middle] == rank)
+            return middle;
+        if (layout->site_ranks[middle] < rank)
+            low = middle + 1;
+        else
+            high = middle - 1;
+    }
+    return -1;
+}

@@ -1,0 +1,34 @@
+#include "fold.h"
+
+#include "../real.h"
+
+int reduction_of(struct reduction *reduction, const void *buffer, int count, MPI_Datatype type, MPI_Op op)
+{
+    reduction->op = op;
+    return op != MPI_OP_NULL && kind_of(&reduction->kind, buffer, count, type) && reduction->kind.extent >= 0 &&
+           real.Op_commutative(op, &reduction->commutative) == MPI_SUCCESS;
+}
+
+char *fold(struct call *call, const struct reduction *reduction, char **part, const int *arrived, int parts, int count)
+{
+    if (!call_ok(call))
+        return NULL;
+    char *last = part[parts - 1];
+    call_wait(call, arrived[parts - 1]);
+    for (int i = parts - 2; i >= 0; i--) {
+        call_wait(call, arrived[i]);
+        CALL_DO(call, real.Reduce_local(part[i], last, count, reduction->kind.type, reduction->op));
+    }
+    return last;
+}
+
+void fold_receive(struct call *call, const struct reduction *reduction, const int *ranks, int parts, int own,
+                  char *own_part, int count, int tag, char **part, int *arrived)
+{
+    for (int i = 0; i < parts && call_ok(call); i++) {
+        part[i] = i == own ? own_part : elements_memory(call, &reduction->kind, count);
+        arrived[i] = -1;
+        if (i != own && call_ok(call))
+            arrived[i] = call_receive(call, part[i], count, reduction->kind.type, ranks[i], tag);
+    }
+}

@@ -1,0 +1,93 @@
+#include "kind.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "../real.h"
+
+#define ALIGNMENT 16
+
+int kind_of_type(struct kind *kind, MPI_Datatype type)
+{
+    int size, integers, addresses, types, combiner;
+    if (type == MPI_DATATYPE_NULL || real.Type_size(type, &size) != MPI_SUCCESS || size < 0 ||
+        real.Type_get_extent(type, &kind->lb, &kind->extent) != MPI_SUCCESS ||
+        real.Type_get_true_extent(type, &kind->true_lb, &kind->true_extent) != MPI_SUCCESS ||
+        real.Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
+        return 0;
+    kind->type = type;
+    kind->size = (size_t)size;
+    kind->plain = combiner == MPI_COMBINER_NAMED && kind->lb == 0 && kind->true_lb == 0 &&
+                  kind->extent == size && kind->true_extent == size;
+    return 1;
+}
+
+int kind_of(struct kind *kind, const void *buffer, int count, MPI_Datatype type)
+{
+    return count >= 0 && kind_of_type(kind, type) && !(kind->plain && buffer == NULL && count > 0);
+}
+
+void stream_write(struct call *call, const struct kind *kind, const void *buffer, int count, char *stream)
+{
+    size_t length = (size_t)count * kind->size;
+    int position = 0;
+    if (!call_ok(call) || length == 0)
+        return;
+    if (kind->plain)
+        memmove(stream, buffer, length);
+    else
+        CALL_DO(call, real.Pack(buffer, count, kind->type, stream, (int)length, &position, call->spread->wire));
+}
+
+void stream_read(struct call *call, const struct kind *kind, const char *stream, void *buffer, int count)
+{
+    size_t length = (size_t)count * kind->size;
+    int position = 0;
+    if (!call_ok(call) || length == 0 || stream == buffer)
+        return;
+    if (kind->plain)
+        memmove(buffer, stream, length);
+    else
+        CALL_DO(call, real.Unpack(stream, (int)length, &position, buffer, count, kind->type, call->spread->wire));
+}
+
+char *stream_of(struct call *call, const struct kind *kind, const void *buffer, int count)
+{
+    if (kind->plain)
+        return (char *)buffer;
+    char *stream = call_memory(call, (size_t)count * kind->size);
+    stream_write(call, kind, buffer, count, stream);
+    return stream;
+}
+
+char *stream_room(struct call *call, const struct kind *kind, void *buffer, int count)
+{
+    return kind->plain ? buffer : call_memory(call, (size_t)count * kind->size);
+}
+
+char *elements_memory(struct call *call, const struct kind *kind, long long count)
+{
+    if (count <= 0 || kind->true_extent <= 0)
+        return call_memory(call, 1);
+    MPI_Aint step = kind->extent < 0 ? -kind->extent : kind->extent;
+    size_t others = (size_t)(count - 1) * (size_t)step;
+    char *memory = call_memory(call, others + (size_t)kind->true_extent + ALIGNMENT);
+    if (memory == NULL)
+        return NULL;
+    /* The lowest byte is the first element's or, where they go downwards, the last's. */
+    char *origin = memory - kind->true_lb + (kind->extent < 0 ? others : 0);
+    return origin + (ALIGNMENT - (uintptr_t)origin % ALIGNMENT) % ALIGNMENT;
+}
+
+void elements_copy(struct call *call, const struct kind *kind, const void *from, void *to, int count)
+{
+    if (!call_ok(call) || from == to || (size_t)count * kind->size == 0)
+        return;
+    if (kind->plain) {
+        memcpy(to, from, (size_t)count * kind->size);
+        return;
+    }
+    int self = call->layout->rank;
+    CALL_DO(call, real.Sendrecv(from, count, kind->type, self, TAG_SELF, to, count, kind->type, self, TAG_SELF,
+                                call->spread->wire, MPI_STATUS_IGNORE));
+}

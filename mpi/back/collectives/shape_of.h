@@ -1,0 +1,10 @@
+#ifndef ISTHMUS_SHAPE_OF_H
+#define ISTHMUS_SHAPE_OF_H
+
+#include "../spread.h"
+
+/* Makes the spread's shape from its layout and the topology's paths, and so the same on all
+ * ranks. Returns 0, or -1 without memory. */
+int shape_of_spread(struct spread *spread);
+
+#endif

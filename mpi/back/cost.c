@@ -1,0 +1,24 @@
+#include "cost.h"
+
+static double message_seconds(double rtt, double bytes_per_second, double bytes)
+{
+    return MESSAGE_SECONDS + rtt / 2 + bytes / bytes_per_second + (bytes > EAGER_BYTES ? rtt : 0);
+}
+
+double wan_seconds(const struct shape *shape, double bytes)
+{
+    return message_seconds(shape->wan_rtt_seconds, shape->wan_bytes_per_second, bytes);
+}
+
+double lan_seconds(const struct shape *shape, double bytes)
+{
+    return message_seconds(shape->lan_rtt_seconds, shape->lan_bytes_per_second, bytes);
+}
+
+int steps_of(int count)
+{
+    int steps = 0;
+    while (steps < 30 && 1 << steps < count)
+        steps++;
+    return steps;
+}

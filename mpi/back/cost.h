@@ -1,0 +1,23 @@
+/* What messages cost; shared by the two halves of the cost model. All in seconds. */
+#ifndef ISTHMUS_COST_H
+#define ISTHMUS_COST_H
+
+#include "choice.h"
+
+/* Beyond this many bytes, MPIs ask the receiver before they send. */
+#define EAGER_BYTES 65536.0
+
+/* What an MPI does for a message, whatever its size. */
+#define MESSAGE_SECONDS 1e-6
+
+double wan_seconds(const struct shape *shape, double bytes);
+double lan_seconds(const struct shape *shape, double bytes);
+
+/* The least n with 2^n >= count. */
+int steps_of(int count);
+
+/* The MPI's own algorithm on the whole communicator. What it would take is taken to be the
+ * least that any of its algorithms for this size would. */
+double native_seconds(enum operation operation, const struct shape *shape, double bytes);
+
+#endif

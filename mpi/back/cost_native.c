@@ -1,0 +1,130 @@
+/* What Open MPI's and MPICH's own algorithms take, which see ranks in rank order and no
+ * sites. Where an MPI has several algorithms for a size, the fastest counts, so that the
+ * estimate errs in favour of the native one.
+ *
+ * Sources: R. Thakur, R. Rabenseifner, W. Gropp, "Optimization of Collective Communication
+ * Operations in MPICH", IJHPCA 19 (2005); ompi/mca/coll/tuned/coll_tuned_decision_fixed.c;
+ * src/mpi/coll of MPICH. */
+#include "cost.h"
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+/* `crossings` of the `steps` go between sites, the others stay. */
+static double in_steps(const struct shape *shape, int steps, int crossings, double bytes)
+{
+    int local = steps > crossings ? steps - crossings : 0;
+    return crossings * wan_seconds(shape, bytes) + local * lan_seconds(shape, bytes);
+}
+
+/* The latency of steps that carry little each, and `bytes` in all over the busiest connection. */
+static double latency_and_bytes(const struct shape *shape, int steps, int crossings, double bytes)
+{
+    double all = in_steps(shape, steps, crossings, 0) + bytes / shape->wan_bytes_per_second;
+    return all + (bytes > EAGER_BYTES * steps ? crossings * shape->wan_rtt_seconds : 0);
+}
+
+static int is_small_open_mpi(const struct shape *shape, int ranks)
+{
+    return shape->family != FAMILY_MPICH && shape->size <= ranks;
+}
+
+/* Every rank at once with the root. */
+static double linear(const struct shape *shape, double bytes)
+{
+    return wan_seconds(shape, bytes) + (shape->size - 1) * MESSAGE_SECONDS +
+           (shape->size - 1) * bytes / shape->lan_bytes_per_second;
+}
+
+static double broadcast(const struct shape *shape, double bytes)
+{
+    int steps = steps_of(shape->size);
+    double binomial = in_steps(shape, steps, shape->tree_crossings, bytes);
+    if (bytes <= 8192)
+        return binomial;
+    int borders = shape->sites - 1 > shape->ring_crossings - 1 ? shape->sites - 1 : shape->ring_crossings - 1;
+    double pipeline = latency_and_bytes(shape, shape->size - 1, borders, bytes);
+    double scattered = latency_and_bytes(shape, steps + shape->size - 1,
+                                         shape->tree_crossings + shape->ring_crossings, 1.5 * bytes);
+    return least(binomial, least(pipeline, scattered));
+}
+
+static double reduce(const struct shape *shape, double bytes)
+{
+    double least_so_far = broadcast(shape, bytes);
+    if (is_small_open_mpi(shape, 8))
+        least_so_far = least(least_so_far, linear(shape, bytes));
+    return least_so_far;
+}
+
+static double allreduce(const struct shape *shape, double bytes)
+{
+    int steps = steps_of(shape->size);
+    double doubling = in_steps(shape, steps, shape->doubling_crossings, bytes);
+    if (bytes <= 1024)
+        return doubling;
+    double halving = latency_and_bytes(shape, 2 * steps, 2 * shape->doubling_crossings, bytes);
+    double ring = latency_and_bytes(shape, 2 * (shape->size - 1), 2 * shape->ring_crossings, 2 * bytes);
+    return least(doubling, least(halving, ring));
+}
+
+static double to_or_from_root(const struct shape *shape, double bytes, double binomial_below)
+{
+    double binomial = latency_and_bytes(shape, steps_of(shape->size), shape->tree_crossings,
+                                        bytes * shape->smallest);
+    if (shape->family == FAMILY_MPICH)
+        return binomial;
+    if (shape->family == FAMILY_OPENMPI && shape->size > 10 && bytes < binomial_below)
+        return binomial;
+    return least(binomial, linear(shape, bytes));
+}
+
+static double allgather(const struct shape *shape, double bytes)
+{
+    double all = bytes * shape->size;
+    int crossings = least(shape->doubling_crossings, shape->dissemination_crossings);
+    double doubling = latency_and_bytes(shape, steps_of(shape->size), crossings, all / 2);
+    double ring = latency_and_bytes(shape, shape->size - 1, shape->ring_crossings, all);
+    return least(doubling, ring);
+}
+
+static double reduce_scatter(const struct shape *shape, double bytes)
+{
+    double halving = latency_and_bytes(shape, steps_of(shape->size), shape->doubling_crossings, bytes / 2);
+    double ring = latency_and_bytes(shape, shape->size - 1, shape->ring_crossings, bytes);
+    return least(halving, ring);
+}
+
+static double alltoall(const struct shape *shape, double bytes)
+{
+    double block = bytes / shape->size;
+    double bruck = in_steps(shape, steps_of(shape->size), shape->dissemination_crossings, bytes / 2);
+    double at_once = wan_seconds(shape, block) + (shape->size - 1) * MESSAGE_SECONDS;
+    if (shape->family == FAMILY_OPENMPI && block < 200 && shape->size >= 12)
+        return bruck;
+    if (shape->family == FAMILY_MPICH && block <= 256 && shape->size >= 8)
+        return bruck;
+    return least(bruck, at_once);
+}
+
+double native_seconds(enum operation operation, const struct shape *shape, double bytes)
+{
+    switch (operation) {
+    case OP_BARRIER: {
+        int crossings = least(shape->doubling_crossings, shape->dissemination_crossings);
+        return in_steps(shape, steps_of(shape->size), crossings, 0);
+    }
+    case OP_BCAST: return broadcast(shape, bytes);
+    case OP_REDUCE: return reduce(shape, bytes);
+    case OP_ALLREDUCE: return allreduce(shape, bytes);
+    case OP_GATHER: return to_or_from_root(shape, bytes, 1024);
+    case OP_SCATTER: return to_or_from_root(shape, bytes, 300);
+    case OP_ALLGATHER: return allgather(shape, bytes);
+    case OP_REDUCE_SCATTER: return reduce_scatter(shape, bytes);
+    case OP_ALLTOALL: return alltoall(shape, bytes);
+    case OPERATIONS: break;
+    }
+    return 0;
+}

@@ -1,0 +1,24 @@
+/* What this library did in this process. Counting is safe in several threads at once. */
+#ifndef ISTHMUS_COUNTERS_H
+#define ISTHMUS_COUNTERS_H
+
+#include "choice.h"
+#include "spread.h"
+
+/* A call of the program that was taken over, with the algorithm that it took. */
+void count_call(enum operation operation, enum algorithm algorithm);
+
+/* A message of this library to a rank of the communicator. Counted if the rank is at
+ * another site. */
+void count_message(const struct spread *spread, int to_rank, size_t bytes);
+
+/* Messages to other sites are counted from here on, as sent from the site `own`. */
+void counters_start(const struct topology *topology, int own);
+
+/* Writes the report that ISTHMUS_MPI_REPORT asks for. Its format is in docs/collectives.md. */
+void counters_report(void);
+
+/* All calls that were counted, of every algorithm, or of those that aren't native. */
+long counters_calls(int with_native);
+
+#endif

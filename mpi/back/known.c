@@ -1,0 +1,145 @@
+#include "known.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "real.h"
+#include "say.h"
+#include "state.h"
+#include "worlds.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int keyval = MPI_KEYVAL_INVALID;
+
+static void spread_free(struct spread *spread)
+{
+    if (!spread)
+        return;
+    /* The MPI deletes what is left of attributes late in MPI_Finalize. */
+    if (!state_ended()) {
+        if (spread->site != MPI_COMM_NULL)
+            real.Comm_free(&spread->site);
+        if (spread->wire != MPI_COMM_NULL)
+            real.Comm_free(&spread->wire);
+    }
+    layout_free(&spread->layout);
+    free(spread);
+}
+
+static void known_free(struct known *known)
+{
+    if (!known)
+        return;
+    spread_free(known->spread);
+    free(known->colors);
+    free(known->depths);
+    free(known->node_of);
+    free(known);
+}
+
+/* MPI-4.1, 7.7.2: called by MPI_Comm_free, in which all ranks of the communicator are. */
+static int forget(MPI_Comm comm, int key, void *value, void *state)
+{
+    (void)comm, (void)key, (void)state;
+    known_free(value);
+    return MPI_SUCCESS;
+}
+
+int known_start(void)
+{
+    /* MPI_COMM_NULL_COPY_FN: a duplicate finds out for itself. */
+    return real.Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL) == MPI_SUCCESS ? 0 : -1;
+}
+
+void known_end(void)
+{
+    if (keyval != MPI_KEYVAL_INVALID)
+        real.Comm_free_keyval(&keyval);
+}
+
+void known_forget(MPI_Comm comm)
+{
+    void *value;
+    int found = 0;
+    if (keyval != MPI_KEYVAL_INVALID && real.Comm_get_attr(comm, keyval, &value, &found) == MPI_SUCCESS && found)
+        real.Comm_delete_attr(comm, keyval);
+}
+
+/* The layout of the ranks' nodes, or NULL if all are at one site. */
+static int make_spread(struct known *known, const struct topology *topology)
+{
+    size_t levels = (size_t)topology->levels;
+    struct spread *spread = calloc(1, sizeof *spread);
+    int *place = malloc((size_t)known->size * levels * sizeof *place);
+    if (!spread || !place) {
+        free(spread);
+        free(place);
+        return -1;
+    }
+    for (int i = 0; i < known->size; i++)
+        for (size_t level = 0; level < levels; level++)
+            place[(size_t)i * levels + level] = topology->node[known->node_of[i]].place[level];
+    int rc = layout_make(&spread->layout, place, topology->levels, known->size, known->rank);
+    free(place);
+    if (rc != 0 || spread->layout.sites == 1) {
+        if (rc == 0)
+            layout_free(&spread->layout);
+        free(spread);
+        return rc;
+    }
+    spread->topology = topology;
+    spread->node_of = known->node_of;
+    spread->wire = spread->site = MPI_COMM_NULL;
+    known->spread = spread;
+    return 0;
+}
+
+/* Fills in what is known. Returns -1 without memory or after an error of MPI. */
+static int find_out(struct known *known, MPI_Comm comm, const struct topology *topology)
+{
+    int inter;
+    if (real.Comm_test_inter(comm, &inter) != MPI_SUCCESS || real.Comm_size(comm, &known->size) != MPI_SUCCESS ||
+        real.Comm_rank(comm, &known->rank) != MPI_SUCCESS)
+        return -1;
+    if (inter)
+        return 0;
+    known->node_of = malloc((size_t)known->size * sizeof *known->node_of);
+    if (!known->node_of)
+        return -1;
+    if (worlds_nodes(comm, known->size, known->node_of) == 0)
+        return make_spread(known, topology);
+    free(known->node_of);
+    known->node_of = NULL;
+    return 0;
+}
+
+static struct known *make(MPI_Comm comm, const struct topology *topology)
+{
+    struct known *known = calloc(1, sizeof *known);
+    if (known && find_out(known, comm, topology) == 0 && real.Comm_set_attr(comm, keyval, known) == MPI_SUCCESS)
+        return known;
+    known_free(known);
+    say("no memory for a communicator's places");
+    return NULL;
+}
+
+struct known *known_of(MPI_Comm comm)
+{
+    const struct topology *topology = state_topology();
+    void *value = NULL;
+    int found = 0;
+    if (!topology || comm == MPI_COMM_NULL || keyval == MPI_KEYVAL_INVALID)
+        return NULL;
+    if (real.Comm_get_attr(comm, keyval, &value, &found) != MPI_SUCCESS)
+        return NULL;
+    if (found)
+        return value;
+    /* Two threads may ask for one communicator at a time. */
+    pthread_mutex_lock(&lock);
+    if (real.Comm_get_attr(comm, keyval, &value, &found) != MPI_SUCCESS)
+        value = NULL;
+    else if (!found)
+        value = make(comm, topology);
+    pthread_mutex_unlock(&lock);
+    return value;
+}

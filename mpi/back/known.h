@@ -1,0 +1,27 @@
+/* What is known of a communicator, kept with it as an attribute. */
+#ifndef ISTHMUS_KNOWN_H
+#define ISTHMUS_KNOWN_H
+
+#include <mpi.h>
+
+#include "spread.h"
+
+struct known {
+    int size, rank;
+    int *node_of;           /* [size], or NULL: places aren't known, or an inter-communicator */
+    struct spread *spread;  /* NULL: at one site, or not known */
+    int *depths;            /* [size] levels of each rank, see colors.h; made when asked for */
+    int **colors;           /* [size][depth] */
+};
+
+/* Makes the attribute key. After MPI_Init. 0 or -1. */
+int known_start(void);
+void known_end(void);
+
+/* Local. NULL without a topology, or without memory. */
+struct known *known_of(MPI_Comm comm);
+
+/* Frees what is known of a communicator. Collective if it was connected. */
+void known_forget(MPI_Comm comm);
+
+#endif

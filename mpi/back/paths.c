@@ -1,0 +1,31 @@
+#include "paths.h"
+
+/* A country's research network between sites, 10 Gbit/s Ethernet within them. */
+static const struct path usual_between = { .rtt_seconds = 10e-3, .bytes_per_second = 50e6 };
+static const struct path usual_within = { .rtt_seconds = 60e-6, .bytes_per_second = 1.1e9 };
+
+/* The worse of both: `worst` starts with zeros. */
+static void worsen(struct path *worst, const struct path *path, const struct path *usual)
+{
+    double rtt = path->rtt_seconds > 0 ? path->rtt_seconds : usual->rtt_seconds;
+    double rate = path->bytes_per_second > 0 ? path->bytes_per_second : usual->bytes_per_second;
+    if (rtt > worst->rtt_seconds)
+        worst->rtt_seconds = rtt;
+    if (worst->bytes_per_second <= 0 || rate < worst->bytes_per_second)
+        worst->bytes_per_second = rate;
+}
+
+void shape_paths(struct shape *shape, const struct topology *topology, const int *site, int sites)
+{
+    struct path between = { 0, 0 }, within = { 0, 0 };
+    for (int a = 0; a < sites; a++) {
+        for (int b = 0; b < sites; b++) {
+            const struct path *path = &topology->path[site[a] * topology->sites + site[b]];
+            worsen(a == b ? &within : &between, path, a == b ? &usual_within : &usual_between);
+        }
+    }
+    shape->wan_rtt_seconds = between.rtt_seconds;
+    shape->wan_bytes_per_second = between.bytes_per_second;
+    shape->lan_rtt_seconds = within.rtt_seconds;
+    shape->lan_bytes_per_second = within.bytes_per_second;
+}

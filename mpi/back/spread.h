@@ -1,0 +1,31 @@
+/* Communicators that reach over more than one site. */
+#ifndef ISTHMUS_SPREAD_H
+#define ISTHMUS_SPREAD_H
+
+#include <mpi.h>
+
+#include "choice.h"
+#include "layout.h"
+#include "topology.h"
+
+struct spread {
+    struct layout layout;
+    const struct topology *topology;
+    int *node_of;   /* [size] index into the topology's nodes */
+    struct shape shape;   /* for the choice; made at the first collective */
+    int has_shape;
+    /* Made by spread_connect(): */
+    MPI_Comm wire;  /* a duplicate, for this library's own messages; errors are returned */
+    MPI_Comm site;  /* the ranks of the calling rank's site, in order; errors are returned */
+};
+
+/* What is known of a communicator: NULL if all of its ranks are at one site, it is an
+ * inter-communicator, or where its ranks are isn't known. Local, and the same answer on
+ * all ranks (NULL or not). It is kept with the communicator, and freed with it. */
+struct spread *spread_of(MPI_Comm comm);
+
+/* Makes the sub-communicators, once per communicator. Collective: all ranks of the
+ * communicator call it at the same point. Returns an MPI error code. */
+int spread_connect(struct spread *spread, MPI_Comm comm);
+
+#endif

@@ -1,0 +1,110 @@
+#include "state.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <mpi.h>
+
+#include "attributes.h"
+#include "counters.h"
+#include "known.h"
+#include "real.h"
+#include "say.h"
+#include "start.h"
+#include "worlds.h"
+
+enum phase { BEFORE, RUNNING, ENDED };
+
+static _Atomic int phase = BEFORE;
+static _Atomic int spans;
+static struct topology *topology;
+
+const struct topology *state_topology(void)
+{
+    return atomic_load_explicit(&phase, memory_order_acquire) == RUNNING ? topology : NULL;
+}
+
+int state_spans(void)
+{
+    return atomic_load_explicit(&spans, memory_order_acquire);
+}
+
+int state_ended(void)
+{
+    return atomic_load(&phase) == ENDED;
+}
+
+/* The file that says where the job runs, or NULL. */
+static const char *topology_file(void)
+{
+    const char *file = getenv("ISTHMUS_TOPOLOGY");
+    if (file && *file)
+        return file;
+    return access(front->topology, F_OK) == 0 ? front->topology : NULL;
+}
+
+/* This process's node, or -1. */
+static int own_node(int rank)
+{
+    if (topology->world_size == 0)
+        return topology->self;
+    return rank < topology->world_size ? topology->world[rank] : -1;
+}
+
+/* What all ranks must have in common: the topology, and what the user asked for. */
+static unsigned long long common_hash(void)
+{
+    unsigned long long hash = topology_hash(topology);
+    const char *asked = getenv("ISTHMUS_COLL");
+    for (; asked && *asked; asked++)
+        hash = (hash ^ (unsigned char)*asked) * 1099511628211ull;
+    return hash ? hash : 1;
+}
+
+void state_start(void)
+{
+    int before = BEFORE;
+    const char *file = topology_file();
+    struct record own = {.node = -1};
+    char why[256] = "it doesn't say at which node this process is";
+    int rank;
+    if (atomic_load(&phase) == BEFORE)
+        attributes_start();
+    if (atomic_load(&phase) != BEFORE || !file || real.Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS) {
+        atomic_compare_exchange_strong(&phase, &before, RUNNING);
+        return;
+    }
+    topology = topology_read(file, why, sizeof why);
+    if (topology && own_node(rank) >= 0)
+        own = (struct record){.node = own_node(rank), .hash = common_hash()};
+    int first = worlds_start(&own);
+    if (first == rank)
+        say("collectives are the MPI's own: %s: %s", file, own.node < 0 ? why : "other ranks have read another topology, or have another ISTHMUS_COLL");
+    if (own.node < 0) {
+        topology_free(topology);
+        topology = NULL;
+    }
+    if (topology)
+        counters_start(topology, topology->node[own.node].place[topology->levels - 1]);
+    if (topology && known_start() != 0)
+        say("collectives are the MPI's own: no attribute key could be made");
+    else
+        atomic_store(&spans, topology && topology->sites > 1);
+    atomic_store_explicit(&phase, RUNNING, memory_order_release);
+}
+
+void state_end(void)
+{
+    if (atomic_load(&phase) != RUNNING)
+        return;
+    counters_report();
+    known_forget(MPI_COMM_WORLD);
+    known_forget(MPI_COMM_SELF);
+    atomic_store(&spans, 0);
+    atomic_store(&phase, ENDED);
+    known_end();
+    attributes_end();
+    worlds_end();
+}

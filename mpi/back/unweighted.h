@@ -1,0 +1,9 @@
+/* MPI_UNWEIGHTED and MPI_WEIGHTS_EMPTY (MPI-4.1, 8.5.4), which in MPICH are variables of
+ * its library. */
+#ifndef ISTHMUS_UNWEIGHTED_H
+#define ISTHMUS_UNWEIGHTED_H
+
+/* Whether a list of weights is none. */
+int unweighted(const int *weights);
+
+#endif

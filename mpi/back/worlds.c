@@ -1,0 +1,147 @@
+#include "worlds.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "real.h"
+#include "say.h"
+
+/* A group of processes that have exchanged their records. */
+struct world {
+    MPI_Group group;
+    int size;
+    int *node;          /* [size] or -1: not known, or of another topology */
+    struct world *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct world *worlds;    /* the newest first */
+static struct record own_record;
+static int started;
+
+/* Gathers the records of all ranks; NULL without memory or after an error. */
+static struct record *exchange(MPI_Comm comm, int size)
+{
+    struct record *records = malloc((size_t)size * sizeof *records);
+    if (!records)
+        say("no memory for the places of %d ranks", size);
+    struct record own = own_record;
+    /* Without memory the others would wait for ever: MPI says the error then. */
+    if (real.Allgather(&own, sizeof own, MPI_BYTE, records, sizeof own, MPI_BYTE, comm) != MPI_SUCCESS) {
+        free(records);
+        return NULL;
+    }
+    return records;
+}
+
+static void remember(MPI_Comm comm, const struct record *records, int size)
+{
+    struct world *world = malloc(sizeof *world);
+    int *node = malloc((size_t)size * sizeof *node);
+    if (!world || !node || real.Comm_group(comm, &world->group) != MPI_SUCCESS) {
+        say("no memory for the places of %d ranks", size);
+        free(world);
+        free(node);
+        return;
+    }
+    for (int i = 0; i < size; i++)
+        node[i] = own_record.hash != 0 && records[i].hash == own_record.hash ? (int)records[i].node : -1;
+    world->size = size;
+    world->node = node;
+    pthread_mutex_lock(&lock);
+    world->next = worlds;
+    worlds = world;
+    pthread_mutex_unlock(&lock);
+}
+
+static int first_other(const struct record *records, int size)
+{
+    for (int i = 0; i < size; i++)
+        if (records[i].node < 0 || records[i].hash != records[0].hash)
+            return i;
+    return -1;
+}
+
+int worlds_start(const struct record *own)
+{
+    int size, other = -1;
+    own_record = *own;
+    started = 1;
+    if (real.Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS)
+        return -1;
+    struct record *records = exchange(MPI_COMM_WORLD, size);
+    if (records) {
+        other = first_other(records, size);
+        remember(MPI_COMM_WORLD, records, size);
+    }
+    free(records);
+    return other;
+}
+
+void worlds_meet(MPI_Comm comm)
+{
+    int size;
+    if (!started || comm == MPI_COMM_NULL || real.Comm_size(comm, &size) != MPI_SUCCESS)
+        return;
+    struct record *records = exchange(comm, size);
+    int *node = malloc((size_t)size * sizeof *node);
+    /* Those of one world know each other already. */
+    if (records && node && worlds_nodes(comm, size, node) != 0)
+        remember(comm, records, size);
+    free(records);
+    free(node);
+}
+
+/* Fills in what one world knows. Returns the number of ranks that are still not known.
+ * `group` is MPI_GROUP_NULL if it is the world's own. */
+static int look_up(const struct world *world, MPI_Group group, int size, const int *ranks, int *there, int *node)
+{
+    int left = 0;
+    if (group == MPI_GROUP_NULL)
+        memcpy(there, ranks, (size_t)size * sizeof *there);
+    else if (real.Group_translate_ranks(group, size, ranks, world->group, there) != MPI_SUCCESS)
+        return size;
+    for (int i = 0; i < size; i++) {
+        if (node[i] < 0 && there[i] != MPI_UNDEFINED)
+            node[i] = world->node[there[i]];
+        left += node[i] < 0;
+    }
+    return left;
+}
+
+int worlds_nodes(MPI_Comm comm, int size, int *node)
+{
+    MPI_Group group;
+    int *ranks = malloc((size_t)size * 2 * sizeof *ranks), left = size;
+    if (!ranks || real.Comm_group(comm, &group) != MPI_SUCCESS) {
+        free(ranks);
+        return -1;
+    }
+    for (int i = 0; i < size; i++) {
+        ranks[i] = i;
+        node[i] = -1;
+    }
+    pthread_mutex_lock(&lock);
+    const struct world *world = worlds;
+    pthread_mutex_unlock(&lock);
+    /* Worlds are only ever put in front of the list. MPIs may compare each rank with each
+     * other one, which isn't needed for the communicator that all have. */
+    for (; world && left > 0; world = world->next)
+        left = look_up(world, comm == MPI_COMM_WORLD && !world->next ? MPI_GROUP_NULL : group, size, ranks, ranks + size, node);
+    real.Group_free(&group);
+    free(ranks);
+    return left > 0 ? -1 : 0;
+}
+
+void worlds_end(void)
+{
+    while (worlds) {
+        struct world *world = worlds;
+        worlds = world->next;
+        real.Group_free(&world->group);
+        free(world->node);
+        free(world);
+    }
+    started = 0;
+}

@@ -1,0 +1,29 @@
+/* Where processes are, those of MPI_COMM_WORLD and those of other worlds that this process
+ * has met in MPI_Intercomm_merge. */
+#ifndef ISTHMUS_WORLDS_H
+#define ISTHMUS_WORLDS_H
+
+#include <mpi.h>
+
+/* What a process tells of itself. */
+struct record {
+    unsigned long long hash;    /* of its topology; 0 without one */
+    long long node;             /* index into the topology's nodes, or -1 */
+};
+
+/* Exchanges the records of MPI_COMM_WORLD. Collective. Returns the lowest rank whose record
+ * has no node or another hash than that of rank 0, or -1 if there is none. */
+int worlds_start(const struct record *own);
+
+/* Exchanges the records of a communicator in which worlds meet. Collective, if the process
+ * has called worlds_start(). */
+void worlds_meet(MPI_Comm comm);
+
+/* The node of each rank of an intra-communicator. Local. Returns 0, or -1 if one of them
+ * isn't known. Processes know each other only if their topologies are equal, so that the
+ * answer, -1 or not, is the same on all ranks. */
+int worlds_nodes(MPI_Comm comm, int size, int *node);
+
+void worlds_end(void);
+
+#endif

@@ -1,0 +1,40 @@
+/* Wrong arguments: the MPI's own check must speak, with the class of error that it has. */
+#include "differ.h"
+
+#include <stdio.h>
+
+static int class_of(int code)
+{
+    int class = -1;
+    if (code != MPI_SUCCESS)
+        MPI_Error_class(code, &class);
+    return class;
+}
+
+static int compare(const char *what, int code, int native_code)
+{
+    if (code != MPI_SUCCESS && class_of(code) == class_of(native_code))
+        return 0;
+    fprintf(stderr, "differ: %s: error class %d, the MPI's own: %d\n", what, class_of(code), class_of(native_code));
+    return 1;
+}
+
+int errors_differ(MPI_Comm comm)
+{
+    int failures = 0, size, word = 1, sum = 0;
+    MPI_Errhandler handler;
+    MPI_Comm_size(comm, &size);
+    MPI_Comm_get_errhandler(comm, &handler);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+#define BOTH(what, call) failures += compare(what, MPI_##call, native.call)
+    BOTH("root too high", Bcast(&word, 1, MPI_INT, size, comm));
+    BOTH("root below 0", Reduce(&word, &sum, 1, MPI_INT, MPI_SUM, -5, comm));
+    BOTH("negative count", Bcast(&word, -1, MPI_INT, 0, comm));
+    BOTH("null datatype", Allgather(&word, 1, MPI_DATATYPE_NULL, &sum, 1, MPI_DATATYPE_NULL, comm));
+    BOTH("null operation", Allreduce(&word, &sum, 1, MPI_INT, MPI_OP_NULL, comm));
+#undef BOTH
+    MPI_Comm_set_errhandler(comm, handler);
+    if (handler != MPI_ERRORS_ARE_FATAL && handler != MPI_ERRORS_RETURN)
+        MPI_Errhandler_free(&handler);
+    return failures;
+}

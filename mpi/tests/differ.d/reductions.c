@@ -1,0 +1,91 @@
+#include "differ.h"
+
+#include <stdlib.h>
+
+/* An operation and a datatype that it works on. */
+static MPI_Op some_op(struct round *round, const struct type **type)
+{
+    static const int for_add[] = { WORD, VECTOR, NEGATIVE, PERMUTED, TRIPLE, MATRIX, GAPPED_MATRIX };
+    switch (roll(&round->dice, 6)) {
+    case 0: *type = &types[WORD]; return MPI_SUM;
+    case 1: *type = &types[WORD]; return roll(&round->dice, 2) ? MPI_MAX : MPI_BXOR;
+    case 2: *type = &types[PAIR]; return roll(&round->dice, 2) ? MPI_MINLOC : MPI_MAXLOC;
+    case 3: *type = &types[for_add[roll(&round->dice, sizeof for_add / sizeof *for_add)]]; return op_add;
+    case 4: *type = &types[MATRIX]; return op_matrix;
+    default: *type = &types[GAPPED_MATRIX]; return op_matrix;
+    }
+}
+
+static void make(struct round *round, struct area *area, const struct type *type, long elements, int which)
+{
+    area_make(area, type, elements, mix(round->seed, (uint64_t)(round->rank * 8 + which)));
+}
+
+void round_reduce(struct round *round)
+{
+    const struct type *type;
+    MPI_Op op = some_op(round, &type);
+    int count = some_units(&round->dice, 30000), root = (int)roll(&round->dice, (uint32_t)round->size);
+    int in_place = roll(&round->dice, 3) == 0 && round->rank == root;
+    struct area send, recv;
+    make(round, &send, type, count, 0);
+    make(round, &recv, type, count, 1);
+    check(round,
+          MPI_Reduce(in_place ? MPI_IN_PLACE : ours(&send), ours(&recv), count, type->type, op, root, round->comm),
+          native.Reduce(in_place ? MPI_IN_PLACE : theirs(&send), theirs(&recv), count, type->type, op, root, round->comm),
+          &send, &recv);
+}
+
+void round_allreduce(struct round *round)
+{
+    const struct type *type;
+    MPI_Op op = some_op(round, &type);
+    int count = some_units(&round->dice, 30000), in_place = roll(&round->dice, 3) == 0;
+    struct area send, recv;
+    make(round, &send, type, count, 0);
+    make(round, &recv, type, count, 1);
+    check(round, MPI_Allreduce(in_place ? MPI_IN_PLACE : ours(&send), ours(&recv), count, type->type, op, round->comm),
+          native.Allreduce(in_place ? MPI_IN_PLACE : theirs(&send), theirs(&recv), count, type->type, op, round->comm),
+          &send, &recv);
+}
+
+void round_reduce_scatter(struct round *round)
+{
+    const struct type *type;
+    MPI_Op op = some_op(round, &type);
+    int in_place = roll(&round->dice, 3) == 0, total = 0;
+    int *counts = malloc((size_t)round->size * sizeof *counts);
+    for (int r = 0; r < round->size; r++)
+        total += counts[r] = some_units(&round->dice, 4000);
+    struct area send, recv;
+    make(round, &send, type, total, 0);
+    make(round, &recv, type, in_place ? total : counts[round->rank], 1);
+    check(round,
+          MPI_Reduce_scatter(in_place ? MPI_IN_PLACE : ours(&send), ours(&recv), counts, type->type, op, round->comm),
+          native.Reduce_scatter(in_place ? MPI_IN_PLACE : theirs(&send), theirs(&recv), counts, type->type, op, round->comm),
+          &send, in_place ? NULL : &recv);
+    /* In place, what is behind the result is undefined. */
+    if (in_place) {
+        struct area *whole = &recv;
+        size_t used = whole->origin + (size_t)type->true_lb;
+        if (counts[round->rank] > 0)
+            used += (size_t)((counts[round->rank] - 1) * type->extent + type->true_extent);
+        for (size_t i = 0; i < whole->bytes; i++)
+            if ((i < used || i >= whole->bytes - 64) && whole->ours[i] != whole->theirs[i])
+                round->failed = 1;
+        area_free(whole);
+    }
+    free(counts);
+}
+
+void round_reduce_scatter_block(struct round *round)
+{
+    const struct type *type;
+    MPI_Op op = some_op(round, &type);
+    int count = some_units(&round->dice, 4000);
+    struct area send, recv;
+    make(round, &send, type, (long)count * round->size, 0);
+    make(round, &recv, type, count, 1);
+    check(round, MPI_Reduce_scatter_block(ours(&send), ours(&recv), count, type->type, op, round->comm),
+          native.Reduce_scatter_block(theirs(&send), theirs(&recv), count, type->type, op, round->comm), &send, &recv);
+}

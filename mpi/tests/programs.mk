@@ -1,0 +1,58 @@
+# The programs of the tests, for every MPI: OUT/MPI/NAME. See check.
+
+BIN_OPENMPI5 ?= $(abspath ../target/openmpi5/bin)
+BIN_MPICH ?= $(abspath ../target/mpich/bin)
+OUT ?= $(abspath ../target/mpi/check)
+# The weights that stand for none are small numbers, which GCC takes for short arrays.
+CFLAGS := -std=c11 -O1 -g -Wall -Wextra -Werror -Wno-stringop-overread -Wno-stringop-overflow
+UNIT_CFLAGS := -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover
+FFLAGS := -O1 -g -Wall
+
+MPIS := openmpi openmpi5 mpich4 mpich mpiabi
+CC_openmpi := mpicc.openmpi
+CC_openmpi5 := $(BIN_OPENMPI5)/mpicc -DGUIDED_BY_ENUM
+CC_mpich4 := mpicc.mpich
+CC_mpich := $(BIN_MPICH)/mpicc
+CC_mpiabi := $(BIN_MPICH)/mpicc_abi -DGUIDED_BY_ENUM
+FC_openmpi := mpif90.openmpi
+FC_mpich4 := mpif90.mpich
+
+PROGRAMS := calls places graphs spawn threads
+UNITS := topology layout reorder
+BACK_topology := back/topology.c back/reading.c back/names.c back/hash.c
+BACK_layout := back/layout.c back/numbering.c
+BACK_reorder := back/reorder.c back/edges.c back/partition.c back/numbering.c
+
+.PHONY: all
+all: $(foreach mpi,$(MPIS),$(PROGRAMS:%=$(OUT)/$(mpi)/%) $(OUT)/$(mpi)/tool.so) $(UNITS:%=$(OUT)/unit/%) \
+	$(foreach mpi,openmpi mpich4,$(patsubst %,$(OUT)/$(mpi)/%,mpif usempi usempif08))
+
+define unit
+$(OUT)/unit/$(1): tests/unit/$(1).c $(BACK_$(1)) $(wildcard back/*.h tests/unit/*.h)
+	@mkdir -p $$(@D)
+	gcc $(UNIT_CFLAGS) -o $$@ $$< $(BACK_$(1))
+endef
+$(foreach name,$(UNITS),$(eval $(call unit,$(name))))
+
+define programs
+$(OUT)/$(1)/tool.so: tests/programs/tool.c
+	@mkdir -p $$(@D)
+	$(CC_$(1)) $(CFLAGS) -shared -fPIC -o $$@ $$<
+$(OUT)/$(1)/%: tests/programs/%.c tests/programs/check.h include/isthmus_mpi.h
+	@mkdir -p $$(@D)
+	$(CC_$(1)) $(CFLAGS) -o $$@ $$< -lpthread
+endef
+$(foreach mpi,$(MPIS),$(eval $(call programs,$(mpi))))
+
+define fortran
+$(OUT)/$(1)/mpif: tests/languages/mpif.f
+	@mkdir -p $$(@D)
+	$(FC_$(1)) $(FFLAGS) -o $$@ $$<
+$(OUT)/$(1)/usempi: tests/languages/usempi.f90
+	@mkdir -p $$(@D)
+	$(FC_$(1)) $(FFLAGS) -o $$@ $$<
+$(OUT)/$(1)/usempif08: tests/languages/usempif08.f90 fortran/isthmus_mpi.f90
+	@mkdir -p $$(@D)
+	$(FC_$(1)) $(FFLAGS) -J $$(@D) -o $$@ fortran/isthmus_mpi.f90 $$<
+endef
+$(foreach mpi,openmpi mpich4,$(eval $(call fortran,$(mpi))))
