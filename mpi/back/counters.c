@@ -12,6 +12,7 @@
 
 #include "real.h"
 #include "say.h"
+#include "start.h"
 
 #define ALGORITHMS (LANES + 1)
 
@@ -74,14 +75,32 @@ static void write_report(FILE *stream)
     fprintf(stream, "end\n");
 }
 
+static int is_directory(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/* Where the report goes: to what the environment names, else into the job's directory, which
+ * the node's agent reads. Returns "" for nowhere. */
+static const char *place(char *path, size_t path_len)
+{
+    const char *asked = getenv("ISTHMUS_MPI_REPORT"), *slash = strrchr(front->topology, '/');
+    if (asked)
+        return asked;
+    if (!slash)
+        return "";
+    int length = snprintf(path, path_len, "%.*s/mpi", (int)(slash - front->topology), front->topology);
+    return length > 0 && (size_t)length < path_len && is_directory(path) ? path : "";
+}
+
 void counters_report(void)
 {
-    const char *where = getenv("ISTHMUS_MPI_REPORT");
-    char path[PATH_MAX];
-    struct stat status;
-    if (!where || !*where)
+    char path[PATH_MAX], beside[PATH_MAX];
+    const char *where = place(beside, sizeof beside);
+    if (!*where)
         return;
-    int directory = stat(where, &status) == 0 && S_ISDIR(status.st_mode);
+    int directory = is_directory(where);
     int length = directory ? snprintf(path, sizeof path, "%s/mpi.%ld", where, (long)getpid())
                            : snprintf(path, sizeof path, "%s", where);
     if (length < 0 || (size_t)length >= sizeof path)

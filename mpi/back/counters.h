@@ -15,7 +15,7 @@ void count_message(const struct spread *spread, int to_rank, size_t bytes);
 /* Messages to other sites are counted from here on, as sent from the site `own`. */
 void counters_start(const struct topology *topology, int own);
 
-/* Writes the report that ISTHMUS_MPI_REPORT asks for. Its format is in docs/collectives.md. */
+/* Writes the report, where it is wanted. Its format is in docs/collectives.md. */
 void counters_report(void);
 
 /* All calls that were counted, of every algorithm, or of those that aren't native. */

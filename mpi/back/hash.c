@@ -38,13 +38,13 @@ unsigned long long topology_hash(const struct topology *topology)
         const struct node *node = &topology->node[i];
         add_name(&value, node->name);
         add(&value, node->place, (size_t)topology->levels * sizeof *node->place);
-        add_int(&value, node->group);
     }
     for (int i = 0; i < topology->values; i++)
         add_name(&value, topology->value_names[i]);
     add_int(&value, topology->groups);
     for (int i = 0; i < topology->groups; i++)
         add_name(&value, topology->group_names[i]);
+    add(&value, topology->group_ends, (size_t)topology->groups * sizeof *topology->group_ends);
     add(&value, topology->path, (size_t)topology->sites * (size_t)topology->sites * sizeof *topology->path);
     add(&value, topology->world, (size_t)topology->world_size * sizeof *topology->world);
     return value ? value : 1;

@@ -103,13 +103,14 @@ static int find_out(struct known *known, MPI_Comm comm, const struct topology *t
         return -1;
     if (inter)
         return 0;
-    known->node_of = malloc((size_t)known->size * sizeof *known->node_of);
+    known->node_of = malloc((size_t)known->size * 2 * sizeof *known->node_of);
     if (!known->node_of)
         return -1;
-    if (worlds_nodes(comm, known->size, known->node_of) == 0)
+    known->group_of = known->node_of + known->size;
+    if (worlds_nodes(comm, known->size, known->node_of, known->group_of) == 0)
         return make_spread(known, topology);
     free(known->node_of);
-    known->node_of = NULL;
+    known->node_of = known->group_of = NULL;
     return 0;
 }
 

@@ -9,6 +9,7 @@
 struct known {
     int size, rank;
     int *node_of;           /* [size], or NULL: places aren't known, or an inter-communicator */
+    int *group_of;          /* [size] or -1: none; as long as node_of */
     struct spread *spread;  /* NULL: at one site, or not known */
     int *depths;            /* [size] levels of each rank, see colors.h; made when asked for */
     int **colors;           /* [size][depth] */

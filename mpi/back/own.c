@@ -95,7 +95,7 @@ int own_group(MPI_Comm comm, int rank, int *group, char *name, int length)
     int rc = check_rank(comm, rank);
     if (rc != MPI_SUCCESS)
         return rc;
-    int found = known ? topology->node[known->node_of[rank]].group : -1;
+    int found = known ? known->group_of[rank] : -1;
     if (group)
         *group = found;
     return name ? copy(comm, found >= 0 ? topology->group_names[found] : "", name, length) : MPI_SUCCESS;
@@ -113,7 +113,7 @@ static int color_of_type(const struct known *known, const char *type, int *color
     const struct topology *topology = state_topology();
     static const char level[] = "level/";
     if (strcmp(type, "group") == 0) {
-        int group = known ? topology->node[known->node_of[known->rank]].group : 0;
+        int group = known ? known->group_of[known->rank] : 0;
         *color = group >= 0 ? group : MPI_UNDEFINED;
         return 0;
     }

@@ -1,6 +1,7 @@
 #include "reading.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,22 +129,36 @@ int read_site(struct reading *reading)
     return 0;
 }
 
-static int group_of(struct reading *reading, char *name)
+/* group NAME RANKS: those that follow the ranks of the groups before. */
+int read_group(struct reading *reading)
 {
-    int group = names_find(&reading->groups, name);
-    return group >= 0 ? group : add_name(reading, &reading->groups, name, GROUPS_MAX);
+    struct topology *topology = reading->topology;
+    double ranks;
+    if (reading->count != 3)
+        return refuse(reading, "a group has a name and a number of ranks", "");
+    if (number(reading->words[2], 0, INT_MAX, &ranks) != 0 || ranks < 1)
+        return refuse(reading, "not a number of ranks", reading->words[2]);
+    int group = add_name(reading, &reading->groups, reading->words[1], GROUPS_MAX);
+    if (group < 0)
+        return -1;
+    if (!topology->group_ends && !(topology->group_ends = calloc(GROUPS_MAX, sizeof *topology->group_ends)))
+        return no_memory(reading);
+    int first = group > 0 ? topology->group_ends[group - 1] : 0;
+    if (ranks > INT_MAX - first)
+        return refuse(reading, "the groups have too many ranks", reading->words[2]);
+    topology->group_ends[group] = first + (int)ranks;
+    return 0;
 }
 
-/* node NAME SITE [GROUP] */
+/* node NAME SITE */
 int read_node(struct reading *reading)
 {
     struct topology *topology = reading->topology;
-    if (reading->count < 3 || reading->count > 4)
-        return refuse(reading, "a node has a name, a site and perhaps a group", "");
+    if (reading->count != 3)
+        return refuse(reading, "a node has a name and a site", "");
     int index = add_name(reading, &reading->nodes, reading->words[1], NODES_MAX);
     int site = index < 0 ? -1 : known(reading, &reading->sites, "no such site", reading->words[2]);
-    int group = reading->count == 4 && site >= 0 ? group_of(reading, reading->words[3]) : -1;
-    if (site < 0 || (reading->count == 4 && group < 0))
+    if (site < 0)
         return -1;
     if (index == reading->nodes_room) {
         reading->nodes_room = reading->nodes_room ? reading->nodes_room * 2 : 64;
@@ -155,7 +170,6 @@ int read_node(struct reading *reading)
     topology->node[index] = (struct node){
         .name = reading->words[1],
         .place = topology->places + site * (reading->levels.count + 1),
-        .group = group,
     };
     return 0;
 }

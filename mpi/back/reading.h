@@ -29,6 +29,7 @@ int read_levels(struct reading *reading);
 int read_site(struct reading *reading);
 int read_node(struct reading *reading);
 int read_path(struct reading *reading);
+int read_group(struct reading *reading);
 int read_self(struct reading *reading);
 int read_rank(struct reading *reading);
 

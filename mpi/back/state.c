@@ -67,7 +67,7 @@ void state_start(void)
 {
     int before = BEFORE;
     const char *file = topology_file();
-    struct record own = {.node = -1};
+    struct record own = {.node = -1, .group = -1};
     char why[256] = "it doesn't say at which node this process is";
     int rank;
     if (atomic_load(&phase) == BEFORE)
@@ -78,7 +78,9 @@ void state_start(void)
     }
     topology = topology_read(file, why, sizeof why);
     if (topology && own_node(rank) >= 0)
-        own = (struct record){.node = own_node(rank), .hash = common_hash()};
+        own = (struct record){
+            .node = own_node(rank), .group = topology_group(topology, rank), .hash = common_hash(),
+        };
     int first = worlds_start(&own);
     if (first == rank)
         say("collectives are the MPI's own: %s: %s", file, own.node < 0 ? why : "other ranks have read another topology, or have another ISTHMUS_COLL");

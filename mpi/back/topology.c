@@ -27,7 +27,7 @@ static int read_line(struct reading *reading, char *line)
 {
     static const struct { const char *keyword; int (*read)(struct reading *); } kinds[] = {
         {"levels", read_levels}, {"site", read_site}, {"node", read_node},
-        {"path", read_path}, {"self", read_self}, {"rank", read_rank},
+        {"path", read_path}, {"group", read_group}, {"self", read_self}, {"rank", read_rank},
     };
     if (reading->line == 1) {
         size_t length = strcspn(line, "\r");
@@ -167,6 +167,14 @@ struct topology *topology_read(const char *file, char *why, size_t why_len)
     return NULL;
 }
 
+int topology_group(const struct topology *topology, int rank)
+{
+    for (int group = 0; group < topology->groups; group++)
+        if (rank < topology->group_ends[group])
+            return group;
+    return -1;
+}
+
 void topology_free(struct topology *topology)
 {
     if (!topology)
@@ -174,6 +182,7 @@ void topology_free(struct topology *topology)
     free(topology->level_names);
     free(topology->site_names);
     free(topology->group_names);
+    free(topology->group_ends);
     free(topology->value_names);
     free(topology->node);
     free(topology->world);

@@ -8,7 +8,6 @@
 struct node {
     char *name;     /* grid name, "n1.alpha" */
     int *place;     /* [levels] its place at each level, the widest first; the last is its site */
-    int group;      /* index into groups, or -1 */
 };
 
 /* The path between two sites, as measured; 0 where it isn't known. */
@@ -28,7 +27,8 @@ struct topology {
     int world_size;         /* entries of `world`; 0 in a job's own file */
     int *world;             /* [world_size] node of each rank of MPI_COMM_WORLD, for tests */
     int groups;
-    char **group_names;     /* [groups] what the job's profile asked for */
+    char **group_names;     /* [groups] what the job's profile asked for, in the order of ranks */
+    int *group_ends;        /* [groups] the first rank of MPI_COMM_WORLD after each */
     int values;
     char **value_names;     /* [values] by a node's place at a named level */
     struct path *path;      /* [sites * sites] */
@@ -43,6 +43,9 @@ struct topology {
 #define NAMED_LEVELS_MAX 7
 #define GROUPS_MAX 1000
 #define WORLD_MAX 1000000
+
+/* The group of a rank of MPI_COMM_WORLD, or -1. */
+int topology_group(const struct topology *topology, int rank);
 
 /* Reads a file in the format that docs/collectives.md describes. On failure returns NULL and
  * writes why, with the line's number. Counts and lengths are bounded. */

@@ -9,9 +9,10 @@
 
 /* A group of processes that have exchanged their records. */
 struct world {
-    MPI_Group group;
+    MPI_Group processes;
     int size;
     int *node;          /* [size] or -1: not known, or of another topology */
+    int *group;         /* [size] or -1: none */
     struct world *next;
 };
 
@@ -38,17 +39,20 @@ static struct record *exchange(MPI_Comm comm, int size)
 static void remember(MPI_Comm comm, const struct record *records, int size)
 {
     struct world *world = malloc(sizeof *world);
-    int *node = malloc((size_t)size * sizeof *node);
-    if (!world || !node || real.Comm_group(comm, &world->group) != MPI_SUCCESS) {
+    int *node = malloc((size_t)size * 2 * sizeof *node);
+    if (!world || !node || real.Comm_group(comm, &world->processes) != MPI_SUCCESS) {
         say("no memory for the places of %d ranks", size);
         free(world);
         free(node);
         return;
     }
-    for (int i = 0; i < size; i++)
+    for (int i = 0; i < size; i++) {
         node[i] = own_record.hash != 0 && records[i].hash == own_record.hash ? (int)records[i].node : -1;
+        node[size + i] = (int)records[i].group;
+    }
     world->size = size;
     world->node = node;
+    world->group = node + size;
     pthread_mutex_lock(&lock);
     world->next = worlds;
     worlds = world;
@@ -85,42 +89,45 @@ void worlds_meet(MPI_Comm comm)
     if (!started || comm == MPI_COMM_NULL || real.Comm_size(comm, &size) != MPI_SUCCESS)
         return;
     struct record *records = exchange(comm, size);
-    int *node = malloc((size_t)size * sizeof *node);
+    int *node = malloc((size_t)size * 2 * sizeof *node);
     /* Those of one world know each other already. */
-    if (records && node && worlds_nodes(comm, size, node) != 0)
+    if (records && node && worlds_nodes(comm, size, node, node + size) != 0)
         remember(comm, records, size);
     free(records);
     free(node);
 }
 
 /* Fills in what one world knows. Returns the number of ranks that are still not known.
- * `group` is MPI_GROUP_NULL if it is the world's own. */
-static int look_up(const struct world *world, MPI_Group group, int size, const int *ranks, int *there, int *node)
+ * `of` is MPI_GROUP_NULL if it is the world's own. */
+static int look_up(const struct world *world, MPI_Group of, int size, const int *ranks, int *there, int *node,
+                   int *group)
 {
     int left = 0;
-    if (group == MPI_GROUP_NULL)
+    if (of == MPI_GROUP_NULL)
         memcpy(there, ranks, (size_t)size * sizeof *there);
-    else if (real.Group_translate_ranks(group, size, ranks, world->group, there) != MPI_SUCCESS)
+    else if (real.Group_translate_ranks(of, size, ranks, world->processes, there) != MPI_SUCCESS)
         return size;
     for (int i = 0; i < size; i++) {
-        if (node[i] < 0 && there[i] != MPI_UNDEFINED)
+        if (node[i] < 0 && there[i] != MPI_UNDEFINED) {
             node[i] = world->node[there[i]];
+            group[i] = world->group[there[i]];
+        }
         left += node[i] < 0;
     }
     return left;
 }
 
-int worlds_nodes(MPI_Comm comm, int size, int *node)
+int worlds_nodes(MPI_Comm comm, int size, int *node, int *group)
 {
-    MPI_Group group;
+    MPI_Group of;
     int *ranks = malloc((size_t)size * 2 * sizeof *ranks), left = size;
-    if (!ranks || real.Comm_group(comm, &group) != MPI_SUCCESS) {
+    if (!ranks || real.Comm_group(comm, &of) != MPI_SUCCESS) {
         free(ranks);
         return -1;
     }
     for (int i = 0; i < size; i++) {
         ranks[i] = i;
-        node[i] = -1;
+        node[i] = group[i] = -1;
     }
     pthread_mutex_lock(&lock);
     const struct world *world = worlds;
@@ -128,8 +135,9 @@ int worlds_nodes(MPI_Comm comm, int size, int *node)
     /* Worlds are only ever put in front of the list. MPIs may compare each rank with each
      * other one, which isn't needed for the communicator that all have. */
     for (; world && left > 0; world = world->next)
-        left = look_up(world, comm == MPI_COMM_WORLD && !world->next ? MPI_GROUP_NULL : group, size, ranks, ranks + size, node);
-    real.Group_free(&group);
+        left = look_up(world, comm == MPI_COMM_WORLD && !world->next ? MPI_GROUP_NULL : of, size, ranks, ranks + size,
+                       node, group);
+    real.Group_free(&of);
     free(ranks);
     return left > 0 ? -1 : 0;
 }
@@ -139,7 +147,7 @@ void worlds_end(void)
     while (worlds) {
         struct world *world = worlds;
         worlds = world->next;
-        real.Group_free(&world->group);
+        real.Group_free(&world->processes);
         free(world->node);
         free(world);
     }

@@ -9,6 +9,7 @@
 struct record {
     unsigned long long hash;    /* of its topology; 0 without one */
     long long node;             /* index into the topology's nodes, or -1 */
+    long long group;            /* index into the topology's groups, or -1 */
 };
 
 /* Exchanges the records of MPI_COMM_WORLD. Collective. Returns the lowest rank whose record
@@ -19,10 +20,10 @@ int worlds_start(const struct record *own);
  * has called worlds_start(). */
 void worlds_meet(MPI_Comm comm);
 
-/* The node of each rank of an intra-communicator. Local. Returns 0, or -1 if one of them
+/* The node and the group of each rank of an intra-communicator. Local. Returns 0, or -1 if one of them
  * isn't known. Processes know each other only if their topologies are equal, so that the
  * answer, -1 or not, is the same on all ranks. */
-int worlds_nodes(MPI_Comm comm, int size, int *node);
+int worlds_nodes(MPI_Comm comm, int size, int *node, int *group);
 
 void worlds_end(void);
 

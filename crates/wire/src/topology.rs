@@ -71,8 +71,12 @@ impl Topology {
         sites.sort();
         sites.dedup();
         for site in &sites {
-            let places = self.sites.get(site).map(Vec::as_slice).unwrap_or_default();
-            let places = places.iter().map(Label::as_str);
+            // No place has a point in its name, so that one without places is by itself.
+            let alone = format!("site.{site}");
+            let places = match self.sites.get(site) {
+                Some(places) => places.iter().map(Label::as_str).collect(),
+                None => vec![alone.as_str(); self.levels.len()],
+            };
             line(&["site", site.as_str()].into_iter().chain(places).collect::<Vec<_>>());
         }
         for node in nodes {
@@ -173,7 +177,7 @@ mod tests {
             paths: vec![path("alpha", "beta"), path("alpha", "gamma")],
             groups: vec![Group { name: label("workers"), ranks: 3 }],
         };
-        let want = "isthmus topology 1\nlevels region campus\nsite alpha eu orsay\nsite beta\n\
+        let want = "isthmus topology 1\nlevels region campus\nsite alpha eu orsay\nsite beta site.beta site.beta\n\
              node n1.beta beta\nnode n1.alpha alpha\nnode n2.alpha alpha\npath alpha beta 10600 0\n\
              group workers 3\nself n2.alpha\n";
         assert_eq!(topology.file(&hosts, &"n2.alpha".parse().unwrap()), want);

@@ -8,7 +8,7 @@ import isthmus_mpi
 from mpi4py import MPI
 
 SITES = ["alpha", "beta", "gamma", "alpha", "beta", "alpha"]
-GROUPS = ["red", "blue", "red", None, "blue", "red"]
+GROUPS = ["red", "red", "blue", "blue", "blue", None]
 
 world = MPI.COMM_WORLD
 rank, size = world.rank, world.size

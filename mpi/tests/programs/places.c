@@ -11,7 +11,7 @@ static const char *const places[RANKS][LEVELS] = {
     {"", "europe", "alpha", "n2.alpha"}, {"", "europe", "beta", "n1.beta"}, {"", "europe", "alpha", "n1.alpha"},
 };
 static const char *const level_names[LEVELS] = {"grid", "continent", "site", "node"};
-static const char *const groups[RANKS] = {"red", "blue", "red", "", "blue", "red"};
+static const char *const groups[RANKS] = {"red", "red", "blue", "blue", "blue", ""};
 
 static int known;
 
