@@ -14,15 +14,11 @@
 #include <string.h>
 
 #include "find.h"
+#include "narrow.h"
 #include "own.h"
+#include "words.h"
 
 #define PUBLIC __attribute__((visibility("default")))
-
-/* An argument: an int in its lower half, or a pointer. No call has floating-point ones. */
-typedef uintptr_t word;
-
-/* What a call returns that can't be made: MPI_ERR_OTHER in most MPIs; in no MPI success. */
-#define FAILED 15
 
 /* Attribute keys, under MPICH-G2's names; it, too, has -1 or the like until MPI_Init. The
  * back end sets them to the MPI's MPI_KEYVAL_INVALID first. */
@@ -64,14 +60,31 @@ static function next_tool(const char *name)
     return next && next != dlsym(found.mpi, name) ? (function)next : NULL;
 }
 
-/* The MPI's own function. Where it has none with large counts, one whose count is a single
- * word can do with the ordinary one only if the caller's count fits; the back end knows how
- * to tell, so that without it such a call fails. */
-static function native(const char *name)
+/* Ordinary calls in place of those with large counts, for an MPI without the latter and
+ * without a back end. */
+#define X(name, n) \
+    static word narrow_##name(PARAMETERS_##n) \
+    { \
+        word arguments[] = {WORDS_##n}; \
+        return narrow_call(found.mpi, CALL_##name, names[CALL_##name], arguments); \
+    }
+COUNT_CALLS(X)
+#undef X
+
+static const function narrowed[CALLS] = {
+#define X(name, n) [CALL_##name] = (function)narrow_##name,
+    COUNT_CALLS(X)
+#undef X
+};
+
+/* The MPI's own function. */
+static function native(enum call call)
 {
-    function own = (function)dlsym(found.mpi, name);
+    function own = (function)dlsym(found.mpi, names[call]);
     if (!own)
-        say("%s: this MPI has no such function", name);
+        own = narrowed[call];
+    if (!own)
+        say("%s: this MPI has no such function", names[call]);
     return own ? own : (function)fail;
 }
 
@@ -86,7 +99,7 @@ static function resolve(enum call call, int profiling)
     if (!target && found.back)
         target = found.back->call[call];
     if (!target)
-        target = native(names[call]);
+        target = native(call);
     atomic_store_explicit(&targets[profiling][call], target, memory_order_release);
     return target;
 }
@@ -96,8 +109,6 @@ static inline function target_of(enum call call, int profiling)
     function target = atomic_load_explicit(&targets[profiling][call], memory_order_acquire);
     return __builtin_expect(target != NULL, 1) ? target : resolve(call, profiling);
 }
-
-#include "words.h"
 
 #define TRAMPOLINE(symbol, call, profiling, n) \
     PUBLIC word symbol(PARAMETERS_##n); \

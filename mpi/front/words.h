@@ -1,6 +1,14 @@
-/* Lists of n words, as parameters, types and arguments. */
+/* Arguments of any MPI: lists of n words, as parameters, types and arguments. */
 #ifndef ISTHMUS_WORDS_H
 #define ISTHMUS_WORDS_H
+
+#include <stdint.h>
+
+/* An argument: an int in its lower half, or a pointer. No call has floating-point ones. */
+typedef uintptr_t word;
+
+/* What a call returns that can't be made: MPI_ERR_OTHER in most MPIs; in none success. */
+#define FAILED 15
 
 #define PARAMETERS_0 void
 #define PARAMETERS_1 word a

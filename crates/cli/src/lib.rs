@@ -5,6 +5,7 @@
 #![deny(clippy::print_stderr)]
 
 mod ask;
+mod coll;
 mod config;
 mod doctor;
 mod exec;
@@ -68,6 +69,8 @@ enum Command {
     Agent(services::ServiceArgs),
     Status(status::StatusArgs),
     Plan(plan::PlanArgs),
+    #[command(subcommand)]
+    Coll(coll::CollCommand),
     Trunks(trunks::TrunksArgs),
     #[command(subcommand)]
     Doctor(doctor::DoctorCommand),
@@ -115,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Agent(args) => serve(Service::Agent, args),
         Command::Status(args) => finish("status", block_on(status::run(args))),
         Command::Plan(args) => finish("plan", block_on(plan::run(args))),
+        Command::Coll(command) => finish("coll", block_on(coll::run(command))),
         Command::Trunks(args) => finish("trunks", block_on(trunks::run(args))),
         Command::Doctor(command) => doctor(command),
         Command::Run(args) => run::main(args),

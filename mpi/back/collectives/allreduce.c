@@ -164,7 +164,7 @@ int coll_Allreduce(const void *send_buffer, void *recv, int count, MPI_Datatype 
         !reduction_of(&reduction, input, count, datatype, op) || (reduction.kind.plain && recv == NULL))
         return real.Allreduce(send_buffer, recv, count, datatype, op, comm);
     size_t bytes = (size_t)count * reduction.kind.size;
-    if (!call_takes(&call, bytes, bytes, reduction.commutative))
+    if (!reduction_takes(&call, &reduction, bytes))
         return real.Allreduce(send_buffer, recv, count, datatype, op, comm);
     struct layout flat = *call.layout;
     if (!reduction.commutative)

@@ -21,6 +21,8 @@ int call_begin(struct call *call, enum operation operation, MPI_Comm comm)
 
 static int take(struct call *call, enum algorithm algorithm)
 {
+    if (algorithm == LANES && call->no_lanes)
+        algorithm = asked() == CHOICE_AUTO ? NATIVE : LEADERS;
     call->algorithm = algorithm;
     count_call(call->operation, algorithm);
     if (algorithm == NATIVE)

@@ -22,6 +22,7 @@ struct call {
     struct spread *spread;
     const struct layout *layout;
     int code;                /* MPI_SUCCESS, or the first error */
+    int no_lanes;            /* set before call_takes() where LANES can't be trusted */
     MPI_Request *request;    /* [requests] started by this call */
     int requests, requests_room;
     void **memory;           /* [memories] to be freed with the call */

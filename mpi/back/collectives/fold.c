@@ -9,6 +9,14 @@ int reduction_of(struct reduction *reduction, const void *buffer, int count, MPI
            real.Op_commutative(op, &reduction->commutative) == MPI_SUCCESS;
 }
 
+/* MPICH 4 and 5 write beyond their memory in MPI_Reduce_scatter(_block) of an operation that isn't
+ * commutative on elements that don't begin at their origin; LANES would call it. */
+int reduction_takes(struct call *call, const struct reduction *reduction, size_t bytes)
+{
+    call->no_lanes = !reduction->commutative && reduction->kind.true_lb != 0;
+    return call_takes(call, bytes, bytes, reduction->commutative);
+}
+
 char *fold(struct call *call, const struct reduction *reduction, char **part, const int *arrived, int parts, int count)
 {
     if (!call_ok(call))

@@ -14,6 +14,9 @@ struct reduction {
  * type is plain. */
 int reduction_of(struct reduction *reduction, const void *buffer, int count, MPI_Datatype type, MPI_Op op);
 
+/* call_takes() for a reduction of so many bytes in all. */
+int reduction_takes(struct call *call, const struct reduction *reduction, size_t bytes);
+
 /* Combines part[0] to part[parts - 1], in this order, so that all who have the same parts
  * get the same bits. Waits for each by arrived[] (-1: it is there). Writes into the last and
  * returns it. */

@@ -150,7 +150,7 @@ int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, 
         (call.layout->rank == root && reduction.kind.plain && recv == NULL))
         return real.Reduce(send, recv, count, datatype, op, root, comm);
     size_t bytes = (size_t)count * reduction.kind.size;
-    if (!call_takes(&call, bytes, bytes, reduction.commutative))
+    if (!reduction_takes(&call, &reduction, bytes))
         return real.Reduce(send, recv, count, datatype, op, root, comm);
     /* Rank order is kept where sites lie side by side, not where they are nested. */
     struct layout flat = *call.layout;

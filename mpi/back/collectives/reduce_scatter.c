@@ -191,7 +191,7 @@ static int reduce_scatter(struct call *call, const void *send, void *recv, const
         return -1;
     size_t total = (size_t)sum(counts, size);
     size_t bytes = total * reduction.kind.size;
-    if (total > INT_MAX || !call_takes(call, bytes, bytes, reduction.commutative))
+    if (total > INT_MAX || !reduction_takes(call, &reduction, bytes))
         return -1;
     pieces_make(call, &pieces, counts);
     if (call_ok(call)) {

@@ -72,6 +72,7 @@ struct round {
     struct dice dice;   /* the same */
     struct dice own;    /* the calling rank's */
     const char *what;   /* for messages */
+    const char *with;   /* the type of a reduction, or NULL */
     int failed;
 };
 #define ROUNDS_OF(X) \

@@ -1,8 +1,9 @@
-/* differ SEED ROUNDS: see differ.h. */
+/* differ SEED ROUNDS [OPERATION]: see differ.h. */
 #include "differ.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct {
     const char *name;
@@ -55,8 +56,8 @@ static int run(MPI_Comm comm, int number, uint64_t seed, size_t operation)
     round.own.state = mix(round.seed, (uint64_t)round.rank + 1000);
     operations[operation].run(&round);
     if (round.failed)
-        fprintf(stderr, "differ: %s differs on communicator %d, rank %d of %d, round's seed %llu\n", round.what, number,
-                round.rank, round.size, (unsigned long long)seed);
+        fprintf(stderr, "differ: %s of %s differs on communicator %d, rank %d of %d, round's seed %llu\n", round.what,
+                round.with ? round.with : "data", number, round.rank, round.size, (unsigned long long)seed);
     return round.failed;
 }
 
@@ -78,6 +79,8 @@ int main(int argc, char **argv)
     failures += errors_differ(MPI_COMM_WORLD);
     for (int i = 0; i < rounds && failures == 0; i++)
         for (size_t operation = 0; operation < OPERATIONS_HERE; operation++) {
+            if (argc > 3 && strcmp(argv[3], operations[operation].name) != 0)
+                continue;
             int number = (int)(mix(seed, (uint64_t)i * 64 + operation) % COMMS);
             failures += run(comm[number], number, mix(seed, (uint64_t)i), operation);
         }

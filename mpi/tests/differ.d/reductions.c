@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 /* An operation and a datatype that it works on. */
-static MPI_Op some_op(struct round *round, const struct type **type)
+static MPI_Op choose_op(struct round *round, const struct type **type)
 {
     static const int for_add[] = { WORD, VECTOR, NEGATIVE, PERMUTED, TRIPLE, MATRIX, GAPPED_MATRIX };
     switch (roll(&round->dice, 6)) {
@@ -14,6 +14,13 @@ static MPI_Op some_op(struct round *round, const struct type **type)
     case 4: *type = &types[MATRIX]; return op_matrix;
     default: *type = &types[GAPPED_MATRIX]; return op_matrix;
     }
+}
+
+static MPI_Op some_op(struct round *round, const struct type **type)
+{
+    MPI_Op op = choose_op(round, type);
+    round->with = (*type)->name;
+    return op;
 }
 
 static void make(struct round *round, struct area *area, const struct type *type, long elements, int which)
@@ -49,10 +56,20 @@ void round_allreduce(struct round *round)
           &send, &recv);
 }
 
+/* MPICH 4 and 5 write beyond their memory in MPI_Reduce_scatter_block of an operation that isn't
+ * commutative on elements that don't begin at their origin. */
+static MPI_Op some_op_to_scatter(struct round *round, const struct type **type)
+{
+    MPI_Op op = some_op(round, type);
+    if (op == op_matrix)
+        *type = &types[MATRIX];
+    return op;
+}
+
 void round_reduce_scatter(struct round *round)
 {
     const struct type *type;
-    MPI_Op op = some_op(round, &type);
+    MPI_Op op = some_op_to_scatter(round, &type);
     int in_place = roll(&round->dice, 3) == 0, total = 0;
     int *counts = malloc((size_t)round->size * sizeof *counts);
     for (int r = 0; r < round->size; r++)
@@ -81,7 +98,7 @@ void round_reduce_scatter(struct round *round)
 void round_reduce_scatter_block(struct round *round)
 {
     const struct type *type;
-    MPI_Op op = some_op(round, &type);
+    MPI_Op op = some_op_to_scatter(round, &type);
     int count = some_units(&round->dice, 4000);
     struct area send, recv;
     make(round, &send, type, (long)count * round->size, 0);

@@ -33,10 +33,10 @@ if away:
     assert isthmus_mpi.group(world, rank) is None
     assert isthmus_mpi.split(world, "isthmus://site").size == size
 else:
-    assert isthmus_mpi.levels(world) == ["grid", "continent", "site", "node"]
-    assert [colors[2] for colors in isthmus_mpi.colors(world)] == [0, 1, 2, 0, 1, 0]
+    assert isthmus_mpi.levels(world) == ["grid", "continent", "region", "site", "node"]
+    assert [colors[3] for colors in isthmus_mpi.colors(world)] == [0, 1, 2, 0, 1, 0]
     assert isthmus_mpi.place(world, rank, "site") == SITES[rank]
-    assert isthmus_mpi.place(world, rank, 2) == SITES[rank]
+    assert isthmus_mpi.place(world, rank, 3) == SITES[rank]
     group = isthmus_mpi.group(world, rank)
     assert (group and group.name) == GROUPS[rank], group
     part = isthmus_mpi.split(world, "isthmus://site", key=-rank)

@@ -67,6 +67,13 @@ static void check_cart(int reorder)
         CHECK(world_rank(cart, rank) == rank);
     MPI_Comm_free(&cart);
 
+    /* A ring of them: the two ends belong together, too. */
+    int closed[] = {1};
+    MPI_Cart_create(MPI_COMM_WORLD, 1, line, closed, reorder, &cart);
+    MPI_Cart_shift(cart, 0, 1, &neighbours[0], &neighbours[1]);
+    CHECK(crossings(cart, neighbours, 2) == 4);
+    MPI_Comm_free(&cart);
+
     /* Smaller than the communicator: the others get none. */
     int small[] = {4};
     MPI_Cart_create(MPI_COMM_WORLD, 1, small, open, reorder, &cart);

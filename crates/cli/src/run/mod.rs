@@ -46,6 +46,8 @@ use watch::{Begun, Watch};
 use crate::output::message;
 
 pub(crate) use args::RunArgs;
+pub(crate) use nodes::chosen;
+pub(crate) use topology::of as job_topology;
 
 /// Exit status where isthmus itself failed, as env(1) and timeout(1) have it.
 const OWN_FAILURE: u8 = 125;

@@ -76,6 +76,22 @@ impl Candidates {
     }
 }
 
+/// The nodes of the job that `isthmus run` would start with these names.
+///
+/// # Errors
+/// That of `list`, or [`ChoiceError`].
+pub(crate) async fn chosen<F, E>(
+    wanted: &[String],
+    list: impl Fn(Records) -> F,
+) -> anyhow::Result<Vec<JobNode>>
+where
+    F: Future<Output = Result<ListReply, E>>,
+    E: Into<anyhow::Error>,
+{
+    let candidates = Candidates::of(wanted, list).await.map_err(Into::into)?;
+    Ok(choose(&candidates, wanted)?)
+}
+
 /// Chooses a job's nodes: those named (nodes or whole sites), or all that are
 /// fit. The head comes first, then the others by address. The head is always
 /// among them, because the launcher runs there; if it isn't named, it has no

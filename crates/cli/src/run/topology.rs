@@ -20,7 +20,7 @@ const NAMED_MAX: usize = 8;
 ///
 /// # Errors
 /// That of `list`.
-pub(super) async fn of<F, E>(
+pub(crate) async fn of<F, E>(
     nodes: &[JobNode],
     groups: Vec<Group>,
     list: impl Fn(Records) -> F,

@@ -1,0 +1,145 @@
+//! `isthmus coll`: which algorithms collectives would take, and why.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, Subcommand};
+use isthmus_wire::VirtualAddress;
+use isthmus_wire::proto::JobNode;
+use isthmus_wire::settings::Host;
+use isthmus_wire::topology::Topology;
+
+use crate::ask::Grid;
+use crate::local;
+use crate::run::{chosen, job_topology};
+
+/// The program that explains, beside `isthmus` or in ../lib/isthmus.
+const EXPLAIN: &str = "isthmus-coll-explain";
+/// Ranks that are explained.
+const RANKS_MAX: u32 = 1_000_000;
+
+/// Collectives of MPI programs over several sites.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CollCommand {
+    Explain(ExplainArgs),
+}
+
+/// Show which algorithm each collective would take for each size of message, and why.
+///
+/// The job is the one that `isthmus run` with the same nodes would start: ranks fill the
+/// slots of one node after the other. What is measured between the sites decides.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// Nodes (NODE.SITE) or whole sites to use; all that are up by default.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    nodes: Vec<String>,
+    /// Number of ranks; as many as there are slots by default.
+    #[arg(long, short = 'n', value_name = "NUMBER")]
+    ranks: Option<u32>,
+    /// Read where ranks are from this file (docs/collectives.md) rather than ask the grid.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "socket"])]
+    topology: Option<PathBuf>,
+    /// The agent's Unix socket.
+    #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `isthmus coll`.
+///
+/// # Errors
+/// The message for the user.
+pub(crate) async fn run(command: CollCommand) -> anyhow::Result<()> {
+    let CollCommand::Explain(args) = command;
+    let program = program()?;
+    if let Some(file) = &args.topology {
+        return explain(&program, file, args.ranks, args.json);
+    }
+    let socket = args.socket.clone().unwrap_or_else(local::socket);
+    let grid = Grid::of_agent(local::connect(&socket).await?, socket).or_without_broker();
+    let nodes = chosen(&args.nodes, |records| grid.list(records)).await?;
+    let topology = job_topology(&nodes, Vec::new(), |records| grid.list(records)).await?;
+    let text = file(&Topology::try_from(topology)?, &nodes, args.ranks)?;
+    let mut file = tempfile::NamedTempFile::new().context("cannot write the topology")?;
+    file.write_all(text.as_bytes()).context("cannot write the topology")?;
+    explain(&program, file.path(), args.ranks, args.json)
+}
+
+fn program() -> anyhow::Result<PathBuf> {
+    let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
+    let beside = isthmus.parent().context("the isthmus binary has no directory")?;
+    let places = [beside.join(EXPLAIN), beside.with_file_name("lib").join("isthmus").join(EXPLAIN)];
+    let found = places.iter().find(|place| place.is_file()).cloned();
+    found.with_context(|| {
+        format!("{EXPLAIN} is neither at {} nor at {}", places[0].display(), places[1].display())
+    })
+}
+
+fn explain(program: &Path, topology: &Path, ranks: Option<u32>, json: bool) -> anyhow::Result<()> {
+    let mut command = Command::new(program);
+    command.arg("--topology").arg(topology);
+    if let Some(ranks) = ranks {
+        command.arg("--ranks").arg(ranks.to_string());
+    }
+    if json {
+        command.arg("--json");
+    }
+    let status = command.status().with_context(|| format!("cannot start {}", program.display()))?;
+    ensure!(status.success(), "{} failed: {status}", program.display());
+    Ok(())
+}
+
+/// The topology file with the node of each rank: they fill the slots of one node after the
+/// other, and begin again if there are more.
+fn file(topology: &Topology, nodes: &[JobNode], ranks: Option<u32>) -> anyhow::Result<String> {
+    let hosts = nodes.iter().map(host).collect::<anyhow::Result<Vec<_>>>()?;
+    let slots: u32 = nodes.iter().map(|node| node.slots).sum();
+    let ranks = ranks.unwrap_or(slots);
+    if slots == 0 {
+        bail!("none of the nodes has slots");
+    }
+    ensure!((1..=RANKS_MAX).contains(&ranks), "give 1 to {RANKS_MAX} ranks, not {ranks}");
+    let own = &hosts.first().context("there is no node")?.name;
+    let mut text = topology.file(&hosts, own);
+    // Not as one process sees it.
+    text.truncate(text.rfind("self ").unwrap_or(text.len()));
+    let places = nodes.iter().flat_map(|node| std::iter::repeat_n(&node.name, node.slots as usize)).cycle();
+    for (rank, node) in (0..ranks).zip(places) {
+        text.push_str(&format!("rank {rank} {node}\n"));
+    }
+    Ok(text)
+}
+
+fn host(node: &JobNode) -> anyhow::Result<Host> {
+    let address = VirtualAddress::new(node.virtual_address.into())
+        .with_context(|| format!("the address of {} is not virtual", node.name))?;
+    Ok(Host { address, name: node.name.parse()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_fill_slots() {
+        let node = |name: &str, last, slots| JobNode {
+            name: name.to_owned(),
+            virtual_address: u32::from_be_bytes([240, 64, 1, last]),
+            slots,
+        };
+        let nodes = [node("fe.a", 1, 0), node("n1.a", 2, 2), node("n1.b", 3, 1)];
+        let placed = |ranks| {
+            let text = file(&Topology::default(), &nodes, ranks)?;
+            anyhow::Ok(text.lines().filter(|line| line.starts_with("rank")).collect::<Vec<_>>().join(", "))
+        };
+        assert_eq!(placed(None).unwrap(), "rank 0 n1.a, rank 1 n1.a, rank 2 n1.b");
+        assert_eq!(placed(Some(4)).unwrap(), "rank 0 n1.a, rank 1 n1.a, rank 2 n1.b, rank 3 n1.a");
+        assert!(placed(Some(0)).is_err() && placed(Some(RANKS_MAX + 1)).is_err());
+        assert!(file(&Topology::default(), &nodes[..1], None).is_err());
+        assert!(!file(&Topology::default(), &nodes, None).unwrap().contains("self"));
+    }
+}
