@@ -23,7 +23,7 @@ program main
   call check(name == trim(sites(rank)), 5)
   call isthmus_color(MPI_COMM_WORLD%MPI_VAL, 4, 3, color)
   call check(color == 1, 6)
-  call isthmus_group(MPI_COMM_WORLD%MPI_VAL, 3, group, name)
+  call isthmus_group(MPI_COMM_WORLD%MPI_VAL, 5, group, name)
   call check(group == -1 .and. name == "", 7)
   call isthmus_comm_split(MPI_COMM_WORLD%MPI_VAL, "isthmus://site", rank, part%MPI_VAL)
   call MPI_Comm_size(part, number)
