@@ -189,7 +189,7 @@ static void check_noise(void)
     char changed[sizeof text], why[256];
     int read = 0;
     srand(42);
-    for (int round = 0; round < 4000; round++) {
+    for (int round = 0; round < 300; round++) {
         size_t length = sizeof text - 1 - (size_t)(rand() % 4 == 0 ? rand() % 40 : 0);
         memcpy(changed, text, sizeof text);
         for (int change = rand() % 4; change >= 0; change--)
@@ -199,7 +199,7 @@ static void check_noise(void)
         read += topology != NULL;
         topology_free(topology);
     }
-    CHECK(read > 100 && read < 3900, "%d", read);
+    CHECK(read > 10 && read < 290, "%d", read);
 }
 
 int main(void)
