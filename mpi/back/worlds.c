@@ -92,10 +92,13 @@ static void remember(MPI_Comm comm, const struct record *records, int size)
 
 static int first_other(const struct record *records, int size)
 {
-    for (int i = 0; i < size; i++)
+    int first = -1, topologies = 0;
+    for (int i = size - 1; i >= 0; i--) {
+        topologies += records[i].node != NO_TOPOLOGY;
         if (records[i].node < 0 || records[i].hash != records[0].hash)
-            return i;
-    return -1;
+            first = i;
+    }
+    return topologies > 0 ? first : -1;
 }
 
 int worlds_start(const struct record *own)
