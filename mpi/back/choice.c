@@ -4,7 +4,7 @@
 
 #include "cost.h"
 
-/* Estimates this near to each other are the same: the native algorithm stays. */
+/* Estimates nearer to each other than this are the same. */
 #define CLEARLY 0.9
 
 static const char *const operation_names[OPERATIONS] = {
@@ -172,17 +172,18 @@ static int only_native(enum operation operation, const struct shape *shape, int 
     return shape->sites < 2 || (is_reduction(operation) && !commutative && !shape->contiguous);
 }
 
+/* Each must be clearly faster than those before it, which send fewer messages. */
 enum algorithm choose(enum operation operation, const struct shape *shape, size_t bytes, int commutative)
 {
     if (only_native(operation, shape, commutative))
         return NATIVE;
     enum algorithm best = NATIVE;
-    double time = CLEARLY * predicted_seconds(operation, NATIVE, shape, bytes);
+    double time = predicted_seconds(operation, NATIVE, shape, bytes);
     for (int a = LEADERS; a < ALGORITHMS; a++) {
         if (!has_algorithm(operation, (enum algorithm)a))
             continue;
         double other = predicted_seconds(operation, (enum algorithm)a, shape, bytes);
-        if (other < time) {
+        if (other < CLEARLY * time) {
             best = (enum algorithm)a;
             time = other;
         }

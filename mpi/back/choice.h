@@ -39,7 +39,8 @@ struct shape {
     enum family family;
     int contiguous;            /* each site's ranks follow one another */
     /* Crossings that follow one another, and so add up, in the patterns of native algorithms: */
-    int tree_crossings;          /* a binomial tree from rank 0 */
+    int tree_crossings;          /* a binomial tree from `tree_root` */
+    int tree_root;
     int doubling_crossings;      /* recursive doubling */
     int dissemination_crossings; /* from rank r to r + 2^k in step k */
     int ring_crossings;          /* from rank r to r + 1, size - 1 times */
@@ -48,6 +49,9 @@ struct shape {
 /* Fills all but times, rates and family from the site of each rank, sites being numbered
  * from 0 without gaps. Returns 0, or -1 without memory. */
 int shape_measure(struct shape *shape, const int *site_of, int size);
+
+/* The same for a tree from another root. */
+void shape_root(struct shape *shape, const int *site_of, int root);
 
 /* `bytes`: what one rank contributes, or, for Bcast, the message. `commutative`: of a
  * reduction's operation. */

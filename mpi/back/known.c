@@ -120,7 +120,9 @@ static struct known *make(MPI_Comm comm, const struct topology *topology)
     if (known && find_out(known, comm, topology) == 0 && real.Comm_set_attr(comm, keyval, known) == MPI_SUCCESS)
         return known;
     known_free(known);
-    say("no memory for a communicator's places");
+    static int said;
+    if (!said++)
+        say("no memory for a communicator's places");
     return NULL;
 }
 

@@ -4,19 +4,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The most crossings on a path of a binomial tree: rank r gets its message from r without
- * its lowest bit. */
-static int tree(const int *site_of, int size, int *depth)
+/* The crossings between a rank and the root, where rank r, counted from the root, gets its
+ * message from r without one of its bits: the lowest, or the highest. */
+static int on_path(const int *site_of, int size, int root, int r, int highest)
 {
-    int most = 0;
-    depth[0] = 0;
-    for (int r = 1; r < size; r++) {
-        int parent = r & (r - 1);
-        depth[r] = depth[parent] + (site_of[parent] != site_of[r]);
-        if (depth[r] > most)
-            most = depth[r];
+    int crossings = 0;
+    while (r > 0) {
+        int bit = r & -r;
+        while (highest && bit * 2L <= r)
+            bit *= 2;
+        int parent = r - bit;
+        crossings += site_of[(int)(((long)r + root) % size)] != site_of[(int)(((long)parent + root) % size)];
+        r = parent;
     }
-    return most;
+    return crossings;
+}
+
+/* The most crossings on a path of a binomial tree. There are two of them: MPICH's and, for most
+ * operations, Open MPI's; the better one counts. */
+static int tree(const int *site_of, int size, int root)
+{
+    int most[2] = { 0, 0 };
+    for (int r = 1; r < size; r++) {
+        for (int highest = 0; highest < 2; highest++) {
+            int crossings = on_path(site_of, size, root, r, highest);
+            if (crossings > most[highest])
+                most[highest] = crossings;
+        }
+    }
+    return most[0] < most[1] ? most[0] : most[1];
+}
+
+void shape_root(struct shape *shape, const int *site_of, int root)
+{
+    if (shape->tree_root == root)
+        return;
+    shape->tree_root = root;
+    shape->tree_crossings = tree(site_of, shape->size, root);
 }
 
 static int later(int a, int b, int crosses)
@@ -104,7 +128,8 @@ int shape_measure(struct shape *shape, const int *site_of, int size)
     int *next = now + size;
     shape->size = size;
     shape->contiguous = count_sites(shape, site_of, size, now) == shape->sites;
-    shape->tree_crossings = tree(site_of, size, now);
+    shape->tree_root = -1;
+    shape_root(shape, site_of, 0);
     shape->doubling_crossings = doubling(site_of, size, now, next);
     shape->dissemination_crossings = dissemination(site_of, size, now, next);
     shape->ring_crossings = ring(site_of, size);

@@ -1,6 +1,8 @@
 #include "state.h"
 
+#include <limits.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,12 +47,12 @@ static const char *topology_file(void)
     return access(front->topology, F_OK) == 0 ? front->topology : NULL;
 }
 
-/* This process's node, or -1. */
+/* This process's node, or NO_PLACE. */
 static int own_node(int rank)
 {
     if (topology->world_size == 0)
         return topology->self;
-    return rank < topology->world_size ? topology->world[rank] : -1;
+    return rank < topology->world_size ? topology->world[rank] : NO_PLACE;
 }
 
 /* What all ranks must have in common: the topology, and what the user asked for. */
@@ -63,31 +65,37 @@ static unsigned long long common_hash(void)
     return hash ? hash : 1;
 }
 
+/* Reads the topology. Returns what to tell the others; without a place, `why` says why. */
+static struct record read_topology(int rank, char *why, size_t why_len)
+{
+    const char *file = topology_file();
+    char wrong[256] = "it doesn't say at which node this process is";
+    if (!file) {
+        snprintf(why, why_len, "%s isn't there", front->topology);
+        return (struct record){.node = NO_TOPOLOGY, .group = -1};
+    }
+    topology = topology_read(file, wrong, sizeof wrong);
+    int node = topology ? own_node(rank) : NO_PLACE;
+    if (node >= 0) {
+        snprintf(why, why_len, "other ranks have read another %s, or have another ISTHMUS_COLL", file);
+        return (struct record){.node = node, .group = topology_group(topology, rank), .hash = common_hash()};
+    }
+    snprintf(why, why_len, "%s: %s", file, wrong);
+    topology_free(topology);
+    topology = NULL;
+    return (struct record){.node = NO_PLACE, .group = -1};
+}
+
 void state_start(void)
 {
-    int before = BEFORE;
-    const char *file = topology_file();
-    struct record own = {.node = -1, .group = -1};
-    char why[256] = "it doesn't say at which node this process is";
+    char why[PATH_MAX + 256];
     int rank;
-    if (atomic_load(&phase) == BEFORE)
-        attributes_start();
-    if (atomic_load(&phase) != BEFORE || !file || real.Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS) {
-        atomic_compare_exchange_strong(&phase, &before, RUNNING);
+    if (atomic_load(&phase) != BEFORE || real.Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS)
         return;
-    }
-    topology = topology_read(file, why, sizeof why);
-    if (topology && own_node(rank) >= 0)
-        own = (struct record){
-            .node = own_node(rank), .group = topology_group(topology, rank), .hash = common_hash(),
-        };
-    int first = worlds_start(&own);
-    if (first == rank)
-        say("collectives are the MPI's own: %s: %s", file, own.node < 0 ? why : "other ranks have read another topology, or have another ISTHMUS_COLL");
-    if (own.node < 0) {
-        topology_free(topology);
-        topology = NULL;
-    }
+    attributes_start();
+    struct record own = read_topology(rank, why, sizeof why);
+    if (worlds_start(&own) == rank)
+        say("collectives are the MPI's own: %s", why);
     if (topology)
         counters_start(topology, topology->node[own.node].place[topology->levels - 1]);
     if (topology && known_start() != 0)

@@ -4,8 +4,7 @@
 
 #include "topology.h"
 
-/* Reads the topology and tells the other ranks. Collective over MPI_COMM_WORLD if a
- * topology file is named, which is the same on all ranks of a job. */
+/* Reads the topology and tells the other ranks. Collective over MPI_COMM_WORLD. */
 void state_start(void);
 
 /* Before MPI_Finalize: from here on every call is native. Collective over MPI_COMM_WORLD

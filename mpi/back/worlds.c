@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "real.h"
 #include "say.h"
@@ -21,19 +22,53 @@ static struct world *worlds;    /* the newest first */
 static struct record own_record;
 static int started;
 
+/* How long ranks are waited for before the user is told. They have all come here from a
+ * call of the MPI in which they have met. */
+#define PATIENCE_SECONDS 30
+#define TEST_INTERVAL_NS 100000
+
+/* A rank without this library never comes: one that is linked statically, or was started
+ * without LD_PRELOAD. Two ranks tell, since the first may be the one that is missing. */
+static void say_waiting(MPI_Comm comm)
+{
+    int rank;
+    if (real.Comm_rank(comm, &rank) == MPI_SUCCESS && rank < 2)
+        say("rank %d has waited %d s for the places of all ranks; if some of them run without this library, such "
+            "as programs that are linked statically, start the job with --no-coll", rank, PATIENCE_SECONDS);
+}
+
+/* MPI_Allgather of the records, which tells the user if it doesn't end. */
+static int gather(struct record *records, MPI_Comm comm)
+{
+    const struct timespec interval = {.tv_nsec = TEST_INTERVAL_NS};
+    MPI_Request request;
+    int done = 0, said = 0;
+    double start = real.Wtime();
+    int rc = real.Iallgather(&own_record, sizeof own_record, MPI_BYTE, records, sizeof own_record, MPI_BYTE, comm, &request);
+    while (rc == MPI_SUCCESS) {
+        rc = real.Test(&request, &done, MPI_STATUS_IGNORE);
+        if (done)
+            break;
+        nanosleep(&interval, NULL);
+        if (!said && real.Wtime() - start > PATIENCE_SECONDS) {
+            say_waiting(comm);
+            said = 1;
+        }
+    }
+    return rc;
+}
+
 /* Gathers the records of all ranks; NULL without memory or after an error. */
 static struct record *exchange(MPI_Comm comm, int size)
 {
     struct record *records = malloc((size_t)size * sizeof *records);
+    /* The others wait for this rank all the same: the MPI says the error then. */
     if (!records)
         say("no memory for the places of %d ranks", size);
-    struct record own = own_record;
-    /* Without memory the others would wait for ever: MPI says the error then. */
-    if (real.Allgather(&own, sizeof own, MPI_BYTE, records, sizeof own, MPI_BYTE, comm) != MPI_SUCCESS) {
-        free(records);
-        return NULL;
-    }
-    return records;
+    if (gather(records, comm) == MPI_SUCCESS)
+        return records;
+    free(records);
+    return NULL;
 }
 
 static void remember(MPI_Comm comm, const struct record *records, int size)
@@ -61,10 +96,13 @@ static void remember(MPI_Comm comm, const struct record *records, int size)
 
 static int first_other(const struct record *records, int size)
 {
-    for (int i = 0; i < size; i++)
+    int first = -1, topologies = 0;
+    for (int i = size - 1; i >= 0; i--) {
+        topologies += records[i].node != NO_TOPOLOGY;
         if (records[i].node < 0 || records[i].hash != records[0].hash)
-            return i;
-    return -1;
+            first = i;
+    }
+    return topologies > 0 ? first : -1;
 }
 
 int worlds_start(const struct record *own)

@@ -4,6 +4,7 @@
 ! are numbered from 0. Each ierror is optional.
 module isthmus_mpi
   use, intrinsic :: iso_c_binding
+  use mpi, only: MPI_COMM_TYPE_SHARED, MPI_INFO_NULL
   implicit none
   private
   public :: isthmus_active, isthmus_levels, isthmus_level_name, isthmus_place_name
@@ -188,13 +189,13 @@ contains
     call finish(code, ierror)
   end subroutine
 
-  ! Collective. Without isthmus, `made` is a duplicate; node isn't told from site then.
+  ! Collective.
   subroutine isthmus_comm_split(comm, type, key, made, ierror)
     integer, intent(in) :: comm, key
     character(len=*), intent(in) :: type
     integer, intent(out) :: made
     integer, intent(out), optional :: ierror
-    external :: MPI_Comm_split
+    external :: MPI_Comm_split, MPI_Comm_split_type
     procedure(call_comm_split), pointer :: run
     type(c_funptr) :: found
     integer(c_int) :: code, value
@@ -204,6 +205,9 @@ contains
       call c_f_procpointer(found, run)
       code = run(int(comm, c_int), trim(type) // c_null_char, int(key, c_int), value)
       made = value
+    else if (type == "isthmus://node") then
+      call MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, key, MPI_INFO_NULL, made, error)
+      code = error
     else
       call MPI_Comm_split(comm, 0, key, made, error)
       code = error

@@ -18,9 +18,10 @@ FC_openmpi := mpif90.openmpi
 FC_mpich4 := mpif90.mpich
 
 PROGRAMS := calls places graphs spawn threads
-UNITS := topology layout reorder
+UNITS := topology layout reorder choice
 BACK_topology := back/topology.c back/reading.c back/names.c back/hash.c
 BACK_layout := back/layout.c back/numbering.c
+BACK_choice := back/choice.c back/cost.c back/cost_native.c back/shape.c
 BACK_reorder := back/reorder.c back/edges.c back/partition.c back/numbering.c
 
 .PHONY: all

@@ -88,6 +88,7 @@ int coll_Bcast(void *buffer, int count, MPI_Datatype datatype, int root, MPI_Com
     struct kind kind;
     if (!call_begin(&call, OP_BCAST, comm) || bad_root(&call, root) || !kind_of(&kind, buffer, count, datatype))
         return real.Bcast(buffer, count, datatype, root, comm);
+    call.root = root;
     size_t length = (size_t)count * kind.size;
     if (!call_takes(&call, length, length, 1))
         return real.Bcast(buffer, count, datatype, root, comm);

@@ -35,10 +35,12 @@ static int take(struct call *call, enum algorithm algorithm)
 /* Without memory for the shape this rank can't know what the others do: an error. */
 static int has_shape(struct call *call)
 {
-    if (call->spread->has_shape || shape_of_spread(call->spread) == 0)
-        return 1;
-    call->code = MPI_ERR_NO_MEM;
-    return 0;
+    if (!call->spread->has_shape && shape_of_spread(call->spread) != 0) {
+        call->code = MPI_ERR_NO_MEM;
+        return 0;
+    }
+    shape_root(&call->spread->shape, call->layout->site_of, call->root);
+    return 1;
 }
 
 int call_takes(struct call *call, size_t bytes, size_t total, int commutative)

@@ -38,6 +38,7 @@ int coll_Gather(const void *send, int send_count, MPI_Datatype send_type, void *
     } else if (!kind_of(&own_kind, send, send_count, send_type)) {
         goto native;
     }
+    call.root = root;
     size_t bytes = (size_t)own_count * own_kind.size;
     if (!call_takes(&call, bytes, bytes * (size_t)size, 1))
         goto native;

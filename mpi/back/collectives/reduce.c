@@ -149,6 +149,7 @@ int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, 
     if (!reduction_of(&reduction, input, count, datatype, op) ||
         (call.layout->rank == root && reduction.kind.plain && recv == NULL))
         return real.Reduce(send, recv, count, datatype, op, root, comm);
+    call.root = root;
     size_t bytes = (size_t)count * reduction.kind.size;
     if (!reduction_takes(&call, &reduction, bytes))
         return real.Reduce(send, recv, count, datatype, op, root, comm);

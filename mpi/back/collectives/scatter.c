@@ -29,6 +29,7 @@ int coll_Scatter(const void *send, int send_count, MPI_Datatype send_type, void 
         goto native;
     if (in_place ? !is_root : !kind_of(&own_kind, recv, recv_count, recv_type))
         goto native;
+    call.root = root;
     size_t bytes = in_place ? (size_t)send_count * kind.size : (size_t)recv_count * own_kind.size;
     if (!call_takes(&call, bytes, bytes * (size_t)size, 1))
         goto native;

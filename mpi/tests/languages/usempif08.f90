@@ -1,4 +1,5 @@
-! With the module of isthmus: six ranks, with topologies/levels.
+! With the module of isthmus: six ranks, with topologies/levels; given "away", without the
+! library.
 program main
   use mpi_f08
   use isthmus_mpi
@@ -14,6 +15,23 @@ program main
   call MPI_Bcast(number, 1, MPI_INTEGER, 1, MPI_COMM_WORLD)
   call MPI_Allreduce(rank, total, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD)
   call check(number == 42 .and. total == ranks * (ranks - 1) / 2, 1)
+  if (command_argument_count() > 0) then
+    call check(.not. isthmus_active(), 20)
+    call isthmus_levels(MPI_COMM_WORLD%MPI_VAL, levels)
+    call isthmus_level_name(MPI_COMM_WORLD%MPI_VAL, 1, name)
+    call isthmus_color(MPI_COMM_WORLD%MPI_VAL, rank, 1, color)
+    call check(levels == 2 .and. name == "site" .and. color == 0, 21)
+    call isthmus_place_name(MPI_COMM_WORLD%MPI_VAL, rank, 1, name)
+    call check(name == "", 22)
+    call isthmus_comm_split(MPI_COMM_WORLD%MPI_VAL, "isthmus://site", rank, part%MPI_VAL)
+    call MPI_Comm_size(part, number)
+    call check(number == ranks, 23)
+    call isthmus_comm_split(MPI_COMM_WORLD%MPI_VAL, "isthmus://node", rank, part%MPI_VAL)
+    call MPI_Comm_size(part, number)
+    call check(number == ranks, 24)
+    call MPI_Finalize()
+    stop
+  end if
   call check(isthmus_active(), 2)
   call isthmus_levels(MPI_COMM_WORLD%MPI_VAL, levels, ierror)
   call check(levels == 5 .and. ierror == MPI_SUCCESS, 3)

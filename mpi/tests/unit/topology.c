@@ -187,6 +187,28 @@ static void check_bounds(void)
     CHECK(!topology_read(path, why, sizeof why) && strstr(why, "longer than"), "%s", why);
 }
 
+/* Files with random changes are read or refused, with a reason. */
+static void check_noise(void)
+{
+    static const char text[] =
+        HEAD "levels l m\nsite a x y\nsite b x z\nnode n1.a a red\nnode n1.b b\npath a b 1500.5 1000000\nrank 0 n1.b\nrank 7 n1.a\n";
+    static const char bytes[] = "\n\n   \t#.-019anlrsx\0\xff\r";
+    char changed[sizeof text], why[256];
+    int read = 0;
+    srand(42);
+    for (int round = 0; round < 300; round++) {
+        size_t length = sizeof text - 1 - (size_t)(rand() % 4 == 0 ? rand() % 40 : 0);
+        memcpy(changed, text, sizeof text);
+        for (int change = rand() % 4; change >= 0; change--)
+            changed[sizeof HEAD + (size_t)rand() % (length - sizeof HEAD)] = bytes[(size_t)rand() % sizeof bytes];
+        struct topology *topology = read_text(changed, length, why, sizeof why);
+        CHECK(!topology == (*why != '\0'), "%s", why);
+        read += topology != NULL;
+        topology_free(topology);
+    }
+    CHECK(read > 10 && read < 290, "%d", read);
+}
+
 int main(void)
 {
     int fd = mkstemp(path);
@@ -197,6 +219,7 @@ int main(void)
     check_whole();
     check_hash();
     check_bounds();
+    check_noise();
     unlink(path);
     return finish("topology");
 }

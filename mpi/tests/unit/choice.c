@@ -1,0 +1,165 @@
+/* The choice of algorithms: crossings by order of ranks, and what is taken, by tables. */
+#include "../../back/choice.h"
+
+#include "unit.h"
+
+enum { RANKS_MAX = 64 };
+
+/* The shape of ranks at sites that are one letter each. */
+static struct shape shape_of(const char *sites, double rtt, double rate)
+{
+    int site_of[RANKS_MAX], size = (int)strlen(sites);
+    struct shape shape = {
+        .wan_rtt_seconds = rtt, .wan_bytes_per_second = rate, .lan_rtt_seconds = 60e-6, .lan_bytes_per_second = 1e9,
+    };
+    for (int r = 0; r < size; r++)
+        site_of[r] = sites[r] - 'a';
+    CHECK(shape_measure(&shape, site_of, size) == 0, "memory");
+    return shape;
+}
+
+static void check_crossings(void)
+{
+    static const struct {
+        const char *sites;
+        int count, smallest, largest, contiguous, tree, doubling, dissemination, ring;
+    } cases[] = {
+        { "a", 1, 1, 1, 1, 0, 0, 0, 0 },
+        { "aaaa", 1, 4, 4, 1, 0, 0, 0, 0 },
+        { "ab", 2, 1, 1, 1, 1, 1, 1, 1 },
+        { "aabb", 2, 2, 2, 1, 1, 1, 2, 2 },
+        { "abab", 2, 2, 2, 0, 1, 1, 1, 3 },
+        { "abc", 3, 1, 1, 1, 1, 2, 2, 2 },
+        { "aaaabbbb", 2, 4, 4, 1, 1, 1, 2, 2 },
+        { "aaaabbbbcccc", 3, 4, 4, 1, 1, 2, 3, 3 },
+        { "abcabcabc", 3, 3, 3, 0, 3, 4, 4, 8 },
+        { "aaab", 2, 1, 3, 1, 1, 2, 2, 2 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct shape s = shape_of(cases[i].sites, 0.01, 1e8);
+        const char *name = cases[i].sites;
+        CHECK(s.sites == cases[i].count, "%s: %d", name, s.sites);
+        CHECK(s.smallest == cases[i].smallest && s.largest == cases[i].largest, "%s: %d %d", name, s.smallest, s.largest);
+        CHECK(s.contiguous == cases[i].contiguous, "%s", name);
+        CHECK(s.tree_crossings == cases[i].tree, "%s: %d", name, s.tree_crossings);
+        CHECK(s.doubling_crossings == cases[i].doubling, "%s: %d", name, s.doubling_crossings);
+        CHECK(s.dissemination_crossings == cases[i].dissemination, "%s: %d", name, s.dissemination_crossings);
+        CHECK(s.ring_crossings == cases[i].ring, "%s: %d", name, s.ring_crossings);
+    }
+}
+
+static void check_roots(void)
+{
+    int site_of[] = { 0, 0, 0, 0, 1, 1, 1, 1 };
+    struct shape shape = shape_of("aaaabbbb", 0.01, 1e8);
+    static const int want[] = { 1, 2, 2, 2, 1, 2, 2, 2 };
+    for (int root = 0; root < 8; root++) {
+        shape_root(&shape, site_of, root);
+        CHECK(shape.tree_crossings == want[root], "root %d: %d", root, shape.tree_crossings);
+    }
+}
+
+#define THREE "aaaaabbbbbccccc"
+#define TURNS "abcabcabcabcabc"
+
+/* Round trips of 20 ms, 50 MB/s for a connection. */
+static void check_choice(void)
+{
+    static const struct {
+        enum operation operation;
+        const char *sites;
+        size_t bytes;
+        int commutative;
+        enum algorithm want;
+    } cases[] = {
+        /* One site, or nothing to win. */
+        { OP_BARRIER, "aaaa", 0, 1, NATIVE },
+        { OP_BCAST, "aaaa", 1 << 20, 1, NATIVE },
+        { OP_BCAST, "aaaabbbb", 8, 1, NATIVE },
+        { OP_ALLREDUCE, "ab", 8, 1, NATIVE },
+        { OP_GATHER, TURNS, 1 << 20, 1, NATIVE },
+        /* Latency. */
+        { OP_BARRIER, THREE, 0, 1, LEADERS },
+        { OP_BCAST, TURNS, 8, 1, LEADERS },
+        { OP_REDUCE, TURNS, 8, 1, LEADERS },
+        { OP_ALLREDUCE, THREE, 8, 1, LEADERS },
+        { OP_ALLGATHER, THREE, 8, 1, LEADERS },
+        { OP_REDUCE_SCATTER, THREE, 64, 1, LEADERS },
+        /* Bytes. */
+        { OP_BCAST, THREE, 32 << 20, 1, LANES },
+        { OP_REDUCE, THREE, 32 << 20, 1, LANES },
+        { OP_ALLREDUCE, THREE, 32 << 20, 1, LANES },
+        { OP_ALLGATHER, THREE, 1 << 20, 1, LANES },
+        { OP_REDUCE_SCATTER, THREE, 32 << 20, 1, LANES },
+        { OP_ALLTOALL, THREE, 32 << 20, 1, NATIVE },
+        /* Rank order: only where a site's ranks follow one another. */
+        { OP_ALLREDUCE, THREE, 8, 0, LEADERS },
+        { OP_ALLREDUCE, TURNS, 8, 0, NATIVE },
+        { OP_REDUCE, TURNS, 32 << 20, 0, NATIVE },
+        { OP_BCAST, TURNS, 8, 0, LEADERS },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct shape shape = shape_of(cases[i].sites, 0.02, 5e7);
+        enum algorithm got = choose(cases[i].operation, &shape, cases[i].bytes, cases[i].commutative);
+        CHECK(got == cases[i].want, "%s of %zu bytes at %s: %s, not %s", operation_name(cases[i].operation),
+              cases[i].bytes, cases[i].sites, algorithm_name(got), algorithm_name(cases[i].want));
+    }
+}
+
+/* What is taken is predicted to be at least 10 % faster than the native one. */
+static void check_never_slower(void)
+{
+    static const char *const sites[] = { "ab", "aaab", "abab", THREE, TURNS, "abbbbbbbc" };
+    static const double rtts[] = { 1e-4, 1e-3, 1e-2, 0.2 }, rates[] = { 1e6, 1e8, 1e10 };
+    for (size_t i = 0; i < sizeof sites / sizeof *sites * 12; i++) {
+        struct shape shape = shape_of(sites[i / 12], rtts[i % 12 / 3], rates[i % 3]);
+        for (int o = 0; o < OPERATIONS; o++) {
+            for (size_t bytes = 1; bytes < (size_t)1 << 31; bytes *= 8) {
+                enum algorithm got = choose((enum operation)o, &shape, bytes, 1);
+                double native = predicted_seconds((enum operation)o, NATIVE, &shape, bytes);
+                double time = predicted_seconds((enum operation)o, got, &shape, bytes);
+                CHECK(has_algorithm((enum operation)o, got), "%s", operation_name((enum operation)o));
+                CHECK(got == NATIVE || time <= 0.9 * native, "%s: %g, native %g", operation_name((enum operation)o), time, native);
+                CHECK(time > 0 && time < 1e6, "%s: %g", operation_name((enum operation)o), time);
+            }
+        }
+    }
+}
+
+static void check_asked(void)
+{
+    struct shape shape = shape_of(TURNS, 0.02, 5e7), one = shape_of("aaaa", 0.02, 5e7);
+    CHECK(asked_algorithm(NULL) == CHOICE_AUTO && asked_algorithm("auto") == CHOICE_AUTO, "auto");
+    CHECK(asked_algorithm("lanes") == LANES && asked_algorithm("native") == NATIVE, "names");
+    CHECK(asked_algorithm("fast") == -2 && asked_algorithm("LANES") == -2, "unknown names");
+    CHECK(choose_asked(OP_BCAST, &shape, 8, 1, LANES) == LANES, "lanes");
+    CHECK(choose_asked(OP_BARRIER, &shape, 0, 1, LANES) == LEADERS, "barrier has no lanes");
+    CHECK(choose_asked(OP_ALLREDUCE, &shape, 8, 1, SEGMENTS) == LEADERS, "allreduce has no segments");
+    CHECK(choose_asked(OP_BCAST, &shape, 1 << 30, 1, NATIVE) == NATIVE, "native");
+    CHECK(choose_asked(OP_BCAST, &one, 8, 1, LANES) == NATIVE, "one site");
+    CHECK(choose_asked(OP_REDUCE, &shape, 8, 0, LEADERS) == NATIVE, "rank order");
+    CHECK(choose_asked(OP_BCAST, &shape, 8, 1, CHOICE_AUTO) == choose(OP_BCAST, &shape, 8, 1), "auto");
+    CHECK(choose_uneven(OP_GATHER, &shape, CHOICE_AUTO) == NATIVE, "uneven, auto");
+    CHECK(choose_uneven(OP_GATHER, &shape, LANES) == LEADERS, "uneven, lanes");
+    CHECK(choose_uneven(OP_GATHER, &one, LEADERS) == NATIVE, "uneven, one site");
+}
+
+static void check_segments(void)
+{
+    static const size_t sizes[] = { 0, 1, 65536, 1 << 20, 1 << 30, ((size_t)1 << 31) - 1 };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t segment = segment_bytes(sizes[i]);
+        CHECK(segment >= 65536 && sizes[i] / segment <= 64, "%zu: %zu", sizes[i], segment);
+    }
+}
+
+int main(void)
+{
+    check_crossings();
+    check_roots();
+    check_choice();
+    check_never_slower();
+    check_asked();
+    check_segments();
+    return finish("choice");
+}
