@@ -162,7 +162,7 @@ static void check_bounds(void)
     static const struct { const char *before, *format; int most; } bounds[] = {
         {HEAD "site a\n", "node n%d a\n", NODES_MAX},
         {HEAD "site a\nnode n a\n", "site s%d\n", SITES_MAX - 1},
-        {HEAD "site a\n", "node n%1$d a g%1$d\n", GROUPS_MAX},
+        {GRID, "group g%d 1\n", GROUPS_MAX},
     };
     char why[256];
     for (int b = 0; b < 3; b++) {
@@ -191,7 +191,7 @@ static void check_bounds(void)
 static void check_noise(void)
 {
     static const char text[] =
-        HEAD "levels l m\nsite a x y\nsite b x z\nnode n1.a a red\nnode n1.b b\npath a b 1500.5 1000000\nrank 0 n1.b\nrank 7 n1.a\n";
+        HEAD "levels l m\nsite a x y\nsite b x z\nnode n1.a a\nnode n1.b b\ngroup red 1\npath a b 1500.5 1000000\nrank 0 n1.b\nrank 7 n1.a\n";
     static const char bytes[] = "\n\n   \t#.-019anlrsx\0\xff\r";
     char changed[sizeof text], why[256];
     int read = 0;
