@@ -14,7 +14,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 # A failed test ends with its reason. `make RUST_BACKTRACE=1 test` adds backtraces.
 export RUST_BACKTRACE := 0
-BENCHES := connect direct lab nas patterns rails relay shim site-trunk start trunk
+BENCHES := coll connect direct lab nas patterns rails relay shim site-trunk start trunk
 
 # The end-to-end tests and the benchmarks make network namespaces; the demo does
 # so without root where the system lets ordinary users.

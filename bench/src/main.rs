@@ -5,6 +5,7 @@
 
 mod account;
 mod before;
+mod coll;
 mod conditions;
 mod confine;
 mod connect;
@@ -73,6 +74,8 @@ enum Bench {
     /// The trunk of two gateways: what they and the nodes take for it, against plain
     /// connections of the nodes.
     SiteTrunk(site_trunk::Options),
+    /// Collectives over four sites, against the MPI's own.
+    Coll(coll::Options),
     /// The messages of NAS BT, SP and LU over three sites, against plain MPI.
     Nas(nas::Options),
     /// A site with two links: a trunk over both against each alone.
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Bench::Patterns(options) => patterns::run(&options).map(held),
         Bench::Start(options) => start::run(&options).map(held),
         Bench::Relay(options) => relay::run(&options).map(held),
+        Bench::Coll(options) => coll::run(&options).map(held),
         Bench::Nas(options) => nas::run(&options).map(held),
         Bench::Rails(options) => rails::run(&options).map(held),
         Bench::SiteTrunk(options) => site_trunk::run(&options).map(held),

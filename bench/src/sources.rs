@@ -19,7 +19,8 @@ const TRAFFIC: [&str; 4] =
 
 /// Each benchmark with the paths that it depends on, in groups. A path that ends with
 /// a slash stands for each entry of the directory.
-const BENCHMARKS: [(&str, &[&[&str]]); 11] = [
+const BENCHMARKS: [(&str, &[&[&str]]); 12] = [
+    ("coll", &[&JOB, &["mpi/back/", "bench/src/coll.rs", "bench/grids/coll.toml", "apps/colltime.c"]]),
     ("connect", &[&JOB, &["bench/src/connect.rs", "bench/programs/connect.py", "apps"], &CONNECT_GRIDS]),
     ("direct", &[&JOB, &["bench/src/direct.rs", "bench/grids/lan.toml", "apps"]]),
     ("lab", &[&["crates/lab", "bench/src/lab.rs", "bench/src/lab/"]]),

@@ -1,0 +1,134 @@
+/*
+ * colltime: how long one collective takes, by the library that isthmus preloads and by the
+ * MPI itself, in turns.
+ *
+ *   mpirun -n N colltime OPERATION BYTES REPETITIONS
+ *
+ * OPERATION is barrier, bcast, reduce, allreduce, gather, scatter, allgather or alltoall.
+ * BYTES is what one rank contributes, in whole ints; the root is rank 0. A time is that of
+ * the slowest rank, after a barrier. Rank 0 prints a line of JSON with the medians:
+ * {"ours_us": ..., "native_us": ..., "interposed": true}. Without the library both are the
+ * MPI's own.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CALLS(X) X(Barrier) X(Bcast) X(Reduce) X(Allreduce) X(Gather) X(Scatter) X(Allgather) X(Alltoall)
+
+struct calls {
+#define X(name) __typeof__(&MPI_##name) name;
+    CALLS(X)
+#undef X
+};
+
+static const struct calls program = {
+#define X(name) .name = MPI_##name,
+    CALLS(X)
+#undef X
+};
+static struct calls own;
+static int *send, *receive, count;
+
+/* The functions of the MPI itself, past whatever was preloaded. */
+static void find_own(void)
+{
+    static const char *const names[] = {"libmpi.so.40", "libmpi_abi.so.0", "libmpi_abi.so.1", "libmpi.so.12", "libmpich.so.12"};
+    void *mpi = NULL;
+    for (size_t i = 0; !mpi && i < sizeof names / sizeof *names; i++)
+        mpi = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
+#define X(name) \
+    if (mpi) \
+        *(void **)&own.name = dlsym(mpi, "PMPI_" #name); \
+    if (!own.name) \
+        own.name = MPI_##name;
+    CALLS(X)
+#undef X
+}
+
+static void call(const char *operation, const struct calls *calls)
+{
+    if (!strcmp(operation, "barrier"))
+        calls->Barrier(MPI_COMM_WORLD);
+    else if (!strcmp(operation, "bcast"))
+        calls->Bcast(send, count, MPI_INT, 0, MPI_COMM_WORLD);
+    else if (!strcmp(operation, "reduce"))
+        calls->Reduce(send, receive, count, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
+    else if (!strcmp(operation, "allreduce"))
+        calls->Allreduce(send, receive, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    else if (!strcmp(operation, "gather"))
+        calls->Gather(send, count, MPI_INT, receive, count, MPI_INT, 0, MPI_COMM_WORLD);
+    else if (!strcmp(operation, "scatter"))
+        calls->Scatter(send, count, MPI_INT, receive, count, MPI_INT, 0, MPI_COMM_WORLD);
+    else if (!strcmp(operation, "allgather"))
+        calls->Allgather(send, count, MPI_INT, receive, count, MPI_INT, MPI_COMM_WORLD);
+    else if (!strcmp(operation, "alltoall"))
+        calls->Alltoall(send, count, MPI_INT, receive, count, MPI_INT, MPI_COMM_WORLD);
+    else
+        MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
+/* Of the slowest rank, in microseconds. */
+static double timed(const char *operation, const struct calls *calls)
+{
+    own.Barrier(MPI_COMM_WORLD);
+    double start = MPI_Wtime();
+    call(operation, calls);
+    double took = (MPI_Wtime() - start) * 1e6, slowest = 0;
+    own.Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return slowest;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double first = *(const double *)a, second = *(const double *)b;
+    return (first > second) - (first < second);
+}
+
+static double median(double *times, int number)
+{
+    qsort(times, (size_t)number, sizeof *times, compare);
+    return number % 2 ? times[number / 2] : (times[number / 2 - 1] + times[number / 2]) / 2;
+}
+
+int main(int argc, char **argv)
+{
+    int rank, size;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    int repetitions = argc == 4 ? atoi(argv[3]) : 0;
+    if (argc != 4 || repetitions < 1 || atol(argv[2]) < 0) {
+        fprintf(stderr, "usage: colltime OPERATION BYTES REPETITIONS\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    find_own();
+    count = (int)((atol(argv[2]) + (long)sizeof(int) - 1) / (long)sizeof(int));
+    size_t room = ((size_t)count + 1) * (size_t)size * sizeof(int);
+    send = calloc(1, room);
+    receive = calloc(1, room);
+    double *times[2] = {calloc((size_t)repetitions, sizeof(double)), calloc((size_t)repetitions, sizeof(double))};
+    if (!send || !receive || !times[0] || !times[1])
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    /* The first call of each makes its connections and communicators. */
+    for (int repetition = -2; repetition < repetitions; repetition++) {
+        for (int turn = 0; turn < 2; turn++) {
+            int native = (repetition + turn) & 1;
+            double took = timed(argv[1], native ? &own : &program);
+            if (repetition >= 0)
+                times[native][repetition] = took;
+        }
+    }
+    if (rank == 0)
+        printf("{\"ours_us\": %.1f, \"native_us\": %.1f, \"interposed\": %s}\n", median(times[0], repetitions),
+               median(times[1], repetitions), own.Barrier != program.Barrier ? "true" : "false");
+    free(send);
+    free(receive);
+    free(times[0]);
+    free(times[1]);
+    MPI_Finalize();
+    return 0;
+}
