@@ -160,8 +160,8 @@ int coll_Allreduce(const void *send_buffer, void *recv, int count, MPI_Datatype 
     struct call call;
     struct reduction reduction;
     const void *input = send_buffer == MPI_IN_PLACE ? recv : send_buffer;
-    if (!call_begin(&call, OP_ALLREDUCE, comm) || send_buffer == recv ||
-        !reduction_of(&reduction, input, count, datatype, op) || (reduction.kind.plain && recv == NULL))
+    if (!call_begin(&call, OP_ALLREDUCE, comm) || !reduction_of(&reduction, input, count, datatype, op) ||
+        is_same(&reduction.kind, send_buffer, recv, count) || is_same(&reduction.kind, recv, NULL, count))
         return real.Allreduce(send_buffer, recv, count, datatype, op, comm);
     size_t bytes = (size_t)count * reduction.kind.size;
     if (!reduction_takes(&call, &reduction, bytes))

@@ -11,8 +11,9 @@ int coll_Alltoall(const void *send, int send_count, MPI_Datatype send_type, void
 {
     struct call call;
     struct kind kind, own_kind;
-    if (!call_begin(&call, OP_ALLTOALL, comm) || send == recv || !kind_of(&kind, recv, recv_count, recv_type) ||
-        (send != MPI_IN_PLACE && !kind_of(&own_kind, send, send_count, send_type)))
+    if (!call_begin(&call, OP_ALLTOALL, comm) || !kind_of(&kind, recv, recv_count, recv_type) ||
+        (send != MPI_IN_PLACE && !kind_of(&own_kind, send, send_count, send_type)) ||
+        is_same(&kind, send, recv, recv_count))
         goto native;
     const void *from = send == MPI_IN_PLACE ? recv : send;
     const struct kind *from_kind = send == MPI_IN_PLACE ? &kind : &own_kind;
@@ -123,7 +124,7 @@ int coll_Alltoallv(const void *send, const int *send_counts, const int *send_dis
     int in_place = send == MPI_IN_PLACE;
     struct side to = { .counts = recv_counts, .displs = recv_displs, .buffer = recv };
     struct side from = { .counts = send_counts, .displs = send_displs, .buffer = (char *)send };
-    if (!call_begin(&call, OP_ALLTOALL, comm) || send == recv ||
+    if (!call_begin(&call, OP_ALLTOALL, comm) ||
         uneven_wrong(recv_counts, recv_displs, call.layout->size) || !kind_of_type(&to.kind, recv_type))
         goto native;
     if (in_place)

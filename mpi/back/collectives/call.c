@@ -14,7 +14,12 @@ int call_begin(struct call *call, enum operation operation, MPI_Comm comm)
     if (spread == NULL)
         return 0;
     *call = (struct call){
-        .comm = comm, .operation = operation, .spread = spread, .layout = &spread->layout, .code = MPI_SUCCESS,
+        .comm = comm,
+        .operation = operation,
+        .spread = spread,
+        .layout = &spread->layout,
+        .code = MPI_SUCCESS,
+        .root = -1,
     };
     return 1;
 }
@@ -39,7 +44,8 @@ static int has_shape(struct call *call)
         call->code = MPI_ERR_NO_MEM;
         return 0;
     }
-    shape_root(&call->spread->shape, call->layout->site_of, call->root);
+    if (call->root >= 0)
+        shape_root(&call->spread->shape, call->layout->site_of, call->root);
     return 1;
 }
 

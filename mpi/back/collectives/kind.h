@@ -29,6 +29,13 @@ static inline char *element(const struct kind *kind, const void *buffer, long lo
     return (char *)buffer + index * kind->extent;
 }
 
+/* Whether two buffers of a plain type with so many elements are the same, which MPI forbids and
+ * checks. Others may be at one address: MPI_BOTTOM, or nothing. */
+static inline int is_same(const struct kind *kind, const void *a, const void *b, int count)
+{
+    return kind->plain && count > 0 && a == b;
+}
+
 /* The stream of `count` elements: the buffer itself or a copy. */
 char *stream_of(struct call *call, const struct kind *kind, const void *buffer, int count);
 

@@ -143,11 +143,12 @@ int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, 
     struct call call;
     struct reduction reduction;
     if (!call_begin(&call, OP_REDUCE, comm) || bad_root(&call, root) ||
-        (call.layout->rank == root ? send == recv : send == MPI_IN_PLACE))
+        (call.layout->rank != root && send == MPI_IN_PLACE))
         return real.Reduce(send, recv, count, datatype, op, root, comm);
     const void *input = send == MPI_IN_PLACE ? recv : send;
     if (!reduction_of(&reduction, input, count, datatype, op) ||
-        (call.layout->rank == root && reduction.kind.plain && recv == NULL))
+        (call.layout->rank == root &&
+         (is_same(&reduction.kind, send, recv, count) || is_same(&reduction.kind, recv, NULL, count))))
         return real.Reduce(send, recv, count, datatype, op, root, comm);
     call.root = root;
     size_t bytes = (size_t)count * reduction.kind.size;

@@ -187,9 +187,11 @@ static int reduce_scatter(struct call *call, const void *send, void *recv, const
     struct pieces pieces;
     const void *input = send == MPI_IN_PLACE ? recv : send;
     int size = call->layout->size;
-    if (send == recv || has_negative(counts, size) || !reduction_of(&reduction, input, 1, datatype, op))
+    if (has_negative(counts, size))
         return -1;
     size_t total = (size_t)sum(counts, size);
+    if (!reduction_of(&reduction, input, total > 0, datatype, op) || is_same(&reduction.kind, send, recv, total > 0))
+        return -1;
     size_t bytes = total * reduction.kind.size;
     if (total > INT_MAX || !reduction_takes(call, &reduction, bytes))
         return -1;

@@ -25,7 +25,7 @@ int coll_Scatter(const void *send, int send_count, MPI_Datatype send_type, void 
     if (!call_begin(&call, OP_SCATTER, comm) || bad_root(&call, root))
         goto native;
     int size = call.layout->size, is_root = call.layout->rank == root, in_place = recv == MPI_IN_PLACE;
-    if (is_root && (send == recv || !kind_of(&kind, send, send_count, send_type)))
+    if (is_root && (!kind_of(&kind, send, send_count, send_type) || is_same(&kind, send, recv, send_count)))
         goto native;
     if (in_place ? !is_root : !kind_of(&own_kind, recv, recv_count, recv_type))
         goto native;
@@ -80,7 +80,7 @@ int coll_Scatterv(const void *send, const int *send_counts, const int *displs, M
     if (!call_begin(&call, OP_SCATTER, comm) || bad_root(&call, root))
         goto native;
     int rank = call.layout->rank, size = call.layout->size, is_root = rank == root, in_place = recv == MPI_IN_PLACE;
-    if (is_root && (send == recv || uneven_wrong(send_counts, displs, size) || !kind_of_type(&kind, send_type)))
+    if (is_root && (uneven_wrong(send_counts, displs, size) || !kind_of_type(&kind, send_type)))
         goto native;
     if (in_place ? !is_root : !kind_of(&own_kind, recv, recv_count, recv_type))
         goto native;

@@ -33,6 +33,7 @@ void area_make(struct area *area, const struct type *type, long elements, uint64
     size_t span = elements > 0 ? (size_t)((elements - 1) * type->extent + type->true_extent) : 0;
     area->type = type;
     area->bytes = span + 2 * GUARD;
+    area->no_address = elements == 0;
     area->origin = (size_t)(GUARD - type->true_lb);
     area->ours = malloc(3 * area->bytes);
     if (area->ours == NULL)
@@ -56,12 +57,12 @@ void area_free(struct area *area)
 
 void *ours(const struct area *area)
 {
-    return area->ours + area->origin;
+    return area->no_address ? NULL : area->ours + area->origin;
 }
 
 void *theirs(const struct area *area)
 {
-    return area->theirs + area->origin;
+    return area->no_address ? NULL : area->theirs + area->origin;
 }
 
 int area_same(const struct area *area, int constant)

@@ -55,6 +55,7 @@ void ops_free(void);
 struct area {
     const struct type *type;
     size_t bytes, origin;
+    int no_address;     /* nothing is in it, and the calls are given NULL */
     unsigned char *ours, *theirs, *before;
 };
 void area_make(struct area *area, const struct type *type, long elements, uint64_t salt);

@@ -17,19 +17,23 @@ static void row_make(struct round *round, struct row *row, const int *units, str
     row->counts = malloc(2 * (size_t)round->size * sizeof *row->counts);
     row->displs = row->counts + round->size;
     row->elements = 0;
+    int any = 0;
+    for (int r = 0; r < round->size; r++)
+        any |= units[r];
     for (int i = 0; i < round->size; i++) {
         int r = backwards ? round->size - 1 - i : i;
         row->counts[r] = units[r] * UNIT_WORDS / row->type->words;
         row->displs[r] = (int)row->elements;
-        row->elements += row->counts[r] + gap;
+        row->elements += row->counts[r] + (any ? gap : 0);
     }
 }
 
 static int *some_counts(struct round *round, int count, int most)
 {
     int *units = malloc((size_t)count * sizeof *units);
+    int nothing = roll(&round->dice, 8) == 0;
     for (int i = 0; i < count; i++)
-        units[i] = some_units(&round->dice, most);
+        units[i] = nothing ? 0 : some_units(&round->dice, most);
     return units;
 }
 
