@@ -107,7 +107,7 @@ $(BENCHES:%=bench-%): bench-%: setup-bench
 lint: setup-lint ## check formatting, clippy, shell scripts, dependencies, docs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	shellcheck --external-sources $$(grep -rIlE '^#!.*[/ ](ba)?sh$$|^# shellcheck shell=' scripts .ci bench tests)
+	shellcheck --external-sources $$(grep -rIlE '^#!.*[/ ](ba)?sh$$|^# shellcheck shell=' scripts .ci bench tests mpi)
 	scripts/check-dependencies
 	scripts/check-docs
 	scripts/map --check
