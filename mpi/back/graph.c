@@ -210,9 +210,10 @@ int entry_Dist_graph_create_adjacent(MPI_Comm comm, int in, const int *sources, 
     else if (rc == MPI_SUCCESS && (rc = real.Comm_rank(permuted, &vertex)) == MPI_SUCCESS) {
         /* Each rank gives the lists of the vertex that it plays, which another rank has given. */
         struct adjacent of = adjacent_of(&lists, vertex);
-        rc = real.Dist_graph_create_adjacent(permuted, of.in, of.sources, own.source_weights ? of.source_weights : source_weights,
+        rc = real.Dist_graph_create_adjacent(permuted, of.in, of.sources,
+                                             is_unweighted(source_weights) ? source_weights : of.source_weights,
                                              of.out, of.destinations,
-                                             own.destination_weights ? of.destination_weights : destination_weights,
+                                             is_unweighted(destination_weights) ? destination_weights : of.destination_weights,
                                              info, 0, made);
     }
     if (permuted != MPI_COMM_NULL)

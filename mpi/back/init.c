@@ -1,6 +1,7 @@
 /* MPI_Init, MPI_Init_thread, MPI_Finalize (MPI-4.1, 11.2), and where worlds meet. */
 #include "entries.h"
 #include "real.h"
+#include "spread.h"
 #include "state.h"
 #include "worlds.h"
 
@@ -24,6 +25,16 @@ int entry_Finalize(void)
 {
     state_end();
     return real.Finalize();
+}
+
+/* A communicator that is being duplicated can't be split at the same time (Open MPI waits for
+ * ever). All ranks call both in the same order, so that all of them stay native. */
+int entry_Comm_idup(MPI_Comm comm, MPI_Comm *made, MPI_Request *request)
+{
+    struct spread *spread = spread_of(comm);
+    if (spread && spread->site == MPI_COMM_NULL)
+        spread->is_native = 1;
+    return real.Comm_idup(comm, made, request);
 }
 
 int entry_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *made)

@@ -16,12 +16,8 @@ static void spread_free(struct spread *spread)
     if (!spread)
         return;
     /* The MPI deletes what is left of attributes late in MPI_Finalize. */
-    if (!state_ended()) {
-        if (spread->site != MPI_COMM_NULL)
-            real.Comm_free(&spread->site);
-        if (spread->wire != MPI_COMM_NULL)
-            real.Comm_free(&spread->wire);
-    }
+    if (!state_ended())
+        spread_disconnect(spread);
     layout_free(&spread->layout);
     free(spread);
 }

@@ -19,15 +19,41 @@ static int split(MPI_Comm comm, int color, int key, MPI_Comm *made)
     return rc == MPI_SUCCESS ? real.Comm_set_errhandler(*made, MPI_ERRORS_RETURN) : rc;
 }
 
+/* Communicators that are connected in this process. Each takes two more; MPICH has room for about
+ * 2,000, which the program's own are to have. */
+#define CONNECTED_MAX 256
+static _Atomic int connected;
+
+/* Whether all ranks have room for one more. */
+static int agree(struct spread *spread, MPI_Comm comm)
+{
+    int room = connected < CONNECTED_MAX, all = 0;
+    int rc = real.Allreduce(&room, &all, 1, MPI_INT, MPI_MIN, comm);
+    spread->is_native = !all;
+    return rc;
+}
+
 int spread_connect(struct spread *spread, MPI_Comm comm)
 {
     const struct layout *layout = &spread->layout;
-    if (spread->site != MPI_COMM_NULL)
+    if (spread->site != MPI_COMM_NULL || spread->is_native)
         return MPI_SUCCESS;
-    int rc = MPI_SUCCESS;
+    int rc = agree(spread, comm);
+    if (rc != MPI_SUCCESS || spread->is_native)
+        return rc;
+    connected++;
     if (spread->wire == MPI_COMM_NULL)
         rc = split(comm, 0, layout->rank, &spread->wire);
     if (rc == MPI_SUCCESS)
         rc = split(spread->wire, layout->site_of[layout->rank], layout->rank, &spread->site);
     return rc;
+}
+
+void spread_disconnect(struct spread *spread)
+{
+    connected -= spread->site != MPI_COMM_NULL;
+    if (spread->site != MPI_COMM_NULL)
+        real.Comm_free(&spread->site);
+    if (spread->wire != MPI_COMM_NULL)
+        real.Comm_free(&spread->wire);
 }

@@ -16,6 +16,8 @@ struct spread {
     int has_shape;
     /* Made by spread_connect(): */
     MPI_Comm wire;  /* a duplicate, for this library's own messages; errors are returned */
+    int is_native;  /* every call is the MPI's own, at all ranks; see spread_connect() */
+    unsigned sequence;  /* of calls that weren't native: the same at all ranks */
     MPI_Comm site;  /* the ranks of the calling rank's site, in order; errors are returned */
 };
 
@@ -25,7 +27,11 @@ struct spread {
 struct spread *spread_of(MPI_Comm comm);
 
 /* Makes the sub-communicators, once per communicator. Collective: all ranks of the
- * communicator call it at the same point. Returns an MPI error code. */
+ * communicator call it at the same point. Returns an MPI error code. If one of them has no
+ * room for more communicators, none is made, and `is_native` is set at all ranks. */
 int spread_connect(struct spread *spread, MPI_Comm comm);
+
+/* Frees them. Collective. */
+void spread_disconnect(struct spread *spread);
 
 #endif

@@ -92,6 +92,12 @@ static function native(enum call call)
 static function resolve(enum call call, int profiling)
 {
     if (choose() != 0) {
+        /* Another MPI, or a stub of one, such as serial programs are linked with. */
+        function other = (function)dlsym(RTLD_NEXT, names[call] + !profiling);
+        if (other) {
+            atomic_store_explicit(&targets[profiling][call], other, memory_order_release);
+            return other;
+        }
         say("%s is called in a program that has no MPI that isthmus knows", names[call] + !profiling);
         return (function)fail;
     }

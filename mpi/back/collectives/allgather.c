@@ -115,8 +115,7 @@ int coll_Allgather(const void *send, int send_count, MPI_Datatype send_type, voi
     struct call call;
     struct kind kind, own_kind;
     if (!call_begin(&call, OP_ALLGATHER, comm) || !kind_of(&kind, recv, recv_count, recv_type) ||
-        (send != MPI_IN_PLACE && !kind_of(&own_kind, send, send_count, send_type)) ||
-        is_same(&kind, send, recv, recv_count))
+        (send != MPI_IN_PLACE && !kind_of(&own_kind, send, send_count, send_type)))
         goto native;
     int rank = call.layout->rank, size = call.layout->size;
     size_t bytes = (size_t)recv_count * kind.size, total = bytes * (size_t)size;
@@ -158,8 +157,6 @@ int coll_Allgatherv(const void *send, int send_count, MPI_Datatype send_type, vo
         (send != MPI_IN_PLACE && !kind_of(&own_kind, send, send_count, send_type)))
         goto native;
     int rank = call.layout->rank, size = call.layout->size;
-    if (is_same(&kind, send, element(&kind, recv, displs[rank]), recv_counts[rank]))
-        goto native;
     size_t total = total_bytes(recv_counts, kind.size, size);
     /* The mean of what a rank contributes, rounded up, so that it is 0 for nothing only. */
     if (!call_takes(&call, (total + (size_t)size - 1) / (size_t)size, total, 1))

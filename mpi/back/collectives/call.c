@@ -28,12 +28,16 @@ static int take(struct call *call, enum algorithm algorithm)
 {
     if (algorithm == LANES && call->no_lanes)
         algorithm = asked() == CHOICE_AUTO ? NATIVE : LEADERS;
+    struct spread *spread = call->spread;
+    if (algorithm != NATIVE)
+        call->code = spread_connect(spread, call->comm);
+    if (spread->is_native)
+        algorithm = NATIVE;
     call->algorithm = algorithm;
     count_call(call->operation, algorithm);
-    if (algorithm == NATIVE)
+    if (algorithm == NATIVE && call_ok(call))
         return 0;
-    if (call->spread->site == MPI_COMM_NULL)
-        call->code = spread_connect(call->spread, call->comm);
+    spread->sequence++;
     return 1;
 }
 
@@ -136,6 +140,13 @@ static MPI_Request *new_request(struct call *call)
     return request;
 }
 
+/* The tag of this call: messages that an error has left under way never match those of the next
+ * calls. Below 32,768, which every MPI has (MPI-4.1, 9.1.2). */
+static int own_tag(const struct call *call, int tag)
+{
+    return tag + (int)(call->spread->sequence % 4000) * TAGS;
+}
+
 int call_send(struct call *call, const void *buffer, int count, MPI_Datatype type, int to, int tag)
 {
     MPI_Request *request = new_request(call);
@@ -144,7 +155,7 @@ int call_send(struct call *call, const void *buffer, int count, MPI_Datatype typ
     int size = 0;
     real.Type_size(type, &size);
     count_message(call->spread, to, (size_t)count * (size_t)(size > 0 ? size : 0));
-    CALL_DO(call, real.Isend(buffer, count, type, to, tag, call->spread->wire, request));
+    CALL_DO(call, real.Isend(buffer, count, type, to, own_tag(call, tag), call->spread->wire, request));
     return call->requests - 1;
 }
 
@@ -153,7 +164,7 @@ int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, 
     MPI_Request *request = new_request(call);
     if (request == NULL)
         return -1;
-    CALL_DO(call, real.Irecv(buffer, count, type, from, tag, call->spread->wire, request));
+    CALL_DO(call, real.Irecv(buffer, count, type, from, own_tag(call, tag), call->spread->wire, request));
     return call->requests - 1;
 }
 

@@ -11,9 +11,8 @@
 #include "../choice.h"
 #include "../spread.h"
 
-/* Of messages on a communicator's wire. Collectives on one communicator follow one another
- * at each rank and MPI keeps messages in order, so that all of them use the same ones. */
-enum { TAG_TREE = 1, TAG_ACROSS, TAG_DOWN, TAG_DIRECT, TAG_SELF };
+/* Of messages on a communicator's wire, within one call. */
+enum { TAG_TREE = 1, TAG_ACROSS, TAG_DOWN, TAG_DIRECT, TAG_SELF, TAGS = 8 };
 
 struct call {
     MPI_Comm comm;

@@ -27,8 +27,7 @@ int coll_Gather(const void *send, int send_count, MPI_Datatype send_type, void *
     if (!call_begin(&call, OP_GATHER, comm) || bad_root(&call, root))
         goto native;
     int rank = call.layout->rank, size = call.layout->size, is_root = rank == root;
-    if (is_root ? !kind_of(&kind, recv, recv_count, recv_type) || is_same(&kind, send, recv, recv_count)
-                : send == MPI_IN_PLACE)
+    if (is_root ? !kind_of(&kind, recv, recv_count, recv_type) : send == MPI_IN_PLACE)
         goto native;
     struct kind own_kind = kind;
     const void *own = send;

@@ -25,7 +25,7 @@ int coll_Scatter(const void *send, int send_count, MPI_Datatype send_type, void 
     if (!call_begin(&call, OP_SCATTER, comm) || bad_root(&call, root))
         goto native;
     int size = call.layout->size, is_root = call.layout->rank == root, in_place = recv == MPI_IN_PLACE;
-    if (is_root && (!kind_of(&kind, send, send_count, send_type) || is_same(&kind, send, recv, send_count)))
+    if (is_root && !kind_of(&kind, send, send_count, send_type))
         goto native;
     if (in_place ? !is_root : !kind_of(&own_kind, recv, recv_count, recv_type))
         goto native;
