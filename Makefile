@@ -66,7 +66,7 @@ test-build: setup-test ## compile the tests and what they run
 .PHONY: test
 test: test-build ## run all tests (those in emulated grids need root: uses sudo)
 	$(CARGO) test --locked --workspace --exclude isthmus-e2e
-	$(MAKE) -C mpi check OUT="$(abspath $(TARGET))/tested"
+	$(MAKE) -C mpi check
 	$(RUNNER) $(CARGO) test --locked --workspace --test e2e -- --test-threads 2
 
 .PHONY: test-matrix
