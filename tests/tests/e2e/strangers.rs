@@ -172,7 +172,7 @@ impl Other {
         // Nothing below the repository need be open to other users.
         let script = format!(
             "set -e; mkdir -p /tmp/bin /run/bob /tmp/bob/tmp /tmp/bob/state; chmod 1777 /tmp; \
-             cp {files}/isthmus {files}/libisthmus_shim.so {hello} /tmp/bin; chmod -R a+rX /tmp/bin; \
+             cp {files}/isthmus {files}/libisthmus_*.so {hello} /tmp/bin; chmod -R a+rX /tmp/bin; \
              cp {file} /tmp/bob/token; \
              printf '[agent]\\nlisten = \"{at}:7731\"\\nruntime_directory = \"/run/bob\"\\nslots = 2\\n' > /tmp/bob/state/isthmus.toml; \
              chown -R {OTHER_ID}:{OTHER_ID} /tmp/bob /run/bob; chmod 700 /tmp/bob/state /run/bob"
