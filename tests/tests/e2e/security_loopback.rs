@@ -95,7 +95,7 @@ fn another_user_cannot_end_encrypted_connections() -> Result<()> {
     let (listener, client) = (program("listener.py"), program("client.py"));
     let script = format!(
         "python3 {client} n1.beta 5997 again & \
-         \"${{LD_PRELOAD%/*}}\"/launch n1.beta timeout 20 python3 {listener} 5997; wait"
+         \"${{LD_PRELOAD%%/libisthmus*}}\"/launch n1.beta timeout 20 python3 {listener} 5997; wait"
     );
     let output = world.run(NODE, &["--quiet", "--nodes", "n1.alpha,n1.beta"], &["sh", "-c", &script])?;
     for mut flooding in floods {
