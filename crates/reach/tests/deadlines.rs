@@ -193,7 +193,8 @@ async fn a_node_of_another_owner_gets_nothing() {
         let address = listener.local_addr().unwrap().to_string();
         let served = tokio::spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
-            let mut stream = grpc::accept(stream, server).await.unwrap();
+            // Who gives up resets, which may come before this end's handshake is over.
+            let Ok(mut stream) = grpc::accept(stream, server).await else { return Vec::new() };
             let mut received = Vec::new();
             let _ = stream.read_to_end(&mut received).await;
             received
