@@ -46,10 +46,8 @@ int entry_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag)
     *flag = 0;
     if (!topology || !known || !known->node_of)
         return MPI_SUCCESS;
-    if (colors_make(known, topology) != 0) {
-        real.Comm_call_errhandler(comm, MPI_ERR_NO_MEM);
-        return MPI_ERR_NO_MEM;
-    }
+    if (colors_make(known, topology) != 0)
+        return refuse_call(comm, MPI_ERR_NO_MEM);
     if (keyval == depths_key)
         *(int **)value = known->depths;
     else

@@ -27,12 +27,6 @@ int large_fits(MPI_Count count, MPI_Datatype datatype)
     return size >= 0 && count * (MPI_Count)size <= MESSAGE_MAX;
 }
 
-int large_refuse(MPI_Comm comm, int error)
-{
-    real.Comm_call_errhandler(comm, error);
-    return error;
-}
-
 int large_at_root(int root, MPI_Comm comm)
 {
     int rank = MPI_PROC_NULL;
@@ -47,7 +41,7 @@ int large_at_root(int root, MPI_Comm comm)
     do { \
         if (real_large.name) \
             return real_large.name large_arguments; \
-        return (count) <= INT_MAX ? real.name small_arguments : large_refuse(comm, MPI_ERR_COUNT); \
+        return (count) <= INT_MAX ? real.name small_arguments : refuse_call(comm, MPI_ERR_COUNT); \
     } while (0)
 
 /* A negative count stays negative. */

@@ -50,9 +50,6 @@ extern struct real_large real_large;
  * ordinary call says what is wrong with it. */
 int large_fits(MPI_Count count, MPI_Datatype datatype);
 
-/* Gives an error to the communicator's error handler (MPI-4.1, 9.3) and returns it. */
-int large_refuse(MPI_Comm comm, int error);
-
 /* Whether the calling rank is where the arguments of the root are significant. */
 int large_at_root(int root, MPI_Comm comm);
 

@@ -82,7 +82,7 @@ static int sum_fits(const MPI_Count *counts, int size, MPI_Datatype type)
 
 /* Frees and returns what a call returns, or refuses it. */
 #define FINISH(narrow, error, comm, call) \
-    int rc = (error) == MPI_SUCCESS ? (call) : large_refuse(comm, error); \
+    int rc = (error) == MPI_SUCCESS ? (call) : refuse_call(comm, error); \
     narrow_free(&(narrow)); \
     return rc
 
@@ -149,7 +149,7 @@ int large_Alltoallv(const void *send, const MPI_Count *send_counts, const MPI_Ai
     int error = to.error != MPI_SUCCESS ? to.error : from.error;
     int rc = error == MPI_SUCCESS ? coll_Alltoallv(send, to.counts, to.displs, send_type, recv, from.counts,
                                                    from.displs, recv_type, comm)
-                                  : large_refuse(comm, error);
+                                  : refuse_call(comm, error);
     narrow_free(&to);
     narrow_free(&from);
     return rc;

@@ -20,12 +20,6 @@ static const struct known *places(MPI_Comm comm)
     return known && known->node_of && colors_make(known, topology) == 0 ? known : NULL;
 }
 
-static int wrong(MPI_Comm comm, int error)
-{
-    real.Comm_call_errhandler(comm, error);
-    return error;
-}
-
 /* An error for a rank that isn't one of the communicator. */
 static int check_rank(MPI_Comm comm, int rank)
 {
@@ -33,13 +27,13 @@ static int check_rank(MPI_Comm comm, int rank)
     int rc = real.Comm_size(comm, &size);
     if (rc != MPI_SUCCESS)
         return rc;
-    return rank >= 0 && rank < size ? MPI_SUCCESS : wrong(comm, MPI_ERR_RANK);
+    return rank >= 0 && rank < size ? MPI_SUCCESS : refuse_call(comm, MPI_ERR_RANK);
 }
 
 static int copy(MPI_Comm comm, const char *text, char *name, int length)
 {
     if (!name || length < 1)
-        return wrong(comm, MPI_ERR_ARG);
+        return refuse_call(comm, MPI_ERR_ARG);
     snprintf(name, (size_t)length, "%s", text);
     return MPI_SUCCESS;
 }
@@ -53,7 +47,7 @@ int own_level_name(MPI_Comm comm, int level, char *name, int length)
 {
     static const char *const unknown[LEVELS_UNKNOWN] = {"grid", "site"};
     if (level < 0 || level >= own_levels(comm))
-        return wrong(comm, MPI_ERR_ARG);
+        return refuse_call(comm, MPI_ERR_ARG);
     return copy(comm, places(comm) ? colors_level_name(state_topology(), level) : unknown[level], name, length);
 }
 
@@ -65,7 +59,7 @@ int own_place_name(MPI_Comm comm, int rank, int level, char *name, int length)
     if (rc != MPI_SUCCESS)
         return rc;
     if (level < 0 || level >= own_levels(comm))
-        return wrong(comm, MPI_ERR_ARG);
+        return refuse_call(comm, MPI_ERR_ARG);
     if (!known || level == 0)
         return copy(comm, "", name, length);
     const struct node *node = &topology->node[known->node_of[rank]];
@@ -83,7 +77,7 @@ int own_color(MPI_Comm comm, int rank, int level, int *color)
     if (rc != MPI_SUCCESS)
         return rc;
     if (level < 0 || level >= own_levels(comm) || !color)
-        return wrong(comm, MPI_ERR_ARG);
+        return refuse_call(comm, MPI_ERR_ARG);
     *color = known ? known->colors[rank][level] : 0;
     return MPI_SUCCESS;
 }
@@ -134,7 +128,7 @@ int split_by_type(MPI_Comm comm, const char *type, int key, int join, enum unkno
     int color;
     *made = MPI_COMM_NULL;
     if (strncmp(type, TYPE_PREFIX, strlen(TYPE_PREFIX)) != 0 || color_of_type(known, type + strlen(TYPE_PREFIX), &color) != 0)
-        return unknown == UNKNOWN_IS_ERROR ? wrong(comm, MPI_ERR_ARG) : MPI_SUCCESS;
+        return unknown == UNKNOWN_IS_ERROR ? refuse_call(comm, MPI_ERR_ARG) : MPI_SUCCESS;
     /* Where nothing is known of nodes, the MPI knows which ranks share one's memory. */
     if (!known && strcmp(type, TYPE_PREFIX "node") == 0)
         return real.Comm_split_type(comm, join ? MPI_COMM_TYPE_SHARED : MPI_UNDEFINED, key, MPI_INFO_NULL, made);
@@ -143,5 +137,5 @@ int split_by_type(MPI_Comm comm, const char *type, int key, int join, enum unkno
 
 int own_comm_split(MPI_Comm comm, const char *type, int key, MPI_Comm *made)
 {
-    return type && made ? split_by_type(comm, type, key, 1, UNKNOWN_IS_ERROR, made) : wrong(comm, MPI_ERR_ARG);
+    return type && made ? split_by_type(comm, type, key, 1, UNKNOWN_IS_ERROR, made) : refuse_call(comm, MPI_ERR_ARG);
 }

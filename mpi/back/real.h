@@ -26,6 +26,9 @@ struct real {
 #undef X
 };
 
+/* Gives an error to the communicator's error handler (MPI-4.1, 9.3) and returns it. */
+int refuse_call(MPI_Comm comm, int error);
+
 /* Filled before any function of a back end runs. */
 extern struct real real;
 

@@ -41,11 +41,11 @@ int spread_connect(struct spread *spread, MPI_Comm comm)
     int rc = agree(spread, comm);
     if (rc != MPI_SUCCESS || spread->is_native)
         return rc;
-    connected++;
     if (spread->wire == MPI_COMM_NULL)
         rc = split(comm, 0, layout->rank, &spread->wire);
     if (rc == MPI_SUCCESS)
         rc = split(spread->wire, layout->site_of[layout->rank], layout->rank, &spread->site);
+    connected += spread->site != MPI_COMM_NULL;
     return rc;
 }
 

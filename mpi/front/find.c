@@ -4,11 +4,12 @@
 #include <libgen.h>
 #include <limits.h>
 #include <link.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "../back/say.h"
 
 /* The longest that an MPI may answer: MPI_MAX_LIBRARY_VERSION_STRING of MPICH. */
 #define VERSION_MAX 8192
@@ -32,17 +33,6 @@ struct loaded {
     const struct abi *abi;
     char path[PATH_MAX];
 };
-
-void say(const char *format, ...)
-{
-    char line[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    /* One call, so that lines of several ranks don't mix. */
-    fprintf(stderr, "isthmus: %s\n", line);
-}
 
 /* The soname of a loaded object, or NULL. */
 static const char *soname_of(const struct dl_phdr_info *info)

@@ -12,7 +12,4 @@ struct found {
 /* 0, or -1 while no MPI is loaded. Says on standard error why there is no back end. */
 int find_mpi(struct found *found, int *depths_keyval, int *colors_keyval);
 
-/* Writes one line to standard error. */
-void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 #endif

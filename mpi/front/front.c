@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../back/say.h"
 #include "find.h"
 #include "narrow.h"
 #include "own.h"

@@ -127,13 +127,9 @@ static void in_lanes(struct call *call, const struct layout *layout, const struc
     const struct tier *widest = &layout->tier[0];
     const struct kind *kind = &reduction->kind;
     int own = site_index(layout, layout->rank);
-    lanes_make(call, &lanes, 0);
-    if (call_ok(call))
-        shares_make(call, &shares, &lanes, count);
+    char *part = reduce_shares(call, reduction, send_buffer, count, &lanes, &shares);
     if (!call_ok(call))
         return;
-    char *part = elements_memory(call, kind, shares.counts[own]);
-    CALL_DO(call, real.Reduce_scatter(send_buffer, part, shares.counts, kind->type, reduction->op, call->spread->site));
     int mine = shares.end - shares.first;
     struct share *share = call_memory(call, (size_t)mine * sizeof *share);
     for (int l = 0; l < mine && call_ok(call); l++) {
@@ -166,14 +162,12 @@ int coll_Allreduce(const void *send_buffer, void *recv, int count, MPI_Datatype 
     size_t bytes = (size_t)count * reduction.kind.size;
     if (!reduction_takes(&call, &reduction, bytes))
         return real.Allreduce(send_buffer, recv, count, datatype, op, comm);
-    struct layout flat = *call.layout;
-    if (!reduction.commutative)
-        layout_flat(&call, &flat);
+    struct layout layout = reduction_layout(&call, &reduction);
     if (call_ok(&call)) {
         if (call.algorithm == LANES)
-            in_lanes(&call, &flat, &reduction, input, recv, count);
+            in_lanes(&call, &layout, &reduction, input, recv, count);
         else
-            by_leaders(&call, &flat, &reduction, input, recv, count);
+            by_leaders(&call, &layout, &reduction, input, recv, count);
     }
     return call_end(&call);
 }

@@ -87,9 +87,7 @@ int call_end(struct call *call)
     if (pending > 0)
         call->memories = 0;
     call_drop(call);
-    if (code != MPI_SUCCESS)
-        real.Comm_call_errhandler(call->comm, code);
-    return code;
+    return code == MPI_SUCCESS ? code : refuse_call(call->comm, code);
 }
 
 void *call_memory(struct call *call, size_t bytes)
@@ -166,6 +164,14 @@ int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, 
         return -1;
     CALL_DO(call, real.Irecv(buffer, count, type, from, own_tag(call, tag), call->spread->wire, request));
     return call->requests - 1;
+}
+
+void call_to_self(struct call *call, const void *from, int count, MPI_Datatype type, void *to, int to_count,
+                  MPI_Datatype to_type)
+{
+    int self = call->layout->rank;
+    CALL_DO(call, real.Sendrecv(from, count, type, self, TAG_SELF, to, to_count, to_type, self, TAG_SELF,
+                                call->spread->wire, MPI_STATUS_IGNORE));
 }
 
 int call_send_bytes(struct call *call, const void *bytes, size_t length, int to)

@@ -66,6 +66,10 @@ int *call_ints(struct call *call, int count);
 int call_send(struct call *call, const void *buffer, int count, MPI_Datatype type, int to, int tag);
 int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, int from, int tag);
 
+/* From one buffer of this rank to another, perhaps of another type. */
+void call_to_self(struct call *call, const void *from, int count, MPI_Datatype type, void *to, int to_count,
+                  MPI_Datatype to_type);
+
 /* Messages of bytes, between ranks of a tree. */
 int call_send_bytes(struct call *call, const void *bytes, size_t length, int to);
 int call_receive_bytes(struct call *call, void *bytes, size_t length, int from);

@@ -17,6 +17,27 @@ int reduction_takes(struct call *call, const struct reduction *reduction, size_t
     return call_takes(call, bytes, bytes, reduction->commutative);
 }
 
+struct layout reduction_layout(struct call *call, const struct reduction *reduction)
+{
+    struct layout layout = *call->layout;
+    if (!reduction->commutative)
+        layout_flat(call, &layout);
+    return layout;
+}
+
+char *reduce_shares(struct call *call, const struct reduction *reduction, const void *send, int count,
+                    struct lanes *lanes, struct shares *shares)
+{
+    lanes_make(call, lanes, 0);
+    if (call_ok(call))
+        shares_make(call, shares, lanes, count);
+    if (!call_ok(call))
+        return NULL;
+    char *part = elements_memory(call, &reduction->kind, shares->counts[site_index(call->layout, call->layout->rank)]);
+    CALL_DO(call, real.Reduce_scatter(send, part, shares->counts, reduction->kind.type, reduction->op, call->spread->site));
+    return part;
+}
+
 char *fold(struct call *call, const struct reduction *reduction, char **part, const int *arrived, int parts, int count)
 {
     if (!call_ok(call))

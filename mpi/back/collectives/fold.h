@@ -3,6 +3,7 @@
 #define ISTHMUS_FOLD_H
 
 #include "kind.h"
+#include "tree.h"
 
 struct reduction {
     struct kind kind;
@@ -16,6 +17,15 @@ int reduction_of(struct reduction *reduction, const void *buffer, int count, MPI
 
 /* call_takes() for a reduction of so many bytes in all. */
 int reduction_takes(struct call *call, const struct reduction *reduction, size_t bytes);
+
+/* The layout by which parts are combined. Rank order is kept where sites lie side by side, not
+ * where they are nested. */
+struct layout reduction_layout(struct call *call, const struct reduction *reduction);
+
+/* Makes lanes and shares of `count` elements, and reduces within the site: each rank gets its
+ * shares, in memory that lasts as long as the call. NULL after an error. */
+char *reduce_shares(struct call *call, const struct reduction *reduction, const void *send, int count,
+                    struct lanes *lanes, struct shares *shares);
 
 /* Combines part[0] to part[parts - 1], in this order, so that all who have the same parts
  * get the same bits. Waits for each by arrived[] (-1: it is there). Writes into the last and

@@ -100,7 +100,7 @@ int coll_Gatherv(const void *send, int send_count, MPI_Datatype send_type, void 
     if (is_root) {
         root_receives(&call, length, &kind, recv, recv_counts, displs);
         if (!in_place)
-            uneven_to_self(&call, send, send_count, send_type, element(&kind, recv, displs[rank]), recv_counts[rank], recv_type);
+            call_to_self(&call, send, send_count, send_type, element(&kind, recv, displs[rank]), recv_counts[rank], recv_type);
     } else {
         size_t bytes = (size_t)send_count * own_kind.size;
         length[rank] = is_large(bytes) ? 0 : (int)bytes;

@@ -27,14 +27,11 @@ int kind_of(struct kind *kind, const void *buffer, int count, MPI_Datatype type)
     return count >= 0 && kind_of_type(kind, type) && !(kind->plain && buffer == NULL && count > 0);
 }
 
-/* Data at MPI_BOTTOM with absolute addresses, which MPICH 4's MPI_Pack takes for no buffer: any
- * type may be sent and received as MPI_PACKED (MPI-4.1, 5.2). */
-static void through_self(struct call *call, const void *from, int from_count, MPI_Datatype from_type, void *to,
-                         int to_count, MPI_Datatype to_type)
+/* Data with absolute addresses, which MPICH 4's MPI_Pack takes for no buffer. Any type may be
+ * sent and received as MPI_PACKED instead (MPI-4.1, 5.2). */
+static int is_bottom(const void *buffer)
 {
-    int self = call->layout->rank;
-    CALL_DO(call, real.Sendrecv(from, from_count, from_type, self, TAG_SELF, to, to_count, to_type, self, TAG_SELF,
-                                call->spread->wire, MPI_STATUS_IGNORE));
+    return buffer == MPI_BOTTOM;
 }
 
 void stream_write(struct call *call, const struct kind *kind, const void *buffer, int count, char *stream)
@@ -45,8 +42,8 @@ void stream_write(struct call *call, const struct kind *kind, const void *buffer
         return;
     if (kind->plain)
         memmove(stream, buffer, length);
-    else if (buffer == NULL)
-        through_self(call, buffer, count, kind->type, stream, (int)length, MPI_PACKED);
+    else if (is_bottom(buffer))
+        call_to_self(call, buffer, count, kind->type, stream, (int)length, MPI_PACKED);
     else
         CALL_DO(call, real.Pack(buffer, count, kind->type, stream, (int)length, &position, call->spread->wire));
 }
@@ -59,8 +56,8 @@ void stream_read(struct call *call, const struct kind *kind, const char *stream,
         return;
     if (kind->plain)
         memmove(buffer, stream, length);
-    else if (buffer == NULL)
-        through_self(call, stream, (int)length, MPI_PACKED, buffer, count, kind->type);
+    else if (is_bottom(buffer))
+        call_to_self(call, stream, (int)length, MPI_PACKED, buffer, count, kind->type);
     else
         CALL_DO(call, real.Unpack(stream, (int)length, &position, buffer, count, kind->type, call->spread->wire));
 }
@@ -101,5 +98,5 @@ void elements_copy(struct call *call, const struct kind *kind, const void *from,
         memcpy(to, from, (size_t)count * kind->size);
         return;
     }
-    through_self(call, from, count, kind->type, to, count, kind->type);
+    call_to_self(call, from, count, kind->type, to, count, kind->type);
 }

@@ -117,15 +117,10 @@ static void in_lanes(struct call *call, const struct layout *layout, const struc
     struct shares shares;
     const struct kind *kind = &reduction->kind;
     int own = site_index(layout, layout->rank);
-    lanes_make(call, &lanes, 0);
-    if (call_ok(call))
-        shares_make(call, &shares, &lanes, count);
+    char *part = reduce_shares(call, reduction, send, count, &lanes, &shares);
     if (!call_ok(call))
         return;
-    char *part = elements_memory(call, kind, shares.counts[own]);
-    CALL_DO(call, real.Reduce_scatter(send, part, shares.counts, kind->type, reduction->op, call->spread->site));
-    if (call_ok(call))
-        cross(call, layout, reduction, &lanes, &shares, part, shares.starts[own], count, root);
+    cross(call, layout, reduction, &lanes, &shares, part, shares.starts[own], count, root);
     if (layout->site_of[root] == layout->site_of[layout->rank])
         CALL_DO(call, real.Gatherv(part, shares.counts[own], kind->type, recv, shares.counts, shares.starts, kind->type,
                                    site_index(layout, root), call->spread->site));
@@ -154,15 +149,12 @@ int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, 
     size_t bytes = (size_t)count * reduction.kind.size;
     if (!reduction_takes(&call, &reduction, bytes))
         return real.Reduce(send, recv, count, datatype, op, root, comm);
-    /* Rank order is kept where sites lie side by side, not where they are nested. */
-    struct layout flat = *call.layout;
-    if (!reduction.commutative)
-        layout_flat(&call, &flat);
+    struct layout layout = reduction_layout(&call, &reduction);
     if (call_ok(&call)) {
         if (call.algorithm == LANES)
-            in_lanes(&call, &flat, &reduction, input, recv, count, root);
+            in_lanes(&call, &layout, &reduction, input, recv, count, root);
         else
-            in_pieces(&call, &flat, &reduction, input, recv, count,
+            in_pieces(&call, &layout, &reduction, input, recv, count,
                       call.algorithm == SEGMENTS ? piece_of(&reduction.kind, count) : count, root);
     }
     return call_end(&call);

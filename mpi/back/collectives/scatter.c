@@ -93,7 +93,7 @@ int coll_Scatterv(const void *send, const int *send_counts, const int *displs, M
     if (is_root) {
         row = root_sends(&call, length, &kind, send, send_counts, displs);
         if (!in_place)
-            uneven_to_self(&call, element(&kind, send, displs[rank]), send_counts[rank], send_type, recv, recv_count, recv_type);
+            call_to_self(&call, element(&kind, send, displs[rank]), send_counts[rank], send_type, recv, recv_count, recv_type);
     } else {
         size_t bytes = (size_t)recv_count * own_kind.size;
         small = !is_large(bytes);

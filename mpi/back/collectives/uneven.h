@@ -17,8 +17,4 @@ static inline int is_large(size_t bytes)
 /* Whether the MPI's own function must speak of these counts. */
 int uneven_wrong(const int *counts, const int *displs, int size);
 
-/* From one buffer of this rank to another, of another type. */
-void uneven_to_self(struct call *call, const void *from, int count, MPI_Datatype type, void *to, int to_count,
-                    MPI_Datatype to_type);
-
 #endif
