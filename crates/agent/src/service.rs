@@ -13,6 +13,7 @@ use isthmus_carry::trunk::figures::keep_counted;
 use isthmus_net::calls::{At, guarded};
 use isthmus_net::connection::{self, Connection};
 use isthmus_net::credentials::CredentialsError;
+use isthmus_net::files::installed;
 use isthmus_net::grpc::Served;
 use isthmus_net::kept::keep;
 use isthmus_net::loopback::{PairMaker, Sources};
@@ -356,14 +357,9 @@ pub(crate) async fn towards(gateways: &[String]) -> anyhow::Result<std::net::IpA
 
 /// Finds the library that is preloaded into programs.
 pub(crate) fn find_shim(config: &AgentConfig, isthmus: &std::path::Path) -> anyhow::Result<PathBuf> {
-    let beside = isthmus.parent().map(|directory| directory.join(SHIM));
-    let installed = isthmus
-        .parent()
-        .and_then(std::path::Path::parent)
-        .map(|prefix| prefix.join("lib/isthmus").join(SHIM));
     let candidates: Vec<PathBuf> = match &config.shim {
         Some(shim) => vec![shim.clone()],
-        None => [beside, installed].into_iter().flatten().collect(),
+        None => installed(isthmus, SHIM),
     };
     candidates.iter().find(|candidate| candidate.is_file()).cloned().with_context(|| {
         let looked: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
-use isthmus_wire::VirtualAddress;
+use isthmus_net::files::installed;
 use isthmus_wire::proto::JobNode;
 use isthmus_wire::settings::Host;
 use isthmus_wire::topology::Topology;
@@ -71,11 +71,11 @@ pub(crate) async fn run(command: CollCommand) -> anyhow::Result<()> {
 
 fn program() -> anyhow::Result<PathBuf> {
     let isthmus = std::env::current_exe().context("cannot find the isthmus binary")?;
-    let beside = isthmus.parent().context("the isthmus binary has no directory")?;
-    let places = [beside.join(EXPLAIN), beside.with_file_name("lib").join("isthmus").join(EXPLAIN)];
+    let places = installed(&isthmus, EXPLAIN);
     let found = places.iter().find(|place| place.is_file()).cloned();
     found.with_context(|| {
-        format!("{EXPLAIN} is neither at {} nor at {}", places[0].display(), places[1].display())
+        let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+        format!("cannot find {EXPLAIN}: looked for {}", looked.join(" and "))
     })
 }
 
@@ -96,6 +96,10 @@ fn explain(program: &Path, topology: &Path, ranks: Option<u32>, json: bool) -> a
 /// The topology file with the node of each rank: they fill the slots of one node after the
 /// other, and begin again if there are more.
 fn file(topology: &Topology, nodes: &[JobNode], ranks: Option<u32>) -> anyhow::Result<String> {
+    let host = |node: &JobNode| {
+        Host::read(&node.name, node.virtual_address)
+            .map_err(|reason| anyhow::anyhow!("node {:?}: {reason}", node.name))
+    };
     let hosts = nodes.iter().map(host).collect::<anyhow::Result<Vec<_>>>()?;
     let slots: u32 = nodes.iter().map(|node| node.slots).sum();
     let ranks = ranks.unwrap_or(slots);
@@ -112,12 +116,6 @@ fn file(topology: &Topology, nodes: &[JobNode], ranks: Option<u32>) -> anyhow::R
         text.push_str(&format!("rank {rank} {node}\n"));
     }
     Ok(text)
-}
-
-fn host(node: &JobNode) -> anyhow::Result<Host> {
-    let address = VirtualAddress::new(node.virtual_address.into())
-        .with_context(|| format!("the address of {} is not virtual", node.name))?;
-    Ok(Host { address, name: node.name.parse()? })
 }
 
 #[cfg(test)]

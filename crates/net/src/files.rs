@@ -21,6 +21,14 @@ pub struct FileError {
     pub source: io::Error,
 }
 
+/// Where a file that belongs to a command may be: beside it, or in ../lib/isthmus.
+pub fn installed(command: &Path, file: &str) -> Vec<PathBuf> {
+    let directory = command.parent();
+    let beside = directory.map(|directory| directory.join(file));
+    let library = directory.and_then(Path::parent).map(|prefix| prefix.join("lib/isthmus").join(file));
+    beside.into_iter().chain(library).collect()
+}
+
 /// Makes a directory and its parents. New ones get mode 0700.
 ///
 /// # Errors

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use isthmus_net::files::installed;
 use isthmus_net::lock;
 use isthmus_raw::message::Request;
 use isthmus_raw::{HELPER, Syn};
@@ -61,9 +62,8 @@ fn find(configured: Option<&Path>, isthmus: &Path) -> Option<PathBuf> {
     if let Some(configured) = configured {
         return Some(configured.to_owned());
     }
-    let beside = isthmus.parent()?.to_owned();
-    let places = ["", "../lib/isthmus", "../libexec"].map(|place| beside.join(place).join(HELPER));
-    places.into_iter().find(|place| place.is_file())
+    let last = isthmus.parent()?.join("../libexec").join(HELPER);
+    installed(isthmus, HELPER).into_iter().chain([last]).find(|place| place.is_file())
 }
 
 impl RawHelper {

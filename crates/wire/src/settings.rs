@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use crate::{DecodeError, GridName, VirtualAddress};
+use crate::{DecodeError, GridName, NameError, VirtualAddress};
 
 /// Name of the settings file within the job's directory.
 pub const FILE_NAME: &str = "shim.conf";
@@ -71,6 +71,17 @@ pub struct Host {
     pub address: VirtualAddress,
     /// Its grid name.
     pub name: GridName,
+}
+
+impl Host {
+    /// A node by its grid name and virtual address, as messages have them.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn read(name: &str, virtual_address: u32) -> Result<Self, String> {
+        let address = VirtualAddress::new(virtual_address.into()).ok_or("its address is not virtual")?;
+        Ok(Self { address, name: name.parse().map_err(|error: NameError| error.to_string())? })
+    }
 }
 
 impl Settings {

@@ -357,7 +357,7 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
     }
     let processes_killed = job.end_processes(&node.name().to_string()).await;
     tokio::join!(ask_gateway(node, job), job.raw.settle());
-    let mut collectives = Collectives::of(job.directory.path());
+    let mut collectives = job.has_topology.then(|| Collectives::of(job.directory.path()));
     let mut total = proto::EndReply {
         collectives: None,
         joined: job.account.joined(),
@@ -375,9 +375,11 @@ pub(crate) async fn end_all(node: &Arc<Node>, job: &Arc<Job>) -> proto::EndReply
         total.ranks.extend(reply.ranks);
         total.news.extend(reply.news);
         total.news.truncate(REPEATED_MAX);
-        reply.collectives.iter().for_each(|told| collectives.add(told));
+        if let (Some(collectives), Some(told)) = (&mut collectives, &reply.collectives) {
+            collectives.add(told);
+        }
     }
-    total.collectives = job.has_topology.then(|| collectives.message());
+    total.collectives = collectives.map(Collectives::message);
     node.end(job).await;
     total
 }

@@ -314,8 +314,7 @@ impl Head {
         let late = last.elapsed().saturating_sub(silence::INTERVAL);
         *last = Instant::now();
         let late_ms = u32::try_from(late.as_millis()).unwrap_or(u32::MAX);
-        let site = &self.node.name().site;
-        if self.job.members.nodes.iter().any(|member| member.name.site != *site) {
+        if self.job.members.cross_sites {
             let (job, patience_seconds) = (self.job.id.to_string(), seconds(self.job.patience));
             self.node.upstream().head_lives(proto::HeadLives { job, late_ms, patience_seconds });
         }

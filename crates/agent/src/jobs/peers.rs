@@ -12,7 +12,7 @@ use isthmus_wire::proto::{self, exec_up, job_news};
 use isthmus_wire::settings::Host;
 use isthmus_wire::text::first;
 use isthmus_wire::topology::Topology;
-use isthmus_wire::{JobId, VirtualAddress, patience};
+use isthmus_wire::{JobId, patience};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -101,10 +101,8 @@ pub(crate) fn parse_nodes(nodes: &[proto::JobNode]) -> Result<Vec<Host>, Status>
     nodes
         .iter()
         .map(|node| {
-            let wrong = |reason: String| Status::invalid_argument(format!("node {:?}: {reason}", node.name));
-            let address = VirtualAddress::new(node.virtual_address.into())
-                .ok_or_else(|| wrong("its address is not virtual".to_owned()))?;
-            Ok(Host { address, name: node.name.parse().map_err(|error| wrong(format!("{error}")))? })
+            Host::read(&node.name, node.virtual_address)
+                .map_err(|reason| Status::invalid_argument(format!("node {:?}: {reason}", node.name)))
         })
         .collect()
 }

@@ -32,10 +32,10 @@ where
     if names.len() < 2 {
         return Ok(Topology { groups, ..Topology::default() });
     }
-    let sites = list(Records::Sites(SiteFilter { names: names.iter().cloned().collect() })).await?.sites;
-    let filter = PathFilter { between_sites: true, ..PathFilter::default() };
-    let paths = list(Records::Paths(filter)).await?.paths;
-    Ok(Topology { groups, paths: measured(&names, &paths), ..places(&sites) })
+    let sites = SiteFilter { names: names.iter().cloned().collect() };
+    let paths = PathFilter { between_sites: true, ..PathFilter::default() };
+    let (sites, paths) = tokio::try_join!(list(Records::Sites(sites)), list(Records::Paths(paths)))?;
+    Ok(Topology { groups, paths: measured(&names, &paths.paths), ..places(&sites.sites) })
 }
 
 /// The levels that sites name, and where each site is.

@@ -33,11 +33,10 @@ impl Left {
         let until = Instant::now() + SECONDS;
         world.expect_clean(SECONDS)?;
         loop {
-            let left = self.found(world, false)?;
+            let (left, without_probes) = self.found(world)?;
             if left.is_empty() {
                 return Ok(());
             }
-            let without_probes = self.found(world, true)?;
             if Instant::now() > until && !without_probes.is_empty() {
                 bail!("left behind after {SECONDS:?}:\n{}", without_probes.join("\n"));
             }
@@ -48,25 +47,25 @@ impl Left {
         }
     }
 
-    /// What is there that was not there before; perhaps without the ports of probes.
-    fn found(&self, world: &World, without_probes: bool) -> Result<Vec<String>> {
-        let mut left = Vec::new();
+    /// What is there that was not there before; the same without the ports of probes.
+    fn found(&self, world: &World) -> Result<(Vec<String>, Vec<String>)> {
+        let (mut left, mut without_probes) = (Vec::new(), Vec::new());
         for node in NODES {
             let jobs = world.status(node)?["jobs"].as_array().cloned().unwrap_or_default();
-            left.extend(jobs.iter().map(|job| format!("{node}: in `isthmus status`: {job}")));
-            let mut sockets = sockets(world, node)?;
-            if without_probes {
-                sockets = without(&sockets, &probed(&sockets));
-            }
-            let before = self.0.get(node).copied();
-            if before.is_some_and(|before| count(&sockets, "LISTEN") > before) {
-                left.push(format!("{node}: more than {before:?} listeners:\n{sockets}"));
-            }
-            if count(&sockets, "CLOSE-WAIT") > 0 {
-                left.push(format!("{node}: dead connections:\n{sockets}"));
+            let sockets = sockets(world, node)?;
+            let others = without(&sockets, &probed(&sockets));
+            for (found, sockets) in [(&mut left, sockets), (&mut without_probes, others)] {
+                found.extend(jobs.iter().map(|job| format!("{node}: in `isthmus status`: {job}")));
+                let before = self.0.get(node).copied();
+                if before.is_some_and(|before| count(&sockets, "LISTEN") > before) {
+                    found.push(format!("{node}: more than {before:?} listeners:\n{sockets}"));
+                }
+                if count(&sockets, "CLOSE-WAIT") > 0 {
+                    found.push(format!("{node}: dead connections:\n{sockets}"));
+                }
             }
         }
-        Ok(left)
+        Ok((left, without_probes))
     }
 }
 
