@@ -19,8 +19,9 @@ use crate::jobs::node::Node;
 
 /// Pause before the first question: the head reports a job as soon as all nodes are ready.
 const FIRST: Duration = Duration::from_secs(2);
-/// Pause between questions until the job is listed.
-const UNLISTED: Duration = Duration::from_secs(30);
+/// Longest pause between questions until the job is listed. They double from the first one:
+/// the broker may never have room for the job.
+const UNLISTED_MAX: Duration = Duration::from_secs(30);
 /// Pause between questions during a cut.
 const CUT: Duration = Duration::from_millis(700);
 /// How long the answers to one question may take.
@@ -71,7 +72,7 @@ pub(crate) async fn at_head(node: &Arc<Node>, job: &Job, kept: &Kept) {
     while !answers.listed {
         sleep(pause).await;
         answers.note(ask(node, job, &head).await);
-        pause = UNLISTED;
+        pause = (2 * pause).min(UNLISTED_MAX);
     }
     let mut cut = kept.cut();
     loop {
