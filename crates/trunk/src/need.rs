@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// Carriers for bulk, if the process may set BBR: one is 5 to 20 % slower at the end of a
-/// transfer, and more than four gain nothing.
-const BBR_CARRIERS: usize = 4;
+/// Carriers for bulk, if the process may set BBR. Each of several paces by the most that it
+/// ever had of the link. Together they send more than the link carries, and fill its queue.
+const BBR_CARRIERS: usize = 1;
 /// Carriers for bulk otherwise: with fewer than one per busy stream, a trunk over a path
 /// that loses packets is slower than connections of their own.
 pub(crate) const MOST_CARRIERS: usize = 16;
@@ -136,9 +136,9 @@ mod tests {
             ("young", vec![(0, 9)], 0, YOUNG - 1, Other, 1, false),
             ("at once", vec![(0, 9)], 0, YOUNG, Other, 9, true),
             ("one busy", vec![(5, 1)], 5, YOUNG, Other, 1, true),
-            ("one busy, BBR", vec![(5, 1)], 5, YOUNG, Bbr, 4, true),
+            ("one busy, BBR", vec![(5, 1)], 5, YOUNG, Bbr, 1, true),
             ("a hundred busy", vec![(5, 100)], 5, YOUNG, Other, 16, true),
-            ("a hundred busy, BBR", vec![(5, 100)], 5, YOUNG, Bbr, 4, true),
+            ("a hundred busy, BBR", vec![(5, 100)], 5, YOUNG, Bbr, 1, true),
             ("less since", vec![(0, 9), (30, 2)], 59, YOUNG, Other, 9, true),
             ("less for a minute", vec![(0, 9), (30, 2)], 60, YOUNG, Other, 2, true),
             ("nothing for a minute", vec![(0, 9), (30, 2)], 90, YOUNG, Other, 1, false),
