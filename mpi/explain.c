@@ -1,10 +1,11 @@
 /* isthmus-coll-explain: which algorithm each collective takes for a topology, and why.
  *
- *   isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--json]
+ *   isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--cart DIMS] [--json]
  *
  * Ranks are where the file's `rank` lines say; without these, N ranks (one for each node
  * if N isn't given) fill the nodes in order, as launchers do by slot. The MPI library chooses with
- * the same functions. */
+ * the same functions. --cart tells what MPI_Cart_create with `reorder` would gain: "4x6", with a
+ * `p` behind each dimension that is periodic. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "back/numbering.h"
 #include "back/paths.h"
 #include "back/topology.h"
+#include "explain_cart.h"
 
 #define RANKS_MAX 1000000
 
@@ -21,12 +23,13 @@ struct options {
     const char *file;
     int ranks;          /* 0: as many as there are */
     enum family family;
+    struct cart cart;   /* 0 dimensions: not asked for */
     int json;
 };
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--json]\n");
+    fprintf(stderr, "usage: isthmus-coll-explain --topology FILE [--ranks N] [--mpi openmpi|mpich] [--cart DIMS] [--json]\n");
     return 2;
 }
 
@@ -56,7 +59,9 @@ static int parse(struct options *options, int argc, char **argv)
             options->family = FAMILY_OPENMPI;
         else if (strcmp(argv[i], "--mpi") == 0 && strcmp(value, "mpich") == 0)
             options->family = FAMILY_MPICH;
-        else if (strcmp(argv[i], "--ranks") != 0)
+        else if (strcmp(argv[i], "--cart") == 0 && cart_read(&options->cart, value) != 0)
+            return -1;
+        else if (strcmp(argv[i], "--ranks") != 0 && strcmp(argv[i], "--cart") != 0)
             return -1;
         i++;
     }
@@ -70,8 +75,9 @@ static int node_of_rank(const struct topology *topology, int rank, int ranks)
     return (int)((long long)rank * topology->nodes / ranks);
 }
 
-/* Where ranks are, as the library would see it. Returns 0, or -1 with a message. */
-static int make_shape(struct shape *shape, const struct topology *topology, const struct options *options)
+/* Where ranks are, as the library would see it. The caller frees *sites, the site of each rank.
+ * Returns 0, or -1 with a message. */
+static int make_shape(struct shape *shape, const struct topology *topology, const struct options *options, int **sites)
 {
     int ranks = options->ranks > 0 ? options->ranks : topology->world_size > 0 ? topology->world_size : topology->nodes;
     if (ranks < 1 || (topology->world_size > 0 && ranks > topology->world_size)) {
@@ -102,7 +108,7 @@ static int make_shape(struct shape *shape, const struct topology *topology, cons
     }
     if (code != 0)
         fprintf(stderr, "isthmus-coll-explain: no memory for %d ranks\n", ranks);
-    free(site_of);
+    *sites = site_of;
     free(site);
     return code;
 }
@@ -117,6 +123,7 @@ static const char *reason(enum algorithm algorithm, const struct shape *shape)
     case LEADERS: return "one crossing is faster than several, one after the other";
     case SEGMENTS: return "segments cross while others spread within the sites";
     case LANES: return "many ranks of each site cross at once, each with its share";
+    case SCATTERED: return "each rank has its piece: a link carries the data twice at most";
     case ALGORITHMS: break;
     }
     return "?";
@@ -124,7 +131,7 @@ static const char *reason(enum algorithm algorithm, const struct shape *shape)
 
 static void print_cell(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
 {
-    if (shape->sites < 2 || !has_algorithm(operation, algorithm))
+    if (shape->sites < 2 || !offers(operation, algorithm, shape))
         printf(" %10s", "-");
     else
         printf(" %10.3f", 1e3 * predicted_seconds(operation, algorithm, shape, bytes));
@@ -145,7 +152,7 @@ static void print_json_row(enum operation operation, size_t bytes, const struct 
     printf("%s\n    {\"operation\": \"%s\", \"bytes\": %zu, \"algorithm\": \"%s\", \"seconds\": {", first ? "" : ",",
            operation_name(operation), bytes, algorithm_name(chosen));
     for (int a = 0, listed = 0; a < ALGORITHMS && shape->sites > 1; a++)
-        if (has_algorithm(operation, (enum algorithm)a))
+        if (offers(operation, (enum algorithm)a, shape))
             printf("%s\"%s\": %.9f", listed++ ? ", " : "", algorithm_name((enum algorithm)a),
                    predicted_seconds(operation, (enum algorithm)a, shape, bytes));
     printf("}, \"reason\": \"%s\"}", reason(chosen, shape));
@@ -162,8 +169,8 @@ static void print_shape(const struct shape *shape, int json)
     printf(format, shape->size, shape->sites, shape->smallest, shape->largest, shape->wan_rtt_seconds,
            shape->wan_bytes_per_second, shape->lan_rtt_seconds, shape->lan_bytes_per_second);
     if (!json)
-        printf("%-15s %10s  %-9s %10s %10s %10s %10s  %s\n", "operation", "bytes", "takes", "native ms", "leaders ms",
-               "segments", "lanes ms", "why");
+        printf("%-15s %10s  %-9s %10s %10s %10s %10s %10s  %s\n", "operation", "bytes", "takes", "native ms",
+               "leaders ms", "segments", "lanes ms", "scattered", "why");
 }
 
 static void print_all(const struct shape *shape, int json)
@@ -182,13 +189,13 @@ static void print_all(const struct shape *shape, int json)
         }
     }
     if (json)
-        printf("\n  ]\n}\n");
+        printf("\n  ]");
 }
 
 int main(int argc, char **argv)
 {
     struct options options = { .family = FAMILY_ANY };
-    struct shape shape = { .size = 0 };
+    struct shape shape = { .shared_links = 1 };
     char why[256] = "";
     if (parse(&options, argc, argv) != 0)
         return usage();
@@ -197,9 +204,16 @@ int main(int argc, char **argv)
         fprintf(stderr, "isthmus-coll-explain: %s: %s\n", options.file, why);
         return 1;
     }
-    int code = make_shape(&shape, topology, &options);
+    int *site_of = NULL, code = make_shape(&shape, topology, &options, &site_of);
+    if (code == 0 && !cart_fits(&options.cart, shape.size))
+        code = -1;
     if (code == 0)
         print_all(&shape, options.json);
+    if (code == 0 && options.cart.dimensions > 0)
+        code = cart_explain(&options.cart, site_of, shape.size, options.json);
+    if (code == 0 && options.json)
+        printf("\n}\n");
+    free(site_of);
     topology_free(topology);
     return code == 0 && fflush(stdout) == 0 ? 0 : 1;
 }

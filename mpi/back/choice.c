@@ -7,11 +7,14 @@
 /* Estimates nearer to each other than this are the same. */
 #define CLEARLY 0.9
 
+/* Slower by less than this doesn't matter, where much may be gained. */
+#define NOT_SLOWER 1.05
+
 static const char *const operation_names[OPERATIONS] = {
     "barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "reduce_scatter", "alltoall",
 };
 
-static const char *const algorithm_names[ALGORITHMS] = { "native", "leaders", "segments", "lanes" };
+static const char *const algorithm_names[ALGORITHMS] = { "native", "leaders", "segments", "lanes", "scattered" };
 
 const char *operation_name(enum operation operation)
 {
@@ -44,10 +47,18 @@ int has_algorithm(enum operation operation, enum algorithm algorithm)
     case LANES:
         return operation == OP_BCAST || operation == OP_REDUCE || operation == OP_ALLREDUCE ||
                operation == OP_ALLGATHER || operation == OP_REDUCE_SCATTER;
+    case SCATTERED:
+        return operation == OP_BCAST || operation == OP_REDUCE || operation == OP_ALLREDUCE;
     case ALGORITHMS:
         break;
     }
     return 0;
+}
+
+/* SCATTERED goes directly between all sites, which would fill the links between wider places. */
+int offers(enum operation operation, enum algorithm algorithm, const struct shape *shape)
+{
+    return has_algorithm(operation, algorithm) && (algorithm != SCATTERED || !shape->nested);
 }
 
 /* Small enough that the first is through the site while the second crosses, and not more
@@ -80,6 +91,12 @@ static double site_shares(const struct shape *shape, double bytes)
     return steps_of(shape->largest) * lan_seconds(shape, 0) + bytes / shape->lan_bytes_per_second;
 }
 
+/* One rank of each site sends so much to that of every other one. */
+static double to_others(const struct shape *shape, double bytes)
+{
+    return crossing_seconds(shape, bytes, bytes * (shape->sites - 1));
+}
+
 static double leaders_seconds(enum operation operation, const struct shape *shape, double bytes)
 {
     double site_bytes = bytes * shape->largest;
@@ -88,23 +105,23 @@ static double leaders_seconds(enum operation operation, const struct shape *shap
         return 2 * site_tree(shape, 0) + wan_seconds(shape, 0);
     case OP_BCAST:
     case OP_REDUCE:
-        return site_tree(shape, bytes) + wan_seconds(shape, bytes);
+        return site_tree(shape, bytes) + to_others(shape, bytes);
     case OP_ALLREDUCE:
-        return 2 * site_tree(shape, bytes) + wan_seconds(shape, bytes);
+        return 2 * site_tree(shape, bytes) + to_others(shape, bytes);
     case OP_GATHER:
     case OP_SCATTER:
-        return site_shares(shape, site_bytes) + wan_seconds(shape, site_bytes) +
+        return site_shares(shape, site_bytes) + to_others(shape, site_bytes) +
                shape->size * bytes / shape->lan_bytes_per_second;
     case OP_ALLGATHER:
-        return site_shares(shape, site_bytes) + wan_seconds(shape, site_bytes) +
+        return site_shares(shape, site_bytes) + to_others(shape, site_bytes) +
                site_tree(shape, shape->size * bytes);
     case OP_REDUCE_SCATTER: {
         double part = bytes * shape->largest / shape->size;
-        return site_tree(shape, bytes) + wan_seconds(shape, part) + site_shares(shape, part);
+        return site_tree(shape, bytes) + to_others(shape, part) + site_shares(shape, part);
     }
     case OP_ALLTOALL: {
         double across = site_bytes * shape->largest / shape->size;
-        return 2 * site_shares(shape, site_bytes) + wan_seconds(shape, across);
+        return 2 * site_shares(shape, site_bytes) + to_others(shape, across);
     }
     case OPERATIONS:
         break;
@@ -119,25 +136,28 @@ static double segments_seconds(const struct shape *shape, double bytes)
     double segment = smaller(bytes, segment_bytes((size_t)bytes));
     double count = segment > 0 ? bytes / segment : 1;
     double within = site_tree(shape, segment);
-    double cross = segment / shape->wan_bytes_per_second + MESSAGE_SECONDS;
+    double over_link = rated_bytes(shape, segment, segment * (shape->sites - 1));
+    double cross = over_link / shape->wan_bytes_per_second + MESSAGE_SECONDS;
     double slower = within > cross ? within : cross;
-    return wan_seconds(shape, segment) + (count - 1) * slower + within;
+    return to_others(shape, segment) + (count - 1) * slower + within;
 }
 
 static double lanes_seconds(enum operation operation, const struct shape *shape, double bytes)
 {
     int lanes = shape->largest < LANES_MAX ? shape->largest : LANES_MAX;
-    double share = wan_seconds(shape, bytes / lanes);
+    int others = shape->sites - 1;
     switch (operation) {
     case OP_BCAST:
     case OP_REDUCE:
     case OP_ALLREDUCE:
-        return 2 * site_shares(shape, bytes) + share + lanes * MESSAGE_SECONDS;
+        return 2 * site_shares(shape, bytes) + crossing_seconds(shape, bytes / lanes, bytes * others) +
+               lanes * MESSAGE_SECONDS;
     case OP_ALLGATHER:
-        return wan_seconds(shape, bytes) + site_shares(shape, shape->size * bytes) +
-               shape->size * MESSAGE_SECONDS;
+        return crossing_seconds(shape, bytes, bytes * shape->largest * others) +
+               site_shares(shape, shape->size * bytes) + shape->size * MESSAGE_SECONDS;
     case OP_REDUCE_SCATTER:
-        return site_shares(shape, bytes) + wan_seconds(shape, bytes / shape->size) +
+        return site_shares(shape, bytes) +
+               crossing_seconds(shape, bytes / shape->size, bytes * shape->largest * others / shape->size) +
                shape->size * MESSAGE_SECONDS;
     case OP_BARRIER:
     case OP_GATHER:
@@ -149,6 +169,18 @@ static double lanes_seconds(enum operation operation, const struct shape *shape,
     return leaders_seconds(operation, shape, bytes);
 }
 
+/* One half takes a piece to or from each rank, the other one brings the pieces together. */
+static double scattered_seconds(enum operation operation, const struct shape *shape, double bytes)
+{
+    double piece = bytes / shape->size;
+    double together = lanes_seconds(OP_ALLGATHER, shape, piece), apart = lanes_seconds(OP_REDUCE_SCATTER, shape, bytes);
+    switch (operation) {
+    case OP_BCAST: return leaders_seconds(OP_SCATTER, shape, piece) + together;
+    case OP_REDUCE: return apart + leaders_seconds(OP_GATHER, shape, piece);
+    default: return apart + together;
+    }
+}
+
 double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
 {
     switch (algorithm) {
@@ -156,6 +188,7 @@ double predicted_seconds(enum operation operation, enum algorithm algorithm, con
     case LEADERS: return leaders_seconds(operation, shape, (double)bytes);
     case SEGMENTS: return segments_seconds(shape, (double)bytes);
     case LANES: return lanes_seconds(operation, shape, (double)bytes);
+    case SCATTERED: return scattered_seconds(operation, shape, (double)bytes);
     case ALGORITHMS: break;
     }
     return 0;
@@ -172,18 +205,34 @@ static int only_native(enum operation operation, const struct shape *shape, int 
     return shape->sites < 2 || (is_reduction(operation) && !commutative && !shape->contiguous);
 }
 
-/* Each must be clearly faster than those before it, which send fewer messages. */
+/* What an algorithm takes if the links are shared, and if they aren't. */
+struct times {
+    double shared, apart;
+};
+
+static struct times times_of(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes)
+{
+    struct shape shared = *shape, apart = *shape;
+    shared.shared_links = 1;
+    apart.shared_links = 0;
+    return (struct times){ predicted_seconds(operation, algorithm, &shared, bytes),
+                           predicted_seconds(operation, algorithm, &apart, bytes) };
+}
+
+/* Each must be clearly faster on the whole than those before it, which send fewer messages, and
+ * not slower than the native one in either case. */
 enum algorithm choose(enum operation operation, const struct shape *shape, size_t bytes, int commutative)
 {
     if (only_native(operation, shape, commutative))
         return NATIVE;
     enum algorithm best = NATIVE;
-    double time = predicted_seconds(operation, NATIVE, shape, bytes);
+    struct times native = times_of(operation, NATIVE, shape, bytes), time = native;
     for (int a = LEADERS; a < ALGORITHMS; a++) {
-        if (!has_algorithm(operation, (enum algorithm)a))
+        if (!offers(operation, (enum algorithm)a, shape))
             continue;
-        double other = predicted_seconds(operation, (enum algorithm)a, shape, bytes);
-        if (other < CLEARLY * time) {
+        struct times other = times_of(operation, (enum algorithm)a, shape, bytes);
+        if (other.shared < NOT_SLOWER * native.shared && other.apart < NOT_SLOWER * native.apart &&
+            other.shared * other.apart < CLEARLY * CLEARLY * time.shared * time.apart) {
             best = (enum algorithm)a;
             time = other;
         }
@@ -198,7 +247,7 @@ enum algorithm choose_asked(enum operation operation, const struct shape *shape,
         return choose(operation, shape, bytes, commutative);
     if (asked == NATIVE || only_native(operation, shape, commutative))
         return NATIVE;
-    return has_algorithm(operation, (enum algorithm)asked) ? (enum algorithm)asked : LEADERS;
+    return offers(operation, (enum algorithm)asked, shape) ? (enum algorithm)asked : LEADERS;
 }
 
 /* Both MPIs send these directly between the two ranks, so each piece crosses once already. */

@@ -15,6 +15,7 @@ enum algorithm {
     LEADERS,    /* once over each crossing, by one rank of each site */
     SEGMENTS,   /* the same, cut into segments that follow one another */
     LANES,      /* by many ranks of each site at once, each with its share */
+    SCATTERED,  /* each rank has its piece of the whole, and all put the pieces together */
     ALGORITHMS
 };
 
@@ -38,6 +39,8 @@ struct shape {
     double lan_bytes_per_second;
     enum family family;
     int contiguous;            /* each site's ranks follow one another */
+    int nested;                /* levels above sites part them */
+    int shared_links;          /* all connections of a site share the rate of one */
     /* Crossings that follow one another, and so add up, in the patterns of native algorithms: */
     int tree_crossings;          /* a binomial tree from `tree_root` */
     int tree_root;
@@ -65,11 +68,16 @@ enum algorithm choose_asked(enum operation operation, const struct shape *shape,
  * only the layout counts. */
 enum algorithm choose_uneven(enum operation operation, const struct shape *shape, int asked);
 
-/* The time that an algorithm would take, in seconds; what choose() compares. */
+/* The time that an algorithm would take, in seconds; what choose() compares. How many connections
+ * a site's link bears at their full rate isn't known, so choose() compares both ends: with and
+ * without `shared_links`. */
 double predicted_seconds(enum operation operation, enum algorithm algorithm, const struct shape *shape, size_t bytes);
 
 /* Whether the operation has that algorithm. */
 int has_algorithm(enum operation operation, enum algorithm algorithm);
+
+/* The same on this shape. */
+int offers(enum operation operation, enum algorithm algorithm, const struct shape *shape);
 
 /* The size of the pieces into which SEGMENTS cuts a message. */
 size_t segment_bytes(size_t bytes);

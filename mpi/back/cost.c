@@ -10,6 +10,17 @@ double wan_seconds(const struct shape *shape, double bytes)
     return message_seconds(shape->wan_rtt_seconds, shape->wan_bytes_per_second, bytes);
 }
 
+double rated_bytes(const struct shape *shape, double bytes, double link_bytes)
+{
+    return shape->shared_links && link_bytes > bytes ? link_bytes : bytes;
+}
+
+double crossing_seconds(const struct shape *shape, double bytes, double link_bytes)
+{
+    return wan_seconds(shape, bytes) +
+           (rated_bytes(shape, bytes, link_bytes) - bytes) / shape->wan_bytes_per_second;
+}
+
 double lan_seconds(const struct shape *shape, double bytes)
 {
     return message_seconds(shape->lan_rtt_seconds, shape->lan_bytes_per_second, bytes);

@@ -13,6 +13,12 @@
 double wan_seconds(const struct shape *shape, double bytes);
 double lan_seconds(const struct shape *shape, double bytes);
 
+/* Messages that cross at once: the bytes of one, and all that one site's link carries. */
+double crossing_seconds(const struct shape *shape, double bytes, double link_bytes);
+
+/* The bytes that count for the rate, of those of a connection and of its site's link. */
+double rated_bytes(const struct shape *shape, double bytes, double link_bytes);
+
 /* The least n with 2^n >= count. */
 int steps_of(int count);
 

@@ -19,6 +19,13 @@ static double in_steps(const struct shape *shape, int steps, int crossings, doub
     return crossings * wan_seconds(shape, bytes) + local * lan_seconds(shape, bytes);
 }
 
+/* The same where all ranks of a site cross at once. */
+static double in_steps_of_all(const struct shape *shape, int steps, int crossings, double bytes)
+{
+    double more = rated_bytes(shape, bytes, shape->smallest * bytes) - bytes;
+    return in_steps(shape, steps, crossings, bytes) + crossings * more / shape->wan_bytes_per_second;
+}
+
 /* The latency of steps that carry little each, and `bytes` in all over the busiest connection. */
 static double latency_and_bytes(const struct shape *shape, int steps, int crossings, double bytes)
 {
@@ -34,8 +41,8 @@ static int is_small_open_mpi(const struct shape *shape, int ranks)
 /* Every rank at once with the root. */
 static double linear(const struct shape *shape, double bytes)
 {
-    return wan_seconds(shape, bytes) + (shape->size - 1) * MESSAGE_SECONDS +
-           (shape->size - 1) * bytes / shape->lan_bytes_per_second;
+    return crossing_seconds(shape, bytes, bytes * (shape->size - shape->largest)) +
+           (shape->size - 1) * MESSAGE_SECONDS + (shape->size - 1) * bytes / shape->lan_bytes_per_second;
 }
 
 static double broadcast(const struct shape *shape, double bytes)
@@ -62,18 +69,22 @@ static double reduce(const struct shape *shape, double bytes)
 static double allreduce(const struct shape *shape, double bytes)
 {
     int steps = steps_of(shape->size);
-    double doubling = in_steps(shape, steps, shape->doubling_crossings, bytes);
+    double doubling = in_steps_of_all(shape, steps, shape->doubling_crossings, bytes);
     if (bytes <= 1024)
         return doubling;
-    double halving = latency_and_bytes(shape, 2 * steps, 2 * shape->doubling_crossings, bytes);
+    /* What a site has to send and to receive, whatever the order of steps. */
+    double least_over_link = 2 * bytes * (shape->sites - 1) / shape->sites;
+    double halving = latency_and_bytes(shape, 2 * steps, 2 * shape->doubling_crossings,
+                                       rated_bytes(shape, bytes, least_over_link));
     double ring = latency_and_bytes(shape, 2 * (shape->size - 1), 2 * shape->ring_crossings, 2 * bytes);
     return least(doubling, least(halving, ring));
 }
 
 static double to_or_from_root(const struct shape *shape, double bytes, double binomial_below)
 {
-    double binomial = latency_and_bytes(shape, steps_of(shape->size), shape->tree_crossings,
-                                        bytes * shape->smallest);
+    double binomial = latency_and_bytes(
+        shape, steps_of(shape->size), shape->tree_crossings,
+        rated_bytes(shape, bytes * shape->smallest, bytes * (shape->size - shape->largest)));
     if (shape->family == FAMILY_MPICH)
         return binomial;
     if (shape->family == FAMILY_OPENMPI && shape->size > 10 && bytes < binomial_below)
@@ -85,14 +96,16 @@ static double allgather(const struct shape *shape, double bytes)
 {
     double all = bytes * shape->size;
     int crossings = least(shape->doubling_crossings, shape->dissemination_crossings);
-    double doubling = latency_and_bytes(shape, steps_of(shape->size), crossings, all / 2);
+    double doubling = latency_and_bytes(shape, steps_of(shape->size), crossings,
+                                        rated_bytes(shape, all / 2, all * (shape->sites - 1) / shape->sites));
     double ring = latency_and_bytes(shape, shape->size - 1, shape->ring_crossings, all);
     return least(doubling, ring);
 }
 
 static double reduce_scatter(const struct shape *shape, double bytes)
 {
-    double halving = latency_and_bytes(shape, steps_of(shape->size), shape->doubling_crossings, bytes / 2);
+    double halving = latency_and_bytes(shape, steps_of(shape->size), shape->doubling_crossings,
+                                       rated_bytes(shape, bytes / 2, bytes * (shape->sites - 1) / shape->sites));
     double ring = latency_and_bytes(shape, shape->size - 1, shape->ring_crossings, bytes);
     return least(halving, ring);
 }
@@ -100,8 +113,9 @@ static double reduce_scatter(const struct shape *shape, double bytes)
 static double alltoall(const struct shape *shape, double bytes)
 {
     double block = bytes / shape->size;
-    double bruck = in_steps(shape, steps_of(shape->size), shape->dissemination_crossings, bytes / 2);
-    double at_once = wan_seconds(shape, block) + (shape->size - 1) * MESSAGE_SECONDS;
+    double bruck = in_steps_of_all(shape, steps_of(shape->size), shape->dissemination_crossings, bytes / 2);
+    double over_link = block * shape->smallest * (shape->size - shape->smallest);
+    double at_once = crossing_seconds(shape, block, over_link) + (shape->size - 1) * MESSAGE_SECONDS;
     if (shape->family == FAMILY_OPENMPI && block < 200 && shape->size >= 12)
         return bruck;
     if (shape->family == FAMILY_MPICH && block <= 256 && shape->size >= 8)

@@ -1,5 +1,7 @@
 #include "paths.h"
 
+#include <string.h>
+
 /* A country's research network between sites, 10 Gbit/s Ethernet within them. */
 static const struct path usual_between = { .rtt_seconds = 10e-3, .bytes_per_second = 50e6 };
 static const struct path usual_within = { .rtt_seconds = 60e-6, .bytes_per_second = 1.1e9 };
@@ -15,6 +17,26 @@ static void worsen(struct path *worst, const struct path *path, const struct pat
         worst->bytes_per_second = rate;
 }
 
+/* Whether some of the sites are together at a level above sites, and others are not. */
+static int is_nested(const struct topology *topology, const int *site, int sites)
+{
+    int levels = topology->levels;
+    for (int outer = 1; outer < levels; outer++) {
+        int together = 0, apart = 0;
+        for (int a = 0; a < sites; a++) {
+            for (int b = 0; b < a; b++) {
+                const int *of_a = topology->places + site[a] * levels, *of_b = topology->places + site[b] * levels;
+                int same = memcmp(of_a, of_b, (size_t)outer * sizeof *of_a) == 0;
+                together |= same;
+                apart |= !same;
+            }
+        }
+        if (together && apart)
+            return 1;
+    }
+    return 0;
+}
+
 void shape_paths(struct shape *shape, const struct topology *topology, const int *site, int sites)
 {
     struct path between = { 0, 0 }, within = { 0, 0 };
@@ -24,6 +46,7 @@ void shape_paths(struct shape *shape, const struct topology *topology, const int
             worsen(a == b ? &within : &between, path, a == b ? &usual_within : &usual_between);
         }
     }
+    shape->nested = is_nested(topology, site, sites);
     shape->wan_rtt_seconds = between.rtt_seconds;
     shape->wan_bytes_per_second = between.bytes_per_second;
     shape->lan_rtt_seconds = within.rtt_seconds;

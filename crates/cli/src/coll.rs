@@ -38,6 +38,10 @@ pub(crate) struct ExplainArgs {
     /// Number of ranks; as many as there are slots by default.
     #[arg(long, short = 'n', value_name = "NUMBER")]
     ranks: Option<u32>,
+    /// Say, too, what MPI_Cart_create with `reorder` would gain on such a grid of ranks: 4x6, with a
+    /// p behind each dimension that is periodic (4px6).
+    #[arg(long, value_name = "DIMS")]
+    cart: Option<String>,
     /// Read where ranks are from this file (docs/collectives.md) rather than ask the grid.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "socket"])]
     topology: Option<PathBuf>,
@@ -57,7 +61,7 @@ pub(crate) async fn run(command: CollCommand) -> anyhow::Result<()> {
     let CollCommand::Explain(args) = command;
     let program = program()?;
     if let Some(file) = &args.topology {
-        return explain(&program, file, args.ranks, args.json);
+        return explain(&program, file, args.ranks, &args);
     }
     let socket = args.socket.clone().unwrap_or_else(local::socket);
     let grid = Grid::of_agent(local::connect(&socket).await?, socket).or_without_broker();
@@ -66,7 +70,8 @@ pub(crate) async fn run(command: CollCommand) -> anyhow::Result<()> {
     let text = file(&Topology::try_from(topology)?, &nodes, args.ranks)?;
     let mut file = tempfile::NamedTempFile::new().context("cannot write the topology")?;
     file.write_all(text.as_bytes()).context("cannot write the topology")?;
-    explain(&program, file.path(), args.ranks, args.json)
+    // The file has just these ranks.
+    explain(&program, file.path(), None, &args)
 }
 
 fn program() -> anyhow::Result<PathBuf> {
@@ -79,13 +84,16 @@ fn program() -> anyhow::Result<PathBuf> {
     })
 }
 
-fn explain(program: &Path, topology: &Path, ranks: Option<u32>, json: bool) -> anyhow::Result<()> {
+fn explain(program: &Path, topology: &Path, ranks: Option<u32>, args: &ExplainArgs) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     command.arg("--topology").arg(topology);
     if let Some(ranks) = ranks {
         command.arg("--ranks").arg(ranks.to_string());
     }
-    if json {
+    if let Some(cart) = &args.cart {
+        command.args(["--cart", cart]);
+    }
+    if args.json {
         command.arg("--json");
     }
     let status = command.status().with_context(|| format!("cannot start {}", program.display()))?;

@@ -7,6 +7,7 @@
 #include "../real.h"
 #include "blocks.h"
 #include "kind.h"
+#include "pieces.h"
 #include "uneven.h"
 
 /* Those who stand for the subsets of the widest tier swap their rows. `whole` gets all. */
@@ -61,7 +62,7 @@ static int taker(const struct lanes *sites, int site, int rank)
 
 /* Each rank sends its block to one of each other site, where all put together what they
  * have taken, in the order of takers and then of ranks. */
-static void in_lanes(struct call *call, const int *length, const char *own, char *whole, size_t total)
+void pieces_together(struct call *call, const int *length, const char *own, char *whole, size_t total)
 {
     const struct layout *layout = call->layout;
     struct lanes sites;
@@ -104,7 +105,7 @@ static void in_lanes(struct call *call, const int *length, const char *own, char
 static void allgather(struct call *call, int *length, const char *own, char *whole, size_t total)
 {
     if (call->algorithm == LANES)
-        in_lanes(call, length, own, whole, total);
+        pieces_together(call, length, own, whole, total);
     else
         by_leaders(call, length, own, whole, total);
 }

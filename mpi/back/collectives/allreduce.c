@@ -4,6 +4,7 @@
 
 #include "../real.h"
 #include "fold.h"
+#include "scattered.h"
 #include "tree.h"
 
 /* What one rank does for a share of the vector: a lane's or, with leaders, all of it. */
@@ -164,7 +165,9 @@ int coll_Allreduce(const void *send_buffer, void *recv, int count, MPI_Datatype 
         return real.Allreduce(send_buffer, recv, count, datatype, op, comm);
     struct layout layout = reduction_layout(&call, &reduction);
     if (call_ok(&call)) {
-        if (call.algorithm == LANES)
+        if (call.algorithm == SCATTERED)
+            scattered_allreduce(&call, &reduction, input, recv, count);
+        else if (call.algorithm == LANES)
             in_lanes(&call, &layout, &reduction, input, recv, count);
         else
             by_leaders(&call, &layout, &reduction, input, recv, count);

@@ -16,7 +16,7 @@ static int read_environment(void)
     int algorithm = asked_algorithm(name);
     if (algorithm != -2)
         return algorithm;
-    say("ISTHMUS_COLL=%.40s is none of auto, native, leaders, segments, lanes: auto is taken", name);
+    say("ISTHMUS_COLL=%.40s is none of auto, native, leaders, segments, lanes, scattered: auto is taken", name);
     return CHOICE_AUTO;
 }
 

@@ -3,6 +3,7 @@
 
 #include "../real.h"
 #include "kind.h"
+#include "scattered.h"
 #include "tree.h"
 
 static size_t smaller(size_t a, size_t b)
@@ -95,7 +96,9 @@ int coll_Bcast(void *buffer, int count, MPI_Datatype datatype, int root, MPI_Com
     int is_root = call.layout->rank == root;
     char *stream = is_root ? stream_of(&call, &kind, buffer, count) : stream_room(&call, &kind, buffer, count);
     if (call_ok(&call)) {
-        if (call.algorithm == LANES)
+        if (call.algorithm == SCATTERED)
+            scattered_bcast(&call, stream, (int)length, root);
+        else if (call.algorithm == LANES)
             in_lanes(&call, stream, (int)length, root);
         else
             in_pieces(&call, stream, length, call.algorithm == SEGMENTS ? segment_bytes(length) : length, root);

@@ -26,7 +26,7 @@ int call_begin(struct call *call, enum operation operation, MPI_Comm comm)
 
 static int take(struct call *call, enum algorithm algorithm)
 {
-    if (algorithm == LANES && call->no_lanes)
+    if ((algorithm == LANES || algorithm == SCATTERED) && call->no_lanes)
         algorithm = asked() == CHOICE_AUTO ? NATIVE : LEADERS;
     struct spread *spread = call->spread;
     if (algorithm != NATIVE)

@@ -3,6 +3,7 @@
 
 #include "../real.h"
 #include "fold.h"
+#include "scattered.h"
 #include "tree.h"
 
 /* What one who stands for others combines: the parts of its children and its own among
@@ -151,7 +152,9 @@ int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, 
         return real.Reduce(send, recv, count, datatype, op, root, comm);
     struct layout layout = reduction_layout(&call, &reduction);
     if (call_ok(&call)) {
-        if (call.algorithm == LANES)
+        if (call.algorithm == SCATTERED)
+            scattered_reduce(&call, &reduction, input, recv, count, root);
+        else if (call.algorithm == LANES)
             in_lanes(&call, &layout, &reduction, input, recv, count, root);
         else
             in_pieces(&call, &layout, &reduction, input, recv, count,

@@ -6,6 +6,7 @@
 
 #include "../real.h"
 #include "fold.h"
+#include "pieces.h"
 #include "tree.h"
 
 /* The vector, of which each rank gets a piece. */
@@ -161,6 +162,15 @@ static void in_lanes(struct call *call, const struct reduction *reduction, const
     }
     char *folded = fold(call, reduction, part, arrived, layout->sites, elements);
     elements_copy(call, kind, folded, recv, elements);
+}
+
+void pieces_reduce(struct call *call, const struct reduction *reduction, const int *counts, const void *send,
+                   void *recv)
+{
+    struct pieces pieces;
+    pieces_make(call, &pieces, counts);
+    if (call_ok(call))
+        in_lanes(call, reduction, &pieces, send, recv);
 }
 
 static int has_negative(const int *count, int size)
