@@ -1,0 +1,64 @@
+/* Collectives at odd moments: while a communicator is being
+ * duplicated. Three ranks, with
+ * topologies/turns: the first and the last are at one site. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include "check.h"
+
+enum { RANKS = 3 };
+static int rank;
+
+static void check_sum(MPI_Comm comm)
+{
+    int sum = 0;
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm);
+    CHECK(sum == RANKS * (RANKS - 1) / 2);
+}
+
+typedef int duplicate(MPI_Comm comm, MPI_Comm *made, MPI_Request *request);
+
+static int (*with_info)(MPI_Comm, MPI_Info, MPI_Comm *, MPI_Request *);
+
+static int idup_with_info(MPI_Comm comm, MPI_Comm *made, MPI_Request *request)
+{
+    return with_info(comm, MPI_INFO_NULL, made, request);
+}
+
+/* A collective on a communicator of which a duplicate is under way, the first on it or not, and
+ * one on the duplicate. */
+static void check_duplicate(duplicate *start)
+{
+    for (int used = 0; used < 2; used++) {
+        MPI_Comm comm, again;
+        MPI_Request request;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        if (used)
+            check_sum(comm);
+        CHECK(start(comm, &again, &request) == MPI_SUCCESS);
+        check_sum(comm);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        check_sum(again);
+        check_sum(comm);
+        MPI_Comm_free(&comm);
+        MPI_Comm_free(&again);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int size;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    CHECK(size == RANKS);
+    /* What fails here waits for ever. */
+    alarm(30);
+    check_duplicate(MPI_Comm_idup);
+    *(void **)&with_info = dlsym(RTLD_DEFAULT, "MPI_Comm_idup_with_info");
+    if (with_info)
+        check_duplicate(idup_with_info);
+    MPI_Finalize();
+    return 0;
+}
