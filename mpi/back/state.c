@@ -10,6 +10,7 @@
 #include <mpi.h>
 
 #include "attributes.h"
+#include "collectives/asked.h"
 #include "counters.h"
 #include "known.h"
 #include "real.h"
@@ -58,10 +59,8 @@ static int own_node(int rank)
 /* What all ranks must have in common: the topology, and what the user asked for. */
 static unsigned long long common_hash(void)
 {
-    unsigned long long hash = topology_hash(topology);
-    const char *asked = getenv("ISTHMUS_COLL");
-    for (; asked && *asked; asked++)
-        hash = (hash ^ (unsigned char)*asked) * 1099511628211ull;
+    asked_start();
+    unsigned long long hash = (topology_hash(topology) ^ (unsigned char)asked()) * 1099511628211ull;
     return hash ? hash : 1;
 }
 
