@@ -9,6 +9,7 @@
 
 #include <mpi.h>
 
+#include "alone.h"
 #include "attributes.h"
 #include "collectives/asked.h"
 #include "counters.h"
@@ -101,6 +102,8 @@ void state_start(void)
         say("collectives are the MPI's own: no attribute key could be made");
     else
         atomic_store(&spans, topology && topology->sites > 1);
+    if (state_spans())
+        alone_start();
     atomic_store_explicit(&phase, RUNNING, memory_order_release);
 }
 
@@ -114,6 +117,7 @@ void state_end(void)
     atomic_store(&spans, 0);
     atomic_store(&phase, ENDED);
     known_end();
+    alone_end();
     attributes_end();
     worlds_end();
 }
