@@ -87,7 +87,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     CHECK(size == RANKS);
     /* What fails here waits for ever. */
-    alarm(30);
+    alarm(20);
     check_environment();
     check_duplicate(MPI_Comm_idup);
     *(void **)&with_info = dlsym(RTLD_DEFAULT, "MPI_Comm_idup_with_info");
