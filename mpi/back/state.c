@@ -9,7 +9,9 @@
 
 #include <mpi.h>
 
+#include "alone.h"
 #include "attributes.h"
+#include "collectives/asked.h"
 #include "counters.h"
 #include "known.h"
 #include "real.h"
@@ -58,10 +60,8 @@ static int own_node(int rank)
 /* What all ranks must have in common: the topology, and what the user asked for. */
 static unsigned long long common_hash(void)
 {
-    unsigned long long hash = topology_hash(topology);
-    const char *asked = getenv("ISTHMUS_COLL");
-    for (; asked && *asked; asked++)
-        hash = (hash ^ (unsigned char)*asked) * 1099511628211ull;
+    asked_start();
+    unsigned long long hash = (topology_hash(topology) ^ (unsigned char)asked()) * 1099511628211ull;
     return hash ? hash : 1;
 }
 
@@ -102,6 +102,8 @@ void state_start(void)
         say("collectives are the MPI's own: no attribute key could be made");
     else
         atomic_store(&spans, topology && topology->sites > 1);
+    if (state_spans())
+        alone_start();
     atomic_store_explicit(&phase, RUNNING, memory_order_release);
 }
 
@@ -115,6 +117,7 @@ void state_end(void)
     atomic_store(&spans, 0);
     atomic_store(&phase, ENDED);
     known_end();
+    alone_end();
     attributes_end();
     worlds_end();
 }

@@ -17,8 +17,14 @@ struct world {
     struct world *next;
 };
 
+/* The newest first. They stay until MPI_Finalize: for each time that worlds have met, a group of
+ * the MPI's and two ints for each process. MPI doesn't tell when processes are gone for good.
+ * MPI_Comm_disconnect is of one communicator; the program may have others of these processes,
+ * which it has made without this library's knowing. Were a world forgotten then, a rank that asks
+ * for the places of such a communicator afterwards wouldn't know them. One that has asked before
+ * would: one's collective would be native and the other's not, and both would wait for ever. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct world *worlds;    /* the newest first */
+static struct world *worlds;
 static struct record own_record;
 static int started;
 

@@ -14,19 +14,20 @@
 /* The longest that an MPI may answer: MPI_MAX_LIBRARY_VERSION_STRING of MPICH. */
 #define VERSION_MAX 8192
 
-/* The ABIs, by the soname of the library that has MPI_Init. `version` begins what
- * MPI_Get_library_version() must say, where one name is enough to tell. A back end of the
- * wrong ABI would work for simple calls and corrupt memory in others. */
+/* The ABIs, by the soname of the library that has MPI_Init. MPI_Get_library_version() must
+ * begin with `begins`, and not with `other`, another MPI that had this soname: Open MPI 1.10.
+ * A back end of the wrong ABI would work for simple calls and corrupt memory in others. */
 static const struct abi {
     const char *soname;
     const char *kind;
-    const char *version;
+    const char *name;
+    const char *begins, *other;     /* NULL: anything; none */
 } abis[] = {
-    {"libmpi.so.40", "openmpi", "Open MPI v"},
-    {"libmpi_abi.so.0", "abi", NULL},
-    {"libmpi_abi.so.1", "abi", NULL},
-    {"libmpi.so.12", "mpich", NULL},
-    {"libmpich.so.12", "mpich", NULL},
+    {"libmpi.so.40", "openmpi", "Open MPI", "Open MPI v", NULL},
+    {"libmpi_abi.so.0", "abi", "an MPI of the standard's ABI", NULL, NULL},
+    {"libmpi_abi.so.1", "abi", "an MPI of the standard's ABI", NULL, NULL},
+    {"libmpi.so.12", "mpich", "MPICH", NULL, "Open MPI v"},
+    {"libmpich.so.12", "mpich", "MPICH", NULL, NULL},
 };
 
 struct loaded {
@@ -78,17 +79,24 @@ static int look_for_mpi(struct dl_phdr_info *info, size_t size, void *argument)
     return 0;
 }
 
+static int begins_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
 /* Whether the MPI says that it is what its soname says. */
 static int version_fits(const struct abi *abi, void *mpi)
 {
-    if (!abi->version)
+    if (!abi->begins && !abi->other)
         return 1;
     int (*get)(char *, int *) = (int (*)(char *, int *))dlsym(mpi, "PMPI_Get_library_version");
     if (!get)
         return 0;
     char text[VERSION_MAX + 1] = "";
     int length = 0;
-    return get(text, &length) == 0 && strncmp(text, abi->version, strlen(abi->version)) == 0;
+    if (get(text, &length) != 0)
+        return 0;
+    return (!abi->begins || begins_with(text, abi->begins)) && !(abi->other && begins_with(text, abi->other));
 }
 
 /* Loads the back end that lies beside the front's own file. */
@@ -127,7 +135,7 @@ int find_mpi(struct found *found, int *depths_keyval, int *colors_keyval)
         return -1;
     found->back = NULL;
     if (!version_fits(loaded.abi, found->mpi)) {
-        say("collectives are the MPI's own: %s isn't %s...", loaded.path, loaded.abi->version);
+        say("collectives are the MPI's own: %s isn't %s", loaded.path, loaded.abi->name);
         return 0;
     }
     /* The name under which the front was preloaded: a link in the job's directory. */

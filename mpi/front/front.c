@@ -78,10 +78,12 @@ static const function narrowed[CALLS] = {
 #undef X
 };
 
-/* The MPI's own function. */
+/* The MPI's own function. A stub of an MPI may have no profiling interface. */
 static function native(enum call call)
 {
     function own = (function)dlsym(found.mpi, names[call]);
+    if (!own)
+        own = (function)dlsym(found.mpi, names[call] + 1);
     if (!own)
         own = narrowed[call];
     if (!own)
@@ -89,12 +91,24 @@ static function native(enum call call)
     return own ? own : (function)fail;
 }
 
+/* The function of an MPI that isthmus doesn't know, or of a stub of one, such as serial programs
+ * are linked with; NULL if there is none. */
+static function foreign(const char *name)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    Dl_info info;
+    void *other = dlsym(RTLD_NEXT, name);
+    if (other && !atomic_flag_test_and_set(&said))
+        say("collectives are the MPI's own: %s isn't an MPI that isthmus knows",
+            dladdr(other, &info) && info.dli_fname ? info.dli_fname : name);
+    return (function)other;
+}
+
 /* Finds out where a call goes, once. */
 static function resolve(enum call call, int profiling)
 {
     if (choose() != 0) {
-        /* Another MPI, or a stub of one, such as serial programs are linked with. */
-        function other = (function)dlsym(RTLD_NEXT, names[call] + !profiling);
+        function other = foreign(names[call] + !profiling);
         if (other) {
             atomic_store_explicit(&targets[profiling][call], other, memory_order_release);
             return other;

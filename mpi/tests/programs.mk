@@ -17,14 +17,26 @@ CC_mpiabi := $(BIN_MPICH)/mpicc_abi -DGUIDED_BY_ENUM
 FC_openmpi := mpif90.openmpi
 FC_mpich4 := mpif90.mpich
 
-PROGRAMS := calls places graphs spawn threads
+PROGRAMS := calls places graphs spawn threads absolute moments comms
 UNITS := topology layout reorder choice
 BACK_topology := back/topology.c back/reading.c back/names.c back/hash.c
 BACK_layout := back/layout.c back/numbering.c
 BACK_choice := back/choice.c back/cost.c back/cost_native.c back/shape.c
 BACK_reorder := back/reorder.c back/edges.c back/partition.c back/numbering.c
 
+# Stubs of an MPI: the soname, and what it says of itself.
+STUBS := other bare renamed older hollow
+SONAME_other := libmpiseq.so
+SONAME_bare := libmpi.so.40
+SONAME_renamed := libmpi.so.40
+VERSION_renamed := IBM Spectrum MPI v10.4
+SONAME_older := libmpi.so.12
+VERSION_older := Open MPI v1.10.7
+SONAME_hollow := libmpi.so.12
+VERSION_hollow := MPICH Version: 4.0
+
 .PHONY: all
+all: $(STUBS:%=$(OUT)/stub/%/serial)
 all: $(foreach mpi,$(MPIS),$(PROGRAMS:%=$(OUT)/$(mpi)/%) $(OUT)/$(mpi)/tool.so) $(UNITS:%=$(OUT)/unit/%) \
 	$(foreach mpi,openmpi mpich4,$(patsubst %,$(OUT)/$(mpi)/%,mpif usempi usempif08))
 
@@ -44,6 +56,16 @@ $(OUT)/$(1)/%: tests/programs/%.c tests/programs/check.h include/isthmus_mpi.h
 	$(CC_$(1)) $(CFLAGS) -o $$@ $$< -lpthread
 endef
 $(foreach mpi,$(MPIS),$(eval $(call programs,$(mpi))))
+
+# The program, which is linked with the stub beside it.
+define stub
+$(OUT)/stub/$(1)/serial: tests/stub/serial.c tests/stub/stub.c tests/stub/stub.h
+	@mkdir -p $$(@D)
+	gcc $(CFLAGS) -shared -fPIC -Wl,-soname,$(SONAME_$(1)) $(if $(VERSION_$(1)),'-DVERSION="$(VERSION_$(1))"') \
+		-o $$(@D)/$(SONAME_$(1)) tests/stub/stub.c
+	gcc $(CFLAGS) -o $$@ $$< $$(@D)/$(SONAME_$(1)) -Wl,-rpath,$$(@D)
+endef
+$(foreach name,$(STUBS),$(eval $(call stub,$(name))))
 
 define fortran
 $(OUT)/$(1)/mpif: tests/languages/mpif.f

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "../alone.h"
 #include "../real.h"
 #include "blocks.h"
 #include "kind.h"
@@ -119,6 +120,10 @@ int coll_Allgather(const void *send, int send_count, MPI_Datatype send_type, voi
         (send != MPI_IN_PLACE && !kind_of(&own_kind, send, send_count, send_type)))
         goto native;
     int rank = call.layout->rank, size = call.layout->size;
+    void *place = element(&kind, recv, (long long)rank * recv_count);
+    if (is_equal(send, send_count, send_type, place, recv_count, recv_type) &&
+        REFUSED(real.Allgather(send, send_count, send_type, place, recv_count, recv_type, alone())))
+        goto native;
     size_t bytes = (size_t)recv_count * kind.size, total = bytes * (size_t)size;
     if (!call_takes(&call, bytes, total, 1))
         goto native;
@@ -127,7 +132,7 @@ int coll_Allgather(const void *send, int send_count, MPI_Datatype send_type, voi
         length[r] = (int)bytes;
     char *whole = kind.plain ? recv : call_memory(&call, total), *own = NULL;
     if (call_ok(&call))
-        own = send == MPI_IN_PLACE ? stream_of(&call, &kind, element(&kind, recv, (long long)rank * recv_count), recv_count)
+        own = send == MPI_IN_PLACE ? stream_of(&call, &kind, place, recv_count)
                                    : stream_of(&call, &own_kind, send, send_count);
     if (call_ok(&call))
         allgather(&call, length, own, whole, total);
@@ -158,6 +163,10 @@ int coll_Allgatherv(const void *send, int send_count, MPI_Datatype send_type, vo
         (send != MPI_IN_PLACE && !kind_of(&own_kind, send, send_count, send_type)))
         goto native;
     int rank = call.layout->rank, size = call.layout->size;
+    void *place = element(&kind, recv, displs[rank]);
+    if (is_equal(send, send_count, send_type, place, recv_counts[rank], recv_type) &&
+        REFUSED(real.Allgatherv(send, send_count, send_type, place, &send_count, (int[]){0}, recv_type, alone())))
+        goto native;
     size_t total = total_bytes(recv_counts, kind.size, size);
     /* The mean of what a rank contributes, rounded up, so that it is 0 for nothing only. */
     if (!call_takes(&call, (total + (size_t)size - 1) / (size_t)size, total, 1))
@@ -167,7 +176,7 @@ int coll_Allgatherv(const void *send, int send_count, MPI_Datatype send_type, vo
         length[r] = (int)((size_t)recv_counts[r] * kind.size);
     char *whole = call_memory(&call, total), *own = NULL;
     if (call_ok(&call))
-        own = send == MPI_IN_PLACE ? stream_of(&call, &kind, element(&kind, recv, displs[rank]), recv_counts[rank])
+        own = send == MPI_IN_PLACE ? stream_of(&call, &kind, place, recv_counts[rank])
                                    : stream_of(&call, &own_kind, send, send_count);
     if (call_ok(&call))
         allgather(&call, length, own, whole, total);

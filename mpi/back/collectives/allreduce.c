@@ -2,6 +2,7 @@
  * all at once, and downwards again. */
 #include "collectives.h"
 
+#include "../alone.h"
 #include "../real.h"
 #include "fold.h"
 #include "scattered.h"
@@ -158,7 +159,8 @@ int coll_Allreduce(const void *send_buffer, void *recv, int count, MPI_Datatype 
     struct reduction reduction;
     const void *input = send_buffer == MPI_IN_PLACE ? recv : send_buffer;
     if (!call_begin(&call, OP_ALLREDUCE, comm) || !reduction_of(&reduction, input, count, datatype, op) ||
-        is_same(&reduction.kind, send_buffer, recv, count) || is_same(&reduction.kind, recv, NULL, count))
+        is_missing(&reduction.kind, recv, count) ||
+        (send_buffer == recv && REFUSED(real.Allreduce(send_buffer, recv, count, datatype, op, alone()))))
         return real.Allreduce(send_buffer, recv, count, datatype, op, comm);
     size_t bytes = (size_t)count * reduction.kind.size;
     if (!reduction_takes(&call, &reduction, bytes))

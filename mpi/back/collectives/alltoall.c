@@ -1,6 +1,7 @@
 /* MPI_Alltoall and MPI_Alltoallv (MPI-4.1, 6.8). */
 #include "collectives.h"
 
+#include "../alone.h"
 #include "../real.h"
 #include "exchange.h"
 #include "kind.h"
@@ -13,7 +14,8 @@ int coll_Alltoall(const void *send, int send_count, MPI_Datatype send_type, void
     struct kind kind, own_kind;
     if (!call_begin(&call, OP_ALLTOALL, comm) || !kind_of(&kind, recv, recv_count, recv_type) ||
         (send != MPI_IN_PLACE && !kind_of(&own_kind, send, send_count, send_type)) ||
-        is_same(&kind, send, recv, recv_count))
+        (is_equal(send, send_count, send_type, recv, recv_count, recv_type) &&
+         REFUSED(real.Alltoall(send, send_count, send_type, recv, recv_count, recv_type, alone()))))
         goto native;
     const void *from = send == MPI_IN_PLACE ? recv : send;
     const struct kind *from_kind = send == MPI_IN_PLACE ? &kind : &own_kind;
@@ -126,6 +128,10 @@ int coll_Alltoallv(const void *send, const int *send_counts, const int *send_dis
     struct side from = { .counts = send_counts, .displs = send_displs, .buffer = (char *)send };
     if (!call_begin(&call, OP_ALLTOALL, comm) ||
         uneven_wrong(recv_counts, recv_displs, call.layout->size) || !kind_of_type(&to.kind, recv_type))
+        goto native;
+    if (send == recv && send_counts == recv_counts && send_displs == recv_displs && send_type == recv_type &&
+        REFUSED(real.Alltoallv(send, send_counts, send_displs, send_type, recv, recv_counts, recv_displs, recv_type,
+                               alone())))
         goto native;
     if (in_place)
         from = to;

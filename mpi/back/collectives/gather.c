@@ -1,6 +1,7 @@
 /* MPI_Gather and MPI_Gatherv (MPI-4.1, 6.5). */
 #include "collectives.h"
 
+#include "../alone.h"
 #include "../real.h"
 #include "blocks.h"
 #include "kind.h"
@@ -29,11 +30,15 @@ int coll_Gather(const void *send, int send_count, MPI_Datatype send_type, void *
     int rank = call.layout->rank, size = call.layout->size, is_root = rank == root;
     if (is_root ? !kind_of(&kind, recv, recv_count, recv_type) : send == MPI_IN_PLACE)
         goto native;
+    void *place = is_root ? element(&kind, recv, (long long)rank * recv_count) : NULL;
+    if (is_root && is_equal(send, send_count, send_type, place, recv_count, recv_type) &&
+        REFUSED(real.Gather(send, send_count, send_type, place, recv_count, recv_type, 0, alone())))
+        goto native;
     struct kind own_kind = kind;
     const void *own = send;
     int own_count = send_count;
     if (send == MPI_IN_PLACE) {
-        own = element(&kind, recv, (long long)rank * recv_count);
+        own = place;
         own_count = recv_count;
     } else if (!kind_of(&own_kind, send, send_count, send_type)) {
         goto native;
@@ -91,6 +96,10 @@ int coll_Gatherv(const void *send, int send_count, MPI_Datatype send_type, void 
         goto native;
     if (in_place ? !is_root : !kind_of(&own_kind, send, send_count, send_type))
         goto native;
+    void *place = is_root ? element(&kind, recv, displs[rank]) : NULL;
+    if (is_root && is_equal(send, send_count, send_type, place, recv_counts[rank], recv_type) &&
+        REFUSED(real.Gatherv(send, send_count, send_type, place, &send_count, (int[]){0}, recv_type, 0, alone())))
+        goto native;
     if (!call_takes_uneven(&call))
         goto native;
     int *length = call_ints(&call, size);
@@ -100,7 +109,7 @@ int coll_Gatherv(const void *send, int send_count, MPI_Datatype send_type, void 
     if (is_root) {
         root_receives(&call, length, &kind, recv, recv_counts, displs);
         if (!in_place)
-            call_to_self(&call, send, send_count, send_type, element(&kind, recv, displs[rank]), recv_counts[rank], recv_type);
+            call_to_self(&call, send, send_count, send_type, place, recv_counts[rank], recv_type);
     } else {
         size_t bytes = (size_t)send_count * own_kind.size;
         length[rank] = is_large(bytes) ? 0 : (int)bytes;

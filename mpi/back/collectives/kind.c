@@ -24,7 +24,7 @@ int kind_of_type(struct kind *kind, MPI_Datatype type)
 
 int kind_of(struct kind *kind, const void *buffer, int count, MPI_Datatype type)
 {
-    return count >= 0 && kind_of_type(kind, type) && !(kind->plain && buffer == NULL && count > 0);
+    return count >= 0 && kind_of_type(kind, type) && !is_missing(kind, buffer, count);
 }
 
 /* Data with absolute addresses, which MPICH 4's MPI_Pack takes for no buffer. Any type may be

@@ -29,11 +29,10 @@ static inline char *element(const struct kind *kind, const void *buffer, long lo
     return (char *)buffer + index * kind->extent;
 }
 
-/* Whether two buffers of a plain type with so many elements are the same, which MPI forbids and
- * checks. Others may be at one address: MPI_BOTTOM, or nothing. */
-static inline int is_same(const struct kind *kind, const void *a, const void *b, int count)
+/* Whether there is no buffer for so many elements. Other types may have absolute addresses. */
+static inline int is_missing(const struct kind *kind, const void *buffer, int count)
 {
-    return kind->plain && count > 0 && a == b;
+    return kind->plain && count > 0 && buffer == NULL;
 }
 
 /* The stream of `count` elements: the buffer itself or a copy. */

@@ -1,6 +1,7 @@
 /* MPI_Reduce (MPI-4.1, 6.9.1): MPI_Bcast backwards. */
 #include "collectives.h"
 
+#include "../alone.h"
 #include "../real.h"
 #include "fold.h"
 #include "scattered.h"
@@ -144,7 +145,8 @@ int coll_Reduce(const void *send, void *recv, int count, MPI_Datatype datatype, 
     const void *input = send == MPI_IN_PLACE ? recv : send;
     if (!reduction_of(&reduction, input, count, datatype, op) ||
         (call.layout->rank == root &&
-         (is_same(&reduction.kind, send, recv, count) || is_same(&reduction.kind, recv, NULL, count))))
+         (is_missing(&reduction.kind, recv, count) ||
+          (send == recv && REFUSED(real.Reduce(send, recv, count, datatype, op, 0, alone()))))))
         return real.Reduce(send, recv, count, datatype, op, root, comm);
     call.root = root;
     size_t bytes = (size_t)count * reduction.kind.size;

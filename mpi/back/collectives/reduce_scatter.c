@@ -4,6 +4,7 @@
 
 #include <limits.h>
 
+#include "../alone.h"
 #include "../real.h"
 #include "fold.h"
 #include "pieces.h"
@@ -200,7 +201,7 @@ static int reduce_scatter(struct call *call, const void *send, void *recv, const
     if (has_negative(counts, size))
         return -1;
     size_t total = (size_t)sum(counts, size);
-    if (!reduction_of(&reduction, input, total > 0, datatype, op) || is_same(&reduction.kind, send, recv, total > 0))
+    if (!reduction_of(&reduction, input, total > 0, datatype, op))
         return -1;
     size_t bytes = total * reduction.kind.size;
     if (total > INT_MAX || !reduction_takes(call, &reduction, bytes))
@@ -220,7 +221,8 @@ int coll_Reduce_scatter(const void *send, void *recv, const int *recv_counts, MP
 {
     struct call call;
     int code = -1;
-    if (call_begin(&call, OP_REDUCE_SCATTER, comm) && recv_counts != NULL)
+    if (call_begin(&call, OP_REDUCE_SCATTER, comm) && recv_counts != NULL &&
+        !(send == recv && REFUSED(real.Reduce_scatter(send, recv, recv_counts, datatype, op, alone()))))
         code = reduce_scatter(&call, send, recv, recv_counts, datatype, op);
     return code == -1 ? real.Reduce_scatter(send, recv, recv_counts, datatype, op, comm) : code;
 }
@@ -230,7 +232,8 @@ int coll_Reduce_scatter_block(const void *send, void *recv, int recv_count, MPI_
 {
     struct call call;
     int code = -1;
-    if (call_begin(&call, OP_REDUCE_SCATTER, comm) && recv_count >= 0) {
+    if (call_begin(&call, OP_REDUCE_SCATTER, comm) && recv_count >= 0 &&
+        !(send == recv && REFUSED(real.Reduce_scatter_block(send, recv, recv_count, datatype, op, alone())))) {
         int *counts = call_ints(&call, call.layout->size);
         if (counts == NULL)
             return call_end(&call);

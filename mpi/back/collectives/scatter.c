@@ -1,6 +1,7 @@
 /* MPI_Scatter and MPI_Scatterv (MPI-4.1, 6.6). */
 #include "collectives.h"
 
+#include "../alone.h"
 #include "../real.h"
 #include "blocks.h"
 #include "kind.h"
@@ -28,6 +29,10 @@ int coll_Scatter(const void *send, int send_count, MPI_Datatype send_type, void 
     if (is_root && !kind_of(&kind, send, send_count, send_type))
         goto native;
     if (in_place ? !is_root : !kind_of(&own_kind, recv, recv_count, recv_type))
+        goto native;
+    const void *place = is_root ? element(&kind, send, (long long)call.layout->rank * send_count) : NULL;
+    if (is_root && is_equal(place, send_count, send_type, recv, recv_count, recv_type) &&
+        REFUSED(real.Scatter(place, send_count, send_type, recv, recv_count, recv_type, 0, alone())))
         goto native;
     call.root = root;
     size_t bytes = in_place ? (size_t)send_count * kind.size : (size_t)recv_count * own_kind.size;
@@ -84,6 +89,10 @@ int coll_Scatterv(const void *send, const int *send_counts, const int *displs, M
         goto native;
     if (in_place ? !is_root : !kind_of(&own_kind, recv, recv_count, recv_type))
         goto native;
+    const void *place = is_root ? element(&kind, send, displs[rank]) : NULL;
+    if (is_root && is_equal(place, send_counts[rank], send_type, recv, recv_count, recv_type) &&
+        REFUSED(real.Scatterv(place, &recv_count, (int[]){0}, send_type, recv, recv_count, recv_type, 0, alone())))
+        goto native;
     if (!call_takes_uneven(&call))
         goto native;
     int *length = call_ints(&call, size), small = 0;
@@ -93,7 +102,7 @@ int coll_Scatterv(const void *send, const int *send_counts, const int *displs, M
     if (is_root) {
         row = root_sends(&call, length, &kind, send, send_counts, displs);
         if (!in_place)
-            call_to_self(&call, element(&kind, send, displs[rank]), send_counts[rank], send_type, recv, recv_count, recv_type);
+            call_to_self(&call, place, send_counts[rank], send_type, recv, recv_count, recv_type);
     } else {
         size_t bytes = (size_t)recv_count * own_kind.size;
         small = !is_large(bytes);

@@ -90,4 +90,9 @@ void check(struct round *round, int code, int native_code, const struct area *co
 /* What a call answers to wrong arguments must be what the MPI answers. Returns failures. */
 int errors_differ(MPI_Comm comm);
 
+/* The same of equal send and receive buffers, where errors are returned. */
+int equal_differ(MPI_Comm comm);
+
+int error_class(int code);
+
 #endif

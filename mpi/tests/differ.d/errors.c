@@ -3,9 +3,9 @@
 
 #include <stdio.h>
 
-static int class_of(int code)
+int error_class(int code)
 {
-    int class = -1;
+    int class = MPI_SUCCESS;
     if (code != MPI_SUCCESS)
         MPI_Error_class(code, &class);
     return class;
@@ -13,9 +13,9 @@ static int class_of(int code)
 
 static int compare(const char *what, int code, int native_code)
 {
-    if (code != MPI_SUCCESS && class_of(code) == class_of(native_code))
+    if (code != MPI_SUCCESS && error_class(code) == error_class(native_code))
         return 0;
-    fprintf(stderr, "differ: %s: error class %d, the MPI's own: %d\n", what, class_of(code), class_of(native_code));
+    fprintf(stderr, "differ: %s: error class %d, the MPI's own: %d\n", what, error_class(code), error_class(native_code));
     return 1;
 }
 
@@ -33,6 +33,7 @@ int errors_differ(MPI_Comm comm)
     BOTH("null datatype", Allgather(&word, 1, MPI_DATATYPE_NULL, &sum, 1, MPI_DATATYPE_NULL, comm));
     BOTH("null operation", Allreduce(&word, &sum, 1, MPI_INT, MPI_OP_NULL, comm));
 #undef BOTH
+    failures += equal_differ(comm);
     MPI_Comm_set_errhandler(comm, handler);
     if (handler != MPI_ERRORS_ARE_FATAL && handler != MPI_ERRORS_RETURN)
         MPI_Errhandler_free(&handler);

@@ -132,6 +132,71 @@ static void check_general(int reorder)
     MPI_Comm_free(&ring);
 }
 
+/* Two pairs among the vertices that aren't `a` or `b`, which have no edges. -1: one of these. */
+static int partner_of(int vertex, int a, int b)
+{
+    int others[RANKS], count = 0, own = -1;
+    for (int v = 0; v < RANKS; v++) {
+        if (v == a || v == b)
+            continue;
+        if (v == vertex)
+            own = count;
+        others[count++] = v;
+    }
+    return own < 0 ? -1 : others[own ^ 1];
+}
+
+static int edge_weight(int from, int to)
+{
+    return 1 + from * RANKS + to;
+}
+
+/* The calling rank has the edges of the vertex that it plays, with their weights. Returns how
+ * many ranks have given none and have come to play a vertex that has some. */
+static int check_pairs(MPI_Comm graph, int a, int b)
+{
+    int rank, vertex, in, out, in_weight, out_weight, degrees[3], sum;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_rank(graph, &vertex);
+    int partner = partner_of(vertex, a, b), lonely = partner < 0;
+    MPI_Dist_graph_neighbors_count(graph, &degrees[0], &degrees[1], &degrees[2]);
+    CHECK(degrees[0] == !lonely && degrees[1] == !lonely && degrees[2]);
+    MPI_Dist_graph_neighbors(graph, degrees[0], &in, &in_weight, degrees[1], &out, &out_weight);
+    CHECK(lonely || (in == partner && in_weight == edge_weight(partner, vertex)));
+    CHECK(lonely || (out == partner && out_weight == edge_weight(vertex, partner)));
+    int moved = partner_of(rank, a, b) < 0 && !lonely;
+    MPI_Allreduce(&moved, &sum, 1, MPI_INT, MPI_SUM, graph);
+    return sum;
+}
+
+/* A graph has weights if some ranks give weights and those without edges MPI_WEIGHTS_EMPTY. */
+static int check_empty(int a, int b, int adjacent)
+{
+    int rank, one = 1;
+    MPI_Comm graph;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    int partner = partner_of(rank, a, b), edges = partner >= 0;
+    int in_weight = edge_weight(partner, rank), out_weight = edge_weight(rank, partner);
+    const int *in = edges ? &in_weight : MPI_WEIGHTS_EMPTY, *out = edges ? &out_weight : MPI_WEIGHTS_EMPTY;
+    if (adjacent)
+        MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, edges, &partner, in, edges, &partner, out, MPI_INFO_NULL, 1, &graph);
+    else
+        MPI_Dist_graph_create(MPI_COMM_WORLD, edges, &rank, &one, &partner, out, MPI_INFO_NULL, 1, &graph);
+    int moved = check_pairs(graph, a, b);
+    MPI_Comm_free(&graph);
+    return moved;
+}
+
+static void check_all_empty(void)
+{
+    for (int adjacent = 0; adjacent < 2; adjacent++) {
+        int moved = 0;
+        for (int a = 2; a < RANKS; a++)
+            moved += check_empty(a, a - 2, adjacent);
+        CHECK(moved > 0);
+    }
+}
+
 /* The MPI's own function says what is wrong, on every rank. */
 static void check_errors(void)
 {
@@ -158,6 +223,7 @@ int main(int argc, char **argv)
         check_adjacent(reorder, 1);
         check_general(reorder);
     }
+    check_all_empty();
     check_errors();
     MPI_Finalize();
     return 0;

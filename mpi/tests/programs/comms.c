@@ -1,0 +1,112 @@
+/* More communicators at a time than the library has room for, and many one after the other.
+ * Three ranks, with topologies/turns; `comms ROUNDS`: two ranks, so many rounds. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <malloc.h>
+#include <time.h>
+
+#include "check.h"
+
+/* ROOM is as in spread.c. LEAK_BYTES is less than the least that is kept for a communicator. */
+enum { ROOM = 256, MORE = 300, LEAK_BYTES = 60 };
+static int rank;
+static long (*counter)(int);
+
+/* Calls that weren't native. */
+static long taken(void)
+{
+    return counter(0);
+}
+
+/* A collective, which is the library's or native. */
+static void check(MPI_Comm comm, int ours)
+{
+    int size, sum = 0;
+    long before = taken();
+    MPI_Comm_size(comm, &size);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, comm);
+    CHECK(sum == size * (size - 1) / 2);
+    CHECK(taken() - before == ours);
+}
+
+/* Two of the three ranks have no room for it. */
+static void check_all(void)
+{
+    MPI_Comm all;
+    MPI_Comm_dup(MPI_COMM_WORLD, &all);
+    check(all, 0);
+    MPI_Comm_free(&all);
+}
+
+static void check_many(MPI_Comm pair)
+{
+    static MPI_Comm comm[MORE];
+    for (int i = 0; i < MORE; i++) {
+        MPI_Comm_dup(pair, &comm[i]);
+        check(comm[i], i < ROOM);
+    }
+    /* Each stays what it is. */
+    check(comm[0], 1);
+    check(comm[MORE - 1], 0);
+    for (int i = 0; i < MORE; i++)
+        MPI_Comm_free(&comm[i]);
+    for (int i = 0; i < ROOM; i++) {
+        MPI_Comm_dup(pair, &comm[i]);
+        check(comm[i], 1);
+    }
+    if (rank == 0)
+        MPI_Send(NULL, 0, MPI_INT, 2, 0, MPI_COMM_WORLD);
+    check_all();
+    for (int i = 0; i < ROOM; i++)
+        MPI_Comm_free(&comm[i]);
+}
+
+/* The third rank, which sleeps until then: MPICH's would take a processor. */
+static void wait_for_others(void)
+{
+    const struct timespec interval = {.tv_nsec = 10000000};
+    for (int there = 0; !there; nanosleep(&interval, NULL))
+        MPI_Iprobe(0, 0, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+    MPI_Recv(NULL, 0, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+/* Nothing is left of those that are freed: MPICH has room for about 2,000. */
+static void check_often(int rounds)
+{
+    size_t before = 0;
+    for (int i = 0; i < rounds; i++) {
+        MPI_Comm comm;
+        /* What is made once is there after some. */
+        if (i == rounds / 5)
+            before = mallinfo2().uordblks;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        check(comm, 1);
+        MPI_Comm_free(&comm);
+    }
+    long grown = (long)(mallinfo2().uordblks - before);
+    printf("%d rounds: %ld bytes more\n", rounds, grown);
+    CHECK(grown < LEAK_BYTES * (long)rounds);
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Comm pair;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    *(void **)&counter = dlsym(RTLD_DEFAULT, "isthmus_mpi_counter");
+    CHECK(counter);
+    if (argc == 2) {
+        check_often(atoi(argv[1]));
+    } else {
+        MPI_Comm_split(MPI_COMM_WORLD, rank == 2, rank, &pair);
+        if (rank < 2) {
+            check_many(pair);
+        } else {
+            wait_for_others();
+            check_all();
+        }
+        MPI_Comm_free(&pair);
+    }
+    MPI_Finalize();
+    return 0;
+}
