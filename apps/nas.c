@@ -1,10 +1,11 @@
 /*
- * nas: messages as BT, SP and LU of the NAS Parallel Benchmarks send them.
+ * nas: messages as BT, SP, LU, CG, FT and IS of the NAS Parallel Benchmarks send them.
  *
- *   mpirun -n N nas bt|sp|lu [STEPS]      (20)
+ *   mpirun -n N nas bt|sp|lu|cg|ft|is [STEPS]      (20)
  *
- * N is a square, Q * Q, of at most 256. The sizes are those of class A (64^3 points of 5
- * values). Nothing is computed: the time is that of the messages alone.
+ * N is a square, Q * Q, of at most 256. The sizes of BT, SP, LU and CG are those of class A
+ * (64^3 points of 5 values; 14000 rows). FT has 64^3 complex numbers (class S), IS 2^20 keys
+ * (class W). Nothing is computed: the time is that of the messages alone.
  *
  *   bt, sp  Each rank has Q of the Q^3 cells, so that every sweep along x, y or z keeps
  *           all ranks busy. A step exchanges the faces of all cells with 6 neighbours.
@@ -14,6 +15,13 @@
  *           wavefront from one corner of the ranks to the other, with a small message
  *           to each of two neighbours for each plane, and back. Then it exchanges faces
  *           with up to 4 neighbours.
+ *   cg      A step has 25 products of matrix and vector. Each is summed along the Q ranks
+ *           of a row, from rank to rank, and exchanged with the rank at the mirrored
+ *           place; then two sums of one number go over all ranks, as the collective of CG's
+ *           later versions.
+ *   ft      A step transposes all points by MPI_Alltoall and sums two numbers.
+ *   is      A step sums 1024 counts, tells the number of keys by MPI_Alltoall, and sends the
+ *           keys by MPI_Alltoallv.
  *
  * Bailey et al., "The NAS Parallel Benchmarks", RNR-94-007 (1994), has the algorithms.
  * Rank 0 prints one JSON object: steps, seconds for all of them, and messages and bytes
@@ -26,7 +34,8 @@
 #include <string.h>
 
 enum { POINTS = 64, VALUES = 5, PLANES = POINTS - 2, MAX_STEPS = 1000000, MAX_RANKS = 256 };
-enum { FACES = 6, TAG_FACE = 10, TAG_SWEEP = 20, TAG_PLANE = 30 };
+enum { FACES = 6, TAG_FACE = 10, TAG_SWEEP = 20, TAG_PLANE = 30, TAG_ROW = 40, TAG_MIRROR = 41 };
+enum { ROWS = 14000, PRODUCTS = 25, BUCKETS = 1024, KEYS = 1 << 20 };
 
 static int rank, side, step;
 static long long counts[3]; /* messages sent, bytes sent, wrong messages */
@@ -130,6 +139,16 @@ static void cells(int faces_deep, int there, int back)
     }
 }
 
+static void block_tridiagonal(void)
+{
+    cells(1, 30, VALUES);
+}
+
+static void pentadiagonal(void)
+{
+    cells(2, 22, 10);
+}
+
 static void wavefront(int north, int west, int south, int east, int tag)
 {
     int doubles = VALUES * POINTS / side;
@@ -161,6 +180,83 @@ static void columns(void)
     exchange(peers, 4, 2 * VALUES * (POINTS / side) * POINTS);
 }
 
+/* Sums over all ranks; each gives its number, so that the result is known. */
+static void sum_of_ranks(int doubles)
+{
+    int size = side * side;
+    for (int i = 0; i < doubles; i++) {
+        out[0][i] = rank + step;
+    }
+    MPI_Allreduce(out[0], in[0], doubles, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    double want = size * (size - 1) / 2.0 + (double)size * step;
+    counts[2] += in[0][0] != want || in[0][doubles - 1] != want;
+}
+
+static void conjugate_gradients(void)
+{
+    int row = rank / side, column = rank % side, doubles = ROWS / side, mirror = at(column, row);
+    for (int product = 0; product < PRODUCTS; product++) {
+        for (int pass = 1; pass < side; pass++) {
+            int to = at(row, column + pass), from = at(row, column - pass);
+            mark(out[0], doubles, TAG_ROW);
+            MPI_Sendrecv(out[0], doubles, MPI_DOUBLE, to, TAG_ROW, in[0], doubles, MPI_DOUBLE, from, TAG_ROW,
+                         MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            sent(doubles);
+            check(in[0], doubles, from, TAG_ROW);
+        }
+        if (mirror != rank) {
+            mark(out[0], doubles, TAG_MIRROR);
+            MPI_Sendrecv(out[0], doubles, MPI_DOUBLE, mirror, TAG_MIRROR, in[0], doubles, MPI_DOUBLE, mirror,
+                         TAG_MIRROR, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            sent(doubles);
+            check(in[0], doubles, mirror, TAG_MIRROR);
+        }
+        sum_of_ranks(1);
+        sum_of_ranks(1);
+    }
+}
+
+/* A block for each rank: marked at both ends by who sends it to whom. */
+static void mark_blocks(double *blocks, int doubles)
+{
+    for (int to = 0; to < side * side; to++) {
+        blocks[to * doubles] = blocks[(to + 1) * doubles - 1] = expected(rank, to);
+    }
+}
+
+static void check_blocks(const double *blocks, int doubles)
+{
+    for (int from = 0; from < side * side; from++) {
+        check(blocks + from * doubles, doubles, from, rank);
+    }
+}
+
+static void transpose(void)
+{
+    int size = side * side, doubles = 2 * POINTS * POINTS * POINTS / (size * size);
+    doubles = doubles > 0 ? doubles : 1;
+    mark_blocks(out[0], doubles);
+    MPI_Alltoall(out[0], doubles, MPI_DOUBLE, in[0], doubles, MPI_DOUBLE, MPI_COMM_WORLD);
+    check_blocks(in[0], doubles);
+    sum_of_ranks(2);
+}
+
+static void sort_keys(void)
+{
+    /* Two keys of four bytes to a double. */
+    int size = side * side, doubles = KEYS / 2 / (size * size), lengths[3][MAX_RANKS];
+    doubles = doubles > 0 ? doubles : 1;
+    sum_of_ranks(BUCKETS / 2);
+    for (int r = 0; r < size; r++) {
+        lengths[0][r] = doubles;
+        lengths[2][r] = r * doubles;
+    }
+    MPI_Alltoall(lengths[0], 1, MPI_INT, lengths[1], 1, MPI_INT, MPI_COMM_WORLD);
+    mark_blocks(out[0], doubles);
+    MPI_Alltoallv(out[0], lengths[0], lengths[2], MPI_DOUBLE, in[0], lengths[1], lengths[2], MPI_DOUBLE, MPI_COMM_WORLD);
+    check_blocks(in[0], doubles);
+}
+
 static void *allocate(size_t bytes)
 {
     void *memory = calloc(1, bytes);
@@ -174,7 +270,7 @@ static void *allocate(size_t bytes)
 static int usage(void)
 {
     if (rank == 0) {
-        fprintf(stderr, "usage: nas bt|sp|lu [STEPS], on 4, 9, 16 ... %d ranks, 1 to %d steps\n", MAX_RANKS,
+        fprintf(stderr, "usage: nas bt|sp|lu|cg|ft|is [STEPS], on 4, 9, 16 ... %d ranks, 1 to %d steps\n", MAX_RANKS,
                 MAX_STEPS);
     }
     MPI_Finalize();
@@ -193,13 +289,23 @@ int main(int argc, char **argv)
     char *end = NULL;
     errno = 0;
     long steps = argc > 2 ? strtol(argv[2], &end, 10) : 20;
-    int known = argc > 1 && (strcmp(argv[1], "bt") == 0 || strcmp(argv[1], "sp") == 0 || strcmp(argv[1], "lu") == 0);
-    if (argc > 3 || !known || errno != 0 || (argc > 2 && (end == argv[2] || *end != '\0')) || steps < 1 ||
+    static const struct {
+        const char *name;
+        void (*step)(void);
+    } patterns[] = {{"bt", block_tridiagonal}, {"sp", pentadiagonal},       {"lu", columns},
+                    {"cg", conjugate_gradients}, {"ft", transpose}, {"is", sort_keys}};
+    void (*pattern)(void) = NULL;
+    for (size_t i = 0; argc > 1 && i < sizeof patterns / sizeof *patterns; i++) {
+        if (strcmp(argv[1], patterns[i].name) == 0) {
+            pattern = patterns[i].step;
+        }
+    }
+    if (argc > 3 || pattern == NULL || errno != 0 || (argc > 2 && (end == argv[2] || *end != '\0')) || steps < 1 ||
         steps > MAX_STEPS || side < 2 || side * side != size || size > MAX_RANKS) {
         return usage();
     }
-    /* The largest: a sweep of BT over two cells, or the faces of SP. */
-    size_t room = (size_t)(30 * POINTS * POINTS) * sizeof(double);
+    /* The largest: a sweep of BT over two cells, the faces of SP, or the points of FT. */
+    size_t room = (size_t)(2 * POINTS * POINTS * POINTS / side + BUCKETS) * sizeof(double);
     for (int face = 0; face < FACES; face++) {
         out[face] = allocate(room);
         in[face] = allocate(room);
@@ -213,16 +319,7 @@ int main(int argc, char **argv)
             memset(counts, 0, 2 * sizeof counts[0]);
             begun = MPI_Wtime();
         }
-        switch (argv[1][0]) {
-        case 'b':
-            cells(1, 30, VALUES);
-            break;
-        case 's':
-            cells(2, 22, 10);
-            break;
-        default:
-            columns();
-        }
+        pattern();
     }
     MPI_Barrier(MPI_COMM_WORLD);
     double seconds = MPI_Wtime() - begun;

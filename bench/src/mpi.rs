@@ -70,6 +70,15 @@ impl Mpi {
         })
     }
 
+    /// The same, with the ranks of a node one after the other.
+    pub(crate) fn in_blocks(self) -> Vec<String> {
+        words(match self {
+            Self::Openmpi => "--map-by slot --oversubscribe --bind-to none --mca mpi_yield_when_idle 1",
+            Self::Openmpi5 => "--map-by slot:OVERSUBSCRIBE --bind-to none --mca mpi_yield_when_idle 1",
+            Self::Mpich4 | Self::Mpich => "",
+        })
+    }
+
     /// The launcher's further options without isthmus: the nodes, ssh, and the
     /// transports that isthmus sets.
     pub(crate) fn over_ssh(self, ssh: &Path, nodes: &[Node], slots: u32) -> Vec<String> {

@@ -1,13 +1,15 @@
-//! Messages as BT, SP and LU of the NAS Parallel Benchmarks send them, over three sites:
-//! a job of isthmus, over encrypted trunks, against plain MPI on the same nodes, whose
-//! connections are its own and aren't encrypted.
+//! Messages of the NAS Parallel Benchmarks, and LAMMPS, over three sites.
+//!
+//! BT, SP and LU: a job of isthmus, over encrypted trunks, against plain MPI on the same
+//! nodes, whose connections are its own and aren't encrypted. CG, FT, IS and LAMMPS with
+//! long-range forces: a job with the library for collectives against one without.
 
 use std::fmt;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
 
-use crate::grid::{Bench, json, words};
+use crate::grid::{Bench, json, root, words};
 use crate::mpi::Mpi;
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run, in_turns};
@@ -16,6 +18,10 @@ use crate::verdict::Bar;
 /// As long as with connections of their own, encrypted and over any network.
 const BAR: Bar = Bar::AtMost(1.0);
 const PATTERNS: [&str; 3] = ["bt", "sp", "lu"];
+/// With collectives: nowhere slower for the library.
+const WITH_COLLECTIVES: Bar = Bar::AtMost(1.05);
+const COLLECTIVE_PATTERNS: [&str; 3] = ["cg", "ft", "is"];
+const LAMMPS: &str = "lammps";
 const LOSSES: [&str; 2] = ["0.1 %", "0 %"];
 const SITES: [&str; 3] = ["alpha", "beta", "gamma"];
 const RANKS: usize = 4;
@@ -34,6 +40,15 @@ pub(crate) struct Options {
 struct Pattern {
     name: &'static str,
     loss: &'static str,
+    against: Against,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Against {
+    /// Open MPI over ssh.
+    Plain,
+    /// A job without the library for collectives.
+    NoCollectives,
 }
 
 impl fmt::Display for Pattern {
@@ -49,10 +64,18 @@ impl fmt::Display for Pattern {
 pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let tools = [(Mpi::Openmpi.launcher(), "--version")];
     let mut run = Run::begin("nas", &options.rounds, &tools)?;
-    let patterns = LOSSES.iter().flat_map(|loss| PATTERNS.map(|name| Pattern { name, loss }));
-    let cases = patterns.map(|pattern| {
-        let against_plain = Comparison::new(pattern.to_string(), "ms", "plain Open MPI").bar(BAR);
-        Case::new(pattern, vec![against_plain])
+    let against = Against::Plain;
+    let plain = LOSSES.iter().flat_map(|loss| PATTERNS.map(|name| Pattern { name, loss, against }));
+    let against = Against::NoCollectives;
+    let without = COLLECTIVE_PATTERNS.into_iter().chain([LAMMPS]);
+    let without = without.map(|name| Pattern { name, loss: LOSSES[1], against });
+    let cases = plain.chain(without).map(|pattern| {
+        let row = |against: &str, bar| Comparison::new(pattern.to_string(), "ms", against).bar(bar);
+        let row = match pattern.against {
+            Against::Plain => row("plain Open MPI", BAR),
+            Against::NoCollectives => row("without the library for collectives", WITH_COLLECTIVES),
+        };
+        Case::new(pattern, vec![row])
     });
     run.part(1, cases.collect(), || Ok(Sites { bench: Bench::up("nas")?, steps: options.steps }))?;
     run.finish()
@@ -73,17 +96,48 @@ impl Experiment for Sites {
         }
         let nodes = self.bench.nodes();
         ensure!(nodes.len() == RANKS, "one rank on each node");
-        let (program, options) = (Mpi::Openmpi.program("nas")?, Mpi::Openmpi.on_shared_cores().join(" "));
-        let arguments = words(&format!("-n {RANKS} {options} {program} {} {}", pattern.name, self.steps));
+        let options = Mpi::Openmpi.on_shared_cores().join(" ");
+        let program = match pattern.name {
+            LAMMPS => {
+                let input = root().join("bench/programs/salt.in");
+                format!("lmp -log none -in {} -var steps {}", input.display(), self.steps)
+            }
+            name => format!("{} {name} {}", Mpi::Openmpi.program("nas")?, self.steps),
+        };
+        let arguments = words(&format!("-n {RANKS} {options} {program}"));
         let pair = in_turns(round, |side| {
-            let command = match side {
-                0 => self.bench.ours(Mpi::Openmpi, &[], nodes, &arguments),
-                _ => self.bench.plain(Mpi::Openmpi, nodes, 1, &arguments),
+            let command = match (side, pattern.against) {
+                (0, _) => self.bench.ours(Mpi::Openmpi, &[], nodes, &arguments),
+                (_, Against::Plain) => self.bench.plain(Mpi::Openmpi, nodes, 1, &arguments),
+                (_, Against::NoCollectives) => {
+                    self.bench.ours(Mpi::Openmpi, &["--no-coll"], nodes, &arguments)
+                }
             };
-            let found = json(&self.bench.output(&nodes[0].name, &command)?)?;
-            let seconds = found["seconds"].as_f64().context("no time")?;
-            Ok(seconds * 1e3 / f64::from(self.steps))
+            let output = self.bench.output(&nodes[0].name, &command)?;
+            let seconds = match pattern.name {
+                LAMMPS => loop_seconds(&output),
+                _ => json(&output)?["seconds"].as_f64(),
+            };
+            Ok(seconds.context("no time")? * 1e3 / f64::from(self.steps))
         })?;
         Ok(vec![pair])
+    }
+}
+
+/// What LAMMPS says: "Loop time of 2.32 on 4 procs for 20 steps with 1728 atoms".
+fn loop_seconds(output: &str) -> Option<f64> {
+    let line = output.lines().find_map(|line| line.strip_prefix("Loop time of "))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_lammps() {
+        let output = "Step Temp\n0 3\nLoop time of 2.32 on 4 procs for 20 steps with 1728 atoms\n";
+        assert_eq!(loop_seconds(output), Some(2.32));
+        assert_eq!(loop_seconds("ERROR: no atoms\n"), None);
     }
 }

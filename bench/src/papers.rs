@@ -1,6 +1,7 @@
 //! The papers' figures beside ours: tables in docs/papers.md, made of the
 //! committed results.
 
+mod maps;
 mod tables;
 
 use std::fs;
@@ -34,7 +35,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let path = root().join(PAGE);
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let new = page(&old, &results("connect")?, &results("patterns")?)?;
+    let new = page(&old, &results("connect")?, &results("patterns")?, &results("coll")?, &results("trunk")?)?;
     if options.print {
         print!("{new}");
         return Ok(());
@@ -59,7 +60,7 @@ fn results(name: &str) -> anyhow::Result<Report> {
 }
 
 /// The page with its tables made anew.
-fn page(old: &str, connect: &Report, patterns: &Report) -> anyhow::Result<String> {
+fn page(old: &str, connect: &Report, patterns: &Report, coll: &Report, trunk: &Report) -> anyhow::Result<String> {
     let mut page = old.to_owned();
     for (name, table) in [
         ("latency", tables::latency(connect)?),
@@ -68,6 +69,8 @@ fn page(old: &str, connect: &Report, patterns: &Report) -> anyhow::Result<String
         ("relays", tables::relays(patterns)?),
         ("streams", tables::rates(patterns, Traffic::Streams)?),
         ("answered", tables::rates(patterns, Traffic::Answered)?),
+        ("gathers", maps::gathers(trunk)),
+        ("collectives", maps::collectives(coll)),
         ("conditions", tables::conditions(connect, patterns)),
     ] {
         let begin = format!("<!-- {name} -->\n");
@@ -87,20 +90,27 @@ mod tests {
     #[test]
     fn the_page_has_the_committed_results() {
         let committed = fs::read_to_string(root().join(PAGE)).unwrap();
-        let made = page(&committed, &results("connect").unwrap(), &results("patterns").unwrap()).unwrap();
+        let made = page(
+            &committed,
+            &results("connect").unwrap(),
+            &results("patterns").unwrap(),
+            &results("coll").unwrap(),
+            &results("trunk").unwrap(),
+        )
+        .unwrap();
         assert!(made == committed, "{PAGE} is not what `isthmus-bench papers` makes of {RESULTS}");
     }
 
     #[test]
     fn a_result_that_is_missing_is_named() {
         let connect = results("connect").unwrap();
-        let whole = results("patterns").unwrap();
+        let [whole, coll, trunk] = ["patterns", "coll", "trunk"].map(|name| results(name).unwrap());
         let mut patterns = whole.clone();
         patterns.rows.retain(|row| !row.comparison.what.starts_with("half round trip, one-gateway"));
         let committed = fs::read_to_string(root().join(PAGE)).unwrap();
-        let error = page(&committed, &connect, &patterns).unwrap_err().to_string();
+        let error = page(&committed, &connect, &patterns, &coll, &trunk).unwrap_err().to_string();
         assert!(error.contains("patterns.json has no `half round trip, one-gateway, 128 B`"), "{error}");
-        let error = page("nothing", &connect, &whole).unwrap_err().to_string();
+        let error = page("nothing", &connect, &whole, &coll, &trunk).unwrap_err().to_string();
         assert!(error.contains("docs/papers.md has no \"<!-- latency"), "{error}");
     }
 }

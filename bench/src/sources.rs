@@ -24,7 +24,13 @@ const BENCHMARKS: [(&str, &[&[&str]]); 12] = [
     ("connect", &[&JOB, &["bench/src/connect.rs", "bench/programs/connect.py", "apps"], &CONNECT_GRIDS]),
     ("direct", &[&JOB, &["bench/src/direct.rs", "bench/grids/lan.toml", "apps"]]),
     ("lab", &[&["crates/lab", "bench/src/lab.rs", "bench/src/lab/"]]),
-    ("nas", &[&JOB, &["bench/src/nas.rs", "bench/grids/nas.toml", "apps/nas.c"]]),
+    (
+        "nas",
+        &[
+            &JOB,
+            &["mpi/back/", "bench/src/nas.rs", "bench/grids/nas.toml", "bench/programs/salt.in", "apps/nas.c"],
+        ],
+    ),
     (
         "patterns",
         &[&JOB, &TRAFFIC, &["bench/src/patterns.rs", "bench/src/patterns/", "bench/grids/patterns.toml"]],

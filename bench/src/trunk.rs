@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::papers;
 use crate::report::Comparison;
 use crate::rounds::{self, Case, Experiment, Run};
 use crate::verdict::Bar;
@@ -231,7 +232,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
             Ok(Gathers { bed, counts: &counts, duration: *options.duration })
         })?;
     }
-    run.finish()
+    let holds = run.finish()?;
+    papers::refresh(&options.rounds.results)?;
+    Ok(holds)
 }
 
 /// The link and its programs, measured in rounds.

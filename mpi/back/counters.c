@@ -14,8 +14,6 @@
 #include "say.h"
 #include "start.h"
 
-#define ALGORITHMS (LANES + 1)
-
 struct sent {
     _Atomic unsigned long long messages, bytes;
 };
@@ -24,6 +22,7 @@ static _Atomic unsigned long long calls[OPERATIONS][ALGORITHMS];
 static const struct topology *topology;
 static struct sent *sent;   /* [sites] */
 static int own_site;
+static struct sent least;
 
 void counters_start(const struct topology *found, int own)
 {
@@ -46,6 +45,12 @@ void count_message(const struct spread *spread, int to_rank, size_t bytes)
         return;
     atomic_fetch_add_explicit(&sent[site].messages, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&sent[site].bytes, bytes, memory_order_relaxed);
+}
+
+void count_least(struct least crossing)
+{
+    atomic_fetch_add_explicit(&least.messages, crossing.messages, memory_order_relaxed);
+    atomic_fetch_add_explicit(&least.bytes, crossing.bytes, memory_order_relaxed);
 }
 
 long counters_calls(int with_native)
@@ -72,6 +77,8 @@ static void write_report(FILE *stream)
         if (sent[site].messages)
             fprintf(stream, "sent %s %s %llu %llu\n", topology->site_names[own_site], topology->site_names[site],
                     sent[site].messages, sent[site].bytes);
+    if (least.messages)
+        fprintf(stream, "least %llu %llu\n", least.messages, least.bytes);
     fprintf(stream, "end\n");
 }
 

@@ -3,6 +3,7 @@
 #define ISTHMUS_COUNTERS_H
 
 #include "choice.h"
+#include "least.h"
 #include "spread.h"
 
 /* A call of the program that was taken over, with the algorithm that it took. */
@@ -11,6 +12,9 @@ void count_call(enum operation operation, enum algorithm algorithm);
 /* A message of this library to a rank of the communicator. Counted if the rank is at
  * another site. */
 void count_message(const struct spread *spread, int to_rank, size_t bytes);
+
+/* What had to cross for a call that isn't native. One rank of the communicator counts it. */
+void count_least(struct least crossing);
 
 /* Messages to other sites are counted from here on, as sent from the site `own`. */
 void counters_start(const struct topology *topology, int own);

@@ -8,12 +8,17 @@
 #include "layout.h"
 #include "topology.h"
 
+/* Making the sub-communicators takes several round trips, and a call gains one or two. So a
+ * communicator has them from the first call after so many for which they would be used. */
+#define SPREAD_AFTER 4
+
 struct spread {
     struct layout layout;
     const struct topology *topology;
     int *node_of;   /* [size] index into the topology's nodes */
     struct shape shape;   /* for the choice; made at the first collective */
     int has_shape;
+    int awaited;    /* calls that were native because of SPREAD_AFTER: the same at all ranks */
     /* Made by spread_connect(): */
     MPI_Comm wire;  /* a duplicate, for this library's own messages; errors are returned */
     int is_native;  /* every call is the MPI's own, at all ranks; see spread_connect() */

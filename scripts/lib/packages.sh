@@ -21,7 +21,7 @@ mpich            | test bench                 | mpirun.mpich                    
 libmpich-dev     | build test bench           | /usr/include/*/mpich/mpi.h      | compile the MPI library for MPICH
 g++              | test bench fuzz            | c++                             | compile C++ programs for MPI, and the fuzzer
 gfortran         | test bench                 | gfortran                        | compile Fortran programs for MPI
-lammps           | test demo                  | lmp                             | the program of the demo
+lammps           | test demo bench            | lmp                             | the program of the demo
 python3-venv     | test bench                 | py:ensurepip                    | install MPIs apart from the system
 python3-torch    | test                       | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
 postgresql       | test                       | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites

@@ -244,11 +244,11 @@ pub(super) fn conditions(connect: &Report, patterns: &Report) -> String {
     text
 }
 
-fn heading(columns: &[&str]) -> String {
+pub(super) fn heading(columns: &[&str]) -> String {
     format!("| {} |\n|{}\n", columns.join(" | "), "---|".repeat(columns.len()))
 }
 
-fn line(table: &mut String, cells: &[String]) {
+pub(super) fn line(table: &mut String, cells: &[String]) {
     let _ = writeln!(table, "| {} |", cells.join(" | "));
 }
 

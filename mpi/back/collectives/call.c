@@ -24,11 +24,22 @@ int call_begin(struct call *call, enum operation operation, MPI_Comm comm)
     return 1;
 }
 
-static int take(struct call *call, enum algorithm algorithm)
+/* Whether the communicator is to show first that it lives for more than a few calls. */
+static int is_awaited(struct spread *spread)
+{
+    if (asked() != CHOICE_AUTO || spread->awaited >= SPREAD_AFTER)
+        return 0;
+    spread->awaited++;
+    return 1;
+}
+
+static int take(struct call *call, enum algorithm algorithm, size_t bytes)
 {
     if ((algorithm == LANES || algorithm == SCATTERED) && call->no_lanes)
         algorithm = asked() == CHOICE_AUTO ? NATIVE : LEADERS;
     struct spread *spread = call->spread;
+    if (algorithm != NATIVE && is_awaited(spread))
+        algorithm = NATIVE;
     if (algorithm != NATIVE)
         call->code = spread_connect(spread, call->comm);
     if (spread->is_native)
@@ -37,6 +48,8 @@ static int take(struct call *call, enum algorithm algorithm)
     count_call(call->operation, algorithm);
     if (algorithm == NATIVE && call_ok(call))
         return 0;
+    if (call->layout->rank == 0)
+        count_least(least_crossing(call->operation, &spread->shape, bytes));
     spread->sequence++;
     return 1;
 }
@@ -59,14 +72,16 @@ int call_takes(struct call *call, size_t bytes, size_t total, int commutative)
         return 1;
     /* MPI 3.1 counts in ints. */
     int fits = total <= INT_MAX && (bytes > 0 || call->operation == OP_BARRIER);
-    return take(call, fits ? choose_asked(call->operation, &call->spread->shape, bytes, commutative, asked()) : NATIVE);
+    return take(call, fits ? choose_asked(call->operation, &call->spread->shape, bytes, commutative, asked()) : NATIVE,
+                bytes);
 }
 
 int call_takes_uneven(struct call *call)
 {
     if (!has_shape(call))
         return 1;
-    return take(call, choose_uneven(call->operation, &call->spread->shape, asked()));
+    /* How many bytes there are, no rank knows. */
+    return take(call, choose_uneven(call->operation, &call->spread->shape, asked()), 0);
 }
 
 void call_drop(struct call *call)

@@ -1,5 +1,6 @@
 /* The choice of algorithms: crossings by order of ranks, and what is taken, by tables. */
 #include "../../back/choice.h"
+#include "../../back/least.h"
 
 #include "unit.h"
 
@@ -155,6 +156,26 @@ static void check_asked(void)
     CHECK(choose_uneven(OP_GATHER, &one, LEADERS) == NATIVE, "uneven, one site");
 }
 
+/* Three sites of 4, 2 and 3 ranks. */
+static void check_least(void)
+{
+    struct shape shape = shape_of("aaaabbccc", 0.01, 1e8);
+    static const struct {
+        enum operation operation;
+        size_t bytes;
+        unsigned long long messages, least;
+    } cases[] = {
+        { OP_BARRIER, 0, 4, 0 },           { OP_BCAST, 100, 2, 200 },      { OP_REDUCE, 100, 2, 200 },
+        { OP_ALLREDUCE, 100, 4, 400 },     { OP_GATHER, 100, 2, 500 },     { OP_SCATTER, 100, 2, 500 },
+        { OP_ALLGATHER, 100, 4, 1800 },    { OP_ALLTOALL, 900, 4, 4500 },  { OP_REDUCE_SCATTER, 900, 4, 1800 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct least least = least_crossing(cases[i].operation, &shape, cases[i].bytes);
+        CHECK(least.messages == cases[i].messages && least.bytes == cases[i].least, "%s: %llu, %llu",
+              operation_name(cases[i].operation), least.messages, least.bytes);
+    }
+}
+
 static void check_segments(void)
 {
     static const size_t sizes[] = { 0, 1, 65536, 1 << 20, 1 << 30, ((size_t)1 << 31) - 1 };
@@ -172,5 +193,6 @@ int main(void)
     check_never_slower();
     check_asked();
     check_segments();
+    check_least();
     return finish("choice");
 }

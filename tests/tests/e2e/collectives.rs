@@ -45,6 +45,14 @@ fn crosses(mpi: Mpi) -> Result<()> {
     ensure!(others > 0, "{mpi:?}: all native: {collectives:#}");
     let crossings = collectives["between_sites"].as_array().map_or(0, Vec::len);
     ensure!(crossings == 6, "{mpi:?}: {collectives:#}");
+    let sent: u64 = collectives["between_sites"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|crossing| crossing["bytes"].as_u64())
+        .sum();
+    let least = collectives["least_bytes"].as_u64().unwrap_or_default();
+    ensure!((1..=sent).contains(&least), "{mpi:?}: {sent} B sent: {collectives:#}");
     Ok(())
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Collectives {
     taken: BTreeMap<(String, String), u64>,
     /// Messages and bytes.
     crossings: BTreeMap<(String, String), (u64, u64)>,
+    /// Messages and bytes that any algorithm would have had to send.
+    least: (u64, u64),
 }
 
 impl Collectives {
@@ -70,9 +72,18 @@ impl Collectives {
                         self.add_crossing(from, to, (messages, bytes));
                     }
                 }
+                ["least", messages, bytes] => {
+                    if let (Ok(messages), Ok(bytes)) = (messages.parse(), bytes.parse()) {
+                        self.add_least((messages, bytes));
+                    }
+                }
                 _ => {}
             }
         }
+    }
+
+    fn add_least(&mut self, (messages, bytes): (u64, u64)) {
+        self.least = (self.least.0.saturating_add(messages), self.least.1.saturating_add(bytes));
     }
 
     fn add_taken(&mut self, operation: &str, algorithm: &str, calls: Option<u64>) {
@@ -104,6 +115,7 @@ impl Collectives {
         for taken in &told.taken {
             self.add_taken(&taken.operation, &taken.algorithm, Some(taken.calls));
         }
+        self.add_least((told.least_messages, told.least_bytes));
         for crossing in &told.crossings {
             self.add_crossing(&crossing.from, &crossing.to, (crossing.messages, crossing.bytes));
         }
@@ -121,6 +133,8 @@ impl Collectives {
             crossings: crossings
                 .map(|((from, to), (messages, bytes))| proto::Crossing { from, to, messages, bytes })
                 .collect(),
+            least_messages: self.least.0,
+            least_bytes: self.least.1,
         }
     }
 }
@@ -129,7 +143,7 @@ impl Collectives {
 mod tests {
     use super::*;
 
-    const REPORT: &str = "isthmus mpi report 1\nrank 0 4\ncall bcast leaders 3\ncall bcast native 1\nsent alpha beta 3 96\nend\n";
+    const REPORT: &str = "isthmus mpi report 1\nrank 0 4\ncall bcast leaders 3\ncall bcast native 1\nsent alpha beta 3 96\nleast 2 64\nend\n";
 
     #[test]
     fn reports_are_added_up() {
@@ -157,6 +171,7 @@ mod tests {
             .map(|crossing| (&*crossing.from, &*crossing.to, crossing.messages, crossing.bytes))
             .collect();
         assert_eq!(crossings, [("alpha", "beta", 12, 384)]);
+        assert_eq!((sum.least_messages, sum.least_bytes), (8, 256));
     }
 
     #[test]
@@ -167,11 +182,11 @@ mod tests {
             text.push_str(&format!("call op{number} leaders 1\n"));
         }
         text.push_str(
-            "call bcast lea-ders 1\ncall bcast\ncall a b -1\nsent al/pha beta 1 1\nsent alpha beta x 1\n",
+            "call bcast lea-ders 1\nleast x 1\nleast 1\ncall bcast\ncall a b -1\nsent al/pha beta 1 1\nsent alpha beta x 1\n",
         );
         text.push_str(&format!("call bcast leaders {}\ncall bcast leaders {}\nend\n", u64::MAX, u64::MAX));
         sum.add_report(&text);
         assert_eq!(sum.taken.len(), TAKEN_MAX);
-        assert!(sum.crossings.is_empty());
+        assert!(sum.crossings.is_empty() && sum.least == (0, 0));
     }
 }

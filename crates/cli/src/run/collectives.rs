@@ -20,6 +20,9 @@ pub(crate) struct Collectives {
     /// Messages of the library itself between sites. Those of native collectives aren't
     /// among them.
     pub between_sites: Vec<Crossing>,
+    /// What any algorithm would have had to send between sites for the same calls.
+    pub least_messages: u64,
+    pub least_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,7 +54,13 @@ impl Collectives {
             messages: crossing.messages,
             bytes: crossing.bytes,
         });
-        Self { ranks: told.processes, calls: calls.collect(), between_sites: crossings.collect() }
+        Self {
+            ranks: told.processes,
+            calls: calls.collect(),
+            between_sites: crossings.collect(),
+            least_messages: told.least_messages,
+            least_bytes: told.least_bytes,
+        }
     }
 
     /// Lines of the account; `expected` if ranks have run to their ends, at several sites.
@@ -82,6 +91,16 @@ impl Collectives {
         if !crossings.is_empty() {
             text.push_str(&format!("  their messages between sites: {}\n", crossings.join("; ")));
         }
+        if self.least_messages > 0 {
+            let sum = |figure: fn(&Crossing) -> u64| self.between_sites.iter().map(figure).sum();
+            text.push_str(&format!(
+                "  in all {}, {}; at least {}, {} had to cross\n",
+                count(sum(|crossing| crossing.messages), "message"),
+                bytes(sum(|crossing| crossing.bytes)),
+                count(self.least_messages, "message"),
+                bytes(self.least_bytes),
+            ));
+        }
         text
     }
 }
@@ -110,11 +129,14 @@ mod tests {
                 messages: 1,
                 bytes: 96,
             }],
+            least_messages: 1,
+            least_bytes: 48,
         };
         assert_eq!(
             Collectives::new(&told).text(true),
             "  collectives, calls of all ranks: barrier 1 leaders, bcast 12 leaders and 4 native\n  \
-             their messages between sites: a → b 1 message, 96 B\n"
+             their messages between sites: a → b 1 message, 96 B\n  \
+             in all 1 message, 96 B; at least 1 message, 48 B had to cross\n"
         );
         let none = Collectives::new(&proto::Collectives::default());
         assert_eq!(none.text(false), "");

@@ -1,0 +1,157 @@
+//! Maps: ratios of many rows side by side, by size.
+
+use super::tables::{heading, line};
+use crate::report::{Report, Row};
+use crate::verdict::Verdict;
+
+/// The parts of a row's name, one after the other: what stands before the size, the size, and
+/// the place behind it.
+type Name<'a> = (&'a str, &'a str, &'a str);
+
+fn name(what: &str) -> Option<Name<'_>> {
+    let mut parts = what.splitn(4, ", ");
+    let (mpi, operation) = (parts.next()?, parts.next()?);
+    let before = what.get(..mpi.len() + 2 + operation.len())?;
+    match (parts.next(), parts.next()) {
+        (Some(size), place) if size.ends_with(" B") => Some((before, size, place.unwrap_or_default())),
+        (place, _) => Some((before, "", place.unwrap_or_default())),
+    }
+}
+
+/// The ratio, and whether its bar is missed or undecided.
+fn cell(row: Option<&Row>) -> String {
+    let Some((row, found)) = row.and_then(|row| Some((row, row.figures.as_ref()?))) else {
+        return "–".to_owned();
+    };
+    match row.verdict {
+        Some(Verdict::Yes) => format!("{:.2}", found.ratio),
+        Some(Verdict::No) => format!("**{:.2}**", found.ratio),
+        _ => format!("{:.2}?", found.ratio),
+    }
+}
+
+/// `make bench-coll`: a line for each operation, MPI and layout, a column for each size.
+pub(super) fn collectives(report: &Report) -> String {
+    let rows: Vec<_> =
+        report.rows.iter().filter_map(|row| Some((name(&row.comparison.what)?, row))).collect();
+    let mut sizes: Vec<&str> = Vec::new();
+    let mut lines: Vec<(&str, &str)> = Vec::new();
+    for ((before, size, place), _) in &rows {
+        if !size.is_empty() && !sizes.contains(size) {
+            sizes.push(size);
+        }
+        if !lines.contains(&(before, place)) {
+            lines.push((before, place));
+        }
+    }
+    let columns: Vec<_> = ["MPI, operation", "ranks"].into_iter().chain(sizes.iter().copied()).collect();
+    let mut table = heading(&columns);
+    for (before, place) in lines {
+        let at = |size: &str| {
+            let found = rows.iter().find(|((b, s, p), _)| (*b, *s, *p) == (before, size, place));
+            found.map(|(_, row)| *row)
+        };
+        let mut cells = vec![before.to_owned(), if place.is_empty() { "in blocks" } else { place }.to_owned()];
+        // A barrier has no size.
+        let alone = at("");
+        cells.extend(sizes.iter().enumerate().map(|(index, size)| match alone {
+            Some(row) if index == 0 => cell(Some(row)),
+            Some(_) => String::new(),
+            None => cell(at(size)),
+        }));
+        line(&mut table, &cells);
+    }
+    table
+}
+
+/// What `make bench-trunk` compares: what stands in its rows' names, against what, and the words
+/// for it.
+const GATHERS: [(&str, &str, &str); 5] = [
+    ("trunk with BBR", "ideal", "trunk ÷ ideal"),
+    ("trunk with BBR", "best own", "trunk ÷ best own"),
+    ("trunk with BBR", "best own × 1.02 + 0.2 ms", "trunk ÷ best own × 1.02 + 0.2 ms"),
+    ("trunk with BBR", "own CUBIC", "trunk ÷ own CUBIC"),
+    ("trunk without BBR", "own CUBIC", "trunk without BBR ÷ own CUBIC"),
+];
+const GATHER_SIZES: [&str; 5] = ["1 KB", "10 KB", "100 KB", "1 MB", "10 MB"];
+
+/// The link and the size of a gather's row.
+fn gather<'a>(what: &'a str, way: &str) -> Option<(&'a str, &'a str)> {
+    let (_, rest) = what.strip_prefix("gather ")?.split_once(" × ")?;
+    let (size, rest) = rest.split_once(", ")?;
+    Some((rest.strip_suffix(way)?.strip_suffix(", ")?, size))
+}
+
+/// The ratios for all numbers of senders, from the least to the most.
+fn range(rows: &[&Row]) -> String {
+    let ratios = || rows.iter().filter_map(|row| Some(row.figures.as_ref()?.ratio));
+    let (Some(least), Some(most)) = (ratios().reduce(f64::min), ratios().reduce(f64::max)) else {
+        return "–".to_owned();
+    };
+    let text = format!("{least:.2}–{most:.2}");
+    match rows.iter().filter_map(|row| row.comparison.bar.and(row.verdict)).max_by_key(|verdict| match verdict {
+        Verdict::No => 2,
+        Verdict::Undecided => 1,
+        _ => 0,
+    }) {
+        Some(Verdict::No) => format!("**{text}**"),
+        Some(Verdict::Undecided) => format!("{text}?"),
+        _ => text,
+    }
+}
+
+/// `make bench-trunk`: a line for each link and comparison, a column for each size.
+pub(super) fn gathers(report: &Report) -> String {
+    let columns: Vec<_> = ["", "link"].into_iter().chain(GATHER_SIZES).collect();
+    let mut table = heading(&columns);
+    for (way, against, words) in GATHERS {
+        let rows: Vec<_> = report
+            .rows
+            .iter()
+            .filter(|row| row.comparison.against == against)
+            .filter_map(|row| Some((gather(&row.comparison.what, way)?, row)))
+            .collect();
+        let mut links: Vec<&str> = rows.iter().map(|((link, _), _)| *link).collect();
+        links.dedup();
+        links.sort_unstable();
+        links.dedup();
+        for link in links {
+            let of_size = |size: &str| {
+                let found = rows.iter().filter(|((l, s), _)| (*l, *s) == (link, size));
+                found.map(|(_, row)| *row).collect::<Vec<_>>()
+            };
+            let cells = GATHER_SIZES.map(|size| match &of_size(size)[..] {
+                [] => String::new(),
+                rows => range(rows),
+            });
+            line(&mut table, &[vec![words.to_owned(), link.to_owned()], cells.to_vec()].concat());
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_rows() {
+        for (what, want) in [
+            ("Open MPI 4, bcast, 8 B", ("Open MPI 4, bcast", "8 B", "")),
+            ("MPICH 5, gather, 1024 B, sites in turns", ("MPICH 5, gather", "1024 B", "sites in turns")),
+            ("MPICH 5, barrier", ("MPICH 5, barrier", "", "")),
+            ("MPICH 5, barrier, sites in turns", ("MPICH 5, barrier", "", "sites in turns")),
+        ] {
+            assert_eq!(name(what), Some(want), "{what}");
+        }
+        assert_eq!(name("nothing"), None);
+    }
+
+    #[test]
+    fn links_and_sizes_of_gathers() {
+        let what = "gather 19 × 1 MB, queue BDP, loss 0.1 %, trunk with BBR";
+        assert_eq!(gather(what, "trunk with BBR"), Some(("queue BDP, loss 0.1 %", "1 MB")));
+        assert_eq!(gather(what, "own BBR"), None);
+        assert_eq!(gather(&format!("ping of 64 B beside {what}"), "trunk with BBR"), None);
+    }
+}
