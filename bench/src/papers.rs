@@ -1,6 +1,7 @@
 //! The papers' figures beside ours: tables in docs/papers.md, made of the
 //! committed results.
 
+mod simulated;
 mod tables;
 
 use std::fs;
@@ -34,7 +35,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let path = root().join(PAGE);
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let new = page(&old, &results("connect")?, &results("patterns")?)?;
+    let new = page(&old, &results("connect")?, &results("patterns")?, &results("simulate")?)?;
     if options.print {
         print!("{new}");
         return Ok(());
@@ -59,7 +60,7 @@ fn results(name: &str) -> anyhow::Result<Report> {
 }
 
 /// The page with its tables made anew.
-fn page(old: &str, connect: &Report, patterns: &Report) -> anyhow::Result<String> {
+fn page(old: &str, connect: &Report, patterns: &Report, simulate: &Report) -> anyhow::Result<String> {
     let mut page = old.to_owned();
     for (name, table) in [
         ("latency", tables::latency(connect)?),
@@ -68,7 +69,9 @@ fn page(old: &str, connect: &Report, patterns: &Report) -> anyhow::Result<String
         ("relays", tables::relays(patterns)?),
         ("streams", tables::rates(patterns, Traffic::Streams)?),
         ("answered", tables::rates(patterns, Traffic::Answered)?),
-        ("conditions", tables::conditions(connect, patterns)),
+        ("conditions", tables::conditions(&[connect, patterns, simulate])),
+        ("checked", simulated::checked(simulate)),
+        ("simulated", simulated::platforms(simulate)),
     ] {
         let begin = format!("<!-- {name} -->\n");
         let at = page.find(&begin).with_context(|| format!("{PAGE} has no {begin:?}"))? + begin.len();
@@ -87,7 +90,13 @@ mod tests {
     #[test]
     fn the_page_has_the_committed_results() {
         let committed = fs::read_to_string(root().join(PAGE)).unwrap();
-        let made = page(&committed, &results("connect").unwrap(), &results("patterns").unwrap()).unwrap();
+        let made = page(
+            &committed,
+            &results("connect").unwrap(),
+            &results("patterns").unwrap(),
+            &results("simulate").unwrap(),
+        )
+        .unwrap();
         assert!(made == committed, "{PAGE} is not what `isthmus-bench papers` makes of {RESULTS}");
     }
 
@@ -95,12 +104,13 @@ mod tests {
     fn a_result_that_is_missing_is_named() {
         let connect = results("connect").unwrap();
         let whole = results("patterns").unwrap();
+        let simulate = results("simulate").unwrap();
         let mut patterns = whole.clone();
         patterns.rows.retain(|row| !row.comparison.what.starts_with("half round trip, one-gateway"));
         let committed = fs::read_to_string(root().join(PAGE)).unwrap();
-        let error = page(&committed, &connect, &patterns).unwrap_err().to_string();
+        let error = page(&committed, &connect, &patterns, &simulate).unwrap_err().to_string();
         assert!(error.contains("patterns.json has no `half round trip, one-gateway, 128 B`"), "{error}");
-        let error = page("nothing", &connect, &whole).unwrap_err().to_string();
+        let error = page("nothing", &connect, &whole, &simulate).unwrap_err().to_string();
         assert!(error.contains("docs/papers.md has no \"<!-- latency"), "{error}");
     }
 }
