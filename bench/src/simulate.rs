@@ -13,8 +13,8 @@ use clap::Args;
 use crate::mpi::Mpi;
 use crate::report::{Comparison, Row};
 use crate::rounds::{self, Case, Experiment, Run};
-use platform::Platform;
 pub(crate) use lab::farthest;
+use platform::Platform;
 pub(crate) use smpi::Selection;
 
 pub(crate) const OPERATIONS: [&str; 7] =
@@ -93,43 +93,43 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
 fn objections(rows: &[Row]) -> Vec<String> {
     let of = |selection| {
         OPERATIONS.iter().flat_map(move |operation| {
-            sizes(operation).iter().filter_map(move |bytes| lab::objection(rows, selection, operation, *bytes))
+            sizes(operation)
+                .iter()
+                .filter_map(move |bytes| lab::objection(rows, selection, operation, *bytes))
         })
     };
     Selection::ALL.into_iter().flat_map(of).collect()
 }
 
-/// One run of the simulator.
+/// One run of the simulator: what is known before the first collective takes the longest.
 struct Simulation {
     platform: Platform,
     selection: Selection,
-    operation: &'static str,
-    sizes: Vec<u64>,
+    sizes: Vec<(&'static str, Vec<u64>)>,
 }
 
 /// What is to be simulated on a platform, after the comparison with the lab.
 fn simulations(platform: &Platform, checked: &[Row]) -> Vec<Case<Simulation>> {
-    let mut cases = Vec::new();
-    for selection in Selection::ALL {
-        for operation in OPERATIONS {
-            let sizes: Vec<u64> = sizes(operation)
-                .iter()
-                .copied()
-                .filter(|bytes| is_affordable(operation, platform.ranks(), *bytes))
-                .filter(|bytes| lab::objection(checked, selection, operation, *bytes).is_none())
-                .collect();
-            if sizes.is_empty() {
-                continue;
-            }
-            let rows = sizes
-                .iter()
-                .map(|bytes| Comparison::new(what(&platform.name, selection, operation, *bytes), "ms", AGAINST))
-                .collect();
-            let simulation = Simulation { platform: platform.clone(), selection, operation, sizes };
-            cases.push(Case::new(simulation, rows).enough(1));
-        }
-    }
-    cases
+    let published = |selection| {
+        OPERATIONS.map(|operation| {
+            let affordable =
+                sizes(operation).iter().filter(|bytes| is_affordable(operation, platform.ranks(), **bytes));
+            let near =
+                affordable.filter(|bytes| lab::objection(checked, selection, operation, **bytes).is_none());
+            (operation, near.copied().collect::<Vec<_>>())
+        })
+    };
+    let case = |selection| {
+        let sizes: Vec<_> = published(selection).into_iter().filter(|(_, sizes)| !sizes.is_empty()).collect();
+        let name = |(operation, sizes): &(&'static str, Vec<u64>)| {
+            let what = |bytes: &u64| what(&platform.name, selection, operation, *bytes);
+            sizes.iter().map(|bytes| Comparison::new(what(bytes), "ms", AGAINST)).collect::<Vec<_>>()
+        };
+        let rows: Vec<_> = sizes.iter().flat_map(name).collect();
+        let simulation = Simulation { platform: platform.clone(), selection, sizes };
+        (!rows.is_empty()).then(|| Case::new(simulation, rows).enough(1))
+    };
+    Selection::ALL.into_iter().filter_map(case).collect()
 }
 
 /// The simulator.
@@ -141,8 +141,9 @@ impl Experiment for Simulated {
     type Case = Simulation;
 
     fn measure(&mut self, case: &Simulation, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
-        let Simulation { platform, selection, operation, sizes } = case;
-        let times = smpi::simulate(platform, *selection, &[*operation], sizes, self.scratch.path())?;
+        let Simulation { platform, selection, sizes } = case;
+        let cases: Vec<_> = sizes.iter().map(|(operation, sizes)| (*operation, sizes.as_slice())).collect();
+        let times = smpi::simulate(platform, *selection, &cases, self.scratch.path())?;
         Ok(times.iter().map(smpi::Times::milliseconds).collect())
     }
 
