@@ -14,7 +14,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 # A failed test ends with its reason. `make RUST_BACKTRACE=1 test` adds backtraces.
 export RUST_BACKTRACE := 0
-BENCHES := coll connect direct lab nas patterns rails relay shim site-trunk start trunk
+BENCHES := coll connect direct lab nas patterns rails relay shim simulate site-trunk start trunk
 
 # The end-to-end tests and the benchmarks make network namespaces; the demo does
 # so without root where the system lets ordinary users.
@@ -98,6 +98,7 @@ bench-connect: ALSO := patterns
 $(BENCHES:%=bench-%): bench-%: setup-bench
 	$(MAKE) release
 	$(MAKE) -C apps
+	$(if $(filter simulate,$*),$(MAKE) -C mpi smpi OUT="$(abspath $(TARGET))/mpi")
 	$(CARGO) build --locked --release --package isthmus-bench
 	status=0; for bench in $* $(ALSO); do \
 		$(AS_ROOT) $(TARGET)/release/isthmus-bench $$bench || status=$$?; \

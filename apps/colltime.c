@@ -2,20 +2,30 @@
  * colltime: how long one collective takes, by the library that isthmus preloads and by the
  * MPI itself, in turns.
  *
- *   mpirun -n N colltime OPERATION BYTES REPETITIONS
+ *   mpirun -n N colltime (OPERATION[,...] BYTES[,...])... REPETITIONS [clock]
  *
  * OPERATION is barrier, bcast, reduce, allreduce, gather, scatter, allgather or alltoall.
  * BYTES is what one rank contributes, in whole ints; the root is rank 0. A time is that of
- * the slowest rank, after a barrier. Rank 0 prints a line of JSON with the medians:
- * {"ours_us": ..., "native_us": ..., "interposed": true}. Without the library both are the
- * MPI's own.
+ * the slowest rank, after a barrier. For each operation and size rank 0 prints a line of JSON
+ * with the medians and the least times: {"operation": ..., "bytes": ..., "ours_us": ...,
+ * "native_us": ..., "ours_least_us": ..., "native_least_us": ..., "interposed": true}. Without
+ * the library both are the MPI's own.
+ *
+ * `clock` is for ranks that are all on one machine, as in the lab: all begin at the same
+ * moment of its clock. A barrier lets them go at different moments.
+ *
+ * The same source is compiled for SimGrid's MPI (make -C ../mpi smpi), in which time is
+ * simulated. There all ranks begin at the same moment.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #define CALLS(X) X(Barrier) X(Bcast) X(Reduce) X(Allreduce) X(Gather) X(Scatter) X(Allgather) X(Alltoall)
 
@@ -31,7 +41,45 @@ static const struct calls program = {
 #undef X
 };
 static struct calls own;
-static int *send, *receive, count;
+static int *send, *receive, count, by_clock;
+
+#ifdef SMPI_SHARED_MALLOC
+/* All is linked into one object there, and the library counts the calls that reach it. */
+long isthmus_mpi_counter(int with_native);
+
+#define WARM_UPS 1
+/* Longer than any collective, in simulated seconds. */
+#define SLOT 1000
+/* One piece of memory for all ranks: thousands of them are one process. */
+#define new_buffer(bytes) SMPI_SHARED_MALLOC(bytes)
+#define free_buffer(buffer) SMPI_SHARED_FREE(buffer)
+
+static void find_own(void)
+{
+#define X(name) own.name = PMPI_##name;
+    CALLS(X)
+#undef X
+}
+
+static int is_interposed(void)
+{
+    return isthmus_mpi_counter(1) > 0;
+}
+
+static void start_together(void)
+{
+    static int slot;
+    double left = ++slot * (double)SLOT - MPI_Wtime();
+    if (left < 0)
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    struct timespec wait = {.tv_sec = (time_t)left, .tv_nsec = (long)((left - (double)(time_t)left) * 1e9)};
+    nanosleep(&wait, NULL);
+}
+#else
+/* The first call of each makes its connections and communicators. */
+#define WARM_UPS 2
+#define new_buffer(bytes) calloc(1, bytes)
+#define free_buffer(buffer) free(buffer)
 
 /* The functions of the MPI itself, past whatever was preloaded. */
 static void find_own(void)
@@ -48,6 +96,31 @@ static void find_own(void)
     CALLS(X)
 #undef X
 }
+
+static int is_interposed(void)
+{
+    return own.Barrier != program.Barrier;
+}
+
+/* Longer than it takes to tell all when to begin. */
+#define HEAD_START_NS 50000000L
+
+static void start_together(void)
+{
+    struct timespec when;
+    if (!by_clock) {
+        own.Barrier(MPI_COMM_WORLD);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &when);
+    when.tv_nsec += HEAD_START_NS;
+    when.tv_sec += when.tv_nsec / 1000000000;
+    when.tv_nsec %= 1000000000;
+    own.Bcast(&when, sizeof when, MPI_BYTE, 0, MPI_COMM_WORLD);
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
+        ;
+}
+#endif
 
 static void call(const char *operation, const struct calls *calls)
 {
@@ -71,14 +144,17 @@ static void call(const char *operation, const struct calls *calls)
         MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
-/* Of the slowest rank, in microseconds. */
-static double timed(const char *operation, const struct calls *calls)
+/* Of the slowest rank, in microseconds; rank 0 gets it. Not by a reduction: some of those that
+ * are simulated first send millions of messages to find out who shares a node. */
+static double timed(const char *operation, const struct calls *calls, double *all, int size)
 {
-    own.Barrier(MPI_COMM_WORLD);
+    start_together();
     double start = MPI_Wtime();
     call(operation, calls);
     double took = (MPI_Wtime() - start) * 1e6, slowest = 0;
-    own.Allreduce(&took, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    own.Gather(&took, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    for (int i = 0; i < size; i++)
+        slowest = all[i] > slowest ? all[i] : slowest;
     return slowest;
 }
 
@@ -94,41 +170,84 @@ static double median(double *times, int number)
     return number % 2 ? times[number / 2] : (times[number / 2 - 1] + times[number / 2]) / 2;
 }
 
-int main(int argc, char **argv)
+/* Whether a rank has something for, or from, each other one. */
+static int has_all(const char *operation, const char *all, const char *rooted, int rank)
+{
+    return !strcmp(operation, "alltoall") || !strcmp(operation, all) || (!strcmp(operation, rooted) && rank == 0);
+}
+
+static void measure(const char *operation, long bytes, int repetitions)
 {
     int rank, size;
-    MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    int repetitions = argc == 4 ? atoi(argv[3]) : 0;
-    if (argc != 4 || repetitions < 1 || atol(argv[2]) < 0) {
-        fprintf(stderr, "usage: colltime OPERATION BYTES REPETITIONS\n");
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    find_own();
-    count = (int)((atol(argv[2]) + (long)sizeof(int) - 1) / (long)sizeof(int));
-    size_t room = ((size_t)count + 1) * (size_t)size * sizeof(int);
-    send = calloc(1, room);
-    receive = calloc(1, room);
+    count = (int)((bytes + (long)sizeof(int) - 1) / (long)sizeof(int));
+    size_t room = ((size_t)count + 1) * sizeof(int);
+    send = new_buffer(room * (has_all(operation, "", "scatter", rank) ? (size_t)size : 1));
+    receive = new_buffer(room * (has_all(operation, "allgather", "gather", rank) ? (size_t)size : 1));
     double *times[2] = {calloc((size_t)repetitions, sizeof(double)), calloc((size_t)repetitions, sizeof(double))};
-    if (!send || !receive || !times[0] || !times[1])
+    double *all = calloc((size_t)size, sizeof *all);
+    if (!send || !receive || !times[0] || !times[1] || !all)
         MPI_Abort(MPI_COMM_WORLD, 1);
-    /* The first call of each makes its connections and communicators. */
-    for (int repetition = -2; repetition < repetitions; repetition++) {
+    for (int repetition = -WARM_UPS; repetition < repetitions; repetition++) {
         for (int turn = 0; turn < 2; turn++) {
             int native = (repetition + turn) & 1;
-            double took = timed(argv[1], native ? &own : &program);
+            double took = timed(operation, native ? &own : &program, all, size);
             if (repetition >= 0)
                 times[native][repetition] = took;
         }
     }
+    /* The least comes first once they are sorted. */
+    double medians[2] = {median(times[0], repetitions), median(times[1], repetitions)};
     if (rank == 0)
-        printf("{\"ours_us\": %.1f, \"native_us\": %.1f, \"interposed\": %s}\n", median(times[0], repetitions),
-               median(times[1], repetitions), own.Barrier != program.Barrier ? "true" : "false");
-    free(send);
-    free(receive);
+        printf("{\"operation\": \"%s\", \"bytes\": %ld, \"ours_us\": %.1f, \"native_us\": %.1f, "
+               "\"ours_least_us\": %.1f, \"native_least_us\": %.1f, \"interposed\": %s}\n",
+               operation, bytes, medians[0], medians[1], times[0][0], times[1][0], is_interposed() ? "true" : "false");
+    fflush(stdout);
+    free_buffer(send);
+    free_buffer(receive);
+    free(all);
     free(times[0]);
     free(times[1]);
+}
+
+/* The library leaves the first calls of a communicator to the MPI. */
+static void settle(void)
+{
+    int number = 0, sum;
+    for (int i = 0; i < 8; i++) {
+        program.Barrier(MPI_COMM_WORLD);
+        program.Bcast(&number, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        program.Allreduce(&number, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    }
+}
+
+/* Every size of every operation; only one of a barrier. */
+static void measure_all(char *operations, const char *sizes, int repetitions)
+{
+    char *operation;
+    while ((operation = strsep(&operations, ","))) {
+        const char *size = sizes;
+        do {
+            measure(operation, atol(size), repetitions);
+            size = strchr(size, ',');
+        } while (size++ && strcmp(operation, "barrier") != 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    by_clock = argc > 1 && !strcmp(argv[argc - 1], "clock");
+    int last = argc - 1 - by_clock, repetitions = last > 0 ? atoi(argv[last]) : 0;
+    if (repetitions < 1 || last < 3 || last % 2 == 0) {
+        fprintf(stderr, "usage: colltime (OPERATION[,...] BYTES[,...])... REPETITIONS [clock]\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    find_own();
+    settle();
+    for (int i = 1; i < last; i += 2)
+        measure_all(argv[i], argv[i + 1], repetitions);
     MPI_Finalize();
     return 0;
 }

@@ -23,11 +23,10 @@ const ALL: Bar = Bar::AtMost(0.25);
 const SMALL_BYTES: u64 = 4096;
 
 const OPERATIONS: [&str; 7] = ["barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"];
-const SIZES: [u64; 6] = [8, 4 << 10, 32 << 10, 256 << 10, 1 << 20, 8 << 20];
+/// Bytes of what one rank contributes, with the number of calls in a round: the large ones take a
+/// second or more.
+const SIZES: [(&[u64], u32); 2] = [(&[8, 4 << 10, 32 << 10, 256 << 10], 7), (&[1 << 20, 4 << 20], 3)];
 const RANKS: u32 = 8;
-/// Calls of a message of this size or more are few: each takes a second or more.
-const LARGE_BYTES: u64 = 1 << 20;
-const LARGE_REPETITIONS: u32 = 3;
 
 /// Which rank is where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +35,15 @@ enum Layout {
     Blocks,
     /// The sites take turns.
     Turns,
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Blocks => "",
+            Self::Turns => ", sites in turns",
+        })
+    }
 }
 
 impl Layout {
@@ -54,40 +62,37 @@ impl Layout {
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: rounds::RoundOptions,
-    /// Calls of each kind in a round.
-    #[arg(long, default_value_t = 11)]
-    repetitions: u32,
 }
 
+/// What one run of the program measures.
 #[derive(Debug, Clone, Copy)]
-struct Call {
+struct Calls {
     operation: &'static str,
-    bytes: u64,
+    sizes: &'static [u64],
+    repetitions: u32,
     mpi: Mpi,
     layout: Layout,
 }
 
-impl Call {
-    fn bar(self) -> Bar {
+impl Calls {
+    fn bar(self, bytes: u64) -> Bar {
         match self.operation {
-            _ if self.bytes > SMALL_BYTES => NEVER_SLOWER,
+            _ if bytes > SMALL_BYTES => NEVER_SLOWER,
             "barrier" | "allgather" | "allreduce" => ALL,
             "bcast" | "reduce" | "gather" => ROOTED,
             _ => NEVER_SLOWER,
         }
     }
+
+    fn row(self, bytes: u64) -> Comparison {
+        let size = if self.operation == "barrier" { String::new() } else { format!(", {bytes} B") };
+        Comparison::new(format!("{self}{size}{}", self.layout), "ms", "the MPI's own").bar(self.bar(bytes))
+    }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.mpi.title(), self.operation)?;
-        if self.operation != "barrier" {
-            write!(f, ", {} B", self.bytes)?;
-        }
-        match self.layout {
-            Layout::Blocks => Ok(()),
-            Layout::Turns => write!(f, ", sites in turns"),
-        }
+        write!(f, "{}, {}", self.mpi.title(), self.operation)
     }
 }
 
@@ -102,16 +107,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
     let mut cases = Vec::new();
     for (mpi, layout) in mpis.into_iter().flat_map(|mpi| Layout::ALL.map(|layout| (mpi, layout))) {
         for operation in OPERATIONS {
-            let sizes = if operation == "barrier" { &SIZES[..1] } else { &SIZES[..] };
-            let calls = sizes.iter().map(|bytes| Call { operation, bytes: *bytes, mpi, layout });
-            cases.extend(calls.map(|call| {
-                let row = Comparison::new(call.to_string(), "ms", "the MPI's own").bar(call.bar());
-                Case::new(call, vec![row])
-            }));
+            let groups = if operation == "barrier" { &SIZES[..1] } else { &SIZES[..] };
+            for (sizes, repetitions) in groups {
+                let sizes = if operation == "barrier" { &sizes[..1] } else { sizes };
+                let calls = Calls { operation, sizes, repetitions: *repetitions, mpi, layout };
+                cases.push(Case::new(calls, sizes.iter().map(|bytes| calls.row(*bytes)).collect()));
+            }
         }
     }
-    let repetitions = options.repetitions;
-    run.part(1, cases, || Ok(Sites { bench: Bench::without_sshd("coll")?, repetitions }))?;
+    run.part(1, cases, || Ok(Sites { bench: Bench::without_sshd("coll")? }))?;
     let holds = run.finish()?;
     papers::refresh(&options.rounds.results)?;
     Ok(holds)
@@ -120,29 +124,31 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
 /// Four sites with a node each.
 struct Sites {
     bench: Bench,
-    repetitions: u32,
 }
 
 impl Experiment for Sites {
-    type Case = Call;
+    type Case = Calls;
 
-    fn measure(&mut self, call: &Call, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+    fn measure(&mut self, calls: &Calls, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
         let nodes = self.bench.nodes();
-        let program = call.mpi.program("colltime")?;
-        let Call { operation, bytes, mpi, layout } = call;
-        let repetitions = match *bytes {
-            LARGE_BYTES.. => self.repetitions.min(LARGE_REPETITIONS),
-            _ => self.repetitions,
-        };
-        let options = layout.options(*mpi).join(" ");
-        let arguments =
-            words(&format!("-n {RANKS} {options} {program} {operation} {bytes} {repetitions}"));
-        let command = self.bench.ours(*mpi, &[], nodes, &arguments);
-        let found = json(&self.bench.output(&nodes[0].name, &command)?)?;
-        ensure!(found["interposed"] == true, "the library isn't in the program: {found}");
-        let milliseconds = |name: &str| Some(found[name].as_f64()? / 1e3);
-        let pair = [milliseconds("ours_us"), milliseconds("native_us")].map(|time| time.context("no time"));
-        let [ours, native] = pair;
-        Ok(vec![[ours?, native?]])
+        let Calls { operation, sizes, repetitions, mpi, layout } = calls;
+        let program = mpi.program("colltime")?;
+        let sizes: Vec<_> = sizes.iter().map(u64::to_string).collect();
+        let (options, sizes) = (layout.options(*mpi).join(" "), sizes.join(","));
+        let words =
+            words(&format!("-n {RANKS} {options} {program} {operation} {sizes} {repetitions} clock"));
+        let output = self.bench.output(&nodes[0].name, &self.bench.ours(*mpi, &[], nodes, &words))?;
+        let lines = output.lines().filter(|line| line.starts_with('{'));
+        let measured: Vec<_> = lines.map(figures).collect::<anyhow::Result<_>>()?;
+        ensure!(measured.len() == calls.sizes.len(), "not a line for each size:\n{output}");
+        Ok(measured)
     }
+}
+
+/// Of a line of the program: milliseconds by the library, and by the MPI's own.
+fn figures(line: &str) -> anyhow::Result<[f64; 2]> {
+    let found = json(line)?;
+    ensure!(found["interposed"] == true, "the library isn't in the program: {found}");
+    let milliseconds = |name: &str| found[name].as_f64().with_context(|| format!("no {name}: {found}"));
+    Ok([milliseconds("ours_us")? / 1e3, milliseconds("native_us")? / 1e3])
 }

@@ -25,6 +25,7 @@ mod relay;
 mod report;
 mod rounds;
 mod shim;
+mod simulate;
 mod site_trunk;
 mod sources;
 mod start;
@@ -76,6 +77,9 @@ enum Bench {
     SiteTrunk(site_trunk::Options),
     /// Collectives over four sites, against the MPI's own.
     Coll(coll::Options),
+    /// Collectives of up to 2,000 ranks on ten sites, simulated, against the MPI's own. What
+    /// doesn't agree with the lab isn't published.
+    Simulate(simulate::Options),
     /// The messages of NAS BT, SP and LU over three sites, against plain MPI.
     Nas(nas::Options),
     /// A site with two links: a trunk over both against each alone.
@@ -109,6 +113,7 @@ fn main() -> ExitCode {
         Bench::Start(options) => start::run(&options).map(held),
         Bench::Relay(options) => relay::run(&options).map(held),
         Bench::Coll(options) => coll::run(&options).map(held),
+        Bench::Simulate(options) => simulate::run(&options).map(held),
         Bench::Nas(options) => nas::run(&options).map(held),
         Bench::Rails(options) => rails::run(&options).map(held),
         Bench::SiteTrunk(options) => site_trunk::run(&options).map(held),

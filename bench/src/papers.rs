@@ -2,6 +2,7 @@
 //! committed results.
 
 mod maps;
+mod simulated;
 mod tables;
 
 use std::fs;
@@ -35,7 +36,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let path = root().join(PAGE);
     let old = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let new = page(&old, &results("connect")?, &results("patterns")?, &results("coll")?, &results("trunk")?)?;
+    let new = page(&old, &Results::committed()?)?;
     if options.print {
         print!("{new}");
         return Ok(());
@@ -59,8 +60,30 @@ fn results(name: &str) -> anyhow::Result<Report> {
         .with_context(|| format!("run `make bench-{name}`"))
 }
 
+/// What the tables are made of.
+struct Results {
+    connect: Report,
+    patterns: Report,
+    trunk: Report,
+    coll: Report,
+    simulate: Report,
+}
+
+impl Results {
+    fn committed() -> anyhow::Result<Self> {
+        Ok(Self {
+            connect: results("connect")?,
+            patterns: results("patterns")?,
+            trunk: results("trunk")?,
+            coll: results("coll")?,
+            simulate: results("simulate")?,
+        })
+    }
+}
+
 /// The page with its tables made anew.
-fn page(old: &str, connect: &Report, patterns: &Report, coll: &Report, trunk: &Report) -> anyhow::Result<String> {
+fn page(old: &str, results: &Results) -> anyhow::Result<String> {
+    let Results { connect, patterns, trunk, coll, simulate } = results;
     let mut page = old.to_owned();
     for (name, table) in [
         ("latency", tables::latency(connect)?),
@@ -71,7 +94,9 @@ fn page(old: &str, connect: &Report, patterns: &Report, coll: &Report, trunk: &R
         ("answered", tables::rates(patterns, Traffic::Answered)?),
         ("gathers", maps::gathers(trunk)),
         ("collectives", maps::collectives(coll)),
-        ("conditions", tables::conditions(connect, patterns)),
+        ("conditions", tables::conditions(&[connect, patterns, trunk, coll, simulate])),
+        ("checked", simulated::checked(simulate)),
+        ("simulated", simulated::platforms(simulate)),
     ] {
         let begin = format!("<!-- {name} -->\n");
         let at = page.find(&begin).with_context(|| format!("{PAGE} has no {begin:?}"))? + begin.len();
@@ -90,27 +115,19 @@ mod tests {
     #[test]
     fn the_page_has_the_committed_results() {
         let committed = fs::read_to_string(root().join(PAGE)).unwrap();
-        let made = page(
-            &committed,
-            &results("connect").unwrap(),
-            &results("patterns").unwrap(),
-            &results("coll").unwrap(),
-            &results("trunk").unwrap(),
-        )
-        .unwrap();
+        let made = page(&committed, &Results::committed().unwrap()).unwrap();
         assert!(made == committed, "{PAGE} is not what `isthmus-bench papers` makes of {RESULTS}");
     }
 
     #[test]
     fn a_result_that_is_missing_is_named() {
-        let connect = results("connect").unwrap();
-        let [whole, coll, trunk] = ["patterns", "coll", "trunk"].map(|name| results(name).unwrap());
-        let mut patterns = whole.clone();
-        patterns.rows.retain(|row| !row.comparison.what.starts_with("half round trip, one-gateway"));
-        let committed = fs::read_to_string(root().join(PAGE)).unwrap();
-        let error = page(&committed, &connect, &patterns, &coll, &trunk).unwrap_err().to_string();
-        assert!(error.contains("patterns.json has no `half round trip, one-gateway, 128 B`"), "{error}");
-        let error = page("nothing", &connect, &whole, &coll, &trunk).unwrap_err().to_string();
+        let whole = Results::committed().unwrap();
+        let error = page("nothing", &whole).unwrap_err().to_string();
         assert!(error.contains("docs/papers.md has no \"<!-- latency"), "{error}");
+        let mut lacks = whole;
+        lacks.patterns.rows.retain(|row| !row.comparison.what.starts_with("half round trip, one-gateway"));
+        let committed = fs::read_to_string(root().join(PAGE)).unwrap();
+        let error = page(&committed, &lacks).unwrap_err().to_string();
+        assert!(error.contains("patterns.json has no `half round trip, one-gateway, 128 B`"), "{error}");
     }
 }

@@ -17,7 +17,7 @@ use clap::Args;
 use crate::conditions::Conditions;
 use crate::confine;
 use crate::load::Limit;
-use crate::report::{Report, SCHEMA, write_json};
+use crate::report::{Report, Row, SCHEMA, write_json};
 use crate::sources::Sources;
 
 pub(crate) use case::Case;
@@ -66,6 +66,12 @@ pub(crate) trait Experiment {
     /// # Errors
     /// If it can't be measured; the row has the reason. [`Void`] if it doesn't count.
     fn measure(&mut self, case: &Self::Case, round: usize) -> anyhow::Result<Vec<[f64; 2]>>;
+
+    /// Whether others that use the machine void a measurement. A simulation gives the same
+    /// figures all the same.
+    fn needs_quiet(&self) -> bool {
+        true
+    }
 
     /// Whether it can go on after a measurement failed. If not, it is made anew.
     fn survives_failure(&self) -> bool {
@@ -125,6 +131,11 @@ impl Run {
     /// Adds a remark to the conditions of the results.
     pub(crate) fn remark(&mut self, remark: String) {
         self.report.conditions.remarks.push(remark);
+    }
+
+    /// The rows of the parts that are done.
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.report.rows
     }
 
     /// Measures one part. `parts_left` counts this one: it gets its share of the budget
@@ -190,13 +201,14 @@ impl Run {
             }
         }
         let standing = experiment.as_mut().context("nothing to measure with")?;
-        if let Some(others) = self.limit.quiet()? {
+        let needs_quiet = standing.needs_quiet();
+        if let Some(others) = if needs_quiet { self.limit.quiet()? } else { None } {
             eprintln!("  void: others use {:.0} % of the machine: {}", others.share * 100.0, case.what());
             case.tally.void += 1;
             return Ok(());
         }
         let (found, busy) = self.limit.during(|| standing.measure(&case.case, round))?;
-        if let (Ok(_), Some(others)) = (&found, busy) {
+        if let (Ok(_), Some(others)) = (&found, busy.filter(|_| needs_quiet)) {
             eprintln!("  void: others used {:.0} % of the machine: {}", others.share * 100.0, case.what());
             case.tally.void += 1;
         } else if let Some(why) = found.as_ref().err().and_then(anyhow::Error::downcast_ref::<Void>) {

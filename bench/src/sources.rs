@@ -19,7 +19,7 @@ const TRAFFIC: [&str; 4] =
 
 /// Each benchmark with the paths that it depends on, in groups. A path that ends with
 /// a slash stands for each entry of the directory.
-const BENCHMARKS: [(&str, &[&[&str]]); 12] = [
+const BENCHMARKS: [(&str, &[&[&str]]); 13] = [
     ("coll", &[&JOB, &["mpi/back/", "bench/src/coll.rs", "bench/grids/coll.toml", "apps/colltime.c"]]),
     ("connect", &[&JOB, &["bench/src/connect.rs", "bench/programs/connect.py", "apps"], &CONNECT_GRIDS]),
     ("direct", &[&JOB, &["bench/src/direct.rs", "bench/grids/lan.toml", "apps"]]),
@@ -47,6 +47,20 @@ const BENCHMARKS: [(&str, &[&[&str]]); 12] = [
                 "bench/src/tunnel.rs",
                 "bench/src/wireguard.rs",
                 "bench/grids/two-near.toml",
+            ],
+        ],
+    ),
+    (
+        "simulate",
+        &[
+            &JOB,
+            &[
+                "mpi/back/",
+                "mpi/smpi/",
+                "bench/src/simulate.rs",
+                "bench/src/simulate/",
+                "bench/grids/coll.toml",
+                "apps/colltime.c",
             ],
         ],
     ),

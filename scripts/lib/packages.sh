@@ -40,6 +40,7 @@ wireguard-go     | bench                      | wireguard-go                    
 wireguard-tools  | bench                      | wg                              | sets up that tunnel
 openssh-client   | bench                      | ssh                             | encrypted tunnel to compare with
 openssh-server   | bench                      | sshd                            | encrypted tunnel to compare with
+libsimgrid-dev   | bench                      | smpicc                          | simulate collectives of thousands of ranks
 shellcheck       | lint                       | shellcheck                      | check the shell scripts
 python3          | lint                       | python3                         | check the docs and the picture of the crates
 '

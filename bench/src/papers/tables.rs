@@ -216,9 +216,9 @@ fn judged(row: &Row) -> String {
     row.ratio() + &verdict
 }
 
-pub(super) fn conditions(connect: &Report, patterns: &Report) -> String {
+pub(super) fn conditions(reports: &[&Report]) -> String {
     let mut text = String::new();
-    for report in [connect, patterns] {
+    for report in reports {
         let found = &report.conditions;
         let versions: Vec<_> =
             found.versions.iter().map(|(tool, version)| format!("{tool} {version}")).collect();

@@ -4,11 +4,16 @@
 #include <stdlib.h>
 
 #include "../paths.h"
+#ifdef SIMULATED
+#include "../../smpi/simulated.h"
+#endif
 
 /* Whose algorithms the MPI's own are, as far as the ABI tells. */
 static enum family family(void)
 {
-#if defined OPEN_MPI
+#if defined SIMULATED
+    return simulated_family();
+#elif defined OPEN_MPI
     return FAMILY_OPENMPI;
 #elif defined MPICH_VERSION
     return FAMILY_MPICH;

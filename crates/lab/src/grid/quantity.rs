@@ -152,6 +152,11 @@ impl Share {
 }
 
 impl BitRate {
+    /// As a number.
+    pub fn bits_per_second(self) -> u64 {
+        self.0
+    }
+
     /// How long `bytes` take at this rate.
     pub(crate) fn time_for(self, bytes: u64) -> Duration {
         const NANOSECONDS_PER_BYTE_AT_1_BIT_PER_SECOND: u64 = 8_000_000_000;

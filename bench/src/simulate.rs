@@ -1,0 +1,166 @@
+//! Collectives of more ranks than the lab holds, simulated: the library for MPI against the
+//! MPI's own, on the platforms of the paper that they come from, and on ten sites. The lab's
+//! sites are simulated first, and only what agrees with the lab is published.
+
+mod lab;
+mod platform;
+mod platforms;
+mod smpi;
+
+use anyhow::Context as _;
+use clap::Args;
+
+use crate::mpi::Mpi;
+use crate::report::{Comparison, Row};
+use crate::rounds::{self, Case, Experiment, Run};
+pub(crate) use lab::farthest;
+use platform::Platform;
+pub(crate) use smpi::Selection;
+
+pub(crate) const OPERATIONS: [&str; 7] =
+    ["barrier", "bcast", "reduce", "allreduce", "gather", "scatter", "allgather"];
+/// What a rank contributes; the first is an integer.
+pub(crate) const SIZES: [u64; 5] = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20];
+/// Most bytes of all ranks' results together, which are copied in one process.
+const MOST_BYTES: u64 = 8 << 30;
+/// The same of the root alone. The library leaves more than an `int` counts to the MPI.
+const MOST_AT_ROOT: u64 = 1 << 30;
+
+/// How to measure.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    rounds: rounds::RoundOptions,
+    /// Calls of each kind in a job of the lab. Simulations are all alike.
+    #[arg(long, default_value_t = 5)]
+    repetitions: u32,
+}
+
+/// The sizes in which an operation is measured. In the lab, 32 ranks that each send 1 MiB to
+/// all others are at it for minutes.
+pub(crate) fn sizes(operation: &str) -> &'static [u64] {
+    match operation {
+        "barrier" => &SIZES[..1],
+        "gather" | "scatter" | "allgather" => &SIZES[..4],
+        _ => &SIZES,
+    }
+}
+
+fn is_affordable(operation: &str, ranks: usize, bytes: u64) -> bool {
+    let ranks = ranks as u64;
+    match operation {
+        "gather" | "scatter" => ranks * bytes <= MOST_AT_ROOT,
+        "allgather" => ranks * ranks * bytes <= MOST_BYTES,
+        _ => true,
+    }
+}
+
+/// What a row of the results is called.
+pub(crate) fn what(platform: &str, selection: Selection, operation: &str, bytes: u64) -> String {
+    format!("{platform}, {}, {operation}, {bytes} B", selection.title())
+}
+
+/// What the library is compared with.
+pub(crate) const AGAINST: &str = "the MPI's own";
+
+/// The names of the platforms, in the order of the results.
+pub(crate) fn platform_names() -> Vec<String> {
+    platforms::all().into_iter().map(|platform| platform.name).collect()
+}
+
+/// Measures, writes the results, and returns whether every row was measured.
+///
+/// # Errors
+/// If the results can't be written.
+pub(crate) fn run(options: &Options) -> anyhow::Result<bool> {
+    let launchers = [Mpi::Openmpi, Mpi::Mpich].map(|mpi| (mpi.launcher(), "--version"));
+    let [openmpi, mpich] = launchers;
+    let mut run = Run::begin("simulate", &options.rounds, &[openmpi, mpich, ("smpirun".into(), "-version")])?;
+    let repetitions = options.repetitions;
+    run.part(2, lab::cases(), || lab::Sites::up(repetitions))?;
+    let platforms = platforms::all();
+    let first = platforms.first().context("no platform")?;
+    run.remark(format!("smpirun {}; smpi/bw-factor 0.96533 for the lab", smpi::settings(first).join(" ")));
+    for objection in objections(run.rows()) {
+        run.remark(format!("not published: {objection}"));
+    }
+    let cases = platforms.iter().flat_map(|platform| simulations(platform, run.rows())).collect();
+    run.part(1, cases, || Ok(Simulated { scratch: tempfile::tempdir()? }))?;
+    run.finish()
+}
+
+/// Every operation and size that isn't published, and why.
+fn objections(rows: &[Row]) -> Vec<String> {
+    let of = |selection| {
+        OPERATIONS.iter().flat_map(move |operation| {
+            sizes(operation)
+                .iter()
+                .filter_map(move |bytes| lab::objection(rows, selection, operation, *bytes))
+        })
+    };
+    Selection::ALL.into_iter().flat_map(of).collect()
+}
+
+/// One run of the simulator: what is known before the first collective takes the longest.
+struct Simulation {
+    platform: Platform,
+    selection: Selection,
+    sizes: Vec<(&'static str, Vec<u64>)>,
+}
+
+/// What is to be simulated on a platform, after the comparison with the lab.
+fn simulations(platform: &Platform, checked: &[Row]) -> Vec<Case<Simulation>> {
+    let published = |selection| {
+        OPERATIONS.map(|operation| {
+            let affordable =
+                sizes(operation).iter().filter(|bytes| is_affordable(operation, platform.ranks(), **bytes));
+            let near =
+                affordable.filter(|bytes| lab::objection(checked, selection, operation, **bytes).is_none());
+            (operation, near.copied().collect::<Vec<_>>())
+        })
+    };
+    let case = |selection| {
+        let sizes: Vec<_> = published(selection).into_iter().filter(|(_, sizes)| !sizes.is_empty()).collect();
+        let name = |(operation, sizes): &(&'static str, Vec<u64>)| {
+            let what = |bytes: &u64| what(&platform.name, selection, operation, *bytes);
+            sizes.iter().map(|bytes| Comparison::new(what(bytes), "ms", AGAINST)).collect::<Vec<_>>()
+        };
+        let rows: Vec<_> = sizes.iter().flat_map(name).collect();
+        let simulation = Simulation { platform: platform.clone(), selection, sizes };
+        (!rows.is_empty()).then(|| Case::new(simulation, rows).enough(1))
+    };
+    Selection::ALL.into_iter().filter_map(case).collect()
+}
+
+/// The simulator.
+struct Simulated {
+    scratch: tempfile::TempDir,
+}
+
+impl Experiment for Simulated {
+    type Case = Simulation;
+
+    fn measure(&mut self, case: &Simulation, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let Simulation { platform, selection, sizes } = case;
+        let cases: Vec<_> = sizes.iter().map(|(operation, sizes)| (*operation, sizes.as_slice())).collect();
+        let times = smpi::simulate(platform, *selection, &cases, self.scratch.path())?;
+        Ok(times.iter().map(smpi::Times::milliseconds).collect())
+    }
+
+    fn needs_quiet(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_published_that_was_not_compared() {
+        let platform = platforms::all().remove(0);
+        assert!(simulations(&platform, &[]).is_empty());
+        let figures: usize = OPERATIONS.iter().map(|operation| sizes(operation).len()).sum();
+        assert_eq!(objections(&[]).len(), 2 * figures);
+    }
+}

@@ -1,0 +1,190 @@
+//! What simulations are compared with: the same program with as many real ranks, as a job of
+//! isthmus over the lab's four sites. The least time of several calls counts, since whatever
+//! else the machine does only ever adds to it. All ranks begin at the same moment.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
+use isthmus_lab::Grid;
+
+use super::platform::Platform;
+use super::smpi::{Selection, Times, read_times, simulate, words};
+use super::{OPERATIONS, sizes};
+use crate::grid::{Bench, root};
+use crate::report::{Comparison, Row};
+use crate::rounds::{Case, Experiment};
+
+/// Ranks in all, on four nodes.
+const RANKS: [usize; 2] = [16, 32];
+/// How far the simulation may be from the lab, as a share of the lab's time.
+const TOLERANCE: f64 = 0.15;
+const SIDES: [&str; 2] = ["the library", "the MPI's own"];
+const GRID: &str = "coll";
+/// Ranks that wait sleep now and then, since many share a core.
+const MPICH: &str = "-genv MPIR_CVAR_CH4_PROGRESS_THROTTLE 1 \
+                     -genv MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT 16";
+
+/// All sizes of an operation, in one job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Job {
+    selection: Selection,
+    ranks: usize,
+    operation: &'static str,
+}
+
+impl Job {
+    fn what(self, bytes: u64, side: &str) -> String {
+        let Self { selection, ranks, operation } = self;
+        format!("check, {}, {ranks} ranks, {operation}, {bytes} B, {side}", selection.title())
+    }
+}
+
+/// What is compared with the lab.
+pub(super) fn cases() -> Vec<Case<Job>> {
+    let mut cases = Vec::new();
+    for selection in Selection::ALL {
+        for ranks in RANKS {
+            for operation in OPERATIONS {
+                let job = Job { selection, ranks, operation };
+                let rows = sizes(operation).iter().flat_map(|bytes| {
+                    SIDES.map(|side| Comparison::new(job.what(*bytes, side), "ms", "the lab"))
+                });
+                cases.push(Case::new(job, rows.collect()));
+            }
+        }
+    }
+    cases
+}
+
+/// The lab's sites, and what was simulated of them.
+pub(super) struct Sites {
+    bench: Bench,
+    grid: Grid,
+    scratch: tempfile::TempDir,
+    repetitions: u32,
+    simulated: BTreeMap<Job, Vec<Times>>,
+}
+
+impl Sites {
+    pub(super) fn up(repetitions: u32) -> anyhow::Result<Self> {
+        Ok(Self {
+            bench: Bench::without_sshd(GRID)?,
+            grid: Grid::load(&root().join(format!("bench/grids/{GRID}.toml")))?,
+            scratch: tempfile::tempdir()?,
+            repetitions,
+            simulated: BTreeMap::new(),
+        })
+    }
+
+    fn simulated(&mut self, job: Job) -> anyhow::Result<&[Times]> {
+        if !self.simulated.contains_key(&job) {
+            let platform = Platform::of_lab(&self.grid, job.ranks)?;
+            let cases = [(job.operation, sizes(job.operation))];
+            let times = simulate(&platform, job.selection, &cases, self.scratch.path())?;
+            self.simulated.insert(job, times);
+        }
+        self.simulated.get(&job).map(Vec::as_slice).context("it was not simulated")
+    }
+
+    fn measured(&self, job: Job) -> anyhow::Result<Vec<Times>> {
+        let (mpi, nodes) = (job.selection.mpi(), self.bench.nodes());
+        let (program, options) = (mpi.program("colltime")?, mpi.on_shared_cores().join(" "));
+        let further = if job.selection == Selection::Mpich { MPICH } else { "" };
+        let cases = [(job.operation, sizes(job.operation))];
+        let words = words(&cases, self.repetitions).join(" ");
+        let arguments =
+            crate::grid::words(&format!("-n {} {options} {further} {program} {words} clock", job.ranks));
+        let output = self.bench.output(&nodes[0].name, &self.bench.ours(mpi, &[], nodes, &arguments))?;
+        read_times(&output, &cases)
+    }
+}
+
+impl Experiment for Sites {
+    type Case = Job;
+
+    fn measure(&mut self, job: &Job, _round: usize) -> anyhow::Result<Vec<[f64; 2]>> {
+        let measured = self.measured(*job)?;
+        let simulated = self.simulated(*job)?;
+        ensure!(measured.len() == simulated.len(), "not the same figures");
+        Ok(simulated
+            .iter()
+            .zip(&measured)
+            .flat_map(|(simulated, measured)| {
+                let (simulated, measured) = (simulated.milliseconds(), measured.milliseconds());
+                [0, 1].map(|side| [simulated[side], measured[side]])
+            })
+            .collect())
+    }
+}
+
+/// The ratio of simulation to lab that is farthest from 1, with either number of ranks, for
+/// the library and the MPI's own. None where one wasn't measured.
+pub(crate) fn farthest(
+    rows: &[Row],
+    selection: Selection,
+    operation: &'static str,
+    bytes: u64,
+) -> [Option<f64>; 2] {
+    SIDES.map(|side| {
+        let ratios = RANKS.map(|ranks| {
+            let what = Job { selection, ranks, operation }.what(bytes, side);
+            let row = rows.iter().find(|row| row.comparison.what == what)?;
+            row.figures.as_ref().map(|figures| figures.ratio)
+        });
+        let farther =
+            |one: f64, other: f64| if (one - 1.0).abs() > (other - 1.0).abs() { one } else { other };
+        ratios.into_iter().reduce(|one, other| Some(farther(one?, other?))).flatten()
+    })
+}
+
+/// Why an operation's figures of one size aren't published; none if all are near the lab's.
+pub(super) fn objection(
+    rows: &[Row],
+    selection: Selection,
+    operation: &'static str,
+    bytes: u64,
+) -> Option<String> {
+    let found = farthest(rows, selection, operation, bytes);
+    if found.iter().all(|ratio| ratio.is_some_and(|ratio| (ratio - 1.0).abs() <= TOLERANCE)) {
+        return None;
+    }
+    let [library, own] =
+        found.map(|ratio| ratio.map_or_else(|| "not measured".to_owned(), |ratio| format!("{ratio:.2}")));
+    let title = selection.title();
+    Some(format!("{title}, {operation}, {bytes} B: simulation to lab {library}, {own} of the MPI's own"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_must_be_near_the_lab() {
+        let rows = |figures: &[[f64; 2]]| -> Vec<Row> {
+            let jobs = RANKS.map(|ranks| Job { selection: Selection::Mpich, ranks, operation: "bcast" });
+            let whats = jobs.iter().flat_map(|job| SIDES.map(|side| job.what(4, side)));
+            whats
+                .zip(figures)
+                .map(|(what, pair)| Row::new(Comparison::new(what, "ms", "the lab"), &[*pair]))
+                .collect()
+        };
+        for (name, figures, want) in [
+            ("near", [[10.0, 10.0], [11.4, 10.0], [8.6, 10.0], [10.0, 10.0]].as_slice(), None),
+            (
+                "one is too slow",
+                &[[10.0, 10.0], [12.0, 10.0], [11.0, 10.0], [10.0, 10.0]],
+                Some("1.10, 1.20 of"),
+            ),
+            (
+                "one is too fast",
+                &[[10.0, 10.0], [10.0, 10.0], [8.0, 10.0], [10.0, 10.0]],
+                Some("lab 0.80, 1.00 of"),
+            ),
+            ("one is missing", &[[10.0, 10.0], [10.0, 10.0], [10.0, 10.0]], Some("not measured")),
+        ] {
+            let found = objection(&rows(figures), Selection::Mpich, "bcast", 4);
+            assert_eq!(found.is_some(), want.is_some(), "{name}: {found:?}");
+            assert!(found.unwrap_or_default().contains(want.unwrap_or_default()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Platforms, as SimGrid, its launcher and the library for MPI read them. Pure.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use isthmus_lab::Grid;
+
+/// The share of a link's rate that TCP leaves for data: 1,448 of the 1,500 bytes of a packet.
+const TCP_SHARE: f64 = 1448.0 / 1500.0;
+/// Between ranks of a node of the lab, whose memory they share.
+const MEMORY: Link = Link { delay: Duration::from_micros(1), bytes_per_second: 5e9 };
+/// What stands between a site's only node and the site's link: nothing.
+const NOTHING: Link = Link { delay: Duration::ZERO, bytes_per_second: 1e12 };
+
+/// A link, the same both ways.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Link {
+    /// One way.
+    pub delay: Duration,
+    pub bytes_per_second: f64,
+}
+
+/// Which rank is where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Ranks fill one node after the other.
+    BySite,
+    /// Each rank is at another site than the one before.
+    InTurns,
+}
+
+/// Sites that are alike, each with a link to all others. A message between sites takes its
+/// node's link, its site's, the other site's and the other node's.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Platform {
+    /// What it is called in results.
+    pub name: String,
+    pub sites: usize,
+    /// Of a site.
+    pub nodes: usize,
+    /// Ranks of a node.
+    pub slots: usize,
+    pub order: Order,
+    /// Of a site to all others.
+    pub access: Link,
+    /// Of a node within its site.
+    pub lan: Link,
+    /// Between ranks of a node.
+    pub memory: Link,
+    /// The share of rates that programs get.
+    pub share: f64,
+}
+
+impl Platform {
+    /// A grid of the lab, with so many ranks that take its nodes in turns.
+    ///
+    /// # Errors
+    /// If its sites aren't alike, or have more than a node.
+    pub(super) fn of_lab(grid: &Grid, ranks: usize) -> anyhow::Result<Self> {
+        let first = grid.sites.first().context("the grid has no site")?;
+        let alike = |site: &isthmus_lab::grid::Site| {
+            site.link == first.link && site.link.up == site.link.down && site.nodes.len() == 1
+        };
+        ensure!(grid.sites.iter().all(alike), "the sites of {} differ, or have several nodes", grid.name);
+        ensure!(ranks.is_multiple_of(grid.sites.len()), "{ranks} ranks don't fill the sites evenly");
+        let rate = first.link.up.rate.context("the sites' links have no rate")?;
+        Ok(Self {
+            name: format!("the lab's {} sites", grid.sites.len()),
+            sites: grid.sites.len(),
+            nodes: 1,
+            slots: ranks / grid.sites.len(),
+            order: Order::InTurns,
+            access: Link {
+                delay: first.link.up.delay.duration(),
+                bytes_per_second: rate.bits_per_second() as f64 / 8.0,
+            },
+            lan: NOTHING,
+            memory: MEMORY,
+            share: TCP_SHARE,
+        })
+    }
+
+    /// Ranks in all.
+    pub(super) fn ranks(&self) -> usize {
+        self.sites * self.nodes * self.slots
+    }
+
+    /// Site and node of each rank.
+    fn places(&self) -> Vec<(usize, usize)> {
+        let (nodes, slots) = (self.nodes, self.slots);
+        match self.order {
+            Order::BySite => {
+                (0..self.ranks()).map(|rank| (rank / slots / nodes, rank / slots % nodes)).collect()
+            }
+            Order::InTurns => {
+                (0..self.ranks()).map(|rank| (rank % self.sites, rank / self.sites % nodes)).collect()
+            }
+        }
+    }
+
+    /// A platform of SimGrid.
+    pub(super) fn xml(&self) -> String {
+        let mut text = "<?xml version=\"1.0\"?>\n\
+            <!DOCTYPE platform SYSTEM \"https://simgrid.org/simgrid.dtd\">\n\
+            <platform version=\"4.1\">\n<zone id=\"grid\" routing=\"Full\">\n"
+            .to_owned();
+        for site in 0..self.sites {
+            let _ = writeln!(
+                text,
+                "<cluster id=\"s{site}\" prefix=\"n\" suffix=\".s{site}\" radical=\"0-{}\" router_id=\"r.s{site}\" \
+                 speed=\"1Gf\" {} {}/>",
+                self.nodes - 1,
+                attributes(self.lan, ["bw", "lat"]),
+                attributes(self.memory, ["loopback_bw", "loopback_lat"]),
+            );
+        }
+        for site in 0..self.sites {
+            let access = attributes(self.access, ["bandwidth", "latency"]);
+            let _ = writeln!(text, "<link id=\"access.s{site}\" sharing_policy=\"SPLITDUPLEX\" {access}/>");
+        }
+        for (from, to) in pairs(self.sites) {
+            let _ = writeln!(
+                text,
+                "<zoneRoute src=\"s{from}\" dst=\"s{to}\" gw_src=\"r.s{from}\" gw_dst=\"r.s{to}\" symmetrical=\"NO\">\
+                 <link_ctn id=\"access.s{from}\" direction=\"UP\"/>\
+                 <link_ctn id=\"access.s{to}\" direction=\"DOWN\"/></zoneRoute>"
+            );
+        }
+        text + "</zone>\n</platform>\n"
+    }
+
+    /// The node of each rank, for smpirun.
+    pub(super) fn hostfile(&self) -> String {
+        self.places().iter().fold(String::new(), |text, (site, node)| text + &format!("n{node}.s{site}\n"))
+    }
+
+    /// What the library for MPI reads: places, and paths as agents would have measured them.
+    pub(super) fn topology(&self) -> String {
+        let mut text = "isthmus topology 1\n".to_owned();
+        for site in 0..self.sites {
+            let _ = writeln!(text, "site s{site}");
+        }
+        for (site, node) in (0..self.sites).flat_map(|site| (0..self.nodes).map(move |node| (site, node))) {
+            let _ = writeln!(text, "node n{node}.s{site} s{site}");
+        }
+        let within = if self.nodes > 1 { self.between_nodes() } else { self.memory };
+        let between = Link {
+            delay: 2 * (self.access.delay + self.lan.delay),
+            bytes_per_second: self.access.bytes_per_second.min(self.lan.bytes_per_second),
+        };
+        for site in 0..self.sites {
+            text += &self.path(site, site, within);
+        }
+        for (from, to) in pairs(self.sites).filter(|(from, to)| from < to) {
+            text += &self.path(from, to, between);
+        }
+        for (rank, (site, node)) in self.places().iter().enumerate() {
+            let _ = writeln!(text, "rank {rank} n{node}.s{site}");
+        }
+        text
+    }
+
+    fn between_nodes(&self) -> Link {
+        Link { delay: 2 * self.lan.delay, ..self.lan }
+    }
+
+    fn path(&self, from: usize, to: usize, link: Link) -> String {
+        let microseconds = 2e6 * link.delay.as_secs_f64();
+        format!("path s{from} s{to} {microseconds:.3} {:.0}\n", link.bytes_per_second * self.share)
+    }
+}
+
+fn attributes(link: Link, [rate, delay]: [&str; 2]) -> String {
+    format!("{rate}=\"{:.0}Bps\" {delay}=\"{:.9}s\"", link.bytes_per_second, link.delay.as_secs_f64())
+}
+
+/// All pairs of different sites, in both orders.
+fn pairs(sites: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..sites).flat_map(move |from| (0..sites).map(move |to| (from, to))).filter(|(from, to)| from != to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::root;
+
+    fn small(order: Order) -> Platform {
+        let link = |micros, bytes_per_second| Link { delay: Duration::from_micros(micros), bytes_per_second };
+        Platform {
+            name: "small".into(),
+            sites: 2,
+            nodes: 2,
+            slots: 2,
+            order,
+            access: link(1000, 25e6),
+            lan: link(50, 125e6),
+            memory: link(1, 1e9),
+            share: 0.5,
+        }
+    }
+
+    #[test]
+    fn ranks_are_in_order() {
+        for (order, want) in [
+            (Order::BySite, "n0.s0 n0.s0 n1.s0 n1.s0 n0.s1 n0.s1 n1.s1 n1.s1"),
+            (Order::InTurns, "n0.s0 n0.s1 n1.s0 n1.s1 n0.s0 n0.s1 n1.s0 n1.s1"),
+        ] {
+            let hosts = small(order).hostfile();
+            assert_eq!(hosts.lines().collect::<Vec<_>>().join(" "), want, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn the_topology_has_round_trips_and_what_programs_get() {
+        let text = small(Order::BySite).topology();
+        for line in ["path s0 s1 4200.000 12500000", "path s1 s1 200.000 62500000", "rank 4 n0.s1"] {
+            assert!(text.lines().any(|found| found == line), "no {line:?} in {text}");
+        }
+    }
+
+    #[test]
+    fn every_route_leaves_by_one_link_and_comes_in_by_the_other() {
+        let xml = small(Order::BySite).xml();
+        assert_eq!(xml.matches("<zoneRoute").count(), 2);
+        let route = "gw_dst=\"r.s0\" symmetrical=\"NO\"><link_ctn id=\"access.s1\" direction=\"UP\"/>\
+                     <link_ctn id=\"access.s0\" direction=\"DOWN\"/>";
+        assert!(xml.contains(route), "{xml}");
+        assert!(xml.contains("bandwidth=\"25000000Bps\" latency=\"0.001000000s\""), "{xml}");
+    }
+
+    /// The platform has what bench/grids/coll.toml says of its links.
+    #[test]
+    fn the_lab_is_what_its_grid_says() {
+        let grid = Grid::load(&root().join("bench/grids/coll.toml")).unwrap();
+        let platform = Platform::of_lab(&grid, 16).unwrap();
+        assert_eq!((platform.ranks(), platform.sites, platform.slots), (16, 4, 4));
+        assert_eq!(platform.access, Link { delay: Duration::from_micros(2650), bytes_per_second: 25e6 });
+        assert!(platform.topology().contains("path s0 s1 10600.000 24133333\n"), "{}", platform.topology());
+        assert!(Platform::of_lab(&grid, 18).is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! The platforms of Coti, Herault and Cappello, *MPI Applications on Grids: A Topology Aware
+//! Approach*, section 4.1, and a larger one of the same links.
+
+use std::time::Duration;
+
+use super::platform::{Link, Order, Platform};
+
+const fn link(micros: u64, megabits_per_second: f64) -> Link {
+    Link { delay: Duration::from_micros(micros), bytes_per_second: megabits_per_second * 1e6 / 8.0 }
+}
+
+/// Two of these and two of a site's make the paper's 0.1 ms within a cluster of Grid'5000, and
+/// with two of [`WIDE`] its 7.8 ms between two, both from one rank to the other.
+const ETHERNET: Link = link(50, 894.39);
+const WIDE: Link = link(3850, 136.08);
+/// Between the ranks of a node of the QCG cluster. The paper has no figure of Grid'5000's nodes.
+const MEMORY: Link = link(20, 3979.46);
+/// Between two nodes of the QCG cluster: 0.1 ms from one rank to the other.
+const FAST_ETHERNET: Link = link(50, 89.61);
+const NOTHING: Link = link(0, 1e6);
+
+/// Clusters of Grid'5000. Rates are those that programs had, not those of wires.
+fn grid5000(sites: usize, nodes: usize, slots: usize, order: Order) -> Platform {
+    let turns = if order == Order::InTurns { ", in turns" } else { "" };
+    Platform {
+        name: format!("{} ranks on {sites} sites{turns}", sites * nodes * slots),
+        sites,
+        nodes,
+        slots,
+        order,
+        access: WIDE,
+        lan: ETHERNET,
+        memory: MEMORY,
+        share: 1.0,
+    }
+}
+
+/// Four nodes of eight ranks: what is a site elsewhere is a node here.
+fn qcg() -> Platform {
+    Platform {
+        name: "4 nodes of 8 ranks".into(),
+        sites: 4,
+        nodes: 1,
+        slots: 8,
+        order: Order::BySite,
+        access: FAST_ETHERNET,
+        lan: NOTHING,
+        memory: MEMORY,
+        share: 1.0,
+    }
+}
+
+/// All of them, in the order of the results.
+pub(super) fn all() -> Vec<Platform> {
+    vec![
+        grid5000(2, 16, 1, Order::BySite),
+        grid5000(2, 16, 1, Order::InTurns),
+        qcg(),
+        grid5000(3, 30, 2, Order::BySite),
+        grid5000(4, 63, 2, Order::BySite),
+        grid5000(10, 100, 2, Order::BySite),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_have_the_papers_ranks() {
+        let ranks: Vec<usize> = all().iter().map(Platform::ranks).collect();
+        assert_eq!(ranks, [32, 32, 32, 180, 504, 2000]);
+    }
+}
