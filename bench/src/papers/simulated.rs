@@ -8,6 +8,8 @@ use crate::simulate::{AGAINST, OPERATIONS, SIZES, Selection, farthest, platform_
 
 /// What stands where there is no figure.
 const NONE: &str = "–";
+/// What stands for all of them.
+const NOTHING: &str = "Not measured so far.\n";
 
 fn size_names() -> Vec<String> {
     let name = |bytes: u64| match bytes {
@@ -27,7 +29,8 @@ fn table(first: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
 }
 
 /// How far the simulation of the lab's sites is from the lab.
-pub(super) fn checked(report: &Report) -> String {
+pub(super) fn checked(report: Option<&Report>) -> String {
+    let Some(report) = report else { return NOTHING.to_owned() };
     let cell = |selection, operation: &'static str, bytes: u64| {
         let [library, own] = farthest(&report.rows, selection, operation, bytes)
             .map(|ratio| ratio.map_or_else(|| NONE.to_owned(), |ratio| format!("{ratio:.2}")));
@@ -46,7 +49,8 @@ pub(super) fn checked(report: &Report) -> String {
 }
 
 /// A table for each platform.
-pub(super) fn platforms(report: &Report) -> String {
+pub(super) fn platforms(report: Option<&Report>) -> String {
+    let Some(report) = report else { return NOTHING.to_owned() };
     let mut text = String::new();
     for platform in platform_names() {
         let rows = OPERATIONS.iter().map(|operation| {

@@ -216,7 +216,7 @@ fn judged(row: &Row) -> String {
     row.ratio() + &verdict
 }
 
-pub(super) fn conditions(reports: &[&Report]) -> String {
+pub(super) fn conditions<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
     let mut text = String::new();
     for report in reports {
         let found = &report.conditions;
