@@ -65,8 +65,8 @@ struct Results {
     connect: Report,
     patterns: Report,
     trunk: Report,
-    coll: Report,
-    simulate: Report,
+    coll: Option<Report>,
+    simulate: Option<Report>,
 }
 
 impl Results {
@@ -75,8 +75,8 @@ impl Results {
             connect: results("connect")?,
             patterns: results("patterns")?,
             trunk: results("trunk")?,
-            coll: results("coll")?,
-            simulate: results("simulate")?,
+            coll: results("coll").ok(),
+            simulate: results("simulate").ok(),
         })
     }
 }
@@ -93,10 +93,10 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
         ("streams", tables::rates(patterns, Traffic::Streams)?),
         ("answered", tables::rates(patterns, Traffic::Answered)?),
         ("gathers", maps::gathers(trunk)),
-        ("collectives", maps::collectives(coll)),
-        ("conditions", tables::conditions(&[connect, patterns, trunk, coll, simulate])),
-        ("checked", simulated::checked(simulate)),
-        ("simulated", simulated::platforms(simulate)),
+        ("collectives", maps::collectives(coll.as_ref())),
+        ("conditions", tables::conditions([connect, patterns, trunk].into_iter().chain(coll).chain(simulate))),
+        ("checked", simulated::checked(simulate.as_ref())),
+        ("simulated", simulated::platforms(simulate.as_ref())),
     ] {
         let begin = format!("<!-- {name} -->\n");
         let at = page.find(&begin).with_context(|| format!("{PAGE} has no {begin:?}"))? + begin.len();

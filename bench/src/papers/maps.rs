@@ -1,6 +1,6 @@
 //! Maps: ratios of many rows side by side, by size.
 
-use super::tables::{heading, line};
+use super::tables::{NOTHING, heading, line};
 use crate::report::{Report, Row};
 use crate::verdict::Verdict;
 
@@ -31,7 +31,8 @@ fn cell(row: Option<&Row>) -> String {
 }
 
 /// `make bench-coll`: a line for each operation, MPI and layout, a column for each size.
-pub(super) fn collectives(report: &Report) -> String {
+pub(super) fn collectives(report: Option<&Report>) -> String {
+    let Some(report) = report else { return NOTHING.to_owned() };
     let rows: Vec<_> =
         report.rows.iter().filter_map(|row| Some((name(&row.comparison.what)?, row))).collect();
     let mut sizes: Vec<&str> = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::tables::{heading, line};
+use super::tables::{NOTHING, heading, line};
 use crate::report::{Report, figures};
 use crate::simulate::{AGAINST, OPERATIONS, SIZES, Selection, farthest, platform_names, sizes, what};
 
@@ -27,7 +27,8 @@ fn table(first: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
 }
 
 /// How far the simulation of the lab's sites is from the lab.
-pub(super) fn checked(report: &Report) -> String {
+pub(super) fn checked(report: Option<&Report>) -> String {
+    let Some(report) = report else { return NOTHING.to_owned() };
     let cell = |selection, operation: &'static str, bytes: u64| {
         let [library, own] = farthest(&report.rows, selection, operation, bytes)
             .map(|ratio| ratio.map_or_else(|| NONE.to_owned(), |ratio| format!("{ratio:.2}")));
@@ -46,7 +47,8 @@ pub(super) fn checked(report: &Report) -> String {
 }
 
 /// A table for each platform.
-pub(super) fn platforms(report: &Report) -> String {
+pub(super) fn platforms(report: Option<&Report>) -> String {
+    let Some(report) = report else { return NOTHING.to_owned() };
     let mut text = String::new();
     for platform in platform_names() {
         let rows = OPERATIONS.iter().map(|operation| {

@@ -9,6 +9,8 @@ use crate::patterns::{PATTERNS, Traffic};
 use crate::report::{Figures, Report, Row, figures};
 use crate::verdict::{Bar, Verdict};
 
+/// What stands for a table without results.
+pub(super) const NOTHING: &str = "Not measured so far.\n";
 /// The MPIs as the rows call them.
 const MPIS: [&str; 2] = ["Open MPI 4", "MPICH 5"];
 /// The ways as the rows call them, with the paper's technique that is the same.
@@ -216,7 +218,7 @@ fn judged(row: &Row) -> String {
     row.ratio() + &verdict
 }
 
-pub(super) fn conditions(reports: &[&Report]) -> String {
+pub(super) fn conditions<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
     let mut text = String::new();
     for report in reports {
         let found = &report.conditions;
