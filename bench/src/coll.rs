@@ -135,8 +135,7 @@ impl Experiment for Sites {
         let program = mpi.program("colltime")?;
         let sizes: Vec<_> = sizes.iter().map(u64::to_string).collect();
         let (options, sizes) = (layout.options(*mpi).join(" "), sizes.join(","));
-        let words =
-            words(&format!("-n {RANKS} {options} {program} {operation} {sizes} {repetitions} clock"));
+        let words = words(&format!("-n {RANKS} {options} {program} {operation} {sizes} {repetitions} clock"));
         let output = self.bench.output(&nodes[0].name, &self.bench.ours(*mpi, &[], nodes, &words))?;
         let lines = output.lines().filter(|line| line.starts_with('{'));
         let measured: Vec<_> = lines.map(figures).collect::<anyhow::Result<_>>()?;

@@ -94,7 +94,10 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
         ("answered", tables::rates(patterns, Traffic::Answered)?),
         ("gathers", maps::gathers(trunk)),
         ("collectives", maps::collectives(coll.as_ref())),
-        ("conditions", tables::conditions([connect, patterns, trunk].into_iter().chain(coll).chain(simulate))),
+        (
+            "conditions",
+            tables::conditions([connect, patterns, trunk].into_iter().chain(coll).chain(simulate)),
+        ),
         ("checked", simulated::checked(simulate.as_ref())),
         ("simulated", simulated::platforms(simulate.as_ref())),
     ] {

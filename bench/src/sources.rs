@@ -28,7 +28,13 @@ const BENCHMARKS: [(&str, &[&[&str]]); 13] = [
         "nas",
         &[
             &JOB,
-            &["mpi/back/", "bench/src/nas.rs", "bench/grids/nas.toml", "bench/programs/salt.in", "apps/nas.c"],
+            &[
+                "mpi/back/",
+                "bench/src/nas.rs",
+                "bench/grids/nas.toml",
+                "bench/programs/salt.in",
+                "apps/nas.c",
+            ],
         ],
     ),
     (

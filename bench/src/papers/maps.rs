@@ -52,7 +52,8 @@ pub(super) fn collectives(report: Option<&Report>) -> String {
             let found = rows.iter().find(|((b, s, p), _)| (*b, *s, *p) == (before, size, place));
             found.map(|(_, row)| *row)
         };
-        let mut cells = vec![before.to_owned(), if place.is_empty() { "in blocks" } else { place }.to_owned()];
+        let mut cells =
+            vec![before.to_owned(), if place.is_empty() { "in blocks" } else { place }.to_owned()];
         // A barrier has no size.
         let alone = at("");
         cells.extend(sizes.iter().enumerate().map(|(index, size)| match alone {
@@ -90,11 +91,13 @@ fn range(rows: &[&Row]) -> String {
         return "–".to_owned();
     };
     let text = format!("{least:.2}–{most:.2}");
-    match rows.iter().filter_map(|row| row.comparison.bar.and(row.verdict)).max_by_key(|verdict| match verdict {
-        Verdict::No => 2,
-        Verdict::Undecided => 1,
-        _ => 0,
-    }) {
+    match rows.iter().filter_map(|row| row.comparison.bar.and(row.verdict)).max_by_key(
+        |verdict| match verdict {
+            Verdict::No => 2,
+            Verdict::Undecided => 1,
+            _ => 0,
+        },
+    ) {
         Some(Verdict::No) => format!("**{text}**"),
         Some(Verdict::Undecided) => format!("{text}?"),
         _ => text,
