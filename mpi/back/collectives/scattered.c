@@ -18,6 +18,7 @@ static int *piece_lengths(struct call *call, int count, size_t unit)
     return lengths;
 }
 
+/* The root puts the pieces together elsewhere: nobody may write into its buffer. */
 void scattered_bcast(struct call *call, char *stream, int length, int root)
 {
     struct tree tree;
@@ -28,8 +29,9 @@ void scattered_bcast(struct call *call, char *stream, int length, int root)
     char *own = call_ok(call) ? call_memory(call, (size_t)lengths[layout->rank]) : NULL;
     if (call_ok(call))
         site_down(call, lengths, row, own, tree.head);
+    char *whole = layout->rank == root ? call_memory(call, (size_t)length) : stream;
     if (call_ok(call))
-        pieces_together(call, lengths, own, stream, (size_t)length);
+        pieces_together(call, lengths, own, whole, (size_t)length);
 }
 
 /* The calling rank's piece of the reduction, as a stream. */
