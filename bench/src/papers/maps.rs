@@ -116,7 +116,6 @@ pub(super) fn gathers(report: &Report) -> String {
             .filter_map(|row| Some((gather(&row.comparison.what, way)?, row)))
             .collect();
         let mut links: Vec<&str> = rows.iter().map(|((link, _), _)| *link).collect();
-        links.dedup();
         links.sort_unstable();
         links.dedup();
         for link in links {
