@@ -2,13 +2,14 @@
  * Three ranks, with topologies/turns; `comms ROUNDS`: two ranks, so many rounds. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <limits.h>
 #include <malloc.h>
 #include <time.h>
 
 #include "check.h"
 
 /* ROOM is as in spread.c. LEAK_BYTES is less than the least that is kept for a communicator. */
-enum { ROOM = 256, MORE = 300, LEAK_BYTES = 60 };
+enum { ROOM = 256, MORE = 300, LEAK_BYTES = 60, PARTS = 5 };
 static int rank;
 static long (*counter)(int);
 
@@ -70,22 +71,30 @@ static void wait_for_others(void)
     MPI_Recv(NULL, 0, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/* Nothing is left of those that are freed: MPICH has room for about 2,000. */
-static void check_often(int rounds)
+/* So many communicators, one after the other. Returns by how much the heap has grown. */
+static long make_and_free(int rounds)
 {
-    size_t before = 0;
+    size_t before = mallinfo2().uordblks;
     for (int i = 0; i < rounds; i++) {
         MPI_Comm comm;
-        /* What is made once is there after some. */
-        if (i == rounds / 5)
-            before = mallinfo2().uordblks;
         MPI_Comm_dup(MPI_COMM_WORLD, &comm);
         check(comm, 1);
         MPI_Comm_free(&comm);
     }
-    long grown = (long)(mallinfo2().uordblks - before);
-    printf("%d rounds: %ld bytes more\n", rounds, grown);
-    CHECK(grown < LEAK_BYTES * (long)rounds);
+    return (long)(mallinfo2().uordblks - before);
+}
+
+/* Nothing is left of those that are freed: MPICH has room for about 2,000. What leaks grows in
+ * each part; an MPI's pool that gets another block (1 MiB of MPICH's, at any time) in one. */
+static void check_often(int rounds)
+{
+    long least = LONG_MAX;
+    for (int part = 0; part < PARTS; part++) {
+        long grown = make_and_free(rounds / PARTS);
+        least = grown < least ? grown : least;
+    }
+    printf("%d rounds each: at least %ld bytes more\n", rounds / PARTS, least);
+    CHECK(least < LEAK_BYTES * (long)(rounds / PARTS));
 }
 
 int main(int argc, char **argv)
