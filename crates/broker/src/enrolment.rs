@@ -79,23 +79,33 @@ impl EnrolmentService {
         let token = JoinToken::verify(request, &self.0.state.join_key, now).map_err(token_status)?;
         let name = (!request.name.is_empty()).then(|| request.name.parse::<Label>()).transpose();
         let name = name.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let identity = token.identity(name).map_err(token_status)?;
+        let identity = token.identity(name, request.gateway).map_err(token_status)?;
         // Before the token is used: a malformed request must not use it up.
         self.certificate(&identity, &request.signing_request, unix_seconds(now))?;
         let used = UsedToken {
             expiry_unix_seconds: unix_seconds(token.invitation.expires),
             request_sha256: sha256(&request.mac),
         };
-        let result = members::use_token(&*self.0.store, (token.id, used), &identity, unix_seconds(now)).await;
+        let (id, nodes) = (token.id, token.invitation.nodes);
+        let result = members::use_token(&*self.0.store, (id, used), nodes, &identity, unix_seconds(now)).await;
         match result.map_err(store_status)? {
             TokenUse::Accepted { issued } => {
                 let certificate = self.certificate(&identity, &request.signing_request, issued)?;
                 Ok((identity, certificate))
             }
+            TokenUse::UsedBefore if nodes.is_some() => Err(Status::permission_denied(format!(
+                "{identity} joined by this token before, and was revoked or removed since, or has joined by \
+                 another one; ask for a new one (isthmus grid invite)"
+            ))),
             TokenUse::UsedBefore => Err(Status::permission_denied(
                 "the join token was used before, and each is good once; \
                  ask for a new one (isthmus grid invite)",
             )),
+            TokenUse::UsedUp(most) => Err(Status::permission_denied(format!(
+                "the join token is good for {most} {}s, and as many have joined by it; ask for a new one (isthmus \
+                 grid invite)",
+                if request.gateway { "gateway" } else { "node" }
+            ))),
             TokenUse::NameTaken(uri) => Err(name_taken(&identity, &uri)),
         }
     }
@@ -198,6 +208,7 @@ fn token_status(error: TokenError) -> Status {
     match error {
         TokenError::Malformed(_) | TokenError::Identity(_) => Status::invalid_argument(error.to_string()),
         TokenError::Forged
+        | TokenError::NoSite(_)
         | TokenError::Expired { .. }
         | TokenError::OtherName { .. }
         | TokenError::Unmade(_) => Status::permission_denied(error.to_string()),
@@ -228,7 +239,7 @@ mod tests {
         for (id, uri) in [(1, "isthmus:///agent/alpha/n1/anna"), (2, "isthmus:///gateway/alpha/login1/")] {
             let used = UsedToken { expiry_unix_seconds: unix_seconds(now) + 60, request_sha256: [id; 32] };
             let identity = Identity::from_uri(uri).unwrap();
-            let accepted = members::use_token(&store, ([id; 16], used), &identity, unix_seconds(now)).await;
+            let accepted = members::use_token(&store, ([id; 16], used), None, &identity, unix_seconds(now)).await;
             assert_eq!(accepted, Ok(TokenUse::Accepted { issued: unix_seconds(now) }));
         }
         members::enrol_first_administrator(&store).await.unwrap();

@@ -20,6 +20,8 @@ use crate::store::{Embedded, Revision, Store, StoreError, Transaction};
 
 /// Expired tokens that one use of another token deletes.
 const FORGET_AT_ONCE: usize = 64;
+/// Gateways that a site's token makes.
+const MOST_GATEWAYS: usize = 16;
 
 /// A member of the grid. Times are in seconds since 1970.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -95,6 +97,8 @@ pub(crate) enum TokenUse {
     /// It was used before with another request, or what the same request has made a
     /// member is none any more.
     UsedBefore,
+    /// It is good for so many nodes, or gateways, and there are as many.
+    UsedUp(usize),
     /// A member of another owner has the name. The token is not used up. The text is
     /// that member's identity URI.
     NameTaken(String),
@@ -144,22 +148,35 @@ impl Standing {
 /// the same identity may join again. A repeated request, whose answer was lost, is
 /// accepted as long as the member is the one that the first made. Deletes some tokens
 /// that have expired.
+///
+/// A token that is good for several `nodes` has a record of itself, by which its uses exclude
+/// each other, and one of each name that it was used for. Who is a member by it may join
+/// again under that name.
 pub(crate) async fn use_token(
     store: &dyn Store,
     (id, used): ([u8; 16], UsedToken),
+    nodes: Option<u32>,
     identity: &Identity,
     now: u64,
 ) -> Result<TokenUse, StoreError> {
-    let key = token_key(id);
+    let token_key = token_key(id);
+    let key = match nodes {
+        None => token_key.clone(),
+        Some(_) => format!("{token_key}/{}", member(identity)),
+    };
     let expired = |value: &[u8]| UsedToken::decode(value).is_none_or(|used| used.expiry_unix_seconds < now);
     loop {
-        let former = store.get(&key).await?;
-        let revision = former.as_ref().map_or(0, |former| former.revision);
-        let former = former.and_then(|former| UsedToken::decode(&former.value));
+        let revision_of = async |key: &str| -> Result<_, StoreError> {
+            let record = store.get(key).await?;
+            let revision = record.as_ref().map_or(0, |record| record.revision);
+            Ok((record.and_then(|record| UsedToken::decode(&record.value)), revision))
+        };
+        let (former, revision) = revision_of(&key).await?;
+        let (_, token_revision) = revision_of(&token_key).await?;
         let standing = Standing::read(store, identity).await?;
         let member = standing.member.as_ref();
         let made = |former: &UsedToken| {
-            former.request_sha256 == used.request_sha256
+            (nodes.is_some() || former.request_sha256 == used.request_sha256)
                 && member.is_some_and(|member| member.token == id && member.revoked == 0)
         };
         if former.as_ref().is_some_and(|former| !made(former)) {
@@ -168,15 +185,29 @@ pub(crate) async fn use_token(
         if let Some(holder) = member.filter(|holder| holder.identity != identity.uri()) {
             return Ok(TokenUse::NameTaken(holder.identity.clone()));
         }
+        let tokens = store.range(TOKENS).await?.records;
+        if let Some(nodes) = nodes.filter(|_| former.is_none()) {
+            let most = if identity.role() == Role::Gateway { MOST_GATEWAYS } else { nodes as usize };
+            let uses = tokens.iter().filter_map(|(key, _)| key.strip_prefix(&token_key)?.strip_prefix('/'));
+            // n1.alpha is a node, gateway.alpha and login1.gateway.alpha are gateways.
+            let is_gateway = |name: &str| name.rsplit('.').nth(1) == Some(Role::Gateway.as_str());
+            if uses.filter(|name| is_gateway(name) == (identity.role() == Role::Gateway)).count() >= most {
+                return Ok(TokenUse::UsedUp(most));
+            }
+        }
         let issued = now.max(standing.revoked + 1);
         let joined = MemberRecord { token: id.to_vec(), ..MemberRecord::new(identity, now, issued) };
-        let tokens = store.range(TOKENS).await?.records;
-        let gone = tokens.iter().filter(|(other, token)| **other != *key && expired(&token.value));
+        let gone =
+            tokens.iter().filter(|(other, token)| **other != *key && **other != *token_key && expired(&token.value));
         let transaction = standing.unchanged().when(&key, revision).put(&key, used.encode(), None).put(
             &standing.key,
             joined.encode_to_vec(),
             None,
         );
+        let transaction = match nodes {
+            Some(_) => transaction.when(&token_key, token_revision).put(&token_key, used.encode(), None),
+            None => transaction,
+        };
         let transaction =
             gone.take(FORGET_AT_ONCE).fold(transaction, |transaction, (key, _)| transaction.delete(&**key));
         // The token was used or the name taken meanwhile: the next round compares.

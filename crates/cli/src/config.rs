@@ -7,6 +7,7 @@ use isthmus_agent::config::AgentConfig;
 use isthmus_broker::BrokerConfig;
 use isthmus_gateway::GatewayConfig;
 use isthmus_relay::RelayConfig;
+use isthmus_wire::Label;
 use serde::Deserialize;
 
 /// Name of the configuration file in a state directory.
@@ -55,7 +56,29 @@ impl Config {
     }
 }
 
-/// The state directory by default.
+/// `HOST:PORT`; the port is this one where the text has none.
+pub(crate) fn with_port(address: &str, port: u16) -> String {
+    // An IPv6 address has colons of its own, and brackets where a port follows.
+    let has_port = match address.rsplit_once(':') {
+        Some((host, _)) => !host.contains(':') || host.ends_with(']'),
+        None => false,
+    };
+    if has_port { address.to_owned() } else { format!("{address}:{port}") }
+}
+
+/// The first label of the machine's own name.
+///
+/// # Errors
+/// If it is no name that a node may have.
+pub(crate) fn host_label() -> anyhow::Result<Label> {
+    let name = nix::unistd::gethostname().context("cannot read the host name")?;
+    let name = name.to_string_lossy();
+    let first = name.split('.').next().unwrap_or_default();
+    first.parse().with_context(|| format!("the host name {name} is no node name; give one with --name"))
+}
+
+/// The state directory by default. Below a home, which machines of a cluster may share,
+/// each has its own.
 pub(crate) fn default_state() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return "/var/lib/isthmus".into();
@@ -65,7 +88,15 @@ pub(crate) fn default_state() -> PathBuf {
         .or_else(|| variable("HOME").or_else(home).map(|home| home.join(".local/state")))
         // Not below /tmp: another user could make it first.
         .unwrap_or_else(|| "/".into());
-    base.join("isthmus")
+    let shared = base.join("isthmus");
+    // Made by a release that had one for all.
+    if ["identity.pem", "grid.toml"].iter().any(|file| shared.join(file).exists()) {
+        return shared;
+    }
+    match host_label() {
+        Ok(host) => shared.join(host.as_str()),
+        Err(_) => shared,
+    }
 }
 
 /// The home in the user database.
@@ -77,7 +108,7 @@ fn home() -> Option<PathBuf> {
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct StateArgs {
     /// Directory of identity, keys and lasting records; by default
-    /// /var/lib/isthmus for root, ~/.local/state/isthmus for others.
+    /// /var/lib/isthmus for root, ~/.local/state/isthmus/HOST for others.
     #[arg(long, env = "ISTHMUS_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
 }
@@ -116,6 +147,19 @@ mod tests {
         let config: Config = toml::from_str(&commented).unwrap();
         assert!(config.agent.slots.is_some() && config.relay.workers.is_some());
         assert_eq!(config.broker.trusted.len(), 1);
+    }
+
+    #[test]
+    fn ports_have_defaults() {
+        for (address, want) in [
+            ("login1", "login1:7710"),
+            ("login1:7711", "login1:7711"),
+            ("192.0.2.1", "192.0.2.1:7710"),
+            ("[2001:db8::1]", "[2001:db8::1]:7710"),
+            ("[2001:db8::1]:9", "[2001:db8::1]:9"),
+        ] {
+            assert_eq!(with_port(address, 7710), want);
+        }
     }
 
     #[test]

@@ -11,12 +11,19 @@ use clap::{Args, Subcommand, ValueEnum};
 use isthmus_broker::config::DEFAULT_PORT;
 use isthmus_broker::state::{ADMIN_DIRECTORY, State};
 use isthmus_net::authority::KEY_FILE;
-use isthmus_net::token::{Invitation, JoinToken};
+use isthmus_net::token::{DEFAULT_VALIDITY, Invitation, JoinToken};
 use isthmus_net::{Authority, Owner, Role, audit, files};
 use isthmus_wire::Label;
 
-use crate::config::{Config, StateArgs};
+use crate::config::{Config, StateArgs, with_port};
 use crate::output;
+
+/// Validity of a site's token by default.
+const SITE_VALIDITY: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Longer ones are worth a word.
+const LONG: Duration = Duration::from_secs(31 * 24 * 3600);
+/// Port of relays by default.
+const RELAY_PORT: u16 = 7720;
 
 /// Make a grid, and join tokens for it; list and revoke its members.
 #[derive(Debug, Subcommand)]
@@ -51,35 +58,42 @@ pub(crate) struct InitArgs {
     /// Name of the grid.
     #[arg(long)]
     name: String,
-    /// Address at which gateways and relays reach the broker.
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Address at which gateways and relays reach the broker, at port 7700 unless told
+    /// otherwise.
+    #[arg(long, value_name = "HOST[:PORT]")]
     address: String,
 }
 
-/// Print a join token: the right to one certificate.
+/// Print a join token: for a site, or for one service.
 ///
-/// A token is for one service, good once, and a secret until then. Works
-/// without the broker running, where the grid was made.
+/// With --nodes the token is a site's: its front-ends join with it as gateways, and so many
+/// nodes of one owner; `isthmus up` does both. With --role it is for one service and good
+/// once. It is a secret until it is used up or has expired. Works without the broker
+/// running, where the grid was made.
 #[derive(Debug, Args)]
 pub(crate) struct InviteArgs {
     #[command(flatten)]
     state: StateArgs,
-    /// Role of the service.
-    #[arg(long)]
-    role: InvitedRole,
+    /// For a whole site: how many nodes of its owner may join.
+    #[arg(long, value_name = "N", requires = "site", requires = "owner")]
+    nodes: Option<u32>,
+    /// For one service: its role.
+    #[arg(long, required_unless_present = "nodes", conflicts_with = "nodes")]
+    role: Option<InvitedRole>,
     /// Site of a gateway or an agent.
     #[arg(long)]
     site: Option<Label>,
     /// Name of the node or relay, or of one of several gateways of a site;
     /// without it, `isthmus join` chooses. An administrator needs one.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "nodes")]
     name: Option<Label>,
     /// User whose processes an agent may start; an agent needs one.
     #[arg(long, value_name = "USER", required_if_eq("role", "agent"))]
     owner: Option<Owner>,
-    /// How long the token is good, at most a year.
-    #[arg(long, value_name = "TIME", value_parser = validity, default_value = "1h")]
-    expires: Duration,
+    /// How long the token is good, at most a year. By default a week for a site, and an
+    /// hour for one service.
+    #[arg(long, value_name = "TIME", value_parser = validity)]
+    expires: Option<Duration>,
     /// Write the token to this file, for its owner only, rather than to stdout.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -88,8 +102,13 @@ pub(crate) struct InviteArgs {
 /// Reads a token's validity.
 fn validity(text: &str) -> Result<Duration, String> {
     const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+    const SHORTEST: Duration = Duration::from_secs(1);
     let read = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if read <= LONGEST { Ok(read) } else { Err("a token is good for at most a year".to_owned()) }
+    match read {
+        _ if read > LONGEST => Err("a token is good for at most a year".to_owned()),
+        _ if read < SHORTEST => Err("it would be over before anybody could use it".to_owned()),
+        _ => Ok(read),
+    }
 }
 
 /// Roles that join; the broker and the first administrator are made with the grid.
@@ -142,34 +161,42 @@ fn sign(args: &SignArgs) -> anyhow::Result<()> {
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {
     let directory = args.state.directory();
-    let state = State::create(&directory, &args.name, &args.address, SystemTime::now())?;
+    let address = with_port(&args.address, DEFAULT_PORT);
+    let state = State::create(&directory, &args.name, &address, SystemTime::now())?;
     let option =
         if args.state.is_given() { format!(" --state {}", directory.display()) } else { String::new() };
-    let port = args.address.rsplit_once(':').map_or("", |(_, port)| port);
-    println!("Made grid {} in {}.", state.grid.name, directory.display());
-    println!("  start its broker      isthmus broker{option}");
-    println!("                        (listens on port {DEFAULT_PORT}; others reach it at {})", args.address);
-    println!("  invite a gateway      isthmus grid invite{option} --role gateway --site SITE");
-    println!("  see what is going on  isthmus status --state {}", directory.join(ADMIN_DIRECTORY).display());
-    println!("ca-key.pem in there is the grid's authority: with it, any identity can be made.");
-    println!("Move it to a safe place. Only isthmus grid sign needs it, once a year (--authority-key FILE).");
+    let port = address.rsplit_once(':').map_or("", |(_, port)| port);
+    let mut text = format!(
+        "Made grid {name} in {state}.\n  \
+           start its broker      isthmus up{option}\n                        \
+                                 (others reach it at {address}, and a relay at port {RELAY_PORT})\n  \
+           invite a site         isthmus grid invite{option} --site SITE --owner USER --nodes N --out SITE.token\n  \
+           see what is going on  isthmus status --state {admin}\n\
+         ca-key.pem in there is the grid's authority: with it, any identity can be made.\n\
+         Move it to a safe place. Only isthmus grid sign needs it, once a year (--authority-key FILE).\n",
+        name = state.grid.name,
+        state = directory.display(),
+        admin = directory.join(ADMIN_DIRECTORY).display(),
+    );
     if port != DEFAULT_PORT.to_string() {
-        println!("If port {port} isn't forwarded to {DEFAULT_PORT}, set `listen` in section [broker].");
+        text += &format!("If port {port} isn't forwarded to {DEFAULT_PORT}, set `listen` in section [broker].\n");
     }
-    Ok(())
+    output::print(&(), &text, false)
 }
 
 fn invite(args: InviteArgs) -> anyhow::Result<()> {
     let directory = args.state.directory();
     let state = State::load(&directory)?;
     start_audit(&directory)?;
-    let expires = SystemTime::now().checked_add(args.expires).context("--expires is too long")?;
+    let good = args.expires.unwrap_or(if args.nodes.is_some() { SITE_VALIDITY } else { DEFAULT_VALIDITY });
+    let expires = SystemTime::now().checked_add(good).context("--expires is too long")?;
     let invitation = Invitation {
         grid: state.grid.name.clone(),
-        role: args.role.into(),
+        role: args.role.map_or(Role::Agent, Role::from),
         site: args.site,
         name: args.name,
         owner: args.owner,
+        nodes: args.nodes,
         expires,
         broker: state.grid.address.clone(),
     };
@@ -177,18 +204,35 @@ fn invite(args: InviteArgs) -> anyhow::Result<()> {
     record_invitation(&invitation);
     match &args.out {
         Some(path) => files::write(path, format!("{token}\n").as_bytes(), 0o600)?,
-        None => {
-            let mut stdout = std::io::stdout();
-            writeln!(stdout, "{token}").context("cannot write the token")?;
-            if stdout.is_terminal() {
-                let good = humantime::format_duration(args.expires);
-                output::write(&format!(
-                    "Good once, for {good}. On the other machine: isthmus join, and paste it.\n"
-                ));
-            }
-        }
+        None => writeln!(std::io::stdout(), "{token}").context("cannot write the token")?,
+    }
+    // A script that reads the token needs no words.
+    if args.out.is_some() || std::io::stdout().is_terminal() {
+        output::write(&usage(&invitation, good, args.out.as_deref()));
     }
     Ok(())
+}
+
+/// What a token is good for, and how it is used.
+fn usage(invitation: &Invitation, good: Duration, file: Option<&Path>) -> String {
+    let until = humantime::format_rfc3339_seconds(invitation.expires);
+    let text = |part: &Option<_>| part.as_ref().map(Label::to_string).unwrap_or_default();
+    let token = file.map_or_else(String::new, |file| format!(" --token {}", file.display()));
+    let mut lines = match invitation.nodes {
+        Some(nodes) => format!(
+            "Good for the gateway and {nodes} nodes of site {site}, of user {owner}, until {until}.\n  \
+               on the site's front-end  isthmus up{token}\n  \
+               on each of its nodes     isthmus up{token} --via FRONT-END\n",
+            site = text(&invitation.site),
+            owner = invitation.owner.as_ref().map(Owner::as_str).unwrap_or_default(),
+        ),
+        None => format!("Good once, until {until}. On the other machine: isthmus up{token}\n"),
+    };
+    lines += "It is a secret: carry it over as you would a password.\n";
+    if good > LONG {
+        lines += "That is long: whoever finds it may join until then. --expires TIME shortens it.\n";
+    }
+    lines
 }
 
 /// The log of the broker of this state directory, as its own isthmus.toml names it.
@@ -206,19 +250,35 @@ fn record_invitation(invitation: &Invitation) {
 
 #[cfg(test)]
 mod tests {
-    use isthmus_net::token::DEFAULT_VALIDITY;
-
-    #[test]
-    fn the_default_of_the_help_is_the_token_s() {
-        assert_eq!(humantime::parse_duration("1h").unwrap(), DEFAULT_VALIDITY);
-    }
+    use super::*;
 
     /// The date of a token's end must have four digits of a year.
     #[test]
     fn a_token_is_good_for_a_year_at_most() {
-        assert!(super::validity("365days").is_ok());
-        for text in ["367days", "99999999999999h", "1", ""] {
-            assert!(super::validity(text).is_err(), "{text}");
+        assert!(validity("365days").is_ok());
+        for text in ["367days", "99999999999999h", "1", "", "0s", "1ms"] {
+            assert!(validity(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_a_token_is_for_is_said() {
+        let invitation = Invitation {
+            grid: "demo".to_owned(),
+            role: Role::Agent,
+            site: "alpha".parse().ok(),
+            name: None,
+            owner: "ada".parse().ok(),
+            nodes: Some(16),
+            expires: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+            broker: "broker.example.org:7700".to_owned(),
+        };
+        let text = usage(&invitation, SITE_VALIDITY, Some(Path::new("alpha.token")));
+        for part in ["16 nodes of site alpha, of user ada, until 2027-01-15T08:00:00Z", "--token alpha.token --via"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("That is long"));
+        let one = Invitation { nodes: None, ..invitation };
+        assert!(usage(&one, LONG * 2, None).contains("Good once") && usage(&one, LONG * 2, None).contains("That is long"));
     }
 }

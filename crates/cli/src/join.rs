@@ -11,9 +11,11 @@ use isthmus_net::token::BearerToken;
 use isthmus_net::{Credentials, Identity, Role, enrol, files};
 use isthmus_wire::Label;
 
-use crate::config::StateArgs;
+use crate::config::{StateArgs, host_label, with_port};
 use crate::output;
 
+/// Port of gateways by default.
+const GATEWAY_PORT: u16 = 7710;
 /// Longest token that is read.
 const MAX_TOKEN: u64 = 64 * 1024;
 
@@ -33,8 +35,9 @@ pub(crate) struct JoinArgs {
     #[arg(long)]
     name: Option<Label>,
     /// Where to enrol and, from then on, attach: for agents, the gateway of their
-    /// site. Gateways and relays have the broker's address from the token.
-    #[arg(long, value_name = "HOST:PORT")]
+    /// site, at port 7710 unless told otherwise. Gateways and relays have the broker's
+    /// address from the token. With a site's token, who gives none joins as its gateway.
+    #[arg(long, value_name = "HOST[:PORT]")]
     via: Option<String>,
     /// Replace another identity in the state directory.
     #[arg(long)]
@@ -47,28 +50,56 @@ pub(crate) struct JoinArgs {
 /// The message for the user.
 pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     let text = read_token(&args.token)?;
-    let token = BearerToken::read(&text)?.public;
-    let name = match (&args.name, &token.invitation.name, token.invitation.role) {
-        (None, None, Role::Agent | Role::Relay) => Some(host_name()?),
-        _ => args.name.clone(),
-    };
+    let grid = BearerToken::read(&text)?.public.invitation.grid;
     let directory = args.state.directory();
-    // Before the token is spent.
-    let identity = token.identity(name.clone())?;
-    check_directory(&directory, &identity, args.force)?;
-    let credentials = enrol::join(&text, name, args.via.as_deref()).await?;
-    credentials.save(&directory)?;
+    let wanted = Wanted { name: args.name, via: args.via, force: args.force };
+    let credentials = join(&text, &directory, wanted).await?;
     let option =
         if args.state.is_given() { format!(" --state {}", directory.display()) } else { String::new() };
     let next = match credentials.identity().role() {
         Role::Admin => format!("See what is going on: isthmus status{option}"),
         role => format!("it attaches to {}. Start it: isthmus {role}{option}", credentials.upstream()),
     };
-    println!("Joined grid {} as {}; {next}", token.invitation.grid, credentials.identity());
+    println!("Joined grid {grid} as {}; {next}", credentials.identity());
     Ok(())
 }
 
-fn read_token(path: &Path) -> anyhow::Result<String> {
+/// How to join.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    /// Name of the node, relay or gateway; by default the host's for a node or relay.
+    pub(crate) name: Option<Label>,
+    /// The gateway's address.
+    pub(crate) via: Option<String>,
+    /// Replace another identity in the directory.
+    pub(crate) force: bool,
+}
+
+/// Exchanges a token for an identity in a state directory.
+///
+/// # Errors
+/// The message for the user.
+pub(crate) async fn join(text: &str, directory: &Path, wanted: Wanted) -> anyhow::Result<Credentials> {
+    let token = BearerToken::read(text)?.public;
+    let gateway = token.invitation.nodes.is_some() && wanted.via.is_none();
+    let name = match (&wanted.name, &token.invitation.name, token.invitation.role) {
+        (None, None, Role::Agent | Role::Relay) if !gateway => Some(host_label()?),
+        _ => wanted.name,
+    };
+    // Before the token is spent.
+    let identity = token.identity(name.clone(), gateway)?;
+    check_directory(directory, &identity, wanted.force)?;
+    let via = wanted.via.map(|via| with_port(&via, GATEWAY_PORT));
+    let credentials = enrol::join_as(text, name, via.as_deref(), gateway).await?;
+    credentials.save(directory)?;
+    Ok(credentials)
+}
+
+/// Reads a token from a file, or with `-` from stdin.
+///
+/// # Errors
+/// If it can't be read.
+pub(crate) fn read_token(path: &Path) -> anyhow::Result<String> {
     if path != Path::new("-") {
         return Ok(files::read(path)?);
     }
@@ -82,14 +113,6 @@ fn read_token(path: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     stdin.lock().take(MAX_TOKEN).read_to_string(&mut text).context("cannot read the token from stdin")?;
     Ok(text)
-}
-
-/// The first label of the machine's own name.
-fn host_name() -> anyhow::Result<Label> {
-    let name = nix::unistd::gethostname().context("cannot read the host name")?;
-    let name = name.to_string_lossy();
-    let first = name.split('.').next().unwrap_or_default();
-    first.parse().with_context(|| format!("the host name {name} is no node name; give one with --name"))
 }
 
 /// Makes the state directory, and refuses one that holds another identity.

@@ -20,11 +20,13 @@ mod pages;
 mod path;
 mod plan;
 mod promptly;
+mod relay;
 mod remote;
 mod run;
 mod services;
 mod status;
 mod trunks;
+mod up;
 mod upgrade;
 mod without_broker;
 
@@ -58,9 +60,11 @@ struct Cli {
 enum Command {
     #[command(subcommand)]
     Grid(grid::GridCommand),
+    Up(up::UpArgs),
+    Down(up::DownArgs),
     Join(join::JoinArgs),
     /// Run the grid's broker: certificates, registry, plans.
-    Broker(services::ServiceArgs),
+    Broker(services::BrokerArgs),
     /// Run a relay: splices outgoing connections of two sites.
     Relay(services::ServiceArgs),
     /// Run a site's gateway, on its front-end.
@@ -112,10 +116,12 @@ pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Grid(command) => finish("grid", block_on(grid::run(command))),
         Command::Join(args) => finish("join", block_on(join::run(args))),
-        Command::Broker(args) => serve(Service::Broker, args),
-        Command::Relay(args) => serve(Service::Relay, args),
-        Command::Gateway(args) => serve(Service::Gateway, args),
-        Command::Agent(args) => serve(Service::Agent, args),
+        Command::Up(args) => finish("up", block_on(up::up(args))),
+        Command::Down(args) => finish("down", block_on(up::down(args))),
+        Command::Broker(args) => serve(Service::Broker, args.service, args.with_relay),
+        Command::Relay(args) => serve(Service::Relay, args, false),
+        Command::Gateway(args) => serve(Service::Gateway, args, false),
+        Command::Agent(args) => serve(Service::Agent, args, false),
         Command::Status(args) => finish("status", block_on(status::run(args))),
         Command::Plan(args) => finish("plan", block_on(plan::run(args))),
         Command::Coll(command) => finish("coll", block_on(coll::run(command))),
@@ -147,7 +153,7 @@ fn completion(shell: clap_complete::Shell) -> anyhow::Result<()> {
     Ok(std::io::Write::write_all(&mut std::io::stdout(), &script)?)
 }
 
-fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
+fn serve(service: Service, args: services::ServiceArgs, with_relay: bool) -> ExitCode {
     if let Some(held) = &args.check_upgrade {
         return finish(service.name(), block_on(upgrade::check(service, &args, &held.0)));
     }
@@ -164,7 +170,7 @@ fn serve(service: Service, args: services::ServiceArgs) -> ExitCode {
     let started = Builder::new_multi_thread().enable_all().on_thread_start(promptly).build();
     finish(
         service.name(),
-        started.map_err(Into::into).and_then(|runtime| run_in(runtime, services::run(service, args, before))),
+        started.map_err(Into::into).and_then(|runtime| run_in(runtime, services::run(service, args, before, with_relay))),
     )
 }
 

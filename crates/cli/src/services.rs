@@ -17,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, StateArgs};
 use crate::output;
+use crate::relay;
 use crate::upgrade::{self, Addresses, Before};
 
 /// Environment variable with the log filter.
@@ -35,6 +36,17 @@ pub(crate) struct ServiceArgs {
     /// at these addresses.
     #[arg(long = CHECK_OPTION, hide = true, value_name = "ADDRESSES", value_parser = upgrade::addresses)]
     pub(crate) check_upgrade: Option<Addresses>,
+}
+
+/// The arguments of a broker.
+#[derive(Debug, Args)]
+pub(crate) struct BrokerArgs {
+    #[command(flatten)]
+    pub(crate) service: ServiceArgs,
+    /// Run a relay as well, by section [relay]. Unless that has an `address`, nodes
+    /// reach it at the broker's host.
+    #[arg(long)]
+    pub(crate) with_relay: bool,
 }
 
 /// What a service has read before it serves.
@@ -89,6 +101,25 @@ impl Service {
         self.role().as_str()
     }
 
+    /// The service of a role; none of an administrator's.
+    pub(crate) fn of(role: Role) -> Option<Self> {
+        match role {
+            Role::Broker => Some(Self::Broker),
+            Role::Gateway => Some(Self::Gateway),
+            Role::Agent => Some(Self::Agent),
+            Role::Relay => Some(Self::Relay),
+            Role::Admin => None,
+        }
+    }
+
+    /// The options with which `isthmus up` starts it.
+    pub(crate) fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Broker => &["--with-relay"],
+            Self::Gateway | Self::Agent | Self::Relay => &[],
+        }
+    }
+
     fn role(self) -> Role {
         match self {
             Self::Broker => Role::Broker,
@@ -103,7 +134,12 @@ impl Service {
 ///
 /// # Errors
 /// The message for the user.
-pub(crate) async fn run(service: Service, args: ServiceArgs, before: Option<Before>) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    service: Service,
+    args: ServiceArgs,
+    before: Option<Before>,
+    with_relay: bool,
+) -> anyhow::Result<()> {
     let _flushed = start_logging()?;
     let Prepared { directory, config, credentials } = Prepared::load(service, &args)?;
     let shutdown = shutdown()?;
@@ -115,7 +151,9 @@ pub(crate) async fn run(service: Service, args: ServiceArgs, before: Option<Befo
         let state = State::load(&directory)?;
         start_audit(service, &config, &directory)?;
         let listener = listen(config.broker.listen, service, &Upgrades::none()).await?;
+        let relay = relay::of_broker(State::load(&directory)?, &config, listener.local_addr()?);
         return tokio::select! {
+            () = relay, if with_relay => Ok(()),
             result = isthmus_broker::run(listener, state, &config.broker, ready, shutdown) => Ok(result?),
             () = keep_counters(counted, service, "1") => Ok(()),
         };

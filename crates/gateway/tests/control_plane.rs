@@ -538,10 +538,31 @@ async fn a_token_is_good_for_one_name() {
     let first = join_request(&token, "n1");
     broker.join(first.clone()).await.unwrap();
     let bearer = BearerToken::read(&token).unwrap();
-    let mac = bearer.mac("n2", &first.signing_request).to_vec();
-    let second = proto::JoinRequest { name: "n2".to_owned(), mac, ..first };
+    let second = bearer.request("n2".to_owned(), first.signing_request, false);
     let status = broker.join(second).await.unwrap_err();
     assert!(status.message().contains("used before"), "{status}");
+}
+
+/// One token makes a site: its gateway and its nodes, of which there are as many as it says.
+#[tokio::test]
+async fn one_token_joins_a_site() {
+    let grid = Grid::start().await;
+    let state = grid.state();
+    let invitation = Invitation { nodes: Some(2), ..grid.invitation(Role::Agent, Some("alpha"), None) };
+    let token = JoinToken::mint(&state.join_key, state.authority.certificate(), &invitation).unwrap();
+    let gateway = soon("joining", enrol::join_as(&token, None, None, true)).await.unwrap();
+    assert_eq!(gateway.identity().uri(), "isthmus:///gateway/alpha/gateway/");
+    let via = grid.gateway_as("alpha", gateway).await.address.to_string();
+    let join = async |name: &str| enrol::join(&token, name.parse().ok(), Some(&via)).await;
+    assert_eq!(join("n1").await.unwrap().identity().uri(), "isthmus:///agent/alpha/n1/anna");
+    join("n2").await.unwrap();
+    let error = join("n3").await.unwrap_err().to_string();
+    assert!(error.contains("good for 2 nodes") && error.contains("isthmus grid invite"), "{error}");
+    // One that has lost its identity.
+    join("n1").await.unwrap();
+    let single = grid.token(Role::Agent, Some("alpha"), None);
+    let error = enrol::join_as(&single, None, None, true).await.unwrap_err().to_string();
+    assert!(error.contains("not for a site and its gateways"), "{error}");
 }
 
 /// A name stays with its owner, and the refused join does not use up the token.
@@ -590,14 +611,9 @@ async fn there_may_be_several_administrators() {
 
 /// A request to join, as the bearer of a token makes it.
 fn join_request(token: &str, name: &str) -> proto::JoinRequest {
-    let bearer = BearerToken::read(token).unwrap();
     let signing_request = SigningRequest::new().unwrap().der;
-    proto::JoinRequest {
-        token: bearer.public_text().to_owned(),
-        name: name.to_owned(),
-        mac: bearer.mac(name, &signing_request).to_vec(),
-        signing_request,
-    }
+    BearerToken::read(token).unwrap().request(name.to_owned(), signing_request, false)
+}
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ pub enum JoinError {
     #[error(transparent)]
     Token(#[from] TokenError),
     /// An agent attaches to the gateway of its site, and enrols there.
-    #[error("an agent joins through the gateway of its site: give its address with --via HOST:PORT")]
+    #[error("an agent joins through the gateway of its site: give its address with --via HOST")]
     NoGateway,
     /// The service to enrol at can't be reached.
     #[error(transparent)]
@@ -67,9 +67,22 @@ pub enum JoinError {
 /// # Errors
 /// [`JoinError`]. The token is used up only if a certificate was made.
 pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result<Credentials, JoinError> {
+    join_as(token, name, via, false).await
+}
+
+/// The same; `gateway`: with a site's token, as a gateway of the site.
+///
+/// # Errors
+/// As [`join`].
+pub async fn join_as(
+    token: &str,
+    name: Option<Label>,
+    via: Option<&str>,
+    gateway: bool,
+) -> Result<Credentials, JoinError> {
     let bearer = BearerToken::read(token)?;
     let token = &bearer.public;
-    let identity = token.identity(name)?;
+    let identity = token.identity(name, gateway)?;
     let address = match (via, identity.role()) {
         (Some(via), _) => via,
         (None, Role::Agent) => return Err(JoinError::NoGateway),
@@ -77,10 +90,7 @@ pub async fn join(token: &str, name: Option<Label>, via: Option<&str>) -> Result
     };
     let server_name = identity.upstream_server_name();
     let request = SigningRequest::new()?;
-    let name = name_to_send(&identity);
-    let mac = bearer.mac(&name, &request.der).to_vec();
-    let token_text = bearer.public_text().to_owned();
-    let message = proto::JoinRequest { token: token_text, name, signing_request: request.der.clone(), mac };
+    let message = bearer.request(name_to_send(&identity), request.der.clone(), gateway);
     let answer = send(address, &server_name, &token.authority, &message).await?;
     // TLS has checked the token's authority; the answer must name the same one.
     let authority = CertificateDer::from_pem_slice(answer.authority_pem.as_bytes()).ok();

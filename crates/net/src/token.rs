@@ -5,6 +5,9 @@
 //! certificate. Its secret is the HMAC of the public part by the broker's join key. It is
 //! valid once: the broker keeps the ids of used tokens.
 //!
+//! A *site's token* is good for a number of nodes of one owner at one site, and for the site's
+//! gateways. A node that has lost its identity may join again under its name.
+//!
 //! ```text
 //! isthmus-token-1.PAYLOAD.SECRET.CHECK
 //! ```
@@ -38,8 +41,11 @@ const PREFIX: &str = "isthmus-token-1";
 /// the other.
 const SECRET_OF: &str = "isthmus join token";
 const REQUEST_OF: &str = "isthmus join request";
+const GATEWAY_REQUEST_OF: &str = "isthmus join request of a gateway";
 /// Bytes of the check against typing errors.
 const CHECK_LENGTH: usize = 6;
+/// Most nodes of a site's token.
+pub const MOST_NODES: u32 = 10_000;
 /// Longest token that is read; a real one has about 1,100 characters.
 const MAX_LENGTH: usize = 16 * 1024;
 
@@ -66,6 +72,9 @@ pub enum TokenError {
         /// The bearer's.
         got: Label,
     },
+    /// It is for one service, which is no gateway.
+    #[error("the join token is for a {0}, not for a site and its gateways")]
+    NoSite(&'static str),
     /// It is for an invalid identity.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -108,6 +117,8 @@ pub struct Invitation {
     pub name: Option<Label>,
     /// The bearer's owner.
     pub owner: Option<Owner>,
+    /// Of a site's token: for so many nodes, each a bearer.
+    pub nodes: Option<u32>,
     /// The token's expiry.
     pub expires: SystemTime,
     /// The broker's address, `HOST:PORT`.
@@ -125,7 +136,10 @@ impl fmt::Display for Invitation {
         ] {
             write!(f, " {part} {}", value.unwrap_or("any"))?;
         }
-        Ok(())
+        match self.nodes {
+            Some(nodes) => write!(f, " nodes {nodes}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -140,6 +154,8 @@ struct Payload {
     name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nodes: Option<u32>,
     expires_unix_seconds: u64,
     broker: String,
     authority: String,
@@ -171,15 +187,20 @@ impl BearerToken {
         &self.public.text
     }
 
-    /// The HMAC of a request to join.
-    pub fn mac(&self, name: &str, signing_request: &[u8]) -> Mac {
-        self.secret.sign(&requested(&self.public.text, name, signing_request))
+    /// A request to join.
+    pub fn request(&self, name: String, signing_request: Vec<u8>, gateway: bool) -> proto::JoinRequest {
+        let token = self.public.text.clone();
+        let mut request = proto::JoinRequest { token, name, signing_request, gateway, mac: Vec::new() };
+        request.mac = self.secret.sign(&requested(&request)).to_vec();
+        request
     }
 }
 
 /// What a request to join asks for, each part with its length before it.
-fn requested(public: &str, name: &str, signing_request: &[u8]) -> Vec<u8> {
-    mac::parts(REQUEST_OF, &[public.as_bytes(), name.as_bytes(), signing_request])
+fn requested(request: &proto::JoinRequest) -> Vec<u8> {
+    let proto::JoinRequest { token, name, signing_request, gateway, mac: _ } = request;
+    let what = if *gateway { GATEWAY_REQUEST_OF } else { REQUEST_OF };
+    mac::parts(what, &[token.as_bytes(), name.as_bytes(), signing_request])
 }
 
 /// The secret of the token with this public part.
@@ -210,6 +231,14 @@ impl JoinToken {
             }
             Role::Admin | Role::Agent | Role::Gateway | Role::Relay => {}
         }
+        match invitation.nodes {
+            Some(0) => return wrong("a site's token is for one node at least"),
+            Some(nodes) if nodes > MOST_NODES => return wrong("a site's token is for 10,000 nodes at most"),
+            Some(_) if invitation.role != Role::Agent || invitation.name.is_some() => {
+                return wrong("the nodes of a site's token choose their names");
+            }
+            Some(_) | None => {}
+        }
         // Checked here with any name, if the bearer chooses it later.
         let name = invitation.name.clone().or_else(|| match invitation.role {
             Role::Agent | Role::Relay => "any".parse().ok(),
@@ -224,6 +253,7 @@ impl JoinToken {
             site: invitation.site.as_ref().map(Label::to_string),
             name: invitation.name.as_ref().map(Label::to_string),
             owner: invitation.owner.as_ref().map(Owner::to_string),
+            nodes: invitation.nodes,
             expires_unix_seconds: unix_seconds(invitation.expires),
             broker: invitation.broker.clone(),
             authority: URL_SAFE_NO_PAD.encode(authority),
@@ -261,7 +291,7 @@ impl JoinToken {
         now: SystemTime,
     ) -> Result<Self, TokenError> {
         let token = Self::read(&request.token)?;
-        let signed = requested(&request.token, &request.name, &request.signing_request);
+        let signed = requested(request);
         let mac: Mac = request.mac.as_slice().try_into().map_err(|_| TokenError::Forged)?;
         if !secret_of(join_key, &request.token).verify(&signed, &mac) {
             return Err(TokenError::Forged);
@@ -272,12 +302,19 @@ impl JoinToken {
         }
     }
 
-    /// The identity that its bearer gets; `name` is the bearer's choice.
+    /// The identity that its bearer gets; `name` is the bearer's choice, as is whether
+    /// to be a site's gateway.
     ///
     /// # Errors
-    /// If the token is for another name, or the name isn't allowed.
-    pub fn identity(&self, name: Option<Label>) -> Result<Identity, TokenError> {
-        let Invitation { role, site, owner, .. } = &self.invitation;
+    /// If the token is for another name, or for no site, or the name isn't allowed.
+    pub fn identity(&self, name: Option<Label>, gateway: bool) -> Result<Identity, TokenError> {
+        let Invitation { role, site, owner, nodes, .. } = &self.invitation;
+        if gateway {
+            return match (nodes, role) {
+                (Some(_), _) => Ok(Identity::new(Role::Gateway, site.clone(), name, None)?),
+                (None, role) => Err(TokenError::NoSite(role.as_str())),
+            };
+        }
         let name = match (&self.invitation.name, name) {
             (Some(expected), Some(got)) if *expected != got => {
                 return Err(TokenError::OtherName { expected: expected.clone(), got });
@@ -303,6 +340,7 @@ impl JoinToken {
                 site: label(payload.site)?,
                 name: label(payload.name)?,
                 owner: payload.owner.map(|owner| owner.parse()).transpose()?,
+                nodes: payload.nodes,
                 expires,
                 broker: payload.broker,
             },

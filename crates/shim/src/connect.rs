@@ -8,8 +8,10 @@ use isthmus_wire::VirtualAddress;
 use isthmus_wire::shim::Request;
 
 use crate::agent::{self, Asked, Exchange};
+use crate::datagrams;
 use crate::ends::{self, Ends};
 use crate::failed;
+use crate::gate;
 use crate::handover;
 use crate::helper;
 use crate::job::Job;
@@ -39,9 +41,7 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Nat
     match destination(job.virtual_address, address) {
         Destination::Elsewhere => None,
         Destination::Nowhere => {
-            if pending::any() {
-                pending::cancel(fd);
-            }
+            pending::cancel(fd);
             None
         }
         Destination::Own(inet) => {
@@ -55,8 +55,7 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Nat
         }
         Destination::Remote(inet) => {
             let option = |name| sys::get_int(fd, libc::SOL_SOCKET, name);
-            let stream = option(libc::SO_TYPE) == Ok(libc::SOCK_STREAM);
-            if !stream || option(libc::SO_DOMAIN) != Ok(inet.family.domain()) {
+            if option(libc::SO_DOMAIN) != Ok(inet.family.domain()) {
                 return None;
             }
             let v6_only = inet.family == Family::Mapped
@@ -64,7 +63,11 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Nat
             if v6_only {
                 return None;
             }
-            Some(remote(job, fd, inet))
+            match option(libc::SO_TYPE) {
+                Ok(libc::SOCK_STREAM) => Some(remote(job, fd, inet)),
+                Ok(libc::SOCK_DGRAM) => Some(Ok(Native::Address(datagrams::connect(job, fd, inet)))),
+                Ok(_) | Err(_) => None,
+            }
         }
     }
 }
@@ -124,8 +127,9 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
     let source_port =
         sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).map_or(0, |name| name.port);
     let [send_buffer, receive_buffer] = options::buffers_set(fd);
-    let request =
-        Request::Connect { destination: inet.ip, port: inet.port, source_port, send_buffer, receive_buffer };
+    let is_v6 = inet.family == Family::Mapped;
+    let (destination, port) = (inet.ip, inet.port);
+    let request = Request::Connect { destination, port, source_port, send_buffer, receive_buffer, is_v6 };
     if blocking {
         // The pending error of an earlier non-blocking connect.
         match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
@@ -174,8 +178,9 @@ impl Waiting {
     ) -> Result<Self> {
         let limit = send_timeout(fd);
         let patience = patience::of(job, fd);
-        let asked = Exchange::begin(job, request)?.without_waiting().into_asked();
-        pending::begin_waiting();
+        let asked = Exchange::begin(job, request)?.without_waiting();
+        pending::begin_waiting(fd)?;
+        let asked = asked.into_asked();
         Ok(Self {
             fd,
             cookie,
@@ -224,7 +229,9 @@ impl Waiting {
 
     fn end(self, job: &Job, outcome: Result<()>) -> Result<()> {
         let result = self.conclude(job, outcome);
-        pending::end_waiting();
+        if result.is_err() {
+            pending::end_waiting(self.fd, self.cookie);
+        }
         result
     }
 
@@ -237,7 +244,14 @@ impl Waiting {
                 let (reply, socket) = helper::connected(reply, socket)?;
                 let ends = Ends { peer: reply.peer, local: reply.local, family: inet.family };
                 ends::remember(sys::cookie(socket.raw()), ends, false);
-                return pending::with(|_| handover::replace(fd, cookie, &socket));
+                return pending::with(|list| {
+                    if sys::cookie(fd) != cookie {
+                        return Err(Errno(libc::EBADF));
+                    }
+                    let fd = handover::replace(&mut list.numbers, fd, cookie, &socket)?;
+                    list.numbers.forget(fd);
+                    Ok(())
+                });
             }
             // The kernel's own connect goes on behind the program's back, too.
             Err(Errno(libc::ETIMEDOUT)) if self.limited => libc::EINPROGRESS,
@@ -260,7 +274,7 @@ unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
     // SAFETY: `Waiting::wait` passed itself, and its frame is still there.
     let waiting = unsafe { waiting.cast::<Waiting>().read() };
     drop(Exchange::from_asked(waiting.asked));
-    pending::end_waiting();
+    pending::end_waiting(waiting.fd, waiting.cookie);
 }
 
 /// The kernel's answer to a connect on a socket that was used before, corrected
@@ -315,6 +329,9 @@ pub(crate) unsafe fn hook(
     };
     match connect(job, fd, &storage) {
         None => {
+            if storage.domain() != libc::AF_UNSPEC {
+                gate::settled(fd);
+            }
             if storage.socket_address().is_some_and(|to| to.ip().is_loopback()) {
                 peer::record(job, fd);
             }
@@ -341,6 +358,7 @@ pub(crate) unsafe fn hook(
             }
         }
         Some(Ok(Native::Address(address))) => {
+            gate::settled(fd);
             peer::record(job, fd);
             sys::set_errno(before);
             // SAFETY: `address` is readable for its length.

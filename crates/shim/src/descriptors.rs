@@ -1,5 +1,6 @@
-//! The process's descriptor table: which descriptors stand for a socket, and which epoll
-//! instances watch it.
+//! The process's descriptor table, searched: which descriptors stand for a socket, and
+//! which epoll instances watch it. For sockets of which [`numbers`](crate::numbers) doesn't
+//! know all.
 //!
 //! No allocation: connect may be called from a signal handler.
 
@@ -8,84 +9,34 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use crate::sys::{self, Fd, Identity};
+use crate::watches::Watch;
 
-/// Dups of one socket, epoll instances of a process, and registrations of one
-/// socket that a handover takes along.
-const LIMIT: usize = 64;
-
-/// A list with room for [`LIMIT`].
-#[derive(Clone, Copy)]
-pub(crate) struct Few<T: Copy> {
-    items: [T; LIMIT],
-    len: usize,
-}
-
-impl<T: Copy> Few<T> {
-    fn new(filler: T) -> Self {
-        Self { items: [filler; LIMIT], len: 0 }
-    }
-
-    fn push(&mut self, item: T) {
-        if let Some(slot) = self.items.get_mut(self.len) {
-            *slot = item;
-            self.len += 1;
+/// Calls `action` with each descriptor that stands for a socket.
+///
+/// Number by number: an fstat takes a tenth of what an entry of
+/// /proc/self/fd takes to list and read.
+pub(crate) fn each_socket(socket: Identity, mut action: impl FnMut(Fd)) {
+    each_open(table_size(), |fd| {
+        if sys::identity(fd) == Ok(socket) {
+            action(fd);
         }
-    }
-
-    pub(crate) fn as_slice(&self) -> &[T] {
-        self.items.get(..self.len).unwrap_or_default()
-    }
+    });
 }
 
-/// Descriptors and epoll instances of this process that refer to one socket.
-pub(crate) struct Holders {
-    /// Descriptors that stand for it.
-    pub(crate) sockets: Few<Fd>,
-    epolls: Few<Fd>,
-}
-
-/// One registration of a socket with an epoll instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Registration {
-    pub(crate) epoll: Fd,
-    pub(crate) fd: Fd,
-    pub(crate) events: u32,
-    pub(crate) data: u64,
-}
-
-impl Holders {
-    /// Goes through the descriptor table.
-    ///
-    /// Number by number: an fstat takes a tenth of what an entry of
-    /// /proc/self/fd takes to list and read.
-    pub(crate) fn find(socket: Identity) -> Self {
-        let mut out = Self { sockets: Few::new(-1), epolls: Few::new(-1) };
-        each_open(table_size(), |fd| match sys::identity(fd) {
-            Ok(identity) if identity == socket => out.sockets.push(fd),
-            // Anonymous inodes, epoll instances among them, have no type.
-            Ok(Identity { kind: 0, .. }) if is_epoll(fd) => out.epolls.push(fd),
-            Ok(_) | Err(_) => {}
-        });
-        out
-    }
-
-    pub(crate) fn registrations(&self, socket: Identity) -> Few<Registration> {
-        let mut out = Few::new(Registration { epoll: -1, fd: -1, events: 0, data: 0 });
-        for epoll in self.epolls.as_slice() {
-            if self.sockets.as_slice().iter().any(|fd| may_watch(*epoll, *fd)) {
-                each_line(*epoll, |line| {
-                    if let Some(target) = parse_target(line)
-                        && target.inode == socket.inode
-                        && self.sockets.as_slice().contains(&target.fd)
-                    {
-                        let Target { fd, events, data, .. } = target;
-                        out.push(Registration { epoll: *epoll, fd, events, data });
-                    }
-                });
-            }
+/// Calls `action` with each registration of a socket, and the number that is registered.
+pub(crate) fn each_watch(socket: Identity, mut action: impl FnMut(Fd, Watch)) {
+    each_open(table_size(), |epoll| {
+        // Anonymous inodes, epoll instances among them, have no type.
+        if sys::identity(epoll).is_ok_and(|identity| identity.kind == 0) && is_epoll(epoll) {
+            each_line(epoll, |line| {
+                if let Some(Target { fd, events, data, inode }) = parse_target(line)
+                    && inode == socket.inode
+                {
+                    action(fd, Watch { epoll, events, data });
+                }
+            });
         }
-        out
-    }
+    });
 }
 
 /// Calls `action` with each number below `size` that may be open. Most of a
@@ -133,27 +84,6 @@ fn is_epoll(fd: Fd) -> bool {
     with_path("/proc/self/fd/", fd, |path| {
         sys::readlink(path, &mut room).is_ok_and(|target| target == b"anon_inode:[eventpoll]")
     })
-}
-
-/// Whether an epoll instance may have a registration under this number. Asks
-/// the kernel, which answers much faster than it lists a large instance; where
-/// it is built without kcmp(2) or a filter forbids it, the list must be read.
-fn may_watch(epoll: Fd, fd: Fd) -> bool {
-    const KCMP_EPOLL_TFD: i32 = 7;
-    #[repr(C)]
-    struct Slot {
-        epoll: u32,
-        target: u32,
-        offset: u32,
-    }
-    let (Ok(epoll), Ok(target)) = (u32::try_from(epoll), u32::try_from(fd)) else { return true };
-    let slot = Slot { epoll, target, offset: 0 };
-    // SAFETY: takes nothing.
-    let process = unsafe { libc::getpid() };
-    // SAFETY: `slot` has the layout of `struct kcmp_epoll_slot`.
-    let answer =
-        unsafe { libc::syscall(libc::SYS_kcmp, process, process, KCMP_EPOLL_TFD, target, &raw const slot) };
-    answer >= 0 || sys::errno() != libc::ENOENT
 }
 
 /// One line of an epoll instance's fdinfo (proc_pid_fdinfo(5)).
@@ -253,15 +183,22 @@ mod tests {
     }
 
     #[test]
-    fn holders_and_registrations_of_a_real_socket() {
+    fn a_real_socket_is_found_and_what_watches_it() {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
         let dup = sys::OwnedFd::from_raw(sys::fcntl(socket.raw(), libc::F_DUPFD_CLOEXEC, 0).unwrap());
         // SAFETY: takes no pointer.
         let epoll = sys::OwnedFd::from_raw(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) });
         let identity = sys::identity(socket.raw()).unwrap();
-        let none = Holders::find(identity);
-        assert_eq!(none.sockets.as_slice().len(), 2);
-        assert!(none.registrations(identity).as_slice().is_empty());
+        let mut sockets = Vec::new();
+        each_socket(identity, |fd| sockets.push(fd));
+        sockets.sort_unstable();
+        assert_eq!(sockets, [socket.raw().min(dup.raw()), socket.raw().max(dup.raw())]);
+        let watches = || {
+            let mut found = Vec::new();
+            each_watch(identity, |fd, watch| found.push((fd, watch)));
+            found
+        };
+        assert_eq!(watches(), []);
 
         // Many others, so that the list is longer than one read.
         let others: Vec<_> = (0..200)
@@ -275,12 +212,12 @@ mod tests {
         let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
         let event = libc::epoll_event { events, u64: 0xfeed_0000_0000_0001 };
         sys::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, dup.raw(), event).unwrap();
-        let found = Holders::find(identity).registrations(identity);
-        let [registration] = found.as_slice() else { panic!("{:?}", found.as_slice()) };
-        assert_eq!((registration.epoll, registration.fd), (epoll.raw(), dup.raw()));
+        let found = watches();
+        let [(fd, watch)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((watch.epoll, *fd), (epoll.raw(), dup.raw()));
         // The kernel adds EPOLLERR and EPOLLHUP.
-        assert_eq!(registration.events & events, events);
-        assert_eq!(registration.data, 0xfeed_0000_0000_0001);
+        assert_eq!(watch.events & events, events);
+        assert_eq!(watch.data, 0xfeed_0000_0000_0001);
         drop(others);
     }
 

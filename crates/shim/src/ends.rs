@@ -61,13 +61,15 @@ pub(crate) fn name(job: &Job, fd: Fd, side: Side, kernel: Inet) -> Inet {
         Meaning::HandedOver => match recall(job, fd) {
             Some(Ends { peer, local, family }) => {
                 let end = if side == Side::Peer { peer } else { local };
-                Inet { family, ip: end.address, port: end.port }
+                // A datagram socket's own port is the kernel's.
+                let port = if end.port == 0 { kernel.port } else { end.port };
+                Inet { family, ip: end.address, port }
             }
             None => kernel,
         },
         Meaning::Remembered => {
             let cookie = sys::cookie(fd);
-            match TABLE.with(|table| table.find(cookie).and_then(|entry| entry.ends)) {
+            match TABLE.with(|table| table.find(cookie).and_then(|entry| entry.ends())) {
                 Some(Ends { local, family, .. }) => Inet { family, ip: local.address, port: local.port },
                 None => kernel,
             }
@@ -115,7 +117,26 @@ fn meaning(
 
 /// Notes the ends of a socket that was handed over.
 pub(crate) fn remember(cookie: u64, ends: Ends, just_connected: bool) {
-    TABLE.with(|table| table.insert(Entry { cookie, ends: Some(ends), just_connected }));
+    TABLE.with(|table| table.insert(Entry::new(cookie, Some(ends), just_connected)));
+}
+
+/// Whether a socket is an IPv6 one to its program, and an IPv4 one to the kernel.
+pub(crate) fn is_v6_to_program(job: &Job, fd: Fd) -> bool {
+    let before = sys::errno();
+    let found = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_INET)
+        && recall(job, fd).is_some_and(|ends| ends.family == Family::Mapped);
+    sys::set_errno(before);
+    found
+}
+
+/// A program has made its IPv6 socket an IPv4 one (`IPV6_ADDRFORM`).
+pub(crate) fn becomes_v4(fd: Fd) {
+    let cookie = sys::cookie(fd);
+    TABLE.with(|table| {
+        if let Some(entry) = table.find(cookie) {
+            entry.ends.family = Family::V4;
+        }
+    });
 }
 
 /// Whether a socket was connected behind the program's back and the program
@@ -138,39 +159,59 @@ pub(crate) fn after_fork() {
 
 fn recall(job: &Job, fd: Fd) -> Option<Ends> {
     let cookie = sys::cookie(fd);
-    if let Some(known) = TABLE.with(|table| table.find(cookie).map(|entry| entry.ends)) {
+    if let Some(known) = TABLE.with(|table| table.find(cookie).map(|entry| entry.ends())) {
         return known;
     }
     if cookie == 0 || sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) != Ok(libc::SOCK_STREAM) {
         return None;
     }
     let (reply, _) = agent::look_up(job, &Request::Whois { cookie }).ok()?;
-    let ends =
-        (reply.errno == 0).then_some(Ends { peer: reply.peer, local: reply.local, family: Family::V4 });
-    TABLE.with(|table| table.insert(Entry { cookie, ends, just_connected: false }));
+    let family = if reply.is_v6 { Family::Mapped } else { Family::V4 };
+    let ends = (reply.errno == 0).then_some(Ends { peer: reply.peer, local: reply.local, family });
+    TABLE.with(|table| table.insert(Entry::new(cookie, ends, false)));
     ends
 }
 
-static TABLE: Lock<Table> = Lock::new(Table { entries: [None; CAPACITY] });
+static TABLE: Lock<Table> = Lock::new(Table { entries: [Entry::NONE; CAPACITY] });
 
-/// 400 KiB, mapped only when used. The agent answers for entries that were
-/// evicted.
-const CAPACITY: usize = 8192;
+/// 3 MiB, mapped only when used: an entry of none is all zero. The agent answers for
+/// entries that were evicted.
+const CAPACITY: usize = 1 << 16;
 /// Maximum distance of an entry from its hash slot.
 const REACH: u64 = 4;
 
 #[derive(Clone, Copy)]
 struct Entry {
+    /// 0 for none.
     cookie: u64,
-    /// `None` if the socket is not one that the agent handed over.
-    ends: Option<Ends>,
+    ends: Ends,
+    /// The agent handed the socket over; otherwise it has no such ends.
+    is_handed_over: bool,
     just_connected: bool,
+}
+
+impl Entry {
+    const NONE: Self = Self {
+        cookie: 0,
+        ends: Ends { peer: End::NONE, local: End::NONE, family: Family::V4 },
+        is_handed_over: false,
+        just_connected: false,
+    };
+
+    fn new(cookie: u64, ends: Option<Ends>, just_connected: bool) -> Self {
+        let is_handed_over = ends.is_some();
+        Self { cookie, ends: ends.unwrap_or(Self::NONE.ends), is_handed_over, just_connected }
+    }
+
+    fn ends(&self) -> Option<Ends> {
+        self.is_handed_over.then_some(self.ends)
+    }
 }
 
 /// A cache of fixed size without allocation: the hooked calls that use it may
 /// come from a signal handler.
 struct Table {
-    entries: [Option<Entry>; CAPACITY],
+    entries: [Entry; CAPACITY],
 }
 
 impl Table {
@@ -179,10 +220,9 @@ impl Table {
     }
 
     fn find(&mut self, cookie: u64) -> Option<&mut Entry> {
-        let place = Self::places(cookie).find(|place| {
-            self.entries.get(*place).is_some_and(|entry| entry.is_some_and(|e| e.cookie == cookie))
-        })?;
-        self.entries.get_mut(place)?.as_mut()
+        let known = |place: &usize| self.entries.get(*place).is_some_and(|entry| entry.cookie == cookie);
+        let place = Self::places(cookie).filter(|_| cookie != 0).find(known)?;
+        self.entries.get_mut(place)
     }
 
     fn insert(&mut self, entry: Entry) {
@@ -191,11 +231,11 @@ impl Table {
             return;
         }
         // Cookies grow, so the smallest is the oldest; an empty place has none.
-        let age = |place: &usize| self.entries.get(*place).copied().flatten().map(|entry| entry.cookie);
+        let age = |place: &usize| self.entries.get(*place).map(|entry| entry.cookie);
         if let Some(place) = Self::places(entry.cookie).min_by_key(age)
             && let Some(slot) = self.entries.get_mut(place)
         {
-            *slot = Some(entry);
+            *slot = entry;
         }
     }
 }
@@ -239,8 +279,8 @@ mod tests {
 
     #[test]
     fn the_table_forgets_the_oldest_first() {
-        let mut table = Table { entries: [None; CAPACITY] };
-        let entry = |cookie| Entry { cookie, ends: None, just_connected: false };
+        let mut table = Box::new(Table { entries: [Entry::NONE; CAPACITY] });
+        let entry = |cookie| Entry::new(cookie, None, false);
         let same_place = |n: u64| 5 + n * CAPACITY as u64;
         for n in 0..=REACH {
             table.insert(entry(same_place(n)));
@@ -253,10 +293,10 @@ mod tests {
 
     #[test]
     fn a_late_answer_replaces_an_early_one() {
-        let mut table = Table { entries: [None; CAPACITY] };
-        table.insert(Entry { cookie: 9, ends: None, just_connected: false });
+        let mut table = Box::new(Table { entries: [Entry::NONE; CAPACITY] });
+        table.insert(Entry::new(9, None, false));
         let ends = Ends { peer: End::NONE, local: End::NONE, family: Family::V4 };
-        table.insert(Entry { cookie: 9, ends: Some(ends), just_connected: true });
-        assert_eq!(table.find(9).unwrap().ends, Some(ends));
+        table.insert(Entry::new(9, Some(ends), true));
+        assert_eq!(table.find(9).unwrap().ends(), Some(ends));
     }
 }

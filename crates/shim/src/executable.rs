@@ -50,7 +50,7 @@ pub(crate) fn judge(named: Named<'_>, doubt: impl FnOnce(&Executable)) -> Judgem
     let mut program = match named {
         Named::Not => return Judgement::Ordinary,
         Named::File(fd) => Executable::Given(fd),
-        Named::Path(path) => match sys::open(path) {
+        Named::Path(path) => match open(path) {
             Ok(fd) => Executable::Own(fd),
             Err(_) => return Judgement::Ordinary,
         },
@@ -79,7 +79,7 @@ pub(crate) fn judge(named: Named<'_>, doubt: impl FnOnce(&Executable)) -> Judgem
                 }
             };
         };
-        program = match sys::open(interpreter) {
+        program = match open(interpreter) {
             Ok(fd) => Executable::Own(fd),
             Err(_) => return Judgement::Ordinary,
         };
@@ -87,10 +87,15 @@ pub(crate) fn judge(named: Named<'_>, doubt: impl FnOnce(&Executable)) -> Judgem
     Judgement::Ordinary
 }
 
+/// Opens what is to be executed. A FIFO has no writer to wait for.
+fn open(path: &CStr) -> sys::Result<OwnedFd> {
+    sys::open_with(path, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY)
+}
+
 /// The first program of a name in `PATH`, as execvp(3) would find it.
 fn search(name: &CStr) -> Option<OwnedFd> {
     if name.to_bytes().contains(&b'/') {
-        return sys::open(name).ok();
+        return open(name).ok();
     }
     // SAFETY: the name is a C string; the value is used before anything could
     // change it.
@@ -108,7 +113,7 @@ fn search(name: &CStr) -> Option<OwnedFd> {
         }
         let candidate = CStr::from_bytes_until_nul(&room).ok()?;
         if sys::may_execute(candidate) {
-            return sys::open(candidate).ok();
+            return open(candidate).ok();
         }
     }
     None

@@ -13,28 +13,26 @@ use libc::socklen_t;
 use crate::lock::Lock;
 use crate::sys::{self, Fd};
 
-/// Errors that no program has asked for yet; more than these and the oldest
-/// reads as a refusal.
-const CAPACITY: usize = 256;
+/// Sockets whose errors are kept until the program asks: so many that were made one after
+/// the other. An older one's reads as a refusal. 1 MiB, mapped only when used.
+const CAPACITY: usize = 1 << 16;
 
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-static FAILED: Lock<Failed> = Lock::new(Failed { entries: [(0, 0); CAPACITY], next: 0 });
+static FAILED: Lock<Failed> = Lock::new(Failed { entries: [(0, 0); CAPACITY] });
 
 struct Failed {
-    /// Cookie, 0 for none, and errno.
+    /// Cookie, 0 for none, and errno. Cookies count up, so a socket takes the place of
+    /// the one that was made CAPACITY sockets before.
     entries: [(u64, c_int); CAPACITY],
-    next: usize,
 }
 
 /// Notes why the connect of the socket with this cookie failed.
 pub(crate) fn note(cookie: u64, errno: c_int) {
     FAILED.with(|failed| {
-        let next = failed.next % CAPACITY;
-        if let Some(slot) = failed.entries.get_mut(next) {
-            *slot = (cookie, errno);
+        let (before, _) = std::mem::replace(failed.slot(cookie), (cookie, errno));
+        if before == 0 {
+            COUNT.fetch_add(1, Ordering::AcqRel);
         }
-        failed.next = next + 1;
-        COUNT.store(failed.count(), Ordering::Release);
     });
 }
 
@@ -49,10 +47,12 @@ pub(crate) fn take(cookie: u64) -> Option<c_int> {
         return None;
     }
     FAILED.with(|failed| {
-        let slot = failed.entries.iter_mut().find(|entry| entry.0 == cookie)?;
-        let (_, errno) = std::mem::take(slot);
-        COUNT.store(failed.count(), Ordering::Release);
-        Some(errno)
+        let slot = failed.slot(cookie);
+        if slot.0 != cookie {
+            return None;
+        }
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+        Some(std::mem::take(slot).1)
     })
 }
 
@@ -88,8 +88,9 @@ pub(crate) fn after_fork() {
 }
 
 impl Failed {
-    fn count(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.0 != 0).count()
+    #[expect(clippy::indexing_slicing, reason = "the remainder is less than the length")]
+    fn slot(&mut self, cookie: u64) -> &mut (u64, c_int) {
+        &mut self.entries[(cookie % CAPACITY as u64) as usize]
     }
 }
 

@@ -2,49 +2,25 @@
 
 use std::ffi::c_int;
 
-use crate::descriptors::Holders;
+use crate::numbers::{self, Numbers};
 use crate::options;
-use crate::sys::{self, Errno, Fd, Identity, OwnedFd, Result};
+use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
 /// Replaces the socket behind `fd`, whose cookie was `cookie`, by `new`, under
 /// every number by which the process holds it, with its options, flags and
-/// epoll registrations.
+/// epoll registrations. Returns one of them.
 ///
 /// # Errors
 /// `EBADF` if the program has closed the socket meanwhile.
-pub(crate) fn replace(fd: Fd, cookie: u64, new: &OwnedFd) -> Result<()> {
-    if sys::cookie(fd) != cookie {
-        return Err(Errno(libc::EBADF));
-    }
-    let identity = sys::identity(fd)?;
-    replace_held(&Holders::find(identity), identity, new)
-}
-
-/// As [`replace`], of a socket whose holders are known. The number that was
-/// first found gives options and flags.
-///
-/// # Errors
-/// `EBADF` if nobody holds the socket.
-pub(crate) fn replace_held(holders: &Holders, identity: Identity, new: &OwnedFd) -> Result<()> {
-    let fds = holders.sockets.as_slice();
-    let first = *fds.first().ok_or(Errno(libc::EBADF))?;
-    options::carry(first, new.raw());
-    options::carry_flags(first, new.raw());
-    let registrations = holders.registrations(identity);
-    // A registration belongs to an open file, not to a number: the old one's
-    // would stay behind, out of reach, as long as any copy is open.
-    for registration in registrations.as_slice() {
-        let nothing = libc::epoll_event { events: 0, u64: 0 };
-        let _ = sys::epoll_ctl(registration.epoll, libc::EPOLL_CTL_DEL, registration.fd, nothing);
-    }
-    for fd in fds {
-        sys::dup3(new.raw(), *fd, close_on_exec(*fd))?;
-    }
-    for registration in registrations.as_slice() {
-        let event = libc::epoll_event { events: registration.events, u64: registration.data };
-        let _ = sys::epoll_ctl(registration.epoll, libc::EPOLL_CTL_ADD, registration.fd, event);
-    }
-    Ok(())
+pub(crate) fn replace(numbers: &mut Numbers, fd: Fd, cookie: u64, new: &OwnedFd) -> Result<Fd> {
+    let fd = numbers.check(fd, cookie).ok_or(Errno(libc::EBADF))?;
+    options::carry(fd, new.raw());
+    options::carry_flags(fd, new.raw());
+    numbers.unwatch(fd);
+    let replaced =
+        numbers::ring(fd).try_for_each(|number| sys::dup3(new.raw(), number, close_on_exec(number)).map(drop));
+    numbers.watch_again(fd);
+    replaced.map(|()| fd)
 }
 
 /// Puts `new` in the place of a connection just accepted, with what it would

@@ -8,47 +8,99 @@ use isthmus_wire::address::REFUSED;
 use isthmus_wire::shim::{Handover, Reply};
 
 use crate::agent::{Exchange, Kept};
-use crate::descriptors::Holders;
 use crate::ends::{self, Ends};
 use crate::failed;
 use crate::handover;
 use crate::job::{Job, job};
 use crate::lock;
-use crate::pending::{self, Ask, GIVEN_UP, List, Pending};
+use crate::numbers::{self, NO_CONNECT, Numbers};
+use crate::pending::{self, Ask, List, Pending};
 use crate::sockaddr::{Family, Inet};
 use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 use crate::table;
 
 /// How long to leave an agent alone that has too many requests to take.
 const RETRY: Duration = Duration::from_millis(5);
+/// Requests that are sent before replies are looked at again.
+const SENT_AT_ONCE: usize = 64;
+/// Replies that are read before the list is looked at again.
+const READ_AT_ONCE: usize = 64;
 /// Enough for the helper itself; a program's thread-local storage comes on top.
 const STACK: usize = 256 << 10;
 /// How long the kernel may take to refuse a connect over loopback.
 const REFUSAL: Duration = Duration::from_millis(500);
+
+/// What the helper waits with.
+pub(crate) struct Wakers {
+    /// Has the exchanges that wait for a reply, by the ids of their connects, and
+    /// `helpers` as [`NO_CONNECT`].
+    epoll: Kept,
+    /// A pair of sockets; what is sent on `ours` wakes the helper.
+    ours: Kept,
+    helpers: Kept,
+}
+
+impl Wakers {
+    fn new() -> Result<Self> {
+        let (ours, helpers) = sys::socket_pair(libc::SOCK_DGRAM)?;
+        let keep = |fd: OwnedFd| Kept::new(fd.raised());
+        let new = Self { epoll: keep(sys::epoll_create()?)?, ours: keep(ours)?, helpers: keep(helpers)? };
+        let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: NO_CONNECT };
+        sys::epoll_ctl(new.epoll.raw(), libc::EPOLL_CTL_ADD, new.helpers.raw(), event)?;
+        Ok(new)
+    }
+
+    /// Waits for the reply to a connect's request, once.
+    ///
+    /// # Errors
+    /// If the kernel has no room for that.
+    pub(crate) fn await_reply(&self, id: u64, exchange: Fd) -> Result<()> {
+        let event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32, u64: id };
+        let again = sys::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_MOD, exchange, event);
+        again.or_else(|_| sys::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, exchange, event)).map(drop)
+    }
+
+    pub(crate) fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
+        [&mut self.epoll, &mut self.ours, &mut self.helpers].into_iter().for_each(action);
+    }
+
+    /// Whether the program has closed none of them.
+    fn are_intact(&self) -> bool {
+        [&self.epoll, &self.ours, &self.helpers].into_iter().all(Kept::intact)
+    }
+}
 
 /// Starts the helper unless it is there.
 ///
 /// # Errors
 /// If the process may not have one more thread or descriptor.
 pub(crate) fn ensure(list: &mut List) -> Result<()> {
-    if list.wake.is_some() {
+    if list.wakers.is_some() {
         return Ok(());
     }
     table::make_room();
-    let (ours, helpers) = sys::socket_pair(libc::SOCK_DGRAM)?;
-    list.wake = Some((Kept::new(ours.raised())?, Kept::new(helpers.raised())?));
+    renew_wakers(list)?;
     // Signals are blocked here, because the list is locked, and the thread
     // inherits that.
     if start_thread(Some(STACK)).or_else(|_| start_thread(None)).is_err() {
-        list.wake = None;
+        list.wakers = None;
         return Err(Errno(libc::EAGAIN));
     }
     Ok(())
 }
 
+/// Makes what the helper waits with, and has it wait for all replies.
+fn renew_wakers(list: &mut List) -> Result<()> {
+    let mut wakers = Wakers::new()?;
+    wakers.each_kept(&mut |kept| list.numbers.own(kept.raw()));
+    list.wakers = Some(wakers);
+    let ids: Vec<u64> = list.items.keys().copied().collect();
+    ids.into_iter().try_for_each(|id| list.await_reply(id))
+}
+
 /// Has the helper look at the list again.
 pub(crate) fn wake(list: &List) {
-    if let Some((ours, _)) = &list.wake
+    if let Some(Wakers { ours, .. }) = &list.wakers
         && ours.intact()
     {
         // A full pair is as good: the helper has not looked yet.
@@ -93,13 +145,13 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// What the helper waits for between two looks at the list.
+/// What the helper does between two looks at the list.
 #[derive(Default)]
 struct Round {
-    fds: Vec<libc::pollfd>,
-    /// Cookies in the order of `fds`, which starts with the wake socket.
-    cookies: Vec<u64>,
-    /// Cookies of requests that failed before anything came of them.
+    epoll: Fd,
+    /// Ids of connects with a reply.
+    replied: Vec<u64>,
+    /// Connects that failed before anything came of them.
     failed: Vec<(u64, Errno)>,
     until: Option<Instant>,
 }
@@ -108,59 +160,72 @@ impl Round {
     /// Sends what is to be sent and notes what to wait for; `false` once
     /// nothing is pending, and the thread must end.
     fn plan(&mut self, job: &Job) -> bool {
-        self.fds.clear();
-        self.cookies.clear();
         self.failed.clear();
         self.until = None;
         let now = sys::now();
         pending::with(|list| {
-            list.items.retain(|pending| pending.cookie != GIVEN_UP);
+            if std::mem::take(&mut list.has_given_up) {
+                list.items.retain(|_, pending| !pending.given_up);
+            }
             if list.items.is_empty() {
-                list.wake = None;
+                list.later.clear();
+                list.wakers = None;
                 return false;
             }
-            let wake = list.wake.as_ref().filter(|(_, helpers)| helpers.intact());
-            self.fds.push(poll_entry(wake.map_or(-1, |(_, helpers)| helpers.raw())));
-            if wake.is_none() {
-                // The program closed it; look again now and then.
+            let intact = list.wakers.as_ref().is_some_and(Wakers::are_intact);
+            if !intact && renew_wakers(list).is_err() {
+                // There may be descriptors again in a moment.
                 self.wake_at(now + RETRY);
             }
-            for pending in &mut list.items {
-                self.plan_one(job, pending, now);
-            }
+            self.epoll = list.wakers.as_ref().map_or(-1, |wakers| wakers.epoll.raw());
+            self.send(job, list, now);
+            self.expire(list, now);
             true
         })
     }
 
-    fn plan_one(&mut self, job: &Job, pending: &mut Pending, now: Instant) {
-        if now >= pending.deadline {
-            self.failed.push((pending.cookie, Errno(libc::ETIMEDOUT)));
-            self.wake_at(now);
-            return;
-        }
-        self.wake_at(pending.deadline);
-        if let Ask::Later(request, at) = &pending.ask {
-            if *at > now {
-                self.wake_at(*at);
-                return;
-            }
-            match Exchange::begin_without_waiting(job, request) {
-                Ok(exchange) => pending.ask = Ask::Sent(exchange.raised()),
-                Err(Errno(libc::EAGAIN)) => {
-                    pending.ask = Ask::Later(*request, now + RETRY);
-                    self.wake_at(now + RETRY);
-                    return;
-                }
-                Err(errno) => {
-                    self.failed.push((pending.cookie, errno));
-                    self.wake_at(now);
-                    return;
+    /// Sends requests that the agent had no room for.
+    fn send(&mut self, job: &Job, list: &mut List, now: Instant) {
+        for _ in 0..SENT_AT_ONCE {
+            let Some(id) = list.later.front().copied() else { return };
+            if let Some(pending) = list.items.get_mut(&id)
+                && let Ask::Later(request) = &pending.ask
+            {
+                match Exchange::begin_without_waiting(job, request) {
+                    Ok(exchange) => {
+                        pending.ask = Ask::Sent(exchange.raised());
+                        if let Err(errno) = list.await_reply(id) {
+                            self.fail(id, errno, now);
+                        }
+                    }
+                    Err(Errno(libc::EAGAIN)) => {
+                        self.wake_at(now + RETRY);
+                        return;
+                    }
+                    Err(errno) => self.fail(id, errno, now),
                 }
             }
+            list.later.pop_front();
         }
-        let (Ask::Sent(exchange) | Ask::Parent(exchange, _)) = &pending.ask else { return };
-        self.fds.push(poll_entry(exchange.raw()));
-        self.cookies.push(pending.cookie);
+        self.wake_at(now);
+    }
+
+    /// Ends what takes too long.
+    fn expire(&mut self, list: &mut List, now: Instant) {
+        if list.next_deadline.is_some_and(|next| next <= now) {
+            let (late, others): (Vec<_>, Vec<_>) =
+                list.items.iter().map(|(id, pending)| (*id, pending.deadline)).partition(|(_, end)| *end <= now);
+            late.into_iter().for_each(|(id, _)| self.fail(id, Errno(libc::ETIMEDOUT), now));
+            list.next_deadline = others.into_iter().map(|(_, end)| end).min();
+        }
+        if let Some(next) = list.next_deadline {
+            self.wake_at(next);
+        }
+    }
+
+    fn fail(&mut self, id: u64, errno: Errno, now: Instant) {
+        self.failed.push((id, errno));
+        self.wake_at(now);
     }
 
     fn wake_at(&mut self, time: Instant) {
@@ -168,55 +233,69 @@ impl Round {
     }
 
     fn wait(&mut self) {
+        self.replied.clear();
         let timeout = self.until.map(|until| until.saturating_duration_since(sys::now()));
-        let _ = sys::poll(&mut self.fds, timeout);
-        if let Some(wake) = self.fds.first()
-            && wake.revents & libc::POLLIN != 0
-        {
-            let mut buffer = [0; 64];
-            while sys::read(wake.fd, &mut buffer).is_ok() {}
-        }
+        let mut events = [libc::epoll_event { events: 0, u64: NO_CONNECT }; READ_AT_ONCE];
+        let count = match sys::epoll_wait(self.epoll, &mut events, timeout) {
+            Ok(count) => usize::try_from(count).unwrap_or(0),
+            Err(Errno(libc::EINTR)) => 0,
+            // The program has closed it.
+            Err(_) => {
+                let _ = sys::poll(&mut [], Some(RETRY));
+                0
+            }
+        };
+        self.replied.extend(events.iter().take(count).map(|event| event.u64));
     }
 
     fn settle(&mut self) {
-        for (cookie, errno) in self.failed.drain(..) {
-            finish(cookie, Err(errno));
+        for (id, errno) in self.failed.drain(..) {
+            finish(id, Err(errno));
         }
-        for (fd, cookie) in self.fds.iter().skip(1).zip(&self.cookies) {
-            if fd.revents != 0 {
-                collect(*cookie);
+        for id in self.replied.drain(..) {
+            if id == NO_CONNECT {
+                drain_wakes();
+            } else {
+                collect(id);
             }
         }
     }
 }
 
-fn poll_entry(fd: Fd) -> libc::pollfd {
-    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+fn drain_wakes() {
+    pending::with(|list| {
+        if let Some(Wakers { helpers, .. }) = list.wakers.as_ref().filter(|wakers| wakers.are_intact()) {
+            let mut buffer = [0; 64];
+            while sys::read(helpers.raw(), &mut buffer).is_ok() {}
+        }
+    });
 }
 
 /// Reads the reply to one request and does what it says.
-fn collect(cookie: u64) {
+fn collect(id: u64) {
     let ask = pending::with(|list| {
-        let pending = list.items.iter_mut().find(|pending| pending.cookie == cookie)?;
+        let pending = list.items.get_mut(&id)?;
         Some(std::mem::replace(&mut pending.ask, Ask::Answered))
     });
     let put_back = |ask: Ask| {
-        pending::with(|list| {
-            if let Some(pending) = list.items.iter_mut().find(|pending| pending.cookie == cookie) {
-                pending.ask = ask;
-            }
+        let failed = pending::with(|list| {
+            list.items.get_mut(&id)?.ask = ask;
+            list.await_reply(id).err()
         });
+        if let Some(errno) = failed {
+            finish(id, Err(errno));
+        }
     };
     let reply = match &ask {
         Some(Ask::Sent(exchange) | Ask::Parent(exchange, _)) => exchange.collect(),
-        Some(Ask::Later(..) | Ask::Answered) | None => Err(Errno(libc::EAGAIN)),
+        Some(Ask::Later(_) | Ask::Answered) | None => Err(Errno(libc::EAGAIN)),
     };
     match (reply, ask) {
-        (Ok((reply, socket)), _) => finish(cookie, connected(reply, socket)),
+        (Ok((reply, socket)), _) => finish(id, connected(reply, socket)),
         (Err(Errno(libc::EAGAIN | libc::EINTR)), Some(ask)) => put_back(ask),
         // The parent has ended, or closed its socket.
         (Err(_), Some(Ask::Parent(_, own))) => put_back(*own),
-        (Err(errno), _) => finish(cookie, Err(errno)),
+        (Err(errno), _) => finish(id, Err(errno)),
     }
 }
 
@@ -235,7 +314,7 @@ pub(crate) fn connected(reply: Reply, socket: Option<OwnedFd>) -> Result<(Reply,
 }
 
 /// Exchanges the placeholder of a pending connect for what came of it.
-fn finish(cookie: u64, outcome: Result<(Reply, OwnedFd)>) {
+fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
     // A refusal takes the kernel a moment, so it comes before the lock.
     let (replacement, outcome) = match outcome {
         Ok((reply, socket)) => (Some(socket), Ok(reply)),
@@ -244,8 +323,7 @@ fn finish(cookie: u64, outcome: Result<(Reply, OwnedFd)>) {
     // The program may look at numbers as soon as it sees the outcome.
     let replacement = replacement.map(OwnedFd::raised);
     pending::with(|list| {
-        let Some(index) = list.items.iter().position(|pending| pending.cookie == cookie) else { return };
-        let pending = list.items.swap_remove(index);
+        let Some(pending) = list.items.remove(&id).filter(|pending| !pending.given_up) else { return };
         for channel in pending.child_channels.iter().filter(|channel| channel.intact()) {
             // One that ended meanwhile needs nothing.
             let _ = match (&outcome, &replacement) {
@@ -256,17 +334,24 @@ fn finish(cookie: u64, outcome: Result<(Reply, OwnedFd)>) {
                 (Err(errno), _) => sys::send(channel.raw(), &Reply::error(errno.0).encode()).map(drop),
             };
         }
+        let number = list.numbers.check(pending.number, pending.cookie);
+        // The program may have begun anew.
+        let Some(number) = number.filter(|number| numbers::connect_of(*number) == id) else { return };
+        let is_connected = outcome.is_ok();
         if let Some(replacement) = replacement {
-            exchange(&pending, &replacement, outcome);
+            exchange(&mut list.numbers, &pending, number, &replacement, outcome);
+        }
+        if is_connected {
+            list.numbers.forget(number);
+        } else {
+            list.numbers.end(number);
         }
     });
 }
 
-fn exchange(pending: &Pending, replacement: &OwnedFd, outcome: Result<Reply>) {
-    let holders = Holders::find(pending.identity);
-    let Some(first) = holders.sockets.as_slice().first().copied() else { return };
-    // The program may have shut the placeholder down, or begun anew.
-    if sys::cookie(first) != pending.cookie || sys::tcp_state(first) != Ok(sys::SYN_SENT) {
+fn exchange(numbers: &mut Numbers, pending: &Pending, number: Fd, replacement: &OwnedFd, outcome: Result<Reply>) {
+    // The program may have shut the placeholder down.
+    if sys::tcp_state(number) != Ok(sys::SYN_SENT) {
         return;
     }
     let new_cookie = sys::cookie(replacement.raw());
@@ -277,9 +362,9 @@ fn exchange(pending: &Pending, replacement: &OwnedFd, outcome: Result<Reply>) {
         Err(Errno(libc::ECONNREFUSED)) => {}
         Err(Errno(errno)) => failed::note(new_cookie, errno),
     }
-    let local = sys::local_name(first);
-    let old = OwnedFd::copy_of(first);
-    let _ = handover::replace_held(&holders, pending.identity, replacement);
+    let local = sys::local_name(number);
+    let old = OwnedFd::copy_of(number);
+    let _ = handover::replace(numbers, number, pending.cookie, replacement);
     // Unless the program has set another one meanwhile.
     if let Some([raised, before]) = pending.syn_counts
         && sys::get_int(replacement.raw(), libc::IPPROTO_TCP, libc::TCP_SYNCNT) == Ok(raised)

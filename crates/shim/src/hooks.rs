@@ -10,14 +10,17 @@
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
-use libc::{addrinfo, epoll_event, hostent, ifaddrs, pid_t, size_t, sockaddr, socklen_t, utsname};
+use libc::{
+    addrinfo, epoll_event, hostent, ifaddrs, mmsghdr, msghdr, pid_t, size_t, sockaddr, socklen_t, ssize_t, utsname,
+};
 
 use crate::ends::Side;
 use crate::exec::{self, List, Named};
 use crate::job::job;
 use crate::resolve::Room;
 use crate::sockaddr::Storage;
-use crate::{children, connect, failed, interfaces, keepalive, listen, next, pending, resolve, sys, ucx};
+use crate::datagrams::{self, Destination};
+use crate::{children, connect, dual, failed, gate, interfaces, keepalive, listen, next, numbers, resolve, sys, ucx};
 
 macro_rules! hooks {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {
@@ -64,6 +67,7 @@ hooks! {
     /// listen(2).
     fn listen(fd: c_int, backlog: c_int) -> c_int {
         if job().is_some() {
+            gate::settled(fd);
             listen::confine(fd);
         }
         next::listen(fd, backlog)
@@ -87,6 +91,39 @@ hooks! {
                 listen::accept(job, fd, address, len, flags)
             }
             Some(_) | None => next::accept4(fd, address, len, flags),
+        }
+    }
+
+    /// sendto(2): datagrams to other nodes.
+    fn sendto(
+        fd: c_int, bytes: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, room: socklen_t
+    ) -> ssize_t {
+        match datagrams::destination(fd, address.cast(), room, flags) {
+            Destination::Itself => next::sendto(fd, bytes, len, flags, address, room),
+            Destination::Twin(twin) => next::sendto(fd, bytes, len, flags, twin.as_ptr(), twin.len()),
+            Destination::Refused => -1,
+        }
+    }
+
+    /// sendmsg(2): datagrams to other nodes.
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+        match datagrams::destination_of(fd, message, flags) {
+            Destination::Itself => next::sendmsg(fd, message, flags),
+            Destination::Twin(twin) => {
+                let mut copy = message.read_unaligned();
+                (copy.msg_name, copy.msg_namelen) = (twin.as_ptr().cast_mut().cast(), twin.len());
+                next::sendmsg(fd, &raw const copy, flags)
+            }
+            Destination::Refused => -1,
+        }
+    }
+
+    /// sendmmsg(2): datagrams to other nodes, by the first one's destination.
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+        let first = if count == 0 { std::ptr::null() } else { messages.cast_const().cast::<msghdr>() };
+        match datagrams::destination_of(fd, first, flags) {
+            Destination::Itself | Destination::Twin(_) => next::sendmmsg(fd, messages, count, flags),
+            Destination::Refused => -1,
         }
     }
 
@@ -125,75 +162,82 @@ hooks! {
         if result == 0 && keepalive::shows(level, name) && job().is_some() {
             keepalive::report(fd, name, value.cast(), len);
         }
-        result
+        match job() {
+            Some(job) => dual::read(job, fd, (level, name), value, len, result),
+            None => result,
+        }
     }
 
     /// setsockopt(2): what it says of keepalives is merged with what isthmus has set.
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int {
         if keepalive::depends_on(level, name) && job().is_some() {
-            let set = || sys::plain(keepalive::set(fd, (level, name), value, len));
-            return if pending::any() { pending::gated(None, set) } else { set() };
+            let set = || keepalive::set(fd, (level, name), value, len);
+            return if gate::is_busy(fd) { gate::plainly(set) } else { sys::plain(set()) };
         }
-        if pending::any() {
-            return pending::gated(None, || sys::plain(sys::set_option_raw(fd, level, name, value, len)));
+        if gate::is_busy(fd) {
+            return gate::plainly(|| sys::set_option_raw(fd, level, name, value, len));
         }
-        next::setsockopt(fd, level, name, value, len)
+        let result = next::setsockopt(fd, level, name, value, len);
+        match job() {
+            Some(job) => dual::set(job, fd, (level, name), value, len, result),
+            None => result,
+        }
+    }
+
+    /// socket(2).
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        let fd = next::socket(domain, kind, protocol);
+        if job().is_some() {
+            gate::made(fd, domain, kind);
+        }
+        fd
     }
 
     /// close(2).
     fn close(fd: c_int) -> c_int {
-        if pending::any() {
-            return pending::gated(Some(fd), || sys::plain(sys::close(fd)));
-        }
-        next::close(fd)
+        if numbers::is_known(fd) { gate::close(fd) } else { next::close(fd) }
     }
 
     /// dup(2).
     fn dup(fd: c_int) -> c_int {
-        if pending::any() {
-            return pending::gated(None, || sys::plain(sys::dup(fd)));
+        if numbers::is_known(fd) {
+            return gate::duplicate(fd, || sys::dup(fd));
         }
-        next::dup(fd)
+        let new = next::dup(fd);
+        gate::renewed(new);
+        new
     }
 
     /// dup2(2).
     fn dup2(from: c_int, to: c_int) -> c_int {
-        if pending::any() {
-            pending::make_way(to);
-            return pending::gated(Some(to), || sys::plain(sys::dup2(from, to)));
+        if numbers::is_known(from) || numbers::is_known(to) {
+            return gate::duplicate_to(from, to, || sys::dup2(from, to));
         }
         next::dup2(from, to)
     }
 
     /// dup3(2).
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
-        if pending::any() {
-            pending::make_way(to);
-            return pending::gated(Some(to), || sys::plain(sys::dup3(from, to, flags)));
+        if numbers::is_known(from) || numbers::is_known(to) {
+            return gate::duplicate_to(from, to, || sys::dup3(from, to, flags));
         }
         next::dup3(from, to, flags)
     }
 
     /// fcntl(2).
     fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-        if pending::any() && pending::changes_descriptor(command) {
-            return pending::gated(None, || sys::plain(sys::fcntl(fd, command, argument as c_long)));
-        }
-        next::fcntl(fd, command, argument)
+        gate::fcntl(fd, command, argument as c_long, || next::fcntl(fd, command, argument))
     }
 
     /// fcntl(2) of programs built for large files.
     fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-        if pending::any() && pending::changes_descriptor(command) {
-            return pending::gated(None, || sys::plain(sys::fcntl(fd, command, argument as c_long)));
-        }
-        next::fcntl64(fd, command, argument)
+        gate::fcntl(fd, command, argument as c_long, || next::fcntl64(fd, command, argument))
     }
 
     /// epoll_ctl(2).
     fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-        if pending::any() {
-            return pending::gated(None, || sys::plain(sys::epoll_ctl_raw(epoll, operation, fd, event)));
+        if numbers::is_known(fd) {
+            return gate::epoll_ctl(epoll, operation, fd, event);
         }
         next::epoll_ctl(epoll, operation, fd, event)
     }
@@ -201,8 +245,8 @@ hooks! {
     /// ioctl(2): addresses of interfaces.
     fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
         match job() {
-            Some(_) if pending::any() && matches!(request, libc::FIONBIO | libc::FIOASYNC) => {
-                pending::gated(None, || sys::plain(sys::ioctl_raw(fd, request, argument)))
+            Some(_) if matches!(request, libc::FIONBIO | libc::FIOASYNC) && gate::is_busy(fd) => {
+                gate::plainly(|| sys::ioctl_raw(fd, request, argument))
             }
             Some(job) => interfaces::ioctl(job, fd, request, argument),
             None => next::ioctl(fd, request, argument),

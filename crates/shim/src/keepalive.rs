@@ -208,38 +208,38 @@ pub(crate) fn after_fork() {
     TABLE.after_fork(|_| {});
 }
 
-static TABLE: Lock<Table> = Lock::new(Table { entries: [None; CAPACITY] });
+static TABLE: Lock<Table> = Lock::new(Table { entries: [NONE; CAPACITY] });
 
-/// Sockets whose program has set something; 24 KiB. One that was evicted shows what the
-/// kernel has, and shows life as before.
-const CAPACITY: usize = 1024;
+/// Sockets whose program has set something; 2 MiB, mapped only when used. One that was
+/// evicted shows what the kernel has, and shows life as before.
+const CAPACITY: usize = 1 << 16;
 
-/// By cookie, which no other socket ever gets.
+/// All zero, so that the table takes memory only where it is used.
+const NONE: (u64, Keepalive) = (0, Keepalive { on: false, idle_seconds: 0, interval_seconds: 0, probes: 0 });
+
+/// By cookie, which no other socket ever gets and which isn't 0.
 struct Table {
-    entries: [Option<(u64, Keepalive)>; CAPACITY],
+    entries: [(u64, Keepalive); CAPACITY],
 }
 
 impl Table {
-    fn place(&mut self, cookie: u64) -> Option<&mut Option<(u64, Keepalive)>> {
-        self.entries.get_mut((cookie % CAPACITY as u64) as usize)
+    #[expect(clippy::indexing_slicing, reason = "the remainder is less than the length")]
+    fn place(&mut self, cookie: u64) -> &mut (u64, Keepalive) {
+        &mut self.entries[(cookie % CAPACITY as u64) as usize]
     }
 
     fn find(&mut self, cookie: u64) -> Option<Keepalive> {
-        let place = self.place(cookie)?;
-        place.filter(|(known, _)| *known == cookie).map(|(_, wanted)| wanted)
+        Some(*self.place(cookie)).filter(|(known, _)| *known == cookie).map(|(_, wanted)| wanted)
     }
 
     fn insert(&mut self, cookie: u64, wanted: Keepalive) {
-        if let Some(place) = self.place(cookie) {
-            *place = Some((cookie, wanted));
-        }
+        *self.place(cookie) = (cookie, wanted);
     }
 
     fn remove(&mut self, cookie: u64) {
-        if let Some(place) = self.place(cookie)
-            && place.is_some_and(|(known, _)| known == cookie)
-        {
-            *place = None;
+        let place = self.place(cookie);
+        if place.0 == cookie {
+            *place = NONE;
         }
     }
 }

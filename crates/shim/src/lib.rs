@@ -1,7 +1,7 @@
 //! The library that isthmus preloads into the processes of a job.
 //!
 //! It stands in front of calls that *set up* connections, names and addresses,
-//! and never of those that move data: once a connection stands, the program
+//! and never of those that move data over a connection: once it stands, the program
 //! holds a kernel socket and nothing of the shim is in its way. See
 //! [`isthmus_wire::shim`] for what it asks its node's agent, and
 //! [`isthmus_wire::address`] for the addresses that stand for one another.
@@ -10,9 +10,12 @@
 //! |---|---|
 //! | connects to another node | `connect`: its agent connects, the socket takes the place of the program's |
 //! | connects without waiting | `pending`, `helper`: its own socket stands in until then |
+//! | makes, copies, watches, closes a socket | `numbers`, `gate`: what must be exchanged is known, and whole |
 //! | listens, accepts | `listen`: on loopback only; an agent's knock is exchanged for the connection |
 //! | | `peer`: other users of the node are refused |
+//! | sends datagrams | `datagrams`: to other nodes they fail at once |
 //! | asks who is there | `ends`: virtual addresses |
+//! | sets or reads options of IPv6 | `dual`: those of the IPv4 socket that it has |
 //! | sets or reads options of keepalives | `keepalive`: those that isthmus sets don't show |
 //! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | starts ranks, as a daemon of a launcher | `children`: its agent is told how they end |
@@ -24,8 +27,7 @@
 //! Only a panic of its own is printed and aborts the process. Without a settings file
 //! beside it, it hands every call on.
 //!
-//! Not covered: programs that are static or make system calls of their own;
-//! `sendto` with `MSG_FASTOPEN`; datagrams to other nodes. And while a
+//! Not covered: programs that are static or make system calls of their own. And while a
 //! non-blocking connect is under way: a thread that is already blocked in read
 //! or write on the socket; one that sleeps in poll for nothing but input
 //! (it wakes at its timeout); a program that inherits the socket over exec.
@@ -37,11 +39,14 @@
 mod agent;
 mod children;
 mod connect;
+mod datagrams;
 mod descriptors;
+mod dual;
 mod ends;
 mod exec;
 mod executable;
 mod failed;
+mod gate;
 mod handover;
 mod helper;
 mod hooks;
@@ -53,6 +58,7 @@ mod limit;
 mod listen;
 mod lock;
 mod next;
+mod numbers;
 mod options;
 mod patience;
 mod peer;
@@ -62,6 +68,7 @@ mod sockaddr;
 mod sys;
 mod table;
 mod ucx;
+mod watches;
 
 /// Has a panic end the process before anything unwinds: frames of the program must
 /// not be unwound. Compiled with `panic = "abort"`, the hooks would end the program as

@@ -8,11 +8,12 @@ use isthmus_wire::shim::{Handover, Request};
 
 use crate::agent;
 use crate::ends::{self, Ends, Side};
+use crate::gate;
 use crate::handover;
 use crate::job::Job;
 use crate::next;
 use crate::peer;
-use crate::sockaddr::{Inet, Storage};
+use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Fd};
 
 /// bind: the node's own virtual address is its twin, the only one that the
@@ -72,6 +73,7 @@ pub(crate) unsafe fn accept(
         if fd < 0 {
             return fd;
         }
+        gate::renewed(fd);
         let before = sys::errno();
         let arrived = arrive(job, listener, fd, &name, flags);
         sys::set_errno(before);
@@ -100,7 +102,8 @@ fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Opti
         return Some(ends::name(job, fd, Side::Peer, peer).encode());
     }
     let knock = SocketAddrV4::new(peer.ip, peer.port);
-    let (reply, socket) = agent::look_up(job, &Request::Accept { knock, cookie: sys::cookie(fd) }).ok()?;
+    let is_v6 = peer.family == Family::Mapped;
+    let (reply, socket) = agent::look_up(job, &Request::Accept { knock, cookie: sys::cookie(fd), is_v6 }).ok()?;
     if reply.errno != 0 {
         return None;
     }

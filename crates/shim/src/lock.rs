@@ -4,11 +4,14 @@
 //! async-signal-safe, and must remain so).
 
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A value and the lock that guards it.
 pub(crate) struct Lock<T> {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
-    /// The signal mask of the thread that holds the lock around a `fork`.
+    /// The thread that holds the lock around a `fork`, or 0.
+    forking: AtomicUsize,
+    /// Its signal mask.
     forking_mask: UnsafeCell<u64>,
     value: UnsafeCell<T>,
 }
@@ -20,6 +23,7 @@ impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self {
             mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            forking: AtomicUsize::new(0),
             forking_mask: UnsafeCell::new(0),
             value: UnsafeCell::new(value),
         }
@@ -28,6 +32,11 @@ impl<T> Lock<T> {
     /// Calls `action` with the lock held. `action` must neither call a hooked
     /// function nor wait for anything outside this process.
     pub(crate) fn with<R>(&self, action: impl FnOnce(&mut T) -> R) -> R {
+        // Another library's handler of this fork.
+        if self.forking.load(Ordering::Relaxed) == this_thread() {
+            // SAFETY: this thread holds the mutex, and no `action` is going on.
+            return action(unsafe { &mut *self.value.get() });
+        }
         let mask = block_signals();
         self.acquire();
         // SAFETY: this thread holds the mutex, and `with` never nests.
@@ -46,10 +55,12 @@ impl<T> Lock<T> {
         unsafe { *self.forking_mask.get() = mask }
         // SAFETY: as above.
         action(unsafe { &mut *self.value.get() });
+        self.forking.store(this_thread(), Ordering::Relaxed);
     }
 
     /// Releases the lock after a `fork`, in parent and child; `action` runs first.
     pub(crate) fn after_fork(&self, action: impl FnOnce(&mut T)) {
+        self.forking.store(0, Ordering::Relaxed);
         // SAFETY: this thread, or the one it is a copy of, holds the mutex
         // since `before_fork`.
         action(unsafe { &mut *self.value.get() });
@@ -69,6 +80,12 @@ impl<T> Lock<T> {
         // SAFETY: this thread holds the mutex.
         unsafe { libc::pthread_mutex_unlock(self.mutex.get()) };
     }
+}
+
+/// The calling thread, never 0. In a forked child it is the one that forked.
+fn this_thread() -> usize {
+    // SAFETY: takes nothing.
+    unsafe { libc::pthread_self() as usize }
 }
 
 /// All signals but the two that the C library keeps for itself (32 and 33:
@@ -110,6 +127,15 @@ mod tests {
         let unblockable = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         assert_eq!(inside & MASK, MASK & !unblockable);
         assert_eq!(LOCK.with(|value| *value), 2);
+    }
+
+    #[test]
+    fn the_thread_that_forks_may_use_what_it_holds() {
+        static LOCK: Lock<u32> = Lock::new(1);
+        LOCK.before_fork(|value| *value += 1);
+        assert_eq!(LOCK.with(|value| *value), 2);
+        LOCK.after_fork(|value| *value += 1);
+        assert_eq!(LOCK.with(|value| *value), 3);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The functions that the shim stands in front of: the next definition after
 //! its own, so that several preloaded libraries chain.
 
-use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{addrinfo, epoll_event, hostent, ifaddrs, size_t, sockaddr, socklen_t, utsname};
+use libc::{
+    addrinfo, epoll_event, hostent, ifaddrs, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, utsname,
+};
 
 use crate::sys;
 
@@ -98,10 +100,16 @@ next! {
     listen(fd: c_int, backlog: c_int) -> c_int, else -1;
     accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, else -1;
     accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int, else -1;
+    sendto(
+        fd: c_int, bytes: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, room: socklen_t
+    ) -> ssize_t, else -1;
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t, else -1;
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int, else -1;
     getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, else -1;
     getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int, else -1;
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int, else -1;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int, else -1;
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, else -1;
     close(fd: c_int) -> c_int, else -1;
     dup(fd: c_int) -> c_int, else -1;
     dup2(from: c_int, to: c_int) -> c_int, else -1;

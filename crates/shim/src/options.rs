@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 
+use crate::dual;
 use crate::keepalive;
 use crate::sys::{self, Fd};
 
@@ -10,8 +11,10 @@ use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options that say how the program wants its socket to behave, but those of
 /// [`keepalive`].
-const BEHAVIOUR: [(c_int, c_int); 25] = [
+const BEHAVIOUR: [(c_int, c_int); 26] = [
     (SOL_SOCKET, libc::SO_LINGER),
+    // Only with a privilege, which who has set it has.
+    (SOL_SOCKET, libc::SO_MARK),
     (SOL_SOCKET, libc::SO_OOBINLINE),
     (SOL_SOCKET, libc::SO_RCVLOWAT),
     (SOL_SOCKET, libc::SO_RCVTIMEO),
@@ -50,6 +53,10 @@ const TUNING: [(c_int, c_int); 3] = [
 /// Options whose value the kernel doubles when they are set (socket(7)).
 const BUFFERS: [(c_int, c_int); 2] = [(SOL_SOCKET, libc::SO_SNDBUF), (SOL_SOCKET, libc::SO_RCVBUF)];
 
+/// fcntl(2)'s for the signal of input and output, which the libc crate lacks.
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
+
 /// Room for the longest value (`TCP_CONGESTION`, 16).
 const VALUE: usize = 16;
 
@@ -74,6 +81,7 @@ pub(crate) fn carry(from: Fd, to: Fd) {
             let _ = sys::set_option(to, level, name, wanted.get(..len).unwrap_or_default());
         }
     }
+    dual::carry(from, to);
     keepalive::carry(from, to);
     // Never unset: without the option, a restarted agent could not bind its
     // port while the socket exists.
@@ -106,10 +114,12 @@ pub(crate) fn carry_flags(from: Fd, to: Fd) {
     if let Ok(flags) = sys::fcntl(from, libc::F_GETFL, 0) {
         let _ = sys::fcntl(to, libc::F_SETFL, i64::from(flags));
     }
-    if let Ok(owner) = sys::fcntl(from, libc::F_GETOWN, 0)
-        && owner != 0
-    {
-        let _ = sys::fcntl(to, libc::F_SETOWN, i64::from(owner));
+    for (get, set) in [(libc::F_GETOWN, libc::F_SETOWN), (F_GETSIG, F_SETSIG)] {
+        if let Ok(value) = sys::fcntl(from, get, 0)
+            && value != 0
+        {
+            let _ = sys::fcntl(to, set, i64::from(value));
+        }
     }
 }
 

@@ -5,32 +5,34 @@
 //! read, write and a second connect behave as usual. A helper thread
 //! (`helper`) exchanges it for the real one.
 //!
-//! While any connect is pending, calls that change what a descriptor stands
-//! for wait for the helper's exchange to be whole ([`gate`]); while none is,
-//! that costs them one load.
+//! Calls that change what its numbers stand for wait for the exchange to be whole
+//! ([`gate`](crate::gate)).
 
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Instant;
 
 use isthmus_wire::address::BLACK_HOLE;
 use isthmus_wire::shim::Request;
 
 use crate::agent::{Exchange, Kept};
-use crate::descriptors::Holders;
-use crate::helper;
+use crate::helper::{self, Wakers};
 use crate::job::Job;
 use crate::lock::Lock;
+use crate::numbers::{self, Left, NO_CONNECT, Numbers, State};
 use crate::patience;
 use crate::sockaddr::{Family, Inet, Storage};
-use crate::sys::{self, Errno, Fd, Identity, Result};
+use crate::sys::{self, Errno, Fd, Result};
 
 /// One connect under way.
 pub(crate) struct Pending {
-    /// Cookie of the program's own socket, [`GIVEN_UP`] once it is that.
+    /// A number of the program's own socket.
+    pub(crate) number: Fd,
+    /// The socket's cookie.
     pub(crate) cookie: u64,
-    /// The same for the descriptor table.
-    pub(crate) identity: Identity,
+    /// The helper is to drop it.
+    pub(crate) given_up: bool,
     /// How the program wrote the address.
     pub(crate) family: Family,
     /// Port that the program's socket was bound to, or 0.
@@ -49,8 +51,8 @@ pub(crate) struct Pending {
 
 /// Where a request stands.
 pub(crate) enum Ask {
-    /// To be sent, not before this time.
-    Later(Request, Instant),
+    /// To be sent when the agent takes it.
+    Later(Request),
     Sent(Exchange),
     /// Answered; the helper is about to exchange the socket.
     Answered,
@@ -59,36 +61,34 @@ pub(crate) enum Ask {
     Parent(Exchange, Box<Ask>),
 }
 
-/// All connects under way, and what wakes the helper.
+/// All connects under way.
 pub(crate) struct List {
-    pub(crate) items: Vec<Pending>,
-    /// The helper's end and ours of a pair of sockets; a thread is there as
-    /// long as this is.
-    pub(crate) wake: Option<(Kept, Kept)>,
+    /// By id. What close may come to allocates and frees nothing: a signal handler may
+    /// call it.
+    pub(crate) items: BTreeMap<u64, Pending>,
+    last_id: u64,
+    /// Those that the agent had no room for, in the order of their calls.
+    pub(crate) later: VecDeque<u64>,
+    /// Some are given up.
+    pub(crate) has_given_up: bool,
+    /// No deadline is earlier.
+    pub(crate) next_deadline: Option<Instant>,
+    /// A thread is there as long as this is.
+    pub(crate) wakers: Option<Wakers>,
+    pub(crate) numbers: Numbers,
 }
 
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Threads that wait in connect.
-static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// The process that the list is about.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-static LIST: Lock<List> = Lock::new(List { items: Vec::new(), wake: None });
-
-/// Whether any connect is pending: two loads.
-pub(crate) fn any() -> bool {
-    COUNT.load(Ordering::Acquire) != 0 || WAITING.load(Ordering::Acquire) != 0
-}
-
-/// A thread begins to wait in connect: from here on every close is checked.
-pub(crate) fn begin_waiting() {
-    WAITING.fetch_add(1, Ordering::AcqRel);
-}
-
-/// The thread has stopped waiting.
-pub(crate) fn end_waiting() {
-    // A forked child starts from none.
-    let _ = WAITING.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
-}
+static LIST: Lock<List> = Lock::new(List {
+    items: BTreeMap::new(),
+    last_id: NO_CONNECT,
+    later: VecDeque::new(),
+    has_given_up: false,
+    next_deadline: None,
+    wakers: None,
+    numbers: Numbers::new(),
+});
 
 /// Records the process id.
 pub(crate) fn settle() {
@@ -99,18 +99,14 @@ pub(crate) fn settle() {
 /// Whether this is a child that shares its parent's memory (vfork), or was
 /// forked past the C library: its descriptors are not those that the list is
 /// about.
-fn elsewhere() -> bool {
+pub(crate) fn elsewhere() -> bool {
     // SAFETY: takes nothing.
     PROCESS.load(Ordering::Relaxed) != unsafe { libc::getpid() }
 }
 
-/// Calls `action` on the list and keeps the count.
+/// Calls `action` on the list.
 pub(crate) fn with<R>(action: impl FnOnce(&mut List) -> R) -> R {
-    LIST.with(|list| {
-        let result = action(list);
-        COUNT.store(list.items.len(), Ordering::Release);
-        result
-    })
+    LIST.with(action)
 }
 
 pub(crate) enum Start {
@@ -139,7 +135,6 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
         return Ok(Started::Refused);
     }
     let cookie = sys::cookie(fd);
-    let identity = sys::identity(fd)?;
     let black_hole = black_hole(job, inet.family);
     let patience = patience::of(job, fd);
     // The agent tells why it gives up. The kernel must not be first.
@@ -153,6 +148,7 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
     // The kernel would put off the SYN until the first write.
     let _ = sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0);
     with(|list| {
+        list.numbers.find(fd)?;
         match sys::connect(fd, &black_hole) {
             Err(Errno(libc::EINPROGRESS)) => {}
             Err(
@@ -170,29 +166,30 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
             dissolve(fd);
             return Ok(Started::Refused);
         }
-        let now = sys::now();
         let ask = match start {
             Start::Asked(exchange) => Ask::Sent(exchange.without_waiting().raised()),
             Start::Ask(request) => match Exchange::begin_without_waiting(job, &request) {
                 Ok(exchange) => Ask::Sent(exchange.raised()),
-                Err(Errno(libc::EAGAIN)) => Ask::Later(request, now),
+                Err(Errno(libc::EAGAIN)) => Ask::Later(request),
                 Err(errno) => {
                     dissolve(fd);
                     return Err(errno);
                 }
             },
         };
-        list.items.push(Pending {
+        let pending = Pending {
+            number: fd,
             cookie,
-            identity,
+            given_up: false,
             family: inet.family,
             source_port,
             ask,
-            deadline: now + patience,
+            deadline: sys::now() + patience,
             syn_counts,
             child_channels: Vec::new(),
             fork_channel: None,
-        });
+        };
+        list.add(pending).inspect_err(|_| dissolve(fd))?;
         helper::wake(list);
         Ok(Started::Pending)
     })
@@ -210,110 +207,135 @@ pub(crate) fn dissolve(fd: Fd) {
     let _ = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR);
 }
 
+/// A thread begins to wait in connect: from here on calls that change what the number
+/// stands for wait for the exchange.
+///
+/// # Errors
+/// If the number isn't open.
+pub(crate) fn begin_waiting(fd: Fd) -> Result<()> {
+    if elsewhere() {
+        return Ok(());
+    }
+    with(|list| {
+        list.numbers.find(fd)?;
+        list.numbers.begin(fd, NO_CONNECT);
+        Ok(())
+    })
+}
+
+/// The thread has stopped waiting; the socket is as it was.
+pub(crate) fn end_waiting(fd: Fd, cookie: u64) {
+    if !elsewhere() {
+        with(|list| {
+            if sys::cookie(fd) == cookie && numbers::connect_of(fd) == NO_CONNECT {
+                list.numbers.end(fd);
+            }
+        });
+    }
+}
+
 /// Drops a connect that the program gave up. Closing the request cancels it at
 /// the agent.
 pub(crate) fn cancel(fd: Fd) {
-    let cookie = sys::cookie(fd);
-    with(|list| list.give_up(cookie));
-}
-
-/// Calls `action`, which changes what descriptors stand for, while no
-/// exchange is going on; `action` reports failure by a negative value and
-/// `errno`. It makes its system call by itself: another preloaded library
-/// might wait for a lock of its own, or call a hooked function. `replaced` is
-/// the number that stands for something else afterwards, if any.
-pub(crate) fn gated(replaced: Option<Fd>, action: impl FnOnce() -> c_int) -> c_int {
-    if elsewhere() {
-        return action();
+    if numbers::state(fd) == State::Busy && !elsewhere() {
+        with(|list| {
+            list.give_up(numbers::connect_of(fd));
+            list.numbers.end(fd);
+        });
     }
-    let before = sys::errno();
-    let (result, errno) = with(|list| {
-        let run = || {
-            sys::set_errno(before);
-            let result = action();
-            (result, sys::errno())
-        };
-        let Some(fd) = replaced else { return run() };
-        if list.owns(fd) {
-            // To the program this number is not in use.
-            return (-1, libc::EBADF);
-        }
-        let cookie = sys::cookie(fd);
-        let outcome = run();
-        if outcome.0 >= 0 && cookie != 0 {
-            list.released(cookie);
-        }
-        outcome
-    });
-    sys::set_errno(errno);
-    result
-}
-
-/// Whether a command of fcntl makes another descriptor or changes this one.
-pub(crate) fn changes_descriptor(command: c_int) -> bool {
-    matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_SETFD | libc::F_SETFL)
-}
-
-/// Moves the shim's own descriptor away from a number that the program wants
-/// to use (dup2).
-pub(crate) fn make_way(fd: Fd) {
-    if elsewhere() {
-        return;
-    }
-    with(|list| {
-        if list.owns(fd) {
-            list.each_kept(&mut |kept| {
-                if kept.raw() == fd {
-                    kept.relocate();
-                }
-            });
-            helper::wake(list);
-        }
-    });
 }
 
 impl List {
-    /// All descriptors of the shim's own. Like all that close may come to, it
-    /// allocates nothing and frees nothing: a signal handler may call close.
-    fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
-        if let Some((ours, helpers)) = &mut self.wake {
-            action(ours);
-            action(helpers);
+    fn add(&mut self, pending: Pending) -> Result<()> {
+        let (number, deadline) = (pending.number, pending.deadline);
+        self.last_id += 1;
+        let id = self.last_id;
+        if let Ask::Later(_) = pending.ask {
+            self.later.push_back(id);
         }
-        for pending in &mut self.items {
+        self.items.insert(id, pending);
+        if let Err(errno) = self.await_reply(id) {
+            self.items.remove(&id);
+            return Err(errno);
+        }
+        self.numbers.begin(number, id);
+        self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
+        Ok(())
+    }
+
+    /// Has the helper wait for the reply to a request, if that is sent.
+    ///
+    /// # Errors
+    /// If the kernel has no room for that.
+    pub(crate) fn await_reply(&mut self, id: u64) -> Result<()> {
+        let (Some(pending), Some(wakers)) = (self.items.get_mut(&id), &self.wakers) else { return Ok(()) };
+        let (Ask::Sent(exchange) | Ask::Parent(exchange, _)) = &mut pending.ask else { return Ok(()) };
+        self.numbers.own(exchange.raw());
+        wakers.await_reply(id, exchange.raw())
+    }
+
+    /// All descriptors of the shim's own. Like all that close may come to, it
+    /// allocates nothing and frees nothing.
+    fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
+        if let Some(wakers) = &mut self.wakers {
+            wakers.each_kept(action);
+        }
+        for pending in self.items.values_mut() {
             pending.ask.each_kept(action);
             pending.child_channels.iter_mut().for_each(&mut *action);
         }
     }
 
     /// Whether a number is one of the shim's own.
-    fn owns(&mut self, fd: Fd) -> bool {
+    pub(crate) fn owns(&mut self, fd: Fd) -> bool {
         let mut found = false;
-        self.each_kept(&mut |kept| found |= kept.raw() == fd);
+        if numbers::state(fd) == State::Own {
+            self.each_kept(&mut |kept| found |= kept.raw() == fd && kept.intact());
+        }
         found
     }
 
-    /// Records that a number no longer stands for the socket of a cookie:
-    /// with the last one the connect is given up.
-    fn released(&mut self, cookie: u64) {
-        if let Some(pending) = self.items.iter().find(|pending| pending.cookie == cookie)
-            && Holders::find(pending.identity).sockets.as_slice().is_empty()
-        {
-            self.give_up(cookie);
+    /// Moves the shim's own descriptor away from a number that the program wants
+    /// to use (dup2).
+    pub(crate) fn make_way(&mut self, fd: Fd) {
+        if !self.owns(fd) {
+            return;
+        }
+        let mut moved = None;
+        self.each_kept(&mut |kept| {
+            if kept.raw() == fd {
+                kept.relocate();
+                moved = Some(kept.raw());
+            }
+        });
+        if let Some(moved) = moved {
+            self.numbers.own(moved);
+        }
+        helper::wake(self);
+    }
+
+    /// A number stands for its socket no longer: with the last one the connect is given up.
+    pub(crate) fn left(&mut self, fd: Fd) {
+        match self.numbers.leave(fd) {
+            Some(Left { connect: NO_CONNECT, .. }) | None => {}
+            Some(Left { connect, other: None }) => self.give_up(connect),
+            Some(Left { connect, other: Some(other) }) => {
+                if let Some(pending) = self.items.get_mut(&connect) {
+                    pending.number = other;
+                }
+            }
         }
     }
 
     /// Makes the helper drop a connect.
-    fn give_up(&mut self, cookie: u64) {
-        for pending in self.items.iter_mut().filter(|pending| pending.cookie == cookie) {
-            pending.cookie = GIVEN_UP;
+    fn give_up(&mut self, id: u64) {
+        if let Some(pending) = self.items.get_mut(&id) {
+            pending.given_up = true;
+            self.has_given_up = true;
+            helper::wake(self);
         }
-        helper::wake(self);
     }
 }
-
-/// No socket has this cookie.
-pub(crate) const GIVEN_UP: u64 = 0;
 
 impl Ask {
     fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
@@ -323,7 +345,7 @@ impl Ask {
                 action(exchange.kept_mut());
                 own.each_kept(action);
             }
-            Self::Later(..) | Self::Answered => {}
+            Self::Later(_) | Self::Answered => {}
         }
     }
 }
@@ -332,7 +354,7 @@ impl Ask {
 /// its connections: the agent hands each over once, to the parent.
 pub(crate) fn before_fork() {
     LIST.before_fork(|list| {
-        for pending in &mut list.items {
+        for pending in list.items.values_mut() {
             pending.fork_channel = sys::socket_pair(libc::SOCK_STREAM)
                 .and_then(|(ours, childs)| Ok((Kept::new(ours.raised())?, Kept::new(childs.raised())?)))
                 .ok();
@@ -343,8 +365,11 @@ pub(crate) fn before_fork() {
 /// Releases the list in the parent.
 pub(crate) fn after_fork_in_parent() {
     LIST.after_fork(|list| {
-        for pending in &mut list.items {
-            pending.child_channels.extend(pending.fork_channel.take().map(|(ours, _)| ours));
+        for pending in list.items.values_mut() {
+            if let Some((ours, _)) = pending.fork_channel.take() {
+                list.numbers.own(ours.raw());
+                pending.child_channels.push(ours);
+            }
         }
     });
 }
@@ -352,13 +377,13 @@ pub(crate) fn after_fork_in_parent() {
 /// In the child there is no helper, and the parent is to pass on what it gets.
 pub(crate) fn after_fork_in_child() {
     settle();
-    WAITING.store(0, Ordering::Release);
     LIST.after_fork(|list| {
         if list.items.is_empty() {
             return;
         }
-        list.wake = None;
-        for pending in &mut list.items {
+        list.wakers = None;
+        list.later.clear();
+        for pending in list.items.values_mut() {
             // These lead to the child's siblings.
             pending.child_channels.clear();
             if let Some((_, childs)) = pending.fork_channel.take() {
@@ -370,6 +395,5 @@ pub(crate) fn after_fork_in_child() {
         if helper::ensure(list).is_err() {
             list.items.clear();
         }
-        COUNT.store(list.items.len(), Ordering::Release);
     });
 }

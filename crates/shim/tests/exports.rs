@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Command;
 
-const HOOKED: [&str; 44] = [
+const HOOKED: [&str; 48] = [
     "__gethostname_chk",
     "accept",
     "accept4",
@@ -44,7 +44,11 @@ const HOOKED: [&str; 44] = [
     "listen",
     "posix_spawn",
     "posix_spawnp",
+    "sendmmsg",
+    "sendmsg",
+    "sendto",
     "setsockopt",
+    "socket",
     "ucp_disconnect_nb",
     "ucp_request_release",
     "ucp_worker_destroy",

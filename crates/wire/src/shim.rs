@@ -7,7 +7,8 @@
 //! Request, 40 bytes                      Reply, 32 bytes
 //!  0 u8  VERSION                          0 i32 errno, 0 for success
 //!  1 u8  operation                        4 u8  Handover
-//!  2 u16 port of the destination          5 [3] zero
+//!  2 u16 port of the destination          5 u8  1 for an IPv6 socket
+//!                                         6 [2] zero
 //!  4 u32 virtual destination, knock, or   8 u32 peer's virtual address
 //!        wait status of a process
 //!  8 u16 source port, 0 for any          12 u32 own virtual address
@@ -17,7 +18,8 @@
 //! 20 u32 descriptor of a program, process
 //!        id, or rank
 //! 24 u64 SO_COOKIE of the descriptor
-//! 32 u64 zero
+//! 32 u8  1 for an IPv6 socket
+//! 33 [7] zero
 //! ```
 //!
 //! A shim that closes the connection before the reply cancels its request.
@@ -50,6 +52,8 @@ pub enum Request {
         send_buffer: u32,
         /// `SO_RCVBUF` in the same way.
         receive_buffer: u32,
+        /// The program's socket is an IPv6 one.
+        is_v6: bool,
     },
     /// Fetch the connection behind a knock just accepted.
     Accept {
@@ -58,6 +62,8 @@ pub enum Request {
         /// `SO_COOKIE` of the accepted descriptor, by which its ends are named
         /// if it stays in place.
         cookie: u64,
+        /// The listener is an IPv6 one.
+        is_v6: bool,
     },
     /// Name the ends of a handed-over socket that this process inherited over
     /// `exec`, and has no record of.
@@ -103,19 +109,21 @@ impl Request {
         let mut put = |offset: usize, bytes: &[u8]| out[offset..offset + bytes.len()].copy_from_slice(bytes);
         put(0, &[VERSION]);
         match *self {
-            Self::Connect { destination, port, source_port, send_buffer, receive_buffer } => {
+            Self::Connect { destination, port, source_port, send_buffer, receive_buffer, is_v6 } => {
                 put(1, &[operation::CONNECT]);
                 put(2, &port.to_ne_bytes());
                 put(4, &u32::from(destination).to_ne_bytes());
                 put(8, &source_port.to_ne_bytes());
                 put(12, &send_buffer.to_ne_bytes());
                 put(16, &receive_buffer.to_ne_bytes());
+                put(32, &[is_v6.into()]);
             }
-            Self::Accept { knock, cookie } => {
+            Self::Accept { knock, cookie, is_v6 } => {
                 put(1, &[operation::ACCEPT]);
                 put(4, &u32::from(*knock.ip()).to_ne_bytes());
                 put(10, &knock.port().to_ne_bytes());
                 put(24, &cookie.to_ne_bytes());
+                put(32, &[is_v6.into()]);
             }
             Self::Whois { cookie } => {
                 put(1, &[operation::WHOIS]);
@@ -146,6 +154,7 @@ impl Request {
         let cookie = u64::from_ne_bytes(array(bytes, 24));
         let address = Ipv4Addr::from(u32::from_ne_bytes(array(bytes, 4)));
         let number = u32::from_ne_bytes(array(bytes, 20));
+        let is_v6 = bytes[32] != 0;
         match (bytes[0], bytes[1]) {
             (VERSION, operation::CONNECT) => Ok(Self::Connect {
                 destination: address,
@@ -153,10 +162,11 @@ impl Request {
                 source_port: u16::from_ne_bytes(array(bytes, 8)),
                 send_buffer: u32::from_ne_bytes(array(bytes, 12)),
                 receive_buffer: u32::from_ne_bytes(array(bytes, 16)),
+                is_v6,
             }),
             (VERSION, operation::ACCEPT) => {
                 let knock = SocketAddrV4::new(address, u16::from_ne_bytes(array(bytes, 10)));
-                Ok(Self::Accept { knock, cookie })
+                Ok(Self::Accept { knock, cookie, is_v6 })
             }
             (VERSION, operation::WHOIS) => Ok(Self::Whois { cookie }),
             (VERSION, operation::STARTING) => Ok(Self::Starting { fd: number }),
@@ -210,12 +220,14 @@ pub struct Reply {
     pub peer: End,
     /// This end.
     pub local: End,
+    /// Of [`Request::Whois`]: the program has it for an IPv6 socket.
+    pub is_v6: bool,
 }
 
 impl Reply {
     /// A reply that only reports an error.
     pub fn error(errno: i32) -> Self {
-        Self { errno, handover: Handover::None, peer: End::NONE, local: End::NONE }
+        Self { errno, handover: Handover::None, peer: End::NONE, local: End::NONE, is_v6: false }
     }
 
     /// The reply as bytes.
@@ -223,6 +235,7 @@ impl Reply {
         let mut out = [0; REPLY_LEN];
         out[0..4].copy_from_slice(&self.errno.to_ne_bytes());
         out[4] = self.handover as u8;
+        out[5] = self.is_v6.into();
         out[8..12].copy_from_slice(&u32::from(self.peer.address).to_ne_bytes());
         out[12..16].copy_from_slice(&u32::from(self.local.address).to_ne_bytes());
         out[16..18].copy_from_slice(&self.peer.port.to_ne_bytes());
@@ -249,6 +262,7 @@ impl Reply {
             },
             peer: end(8, 16),
             local: end(12, 18),
+            is_v6: bytes[5] != 0,
         })
     }
 }
@@ -267,8 +281,9 @@ mod tests {
                 source_port: 1024,
                 send_buffer: 1 << 20,
                 receive_buffer: 1 << 21,
+                is_v6: true,
             },
-            Request::Accept { knock: "127.128.4.1:40000".parse().unwrap(), cookie: u64::MAX },
+            Request::Accept { knock: "127.128.4.1:40000".parse().unwrap(), cookie: u64::MAX, is_v6: false },
             Request::Whois { cookie: 1 << 40 },
             Request::Starting { fd: 3 },
             Request::Rank { rank: 70_000 },

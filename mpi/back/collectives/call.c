@@ -90,6 +90,7 @@ void call_drop(struct call *call)
         free(call->memory[i]);
     free(call->memory);
     free(call->request);
+    free(call->together);
 }
 
 int call_end(struct call *call)
@@ -133,23 +134,29 @@ int *call_ints(struct call *call, int count)
     return call_memory(call, (size_t)count * sizeof(int));
 }
 
-/* A place for one more request, or NULL. */
-static MPI_Request *new_request(struct call *call)
+/* Places for so many more requests of one message, or NULL. */
+static MPI_Request *new_requests(struct call *call, int count)
 {
     if (!call_ok(call))
         return NULL;
-    if (call->requests == call->requests_room) {
-        int room = call->requests_room * 2 + 32;
+    if (call->requests + count > call->requests_room) {
+        int room = call->requests_room * 2 + 32 + count;
         MPI_Request *more = realloc(call->request, (size_t)room * sizeof *more);
-        if (more == NULL) {
+        if (more != NULL)
+            call->request = more;
+        int *together = more != NULL ? realloc(call->together, (size_t)room * sizeof *together) : NULL;
+        if (together == NULL) {
             call->code = MPI_ERR_NO_MEM;
             return NULL;
         }
-        call->request = more;
+        call->together = together;
         call->requests_room = room;
     }
-    MPI_Request *request = &call->request[call->requests++];
-    *request = MPI_REQUEST_NULL;
+    MPI_Request *request = &call->request[call->requests];
+    for (int i = 0; i < count; i++)
+        request[i] = MPI_REQUEST_NULL;
+    call->together[call->requests] = count;
+    call->requests += count;
     return request;
 }
 
@@ -160,25 +167,66 @@ static int own_tag(const struct call *call, int tag)
     return tag + (int)(call->spread->sequence % 4000) * TAGS;
 }
 
+/* How a message is cut, so that the MPI needn't ask the receiver before it sends: beyond
+ * EAGER_BYTES that takes a round trip, and several at once share what is left of the time badly.
+ * Very long ones gain too little. Only messages of which both ends say the same elements. */
+struct cut {
+    int parts, elements;    /* of each part but the last */
+    size_t bytes;           /* of an element */
+    MPI_Aint extent;
+};
+
+static struct cut cut_of(struct call *call, int count, MPI_Datatype type, int with, int tag)
+{
+    enum { BYTES = 60 * 1024, PARTS = 32 };
+    int size = 0;
+    MPI_Aint lb = 0;
+    struct cut cut = { .parts = 1, .elements = count };
+    real.Type_size(type, &size);
+    cut.bytes = size > 0 ? (size_t)size : 0;
+    size_t bytes = (size_t)count * cut.bytes;
+    int is_alike = tag == TAG_ACROSS || type == MPI_BYTE;
+    int is_near = call->layout->site_of[with] == call->layout->site_of[call->layout->rank];
+    if (!is_alike || is_near || bytes <= BYTES || bytes > (size_t)BYTES * PARTS || cut.bytes > BYTES)
+        return cut;
+    CALL_DO(call, real.Type_get_extent(type, &lb, &cut.extent));
+    cut.elements = (int)(BYTES / cut.bytes);
+    cut.parts = (count - 1) / cut.elements + 1;
+    return cut;
+}
+
+static int part_of(const struct cut *cut, int part, int count)
+{
+    return part < cut->parts - 1 ? cut->elements : count - part * cut->elements;
+}
+
 int call_send(struct call *call, const void *buffer, int count, MPI_Datatype type, int to, int tag)
 {
-    MPI_Request *request = new_request(call);
+    struct cut cut = cut_of(call, count, type, to, tag);
+    MPI_Request *request = new_requests(call, cut.parts);
     if (request == NULL)
         return -1;
-    int size = 0;
-    real.Type_size(type, &size);
-    count_message(call->spread, to, (size_t)count * (size_t)(size > 0 ? size : 0));
-    CALL_DO(call, real.Isend(buffer, count, type, to, own_tag(call, tag), call->spread->wire, request));
-    return call->requests - 1;
+    for (int i = 0; i < cut.parts; i++) {
+        const char *from = (const char *)buffer + (MPI_Aint)i * cut.elements * cut.extent;
+        int part = part_of(&cut, i, count);
+        count_message(call->spread, to, (size_t)part * cut.bytes);
+        CALL_DO(call, real.Isend(from, part, type, to, own_tag(call, tag), call->spread->wire, request + i));
+    }
+    return call->requests - cut.parts;
 }
 
 int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, int from, int tag)
 {
-    MPI_Request *request = new_request(call);
+    struct cut cut = cut_of(call, count, type, from, tag);
+    MPI_Request *request = new_requests(call, cut.parts);
     if (request == NULL)
         return -1;
-    CALL_DO(call, real.Irecv(buffer, count, type, from, own_tag(call, tag), call->spread->wire, request));
-    return call->requests - 1;
+    for (int i = 0; i < cut.parts; i++) {
+        char *to = (char *)buffer + (MPI_Aint)i * cut.elements * cut.extent;
+        CALL_DO(call, real.Irecv(to, part_of(&cut, i, count), type, from, own_tag(call, tag), call->spread->wire,
+                                 request + i));
+    }
+    return call->requests - cut.parts;
 }
 
 void call_to_self(struct call *call, const void *from, int count, MPI_Datatype type, void *to, int to_count,
@@ -215,7 +263,7 @@ static void wait_for(struct call *call, MPI_Request *first, int count)
 void call_wait(struct call *call, int number)
 {
     if (number >= 0)
-        wait_for(call, &call->request[number], 1);
+        wait_for(call, &call->request[number], call->together[number]);
 }
 
 void call_wait_all(struct call *call)

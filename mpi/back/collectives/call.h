@@ -24,6 +24,7 @@ struct call {
     int root;                /* set before call_takes() where there is one; else -1 */
     int no_lanes;            /* set before call_takes() where LANES can't be trusted */
     MPI_Request *request;    /* [requests] started by this call */
+    int *together;           /* [requests] how many from there on are one message */
     int requests, requests_room;
     void **memory;           /* [memories] to be freed with the call */
     int memories, memories_room;
@@ -62,7 +63,8 @@ static inline int call_ok(const struct call *call)
 void *call_memory(struct call *call, size_t bytes);
 int *call_ints(struct call *call, int count);
 
-/* Start a message and return the number by which it is waited for, or -1 after an error. */
+/* Start a message and return the number by which it is waited for, or -1 after an error. With
+ * TAG_ACROSS, or as MPI_BYTE, both ends say as many elements of types of one size. */
 int call_send(struct call *call, const void *buffer, int count, MPI_Datatype type, int to, int tag);
 int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, int from, int tag);
 

@@ -77,7 +77,7 @@ pub fn join_token(bytes: &[u8]) {
     for public in [token.as_str(), public] {
         if let Ok(token) = JoinToken::read(public) {
             // A new name is accepted or refused.
-            let _ = token.identity("n1".parse().ok());
+            let _ = token.identity("n1".parse().ok(), false);
         }
     }
 }

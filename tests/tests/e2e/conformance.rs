@@ -39,7 +39,6 @@ const KNOWN: &[(&[Kind], &str, &str, &str)] = &[
     (BOTH, "cancelled.left", "goes on: EALREADY", "goes on: EINPROGRESS"),
     (BOTH, "options_unset.right", LISTENER, LISTENER_ON_LOOPBACK),
     (RAW, "options_unset.right", REUSE_OFF, REUSE_ON),
-    (RAW, "v6.right", V6, V4),
     (ENCRYPTED, "ends.left", "events IN OUT ERR HUP RDHUP", "events IN OUT RDHUP"),
     (ENCRYPTED, "ends.left", "send: EPIPE", "send: ok"),
     (ENCRYPTED, "urgent.right", "events IN PRI", "events IN"),
@@ -60,8 +59,6 @@ const LISTENER_ON_LOOPBACK: &str =
     "TCP_USER_TIMEOUT 0, TCP_CORK 0, SO_OOBINLINE 0, IP_TOS 0, IP_TTL 64, SO_BINDTODEVICE -22";
 const REUSE_OFF: &str = "TCP_NODELAY 0, SO_KEEPALIVE 0, TCP_KEEPIDLE 7200, SO_REUSEADDR 0, SO_REUSEPORT 0";
 const REUSE_ON: &str = "TCP_NODELAY 0, SO_KEEPALIVE 0, TCP_KEEPIDLE 7200, SO_REUSEADDR 1, SO_REUSEPORT 0";
-const V6: &str = "accept mapped PEER:some, length 28; mapped OWN:listener, mapped PEER:some; domain 10";
-const V4: &str = "accept mapped PEER:some, length 28; mapped OWN:listener, mapped PEER:some; domain 2";
 
 /// Both parts of all behaviours, line by line; the key is `NAME.PART`.
 type Lines = BTreeMap<String, Vec<String>>;

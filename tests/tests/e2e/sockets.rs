@@ -51,6 +51,8 @@ cells! {
     non_blocking_connects_to_an_open_site: "connect_nonblocking" with "n1.delta";
     names_over_a_relay: "names" with "n1.beta";
     names_within_a_site: "names" with "n2.alpha";
+    many_over_a_relay: "many" with "n1.beta";
+    many_within_a_site: "many" with "n2.alpha";
     accepts_over_a_relay: "accept" with "n1.beta";
     accepts_within_a_site: "accept" with "n2.alpha";
 }

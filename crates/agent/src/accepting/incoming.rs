@@ -345,6 +345,8 @@ async fn connect(
     let ends = Ends {
         local: End { address: preamble.destination, port: preamble.destination_port },
         peer: End { address: preamble.source, port: preamble.source_port },
+        // Until it is fetched by a process that says otherwise.
+        is_v6: false,
     };
     if job.members.node(preamble.source).is_some_and(|source| source.site != node.name().site) {
         link.keep_alive();

@@ -58,6 +58,7 @@ pub(crate) struct Wanted {
     /// 0 if the program bound none.
     pub(crate) source_port: u16,
     pub(crate) options: SocketOptions,
+    pub(crate) is_v6: bool,
 }
 
 /// Opens a connection for a program.
@@ -129,7 +130,8 @@ pub(crate) async fn connect(
     if let (Encryption::None, Link::Carrier(Carrier::Raw(socket))) = (reached.encryption, &reached.link) {
         job.raw.watch(socket, bytes.clone());
     }
-    let ends = Ends { local: End { address: own.ip(), port: source_port }, peer: destination };
+    let local = End { address: own.ip(), port: source_port };
+    let ends = Ends { local, peer: destination, is_v6: wanted.is_v6 };
     match hand_over(node, job, reached.link, wanted.options, ends, bytes).await {
         Ok(connected) => {
             debug!(job = %job.id, "handed over");
@@ -325,7 +327,8 @@ async fn hand_over(
     };
     job.sockets.names().insert(cookie(&socket)?, ends);
     job.sockets.handed_over(inode(&socket)?);
-    let reply = Reply { errno: 0, handover: Handover::Socket, peer: ends.peer, local: ends.local };
+    let (peer, local, is_v6) = (ends.peer, ends.local, ends.is_v6);
+    let reply = Reply { errno: 0, handover: Handover::Socket, peer, local, is_v6 };
     Ok(Connected { reply, socket: Some(socket.into()) })
 }
 

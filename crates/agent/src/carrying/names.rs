@@ -22,6 +22,8 @@ pub(crate) struct Ends {
     pub local: End,
     /// The other end.
     pub peer: End,
+    /// The program has it for an IPv6 socket.
+    pub is_v6: bool,
 }
 
 impl Names {
@@ -37,6 +39,13 @@ impl Names {
         }
     }
 
+    /// Notes that the program has a socket for an IPv6 one.
+    pub(crate) fn is_v6(&mut self, cookie: u64) {
+        if let Some(ends) = self.ends.get_mut(&cookie) {
+            ends.is_v6 = true;
+        }
+    }
+
     pub(crate) fn find(&self, cookie: u64) -> Option<Ends> {
         self.ends.get(&cookie).copied()
     }
@@ -48,7 +57,7 @@ mod tests {
 
     #[test]
     fn the_oldest_are_dropped_first() {
-        let ends = Ends { local: End::NONE, peer: End::NONE };
+        let ends = Ends { local: End::NONE, peer: End::NONE, is_v6: false };
         let mut names = Names::default();
         for cookie in 0..=CAPACITY as u64 {
             names.insert(cookie, ends);
@@ -56,5 +65,7 @@ mod tests {
         assert_eq!(names.find(0), None);
         assert_eq!(names.find(1), Some(ends));
         assert_eq!(names.find(CAPACITY as u64), Some(ends));
+        names.is_v6(1);
+        assert_eq!(names.find(1), Some(Ends { is_v6: true, ..ends }));
     }
 }

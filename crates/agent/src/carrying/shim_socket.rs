@@ -23,6 +23,7 @@ use tracing::{debug, info, warn};
 
 use crate::carrying::connect::{Connected, Wanted, connect};
 use crate::carrying::names::Ends;
+use crate::carrying::sockets::cookie;
 use crate::jobs::job::Job;
 use crate::jobs::node::Node;
 use crate::starting::programs::{self, Uncarried};
@@ -129,11 +130,12 @@ fn watch(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
 
 async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Result<()> {
     match request(&stream).await? {
-        Request::Connect { destination, port, source_port, send_buffer, receive_buffer } => {
+        Request::Connect { destination, port, source_port, send_buffer, receive_buffer, is_v6 } => {
             let wanted = Wanted {
                 destination: End { address: destination, port },
                 source_port,
                 options: SocketOptions { send_buffer, receive_buffer, ..SocketOptions::default() },
+                is_v6,
             };
             let given_up = CancellationToken::new();
             let connecting = async {
@@ -158,25 +160,35 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             };
             reply(&stream, &connected)
         }
-        Request::Accept { knock, cookie } => {
+        Request::Accept { knock, cookie: knocks, is_v6 } => {
             let Some(incoming) = job.sockets.knocks.fetch(knock).await else {
                 return reply(&stream, &Connected::failed(libc::ECONNABORTED));
             };
-            let handover = if incoming.socket.is_some() { Handover::Socket } else { Handover::Keep };
-            if handover == Handover::Keep {
-                job.sockets.names().insert(cookie, Ends { local: incoming.local, peer: incoming.peer });
-            }
-            let reply_to_shim = Reply { errno: 0, handover, peer: incoming.peer, local: incoming.local };
+            let (local, peer) = (incoming.local, incoming.peer);
+            let handover = match &incoming.socket {
+                Some(socket) => {
+                    if is_v6 {
+                        job.sockets.names().is_v6(cookie(socket)?);
+                    }
+                    Handover::Socket
+                }
+                None => {
+                    job.sockets.names().insert(knocks, Ends { local, peer, is_v6 });
+                    Handover::Keep
+                }
+            };
+            let reply_to_shim = Reply { errno: 0, handover, peer, local, is_v6 };
             let socket = incoming.socket.map(OwnedFd::from);
             reply(&stream, &Connected { reply: reply_to_shim, socket })
         }
         Request::Whois { cookie } => {
             let ends = job.sockets.names().find(cookie);
-            let found = ends.map_or(Reply::error(libc::ENOENT), |Ends { local, peer }| Reply {
+            let found = ends.map_or(Reply::error(libc::ENOENT), |Ends { local, peer, is_v6 }| Reply {
                 errno: 0,
                 handover: Handover::None,
                 peer,
                 local,
+                is_v6,
             });
             reply(&stream, &Connected { reply: found, socket: None })
         }

@@ -34,13 +34,63 @@ async fn a_token_is_good_once_and_its_bearer_is_a_member() {
         ("the first request, after the other token", 1, 7, 51, TokenUse::UsedBefore),
         ("forgotten once it has expired", 3, 8, 101, accepted(101)),
     ] {
-        let result = use_token(&store, ([id; 16], used(request)), &identity(ANNA), now).await;
+        let result = use_token(&store, ([id; 16], used(request)), None, &identity(ANNA), now).await;
         assert_eq!(result, Ok(good), "{name}");
     }
     let tokens = store.range(TOKENS).await.unwrap().records;
     assert_eq!(tokens.iter().map(|(key, _)| key.to_string()).collect::<Vec<_>>(), [token_key([3; 16])]);
     assert!(is_member(&store, &identity(ANNA)).await.unwrap());
     assert!(!is_member(&store, &identity(BERTA)).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_site_s_token_is_good_for_its_nodes_and_gateways() {
+    let store = store();
+    let node = |name: &str| format!("isthmus:///agent/alpha/{name}/anna");
+    let gateway = |name: &str| format!("isthmus:///gateway/alpha/{name}/");
+    for (case, uri, request, want) in [
+        ("a node", node("n1"), 1, accepted(50)),
+        ("another", node("n2"), 2, accepted(50)),
+        ("it has lost its identity", node("n1"), 3, accepted(50)),
+        ("too many", node("n3"), 4, TokenUse::UsedUp(2)),
+        ("gateways count apart", gateway("gateway"), 5, accepted(50)),
+        ("another gateway", gateway("login1"), 6, accepted(50)),
+        ("still too many", node("n3"), 4, TokenUse::UsedUp(2)),
+    ] {
+        let result = use_token(&store, ([1; 16], used(request)), Some(2), &identity(&uri), 50).await;
+        assert_eq!(result, Ok(want), "{case}");
+    }
+    revoke(&store, "n1.alpha", false, 55).await.unwrap().unwrap();
+    let again = use_token(&store, ([1; 16], used(7)), Some(2), &identity(&node("n1")), 60).await;
+    assert_eq!(again, Ok(TokenUse::UsedBefore), "revoked");
+    for name in 2..MOST_GATEWAYS {
+        let uri = gateway(&format!("l{name}"));
+        use_token(&store, ([1; 16], used(8)), Some(2), &identity(&uri), 50).await.unwrap();
+    }
+    let result = use_token(&store, ([1; 16], used(8)), Some(2), &identity(&gateway("last")), 50).await;
+    assert_eq!(result, Ok(TokenUse::UsedUp(MOST_GATEWAYS)));
+    let other = use_token(&store, ([2; 16], used(9)), None, &identity("isthmus:///agent/beta/n1/anna"), 101).await;
+    assert_eq!(other, Ok(accepted(101)));
+    let left = store.range(TOKENS).await.unwrap().records.len();
+    assert_eq!(left, 1, "all of it is forgotten once it has expired");
+}
+
+/// As many nodes at once as a token is good for, and one more.
+#[tokio::test]
+async fn nodes_that_join_at_once_are_counted() {
+    let store = Arc::new(store());
+    let joins = (0..33).map(|node| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let uri = format!("isthmus:///agent/alpha/n{node}/anna");
+            use_token(&*store, ([1; 16], used(node)), Some(32), &identity(&uri), 50).await.unwrap()
+        })
+    });
+    let mut good = 0;
+    for join in joins.collect::<Vec<_>>() {
+        good += usize::from(join.await.unwrap() == accepted(50));
+    }
+    assert_eq!(good, 32);
 }
 
 #[tokio::test]
@@ -54,7 +104,7 @@ async fn a_name_belongs_to_its_owner() {
         ("the refused join did not use up the token", 3, "isthmus:///agent/alpha/n2/berta", accepted(50)),
         ("the same name at another site", 4, "isthmus:///agent/beta/n1/berta", accepted(50)),
     ] {
-        let result = use_token(&store, ([id; 16], used(id)), &identity(uri), 50).await;
+        let result = use_token(&store, ([id; 16], used(id)), None, &identity(uri), 50).await;
         assert_eq!(result, Ok(want), "{case}");
     }
     assert!(is_member(&store, &identity(ANNA)).await.unwrap());
@@ -139,7 +189,7 @@ async fn nothing_from_before_a_revocation_makes_a_member() {
 async fn carry_out(store: &dyn Store, step: Step, now: u64) -> String {
     match step {
         Step::Join(id, request, uri) => {
-            match use_token(store, ([id; 16], used(request)), &identity(uri), now).await.unwrap() {
+            match use_token(store, ([id; 16], used(request)), None, &identity(uri), now).await.unwrap() {
                 TokenUse::Accepted { issued } => format!("joined {issued}"),
                 TokenUse::UsedBefore | TokenUse::NameTaken(_) => "no".to_owned(),
             }

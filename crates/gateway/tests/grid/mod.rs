@@ -125,6 +125,7 @@ impl Grid {
             site: site.map(|site| site.parse().unwrap()),
             name: name.map(|name| name.parse().unwrap()),
             owner: Some("anna".parse().unwrap()),
+            nodes: None,
             expires: SystemTime::now() + Duration::from_secs(60),
             broker: self.broker_address.to_string(),
         }
@@ -145,6 +146,15 @@ impl Grid {
     pub(crate) async fn gateway_with(&self, site: &str, config: GatewayConfig) -> Gateway {
         let token = self.token(Role::Gateway, Some(site), None);
         let credentials = soon("joining", enrol::join(&token, None, None)).await.unwrap();
+        self.gateway_of(site, credentials, config).await
+    }
+
+    /// One with this identity.
+    pub(crate) async fn gateway_as(&self, site: &str, credentials: Credentials) -> Gateway {
+        self.gateway_of(site, credentials, GatewayConfig::default()).await
+    }
+
+    async fn gateway_of(&self, site: &str, credentials: Credentials, config: GatewayConfig) -> Gateway {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let site = site.to_owned();

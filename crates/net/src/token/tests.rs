@@ -11,6 +11,7 @@ fn invitation(role: Role, site: Option<&str>, name: Option<&str>) -> Invitation 
         site: site.map(|site| site.parse().unwrap()),
         name: name.map(|name| name.parse().unwrap()),
         owner: "anna".parse().ok(),
+        nodes: None,
         expires: SystemTime::now() + Duration::from_secs(60),
         broker: "broker.example.org:7700".to_owned(),
     }
@@ -26,13 +27,7 @@ fn key() -> Secret {
 
 /// The request to join that a token's bearer sends.
 fn request(text: &str, name: &str, signing_request: &[u8]) -> proto::JoinRequest {
-    let token = BearerToken::read(text).unwrap();
-    proto::JoinRequest {
-        token: token.public_text().to_owned(),
-        name: name.to_owned(),
-        signing_request: signing_request.to_vec(),
-        mac: token.mac(name, signing_request).to_vec(),
-    }
+    BearerToken::read(text).unwrap().request(name.to_owned(), signing_request.to_vec(), false)
 }
 
 #[test]
@@ -44,8 +39,8 @@ fn a_token_grants_its_invitation() {
     let request = request(&text, "n1", b"request");
     assert_eq!(JoinToken::verify(&request, &key(), SystemTime::now()), Ok(token.clone()));
     let n2: Label = "n2".parse().unwrap();
-    assert_eq!(token.identity(None).unwrap().server_name(), "n1.alpha");
-    assert!(matches!(token.identity(Some(n2)), Err(TokenError::OtherName { .. })));
+    assert_eq!(token.identity(None, false).unwrap().server_name(), "n1.alpha");
+    assert!(matches!(token.identity(Some(n2), false), Err(TokenError::OtherName { .. })));
 }
 
 #[test]
@@ -53,9 +48,40 @@ fn a_token_without_a_name_leaves_the_choice() {
     let invitation = invitation(Role::Agent, Some("alpha"), None);
     let text = JoinToken::mint(&key(), &authority(), &invitation).unwrap();
     let token = BearerToken::read(&text).unwrap().public;
-    assert_eq!(token.identity("n7".parse().ok()).unwrap().server_name(), "n7.alpha");
-    assert!(token.identity(None).is_err());
-    assert!(token.identity("gateway".parse().ok()).is_err());
+    assert_eq!(token.identity("n7".parse().ok(), false).unwrap().server_name(), "n7.alpha");
+    assert!(token.identity(None, false).is_err());
+    assert!(token.identity("gateway".parse().ok(), false).is_err());
+}
+
+#[test]
+fn a_site_s_token_makes_its_nodes_and_gateways() {
+    let one = invitation(Role::Agent, Some("alpha"), None);
+    let site = Invitation { nodes: Some(16), ..one.clone() };
+    let text = JoinToken::mint(&key(), &authority(), &site).unwrap();
+    let token = BearerToken::read(&text).unwrap();
+    assert_eq!(token.public.invitation.nodes, Some(16));
+    assert_eq!(site.to_string(), "role agent site alpha name any owner anna nodes 16");
+    let uri = |name: Option<&str>, gateway| {
+        let identity = token.public.identity(name.map(|name| name.parse().unwrap()), gateway);
+        identity.map(|identity| identity.uri()).map_err(|error| error.to_string())
+    };
+    assert_eq!(uri(Some("n7"), false), Ok("isthmus:///agent/alpha/n7/anna".to_owned()));
+    assert_eq!(uri(None, true), Ok("isthmus:///gateway/alpha/gateway/".to_owned()));
+    assert_eq!(uri(Some("login1"), true), Ok("isthmus:///gateway/alpha/login1/".to_owned()));
+    let request = token.request(String::new(), b"request".to_vec(), true);
+    assert!(JoinToken::verify(&request, &key(), SystemTime::now()).is_ok());
+
+    let text = JoinToken::mint(&key(), &authority(), &one).unwrap();
+    let refused = BearerToken::read(&text).unwrap().public.identity(None, true).unwrap_err();
+    assert_eq!(refused, TokenError::NoSite("agent"));
+    for wrong in [
+        Invitation { nodes: Some(0), ..one.clone() },
+        Invitation { nodes: Some(MOST_NODES + 1), ..one.clone() },
+        Invitation { nodes: Some(1), ..invitation(Role::Agent, Some("alpha"), Some("n1")) },
+        Invitation { nodes: Some(1), ..invitation(Role::Gateway, Some("alpha"), None) },
+    ] {
+        assert!(JoinToken::mint(&key(), &authority(), &wrong).is_err(), "{wrong}");
+    }
 }
 
 #[test]
@@ -100,6 +126,7 @@ fn the_bearer_alone_decides_the_request() {
                 ..good.clone()
             },
         ),
+        ("another role", proto::JoinRequest { gateway: true, ..good.clone() }),
         ("no HMAC", proto::JoinRequest { mac: Vec::new(), ..good.clone() }),
         ("an HMAC by another key", proto::JoinRequest { mac: vec![0; 32], ..good.clone() }),
     ] {

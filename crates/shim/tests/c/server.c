@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "probe.h"
 
-enum { CLIENTS = 2048 };
+enum { CLIENTS = 8192 };
 
 static void say(struct sockaddr_in6 *name, char *text, size_t room)
 {

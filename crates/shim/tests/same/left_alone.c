@@ -29,6 +29,9 @@ static void left(void)
 	say("%s", local(one));
 	know(9, "discard");
 	say("%s", remote(one));
+	step("send", send(one, "abc", 3, 0));
+	say("events %s", events(await(one, POLLIN, PATIENCE)));
+	step("send again", send(one, "abc", 3, 0));
 	close(one);
 	one = socket(AF_INET, SOCK_DGRAM, 0);
 	two = socket(AF_INET, SOCK_DGRAM, 0);

@@ -14,6 +14,20 @@ static int go6(int fd, struct sockaddr_in6 address)
 	return connect(fd, (struct sockaddr *)&address, sizeof address);
 }
 
+/* What only an IPv6 socket has. */
+static void options(int fd)
+{
+	say("domain %d, IPv6 only %d, traffic class %d", option(fd, SOL_SOCKET, SO_DOMAIN),
+	    option(fd, IPPROTO_IPV6, IPV6_V6ONLY), option(fd, IPPROTO_IPV6, IPV6_TCLASS));
+	set(fd, IPPROTO_IPV6, IPV6_TCLASS, 0x48);
+	set(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS, 9);
+	say("traffic class %d, hops %d", option(fd, IPPROTO_IPV6, IPV6_TCLASS), option(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS));
+	int one = 1, zero = 0;
+	step("IPv6 only, once connected", setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one));
+	step("not IPv6 only, once connected", setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero));
+	step("no such option", setsockopt(fd, IPPROTO_IPV6, 9999, &one, sizeof one));
+}
+
 static void left(void)
 {
 	int port = hear(), fd = tcp(0);
@@ -25,9 +39,11 @@ static void left(void)
 	for (int flags = 0; flags <= SOCK_NONBLOCK; flags += SOCK_NONBLOCK) {
 		fd = socket(AF_INET6, SOCK_STREAM | flags, 0);
 		say("fresh: %s", local(fd));
+		set(fd, IPPROTO_IPV6, IPV6_TCLASS, 0x28);
 		step("mapped", go6(fd, mapped(at(peer, port))));
 		say("events %s", events(await(fd, POLLOUT, PATIENCE)));
 		say("%s, %s", local(fd), remote(fd));
+		options(fd);
 		talk("talk", fd);
 		close(fd);
 	}
@@ -75,6 +91,7 @@ static void right(void)
 		fd = accept(listening, (struct sockaddr *)&from, &len);
 		say("accept %s, length %u; %s, %s; domain %d", who(&from, len), len, local(fd), remote(fd),
 		    option(fd, SOL_SOCKET, SO_DOMAIN));
+		options(fd);
 		answer(fd);
 		close(fd);
 	}

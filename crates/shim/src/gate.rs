@@ -1,0 +1,136 @@
+//! Calls that change what descriptors stand for.
+//!
+//! On numbers that concern the shim ([`numbers`]) they wait while a socket is exchanged,
+//! and what they change is noted. They make their system calls by themselves: another
+//! preloaded library might wait for a lock of its own, or call a hooked function. None of
+//! them waits with the lock held: not even close, whose sockets have nothing to linger for
+//! until they are connected.
+
+use std::ffi::{c_int, c_long};
+
+use crate::numbers::{self, State};
+use crate::pending::{self, List};
+use crate::sys::{self, Errno, Fd, Result};
+
+/// Calls `action` while no exchange is going on; without the list where it isn't about
+/// this process's descriptors.
+fn gated(action: impl FnOnce(Option<&mut List>) -> Result<c_int>) -> c_int {
+    let before = sys::errno();
+    let result = if pending::elsewhere() { action(None) } else { pending::with(|list| action(Some(list))) };
+    // What comes after the call may have changed it.
+    sys::set_errno(before);
+    sys::plain(result)
+}
+
+/// The kernel has given out a number: it stands for something new.
+pub(crate) fn renewed(fd: Fd) {
+    if fd >= 0 && numbers::is_known(fd) && !pending::elsewhere() {
+        let before = sys::errno();
+        pending::with(|list| list.left(fd));
+        sys::set_errno(before);
+    }
+}
+
+/// The program has made a socket.
+pub(crate) fn made(fd: Fd, domain: c_int, kind: c_int) {
+    renewed(fd);
+    let kind = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    let is_tcp = kind == libc::SOCK_STREAM && matches!(domain, libc::AF_INET | libc::AF_INET6);
+    if fd >= 0 && is_tcp && !pending::elsewhere() {
+        let before = sys::errno();
+        numbers::note_socket(fd);
+        sys::set_errno(before);
+    }
+}
+
+/// A socket will never be connected to another node, or is.
+pub(crate) fn settled(fd: Fd) {
+    if numbers::is_known(fd) && !pending::elsewhere() {
+        let before = sys::errno();
+        pending::with(|list| list.numbers.forget(fd));
+        sys::set_errno(before);
+    }
+}
+
+/// Whether changing a socket's options or flags must wait for an exchange.
+pub(crate) fn is_busy(fd: Fd) -> bool {
+    numbers::state(fd) == State::Busy
+}
+
+/// Calls `action`, which changes options or flags of a socket.
+pub(crate) fn plainly(action: impl FnOnce() -> Result<c_int>) -> c_int {
+    gated(|_| action())
+}
+
+/// close(2) of a number that is known.
+pub(crate) fn close(fd: Fd) -> c_int {
+    gated(|list| {
+        if let Some(list) = list {
+            // To the program a number of the shim's own is not in use.
+            if list.owns(fd) {
+                return Err(Errno(libc::EBADF));
+            }
+            list.left(fd);
+        }
+        sys::close(fd)
+    })
+}
+
+/// Calls `duplicate`, which makes another number for what `fd` stands for.
+pub(crate) fn duplicate(fd: Fd, duplicate: impl FnOnce() -> Result<c_int>) -> c_int {
+    gated(|list| {
+        let new = duplicate()?;
+        if let Some(list) = list {
+            list.left(new);
+            list.numbers.join(fd, new);
+        }
+        Ok(new)
+    })
+}
+
+/// Calls `duplicate`, which makes `to` stand for what `from` does.
+pub(crate) fn duplicate_to(from: Fd, to: Fd, duplicate: impl FnOnce() -> Result<c_int>) -> c_int {
+    gated(|list| match list {
+        Some(list) if from != to => {
+            list.make_way(to);
+            let new = duplicate()?;
+            list.left(to);
+            list.numbers.join(from, to);
+            Ok(new)
+        }
+        Some(_) | None => duplicate(),
+    })
+}
+
+/// fcntl(2); `next` hands it on.
+pub(crate) fn fcntl(fd: Fd, command: c_int, argument: c_long, next: impl FnOnce() -> c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            if numbers::is_known(fd) {
+                return duplicate(fd, || sys::fcntl(fd, command, argument));
+            }
+            let new = next();
+            renewed(new);
+            new
+        }
+        libc::F_SETFD | libc::F_SETFL if is_busy(fd) => plainly(|| sys::fcntl(fd, command, argument)),
+        _ => next(),
+    }
+}
+
+/// epoll_ctl(2) for a number that is known.
+///
+/// # Safety
+/// As epoll_ctl(2).
+pub(crate) unsafe fn epoll_ctl(epoll: Fd, operation: c_int, fd: Fd, event: *mut libc::epoll_event) -> c_int {
+    gated(|list| {
+        // SAFETY: the caller's promise.
+        let done = unsafe { sys::epoll_ctl_raw(epoll, operation, fd, event) }?;
+        if let Some(list) = list {
+            // SAFETY: null, or the kernel has just read it.
+            let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
+            list.numbers.watched(epoll, operation, fd, event);
+        }
+        Ok(done)
+    })
+}

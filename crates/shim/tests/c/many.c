@@ -1,0 +1,232 @@
+/* many HOST PORT: more of everything than a program usually has, while connects are under
+ * way: epoll instances, copies, sockets; and calls that wait, or come from fork handlers. */
+#define _GNU_SOURCE
+#include "probe.h"
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { SELECTORS = 100, COPIES = 100, SOCKETS = 1000, LINGER_SECONDS = 8 };
+
+static struct sockaddr_in server;
+
+static int tcp(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		die("socket");
+	return fd;
+}
+
+static void watch(int epoll, int fd)
+{
+	struct epoll_event event = {.events = EPOLLOUT, .data.fd = fd};
+	if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event))
+		die("epoll_ctl");
+}
+
+/* The one event of an instance: the descriptor, or -1. */
+static int ready(int epoll)
+{
+	struct epoll_event event;
+	return epoll_wait(epoll, &event, 1, PATIENCE_MS) == 1 && event.events == EPOLLOUT ? event.data.fd : -1;
+}
+
+/* As Java has: an instance for each thread. Every other one is told before the connect. */
+static void selectors(void)
+{
+	int epoll[SELECTORS], fd[SELECTORS], good = 0;
+	for (int i = 0; i < SELECTORS; i++) {
+		epoll[i] = epoll_create1(EPOLL_CLOEXEC);
+		fd[i] = tcp();
+		if (i % 2)
+			watch(epoll[i], fd[i]);
+	}
+	for (int i = 0; i < SELECTORS; i++)
+		if (connect_to(fd[i], server) != EINPROGRESS)
+			die("connect");
+	for (int i = 0; i < SELECTORS; i += 2)
+		watch(epoll[i], fd[i]);
+	for (int i = 0; i < SELECTORS; i++) {
+		good += ready(epoll[i]) == fd[i] && echoes(fd[i]);
+		close(fd[i]);
+		close(epoll[i]);
+	}
+	check("100 epoll instances, each with a connect", good == SELECTORS, "%d good", good);
+}
+
+/* One socket under many numbers, in many instances, some of them closed since. */
+static void copies(void)
+{
+	int fd[COPIES], epoll[COPIES], connected = 0, heard = 0;
+	fd[0] = tcp();
+	for (int i = 1; i < COPIES; i++)
+		fd[i] = i % 3 ? dup(fd[i - 1]) : fcntl(fd[0], F_DUPFD_CLOEXEC, 0);
+	int error = connect_to(fd[COPIES / 2], server);
+	for (int i = 0; i < COPIES; i++) {
+		epoll[i] = epoll_create1(EPOLL_CLOEXEC);
+		watch(epoll[i], fd[i]);
+	}
+	for (int i = 0; i < COPIES; i += 10)
+		close(fd[i]);
+	int spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	for (int i = 0; i < COPIES; i++) {
+		if (i % 10 == 0)
+			continue;
+		struct sockaddr_in name;
+		socklen_t len = sizeof name;
+		heard += ready(epoll[i]) == fd[i];
+		connected += !getpeername(fd[i], (struct sockaddr *)&name, &len) && name.sin_port == server.sin_port;
+	}
+	check("100 copies of a socket, each in an instance",
+	      error == EINPROGRESS && heard == COPIES * 9 / 10 && connected == heard && echoes(fd[1]),
+	      "error %d heard %d connected %d", error, heard, connected);
+	struct stat stat;
+	check("a number that was closed and given out again stays what it is",
+	      !fstat(spare, &stat) && S_ISCHR(stat.st_mode), "mode %o", stat.st_mode);
+	for (int i = 0; i < COPIES; i++)
+		if (i % 10)
+			close(fd[i]);
+	for (int i = 0; i < COPIES; i++)
+		close(epoll[i]);
+	close(spare);
+}
+
+static void sockets(void)
+{
+	static int fd[SOCKETS];
+	int epoll = epoll_create1(EPOLL_CLOEXEC), connected = 0, good = 0;
+	for (int i = 0; i < SOCKETS; i++) {
+		fd[i] = tcp();
+		if (connect_to(fd[i], server) != EINPROGRESS)
+			die("connect");
+		watch(epoll, fd[i]);
+	}
+	/* Every tenth is given up. */
+	for (int i = 0; i < SOCKETS; i += 10)
+		close(fd[i]);
+	struct epoll_event event;
+	while (connected < SOCKETS * 9 / 10 && epoll_wait(epoll, &event, 1, 3 * PATIENCE_MS) == 1) {
+		connected++;
+		good += !option(event.data.fd, SOL_SOCKET, SO_ERROR) && echoes(event.data.fd);
+		close(event.data.fd);
+	}
+	check("1000 connects at once", good == SOCKETS * 9 / 10, "%d connected, %d good", connected, good);
+	close(epoll);
+}
+
+static void *close_slowly(void *argument)
+{
+	int *fd = argument;
+	close(*fd);
+	*fd = -1;
+	return NULL;
+}
+
+/* A close that lingers stops nobody else. */
+static void lingering(void)
+{
+	struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct linger linger = {.l_onoff = 1, .l_linger = LINGER_SECONDS};
+	socklen_t len = sizeof own;
+	static char bytes[1 << 16];
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), slow = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (bind(listener, (struct sockaddr *)&own, len) || listen(listener, 1) ||
+	    getsockname(listener, (struct sockaddr *)&own, &len) || connect_to(slow, own) ||
+	    setsockopt(slow, SOL_SOCKET, SO_LINGER, &linger, sizeof linger))
+		die("a connection to linger");
+	while (send(slow, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		;
+	int closing = slow, waiting = tcp(), fd = tcp();
+	pthread_t thread;
+	int error = connect_to(waiting, server);
+	pthread_create(&thread, NULL, close_slowly, &closing);
+	while (fcntl(slow, F_GETFD) >= 0)
+		usleep(1000);
+	int again = connect_to(fd, server), copy = dup(fd);
+	int good = await(fd, POLLOUT) == POLLOUT && echoes(copy) && await(waiting, POLLOUT) == POLLOUT && echoes(waiting);
+	close(fd);
+	close(copy);
+	close(waiting);
+	check("connects and closes while another close lingers",
+	      error == EINPROGRESS && again == EINPROGRESS && good && closing == slow, "errors %d %d good %d closed %d", error,
+	      again, good, closing);
+	close(listener);
+	pthread_join(thread, NULL);
+}
+
+static int used_in_handlers;
+
+static void use_sockets(void)
+{
+	int fd = tcp(), epoll = epoll_create1(EPOLL_CLOEXEC), copy = dup(fd);
+	watch(epoll, fd);
+	used_in_handlers += !close(fd) && !close(copy) && !close(epoll);
+}
+
+/* Before the constructors of any library, so that fork calls it with the shim's already
+ * called. */
+static void register_handlers(void)
+{
+	pthread_atfork(use_sockets, use_sockets, use_sockets);
+}
+__attribute__((section(".preinit_array"), used)) static void (*const early)(void) = register_handlers;
+
+static void fork_handlers(void)
+{
+	int fd = tcp(), status = -1, error = connect_to(fd, server);
+	used_in_handlers = 0;
+	pid_t child = fork();
+	if (!child)
+		_exit(await(fd, POLLOUT) == POLLOUT && used_in_handlers == 2 ? 0 : 1);
+	waitpid(child, &status, 0);
+	check("fork handlers that use sockets",
+	      error == EINPROGRESS && status == 0 && used_in_handlers == 2 && await(fd, POLLOUT) == POLLOUT && echoes(fd),
+	      "error %d status %x used %d", error, status, used_in_handlers);
+	close(fd);
+}
+
+static void exec_of_a_fifo(void)
+{
+	char directory[] = "/tmp/probe.XXXXXX", path[64], *arguments[] = {"fifo", NULL}, *environment[] = {NULL};
+	int status = -1;
+	if (!mkdtemp(directory))
+		die("mkdtemp");
+	snprintf(path, sizeof path, "%s/fifo", directory);
+	if (mkfifo(path, 0700))
+		die("mkfifo");
+	pid_t child = fork();
+	if (!child) {
+		alarm(PATIENCE_MS / 1000);
+		execve(path, arguments, environment);
+		_exit(errno == EACCES ? 0 : 1);
+	}
+	waitpid(child, &status, 0);
+	check("exec of a FIFO", status == 0, "status %x", status);
+	unlink(path);
+	rmdir(directory);
+}
+
+int main(int argc, char **argv)
+{
+	struct rlimit limit;
+	if (argc < 3)
+		return 2;
+	/* Of what hangs, the report would never end. */
+	alarm(120);
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		die("getrlimit");
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	server = resolve(argv[1], atoi(argv[2]));
+	fork_handlers();
+	selectors();
+	copies();
+	sockets();
+	lingering();
+	exec_of_a_fifo();
+	return conclude();
+}
