@@ -154,9 +154,9 @@ fn sign(args: &SignArgs) -> anyhow::Result<()> {
     let directory = args.state.directory();
     let key = args.authority_key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
     let ends = Authority::renew_signing(&directory, &key, SystemTime::now())?;
-    println!("The new signing certificate ends at {}.", humantime::format_rfc3339_seconds(ends));
-    println!("A running broker uses it within an hour.");
-    Ok(())
+    let ends = humantime::format_rfc3339_seconds(ends);
+    let text = format!("The new signing certificate ends at {ends}.\nA running broker uses it within an hour.\n");
+    output::print(&(), &text, false)
 }
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {

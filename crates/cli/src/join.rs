@@ -60,8 +60,7 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
         Role::Admin => format!("See what is going on: isthmus status{option}"),
         role => format!("it attaches to {}. Start it: isthmus {role}{option}", credentials.upstream()),
     };
-    println!("Joined grid {grid} as {}; {next}", credentials.identity());
-    Ok(())
+    output::print(&(), &format!("Joined grid {grid} as {}; {next}\n", credentials.identity()), false)
 }
 
 /// How to join.

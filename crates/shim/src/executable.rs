@@ -19,6 +19,10 @@ const GNU_LOADERS: [&[u8]; 4] = [b"ld-linux", b"ld-2.", b"ld64.so", b"ld.so"];
 const MACHINE: u16 = 62;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = 183;
+#[cfg(target_arch = "powerpc64")]
+const MACHINE: u16 = 21;
+#[cfg(target_arch = "riscv64")]
+const MACHINE: u16 = 243;
 
 pub(crate) enum Executable {
     Own(OwnedFd),

@@ -12,6 +12,7 @@ mod doctor;
 mod ends;
 mod exhausted;
 mod far;
+mod first_hours;
 mod gateways;
 mod life;
 mod liveness;

@@ -19,7 +19,7 @@ use crate::jobs::job::Job;
 use crate::jobs::job_directory::preload;
 use crate::jobs::node::Node;
 use crate::starting::processes::{Control, Running};
-use crate::starting::supervise::handle::{self, Launch, clean_environment};
+use crate::starting::supervise::handle::{self, BY_LIBC, Launch, clean_environment};
 use crate::starting::supervise::{Outcome, Supervised};
 
 /// Chunks of output that may wait for the launcher.
@@ -49,6 +49,7 @@ pub(crate) fn run(
     let (down_tx, down_rx) = mpsc::channel(OUTPUT_QUEUE);
     let isthmus = &node.facilities().isthmus;
     let mut environment = clean_environment();
+    environment.extend(BY_LIBC.map(|(name, value)| (name.into(), value.into())));
     let variable = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
     environment
         .extend(command.environment.iter().map(|entry| (variable(&entry.name), variable(&entry.value))));

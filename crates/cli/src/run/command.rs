@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use isthmus_agent::jobs::job_directory::{HOSTS, HYDRA_HOSTS, preload};
 use isthmus_agent::starting::programs;
 use isthmus_agent::starting::supervise::Supervised;
-use isthmus_agent::starting::supervise::handle::Launch;
+use isthmus_agent::starting::supervise::handle::{BY_LIBC, Launch};
 use isthmus_wire::proto::{JobNode, ProgramCheck, UncarriedProgram};
 
 use super::mpi::{self, Launcher};
@@ -103,6 +103,11 @@ fn environment(job: &str, socket: &Path, job_directory: &Path) -> Vec<(OsString,
     // For `isthmus exec`.
     set("ISTHMUS_JOB", job.into());
     set("ISTHMUS_AGENT", socket.into());
+    for (name, value) in BY_LIBC {
+        if std::env::var_os(name).is_none() {
+            set(name, value.into());
+        }
+    }
     for variable in mpi::environment(job_directory) {
         if !(variable.yields && std::env::var_os(variable.name).is_some()) {
             set(variable.name, variable.value.into());

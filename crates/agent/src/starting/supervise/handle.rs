@@ -47,6 +47,10 @@ impl Outcome {
     }
 }
 
+/// Has libraries that read name servers and hosts files by themselves ask the C library,
+/// which knows the nodes' names. A user's setting goes before.
+pub const BY_LIBC: [(&str, &str); 1] = [("GRPC_DNS_RESOLVER", "native")];
+
 /// A command to run.
 #[derive(Debug)]
 pub struct Launch<'a> {

@@ -1,0 +1,97 @@
+//! A grid of two clusters in nine commands and two tokens, each as the one before has
+//! printed it; and what goes wrong in the first hours.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use isthmus_e2e::{Mpi, Output, World, isthmus};
+
+const LONG: Duration = Duration::from_secs(100);
+/// Where every machine of this test keeps its state: each has its own.
+const STATE: &str = "/var/lib/isthmus";
+
+/// `isthmus WORDS` on a machine.
+fn isthmus_on(world: &World, machine: &str, words: &[&str]) -> Result<Output> {
+    let program = isthmus().display().to_string();
+    let mut all = vec![program.as_str()];
+    all.extend(words);
+    world.sh(machine, LONG, &all)
+}
+
+/// The same, which must go well and say this.
+fn good(world: &World, machine: &str, words: &[&str], wants: &[&str]) -> Result<Output> {
+    let output = isthmus_on(world, machine, words)?;
+    ensure!(output.status == 0, "{words:?}: {}", output.whole());
+    let said = output.stdout.clone() + &output.stderr;
+    for want in wants {
+        ensure!(said.contains(want), "{words:?} doesn't say {want:?}: {}", output.whole());
+    }
+    Ok(output)
+}
+
+/// The same, which must fail and say this.
+fn bad(world: &World, machine: &str, words: &[&str], want: &str) -> Result<()> {
+    let output = isthmus_on(world, machine, words)?;
+    ensure!(output.status != 0 && output.stderr.contains(want), "{words:?}: {}", output.whole());
+    ensure!(output.stderr.lines().count() <= 8, "{}", output.whole());
+    Ok(())
+}
+
+#[test]
+fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
+    let world = World::up("first-hours")?;
+    let token = |site: &str| world.directory.path().join(format!("{site}.token")).display().to_string();
+    let (alpha, beta) = (token("alpha"), token("beta"));
+    let front_end = world.lab().machine("fe.alpha")?.address().to_string();
+
+    bad(&world, "n1.alpha", &["up"], "belongs to no grid yet")?;
+    good(&world, "hub", &["grid", "init", "--name", "lab", "--address", "198.51.100.10"], &["isthmus up"])?;
+    good(&world, "hub", &["up"], &["The broker of grid lab, with a relay, runs", "isthmus grid invite"])?;
+    let invite = |site: &str, nodes: &str, out: &str| {
+        let words = ["grid", "invite", "--site", site, "--owner", "ada", "--nodes", nodes, "--out", out];
+        good(&world, "hub", &words, &["Good for the gateway and", "of user ada", "--via FRONT-END"])
+    };
+    invite("alpha", "2", &alpha)?;
+    invite("beta", "1", &beta)?;
+    bad(&world, "n1.alpha", &["up", "--token", &alpha, "--via", &front_end], &format!("{front_end}:7710"))?;
+    good(&world, "fe.alpha", &["up", "--token", &alpha], &["gateway.alpha runs", "on each of its nodes"])?;
+    for node in ["n1.alpha", "n2.alpha"] {
+        good(&world, node, &["up", "--token", &alpha, "--via", &front_end], &["runs", "isthmus run"])?;
+    }
+    good(&world, "fe.beta", &["up", "--token", &beta, "--node"], &["gateway.beta runs", "isthmus run"])?;
+
+    World::eventually("all nodes are up", Duration::from_secs(60), || {
+        let status = isthmus_on(&world, "n1.alpha", &["status", "--json"])?;
+        let status: serde_json::Value = serde_json::from_str(&status.stdout).context(status.stdout.clone())?;
+        let nodes = status["nodes"].as_array().context("no nodes")?;
+        Ok(nodes.len() == 3 && nodes.iter().all(|node| node["up"] == true))
+    })?;
+    let ring = Mpi::OpenMpi.program("ring");
+    let job = ["run", "--", "mpirun.openmpi", "-n", "3", "--map-by", "node", "--oversubscribe", &ring];
+    let output = isthmus_on(&world, "n1.alpha", &job)?;
+    ensure!(output.status == 0 && output.stderr.contains("b1.beta"), "{}", output.whole());
+
+    // What goes wrong.
+    bad(&world, "n3.alpha", &["up", "--token", &alpha, "--via", &front_end], "good for 2 nodes")?;
+    good(&world, "n1.alpha", &["up"], &["runs already"])?;
+    bad(&world, "n1.alpha", &["up", "--node"], "--node is for a site's front-end")?;
+    bad(&world, "n3.alpha", &["up", "--token", "/nonexistent"], "/nonexistent")?;
+    good(&world, "n3.alpha", &["down"], &["Nothing runs here"])?;
+
+    // An agent that was killed is started again, with the identity that it had.
+    world.kill("n2.alpha", "-KILL", &world.service("n2.alpha", "agent")?)?;
+    good(&world, "n2.alpha", &["up"], &["agent a2.alpha runs;"])?;
+
+    for (machine, said) in [
+        ("n1.alpha", &["The agent stopped"][..]),
+        ("n2.alpha", &["The agent stopped"]),
+        ("fe.alpha", &["The gateway stopped"]),
+        ("fe.beta", &["The agent stopped", "The gateway stopped"]),
+        ("hub", &["The broker stopped"]),
+    ] {
+        good(&world, machine, &["down"], said)?;
+        let left = world.sh(machine, LONG, &["sh", "-c", &format!("ls {STATE}/*.pid {STATE}/node/*.pid; pgrep -fl 'isthmus (agent|gateway|broker)'")])?;
+        ensure!(left.stdout.is_empty(), "{}", left.whole());
+    }
+    Ok(())
+}
