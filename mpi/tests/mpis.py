@@ -1,0 +1,55 @@
+"""The MPIs that the tests run under, where what they need is, and what the library reports."""
+
+import os
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+OUT = Path(os.environ.get("OUT", ROOT.parent / "target/mpi")).resolve()
+FRONT = OUT / "libisthmus_mpi.so"
+BIN_OPENMPI5 = Path(os.environ.get("BIN_OPENMPI5", ROOT.parent / "target/openmpi5/bin"))
+BIN_MPICH = Path(os.environ.get("BIN_MPICH", ROOT.parent / "target/mpich/bin"))
+
+# Name: compiler, launcher. Open MPI's ranks share few processors here, and must yield them.
+OPENMPI4 = "mpirun.openmpi --oversubscribe --mca btl self,vader,tcp --mca hwloc_base_binding_policy none"
+MPIS = {
+    "openmpi": ("mpicc.openmpi", OPENMPI4),
+    "openmpi5": (f"{BIN_OPENMPI5}/mpicc", f"{BIN_OPENMPI5}/mpirun --bind-to none --map-by :OVERSUBSCRIBE"),
+    "mpich4": ("mpicc.mpich", "mpiexec.mpich"),
+    "mpich": (f"{BIN_MPICH}/mpicc", f"{BIN_MPICH}/mpiexec"),
+    "mpiabi": (f"{BIN_MPICH}/mpicc_abi", f"{BIN_MPICH}/mpiexec"),
+}
+ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    # Both MPIs warn of a /tmp that isn't usual.
+    "TMPDIR": "/tmp",
+}
+
+
+def topology(ranks: str, levels: dict[str, str] | None = None) -> str:
+    """A file for tests: the site of each rank, one letter each, and the places of sites at two levels above.
+
+    Paths are slow, so that `auto` has something to gain.
+    """
+    sites = sorted(set(ranks))
+    lines = ["isthmus topology 1"]
+    if levels:
+        lines.append("levels continent country")
+    lines += [f"site {s} {(levels or {}).get(s, '')}".rstrip() for s in sites]
+    lines += [f"node n.{s} {s}" for s in sites]
+    lines += [f"path {a} {b} 20000 50000000" for a in sites for b in sites if a < b]
+    lines += [f"rank {i} n.{s}" for i, s in enumerate(ranks)]
+    return "\n".join(lines) + "\n"
+
+
+def counted(directory: Path) -> dict[tuple[str, str], int]:
+    """Calls of all ranks, by operation and algorithm, from their reports."""
+    calls: dict[tuple[str, str], int] = {}
+    for report in directory.iterdir():
+        for line in report.read_text().splitlines():
+            word = line.split()
+            if word[0] == "call":
+                calls[word[1], word[2]] = calls.get((word[1], word[2]), 0) + int(word[3])
+    return calls
