@@ -15,6 +15,7 @@ mod join;
 mod joined;
 mod launch;
 mod local;
+mod memory;
 mod output;
 mod pages;
 mod path;

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, StateArgs};
+use crate::memory;
 use crate::output;
 use crate::relay;
 use crate::upgrade::{self, Addresses, Before};
@@ -190,6 +191,7 @@ pub(crate) async fn run(
     tokio::select! {
         result = running => result,
         () = renewal::keep_fresh(&credentials, &directory, &upstreams) => Ok(()),
+        () = memory::keep_small() => Ok(()),
         () = keep_counters(counted, service, &label) => Ok(()),
     }
 }

@@ -4,6 +4,7 @@
 mod tests;
 mod text;
 mod view;
+mod watch;
 
 use anyhow::bail;
 use clap::Args;
@@ -38,6 +39,9 @@ pub(crate) struct StatusArgs {
     /// Also nodes that are down, and how each pair of nodes is joined.
     #[arg(long, short)]
     verbose: bool,
+    /// Show it anew every 2 s until ctrl-C.
+    #[arg(long, short, conflicts_with = "json")]
+    watch: bool,
 }
 
 /// Nodes of a grid that are listed by default.
@@ -48,6 +52,13 @@ const FEW_NODES: u64 = 64;
 /// # Errors
 /// The message for the user.
 pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<()> {
+    if args.watch {
+        return watch::watch(async || {
+            let records = records(&args).await?;
+            Ok(View::new(&records).text(&records, args.verbose))
+        })
+        .await;
+    }
     let records = records(&args).await?;
     let view = View::new(&records);
     print(&view, &view.text(&records, args.verbose), args.json)

@@ -614,7 +614,6 @@ fn join_request(token: &str, name: &str) -> proto::JoinRequest {
     let signing_request = SigningRequest::new().unwrap().der;
     BearerToken::read(token).unwrap().request(name.to_owned(), signing_request, false)
 }
-}
 
 #[tokio::test]
 async fn the_whole_grid_is_listed() {

@@ -191,7 +191,7 @@ async fn carry_out(store: &dyn Store, step: Step, now: u64) -> String {
         Step::Join(id, request, uri) => {
             match use_token(store, ([id; 16], used(request)), None, &identity(uri), now).await.unwrap() {
                 TokenUse::Accepted { issued } => format!("joined {issued}"),
-                TokenUse::UsedBefore | TokenUse::NameTaken(_) => "no".to_owned(),
+                TokenUse::UsedBefore | TokenUse::UsedUp(_) | TokenUse::NameTaken(_) => "no".to_owned(),
             }
         }
         Step::Renew(uri, former) => match renew(store, &identity(uri), former, now).await.unwrap() {
