@@ -1,5 +1,6 @@
 //! The relay that a broker brings with it.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,23 +19,27 @@ use crate::config::Config;
 /// Its state directory, within the broker's.
 const DIRECTORY: &str = "relay";
 /// Its name in the grid.
-const NAME: &str = "broker";
+const NAME: &str = "main";
 /// How long the token is good that it joins with at once.
 const TOKEN: Duration = Duration::from_secs(60);
 /// Pause after it has failed.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// Runs the relay; never ends. Where it fails, the broker goes on without it.
-pub(crate) async fn of_broker(state: State, config: &Config, broker: SocketAddr) {
+/// Runs the relay; never ends. Where it fails, the broker goes on without it. `begun` is called
+/// once it is ready or has failed.
+pub(crate) async fn of_broker(state: State, config: &Config, broker: SocketAddr, begun: impl FnOnce()) {
+    let begun = Cell::new(Some(begun));
+    let tell = || begun.take().map_or((), |begun| begun());
     loop {
-        if let Err(error) = run(&state, config, broker).await {
+        if let Err(error) = run(&state, config, broker, &tell).await {
             tracing::warn!(error = %format!("{error:#}"), "the broker's relay doesn't run; tried again in 30 s");
         }
+        tell();
         tokio::time::sleep(AGAIN).await;
     }
 }
 
-async fn run(state: &State, config: &Config, broker: SocketAddr) -> anyhow::Result<()> {
+async fn run(state: &State, config: &Config, broker: SocketAddr, begun: &impl Fn()) -> anyhow::Result<()> {
     let directory = state.directory.join(DIRECTORY);
     let near = near(broker);
     let credentials = match Credentials::load(&directory) {
@@ -47,7 +52,10 @@ async fn run(state: &State, config: &Config, broker: SocketAddr) -> anyhow::Resu
     let relay = RelayConfig { address, ..config.relay.clone() };
     let upstreams = [near];
     let none = Arc::new(Upgrades::none());
-    let ready = |address: SocketAddr| tracing::info!(%address, "the broker's relay is ready");
+    let ready = |address: SocketAddr| {
+        tracing::info!(%address, "the broker's relay is ready");
+        begun();
+    };
     tokio::select! {
         result = isthmus_relay::run(relay, credentials.clone(), none, ready, std::future::pending()) => {
             Ok(result?)

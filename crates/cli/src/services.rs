@@ -1,5 +1,6 @@
 //! `isthmus broker`, `gateway`, `agent` and `relay`: the services.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -152,10 +153,17 @@ pub(crate) async fn run(
         let state = State::load(&directory)?;
         start_audit(service, &config, &directory)?;
         let listener = listen(config.broker.listen, service, &Upgrades::none()).await?;
-        let relay = relay::of_broker(State::load(&directory)?, &config, listener.local_addr()?);
+        let parts = Cell::new(1 + usize::from(with_relay));
+        let part_is_ready = || {
+            parts.set(parts.get() - 1);
+            if parts.get() == 0 {
+                ready();
+            }
+        };
+        let relay = relay::of_broker(State::load(&directory)?, &config, listener.local_addr()?, part_is_ready);
         return tokio::select! {
             () = relay, if with_relay => Ok(()),
-            result = isthmus_broker::run(listener, state, &config.broker, ready, shutdown) => Ok(result?),
+            result = isthmus_broker::run(listener, state, &config.broker, part_is_ready, shutdown) => Ok(result?),
             () = keep_counters(counted, service, "1") => Ok(()),
         };
     };

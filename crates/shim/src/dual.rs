@@ -34,7 +34,7 @@ fn same(name: c_int) -> Option<c_int> {
 
 /// Whether a call on an option has failed because the kernel's socket is one of IPv4.
 fn is_foreign(level: c_int, result: c_int) -> bool {
-    level == IPPROTO_IPV6 && result != 0 && sys::errno() == libc::ENOPROTOOPT
+    level == IPPROTO_IPV6 && result != 0 && matches!(sys::errno(), libc::ENOPROTOOPT | libc::EOPNOTSUPP)
 }
 
 /// getsockopt(2), after the kernel's own with this result.

@@ -43,9 +43,9 @@ pub(crate) fn made(fd: Fd, domain: c_int, kind: c_int) {
     }
 }
 
-/// A socket will never be connected to another node, or is.
+/// An idle socket will never be connected to another node.
 pub(crate) fn settled(fd: Fd) {
-    if numbers::is_known(fd) && !pending::elsewhere() {
+    if numbers::state(fd) == State::Idle && !pending::elsewhere() {
         let before = sys::errno();
         pending::with(|list| list.numbers.forget(fd));
         sys::set_errno(before);

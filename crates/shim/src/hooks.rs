@@ -67,10 +67,13 @@ hooks! {
     /// listen(2).
     fn listen(fd: c_int, backlog: c_int) -> c_int {
         if job().is_some() {
-            gate::settled(fd);
             listen::confine(fd);
         }
-        next::listen(fd, backlog)
+        let result = next::listen(fd, backlog);
+        if result == 0 {
+            gate::settled(fd);
+        }
+        result
     }
 
     /// accept(2).
