@@ -4,6 +4,7 @@
 mod running;
 mod start;
 
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -86,7 +87,7 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
         let member = match (known, &token) {
             (Some(member), _) => member,
             (None, Some(token)) => {
-                let via = Some(gateway_from_here(&directory)?);
+                let via = Some(gateway_from_here(&directory)?.to_string());
                 let wanted = Wanted { name: args.name, via, force: false };
                 Member::Joined(join::join(token, &node, wanted).await?.identity().clone())
             }
@@ -108,11 +109,22 @@ async fn run(service: Service, directory: &Path, who: &str) -> anyhow::Result<()
     output::print(&(), &format!("{who} {how}; its log is {}\n", log.display()), false)
 }
 
-/// Where this machine's gateway listens, for itself.
-fn gateway_from_here(directory: &Path) -> anyhow::Result<String> {
+/// Where this machine's gateway listens, for an agent of the same machine: not on
+/// loopback, since other nodes reach the agent at the address from which it attaches.
+fn gateway_from_here(directory: &Path) -> anyhow::Result<SocketAddr> {
     let listen = Config::load(None, directory)?.gateway.listen;
-    let host = if listen.ip().is_unspecified() { "127.0.0.1".to_owned() } else { listen.ip().to_string() };
-    Ok(format!("{host}:{}", listen.port()))
+    if !listen.ip().is_unspecified() {
+        return Ok(listen);
+    }
+    let credentials = Credentials::load(directory)?;
+    let own = || -> std::io::Result<SocketAddr> {
+        // Nothing is sent: the kernel chooses the address by its routes.
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        socket.connect(credentials.upstream())?;
+        socket.local_addr()
+    };
+    let own = own().with_context(|| format!("no way to the broker at {}", credentials.upstream()))?;
+    Ok(SocketAddr::new(own.ip(), listen.port()))
 }
 
 /// What to do next.
