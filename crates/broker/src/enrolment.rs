@@ -87,7 +87,8 @@ impl EnrolmentService {
             request_sha256: sha256(&request.mac),
         };
         let (id, nodes) = (token.id, token.invitation.nodes);
-        let result = members::use_token(&*self.0.store, (id, used), nodes, &identity, unix_seconds(now)).await;
+        let result =
+            members::use_token(&*self.0.store, (id, used), nodes, &identity, unix_seconds(now)).await;
         match result.map_err(store_status)? {
             TokenUse::Accepted { issued } => {
                 let certificate = self.certificate(&identity, &request.signing_request, issued)?;
@@ -239,7 +240,8 @@ mod tests {
         for (id, uri) in [(1, "isthmus:///agent/alpha/n1/anna"), (2, "isthmus:///gateway/alpha/login1/")] {
             let used = UsedToken { expiry_unix_seconds: unix_seconds(now) + 60, request_sha256: [id; 32] };
             let identity = Identity::from_uri(uri).unwrap();
-            let accepted = members::use_token(&store, ([id; 16], used), None, &identity, unix_seconds(now)).await;
+            let accepted =
+                members::use_token(&store, ([id; 16], used), None, &identity, unix_seconds(now)).await;
             assert_eq!(accepted, Ok(TokenUse::Accepted { issued: unix_seconds(now) }));
         }
         members::enrol_first_administrator(&store).await.unwrap();

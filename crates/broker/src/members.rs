@@ -197,8 +197,9 @@ pub(crate) async fn use_token(
         }
         let issued = now.max(standing.revoked + 1);
         let joined = MemberRecord { token: id.to_vec(), ..MemberRecord::new(identity, now, issued) };
-        let gone =
-            tokens.iter().filter(|(other, token)| **other != *key && **other != *token_key && expired(&token.value));
+        let gone = tokens
+            .iter()
+            .filter(|(other, token)| **other != *key && **other != *token_key && expired(&token.value));
         let transaction = standing.unchanged().when(&key, revision).put(&key, used.encode(), None).put(
             &standing.key,
             joined.encode_to_vec(),

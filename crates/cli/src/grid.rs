@@ -155,7 +155,8 @@ fn sign(args: &SignArgs) -> anyhow::Result<()> {
     let key = args.authority_key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
     let ends = Authority::renew_signing(&directory, &key, SystemTime::now())?;
     let ends = humantime::format_rfc3339_seconds(ends);
-    let text = format!("The new signing certificate ends at {ends}.\nA running broker uses it within an hour.\n");
+    let text =
+        format!("The new signing certificate ends at {ends}.\nA running broker uses it within an hour.\n");
     output::print(&(), &text, false)
 }
 
@@ -179,7 +180,8 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
         admin = directory.join(ADMIN_DIRECTORY).display(),
     );
     if port != DEFAULT_PORT.to_string() {
-        text += &format!("If port {port} isn't forwarded to {DEFAULT_PORT}, set `listen` in section [broker].\n");
+        text +=
+            &format!("If port {port} isn't forwarded to {DEFAULT_PORT}, set `listen` in section [broker].\n");
     }
     output::print(&(), &text, false)
 }
@@ -274,11 +276,16 @@ mod tests {
             broker: "broker.example.org:7700".to_owned(),
         };
         let text = usage(&invitation, SITE_VALIDITY, Some(Path::new("alpha.token")));
-        for part in ["16 nodes of site alpha, of user ada, until 2027-01-15T08:00:00Z", "--token alpha.token --via"] {
+        for part in
+            ["16 nodes of site alpha, of user ada, until 2027-01-15T08:00:00Z", "--token alpha.token --via"]
+        {
             assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains("That is long"));
         let one = Invitation { nodes: None, ..invitation };
-        assert!(usage(&one, LONG * 2, None).contains("Good once") && usage(&one, LONG * 2, None).contains("That is long"));
+        assert!(
+            usage(&one, LONG * 2, None).contains("Good once")
+                && usage(&one, LONG * 2, None).contains("That is long")
+        );
     }
 }

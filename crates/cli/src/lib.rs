@@ -171,7 +171,9 @@ fn serve(service: Service, args: services::ServiceArgs, with_relay: bool) -> Exi
     let started = Builder::new_multi_thread().enable_all().on_thread_start(promptly).build();
     finish(
         service.name(),
-        started.map_err(Into::into).and_then(|runtime| run_in(runtime, services::run(service, args, before, with_relay))),
+        started
+            .map_err(Into::into)
+            .and_then(|runtime| run_in(runtime, services::run(service, args, before, with_relay))),
     )
 }
 

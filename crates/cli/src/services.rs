@@ -160,7 +160,8 @@ pub(crate) async fn run(
                 ready();
             }
         };
-        let relay = relay::of_broker(State::load(&directory)?, &config, listener.local_addr()?, part_is_ready);
+        let relay =
+            relay::of_broker(State::load(&directory)?, &config, listener.local_addr()?, part_is_ready);
         return tokio::select! {
             () = relay, if with_relay => Ok(()),
             result = isthmus_broker::run(listener, state, &config.broker, part_is_ready, shutdown) => Ok(result?),

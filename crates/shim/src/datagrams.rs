@@ -29,7 +29,12 @@ pub(crate) enum Destination {
 ///
 /// # Safety
 /// `address` is null or readable for `len` bytes.
-pub(crate) unsafe fn destination(fd: Fd, address: *const c_void, len: socklen_t, flags: c_int) -> Destination {
+pub(crate) unsafe fn destination(
+    fd: Fd,
+    address: *const c_void,
+    len: socklen_t,
+    flags: c_int,
+) -> Destination {
     if address.is_null() {
         return Destination::Itself;
     }

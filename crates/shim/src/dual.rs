@@ -109,8 +109,9 @@ pub(crate) unsafe fn set(
             -1
         }
         // SAFETY: the caller's promise.
-        (name, _) => same(name)
-            .map_or(result, |name| unsafe { next::setsockopt(fd, IPPROTO_IP, name, value, len) }),
+        (name, _) => {
+            same(name).map_or(result, |name| unsafe { next::setsockopt(fd, IPPROTO_IP, name, value, len) })
+        }
     }
 }
 

@@ -17,8 +17,8 @@ pub(crate) fn replace(numbers: &mut Numbers, fd: Fd, cookie: u64, new: &OwnedFd)
     options::carry(fd, new.raw());
     options::carry_flags(fd, new.raw());
     numbers.unwatch(fd);
-    let replaced =
-        numbers::ring(fd).try_for_each(|number| sys::dup3(new.raw(), number, close_on_exec(number)).map(drop));
+    let replaced = numbers::ring(fd)
+        .try_for_each(|number| sys::dup3(new.raw(), number, close_on_exec(number)).map(drop));
     numbers.watch_again(fd);
     replaced.map(|()| fd)
 }

@@ -213,8 +213,11 @@ impl Round {
     /// Ends what takes too long.
     fn expire(&mut self, list: &mut List, now: Instant) {
         if list.next_deadline.is_some_and(|next| next <= now) {
-            let (late, others): (Vec<_>, Vec<_>) =
-                list.items.iter().map(|(id, pending)| (*id, pending.deadline)).partition(|(_, end)| *end <= now);
+            let (late, others): (Vec<_>, Vec<_>) = list
+                .items
+                .iter()
+                .map(|(id, pending)| (*id, pending.deadline))
+                .partition(|(_, end)| *end <= now);
             late.into_iter().for_each(|(id, _)| self.fail(id, Errno(libc::ETIMEDOUT), now));
             list.next_deadline = others.into_iter().map(|(_, end)| end).min();
         }
@@ -349,7 +352,13 @@ fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
     });
 }
 
-fn exchange(numbers: &mut Numbers, pending: &Pending, number: Fd, replacement: &OwnedFd, outcome: Result<Reply>) {
+fn exchange(
+    numbers: &mut Numbers,
+    pending: &Pending,
+    number: Fd,
+    replacement: &OwnedFd,
+    outcome: Result<Reply>,
+) {
     // The program may have shut the placeholder down.
     if sys::tcp_state(number) != Ok(sys::SYN_SENT) {
         return;

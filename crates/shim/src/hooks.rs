@@ -11,16 +11,19 @@
 use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
 use libc::{
-    addrinfo, epoll_event, hostent, ifaddrs, mmsghdr, msghdr, pid_t, size_t, sockaddr, socklen_t, ssize_t, utsname,
+    addrinfo, epoll_event, hostent, ifaddrs, mmsghdr, msghdr, pid_t, size_t, sockaddr, socklen_t, ssize_t,
+    utsname,
 };
 
+use crate::datagrams::{self, Destination};
 use crate::ends::Side;
 use crate::exec::{self, List, Named};
 use crate::job::job;
 use crate::resolve::Room;
 use crate::sockaddr::Storage;
-use crate::datagrams::{self, Destination};
-use crate::{children, connect, dual, failed, gate, interfaces, keepalive, listen, next, numbers, resolve, sys, ucx};
+use crate::{
+    children, connect, dual, failed, gate, interfaces, keepalive, listen, next, numbers, resolve, sys, ucx,
+};
 
 macro_rules! hooks {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => {

@@ -103,7 +103,8 @@ fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Opti
     }
     let knock = SocketAddrV4::new(peer.ip, peer.port);
     let is_v6 = peer.family == Family::Mapped;
-    let (reply, socket) = agent::look_up(job, &Request::Accept { knock, cookie: sys::cookie(fd), is_v6 }).ok()?;
+    let (reply, socket) =
+        agent::look_up(job, &Request::Accept { knock, cookie: sys::cookie(fd), is_v6 }).ok()?;
     if reply.errno != 0 {
         return None;
     }

@@ -172,7 +172,9 @@ impl Numbers {
     /// Notes that `to` stands for what `from` does.
     pub(crate) fn join(&mut self, from: Fd, to: Fd) {
         self.leave(to);
-        let Some(old) = slot(from).filter(|slot| matches!(slot.state(), State::Idle | State::Busy)) else { return };
+        let Some(old) = slot(from).filter(|slot| matches!(slot.state(), State::Idle | State::Busy)) else {
+            return;
+        };
         let Some(new) = made_slot(to) else { return };
         new.next.store(old.next.swap(to, Ordering::Relaxed), Ordering::Relaxed);
         new.lacks_watches.store(old.lacks_watches.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -256,7 +258,9 @@ impl Numbers {
 
     /// Notes an epoll_ctl(2) that has succeeded.
     pub(crate) fn watched(&mut self, epoll: Fd, operation: i32, fd: Fd, event: Option<libc::epoll_event>) {
-        let Some(slot) = slot(fd).filter(|slot| matches!(slot.state(), State::Idle | State::Busy)) else { return };
+        let Some(slot) = slot(fd).filter(|slot| matches!(slot.state(), State::Idle | State::Busy)) else {
+            return;
+        };
         match event.filter(|_| operation != libc::EPOLL_CTL_DEL) {
             None => {
                 slot.set_watches(self.watches.retain(slot.watches(), |watch| watch.epoll != epoll));

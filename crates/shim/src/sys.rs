@@ -267,7 +267,8 @@ pub(crate) fn epoll_ctl(epoll: Fd, operation: c_int, fd: Fd, mut event: libc::ep
 /// epoll_create1(2), close-on-exec.
 pub(crate) fn epoll_create() -> Result<OwnedFd> {
     // SAFETY: takes no pointer.
-    limit::or_beyond(|| check(unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) })).map(OwnedFd)
+    limit::or_beyond(|| check(unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) }))
+        .map(OwnedFd)
 }
 
 /// epoll_wait(2); `None` waits without end. To the millisecond, rounded up.
@@ -276,14 +277,21 @@ pub(crate) fn epoll_wait(
     events: &mut [libc::epoll_event],
     timeout: Option<std::time::Duration>,
 ) -> Result<c_int> {
-    let timeout = timeout.map_or(-1, |timeout| {
-        c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
-    });
+    let timeout = timeout
+        .map_or(-1, |timeout| c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX));
     let room = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
     let no_mask = std::ptr::null::<c_void>();
     // SAFETY: `events` is writable for as many as are asked for; no signal mask.
     check(unsafe {
-        libc::syscall(libc::SYS_epoll_pwait, epoll, events.as_mut_ptr(), room, timeout, no_mask, size_of::<u64>())
+        libc::syscall(
+            libc::SYS_epoll_pwait,
+            epoll,
+            events.as_mut_ptr(),
+            room,
+            timeout,
+            no_mask,
+            size_of::<u64>(),
+        )
     })
 }
 

@@ -62,14 +62,15 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
 
     World::eventually("all nodes are up", Duration::from_secs(60), || {
         let status = isthmus_on(&world, "n1.alpha", &["status", "--json"])?;
-        let status: serde_json::Value = serde_json::from_str(&status.stdout).context(status.stdout.clone())?;
+        let status: serde_json::Value =
+            serde_json::from_str(&status.stdout).context(status.stdout.clone())?;
         let nodes = status["nodes"].as_array().context("no nodes")?;
         Ok(nodes.len() == 3 && nodes.iter().all(|node| node["up"] == true))
     })?;
     let ring = Mpi::OpenMpi.program("ring");
     let job = ["run", "--", "mpirun.openmpi", "-n", "3", "--map-by", "node", "--oversubscribe", &ring];
     let output = isthmus_on(&world, "n1.alpha", &job)?;
-    ensure!(output.status == 0 && output.stderr.contains("b1.beta"), "{}", output.whole());
+    ensure!(output.status == 0 && output.stderr.contains("3 nodes at 2 sites"), "{}", output.whole());
 
     // What goes wrong.
     bad(&world, "n3.alpha", &["up", "--token", &alpha, "--via", &front_end], "good for 2 nodes")?;
@@ -90,7 +91,15 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
         ("hub", &["The broker stopped"]),
     ] {
         good(&world, machine, &["down"], said)?;
-        let left = world.sh(machine, LONG, &["sh", "-c", &format!("ls {STATE}/*.pid {STATE}/node/*.pid; pgrep -fl 'isthmus (agent|gateway|broker)'")])?;
+        let left = world.sh(
+            machine,
+            LONG,
+            &[
+                "sh",
+                "-c",
+                &format!("ls {STATE}/*.pid {STATE}/node/*.pid; pgrep -fl 'isthmus (agent|gateway|broker)'"),
+            ],
+        )?;
         ensure!(left.stdout.is_empty(), "{}", left.whole());
     }
     Ok(())

@@ -69,7 +69,8 @@ async fn a_site_s_token_is_good_for_its_nodes_and_gateways() {
     }
     let result = use_token(&store, ([1; 16], used(8)), Some(2), &identity(&gateway("last")), 50).await;
     assert_eq!(result, Ok(TokenUse::UsedUp(MOST_GATEWAYS)));
-    let other = use_token(&store, ([2; 16], used(9)), None, &identity("isthmus:///agent/beta/n1/anna"), 101).await;
+    let other =
+        use_token(&store, ([2; 16], used(9)), None, &identity("isthmus:///agent/beta/n1/anna"), 101).await;
     assert_eq!(other, Ok(accepted(101)));
     let left = store.range(TOKENS).await.unwrap().records.len();
     assert_eq!(left, 1, "all of it is forgotten once it has expired");

@@ -66,7 +66,9 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     let wanted = Wanted { name: args.name.clone(), via: args.via.clone(), force: false };
     let member = match (Member::of(&directory)?, &token) {
         (Some(member), _) => member,
-        (None, Some(token)) => Member::Joined(join::join(token, &directory, wanted).await?.identity().clone()),
+        (None, Some(token)) => {
+            Member::Joined(join::join(token, &directory, wanted).await?.identity().clone())
+        }
         (None, None) => bail!(
             "this machine belongs to no grid yet ({} holds no identity). With a join token: isthmus up --token \
              FILE, and --via FRONT-END on a node. Without one: isthmus grid init makes a grid, and isthmus grid \
@@ -132,7 +134,8 @@ fn next(service: Service, directory: &Path, option: &str, is_node: bool) -> Stri
     let stop = format!("  stop                  isthmus down{option}\n");
     let here = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
     let here = here.unwrap_or_else(|_| "FRONT-END".to_owned());
-    let use_it = "  see what there is     isthmus status\n  run something         isthmus run -- mpirun -n 8 ./app\n";
+    let use_it =
+        "  see what there is     isthmus status\n  run something         isthmus run -- mpirun -n 8 ./app\n";
     match service {
         Service::Broker => format!(
             "  invite a site         isthmus grid invite{option} --site SITE --owner USER --nodes N --out SITE.token\n  \

@@ -57,7 +57,8 @@ fn process(directory: &Path, service: Service) -> anyhow::Result<Option<i32>> {
     let text = files::read(&path)?;
     let mut words = text.split_ascii_whitespace();
     let read = |word: Option<&str>| word.and_then(|word| word.parse().ok());
-    let (pid, start): (Option<i32>, Option<u64>) = (words.next().and_then(|word| word.parse().ok()), read(words.next()));
+    let (pid, start): (Option<i32>, Option<u64>) =
+        (words.next().and_then(|word| word.parse().ok()), read(words.next()));
     Ok(pid.filter(|pid| *pid > 1 && start.is_some() && start_of(*pid) == start))
 }
 
