@@ -108,10 +108,10 @@ pub(crate) unsafe fn set(
             sys::set_errno(libc::EINVAL);
             -1
         }
-        // SAFETY: the caller's promise.
-        (name, _) => {
-            same(name).map_or(result, |name| unsafe { next::setsockopt(fd, IPPROTO_IP, name, value, len) })
-        }
+        (name, _) => same(name).map_or(result, |name| {
+            // SAFETY: the caller's promise.
+            unsafe { next::setsockopt(fd, IPPROTO_IP, name, value, len) }
+        }),
     }
 }
 

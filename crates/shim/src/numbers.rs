@@ -402,7 +402,7 @@ mod tests {
             add(&mut numbers, epoll, if told { one.raw() } else { two.raw() }, told);
         }
         numbers.watched(-1, libc::EPOLL_CTL_ADD, two.raw(), Some(libc::epoll_event { events: 1, u64: 0 }));
-        let at = |index: usize| if index % 2 == 0 { one.raw() } else { two.raw() };
+        let at = |index: usize| if index.is_multiple_of(2) { one.raw() } else { two.raw() };
         numbers.unwatch(one.raw());
         for (index, epoll) in epolls.iter().enumerate() {
             assert!(!has(epoll, at(index)), "{index}");

@@ -1,6 +1,7 @@
 //! The job's Unix socket: serves the shims' requests.
 
 use std::io;
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -128,6 +129,30 @@ fn watch(stream: UnixStream) -> io::Result<tokio::net::UnixStream> {
     tokio::net::UnixStream::from_std(stream)
 }
 
+/// The connection behind a knock, for the process that has accepted that under the cookie
+/// `knocks`.
+async fn accepted(job: &Job, knock: SocketAddrV4, knocks: u64, is_v6: bool) -> io::Result<Connected> {
+    let Some(incoming) = job.sockets.knocks.fetch(knock).await else {
+        return Ok(Connected::failed(libc::ECONNABORTED));
+    };
+    let (local, peer) = (incoming.local, incoming.peer);
+    let handover = match &incoming.socket {
+        Some(socket) => {
+            if is_v6 {
+                job.sockets.names().is_v6(cookie(socket)?);
+            }
+            Handover::Socket
+        }
+        None => {
+            job.sockets.names().insert(knocks, Ends { local, peer, is_v6 });
+            Handover::Keep
+        }
+    };
+    let reply_to_shim = Reply { errno: 0, handover, peer, local, is_v6 };
+    let socket = incoming.socket.map(OwnedFd::from);
+    Ok(Connected { reply: reply_to_shim, socket })
+}
+
 async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Result<()> {
     match request(&stream).await? {
         Request::Connect { destination, port, source_port, send_buffer, receive_buffer, is_v6 } => {
@@ -161,25 +186,7 @@ async fn answer(node: &Arc<Node>, job: &Arc<Job>, stream: UnixStream) -> io::Res
             reply(&stream, &connected)
         }
         Request::Accept { knock, cookie: knocks, is_v6 } => {
-            let Some(incoming) = job.sockets.knocks.fetch(knock).await else {
-                return reply(&stream, &Connected::failed(libc::ECONNABORTED));
-            };
-            let (local, peer) = (incoming.local, incoming.peer);
-            let handover = match &incoming.socket {
-                Some(socket) => {
-                    if is_v6 {
-                        job.sockets.names().is_v6(cookie(socket)?);
-                    }
-                    Handover::Socket
-                }
-                None => {
-                    job.sockets.names().insert(knocks, Ends { local, peer, is_v6 });
-                    Handover::Keep
-                }
-            };
-            let reply_to_shim = Reply { errno: 0, handover, peer, local, is_v6 };
-            let socket = incoming.socket.map(OwnedFd::from);
-            reply(&stream, &Connected { reply: reply_to_shim, socket })
+            reply(&stream, &accepted(job, knock, knocks, is_v6).await?)
         }
         Request::Whois { cookie } => {
             let ends = job.sockets.names().find(cookie);
