@@ -8,7 +8,7 @@ use isthmus_net::enums::{dial_name, route_name};
 use isthmus_wire::proto::{Dial, Encryption, Joined, Route};
 use serde::Serialize;
 
-use crate::format::{bytes, milliseconds, site};
+use crate::format::{bytes, count, milliseconds, site};
 
 /// One way by which two sites, or two nodes, were joined.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,6 +41,12 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
+    /// Lines for a picture: the way, and what it carried.
+    pub(crate) fn summary(&self) -> [String; 2] {
+        let setup = format!("{:.1} ms", milliseconds(self.setup_mean_us));
+        [self.way(), format!("{} in {setup} each, {}", count(self.connections, "connection"), volume(self))]
+    }
+
     /// How they were joined: "relay r1, end-to-end, encrypted".
     pub(crate) fn way(&self) -> String {
         let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));

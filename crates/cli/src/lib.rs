@@ -19,6 +19,7 @@ mod memory;
 mod output;
 mod pages;
 mod path;
+mod picture;
 mod plan;
 mod promptly;
 mod relay;

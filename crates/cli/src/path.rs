@@ -47,6 +47,24 @@ impl Path {
         }
     }
 
+    /// The sites of its two ends.
+    pub(crate) fn sites(&self) -> [&str; 2] {
+        [site(&self.from), site(&self.to)]
+    }
+
+    /// Lines for a picture: the way, the round trip and the rates.
+    pub(crate) fn summary(&self) -> Vec<String> {
+        if !self.failure.is_empty() {
+            return vec!["no way".to_owned()];
+        }
+        let relay = if self.relay.is_empty() { String::new() } else { format!(" {}", self.relay) };
+        let mut lines = vec![format!("{}{relay}, {:.1} ms", self.dial, self.round_trip_ms)];
+        if let (Some(sent), Some(received)) = (self.sent_bytes_per_second, self.received_bytes_per_second) {
+            lines.push(format!("{}/s there, {}/s back", bytes(sent), bytes(received)));
+        }
+        lines
+    }
+
     /// In one line.
     pub(crate) fn text(&self) -> String {
         let Self { from, to, failure, .. } = self;

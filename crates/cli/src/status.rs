@@ -6,7 +6,9 @@ mod text;
 mod view;
 mod watch;
 
-use anyhow::bail;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
 use clap::Args;
 use isthmus_wire::proto::list_request::Records;
 use isthmus_wire::proto::{JobFilter, ListReply, NodeFilter, PathFilter, RelayFilter, SiteFilter};
@@ -39,6 +41,9 @@ pub(crate) struct StatusArgs {
     /// Also nodes that are down, and how each pair of nodes is joined.
     #[arg(long, short)]
     verbose: bool,
+    /// Draw the sites, and what was measured between them, to this file (SVG).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "watch"])]
+    svg: Option<PathBuf>,
     /// Show it anew every 2 s until ctrl-C.
     #[arg(long, short, conflicts_with = "json")]
     watch: bool,
@@ -61,6 +66,10 @@ pub(crate) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     }
     let records = records(&args).await?;
     let view = View::new(&records);
+    if let Some(file) = &args.svg {
+        return std::fs::write(file, view.picture())
+            .with_context(|| format!("cannot write {}", file.display()));
+    }
     print(&view, &view.text(&records, args.verbose), args.json)
 }
 

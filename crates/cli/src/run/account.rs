@@ -1,7 +1,7 @@
 //! The account at the end of a job: how sites were joined, and what the
 //! connections carried.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use isthmus_wire::proto::{JobNode, Joined};
@@ -14,6 +14,7 @@ use super::ranks::{NodeRanks, Placement, spread_over};
 use super::timing::Timing;
 use crate::format::{bytes, count, site};
 use crate::joined::{Pair, pairs, table};
+use crate::picture;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Account {
@@ -121,6 +122,35 @@ impl Account {
                 .try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?))),
             bytes_within_sites_least: inside.iter().any(|pair| pair.bytes_least),
         }
+    }
+
+    /// A picture of the sites and of how each two were joined.
+    pub(crate) fn picture(&self, title: &str) -> String {
+        let at = |name: &str| self.sites.iter().position(|site| site == name);
+        let ranks = |name: &str| -> Option<u64> {
+            let here = self.ranks_by_node.as_ref()?.iter().filter(|node| site(&node.node) == name);
+            Some(here.map(|node| node.ranks).sum())
+        };
+        let drawn = |name: &String| picture::Site {
+            name: name.clone(),
+            lines: ranks(name).map(|ranks| count(ranks, "rank")).into_iter().collect(),
+            is_up: true,
+        };
+        // One line for each two sites, with all ways between them.
+        let mut links: BTreeMap<[usize; 2], picture::Link> = BTreeMap::new();
+        for pair in &self.pairs {
+            let [Some(from), Some(to)] = [at(&pair.ends[0]), at(&pair.ends[1])] else { continue };
+            let link = links.entry([from, to]).or_insert_with(|| picture::Link {
+                ends: [from, to],
+                lines: Vec::new(),
+                bytes: None,
+            });
+            link.lines.extend(pair.summary());
+            let bytes = pair.bytes.map(|[there, back]| there.saturating_add(back));
+            link.bytes = bytes.map(|bytes| bytes.saturating_add(link.bytes.unwrap_or(0))).or(link.bytes);
+        }
+        let links: Vec<_> = links.into_values().collect();
+        picture::draw(title, &self.sites.iter().map(drawn).collect::<Vec<_>>(), &links)
     }
 
     /// The account for people; `verbose` with every pair of nodes.

@@ -28,6 +28,9 @@ pub(crate) struct RunArgs {
     /// Write the account of the job to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
+    /// Draw the job's sites, and how each two were joined, to this file (SVG).
+    #[arg(long, value_name = "FILE")]
+    pub(super) picture: Option<PathBuf>,
     /// At the end, print how long each phase of the start took, and each node.
     /// With a file name, also draw it there (SVG).
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]

@@ -30,6 +30,7 @@ const LAST_NEWS: Duration = Duration::from_millis(50);
 /// The files that a run writes at its end.
 pub(super) struct Files<'a> {
     report: Option<OutputFile<'a>>,
+    timing: Option<OutputFile<'a>>,
     picture: Option<OutputFile<'a>>,
 }
 
@@ -40,10 +41,11 @@ impl<'a> Files<'a> {
     /// # Errors
     /// If one can't be written.
     pub(super) fn create(args: &'a RunArgs) -> anyhow::Result<Self> {
-        let picture = args.timing.as_ref().and_then(Option::as_deref);
+        let timing = args.timing.as_ref().and_then(Option::as_deref);
         Ok(Self {
             report: args.report.as_deref().map(OutputFile::create).transpose()?,
-            picture: picture.map(OutputFile::create).transpose()?,
+            timing: timing.map(OutputFile::create).transpose()?,
+            picture: args.picture.as_deref().map(OutputFile::create).transpose()?,
         })
     }
 
@@ -52,8 +54,11 @@ impl<'a> Files<'a> {
             let json = serde_json::to_string_pretty(account).context("cannot write the account")?;
             file.write(&text::json(&(json + "\n")))?;
         }
-        if let Some(file) = self.picture {
+        if let Some(file) = self.timing {
             file.write(&timing::draw(&account.timing, title))?;
+        }
+        if let Some(file) = self.picture {
+            file.write(&account.picture(title))?;
         }
         Ok(())
     }

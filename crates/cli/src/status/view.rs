@@ -6,8 +6,10 @@ use isthmus_net::enums::inbound_from_wire;
 use isthmus_wire::proto::{self, ListReply};
 use serde::Serialize;
 
+use crate::format::count;
 use crate::joined::{self, Pair};
 use crate::path::Path;
+use crate::picture;
 use crate::without_broker;
 
 #[derive(Debug, Serialize)]
@@ -113,6 +115,34 @@ impl Gateway {
             outside_address: gateway.outside_address.clone(),
             version: gateway.version.clone(),
         }
+    }
+}
+
+impl View {
+    /// The sites, and what was measured between each two (SVG).
+    pub(super) fn picture(&self) -> String {
+        let at = |name: &str| self.sites.iter().position(|site| site.name == name);
+        let sites: Vec<_> = self
+            .sites
+            .iter()
+            .map(|site| picture::Site {
+                name: site.name.clone(),
+                lines: vec![
+                    format!("{} up, {} down", count(u64::from(site.nodes_up), "node"), site.nodes_down),
+                    format!("{}, {}", count(site.slots, "slot"), count(u64::from(site.jobs), "job")),
+                ],
+                is_up: site.up,
+            })
+            .collect();
+        let links: Vec<_> = self
+            .site_paths
+            .iter()
+            .filter_map(|path| {
+                let [from, to] = path.sites();
+                Some(picture::Link { ends: [at(from)?, at(to)?], lines: path.summary(), bytes: None })
+            })
+            .collect();
+        picture::draw(&format!("grid {}", self.grid), &sites, &links)
     }
 }
 
