@@ -6,7 +6,7 @@ use isthmus_net::enums::inbound_from_wire;
 use isthmus_wire::proto::{self, ListReply};
 use serde::Serialize;
 
-use crate::format::count;
+use crate::format;
 use crate::joined::{self, Pair};
 use crate::path::Path;
 use crate::picture;
@@ -128,8 +128,16 @@ impl View {
             .map(|site| picture::Site {
                 name: site.name.clone(),
                 lines: vec![
-                    format!("{} up, {} down", count(u64::from(site.nodes_up), "node"), site.nodes_down),
-                    format!("{}, {}", count(site.slots, "slot"), count(u64::from(site.jobs), "job")),
+                    format!(
+                        "{} up, {} down",
+                        format::count(u64::from(site.nodes_up), "node"),
+                        site.nodes_down
+                    ),
+                    format!(
+                        "{}, {}",
+                        format::count(site.slots, "slot"),
+                        format::count(u64::from(site.jobs), "job")
+                    ),
                 ],
                 is_up: site.up,
             })
