@@ -108,7 +108,7 @@ $(BENCHES:%=bench-%): bench-%: setup-bench
 lint: setup-lint ## check formatting, clippy, shell scripts, dependencies, docs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	shellcheck --external-sources $$(grep -rIlE '^#!.*[/ ](ba)?sh$$|^# shellcheck shell=' scripts .ci bench tests mpi)
+	shellcheck --external-sources $$(grep -rIlE '^#!.*[/ ](ba)?sh$$|^# shellcheck shell=' scripts .ci bench tests mpi packaging)
 	scripts/check-dependencies
 	scripts/check-docs
 	scripts/map --check
@@ -142,12 +142,20 @@ install: $(if $(SUDO_USER),,build) ## install into PREFIX (/usr/local)
 uninstall: ## remove what install put there
 	scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)" --remove
 
+.PHONY: dist
+dist: setup-dist ## make tarball, Debian package and wheel of what `make release` built (in target/dist)
+	scripts/dist --from "$(TARGET)/release" --to "$(TARGET)/dist"
+
+.PHONY: check-dist
+check-dist: setup-dist ## install them in new Debian systems, and look (needs root and a mirror)
+	$(AS_ROOT) scripts/check-dist --from "$(TARGET)/dist"
+
 .PHONY: clean
 clean: ## remove everything that was built, target/mpich included
 	if [ -n "$$CARGO_TARGET_DIR" ]; then $(CARGO) clean; fi
 	rm -rf target
 
-SETUPS := build test demo bench lint fuzz
+SETUPS := build test demo bench dist lint fuzz
 .PHONY: $(SETUPS:%=setup-%)
 $(SETUPS:%=setup-%): setup-%:
 	@scripts/setup $*

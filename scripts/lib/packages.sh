@@ -12,7 +12,7 @@ make             | test demo bench            | make                            
 protobuf-compiler| build test demo bench lint fuzz | protoc                          | generate the gRPC services
 valgrind         | test                       | valgrind                        | faults of memory in the preloaded library; programs under it are carried
 procps           | test                       | ps                              | look for processes left behind
-iproute2         | test demo bench            | ip                              | network namespaces and links of the lab
+iproute2         | test demo bench dist       | ip                              | network namespaces and links of the lab
 nftables         | test demo bench            | nft                             | NAT and firewalls of the lab
 conntrack        | test                       | conntrack                       | make NATs of the lab forget
 openmpi-bin      | test demo bench            | mpirun.openmpi                  | Open MPI, launcher and compiler wrapper
@@ -22,7 +22,7 @@ libmpich-dev     | build test bench           | /usr/include/*/mpich/mpi.h      
 g++              | test bench fuzz            | c++                             | compile C++ programs for MPI, and the fuzzer
 gfortran         | test bench                 | gfortran                        | compile Fortran programs for MPI
 lammps           | test demo bench            | lmp                             | the program of the demo
-python3-venv     | test bench                 | py:ensurepip                    | install MPIs apart from the system
+python3-venv     | test bench dist            | py:ensurepip                    | install MPIs apart from the system
 python3-torch    | test                       | /usr/lib/python3*/dist-packages/torch/__init__.py | PyTorch with Gloo between sites (150 MB)
 postgresql       | test                       | /usr/lib/postgresql/*/bin/initdb| PostgreSQL between sites
 nginx-light      | test                       | /usr/sbin/nginx                 | a web server between sites
@@ -41,8 +41,11 @@ wireguard-tools  | bench                      | wg                              
 openssh-client   | bench                      | ssh                             | encrypted tunnel to compare with
 openssh-server   | bench                      | sshd                            | encrypted tunnel to compare with
 libsimgrid-dev   | bench                      | smpicc                          | simulate collectives of thousands of ranks
+binutils         | dist                       | readelf                         | find which C library the binaries need
+dpkg             | dist                       | dpkg-deb                        | make the Debian package
+debootstrap      | dist                       | debootstrap                     | new Debian systems to try the packages in
 shellcheck       | lint                       | shellcheck                      | check the shell scripts
-python3          | lint                       | python3                         | check the docs and the picture of the crates
+python3          | lint dist                  | python3                         | check the docs and the picture of the crates, make the wheel
 '
 
 # Services that a package would start and enable by itself. Nothing here needs

@@ -15,6 +15,7 @@ mod join;
 mod joined;
 mod launch;
 mod local;
+mod man;
 mod memory;
 mod output;
 mod pages;
@@ -93,6 +94,8 @@ enum Command {
         shell: clap_complete::Shell,
     },
     #[command(hide = true)]
+    Man(man::ManArgs),
+    #[command(hide = true)]
     Launch(launch::LaunchArgs),
     #[command(hide = true)]
     Supervise(SuperviseArgs),
@@ -136,6 +139,7 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }),
         Command::Completion { shell } => finish("completion", completion(shell)),
+        Command::Man(args) => finish("man", man::run(Cli::command(), &args)),
         Command::Launch(args) => launch::main(args),
         Command::Supervise(args) => supervise(args),
     }
