@@ -42,9 +42,11 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Lines for a picture: the way, and what it carried.
-    pub(crate) fn summary(&self) -> [String; 2] {
-        let setup = format!("{:.1} ms", milliseconds(self.setup_mean_us));
-        [self.way(), format!("{} in {setup} each, {}", count(self.connections, "connection"), volume(self))]
+    pub(crate) fn summary(&self) -> [String; 3] {
+        let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));
+        let secrecy = if self.encrypted { "encrypted" } else { "raw" };
+        let setup = format!("{}, {:.1} ms", count(self.connections, "connection"), milliseconds(self.setup_mean_us));
+        [format!("{}{relay}, {secrecy}", self.dial), setup, volume(self)]
     }
 
     /// How they were joined: "relay r1, end-to-end, encrypted".

@@ -77,8 +77,10 @@ pub(crate) fn draw(title: &str, sites: &[Site], links: &[Link]) -> String {
     }
     for link in links {
         let Some([from, to]) = between(link) else { continue };
-        // A third of the way, so that labels of lines that cross don't meet.
-        let (x, y) = (from.0 + (to.0 - from.0) * 0.42, from.1 + (to.1 - from.1) * 0.42);
+        // Not in the middle, where lines cross.
+        let far = link.ends[0].abs_diff(link.ends[1]);
+        let share = if far == 1 || far == sites.len() - 1 { 0.5 } else { 0.28 };
+        let (x, y) = (from.0 + (to.0 - from.0) * share, from.1 + (to.1 - from.1) * share);
         let (w, h) = (label_width + PADDING, link.lines.len() as f64 * LINE_HEIGHT + 6.0);
         document = document.add(
             Rectangle::new()
@@ -131,8 +133,9 @@ fn places(count: usize, box_width: f64, label_width: f64) -> Vec<(f64, f64)> {
         2 => vec![(x, y), (x + box_width + label_width + 3.0 * PADDING, y)],
         _ => {
             let share = TAU / count as f64;
-            // Neighbours don't touch, and a label has room between them.
-            let radius = ((box_width + label_width * 0.5) / (share / 2.0).sin() / 2.0).max(170.0);
+            // Neighbours don't touch, and labels of lines that meet have room beside each other.
+            let apart = (box_width + label_width) / (share / 2.0).sin() / 2.0;
+            let radius = apart.max(1.5 * label_width).max(170.0);
             let flat = 0.75;
             (0..count)
                 .map(|at| {

@@ -55,7 +55,7 @@ impl<'a> Files<'a> {
             file.write(&text::json(&(json + "\n")))?;
         }
         if let Some(file) = self.timing {
-            file.write(&timing::draw(&account.timing, title))?;
+            file.write(&timing::draw(&account.timing, &format!("Start of {title}")))?;
         }
         if let Some(file) = self.picture {
             file.write(&account.picture(title))?;
@@ -111,7 +111,7 @@ impl Finished<'_> {
         let account = self.make_account(status, killed_here, &reply, ended_by);
         self.print(&account);
         let nodes = count(self.prepared.nodes.len() as u64, "node");
-        files.write(&account, &format!("Start of {} on {nodes}", self.args.command[0]))?;
+        files.write(&account, &format!("{} on {nodes}", self.args.command[0]))?;
         Ok(status)
     }
 
