@@ -45,7 +45,8 @@ impl Pair {
     pub(crate) fn summary(&self) -> [String; 3] {
         let relay = self.relay.as_ref().map_or_else(String::new, |relay| format!(" {relay}"));
         let secrecy = if self.encrypted { "encrypted" } else { "raw" };
-        let setup = format!("{}, {:.1} ms", count(self.connections, "connection"), milliseconds(self.setup_mean_us));
+        let setup =
+            format!("{}, {:.1} ms", count(self.connections, "connection"), milliseconds(self.setup_mean_us));
         [format!("{}{relay}, {secrecy}", self.dial), setup, volume(self)]
     }
 

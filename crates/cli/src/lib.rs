@@ -79,8 +79,7 @@ enum Command {
     #[command(subcommand)]
     Coll(coll::CollCommand),
     Trunks(trunks::TrunksArgs),
-    #[command(subcommand)]
-    Doctor(doctor::DoctorCommand),
+    Doctor(doctor::DoctorArgs),
     Run(run::RunArgs),
     Exec(exec::ExecArgs),
     #[command(subcommand)]
@@ -131,7 +130,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => finish("plan", block_on(plan::run(args))),
         Command::Coll(command) => finish("coll", block_on(coll::run(command))),
         Command::Trunks(args) => finish("trunks", block_on(trunks::run(args))),
-        Command::Doctor(command) => doctor(command),
+        Command::Doctor(args) => doctor(args),
         Command::Run(args) => run::main(args),
         Command::Exec(args) => exec::main(args),
         Command::Lab(command) => isthmus_lab::command::run(command).unwrap_or_else(|error| {
@@ -182,8 +181,8 @@ fn serve(service: Service, args: services::ServiceArgs, with_relay: bool) -> Exi
     )
 }
 
-fn doctor(command: doctor::DoctorCommand) -> ExitCode {
-    block_on(doctor::run(command)).unwrap_or_else(|error| {
+fn doctor(args: doctor::DoctorArgs) -> ExitCode {
+    block_on(doctor::run(args)).unwrap_or_else(|error| {
         output::write(&format!("isthmus doctor: {}\n", format::causes(&error)));
         ExitCode::FAILURE
     })

@@ -2,17 +2,18 @@
 //! and hints.
 
 mod findings;
+mod overall;
 mod pair;
 mod site;
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use crate::output;
 
-/// Show measurements of a site, or of the way between two, with problems and
-/// hints.
+/// Say whether the grid works; or show measurements of a site, or of the way between two,
+/// with problems and hints.
 ///
 /// Agents find out what their site lets in and out: relays try to reach them,
 /// every five minutes and whenever the outside address changes. Round trips and
@@ -21,8 +22,17 @@ use crate::output;
 ///
 /// Exit status: 0 without problems; 1 if there is a problem, or the grid does not
 /// answer; 2 if the command line names nothing in the grid.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    overall: overall::OverallArgs,
+    #[command(subcommand)]
+    command: Option<DoctorCommand>,
+}
+
 #[derive(Debug, Subcommand)]
-pub(crate) enum DoctorCommand {
+enum DoctorCommand {
     Site(site::SiteArgs),
     Pair(pair::PairArgs),
 }
@@ -38,10 +48,11 @@ enum Outcome {
 ///
 /// # Errors
 /// The message for the user.
-pub(crate) async fn run(command: DoctorCommand) -> anyhow::Result<ExitCode> {
-    let outcome = match command {
-        DoctorCommand::Site(args) => site::run(args).await?,
-        DoctorCommand::Pair(args) => pair::run(args).await?,
+pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let outcome = match args.command {
+        None => overall::run(&args.overall).await?,
+        Some(DoctorCommand::Site(args)) => site::run(args).await?,
+        Some(DoctorCommand::Pair(args)) => pair::run(args).await?,
     };
     Ok(match outcome {
         Outcome::Healthy => ExitCode::SUCCESS,

@@ -113,6 +113,11 @@ pub(super) async fn run(args: SiteArgs) -> anyhow::Result<Outcome> {
     Ok(if healthy { Outcome::Healthy } else { Outcome::Ill })
 }
 
+/// All sites.
+pub(super) async fn all(grid: &Grid) -> anyhow::Result<Vec<View>> {
+    views(grid, None).await?.map_err(anyhow::Error::msg)
+}
+
 /// The site, or all of them; or that there is none of this name.
 async fn views(grid: &Grid, wanted: Option<&str>) -> anyhow::Result<Result<Vec<View>, String>> {
     let names = wanted.into_iter().map(str::to_owned).collect();
@@ -173,6 +178,18 @@ impl View {
             to_sites: known.to_sites.iter().map(Path::new).collect(),
             measure: if site.measure_off { "off" } else { "auto" },
         }
+    }
+
+    pub(super) fn problems(&self) -> impl Iterator<Item = &str> {
+        self.findings.iter().filter(|finding| finding.problem).map(|finding| finding.text.as_str())
+    }
+
+    pub(super) fn hints(&self) -> usize {
+        self.findings.iter().filter(|finding| !finding.problem).count()
+    }
+
+    pub(super) fn nodes_up(&self) -> usize {
+        self.nodes.len()
     }
 
     fn text(&self) -> String {
