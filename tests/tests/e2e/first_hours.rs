@@ -72,9 +72,17 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
     let output = isthmus_on(&world, "n1.alpha", &job)?;
     ensure!(output.status == 0 && output.stderr.contains("3 nodes at 2 sites"), "{}", output.whole());
 
+    World::eventually("the doctor finds all well", Duration::from_secs(60), || {
+        let verdict = isthmus_on(&world, "n1.alpha", &["doctor"])?;
+        Ok(verdict.status == 0 && verdict.stdout.starts_with("All is well: 2 sites, 3 nodes up."))
+    })?;
+
     // What goes wrong.
     bad(&world, "n3.alpha", &["up", "--token", &alpha, "--via", &front_end], "good for 2 nodes")?;
     good(&world, "n1.alpha", &["up"], &["runs already"])?;
+    let picture = world.directory.path().join("grid.svg").display().to_string();
+    good(&world, "n1.alpha", &["status", "--svg", &picture], &[])?;
+    ensure!(std::fs::read_to_string(&picture)?.contains(">beta</text>"), "beta is drawn");
     bad(&world, "n1.alpha", &["up", "--node"], "--node is for a site's front-end")?;
     bad(&world, "n3.alpha", &["up", "--token", "/nonexistent"], "/nonexistent")?;
     good(&world, "n3.alpha", &["down"], &["Nothing runs here"])?;
