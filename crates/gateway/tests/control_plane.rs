@@ -62,7 +62,7 @@ async fn bad_tokens_are_refused() {
             "for the name n1, not n2",
         ),
         ("without a name", mint(&agent("alpha", None)), None, Some(&via), "needs a name"),
-        ("without a gateway", mint(&agent("alpha", Some("n1"))), None, None, "--via HOST:PORT"),
+        ("without a gateway", mint(&agent("alpha", Some("n1"))), None, None, "--via HOST"),
         (
             "cut short",
             mint(&agent("alpha", Some("n1"))).replace("isthmus-token-1.e", ""),
@@ -552,7 +552,8 @@ async fn one_token_joins_a_site() {
     let token = JoinToken::mint(&state.join_key, state.authority.certificate(), &invitation).unwrap();
     let gateway = soon("joining", enrol::join_as(&token, None, None, true)).await.unwrap();
     assert_eq!(gateway.identity().uri(), "isthmus:///gateway/alpha/gateway/");
-    let via = grid.gateway_as("alpha", gateway).await.address.to_string();
+    let gateway = grid.gateway_as("alpha", gateway).await;
+    let via = gateway.address.to_string();
     let join = async |name: &str| enrol::join(&token, name.parse().ok(), Some(&via)).await;
     assert_eq!(join("n1").await.unwrap().identity().uri(), "isthmus:///agent/alpha/n1/anna");
     join("n2").await.unwrap();
