@@ -69,7 +69,7 @@ fn mistakes_are_explained() {
     playground.bad("gateway --state nowhere", "run `isthmus join");
     playground.bad("status --state nowhere", "run `isthmus join");
     playground.bad("grid invite --state nowhere --role relay", "make one with `isthmus grid init");
-    playground.bad("grid init --state broker --name demo --address here", "expected HOST:PORT");
+    playground.bad("grid init --state broker --name demo --address here:none", "expected HOST:PORT");
     playground.bad("join --state new --token missing", "cannot read missing");
     playground.bad("join --state new", "not a join token");
     assert!(!playground.path("new").exists(), "nothing was made");
@@ -86,7 +86,7 @@ fn mistakes_are_explained() {
     {
         playground.good(&format!("grid invite --state broker {token} --out {file}"));
     }
-    playground.bad("join --state agent --token a.token --name n1", "--via HOST:PORT");
+    playground.bad("join --state agent --token a.token --name n1", "--via HOST");
     playground.bad("join --state broker --token r.token --name r1", "holds the grid itself");
     playground.bad("join --state r --token r.token --name r1", "cannot reach broker at 127.0.0.1:");
 
