@@ -29,9 +29,15 @@ nginx-light      | test                       | /usr/sbin/nginx                 
 apache2-utils    | test                       | ab                              | 1,000 connections to that
 gdb              | test                       | gdb                             | programs under a debugger are carried
 bubblewrap       | test                       | bwrap                           | programs in a container are carried
+nodejs           | test                       | node                            | Node.js between sites (13 MB)
+default-jdk-headless | test                   | javac                           | compile and run Java between sites (120 MB)
+python3-zmq      | test                       | /usr/lib/python3*/dist-packages/zmq/__init__.py | ZeroMQ between sites (1 MB)
+python3-grpcio   | test                       | /usr/lib/python3*/dist-packages/grpc/__init__.py | gRPC between sites (3 MB)
+redis-server     | test                       | redis-server                    | Redis, its client and its benchmark between sites (2 MB)
+python3-distributed | test                    | /usr/lib/python3*/dist-packages/distributed/__init__.py | Dask between sites (3 MB)
 golang-go        | test                       | go                              | programs in Go are recognised
 musl-tools       | test                       | musl-gcc                        | programs for another C library are recognised
-iperf3           | test                       | iperf3                          | check rates and delays of the lab
+iperf3           | test                       | iperf3                          | check rates and delays of the lab; a program between sites
 haproxy          | bench                      | haproxy                         | relay to compare with
 socat            | bench                      | socat                           | relay to compare with
 openssl          | bench                      | openssl                         | certificate of the HAProxy to compare with
@@ -57,6 +63,7 @@ declare -A package_units=(
     [iperf3]='iperf3.service'
     [nftables]='nftables.service'
     [nginx-light]='nginx.service'
+    [redis-server]='redis-server.service'
     [postgresql]='postgresql.service'
 )
 

@@ -19,6 +19,7 @@ mod liveness;
 mod logs;
 mod mpis;
 mod nothing_left;
+mod others;
 mod outlive;
 mod output;
 mod policy;

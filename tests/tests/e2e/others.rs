@@ -1,0 +1,44 @@
+//! Programs and libraries in wide use, as they are, between two sites behind NATs.
+//! The programs of tests/programs check what they get. Ray and Spark are not among
+//! them: Debian has no package of either.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use isthmus_e2e::{Shared, root};
+
+static GRID: Shared = Shared::new("four-sites");
+
+/// Runs a program on both nodes; on the first it prints `want` if all was right.
+fn between_sites(interpreter: &[&str], program: &str, want: &str) -> Result<()> {
+    let world = GRID.take()?;
+    let program = root().join("tests/programs").join(program).display().to_string();
+    let words = [interpreter, &[program.as_str()][..]].concat();
+    let output = world.run("n1.alpha", &["--nodes", "n1.alpha,n1.beta", "--each"], &words)?;
+    let line = format!("n1.alpha: {want}");
+    let right = output.stdout.lines().any(|printed| printed.starts_with(&line));
+    ensure!(output.status == 0 && right, "{}", output.whole());
+    world.expect_clean(Duration::from_secs(10))
+}
+
+macro_rules! programs {
+    ($($name:ident: $interpreter:expr, $program:literal prints $want:literal;)*) => {
+        $(#[test]
+        fn $name() -> Result<()> {
+            between_sites(&$interpreter, $program, $want)
+        })*
+    };
+}
+
+/// Debian's own, for which its packages are.
+const PYTHON: &str = "/usr/bin/python3";
+
+programs! {
+    iperf3: [PYTHON], "iperf3.py" prints "3 measurements over 8 connections; UDP: unable to";
+    node: ["node"], "node.js" prints "100 echoes and 100 pages are right";
+    java: ["java"], "Selectors.java" prints "100 selectors, 10004950 bytes are right";
+    zeromq: [PYTHON], "zeromq.py" prints "250 answers, 1000 news are right";
+    grpc: [PYTHON], "grpc_calls.py" prints "500 calls, 500 digests, 200 pieces are right, as ipv4:240.";
+    redis: [], "redis.sh" prints "20001 keys are the same at both sites";
+    dask: [PYTHON], "dask_cluster.py" prints "40 digests of the other worker's data are right";
+}
