@@ -125,6 +125,8 @@ async fn libraries(check: Option<&proto::ProgramCheck>, library_path: &str) -> V
         let Some(file) = check.and_then(|check| programs::locate(program, check, &own_path)) else {
             continue;
         };
+        // The loader reads $ORIGIN from the path that it is given, and execve(2) from the file.
+        let file = file.canonicalize().unwrap_or(file);
         let Some(loader) = loader(&file) else { continue };
         let mut environment = clean_environment();
         // Some launchers pass the head's path on, others don't, so both count.
