@@ -82,7 +82,7 @@ fn two_clusters_are_one_grid_in_nine_commands() -> Result<()> {
     good(&world, "n1.alpha", &["up"], &["runs already"])?;
     let picture = world.directory.path().join("grid.svg").display().to_string();
     good(&world, "n1.alpha", &["status", "--svg", &picture], &[])?;
-    ensure!(std::fs::read_to_string(&picture)?.contains(">beta</text>"), "beta is drawn");
+    ensure!(std::fs::read_to_string(&picture)?.contains("beta"), "beta is drawn");
     bad(&world, "n1.alpha", &["up", "--node"], "--node is for a site's front-end")?;
     bad(&world, "n3.alpha", &["up", "--token", "/nonexistent"], "/nonexistent")?;
     good(&world, "n3.alpha", &["down"], &["Nothing runs here"])?;
