@@ -135,7 +135,7 @@ fn places(count: usize, box_width: f64, label_width: f64) -> Vec<(f64, f64)> {
             let share = TAU / count as f64;
             // Neighbours don't touch, and labels of lines that meet have room beside each other.
             let apart = (box_width + label_width) / (share / 2.0).sin() / 2.0;
-            let radius = apart.max(1.5 * label_width).max(170.0);
+            let radius = apart.max(2.0 * label_width + 2.0 * PADDING).max(170.0);
             let flat = 0.75;
             (0..count)
                 .map(|at| {
