@@ -6,7 +6,7 @@
 //! them waits with the lock held: not even close, whose sockets have nothing to linger for
 //! until they are connected.
 
-use std::ffi::{c_int, c_long};
+use std::ffi::{c_int, c_long, c_uint};
 
 use crate::numbers::{self, State};
 use crate::pending::{self, List};
@@ -33,12 +33,17 @@ pub(crate) fn renewed(fd: Fd) {
 
 /// The program has made a socket.
 pub(crate) fn made(fd: Fd, domain: c_int, kind: c_int) {
-    renewed(fd);
     let kind = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
     let is_tcp = kind == libc::SOCK_STREAM && matches!(domain, libc::AF_INET | libc::AF_INET6);
-    if fd >= 0 && is_tcp && !pending::elsewhere() {
+    if !is_tcp {
+        renewed(fd);
+    } else if fd >= 0 && !pending::elsewhere() {
         let before = sys::errno();
-        numbers::note_socket(fd);
+        // Another thread may have closed it and be giving the number to a copy.
+        pending::with(|list| {
+            list.left(fd);
+            numbers::note_socket(fd);
+        });
         sys::set_errno(before);
     }
 }
@@ -73,6 +78,25 @@ pub(crate) fn close(fd: Fd) -> c_int {
             list.left(fd);
         }
         sys::close(fd)
+    })
+}
+
+/// close_range(2); the shim's own numbers stay open.
+pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    gated(|list| {
+        let Some(list) = list.filter(|_| flags == 0) else { return sys::close_range(first, last, flags) };
+        let mut from = first;
+        for (fd, number) in numbers::known(first, last) {
+            if !list.owns(fd) {
+                list.left(fd);
+                continue;
+            }
+            if number > from {
+                sys::close_range(from, number - 1, 0)?;
+            }
+            from = number + 1;
+        }
+        if from > last && from > first { Ok(0) } else { sys::close_range(from, last, 0) }
     })
 }
 

@@ -21,6 +21,8 @@ use crate::table;
 
 /// How long to leave an agent alone that has too many requests to take.
 const RETRY: Duration = Duration::from_millis(5);
+/// How often to look whether the program has closed what the helper waits with.
+const LOOK: Duration = Duration::from_secs(1);
 /// Requests that are sent before replies are looked at again.
 const SENT_AT_ONCE: usize = 64;
 /// Replies that are read before the list is looked at again.
@@ -75,8 +77,9 @@ impl Wakers {
 /// # Errors
 /// If the process may not have one more thread or descriptor.
 pub(crate) fn ensure(list: &mut List) -> Result<()> {
-    if list.wakers.is_some() {
-        return Ok(());
+    if let Some(wakers) = &list.wakers {
+        // The program may have closed them; the helper looks again within LOOK.
+        return if wakers.are_intact() { Ok(()) } else { renew_wakers(list).map(drop) };
     }
     table::make_room();
     renew_wakers(list)?;
@@ -89,13 +92,14 @@ pub(crate) fn ensure(list: &mut List) -> Result<()> {
     Ok(())
 }
 
-/// Makes what the helper waits with, and has it wait for all replies.
-fn renew_wakers(list: &mut List) -> Result<()> {
+/// Makes what the helper waits with, and has it wait for all replies. Gives the connects
+/// whose reply can't come any more.
+fn renew_wakers(list: &mut List) -> Result<Vec<(u64, Errno)>> {
     let mut wakers = Wakers::new()?;
     wakers.each_kept(&mut |kept| list.numbers.own(kept.raw()));
     list.wakers = Some(wakers);
     let ids: Vec<u64> = list.items.keys().copied().collect();
-    ids.into_iter().try_for_each(|id| list.await_reply(id))
+    Ok(ids.into_iter().filter_map(|id| list.await_reply(id).err().map(|errno| (id, errno))).collect())
 }
 
 /// Has the helper look at the list again.
@@ -173,10 +177,14 @@ impl Round {
                 return false;
             }
             let intact = list.wakers.as_ref().is_some_and(Wakers::are_intact);
-            if !intact && renew_wakers(list).is_err() {
-                // There may be descriptors again in a moment.
-                self.wake_at(now + RETRY);
+            if !intact {
+                match renew_wakers(list) {
+                    Ok(lost) => lost.into_iter().for_each(|(id, errno)| self.fail(id, errno, now)),
+                    // There may be descriptors again in a moment.
+                    Err(_) => self.wake_at(now + RETRY),
+                }
             }
+            self.wake_at(now + LOOK);
             self.epoll = list.wakers.as_ref().map_or(-1, |wakers| wakers.epoll.raw());
             self.send(job, list, now);
             self.expire(list, now);
@@ -188,6 +196,10 @@ impl Round {
     fn send(&mut self, job: &Job, list: &mut List, now: Instant) {
         for _ in 0..SENT_AT_ONCE {
             let Some(id) = list.later.front().copied() else { return };
+            // The next reply makes room.
+            if !list.has_room() {
+                return;
+            }
             if let Some(pending) = list.items.get_mut(&id)
                 && let Ask::Later(request) = &pending.ask
             {

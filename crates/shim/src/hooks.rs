@@ -180,10 +180,11 @@ hooks! {
             let set = || keepalive::set(fd, (level, name), value, len);
             return if gate::is_busy(fd) { gate::plainly(set) } else { sys::plain(set()) };
         }
-        if gate::is_busy(fd) {
-            return gate::plainly(|| sys::set_option_raw(fd, level, name, value, len));
-        }
-        let result = next::setsockopt(fd, level, name, value, len);
+        let result = if gate::is_busy(fd) {
+            gate::plainly(|| sys::set_option_raw(fd, level, name, value, len))
+        } else {
+            next::setsockopt(fd, level, name, value, len)
+        };
         match job() {
             Some(job) => dual::set(job, fd, (level, name), value, len, result),
             None => result,
@@ -202,6 +203,36 @@ hooks! {
     /// close(2).
     fn close(fd: c_int) -> c_int {
         if numbers::is_known(fd) { gate::close(fd) } else { next::close(fd) }
+    }
+
+    /// close_range(2).
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        match job() {
+            Some(_) => gate::close_range(first, last, flags),
+            None => next::close_range(first, last, flags),
+        }
+    }
+
+    /// closefrom(3).
+    fn closefrom(first: c_int) {
+        match job() {
+            Some(_) => {
+                gate::close_range(c_uint::try_from(first).unwrap_or(0), c_uint::MAX, 0);
+            }
+            None => next::closefrom(first),
+        }
+    }
+
+    /// epoll_create(2).
+    fn epoll_create(size: c_int) -> c_int {
+        numbers::note_epoll();
+        next::epoll_create(size)
+    }
+
+    /// epoll_create1(2).
+    fn epoll_create1(flags: c_int) -> c_int {
+        numbers::note_epoll();
+        next::epoll_create1(flags)
     }
 
     /// dup(2).

@@ -111,6 +111,10 @@ next! {
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int, else -1;
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, else -1;
     close(fd: c_int) -> c_int, else -1;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, else -1;
+    closefrom(first: c_int) -> (), else ();
+    epoll_create(size: c_int) -> c_int, else -1;
+    epoll_create1(flags: c_int) -> c_int, else -1;
     dup(fd: c_int) -> c_int, else -1;
     dup2(from: c_int, to: c_int) -> c_int, else -1;
     dup3(from: c_int, to: c_int, flags: c_int) -> c_int, else -1;

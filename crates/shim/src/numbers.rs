@@ -10,6 +10,7 @@
 //! descriptors, over exec. What is known is therefore checked before it is used, and what
 //! isn't known is searched for ([`descriptors`]).
 
+use std::ffi::c_uint;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::descriptors;
@@ -117,6 +118,17 @@ pub(crate) fn is_known(fd: Fd) -> bool {
     state(fd) != State::Unknown
 }
 
+/// The numbers of a range of which something is known, in ascending order; each as a
+/// descriptor and as close_range(2) has it.
+pub(crate) fn known(first: c_uint, last: c_uint) -> impl Iterator<Item = (Fd, c_uint)> {
+    let pages = TABLE.iter().zip((0..).step_by(PAGE));
+    pages
+        .filter(|(page, _)| !page.load(Ordering::Acquire).is_null())
+        .flat_map(|(_, start)| start..start + PAGE as Fd)
+        .filter_map(|fd| c_uint::try_from(fd).ok().map(|number| (fd, number)))
+        .filter(move |(fd, number)| (first..=last).contains(number) && is_known(*fd))
+}
+
 /// Notes a TCP socket that has just been made, under a number of which nothing is known.
 pub(crate) fn note_socket(fd: Fd) {
     if let Some(slot) = made_slot(fd) {
@@ -149,6 +161,14 @@ pub(crate) struct Left {
     pub(crate) connect: u64,
     /// One that still stands for the socket.
     pub(crate) other: Option<Fd>,
+}
+
+/// Whether the process has made an epoll instance.
+static HAS_EPOLL: AtomicBool = AtomicBool::new(false);
+
+/// The program makes an epoll instance.
+pub(crate) fn note_epoll() {
+    HAS_EPOLL.store(true, Ordering::Relaxed);
 }
 
 /// What may be changed with the lock held only.
@@ -286,7 +306,10 @@ impl Numbers {
     /// file, not to a number: the old one's would stay behind, out of reach, as long as
     /// any copy is open.
     pub(crate) fn unwatch(&mut self, fd: Fd) {
-        let mut is_whole = true;
+        // Of a socket without any the program may have told the kernel past the hooks, such
+        // as by io_uring.
+        let has_some = ring(fd).filter_map(slot).any(|slot| slot.watches() != Head::EMPTY);
+        let mut is_whole = has_some || !HAS_EPOLL.load(Ordering::Relaxed);
         for number in ring(fd) {
             let Some(slot) = slot(number) else { continue };
             is_whole &= !slot.lacks_watches.swap(false, Ordering::Relaxed);

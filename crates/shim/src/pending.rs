@@ -19,6 +19,7 @@ use isthmus_wire::shim::Request;
 use crate::agent::{Exchange, Kept};
 use crate::helper::{self, Wakers};
 use crate::job::Job;
+use crate::limit;
 use crate::lock::Lock;
 use crate::numbers::{self, Left, NO_CONNECT, Numbers, State};
 use crate::patience;
@@ -168,6 +169,7 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
         }
         let ask = match start {
             Start::Asked(exchange) => Ask::Sent(exchange.without_waiting().raised()),
+            Start::Ask(request) if !list.has_room() => Ask::Later(request),
             Start::Ask(request) => match Exchange::begin_without_waiting(job, &request) {
                 Ok(exchange) => Ask::Sent(exchange.raised()),
                 Err(Errno(libc::EAGAIN)) => Ask::Later(request),
@@ -246,6 +248,16 @@ pub(crate) fn cancel(fd: Fd) {
 }
 
 impl List {
+    /// Whether one more request may have a descriptor: the program needs those that it may
+    /// have for its sockets.
+    pub(crate) fn has_room(&self) -> bool {
+        /// Of the descriptors that the program may have, one of so many.
+        const SHARE: u64 = 8;
+        const LEAST: u64 = 16;
+        let most = limit::current().map_or(LEAST, |limit| (limit.rlim_cur / SHARE).max(LEAST));
+        (self.items.len().saturating_sub(self.later.len()) as u64) < most
+    }
+
     fn add(&mut self, pending: Pending) -> Result<()> {
         let (number, deadline) = (pending.number, pending.deadline);
         self.last_id += 1;
@@ -270,6 +282,10 @@ impl List {
     pub(crate) fn await_reply(&mut self, id: u64) -> Result<()> {
         let (Some(pending), Some(wakers)) = (self.items.get_mut(&id), &self.wakers) else { return Ok(()) };
         let (Ask::Sent(exchange) | Ask::Parent(exchange, _)) = &mut pending.ask else { return Ok(()) };
+        // The program may have closed it.
+        if !exchange.kept_mut().intact() {
+            return Err(Errno(libc::ENETDOWN));
+        }
         self.numbers.own(exchange.raw());
         wakers.await_reply(id, exchange.raw())
     }
@@ -378,11 +394,12 @@ pub(crate) fn after_fork_in_parent() {
 pub(crate) fn after_fork_in_child() {
     settle();
     LIST.after_fork(|list| {
+        // Also where nothing is pending: the parent's helper may not have looked yet.
+        list.wakers = None;
+        list.later.clear();
         if list.items.is_empty() {
             return;
         }
-        list.wakers = None;
-        list.later.clear();
         for pending in list.items.values_mut() {
             // These lead to the child's siblings.
             pending.child_channels.clear();

@@ -2,7 +2,7 @@
 //! shim's own hooks by, and so that none is a cancellation point (a cancelled
 //! thread never unwinds through a frame that owns something).
 
-use std::ffi::{CStr, c_int, c_long, c_void};
+use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
 
 use crate::limit;
 use crate::sockaddr::Storage;
@@ -83,6 +83,12 @@ impl Drop for OwnedFd {
 pub(crate) fn close(fd: Fd) -> Result<c_int> {
     // SAFETY: no pointer is passed.
     check(unsafe { libc::syscall(libc::SYS_close, fd) })
+}
+
+/// close_range(2).
+pub(crate) fn close_range(first: c_uint, last: c_uint, flags: c_int) -> Result<c_int> {
+    // SAFETY: no pointer is passed.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) })
 }
 
 /// socket(2), close-on-exec.

@@ -6,16 +6,20 @@ mod common;
 
 use std::process::Command;
 
-const HOOKED: [&str; 48] = [
+const HOOKED: [&str; 52] = [
     "__gethostname_chk",
     "accept",
     "accept4",
     "bind",
     "close",
+    "close_range",
+    "closefrom",
     "connect",
     "dup",
     "dup2",
     "dup3",
+    "epoll_create",
+    "epoll_create1",
     "epoll_ctl",
     "execv",
     "execve",

@@ -185,7 +185,8 @@ static struct cut cut_of(struct call *call, int count, MPI_Datatype type, int wi
     real.Type_size(type, &size);
     cut.bytes = size > 0 ? (size_t)size : 0;
     size_t bytes = (size_t)count * cut.bytes;
-    int is_alike = tag == TAG_ACROSS || type == MPI_BYTE;
+    /* Direct messages have the types of the user, which may differ at the two ends. */
+    int is_alike = tag == TAG_ACROSS || (tag != TAG_DIRECT && type == MPI_BYTE);
     int is_near = call->layout->site_of[with] == call->layout->site_of[call->layout->rank];
     if (!is_alike || is_near || bytes <= BYTES || bytes > (size_t)BYTES * PARTS || cut.bytes > BYTES)
         return cut;

@@ -64,7 +64,7 @@ void *call_memory(struct call *call, size_t bytes);
 int *call_ints(struct call *call, int count);
 
 /* Start a message and return the number by which it is waited for, or -1 after an error. With
- * TAG_ACROSS, or as MPI_BYTE, both ends say as many elements of types of one size. */
+ * TAG_ACROSS, or as MPI_BYTE but for TAG_DIRECT, both ends say as many elements of types of one size. */
 int call_send(struct call *call, const void *buffer, int count, MPI_Datatype type, int to, int tag);
 int call_receive(struct call *call, void *buffer, int count, MPI_Datatype type, int from, int tag);
 

@@ -62,6 +62,7 @@ pub(crate) struct DownArgs {
 /// The message for the user.
 pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     let directory = args.state.directory();
+    let _lock = running::lock(&directory)?;
     let token = args.token.as_deref().map(join::read_token).transpose()?;
     let wanted = Wanted { name: args.name.clone(), via: args.via.clone(), force: false };
     let member = match (Member::of(&directory)?, &token) {
@@ -76,6 +77,14 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
             directory.display()
         ),
     };
+    if let (Member::Joined(identity), Some(name)) = (&member, &args.name)
+        && identity.name() != name
+    {
+        bail!(
+            "{} holds the identity of {identity}, not of {name}; give another directory with --state",
+            directory.display()
+        );
+    }
     let option =
         if args.state.is_given() { format!(" --state {}", directory.display()) } else { String::new() };
     let service = member.service()?;
@@ -155,6 +164,7 @@ fn next(service: Service, directory: &Path, option: &str, is_node: bool) -> Stri
 /// The message for the user.
 pub(crate) async fn down(args: DownArgs) -> anyhow::Result<()> {
     let directory = args.state.directory();
+    let lock = if directory.exists() { Some(running::lock(&directory)?) } else { None };
     // A node takes leave through its gateway.
     let mut all = Vec::new();
     for place in [directory.join(NODE_DIRECTORY), directory.clone()] {
@@ -171,6 +181,7 @@ pub(crate) async fn down(args: DownArgs) -> anyhow::Result<()> {
     if all.is_empty() {
         text = format!("Nothing runs here that isthmus up has started ({}).\n", directory.display());
     }
+    drop(lock);
     output::print(&(), &text, false)
 }
 

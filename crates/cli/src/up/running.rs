@@ -4,13 +4,16 @@
 //! ticks after the machine's (proc_pid_stat(5), field 22): another process that has the id
 //! later isn't taken for it.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use isthmus_net::files;
 use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
@@ -20,6 +23,8 @@ use crate::services::Service;
 /// How long a service may take to end: an agent ends its part of running jobs.
 const END: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(50);
+/// A note has two numbers.
+const LONGEST: u64 = 64;
 
 /// How a service ended.
 pub(super) enum Stopped {
@@ -50,16 +55,48 @@ fn start_in(stat: &str) -> Option<u64> {
 
 /// The process of a service, if it runs.
 fn process(directory: &Path, service: Service) -> anyhow::Result<Option<i32>> {
-    let path = path(directory, service);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let text = files::read(&path)?;
+    let Some(text) = read(&path(directory, service))? else { return Ok(None) };
     let mut words = text.split_ascii_whitespace();
     let read = |word: Option<&str>| word.and_then(|word| word.parse().ok());
     let (pid, start): (Option<i32>, Option<u64>) =
         (words.next().and_then(|word| word.parse().ok()), read(words.next()));
     Ok(pid.filter(|pid| *pid > 1 && start.is_some() && start_of(*pid) == start))
+}
+
+/// A note that this user has written; nothing else is followed, waited for or believed.
+fn read(path: &Path) -> anyhow::Result<Option<String>> {
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    let found = file.metadata()?;
+    if !found.is_file() || found.uid() != nix::unistd::geteuid().as_raw() {
+        bail!("{} is not a file of this user; remove it", path.display());
+    }
+    let mut text = Vec::new();
+    file.take(LONGEST).read_to_end(&mut text)?;
+    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+}
+
+/// Keeps other `isthmus up` and `down` of this state directory waiting until it is dropped.
+///
+/// # Errors
+/// If the directory isn't this user's alone, or can't be written.
+pub(super) fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
+    files::create_directory(directory)?;
+    let found = fs::symlink_metadata(directory)?;
+    if found.uid() != nix::unistd::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+        bail!("{} is another user's, or others may write to it", directory.display());
+    }
+    let path = directory.join("up.lock");
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    let file = options.open(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    Flock::lock(file, FlockArg::LockExclusive)
+        .map_err(|(_, error)| error)
+        .context("cannot lock the state directory")
 }
 
 /// Whether a service runs that was started here.

@@ -56,7 +56,12 @@ pub(super) async fn start(service: Service, directory: &Path) -> anyhow::Result<
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(std::io::Error::from));
     }
     let mut child = command.spawn().context("cannot start the service")?;
-    running::note(directory, service, child.id())?;
+    if let Err(error) = running::note(directory, service, child.id()) {
+        // Nobody could stop it.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(error);
+    }
     let ends = Instant::now() + READY;
     let mut word = [0; 512];
     loop {

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-enum { SELECTORS = 100, COPIES = 100, SOCKETS = 1000, LINGER_SECONDS = 8 };
+enum { SELECTORS = 100, COPIES = 100, SOCKETS = 1000, LINGER_SECONDS = 8, FORKS = 20 };
 
 static struct sockaddr_in server;
 
@@ -189,6 +189,60 @@ static void fork_handlers(void)
 	close(fd);
 }
 
+/* A child that connects right after its parent has. */
+static void forks_after_connects(void)
+{
+	int good = 0;
+	for (int i = 0; i < FORKS; i++) {
+		int fd = tcp(), status = -1, error = connect_to(fd, server);
+		int connected = error == EINPROGRESS && await(fd, POLLOUT) == POLLOUT;
+		pid_t child = fork();
+		if (!child) {
+			int own = tcp(), started = connect_to(own, server);
+			_exit(started == EINPROGRESS && await(own, POLLOUT) == POLLOUT && echoes(own) ? 0 : 1);
+		}
+		waitpid(child, &status, 0);
+		good += connected && status == 0;
+		close(fd);
+	}
+	check("children that connect after their parent", good == FORKS, "%d good", good);
+}
+
+/* Most of the descriptors that a program may have are its own. */
+static void few_descriptors(void)
+{
+	enum { MOST = 300, OPEN = 240 };
+	struct rlimit before, few;
+	int fd[OPEN], good = 0;
+	getrlimit(RLIMIT_NOFILE, &before);
+	few = before;
+	few.rlim_cur = MOST;
+	setrlimit(RLIMIT_NOFILE, &few);
+	for (int i = 0; i < OPEN; i++) {
+		fd[i] = tcp();
+		if (connect_to(fd[i], server) != EINPROGRESS)
+			die("connect");
+	}
+	for (int i = 0; i < OPEN; i++) {
+		good += await(fd[i], POLLOUT) == POLLOUT && echoes(fd[i]);
+		close(fd[i]);
+	}
+	setrlimit(RLIMIT_NOFILE, &before);
+	check("240 connects with 300 descriptors", good == OPEN, "%d good", good);
+}
+
+/* As before a program starts another, while connects are under way. */
+static void closing_the_rest(void)
+{
+	int fd = tcp(), error = connect_to(fd, server), other = tcp();
+	int closed = close_range(other + 1, ~0U, 0), again = connect_to(other, server);
+	int good = await(fd, POLLOUT) == POLLOUT && echoes(fd) && await(other, POLLOUT) == POLLOUT && echoes(other);
+	check("close_range of all others", error == EINPROGRESS && !closed && again == EINPROGRESS && good,
+	      "errors %d %d closed %d good %d", error, again, closed, good);
+	close(fd);
+	close(other);
+}
+
 static void exec_of_a_fifo(void)
 {
 	char directory[] = "/tmp/probe.XXXXXX", path[64], *arguments[] = {"fifo", NULL}, *environment[] = {NULL};
@@ -227,6 +281,9 @@ int main(int argc, char **argv)
 	copies();
 	sockets();
 	lingering();
+	forks_after_connects();
+	few_descriptors();
+	closing_the_rest();
 	exec_of_a_fifo();
 	return conclude();
 }
