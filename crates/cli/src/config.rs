@@ -119,6 +119,11 @@ impl StateArgs {
         self.state.clone().unwrap_or_else(default_state)
     }
 
+    /// ` --state DIR` for a command that is to use the same one; empty for the default.
+    pub(crate) fn option(&self) -> String {
+        self.state.as_ref().map_or_else(String::new, |directory| format!(" --state {}", directory.display()))
+    }
+
     /// Whether the command line or the environment names it.
     pub(crate) fn is_given(&self) -> bool {
         self.state.is_some()

@@ -22,8 +22,6 @@ use crate::output;
 const SITE_VALIDITY: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Longer ones are worth a word.
 const LONG: Duration = Duration::from_secs(31 * 24 * 3600);
-/// Port of relays by default.
-const RELAY_PORT: u16 = 7720;
 
 /// Make a grid, and join tokens for it; list and revoke its members.
 #[derive(Debug, Subcommand)]
@@ -164,18 +162,18 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     let directory = args.state.directory();
     let address = with_port(&args.address, DEFAULT_PORT);
     let state = State::create(&directory, &args.name, &address, SystemTime::now())?;
-    let option =
-        if args.state.is_given() { format!(" --state {}", directory.display()) } else { String::new() };
+    let option = args.state.option();
     let port = address.rsplit_once(':').map_or("", |(_, port)| port);
     let mut text = format!(
         "Made grid {name} in {state}.\n  \
            start its broker      isthmus up{option}\n                        \
-                                 (others reach it at {address}, and a relay at port {RELAY_PORT})\n  \
+                                 (others reach it at {address}, and a relay at port {relay_port})\n  \
            invite a site         isthmus grid invite{option} --site SITE --owner USER --nodes N --out SITE.token\n  \
            see what is going on  isthmus status --state {admin}\n\
          ca-key.pem in there is the grid's authority: with it, any identity can be made.\n\
          Move it to a safe place. Only isthmus grid sign needs it, once a year (--authority-key FILE).\n",
         name = state.grid.name,
+        relay_port = isthmus_relay::DEFAULT_PORT,
         state = directory.display(),
         admin = directory.join(ADMIN_DIRECTORY).display(),
     );

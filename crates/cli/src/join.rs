@@ -14,8 +14,6 @@ use isthmus_wire::Label;
 use crate::config::{StateArgs, host_label, with_port};
 use crate::output;
 
-/// Port of gateways by default.
-const GATEWAY_PORT: u16 = 7710;
 /// Longest token that is read.
 const MAX_TOKEN: u64 = 64 * 1024;
 
@@ -54,8 +52,7 @@ pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<()> {
     let directory = args.state.directory();
     let wanted = Wanted { name: args.name, via: args.via, force: args.force };
     let credentials = join(&text, &directory, wanted).await?;
-    let option =
-        if args.state.is_given() { format!(" --state {}", directory.display()) } else { String::new() };
+    let option = args.state.option();
     let next = match credentials.identity().role() {
         Role::Admin => format!("See what is going on: isthmus status{option}"),
         role => format!("it attaches to {}. Start it: isthmus {role}{option}", credentials.upstream()),
@@ -88,7 +85,7 @@ pub(crate) async fn join(text: &str, directory: &Path, wanted: Wanted) -> anyhow
     // Before the token is spent.
     let identity = token.identity(name.clone(), gateway)?;
     check_directory(directory, &identity, wanted.force)?;
-    let via = wanted.via.map(|via| with_port(&via, GATEWAY_PORT));
+    let via = wanted.via.map(|via| with_port(&via, isthmus_gateway::DEFAULT_PORT));
     let credentials = enrol::join_as(text, name, via.as_deref(), gateway).await?;
     credentials.save(directory)?;
     Ok(credentials)

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::GatewayError;
 
 /// Port of gateways by default.
-pub(crate) const DEFAULT_PORT: u16 = 7710;
+pub const DEFAULT_PORT: u16 = 7710;
 
 /// How a gateway is set up. Everything has a default.
 #[derive(Debug, Clone, Deserialize)]

@@ -47,5 +47,5 @@ mod told;
 mod upstream;
 mod way_out;
 
-pub use config::{GatewayConfig, Inbound, Measure};
+pub use config::{DEFAULT_PORT, GatewayConfig, Inbound, Measure};
 pub use run::{GatewayError, run};

@@ -52,7 +52,10 @@ impl ProcessId {
     }
 
     /// Waits until the process has ended; whether it has in time.
-    pub(crate) fn wait_ended(self, patience: Duration) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// As poll(2).
+    pub fn wait_ended(self, patience: Duration) -> io::Result<bool> {
         let Ok(descriptor) = self.open() else { return Ok(true) };
         let deadline = Instant::now() + patience;
         loop {
@@ -128,6 +131,8 @@ mod tests {
         for name in ["cat", "a b", "x) R 1 (y"] {
             assert_eq!(parse_stat(&format!("17 ({name}) {tail}")), Some(('S', 4242)), "{name}");
         }
+        assert_eq!(parse_stat(&format!("17 (cat) {}", tail.replacen('S', "Z", 1))), Some(('Z', 4242)));
+        assert_eq!(parse_stat(""), None);
         assert_eq!(parse_stat("17 (cat"), None);
         assert_eq!(parse_stat("17 (cat) S 1"), None);
     }

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use serde::Deserialize;
 
 /// Port of relays by default.
-pub(crate) const DEFAULT_PORT: u16 = 7720;
+pub const DEFAULT_PORT: u16 = 7720;
 
 /// How a relay is set up. Everything has a default.
 #[derive(Debug, Clone, Deserialize)]

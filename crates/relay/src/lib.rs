@@ -18,5 +18,5 @@ mod control;
 mod prober;
 mod service;
 
-pub use config::RelayConfig;
+pub use config::{DEFAULT_PORT, RelayConfig};
 pub use service::{RelayError, run};

@@ -65,17 +65,13 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     let _lock = running::lock(&directory)?;
     let token = args.token.as_deref().map(join::read_token).transpose()?;
     let wanted = Wanted { name: args.name.clone(), via: args.via.clone(), force: false };
-    let member = match (Member::of(&directory)?, &token) {
-        (Some(member), _) => member,
-        (None, Some(token)) => {
-            Member::Joined(join::join(token, &directory, wanted).await?.identity().clone())
-        }
-        (None, None) => bail!(
+    let Some(member) = Member::of_or_joined(&directory, token.as_deref(), || Ok(wanted)).await? else {
+        bail!(
             "this machine belongs to no grid yet ({} holds no identity). With a join token: isthmus up --token \
              FILE, and --via FRONT-END on a node. Without one: isthmus grid init makes a grid, and isthmus grid \
              invite a token, both on the broker's host",
             directory.display()
-        ),
+        )
     };
     if let (Member::Joined(identity), Some(name)) = (&member, &args.name)
         && identity.name() != name
@@ -85,8 +81,7 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
             directory.display()
         );
     }
-    let option =
-        if args.state.is_given() { format!(" --state {}", directory.display()) } else { String::new() };
+    let option = args.state.option();
     let service = member.service()?;
     if args.node && service != Service::Gateway {
         bail!("--node is for a site's front-end, and this machine is {member}");
@@ -94,15 +89,12 @@ pub(crate) async fn up(args: UpArgs) -> anyhow::Result<()> {
     run(service, &directory, &member.to_string()).await?;
     let node = directory.join(NODE_DIRECTORY);
     if args.node || (service == Service::Gateway && node.exists()) {
-        let known = Member::of(&node)?;
-        let member = match (known, &token) {
-            (Some(member), _) => member,
-            (None, Some(token)) => {
-                let via = Some(gateway_from_here(&directory)?.to_string());
-                let wanted = Wanted { name: args.name, via, force: false };
-                Member::Joined(join::join(token, &node, wanted).await?.identity().clone())
-            }
-            (None, None) => bail!("this machine is no node yet: give the site's token again, --token FILE"),
+        let wanted = || {
+            let via = Some(gateway_from_here(&directory)?.to_string());
+            Ok(Wanted { name: args.name, via, force: false })
+        };
+        let Some(member) = Member::of_or_joined(&node, token.as_deref(), wanted).await? else {
+            bail!("this machine is no node yet: give the site's token again, --token FILE")
         };
         run(member.service()?, &node, &member.to_string()).await?;
     }
@@ -162,13 +154,13 @@ fn next(service: Service, directory: &Path, option: &str, is_node: bool) -> Stri
 ///
 /// # Errors
 /// The message for the user.
-pub(crate) async fn down(args: DownArgs) -> anyhow::Result<()> {
+pub(crate) fn down(args: &DownArgs) -> anyhow::Result<()> {
     let directory = args.state.directory();
     let lock = if directory.exists() { Some(running::lock(&directory)?) } else { None };
     // A node takes leave through its gateway.
     let mut all = Vec::new();
     for place in [directory.join(NODE_DIRECTORY), directory.clone()] {
-        all.extend(running::stop(&place).await?);
+        all.extend(running::stop(&place)?);
     }
     let mut text = String::new();
     for (service, stopped) in &all {
@@ -202,6 +194,21 @@ impl Member {
             Ok(credentials) => Ok(Some(Self::Joined(credentials.identity().clone()))),
             Err(CredentialsError::Missing { .. }) => Ok(None),
             Err(error) => Err(error).context("this machine's identity can't be read"),
+        }
+    }
+
+    /// What it holds, or after a join by the token. None without either.
+    async fn of_or_joined(
+        directory: &Path,
+        token: Option<&str>,
+        wanted: impl FnOnce() -> anyhow::Result<Wanted>,
+    ) -> anyhow::Result<Option<Self>> {
+        match (Self::of(directory)?, token) {
+            (None, Some(token)) => {
+                let credentials = join::join(token, directory, wanted()?).await?;
+                Ok(Some(Self::Joined(credentials.identity().clone())))
+            }
+            (known, _) => Ok(known),
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::net::UnixDatagram;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::running;
 use crate::services::Service;
@@ -82,7 +82,6 @@ pub(super) async fn start(service: Service, directory: &Path) -> anyhow::Result<
                 last_lines(directory, from)
             );
         }
-        sleep(Duration::ZERO).await;
     }
 }
 
