@@ -256,7 +256,7 @@ impl Head {
         let own_job = self.job.clone();
         tokio::spawn(async move { peers::send_news(&own_job, own_news, &own_tx).await });
         let mut joined: Vec<proto::Joined> = Vec::new();
-        let mut changed = true;
+        let mut changed = false;
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
         let mut pulses = tokio::time::interval(silence::INTERVAL);
         pulses.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -273,6 +273,9 @@ impl Head {
                 ..proto::JobReport::default()
             });
         };
+        // The gateway heeds signs of life only of a job that it knows: an agent that freezes
+        // just now is missed, too.
+        report(&joined, false);
         let mut is_ending = false;
         loop {
             tokio::select! {
