@@ -65,6 +65,7 @@ struct Results {
     connect: Report,
     patterns: Report,
     trunk: Report,
+    nas: Report,
     coll: Option<Report>,
     simulate: Option<Report>,
 }
@@ -75,6 +76,7 @@ impl Results {
             connect: results("connect")?,
             patterns: results("patterns")?,
             trunk: results("trunk")?,
+            nas: results("nas")?,
             coll: results("coll").ok(),
             simulate: results("simulate").ok(),
         })
@@ -83,7 +85,7 @@ impl Results {
 
 /// The page with its tables made anew.
 fn page(old: &str, results: &Results) -> anyhow::Result<String> {
-    let Results { connect, patterns, trunk, coll, simulate } = results;
+    let Results { connect, patterns, trunk, nas, coll, simulate } = results;
     let mut page = old.to_owned();
     for (name, table) in [
         ("latency", tables::latency(connect)?),
@@ -93,10 +95,11 @@ fn page(old: &str, results: &Results) -> anyhow::Result<String> {
         ("streams", tables::rates(patterns, Traffic::Streams)?),
         ("answered", tables::rates(patterns, Traffic::Answered)?),
         ("gathers", maps::gathers(trunk)),
+        ("applications", tables::applications(nas)),
         ("collectives", maps::collectives(coll.as_ref())),
         (
             "conditions",
-            tables::conditions([connect, patterns, trunk].into_iter().chain(coll).chain(simulate)),
+            tables::conditions([connect, patterns, trunk, nas].into_iter().chain(coll).chain(simulate)),
         ),
         ("checked", simulated::checked(simulate.as_ref())),
         ("simulated", simulated::platforms(simulate.as_ref())),

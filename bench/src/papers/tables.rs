@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::connect::PLAIN_TCP;
 use crate::patterns::{PATTERNS, Traffic};
-use crate::report::{Figures, Report, Row, figures};
+use crate::report::{Comparison, Figures, Report, Row, figures};
 use crate::verdict::{Bar, Verdict};
 
 /// What stands for a table without results.
@@ -218,6 +218,18 @@ fn judged(row: &Row) -> String {
     row.ratio() + &verdict
 }
 
+/// Steps of applications: ours, what it is compared with, and the ratio.
+pub(super) fn applications(nas: &Report) -> String {
+    let mut table = heading(&["", "isthmus", "against", "", "ratio"]);
+    for row in &nas.rows {
+        let Comparison { what, unit, against, .. } = &row.comparison;
+        let ours = figure(row, unit, |found| found.ours);
+        let reference = figure(row, unit, |found| found.reference);
+        line(&mut table, &[what.clone(), ours, against.clone(), reference, judged(row)]);
+    }
+    table
+}
+
 pub(super) fn conditions<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
     let mut text = String::new();
     for report in reports {
@@ -257,7 +269,6 @@ pub(super) fn line(table: &mut String, cells: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Comparison;
 
     #[test]
     fn verdicts_in_words() {

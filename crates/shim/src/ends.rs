@@ -139,6 +139,17 @@ pub(crate) fn becomes_v4(fd: Fd) {
     });
 }
 
+/// Notes whether the program sees a socket without `TCP_NODELAY`, though the kernel has it.
+/// `false` if the socket isn't known here.
+pub(crate) fn see_delays(cookie: u64, delays: bool) -> bool {
+    TABLE.with(|table| table.find(cookie).map(|entry| entry.sees_delays = delays)).is_some()
+}
+
+/// Whether the program sees a socket without `TCP_NODELAY`, though the kernel has it.
+pub(crate) fn sees_delays(cookie: u64) -> bool {
+    TABLE.with(|table| table.find(cookie).is_some_and(|entry| entry.sees_delays))
+}
+
 /// Whether a socket was connected behind the program's back and the program
 /// has not called connect since: the kernel's own connect then returns 0 once.
 pub(crate) fn take_just_connected(cookie: u64) -> bool {
@@ -188,6 +199,7 @@ struct Entry {
     /// The agent handed the socket over; otherwise it has no such ends.
     is_handed_over: bool,
     just_connected: bool,
+    sees_delays: bool,
 }
 
 impl Entry {
@@ -196,11 +208,12 @@ impl Entry {
         ends: Ends { peer: End::NONE, local: End::NONE, family: Family::V4 },
         is_handed_over: false,
         just_connected: false,
+        sees_delays: false,
     };
 
     fn new(cookie: u64, ends: Option<Ends>, just_connected: bool) -> Self {
         let is_handed_over = ends.is_some();
-        Self { cookie, ends: ends.unwrap_or(Self::NONE.ends), is_handed_over, just_connected }
+        Self { cookie, ends: ends.unwrap_or(Self::NONE.ends), is_handed_over, just_connected, ..Self::NONE }
     }
 
     fn ends(&self) -> Option<Ends> {

@@ -22,7 +22,8 @@ use crate::job::job;
 use crate::resolve::Room;
 use crate::sockaddr::Storage;
 use crate::{
-    children, connect, dual, failed, gate, interfaces, keepalive, listen, next, numbers, resolve, sys, ucx,
+    children, connect, dual, failed, gate, interfaces, keepalive, listen, next, nodelay, numbers, resolve,
+    sys, ucx,
 };
 
 macro_rules! hooks {
@@ -168,6 +169,9 @@ hooks! {
         if result == 0 && keepalive::shows(level, name) && job().is_some() {
             keepalive::report(fd, name, value.cast(), len);
         }
+        if result == 0 && nodelay::is(level, name) && job().is_some() {
+            nodelay::report(fd, value.cast(), len);
+        }
         match job() {
             Some(job) => dual::read(job, fd, (level, name), value, len, result),
             None => result,
@@ -185,6 +189,9 @@ hooks! {
         } else {
             next::setsockopt(fd, level, name, value, len)
         };
+        if result == 0 && nodelay::is(level, name) && job().is_some() {
+            nodelay::settle(fd, value.cast());
+        }
         match job() {
             Some(job) => dual::set(job, fd, (level, name), value, len, result),
             None => result,

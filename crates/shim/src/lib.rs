@@ -17,6 +17,7 @@
 //! | asks who is there | `ends`: virtual addresses |
 //! | sets or reads options of IPv6 | `dual`: those of the IPv4 socket that it has |
 //! | sets or reads options of keepalives | `keepalive`: those that isthmus sets don't show |
+//! | sets or reads `TCP_NODELAY` | `nodelay`: the way to the agent always has it |
 //! | starts a program | `exec`, `executable`: it stays in the job whatever its environment |
 //! | starts ranks, as a daemon of a launcher | `children`: its agent is told how they end |
 //! | asks who it is | `interfaces`, `resolve`: one interface, one address, the grid name |
@@ -58,6 +59,7 @@ mod limit;
 mod listen;
 mod lock;
 mod next;
+mod nodelay;
 mod numbers;
 mod options;
 mod patience;

@@ -12,6 +12,7 @@ use crate::gate;
 use crate::handover;
 use crate::job::Job;
 use crate::next;
+use crate::nodelay;
 use crate::peer;
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Fd};
@@ -108,15 +109,18 @@ fn arrive(job: &Job, listener: Fd, fd: Fd, name: &Storage, flags: c_int) -> Opti
     if reply.errno != 0 {
         return None;
     }
+    let ends = Ends { peer: reply.peer, local: reply.local, family: peer.family };
     match (reply.handover, socket) {
         (Handover::Socket, Some(socket)) => {
+            ends::remember(sys::cookie(socket.raw()), ends, false);
             handover::replace_accepted(listener, fd, &socket, flags).ok()?;
         }
-        (Handover::Keep, _) => {}
+        (Handover::Keep, _) => {
+            ends::remember(sys::cookie(fd), ends, false);
+            nodelay::carry(fd, fd);
+        }
         (Handover::Socket | Handover::None, _) => return None,
     }
-    let ends = Ends { peer: reply.peer, local: reply.local, family: peer.family };
-    ends::remember(sys::cookie(fd), ends, false);
     Some(Inet { family: peer.family, ip: reply.peer.address, port: reply.peer.port }.encode())
 }
 

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 
 use crate::dual;
 use crate::keepalive;
+use crate::nodelay;
 use crate::sys::{self, Fd};
 
 use libc::{IPPROTO_IP, IPPROTO_TCP, SOL_SOCKET};
@@ -82,6 +83,7 @@ pub(crate) fn carry(from: Fd, to: Fd) {
         }
     }
     dual::carry(from, to);
+    nodelay::carry(from, to);
     keepalive::carry(from, to);
     // Never unset: without the option, a restarted agent could not bind its
     // port while the socket exists.

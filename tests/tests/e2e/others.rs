@@ -40,5 +40,6 @@ programs! {
     zeromq: [PYTHON], "zeromq.py" prints "250 answers, 1000 news are right";
     grpc: [PYTHON], "grpc_calls.py" prints "500 calls, 500 digests, 200 pieces are right, as ipv4:240.";
     redis: [], "redis.sh" prints "20001 keys are the same at both sites";
+    small_writes: [PYTHON], "small_writes.py" prints "pieces don't wait for each other";
     dask: [PYTHON], "dask_cluster.py" prints "40 digests of the other worker's data are right";
 }
