@@ -350,6 +350,7 @@ fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
             };
         }
         let number = list.numbers.check(pending.number, pending.cookie);
+        let number = number.or_else(|| list.numbers.received(pending.cookie, id));
         // The program may have begun anew.
         let Some(number) = number.filter(|number| numbers::connect_of(*number) == id) else { return };
         let is_connected = outcome.is_ok();
