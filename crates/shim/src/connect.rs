@@ -7,6 +7,7 @@ use isthmus_wire::VirtualAddress;
 use isthmus_wire::shim::Request;
 
 use crate::datagrams;
+use crate::dual;
 use crate::ends;
 use crate::failed;
 use crate::gate;
@@ -36,24 +37,32 @@ enum Destination {
 /// kernel, with the address as the program gave it. An address in the answer is
 /// to be connected to natively.
 pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Native>> {
+    let kind = || sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE);
     match destination(job.virtual_address, address) {
-        Destination::Elsewhere => None,
-        Destination::Nowhere => {
-            pending::cancel(fd);
+        Destination::Elsewhere => {
+            datagrams::leave(job, fd);
             None
         }
+        Destination::Nowhere => {
+            pending::cancel(fd);
+            // A placeholder is what it was.
+            let was_exchanged = sys::tcp_state(fd).is_ok_and(|state| state != sys::SYN_SENT);
+            let is_v6 = was_exchanged && ends::is_v6_to_program(job, fd);
+            ends::forget(sys::cookie(fd));
+            is_v6.then(|| dual::dissolve(fd).map(|()| Native::Done))
+        }
         Destination::Own(inet) => {
-            let domain = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN).ok()?;
-            if domain != inet.family.domain() {
+            if !is_of(job, fd, inet.family) {
                 return None;
             }
-            let twin = inet.with_ip(job.virtual_address.twin());
-            bind_to_twin(job.virtual_address, fd, inet);
-            Some(Ok(Native::Address(twin.encode())))
+            datagrams::leave(job, fd);
+            if kind() == Ok(libc::SOCK_STREAM) {
+                bind_to_twin(job.virtual_address, fd, inet);
+            }
+            Some(Ok(Native::Address(inet.with_ip(job.virtual_address.twin()).encode())))
         }
         Destination::Remote(inet) => {
-            let option = |name| sys::get_int(fd, libc::SOL_SOCKET, name);
-            if option(libc::SO_DOMAIN) != Ok(inet.family.domain()) {
+            if !is_of(job, fd, inet.family) {
                 return None;
             }
             let v6_only = inet.family == Family::Mapped
@@ -61,13 +70,19 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Nat
             if v6_only {
                 return None;
             }
-            match option(libc::SO_TYPE) {
+            match kind() {
                 Ok(libc::SOCK_STREAM) => Some(remote(job, fd, inet)),
                 Ok(libc::SOCK_DGRAM) => Some(Ok(Native::Address(datagrams::connect(job, fd, inet)))),
                 Ok(_) | Err(_) => None,
             }
         }
     }
+}
+
+/// Whether a socket is one of this family to its program.
+fn is_of(job: &Job, fd: Fd, family: Family) -> bool {
+    sys::get_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(family.domain())
+        || family == Family::Mapped && ends::is_v6_to_program(job, fd)
 }
 
 /// Waits for the agent's answer, or for another thread that does so for the same socket.

@@ -150,7 +150,10 @@ impl Waiting {
         let ends = Ends { peer: reply.peer, local: reply.local, family: self.call.inet.family };
         ends::remember(sys::cookie(socket.raw()), ends, false);
         pending::with(|list| {
-            let number = self.number().and_then(|number| list.numbers.check(number, self.call.cookie));
+            let number = self.number().and_then(|number| {
+                list.numbers.receive(number);
+                list.numbers.check(number, self.call.cookie)
+            });
             let Some(number) = number else { return self.without_number() };
             let number = handover::replace(&mut list.numbers, number, self.call.cookie, &socket)?;
             list.numbers.forget(number);
