@@ -209,6 +209,15 @@ impl Kept {
     pub(crate) fn relocate(&mut self) {
         self.fd = self.fd.take().map(OwnedFd::raised);
     }
+
+    /// Moves the file from a number below `first` to one that isn't. Returns whether it has.
+    pub(crate) fn move_beyond(&mut self, first: Fd) -> bool {
+        if self.raw() >= first || !self.intact() {
+            return false;
+        }
+        let moved = sys::fcntl(self.raw(), libc::F_DUPFD_CLOEXEC, i64::from(first));
+        moved.map(|new| self.fd = Some(OwnedFd::from_raw(new))).is_ok()
+    }
 }
 
 impl Drop for Kept {

@@ -1,18 +1,16 @@
 //! connect(2): to this node through its twin, to another node through the agent.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
 
 use isthmus_wire::VirtualAddress;
 use isthmus_wire::shim::Request;
 
-use crate::agent::{self, Asked, Exchange};
 use crate::datagrams;
-use crate::ends::{self, Ends};
+use crate::dual;
+use crate::ends;
 use crate::failed;
 use crate::gate;
-use crate::handover;
 use crate::helper;
 use crate::job::Job;
 use crate::next;
@@ -22,6 +20,7 @@ use crate::peer;
 use crate::pending::{self, Start, Started};
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
+use crate::waiting::{self, Call, Waiting};
 
 /// The target of a connect call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,24 +37,32 @@ enum Destination {
 /// kernel, with the address as the program gave it. An address in the answer is
 /// to be connected to natively.
 pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Native>> {
+    let kind = || sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE);
     match destination(job.virtual_address, address) {
-        Destination::Elsewhere => None,
-        Destination::Nowhere => {
-            pending::cancel(fd);
+        Destination::Elsewhere => {
+            datagrams::leave(job, fd);
             None
         }
+        Destination::Nowhere => {
+            pending::cancel(fd);
+            // A placeholder is what it was.
+            let was_exchanged = sys::tcp_state(fd).is_ok_and(|state| state != sys::SYN_SENT);
+            let is_v6 = was_exchanged && ends::is_v6_to_program(job, fd);
+            ends::forget(sys::cookie(fd));
+            is_v6.then(|| dual::dissolve(fd).map(|()| Native::Done))
+        }
         Destination::Own(inet) => {
-            let domain = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN).ok()?;
-            if domain != inet.family.domain() {
+            if !is_of(job, fd, inet.family) {
                 return None;
             }
-            let twin = inet.with_ip(job.virtual_address.twin());
-            bind_to_twin(job.virtual_address, fd, inet);
-            Some(Ok(Native::Address(twin.encode())))
+            datagrams::leave(job, fd);
+            if kind() == Ok(libc::SOCK_STREAM) {
+                bind_to_twin(job.virtual_address, fd, inet);
+            }
+            Some(Ok(Native::Address(inet.with_ip(job.virtual_address.twin()).encode())))
         }
         Destination::Remote(inet) => {
-            let option = |name| sys::get_int(fd, libc::SOL_SOCKET, name);
-            if option(libc::SO_DOMAIN) != Ok(inet.family.domain()) {
+            if !is_of(job, fd, inet.family) {
                 return None;
             }
             let v6_only = inet.family == Family::Mapped
@@ -63,13 +70,36 @@ pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Nat
             if v6_only {
                 return None;
             }
-            match option(libc::SO_TYPE) {
+            match kind() {
                 Ok(libc::SOCK_STREAM) => Some(remote(job, fd, inet)),
                 Ok(libc::SOCK_DGRAM) => Some(Ok(Native::Address(datagrams::connect(job, fd, inet)))),
                 Ok(_) | Err(_) => None,
             }
         }
     }
+}
+
+/// Whether a socket is one of this family to its program.
+fn is_of(job: &Job, fd: Fd, family: Family) -> bool {
+    sys::get_int(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Ok(family.domain())
+        || family == Family::Mapped && ends::is_v6_to_program(job, fd)
+}
+
+/// Waits for the agent's answer, or for another thread that does so for the same socket.
+fn wait(job: &Job, call: Call, request: &Request) -> Result<Native> {
+    if let Some(waiting) = Waiting::begin(job, call, request)? {
+        return Ok(Native::Wait(waiting));
+    }
+    waiting::for_other(job, call.fd)?;
+    end_of_wait(job, call.fd)
+}
+
+/// What becomes of a blocking connect on a socket whose connect was begun before.
+fn end_of_wait(job: &Job, fd: Fd) -> Result<Native> {
+    if sys::tcp_state(fd)? == sys::SYN_SENT {
+        helper::wait_for(fd, waiting::limit(fd).unwrap_or(patience::longest(job)))?;
+    }
+    outcome_of_wait(fd).map(|()| Native::Done)
 }
 
 /// The rest of a connect call.
@@ -96,7 +126,7 @@ fn destination(own: VirtualAddress, address: &Storage) -> Destination {
 /// Binds an unbound socket to its node's twin, so that the other end
 /// sees the node's virtual address; the port is chosen at connect, when the
 /// kernel knows which are free for this destination.
-fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) {
+pub(crate) fn bind_to_twin(own: VirtualAddress, fd: Fd, inet: Inet) {
     let unbound = |name: Inet| name.ip == Ipv4Addr::UNSPECIFIED && name.port == 0;
     if sys::local_name(fd).ok().and_then(|name| Inet::parse(name.bytes())).is_some_and(unbound) {
         let _ = sys::set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
@@ -115,8 +145,7 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
     }
     let state = sys::tcp_state(fd)?;
     if state == sys::SYN_SENT && blocking {
-        helper::wait_for(fd, send_timeout(fd).unwrap_or(patience::longest(job)))?;
-        return outcome_of_wait(fd).map(|()| Native::Done);
+        return end_of_wait(job, fd);
     }
     if state != sys::CLOSED {
         // Never waits: the socket listens, is connected, or is connecting and
@@ -130,13 +159,12 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
     let is_v6 = inet.family == Family::Mapped;
     let (destination, port) = (inet.ip, inet.port);
     let request = Request::Connect { destination, port, source_port, send_buffer, receive_buffer, is_v6 };
+    let call = Call { fd, cookie, inet, source_port, flags };
     if blocking {
         // The pending error of an earlier non-blocking connect.
         match sys::get_int(fd, libc::SOL_SOCKET, libc::SO_ERROR)? {
             // ECONNRESET is what unconnecting leaves, which connect ignores.
-            0 | libc::ECONNRESET => {
-                Waiting::begin(job, fd, cookie, inet, source_port, &request, flags).map(Native::Wait)
-            }
+            0 | libc::ECONNRESET => wait(job, call, &request),
             error => kernels_answer(fd, Errno(error)).map(|()| Native::Done),
         }
     } else {
@@ -144,137 +172,9 @@ fn remote(job: &Job, fd: Fd, inet: Inet) -> Result<Native> {
         match pending::start(job, fd, inet, source_port, Start::Ask(request))? {
             Started::Pending => Err(Errno(libc::EINPROGRESS)),
             Started::Kernel(errno) => kernels_answer(fd, errno).map(|()| Native::Done),
-            Started::Refused => {
-                Waiting::begin(job, fd, cookie, inet, source_port, &request, flags).map(Native::Wait)
-            }
+            Started::Refused => wait(job, call, &request),
         }
     }
-}
-
-/// A connect that the program waits for: plain data, because a thread that is
-/// cancelled while it waits unwinds through nothing that owns anything.
-#[derive(Clone, Copy)]
-pub(crate) struct Waiting {
-    fd: Fd,
-    cookie: u64,
-    inet: Inet,
-    source_port: u16,
-    flags: c_int,
-    asked: Asked,
-    deadline: Instant,
-    /// The program set the deadline (`SO_SNDTIMEO`).
-    limited: bool,
-}
-
-impl Waiting {
-    fn begin(
-        job: &Job,
-        fd: Fd,
-        cookie: u64,
-        inet: Inet,
-        source_port: u16,
-        request: &Request,
-        flags: c_int,
-    ) -> Result<Self> {
-        let limit = send_timeout(fd);
-        let patience = patience::of(job, fd);
-        let asked = Exchange::begin(job, request)?.without_waiting();
-        pending::begin_waiting(fd)?;
-        let asked = asked.into_asked();
-        Ok(Self {
-            fd,
-            cookie,
-            inet,
-            source_port,
-            flags,
-            asked,
-            deadline: sys::now() + limit.map_or(patience, |limit| limit.min(patience)),
-            limited: limit.is_some_and(|limit| limit < patience),
-        })
-    }
-
-    /// Waits for the agent's answer, as a cancellation point.
-    ///
-    /// # Safety
-    /// No frame from here to the program's call owns anything.
-    unsafe fn wait(mut self) -> Result<()> {
-        let this = (&raw mut self).cast();
-        let mut cleanup = next::Cleanup::new();
-        // SAFETY: both live until the pop below, or until the thread ends.
-        unsafe { next::cleanup_push(&mut cleanup, given_up_by_cancel, this) };
-        let outcome = loop {
-            let left = self.deadline.saturating_duration_since(sys::now());
-            if left.is_zero() {
-                break Err(Errno(libc::ETIMEDOUT));
-            }
-            // Rounded up: not to look too early again and again.
-            let left = c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX).saturating_add(1);
-            let mut entry = libc::pollfd { fd: self.asked.raw(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one valid entry.
-            let ready = unsafe { next::poll(&raw mut entry, 1, left) };
-            if ready > 0 {
-                break Ok(());
-            }
-            // A connect with a limit of its own is never restarted by the
-            // kernel, either.
-            let restarted = || !self.limited && agent::all_handlers_restart();
-            if ready < 0 && (sys::errno() != libc::EINTR || !restarted()) {
-                break Err(Errno(sys::errno()));
-            }
-        };
-        // SAFETY: the one that was pushed above.
-        unsafe { next::cleanup_pop(&mut cleanup) };
-        outcome
-    }
-
-    fn end(self, job: &Job, outcome: Result<()>) -> Result<()> {
-        let result = self.conclude(job, outcome);
-        if result.is_err() {
-            pending::end_waiting(self.fd, self.cookie);
-        }
-        result
-    }
-
-    fn conclude(self, job: &Job, outcome: Result<()>) -> Result<()> {
-        let Self { fd, cookie, inet, source_port, flags, .. } = self;
-        let exchange = Exchange::from_asked(self.asked);
-        let errno = match outcome {
-            Ok(()) => {
-                let (reply, socket) = exchange.collect()?;
-                let (reply, socket) = helper::connected(reply, socket)?;
-                let ends = Ends { peer: reply.peer, local: reply.local, family: inet.family };
-                ends::remember(sys::cookie(socket.raw()), ends, false);
-                return pending::with(|list| {
-                    if sys::cookie(fd) != cookie {
-                        return Err(Errno(libc::EBADF));
-                    }
-                    let fd = handover::replace(&mut list.numbers, fd, cookie, &socket)?;
-                    list.numbers.forget(fd);
-                    Ok(())
-                });
-            }
-            // The kernel's own connect goes on behind the program's back, too.
-            Err(Errno(libc::ETIMEDOUT)) if self.limited => libc::EINPROGRESS,
-            Err(Errno(libc::EINTR)) => libc::EINTR,
-            Err(errno) => return Err(errno),
-        };
-        if flags & libc::O_NONBLOCK == 0 && sys::cookie(fd) == cookie {
-            let _ = sys::fcntl(fd, libc::F_SETFL, i64::from(flags | libc::O_NONBLOCK));
-            bind_to_twin(job.virtual_address, fd, inet);
-            // Without a placeholder the connect is given up.
-            let _ = pending::start(job, fd, inet, source_port, Start::Asked(exchange));
-            let _ = sys::fcntl(fd, libc::F_SETFL, i64::from(flags));
-        }
-        Err(Errno(errno))
-    }
-}
-
-/// The thread was cancelled: closing the request cancels it at the agent.
-unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
-    // SAFETY: `Waiting::wait` passed itself, and its frame is still there.
-    let waiting = unsafe { waiting.cast::<Waiting>().read() };
-    drop(Exchange::from_asked(waiting.asked));
-    pending::end_waiting(waiting.fd, waiting.cookie);
 }
 
 /// The kernel's answer to a connect on a socket that was used before, corrected
@@ -298,17 +198,6 @@ fn outcome_of_wait(fd: Fd) -> Result<()> {
         }
         error => kernels_answer(fd, Errno(error)),
     }
-}
-
-/// `SO_SNDTIMEO`, which bounds a blocking connect; `None` if there is none.
-fn send_timeout(fd: Fd) -> Option<Duration> {
-    let mut bytes = [0; 16];
-    sys::get_option(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &mut bytes).ok()?;
-    let (seconds, micros) = bytes.split_at(8);
-    let seconds = u64::from_ne_bytes(seconds.try_into().ok()?);
-    let micros = u64::from_ne_bytes(micros.try_into().ok()?);
-    let timeout = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
-    (!timeout.is_zero()).then_some(timeout)
 }
 
 /// connect(2).

@@ -44,15 +44,18 @@ pub(crate) unsafe fn destination(
         return Destination::Itself;
     };
     let Some(inet) = Inet::parse(storage.bytes()) else { return Destination::Itself };
+    let Some(node) = VirtualAddress::new(inet.ip) else { return Destination::Itself };
     let before = sys::errno();
-    let is_stream = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_STREAM);
+    let kind = sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE);
     sys::set_errno(before);
-    match VirtualAddress::new(inet.ip) {
-        None => Destination::Itself,
+    let is_stream = kind == Ok(libc::SOCK_STREAM);
+    match kind {
+        // The kernel says what is wrong.
+        Err(_) => Destination::Itself,
         // The address of what is connected is ignored.
-        Some(_) if is_stream && flags & libc::MSG_FASTOPEN == 0 => Destination::Itself,
-        Some(own) if own == job.virtual_address => Destination::Twin(inet.with_ip(own.twin()).encode()),
-        Some(_) => {
+        Ok(_) if is_stream && flags & libc::MSG_FASTOPEN == 0 => Destination::Itself,
+        Ok(_) if node == job.virtual_address => Destination::Twin(inet.with_ip(node.twin()).encode()),
+        Ok(_) => {
             sys::set_errno(if is_stream { libc::EOPNOTSUPP } else { libc::ENETUNREACH });
             Destination::Refused
         }
@@ -81,4 +84,19 @@ pub(crate) fn connect(job: &Job, fd: Fd, inet: Inet) -> Storage {
     let local = End { address: job.virtual_address.ip(), port: 0 };
     ends::remember(sys::cookie(fd), Ends { peer, local, family: inet.family }, false);
     inet.with_ip(REFUSED).encode()
+}
+
+/// A socket is about to be connected elsewhere. From a datagram socket that was connected to
+/// a node, the kernel would reach no address but those of loopback, to which it has bound it.
+pub(crate) fn leave(job: &Job, fd: Fd) {
+    let leads_to_node = |name: Storage| {
+        let peer = Inet::parse(name.bytes()).map(|peer| peer.ip);
+        peer == Some(REFUSED) || peer == Some(job.virtual_address.twin())
+    };
+    if sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Ok(libc::SOCK_DGRAM)
+        && sys::peer_name(fd).is_ok_and(leads_to_node)
+    {
+        ends::forget(sys::cookie(fd));
+        let _ = sys::connect(fd, &Storage::unspecified());
+    }
 }

@@ -11,32 +11,41 @@ use std::time::Duration;
 use crate::sys::{self, Fd, Identity};
 use crate::watches::Watch;
 
-/// Calls `action` with each descriptor that stands for a socket.
+/// Calls `action` with each descriptor that stands for the socket of this cookie.
 ///
-/// Number by number: an fstat takes a tenth of what an entry of
-/// /proc/self/fd takes to list and read.
-pub(crate) fn each_socket(socket: Identity, mut action: impl FnMut(Fd)) {
-    each_open(table_size(), |fd| {
-        if sys::identity(fd) == Ok(socket) {
-            action(fd);
-        }
-    });
+/// Number by number: that takes a tenth of what an entry of /proc/self/fd takes to list and
+/// read.
+pub(crate) fn each_socket(cookie: u64, mut action: impl FnMut(Fd)) {
+    // What isn't a socket has none.
+    if cookie != 0 {
+        each_open(table_size(), |fd| {
+            if sys::cookie(fd) == cookie {
+                action(fd);
+            }
+        });
+    }
 }
 
-/// Calls `action` with each registration of a socket, and the number that is registered.
-pub(crate) fn each_watch(socket: Identity, mut action: impl FnMut(Fd, Watch)) {
+/// Calls `action` with each registration of a socket.
+pub(crate) fn each_watch(socket: Identity, mut action: impl FnMut(Watch)) {
     each_open(table_size(), |epoll| {
         // Anonymous inodes, epoll instances among them, have no type.
         if sys::identity(epoll).is_ok_and(|identity| identity.kind == 0) && is_epoll(epoll) {
             each_line(epoll, |line| {
-                if let Some(Target { fd, events, data, inode }) = parse_target(line)
-                    && inode == socket.inode
+                if let Some(Target { number, events, data, inode, device }) = parse_target(line)
+                    && (inode, device) == (socket.inode, kernels_device(socket.device))
                 {
-                    action(fd, Watch { epoll, events, data });
+                    action(Watch { epoll, number, events, data });
                 }
             });
         }
     });
+}
+
+/// A device number of fstat(2) as the kernel writes it into fdinfo.
+fn kernels_device(device: u64) -> u64 {
+    const MINOR_BITS: u32 = 20;
+    u64::from(libc::major(device)) << MINOR_BITS | u64::from(libc::minor(device))
 }
 
 /// Calls `action` with each number below `size` that may be open. Most of a
@@ -89,10 +98,11 @@ fn is_epoll(fd: Fd) -> bool {
 /// One line of an epoll instance's fdinfo (proc_pid_fdinfo(5)).
 #[derive(Debug, PartialEq, Eq)]
 struct Target {
-    fd: Fd,
+    number: Fd,
     events: u32,
     data: u64,
     inode: u64,
+    device: u64,
 }
 
 /// Reads `tfd: 5 events: 1d data: 5 pos:0 ino:f sdev:9`.
@@ -100,10 +110,11 @@ fn parse_target(line: &[u8]) -> Option<Target> {
     let line = std::str::from_utf8(line).ok()?;
     let after = |key: &str| line.split_once(key)?.1.split_ascii_whitespace().next();
     Some(Target {
-        fd: after("tfd:")?.parse().ok()?,
+        number: after("tfd:")?.parse().ok()?,
         events: u32::from_str_radix(after("events:")?, 16).ok()?,
         data: u64::from_str_radix(after("data:")?, 16).ok()?,
         inode: u64::from_str_radix(after("ino:")?, 16).ok()?,
+        device: u64::from_str_radix(after("sdev:")?, 16).ok()?,
     })
 }
 
@@ -175,7 +186,8 @@ mod tests {
     #[test]
     fn targets_are_read_from_fdinfo() {
         let line = b"tfd:        5 events:     201d data: deadbeef12345678  pos:0 ino:61af sdev:1d";
-        let want = Target { fd: 5, events: 0x201d, data: 0xdead_beef_1234_5678, inode: 0x61af };
+        let data = 0xdead_beef_1234_5678;
+        let want = Target { number: 5, events: 0x201d, data, inode: 0x61af, device: 0x1d };
         assert_eq!(parse_target(line), Some(want));
         for other in ["pos:\t0", "flags:\t02", "tfd: 5 events: zz data: 5 ino:1", ""] {
             assert_eq!(parse_target(other.as_bytes()), None, "{other:?}");
@@ -190,12 +202,13 @@ mod tests {
         let epoll = sys::OwnedFd::from_raw(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) });
         let identity = sys::identity(socket.raw()).unwrap();
         let mut sockets = Vec::new();
-        each_socket(identity, |fd| sockets.push(fd));
+        each_socket(sys::cookie(socket.raw()), |fd| sockets.push(fd));
+        each_socket(0, |_| panic!("what isn't a socket"));
         sockets.sort_unstable();
         assert_eq!(sockets, [socket.raw().min(dup.raw()), socket.raw().max(dup.raw())]);
         let watches = || {
             let mut found = Vec::new();
-            each_watch(identity, |fd, watch| found.push((fd, watch)));
+            each_watch(identity, |watch| found.push(watch));
             found
         };
         assert_eq!(watches(), []);
@@ -213,8 +226,8 @@ mod tests {
         let event = libc::epoll_event { events, u64: 0xfeed_0000_0000_0001 };
         sys::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, dup.raw(), event).unwrap();
         let found = watches();
-        let [(fd, watch)] = found.as_slice() else { panic!("{found:?}") };
-        assert_eq!((watch.epoll, *fd), (epoll.raw(), dup.raw()));
+        let [watch] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((watch.epoll, watch.number), (epoll.raw(), dup.raw()));
         // The kernel adds EPOLLERR and EPOLLHUP.
         assert_eq!(watch.events & events, events);
         assert_eq!(watch.data, 0xfeed_0000_0000_0001);

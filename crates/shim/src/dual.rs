@@ -9,9 +9,12 @@ use std::ffi::{c_int, c_void};
 use libc::socklen_t;
 
 use crate::ends;
+use crate::handover;
 use crate::job::Job;
 use crate::next;
-use crate::sys::{self, Fd};
+use crate::pending;
+use crate::sockaddr::{Family, Storage};
+use crate::sys::{self, Errno, Fd, OwnedFd, Result};
 
 use libc::{IPPROTO_IP, IPPROTO_IPV6, SOL_SOCKET};
 
@@ -115,20 +118,53 @@ pub(crate) unsafe fn set(
     }
 }
 
-/// Gives `to`, an IPv4 socket, what `from`, an IPv6 one, has.
+/// Gives `to` the options of IPv6 that `from` has, if one of the two is an IPv6 socket.
 pub(crate) fn carry(from: Fd, to: Fd) {
-    let domain = |fd| sys::get_int(fd, SOL_SOCKET, libc::SO_DOMAIN);
-    if domain(from) != Ok(libc::AF_INET6) || domain(to) != Ok(libc::AF_INET) {
+    let is_v6 = |fd| sys::get_int(fd, SOL_SOCKET, libc::SO_DOMAIN) == Ok(libc::AF_INET6);
+    let (from_v6, to_v6) = (is_v6(from), is_v6(to));
+    if !from_v6 && !to_v6 {
         return;
     }
     for (v6, v4) in SAME {
-        if let Ok(value) = sys::get_int(from, IPPROTO_IPV6, v6)
+        let option = |is_v6| if is_v6 { (IPPROTO_IPV6, v6) } else { (IPPROTO_IP, v4) };
+        let ((from_level, from_name), (level, name)) = (option(from_v6), option(to_v6));
+        if let Ok(value) = sys::get_int(from, from_level, from_name)
             && value != 0
-            && sys::get_int(to, IPPROTO_IP, v4).is_ok_and(|has| has != value)
+            && sys::get_int(to, level, name).is_ok_and(|has| has != value)
         {
-            let _ = sys::set_int(to, IPPROTO_IP, v4, value);
+            let _ = sys::set_int(to, level, name, value);
         }
     }
+}
+
+/// A new socket of this family, such as can be connected to IPv4 addresses.
+///
+/// # Errors
+/// As socket(2).
+pub(crate) fn socket(family: Family, flags: c_int) -> Result<OwnedFd> {
+    let socket = sys::socket(family.domain(), libc::SOCK_STREAM | flags)?;
+    if family == Family::Mapped {
+        sys::set_int(socket.raw(), IPPROTO_IPV6, libc::IPV6_V6ONLY, 0)?;
+    }
+    Ok(socket)
+}
+
+/// Dissolves the connection of a program's IPv6 socket that the kernel has as an IPv4 one:
+/// the program may connect it to any address then.
+///
+/// # Errors
+/// `ENOBUFS` if there is no descriptor left.
+pub(crate) fn dissolve(fd: Fd) -> Result<()> {
+    let cookie = sys::cookie(fd);
+    sys::connect(fd, &Storage::unspecified())?;
+    if pending::elsewhere() {
+        return Ok(());
+    }
+    let new = socket(Family::Mapped, 0).map_err(|_| Errno(libc::ENOBUFS))?;
+    pending::with(|list| {
+        list.find(fd)?;
+        handover::replace(&mut list.numbers, fd, cookie, &new).map(drop)
+    })
 }
 
 #[cfg(test)]
@@ -136,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_carried_from_an_ipv6_socket() {
+    fn options_are_carried_between_families() {
         let from = sys::socket(libc::AF_INET6, libc::SOCK_STREAM).unwrap();
         let to = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
         sys::set_int(from.raw(), IPPROTO_IPV6, libc::IPV6_TCLASS, 0x28).unwrap();
@@ -147,5 +183,13 @@ mod tests {
         let other = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
         carry(other.raw(), to.raw());
         assert_eq!(sys::get_int(to.raw(), IPPROTO_IP, libc::IP_TTL), Ok(17));
+        let again = socket(Family::Mapped, 0).unwrap();
+        carry(to.raw(), again.raw());
+        let third = socket(Family::Mapped, 0).unwrap();
+        carry(again.raw(), third.raw());
+        for v6 in [again, third] {
+            assert_eq!(sys::get_int(v6.raw(), IPPROTO_IPV6, libc::IPV6_TCLASS), Ok(0x28));
+            assert_eq!(sys::get_int(v6.raw(), IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS), Ok(17));
+        }
     }
 }

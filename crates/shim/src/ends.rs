@@ -120,6 +120,15 @@ pub(crate) fn remember(cookie: u64, ends: Ends, just_connected: bool) {
     TABLE.with(|table| table.insert(Entry::new(cookie, Some(ends), just_connected)));
 }
 
+/// Notes that a socket's connection has been dissolved: its ends are what the kernel says.
+pub(crate) fn forget(cookie: u64) {
+    TABLE.with(|table| {
+        if let Some(entry) = table.find(cookie) {
+            *entry = Entry::new(cookie, None, false);
+        }
+    });
+}
+
 /// Whether a socket is an IPv6 one to its program, and an IPv4 one to the kernel.
 pub(crate) fn is_v6_to_program(job: &Job, fd: Fd) -> bool {
     let before = sys::errno();

@@ -19,6 +19,7 @@ pub(crate) fn replace(numbers: &mut Numbers, fd: Fd, cookie: u64, new: &OwnedFd)
     numbers.unwatch(fd);
     let replaced = numbers::ring(fd)
         .try_for_each(|number| sys::dup3(new.raw(), number, close_on_exec(number)).map(drop));
+    numbers.renew(fd, sys::cookie(new.raw()));
     numbers.watch_again(fd);
     replaced.map(|()| fd)
 }

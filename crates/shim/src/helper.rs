@@ -8,6 +8,7 @@ use isthmus_wire::address::REFUSED;
 use isthmus_wire::shim::{Handover, Reply};
 
 use crate::agent::{Exchange, Kept};
+use crate::dual;
 use crate::ends::{self, Ends};
 use crate::failed;
 use crate::handover;
@@ -333,7 +334,10 @@ fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
     // A refusal takes the kernel a moment, so it comes before the lock.
     let (replacement, outcome) = match outcome {
         Ok((reply, socket)) => (Some(socket), Ok(reply)),
-        Err(errno) => (refused_socket().ok(), Err(errno)),
+        Err(errno) => {
+            let family = pending::with(|list| list.items.get(&id).map(|pending| pending.family));
+            (family.and_then(|family| refused_socket(family).ok()), Err(errno))
+        }
     };
     // The program may look at numbers as soon as it sees the outcome.
     let replacement = replacement.map(OwnedFd::raised);
@@ -349,7 +353,9 @@ fn finish(id: u64, outcome: Result<(Reply, OwnedFd)>) {
                 (Err(errno), _) => sys::send(channel.raw(), &Reply::error(errno.0).encode()).map(drop),
             };
         }
+        list.numbers.receive(pending.number);
         let number = list.numbers.check(pending.number, pending.cookie);
+        let number = number.or_else(|| list.numbers.received(pending.cookie, id));
         // The program may have begun anew.
         let Some(number) = number.filter(|number| numbers::connect_of(*number) == id) else { return };
         let is_connected = outcome.is_ok();
@@ -415,11 +421,11 @@ fn wake_sleepers(old: Fd) {
 }
 
 /// A socket whose connect was refused, with the error still to be reported.
-fn refused_socket() -> Result<OwnedFd> {
+fn refused_socket(family: Family) -> Result<OwnedFd> {
     /// Nothing listens on any port of the address.
     const PORT: u16 = 1;
-    let socket = sys::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK)?;
-    let nowhere = Inet { family: Family::V4, ip: REFUSED, port: PORT }.encode();
+    let socket = dual::socket(family, libc::SOCK_NONBLOCK)?;
+    let nowhere = Inet { family, ip: REFUSED, port: PORT }.encode();
     match sys::connect(socket.raw(), &nowhere) {
         Ok(_) | Err(Errno(libc::EINPROGRESS)) => {}
         Err(errno) => return Err(errno),

@@ -42,6 +42,9 @@ macro_rules! hooks {
     };
 }
 
+/// Messages that sendmmsg(2) takes at once (`UIO_MAXIOV`).
+const MOST_MESSAGES: c_uint = 1024;
+
 /// Whether a name can be written where a program wants it.
 ///
 /// # Safety
@@ -112,8 +115,9 @@ hooks! {
         }
     }
 
-    /// sendmsg(2): datagrams to other nodes.
+    /// sendmsg(2): datagrams to other nodes, and sockets in messages.
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+        gate::sends(message);
         match datagrams::destination_of(fd, message, flags) {
             Destination::Itself => next::sendmsg(fd, message, flags),
             Destination::Twin(twin) => {
@@ -127,6 +131,10 @@ hooks! {
 
     /// sendmmsg(2): datagrams to other nodes, by the first one's destination.
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+        let count_sent = if messages.is_null() { 0 } else { count.min(MOST_MESSAGES) };
+        for index in 0..count_sent as usize {
+            gate::sends(messages.add(index).cast_const().cast());
+        }
         let first = if count == 0 { std::ptr::null() } else { messages.cast_const().cast::<msghdr>() };
         match datagrams::destination_of(fd, first, flags) {
             Destination::Itself | Destination::Twin(_) => next::sendmmsg(fd, messages, count, flags),
@@ -200,7 +208,7 @@ hooks! {
 
     /// socket(2).
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-        let fd = next::socket(domain, kind, protocol);
+        let fd = gate::with_room(|| next::socket(domain, kind, protocol));
         if job().is_some() {
             gate::made(fd, domain, kind);
         }
@@ -233,21 +241,21 @@ hooks! {
     /// epoll_create(2).
     fn epoll_create(size: c_int) -> c_int {
         numbers::note_epoll();
-        next::epoll_create(size)
+        gate::with_room(|| next::epoll_create(size))
     }
 
     /// epoll_create1(2).
     fn epoll_create1(flags: c_int) -> c_int {
         numbers::note_epoll();
-        next::epoll_create1(flags)
+        gate::with_room(|| next::epoll_create1(flags))
     }
 
     /// dup(2).
     fn dup(fd: c_int) -> c_int {
         if numbers::is_known(fd) {
-            return gate::duplicate(fd, || sys::dup(fd));
+            return gate::with_room(|| gate::duplicate(fd, || sys::dup(fd)));
         }
-        let new = next::dup(fd);
+        let new = gate::with_room(|| next::dup(fd));
         gate::renewed(new);
         new
     }

@@ -8,7 +8,7 @@
 //!
 //! | what the program does | what happens |
 //! |---|---|
-//! | connects to another node | `connect`: its agent connects, the socket takes the place of the program's |
+//! | connects to another node | `connect`, `waiting`: its agent connects, the socket takes the place of the program's |
 //! | connects without waiting | `pending`, `helper`: its own socket stands in until then |
 //! | makes, copies, watches, closes a socket | `numbers`, `gate`: what must be exchanged is known, and whole |
 //! | listens, accepts | `listen`: on loopback only; an agent's knock is exchanged for the connection |
@@ -70,6 +70,7 @@ mod sockaddr;
 mod sys;
 mod table;
 mod ucx;
+mod waiting;
 mod watches;
 
 /// Has a panic end the process before anything unwinds: frames of the program must

@@ -1,15 +1,22 @@
-//! A program at its limit of descriptors can still connect and accept:
-//! the kernel needs no further number for that, or one. The shim needs two more
-//! for a moment, and takes them from between the program's soft limit and its
-//! hard one.
+//! A program may use all descriptors of its limit. One that has reached it can still
+//! connect and accept: the kernel needs no further number for that, or one. The shim needs
+//! two more for a moment, and one for each request that waits for a reply. It takes them
+//! from between the program's soft limit and its hard one, as far as they are in the way.
 
 use std::ffi::{c_int, c_void};
 
 use crate::lock::Lock;
 use crate::sys::{self, Errno, Fd, Result};
 
-/// How far beyond.
+/// How far beyond, apart from requests.
 const HEADROOM: u64 = 64;
+/// Of the descriptors that the program may have, requests use at most one of so many, if
+/// they can give way.
+const SHARE: u64 = 8;
+/// The same if they can't.
+const SMALL_SHARE: u64 = 64;
+/// They may always use so many.
+const LEAST: u64 = 16;
 
 /// How many threads are beyond the limit, and what it was before the first.
 static BEYOND: Lock<(usize, Option<libc::rlimit>)> = Lock::new((0, None));
@@ -63,9 +70,23 @@ pub(crate) fn after_fork() {
     BEYOND.after_fork(|_| {});
 }
 
+/// How many requests may wait for replies at once.
+pub(crate) fn share() -> u64 {
+    current().map_or(LEAST, |limit| share_of(&limit))
+}
+
+fn share_of(limit: &libc::rlimit) -> u64 {
+    let can_give_way = limit.rlim_max >= far_beyond(limit);
+    (limit.rlim_cur / if can_give_way { SHARE } else { SMALL_SHARE }).max(LEAST)
+}
+
+fn far_beyond(limit: &libc::rlimit) -> u64 {
+    limit.rlim_cur.saturating_add(limit.rlim_cur / SHARE).saturating_add(HEADROOM)
+}
+
 fn raise() -> Option<libc::rlimit> {
     let limit = current()?;
-    let raised = limit.rlim_cur.saturating_add(HEADROOM).min(limit.rlim_max);
+    let raised = far_beyond(&limit).min(limit.rlim_max);
     (raised > limit.rlim_cur && set(&libc::rlimit { rlim_cur: raised, ..limit })).then_some(limit)
 }
 
@@ -83,5 +104,34 @@ fn set(limit: &libc::rlimit) -> bool {
     // SAFETY: `limit` is readable; nothing is asked for.
     unsafe {
         libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, std::ptr::from_ref(limit), null) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_requests_may_use() {
+        const INFINITY: u64 = libc::RLIM_INFINITY;
+        for (rlim_cur, rlim_max, want) in [
+            (1024, 524_288, 128),
+            (1024, 1216, 128),
+            (1024, 1215, 16),
+            (1024, 1024, 16),
+            (100, 4096, 16),
+            (1 << 20, 1 << 20, 16_384),
+            (INFINITY, INFINITY, INFINITY / SHARE),
+        ] {
+            assert_eq!(share_of(&libc::rlimit { rlim_cur, rlim_max }), want, "{rlim_cur} of {rlim_max}");
+        }
+    }
+
+    #[test]
+    fn room_beyond_the_limit_is_there_for_a_moment() {
+        let before = current().unwrap();
+        let within = beyond(|| current().unwrap());
+        assert_eq!(within.rlim_cur, far_beyond(&before).min(before.rlim_max));
+        assert_eq!(current().unwrap().rlim_cur, before.rlim_cur);
     }
 }

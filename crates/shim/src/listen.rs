@@ -70,7 +70,8 @@ pub(crate) unsafe fn accept(
     loop {
         let mut name = Storage::new();
         // SAFETY: `name` is writable for the length it states.
-        let fd = unsafe { next::accept4(listener, name.as_mut_ptr(), name.len_mut(), flags) };
+        let fd =
+            gate::with_room(|| unsafe { next::accept4(listener, name.as_mut_ptr(), name.len_mut(), flags) });
         if fd < 0 {
             return fd;
         }

@@ -2,7 +2,7 @@
 //!
 //! A socket that may yet be connected to another node is known from the call that makes
 //! it until it is connected: the numbers that stand for it form a ring, and each has a
-//! list of the epoll instances that watch it. What it costs to exchange the socket so
+//! list of the epoll instances that watch it ([`epoll`]). What it costs to exchange the socket so
 //! doesn't depend on how many descriptors the process has. A call on any other number
 //! costs two loads and takes no lock.
 //!
@@ -11,11 +11,19 @@
 //! isn't known is searched for ([`descriptors`]).
 
 use std::ffi::c_uint;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::descriptors;
-use crate::sys::{self, Fd, Pages, Result};
-use crate::watches::{Head, Watch, Watches};
+use crate::sys::{self, Fd, Result};
+use crate::watches::{Head, Watches};
+
+use slot::{Slot, made_slot, slot};
+
+mod epoll;
+mod slot;
+
+pub(crate) use epoll::note_epoll;
+pub(crate) use slot::known;
 
 /// What a number stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,81 +41,6 @@ pub(crate) enum State {
 /// No connect has this id.
 pub(crate) const NO_CONNECT: u64 = 0;
 
-/// One number. All-zero is an unknown one.
-struct Slot {
-    state: AtomicU8,
-    /// The list of watches may lack some.
-    lacks_watches: AtomicBool,
-    /// The next number of the ring: itself if it is alone.
-    next: AtomicI32,
-    watches: AtomicU32,
-    /// Id of the connect under way.
-    connect: AtomicU64,
-}
-
-/// Numbers of a page of the table.
-const PAGE: usize = 1024;
-/// Of 4,096 times 1,024 numbers, four times as many as Linux allows unless told otherwise
-/// (`fs.nr_open`). Those beyond stay unknown.
-const PAGES: usize = 4096;
-
-static TABLE: [AtomicPtr<Slot>; PAGES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PAGES];
-
-fn place(fd: Fd) -> Option<(&'static AtomicPtr<Slot>, usize)> {
-    let fd = usize::try_from(fd).ok()?;
-    Some((TABLE.get(fd / PAGE)?, fd % PAGE))
-}
-
-fn slot(fd: Fd) -> Option<&'static Slot> {
-    let (page, index) = place(fd)?;
-    let page = page.load(Ordering::Acquire);
-    // SAFETY: a page has room for PAGE slots, and stays.
-    (!page.is_null()).then(|| unsafe { &*page.add(index) })
-}
-
-/// The same; its page is made if need be.
-fn made_slot(fd: Fd) -> Option<&'static Slot> {
-    let (page, _) = place(fd)?;
-    if page.load(Ordering::Acquire).is_null() {
-        let memory = Pages::new(PAGE * size_of::<Slot>()).ok()?;
-        let new = memory.pointer().cast::<Slot>();
-        // Another thread may be first; then its page is the one.
-        if page.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            std::mem::forget(memory);
-        }
-    }
-    slot(fd)
-}
-
-impl Slot {
-    fn state(&self) -> State {
-        match self.state.load(Ordering::Acquire) {
-            1 => State::Idle,
-            2 => State::Busy,
-            3 => State::Own,
-            _ => State::Unknown,
-        }
-    }
-
-    fn set_state(&self, state: State) {
-        let value = match state {
-            State::Unknown => 0,
-            State::Idle => 1,
-            State::Busy => 2,
-            State::Own => 3,
-        };
-        self.state.store(value, Ordering::Release);
-    }
-
-    fn watches(&self) -> Head {
-        Head(self.watches.load(Ordering::Relaxed))
-    }
-
-    fn set_watches(&self, head: Head) {
-        self.watches.store(head.0, Ordering::Relaxed);
-    }
-}
-
 /// What a number stands for.
 pub(crate) fn state(fd: Fd) -> State {
     slot(fd).map_or(State::Unknown, Slot::state)
@@ -118,22 +51,13 @@ pub(crate) fn is_known(fd: Fd) -> bool {
     state(fd) != State::Unknown
 }
 
-/// The numbers of a range of which something is known, in ascending order; each as a
-/// descriptor and as close_range(2) has it.
-pub(crate) fn known(first: c_uint, last: c_uint) -> impl Iterator<Item = (Fd, c_uint)> {
-    let pages = TABLE.iter().zip((0..).step_by(PAGE));
-    pages
-        .filter(|(page, _)| !page.load(Ordering::Acquire).is_null())
-        .flat_map(|(_, start)| start..start + PAGE as Fd)
-        .filter_map(|fd| c_uint::try_from(fd).ok().map(|number| (fd, number)))
-        .filter(move |(fd, number)| (first..=last).contains(number) && is_known(*fd))
-}
-
 /// Notes a TCP socket that has just been made, under a number of which nothing is known.
 pub(crate) fn note_socket(fd: Fd) {
     if let Some(slot) = made_slot(fd) {
         slot.next.store(fd, Ordering::Relaxed);
         slot.lacks_watches.store(false, Ordering::Relaxed);
+        slot.was_sent.store(false, Ordering::Relaxed);
+        slot.cookie.store(sys::cookie(fd), Ordering::Relaxed);
         slot.set_state(State::Idle);
     }
 }
@@ -144,11 +68,24 @@ pub(crate) fn ring(fd: Fd) -> impl Iterator<Item = Fd> {
     std::iter::from_fn(move || {
         let this = at?;
         at = slot(this)
-            .filter(|slot| matches!(slot.state(), State::Idle | State::Busy))
+            .filter(|slot| slot.is_socket())
             .map(|slot| slot.next.load(Ordering::Relaxed))
             .filter(|next| *next != fd);
         Some(this)
     })
+}
+
+/// Notes that a number's list of watches may lack some.
+fn lacks_watches(fd: Fd) {
+    if let Some(slot) = slot(fd) {
+        slot.lacks_watches.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether a number is known to stand for a socket, and stands for another one: closed and
+/// given out again past the hooks.
+pub(crate) fn is_stale(fd: Fd) -> bool {
+    slot(fd).is_some_and(|slot| slot.is_socket() && slot.cookie.load(Ordering::Relaxed) != sys::cookie(fd))
 }
 
 /// The id of the connect under way on a number, or [`NO_CONNECT`].
@@ -156,19 +93,20 @@ pub(crate) fn connect_of(fd: Fd) -> u64 {
     slot(fd).map_or(NO_CONNECT, |slot| slot.connect.load(Ordering::Relaxed))
 }
 
+/// A number with this connect under way: preferably `fd`.
+pub(crate) fn with_connect(connect: u64, fd: Fd) -> Option<Fd> {
+    std::iter::once(fd)
+        .chain(known(0, c_uint::MAX).map(|(fd, _)| fd))
+        .find(|number| connect_of(*number) == connect)
+}
+
 /// A number that has left its ring.
 pub(crate) struct Left {
     pub(crate) connect: u64,
     /// One that still stands for the socket.
     pub(crate) other: Option<Fd>,
-}
-
-/// Whether the process has made an epoll instance.
-static HAS_EPOLL: AtomicBool = AtomicBool::new(false);
-
-/// The program makes an epoll instance.
-pub(crate) fn note_epoll() {
-    HAS_EPOLL.store(true, Ordering::Relaxed);
+    /// The socket was in a message: others may come.
+    pub(crate) was_sent: bool,
 }
 
 /// What may be changed with the lock held only.
@@ -192,13 +130,15 @@ impl Numbers {
     /// Notes that `to` stands for what `from` does.
     pub(crate) fn join(&mut self, from: Fd, to: Fd) {
         self.leave(to);
-        let Some(old) = slot(from).filter(|slot| matches!(slot.state(), State::Idle | State::Busy)) else {
-            return;
-        };
+        let Some(old) = slot(from).filter(|slot| slot.is_socket()) else { return };
         let Some(new) = made_slot(to) else { return };
         new.next.store(old.next.swap(to, Ordering::Relaxed), Ordering::Relaxed);
-        new.lacks_watches.store(old.lacks_watches.load(Ordering::Relaxed), Ordering::Relaxed);
-        new.connect.store(old.connect.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (new, old) in [(&new.lacks_watches, &old.lacks_watches), (&new.was_sent, &old.was_sent)] {
+            new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        for (new, old) in [(&new.connect, &old.connect), (&new.cookie, &old.cookie)] {
+            new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         new.set_state(old.state());
     }
 
@@ -208,12 +148,17 @@ impl Numbers {
         let other = ring(fd).last().filter(|other| *other != fd);
         if let Some(before) = other.and_then(self::slot) {
             before.next.store(slot.next.load(Ordering::Relaxed), Ordering::Relaxed);
+            // A registration belongs to the open file, and outlives the number.
+            if slot.watches() != Head::EMPTY || slot.lacks_watches.load(Ordering::Relaxed) {
+                before.lacks_watches.store(true, Ordering::Relaxed);
+            }
         }
         self.watches.retain(slot.watches(), |_| false);
         slot.set_watches(Head::EMPTY);
         let connect = slot.connect.swap(NO_CONNECT, Ordering::Relaxed);
+        let was_sent = slot.was_sent.load(Ordering::Relaxed);
         slot.set_state(State::Unknown);
-        Some(Left { connect, other })
+        Some(Left { connect, other, was_sent })
     }
 
     /// Forgets a socket, under all its numbers.
@@ -225,21 +170,67 @@ impl Numbers {
     }
 
     /// Looks for a socket of which nothing is known.
+    ///
+    /// # Errors
+    /// If the number isn't open.
     pub(crate) fn find(&mut self, fd: Fd) -> Result<()> {
-        if matches!(state(fd), State::Idle | State::Busy) {
+        if slot(fd).is_some_and(Slot::is_socket) {
             return Ok(());
         }
-        let identity = sys::identity(fd)?;
+        sys::identity(fd)?;
         note_socket(fd);
-        if let Some(slot) = slot(fd) {
-            slot.lacks_watches.store(true, Ordering::Relaxed);
-        }
-        descriptors::each_socket(identity, |number| {
-            if number != fd {
+        lacks_watches(fd);
+        self.search(fd, sys::cookie(fd));
+        Ok(())
+    }
+
+    /// Looks for the numbers that a socket's ring lacks, by its cookie.
+    fn search(&mut self, fd: Fd, cookie: u64) {
+        descriptors::each_socket(cookie, |number| {
+            if !ring(fd).any(|known| known == number) {
                 self.join(fd, number);
+                lacks_watches(number);
             }
         });
-        Ok(())
+    }
+
+    /// Notes that a socket is in a message: this process may receive it, under other numbers.
+    pub(crate) fn send(&mut self, fd: Fd) {
+        for slot in ring(fd).filter_map(slot).filter(|slot| slot.is_socket()) {
+            slot.was_sent.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Looks for further numbers of a socket that was in a message. Every copy is taken for
+    /// the program's, so the shim may have none.
+    pub(crate) fn receive(&mut self, fd: Fd) {
+        if let Some(slot) = slot(fd).filter(|slot| slot.is_socket() && slot.was_sent.load(Ordering::Relaxed))
+        {
+            self.search(fd, slot.cookie.load(Ordering::Relaxed));
+        }
+    }
+
+    /// A number under which a socket has come in a message after the last one known was
+    /// closed, with this connect under way.
+    pub(crate) fn received(&mut self, cookie: u64, connect: u64) -> Option<Fd> {
+        let mut first = None;
+        descriptors::each_socket(cookie, |number| first = first.or(Some(number)));
+        let first = first?;
+        if is_stale(first) {
+            self.leave(first);
+        }
+        if !is_known(first) {
+            self.find(first).ok()?;
+            self.begin(first, connect);
+        }
+        Some(first)
+    }
+
+    /// Notes that a socket's numbers now stand for the one of this cookie.
+    pub(crate) fn renew(&mut self, fd: Fd, cookie: u64) {
+        for slot in ring(fd).filter_map(slot) {
+            slot.cookie.store(cookie, Ordering::Relaxed);
+        }
     }
 
     /// Marks a socket as one whose connect is under way.
@@ -275,88 +266,11 @@ impl Numbers {
         }
         found
     }
-
-    /// Notes an epoll_ctl(2) that has succeeded.
-    pub(crate) fn watched(&mut self, epoll: Fd, operation: i32, fd: Fd, event: Option<libc::epoll_event>) {
-        let Some(slot) = slot(fd).filter(|slot| matches!(slot.state(), State::Idle | State::Busy)) else {
-            return;
-        };
-        match event.filter(|_| operation != libc::EPOLL_CTL_DEL) {
-            None => {
-                slot.set_watches(self.watches.retain(slot.watches(), |watch| watch.epoll != epoll));
-            }
-            Some(libc::epoll_event { events, u64: data }) => {
-                // Whether it has fired is for the kernel to say. While a connect is under
-                // way there is nothing to fire for.
-                let may_have_fired = events & libc::EPOLLONESHOT as u32 != 0 && slot.state() == State::Idle;
-                match self.watches.set(slot.watches(), Watch { epoll, events, data }) {
-                    Ok(head) if !may_have_fired => slot.set_watches(head),
-                    Ok(head) => {
-                        slot.set_watches(self.watches.retain(head, |watch| watch.epoll != epoll));
-                        slot.lacks_watches.store(true, Ordering::Relaxed);
-                    }
-                    Err(_) => slot.lacks_watches.store(true, Ordering::Relaxed),
-                }
-            }
-        }
-    }
-
-    /// Takes a socket out of all epoll instances; [`watch_again`](Self::watch_again) puts
-    /// what stands under its numbers then into them. A registration belongs to an open
-    /// file, not to a number: the old one's would stay behind, out of reach, as long as
-    /// any copy is open.
-    pub(crate) fn unwatch(&mut self, fd: Fd) {
-        // Of a socket without any the program may have told the kernel past the hooks, such
-        // as by io_uring.
-        let has_some = ring(fd).filter_map(slot).any(|slot| slot.watches() != Head::EMPTY);
-        let mut is_whole = has_some || !HAS_EPOLL.load(Ordering::Relaxed);
-        for number in ring(fd) {
-            let Some(slot) = slot(number) else { continue };
-            is_whole &= !slot.lacks_watches.swap(false, Ordering::Relaxed);
-            let left = self.watches.retain(slot.watches(), |watch| {
-                let taken = remove(watch.epoll, number);
-                is_whole &= taken;
-                taken
-            });
-            slot.set_watches(left);
-        }
-        if !is_whole {
-            self.unwatch_unknown(fd);
-        }
-    }
-
-    /// The same for registrations that aren't known.
-    fn unwatch_unknown(&mut self, fd: Fd) {
-        let Ok(identity) = sys::identity(fd) else { return };
-        descriptors::each_watch(identity, |number, watch| {
-            if let Some(slot) = ring(fd).find(|known| *known == number).and_then(slot)
-                && let Ok(head) = self.watches.set(slot.watches(), watch)
-            {
-                slot.set_watches(head);
-                remove(watch.epoll, number);
-            }
-        });
-    }
-
-    /// Puts what stands under a socket's numbers where it was taken out.
-    pub(crate) fn watch_again(&mut self, fd: Fd) {
-        for number in ring(fd) {
-            let Some(slot) = slot(number) else { continue };
-            self.watches.each(slot.watches(), |Watch { epoll, events, data }| {
-                let event = libc::epoll_event { events, u64: data };
-                let _ = sys::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, number, event);
-            });
-        }
-    }
-}
-
-fn remove(epoll: Fd, number: Fd) -> bool {
-    let nothing = libc::epoll_event { events: 0, u64: 0 };
-    sys::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, number, nothing).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::slot::{PAGE, PAGES};
     use super::*;
     use crate::sys::OwnedFd;
 
@@ -377,20 +291,6 @@ mod tests {
         let mut all: Vec<_> = ring(fd).collect();
         all.sort_unstable();
         all
-    }
-
-    /// An instance that has a socket or not; each is asked with the number that was added.
-    fn has(epoll: &OwnedFd, fd: Fd) -> bool {
-        let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 7 };
-        sys::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_MOD, fd, event).is_ok()
-    }
-
-    fn add(numbers: &mut Numbers, epoll: &OwnedFd, fd: Fd, is_told: bool) {
-        let event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 7 };
-        sys::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, fd, event).unwrap();
-        if is_told {
-            numbers.watched(epoll.raw(), libc::EPOLL_CTL_ADD, fd, Some(event));
-        }
     }
 
     #[test]
@@ -416,43 +316,51 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_taken_out_of_instances_and_put_back() {
-        let mut numbers = Numbers::new();
-        let one = tcp(&mut numbers);
-        let two = copy(&mut numbers, &one);
-        let epolls: Vec<_> = (0..100).map(|_| sys::epoll_create().unwrap()).collect();
-        for (epoll, told) in epolls.iter().zip([true, false].into_iter().cycle()) {
-            add(&mut numbers, epoll, if told { one.raw() } else { two.raw() }, told);
-        }
-        numbers.watched(-1, libc::EPOLL_CTL_ADD, two.raw(), Some(libc::epoll_event { events: 1, u64: 0 }));
-        let at = |index: usize| if index.is_multiple_of(2) { one.raw() } else { two.raw() };
-        numbers.unwatch(one.raw());
-        for (index, epoll) in epolls.iter().enumerate() {
-            assert!(!has(epoll, at(index)), "{index}");
-        }
-        numbers.watch_again(one.raw());
-        for (index, epoll) in epolls.iter().enumerate() {
-            assert!(has(epoll, at(index)), "{index}");
-        }
-        numbers.watched(epolls[0].raw(), libc::EPOLL_CTL_DEL, one.raw(), None);
-        numbers.forget(one.raw());
-    }
-
-    #[test]
     fn a_socket_that_comes_from_elsewhere_is_found() {
         let mut numbers = Numbers::new();
         let one = sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap();
         let two = OwnedFd::copy_of(one.raw()).unwrap();
         numbers.leave(one.raw());
         numbers.leave(two.raw());
-        let epoll = sys::epoll_create().unwrap();
-        add(&mut numbers, &epoll, two.raw(), false);
         numbers.find(one.raw()).unwrap();
         assert!(ring(one.raw()).any(|fd| fd == two.raw()));
-        numbers.unwatch(one.raw());
-        assert!(!has(&epoll, two.raw()));
         numbers.forget(one.raw());
         assert!(numbers.find(-1).is_err());
+    }
+
+    #[test]
+    fn a_number_that_was_given_out_again_is_stale() {
+        let mut numbers = Numbers::new();
+        let (one, other) = (tcp(&mut numbers), sys::socket(libc::AF_INET, libc::SOCK_STREAM).unwrap());
+        assert!(!is_stale(one.raw()) && !is_stale(other.raw()));
+        sys::dup3(other.raw(), one.raw(), libc::O_CLOEXEC).unwrap();
+        assert!(is_stale(one.raw()));
+        numbers.renew(one.raw(), sys::cookie(other.raw()));
+        assert!(!is_stale(one.raw()));
+        numbers.forget(one.raw());
+    }
+
+    #[test]
+    fn numbers_that_come_in_messages_are_looked_for() {
+        let mut numbers = Numbers::new();
+        let one = tcp(&mut numbers);
+        let cookie = sys::cookie(one.raw());
+        numbers.begin(one.raw(), 5);
+        let two = OwnedFd::copy_of(one.raw()).unwrap();
+        numbers.leave(two.raw());
+        numbers.receive(one.raw());
+        assert_eq!(sorted(one.raw()), [one.raw()], "not in a message");
+        numbers.send(one.raw());
+        numbers.receive(one.raw());
+        assert!(ring(one.raw()).any(|fd| fd == two.raw()));
+        assert_eq!(with_connect(5, -1).map(|fd| fd == one.raw() || fd == two.raw()), Some(true));
+        numbers.forget(one.raw());
+        drop(one);
+        assert_eq!(numbers.received(cookie, 5), Some(two.raw()));
+        assert_eq!(connect_of(two.raw()), 5);
+        numbers.forget(two.raw());
+        drop(two);
+        assert_eq!(numbers.received(cookie, 5), None);
     }
 
     #[test]

@@ -19,12 +19,13 @@ use isthmus_wire::shim::Request;
 use crate::agent::{Exchange, Kept};
 use crate::helper::{self, Wakers};
 use crate::job::Job;
-use crate::limit;
 use crate::lock::Lock;
-use crate::numbers::{self, Left, NO_CONNECT, Numbers, State};
+use crate::numbers::{self, NO_CONNECT, Numbers, State};
 use crate::patience;
 use crate::sockaddr::{Family, Inet, Storage};
 use crate::sys::{self, Errno, Fd, Result};
+
+mod list;
 
 /// One connect under way.
 pub(crate) struct Pending {
@@ -68,6 +69,8 @@ pub(crate) struct List {
     /// call it.
     pub(crate) items: BTreeMap<u64, Pending>,
     last_id: u64,
+    /// Threads that wait in connect: each has an id, and no entry.
+    waiters: usize,
     /// Those that the agent had no room for, in the order of their calls.
     pub(crate) later: VecDeque<u64>,
     /// Some are given up.
@@ -84,6 +87,7 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 static LIST: Lock<List> = Lock::new(List {
     items: BTreeMap::new(),
     last_id: NO_CONNECT,
+    waiters: 0,
     later: VecDeque::new(),
     has_given_up: false,
     next_deadline: None,
@@ -149,7 +153,10 @@ pub(crate) fn start(job: &Job, fd: Fd, inet: Inet, source_port: u16, start: Star
     // The kernel would put off the SYN until the first write.
     let _ = sys::set_int(fd, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, 0);
     with(|list| {
-        list.numbers.find(fd)?;
+        list.find(fd)?;
+        if matches!(start, Start::Ask(_)) && list.is_awaited(fd) {
+            return Ok(Started::Kernel(Errno(libc::EALREADY)));
+        }
         match sys::connect(fd, &black_hole) {
             Err(Errno(libc::EINPROGRESS)) => {}
             Err(
@@ -210,30 +217,43 @@ pub(crate) fn dissolve(fd: Fd) {
 }
 
 /// A thread begins to wait in connect: from here on calls that change what the number
-/// stands for wait for the exchange.
+/// stands for wait for the exchange. Gives the wait's id, which is [`NO_CONNECT`] in a
+/// process that the list isn't about; `None` if another thread waits already.
 ///
 /// # Errors
 /// If the number isn't open.
-pub(crate) fn begin_waiting(fd: Fd) -> Result<()> {
+pub(crate) fn begin_waiting(fd: Fd) -> Result<Option<u64>> {
     if elsewhere() {
-        return Ok(());
+        return Ok(Some(NO_CONNECT));
     }
     with(|list| {
-        list.numbers.find(fd)?;
-        list.numbers.begin(fd, NO_CONNECT);
-        Ok(())
+        list.find(fd)?;
+        if list.is_awaited(fd) {
+            return Ok(None);
+        }
+        list.last_id += 1;
+        list.waiters += 1;
+        list.numbers.begin(fd, list.last_id);
+        Ok(Some(list.last_id))
     })
 }
 
-/// The thread has stopped waiting; the socket is as it was.
-pub(crate) fn end_waiting(fd: Fd, cookie: u64) {
-    if !elsewhere() {
+/// The thread has stopped waiting; if `left` is given, the socket that it waited for under
+/// this number is as it was.
+pub(crate) fn end_waiting(id: u64, left: Option<Fd>) {
+    if id != NO_CONNECT && !elsewhere() {
         with(|list| {
-            if sys::cookie(fd) == cookie && numbers::connect_of(fd) == NO_CONNECT {
-                list.numbers.end(fd);
+            list.waiters = list.waiters.saturating_sub(1);
+            if let Some(number) = left.and_then(|fd| numbers::with_connect(id, fd)) {
+                list.numbers.end(number);
             }
         });
     }
+}
+
+/// Whether another thread waits in connect for this socket.
+pub(crate) fn is_awaited(fd: Fd) -> bool {
+    numbers::state(fd) == State::Busy && !elsewhere() && with(|list| list.is_awaited(fd))
 }
 
 /// Drops a connect that the program gave up. Closing the request cancels it at
@@ -244,125 +264,6 @@ pub(crate) fn cancel(fd: Fd) {
             list.give_up(numbers::connect_of(fd));
             list.numbers.end(fd);
         });
-    }
-}
-
-impl List {
-    /// Whether one more request may have a descriptor: the program needs those that it may
-    /// have for its sockets.
-    pub(crate) fn has_room(&self) -> bool {
-        /// Of the descriptors that the program may have, one of so many.
-        const SHARE: u64 = 8;
-        const LEAST: u64 = 16;
-        let most = limit::current().map_or(LEAST, |limit| (limit.rlim_cur / SHARE).max(LEAST));
-        (self.items.len().saturating_sub(self.later.len()) as u64) < most
-    }
-
-    fn add(&mut self, pending: Pending) -> Result<()> {
-        let (number, deadline) = (pending.number, pending.deadline);
-        self.last_id += 1;
-        let id = self.last_id;
-        if let Ask::Later(_) = pending.ask {
-            self.later.push_back(id);
-        }
-        self.items.insert(id, pending);
-        if let Err(errno) = self.await_reply(id) {
-            self.items.remove(&id);
-            return Err(errno);
-        }
-        self.numbers.begin(number, id);
-        self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
-        Ok(())
-    }
-
-    /// Has the helper wait for the reply to a request, if that is sent.
-    ///
-    /// # Errors
-    /// If the kernel has no room for that.
-    pub(crate) fn await_reply(&mut self, id: u64) -> Result<()> {
-        let (Some(pending), Some(wakers)) = (self.items.get_mut(&id), &self.wakers) else { return Ok(()) };
-        let (Ask::Sent(exchange) | Ask::Parent(exchange, _)) = &mut pending.ask else { return Ok(()) };
-        // The program may have closed it.
-        if !exchange.kept_mut().intact() {
-            return Err(Errno(libc::ENETDOWN));
-        }
-        self.numbers.own(exchange.raw());
-        wakers.await_reply(id, exchange.raw())
-    }
-
-    /// All descriptors of the shim's own. Like all that close may come to, it
-    /// allocates nothing and frees nothing.
-    fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
-        if let Some(wakers) = &mut self.wakers {
-            wakers.each_kept(action);
-        }
-        for pending in self.items.values_mut() {
-            pending.ask.each_kept(action);
-            pending.child_channels.iter_mut().for_each(&mut *action);
-        }
-    }
-
-    /// Whether a number is one of the shim's own.
-    pub(crate) fn owns(&mut self, fd: Fd) -> bool {
-        let mut found = false;
-        if numbers::state(fd) == State::Own {
-            self.each_kept(&mut |kept| found |= kept.raw() == fd && kept.intact());
-        }
-        found
-    }
-
-    /// Moves the shim's own descriptor away from a number that the program wants
-    /// to use (dup2).
-    pub(crate) fn make_way(&mut self, fd: Fd) {
-        if !self.owns(fd) {
-            return;
-        }
-        let mut moved = None;
-        self.each_kept(&mut |kept| {
-            if kept.raw() == fd {
-                kept.relocate();
-                moved = Some(kept.raw());
-            }
-        });
-        if let Some(moved) = moved {
-            self.numbers.own(moved);
-        }
-        helper::wake(self);
-    }
-
-    /// A number stands for its socket no longer: with the last one the connect is given up.
-    pub(crate) fn left(&mut self, fd: Fd) {
-        match self.numbers.leave(fd) {
-            Some(Left { connect: NO_CONNECT, .. }) | None => {}
-            Some(Left { connect, other: None }) => self.give_up(connect),
-            Some(Left { connect, other: Some(other) }) => {
-                if let Some(pending) = self.items.get_mut(&connect) {
-                    pending.number = other;
-                }
-            }
-        }
-    }
-
-    /// Makes the helper drop a connect.
-    fn give_up(&mut self, id: u64) {
-        if let Some(pending) = self.items.get_mut(&id) {
-            pending.given_up = true;
-            self.has_given_up = true;
-            helper::wake(self);
-        }
-    }
-}
-
-impl Ask {
-    fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
-        match self {
-            Self::Sent(exchange) => action(exchange.kept_mut()),
-            Self::Parent(exchange, own) => {
-                action(exchange.kept_mut());
-                own.each_kept(action);
-            }
-            Self::Later(_) | Self::Answered => {}
-        }
     }
 }
 
@@ -397,6 +298,10 @@ pub(crate) fn after_fork_in_child() {
         // Also where nothing is pending: the parent's helper may not have looked yet.
         list.wakers = None;
         list.later.clear();
+        if std::mem::take(&mut list.waiters) > 0 {
+            // The threads that wait are not in the child.
+            list.end_lost();
+        }
         if list.items.is_empty() {
             return;
         }
@@ -411,6 +316,7 @@ pub(crate) fn after_fork_in_child() {
         // A connect without a channel fails with ETIMEDOUT.
         if helper::ensure(list).is_err() {
             list.items.clear();
+            list.end_lost();
         }
     });
 }

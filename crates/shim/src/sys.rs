@@ -3,6 +3,7 @@
 //! thread never unwinds through a frame that owns something).
 
 use std::ffi::{CStr, c_int, c_long, c_uint, c_void};
+use std::sync::atomic::AtomicU32;
 
 use crate::limit;
 use crate::sockaddr::Storage;
@@ -317,10 +318,7 @@ pub(crate) unsafe fn epoll_ctl_raw(
 
 /// poll(2); `None` waits without end.
 pub(crate) fn poll(fds: &mut [libc::pollfd], timeout: Option<std::time::Duration>) -> Result<c_int> {
-    let timespec = timeout.map(|timeout| libc::timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(timeout.subsec_nanos()),
-    });
+    let timespec = timeout.map(timespec);
     let pointer = timespec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: `fds` and the timespec live through the call; no signal mask.
     check(unsafe {
@@ -499,6 +497,29 @@ pub(crate) fn sock_diag(request: &[u8], reply: &mut [u8]) -> Result<usize> {
     match from.bytes().get(SENDER) {
         Some([0, 0, 0, 0]) => Ok(usize::try_from(received).unwrap_or(0)),
         Some(_) | None => Err(Errno(libc::EAGAIN)),
+    }
+}
+
+/// futex(2), `FUTEX_WAIT` within this process.
+pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: std::time::Duration) -> Result<c_int> {
+    let timeout = timespec(timeout);
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: `word` and `timeout` are readable through the call.
+    check(unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, &raw const timeout) })
+}
+
+/// futex(2), `FUTEX_WAKE` of all threads of this process.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    // SAFETY: only the address is used.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, c_int::MAX)
+    };
+}
+
+fn timespec(duration: std::time::Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
     }
 }
 

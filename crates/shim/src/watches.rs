@@ -3,10 +3,11 @@
 
 use crate::sys::{Fd, Pages, Result};
 
-/// One registration of a number with an epoll instance.
+/// One registration of a socket with an epoll instance, under a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Watch {
     pub(crate) epoll: Fd,
+    pub(crate) number: Fd,
     pub(crate) events: u32,
     pub(crate) data: u64,
 }
@@ -89,7 +90,7 @@ impl Watches {
     pub(crate) fn set(&mut self, head: Head, watch: Watch) -> Result<Head> {
         let mut at = head;
         while let Some(entry) = self.entry(at) {
-            if entry.watch.epoll == watch.epoll {
+            if (entry.watch.epoll, entry.watch.number) == (watch.epoll, watch.number) {
                 entry.watch = watch;
                 return Ok(head);
             }
@@ -123,6 +124,13 @@ impl Watches {
         first
     }
 
+    /// Whether there is one for which `is_it` says so.
+    pub(crate) fn any(&mut self, head: Head, is_it: impl Fn(Watch) -> bool) -> bool {
+        let mut found = false;
+        self.each(head, |watch| found |= is_it(watch));
+        found
+    }
+
     /// Calls `action` with each.
     pub(crate) fn each(&mut self, head: Head, mut action: impl FnMut(Watch)) {
         let mut at = head;
@@ -138,7 +146,7 @@ mod tests {
     use super::*;
 
     fn watch(epoll: Fd, data: u64) -> Watch {
-        Watch { epoll, events: 1, data }
+        Watch { epoll, number: 3, events: 1, data }
     }
 
     fn listed(watches: &mut Watches, head: Head) -> Vec<Watch> {
@@ -180,5 +188,9 @@ mod tests {
         let head = watches.set(head, watch(5, 2)).unwrap();
         let head = watches.set(head, watch(4, 3)).unwrap();
         assert_eq!(listed(&mut watches, head), [watch(5, 2), watch(4, 3)]);
+        let other = Watch { number: 8, ..watch(4, 9) };
+        let head = watches.set(head, other).unwrap();
+        assert_eq!(listed(&mut watches, head), [other, watch(5, 2), watch(4, 3)]);
+        assert!(watches.any(head, |watch| watch.number == 8) && !watches.any(head, |watch| watch.epoll == 9));
     }
 }

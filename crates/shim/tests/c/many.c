@@ -118,16 +118,37 @@ static void sockets(void)
 	close(epoll);
 }
 
+/* A connection that the kernel makes with the first data, if it may. */
+static int connect_with_data(int fd, struct sockaddr_in address)
+{
+	if (sendto(fd, "", 1, MSG_FASTOPEN | MSG_NOSIGNAL, (struct sockaddr *)&address, sizeof address) == 1)
+		return 0;
+	return errno == EOPNOTSUPP ? connect_to(fd, address) : errno;
+}
+
+struct closing {
+	enum { CLOSE, CLOSE_RANGE, REPLACE } how;
+	int fd, is_done;
+};
+
 static void *close_slowly(void *argument)
 {
-	int *fd = argument;
-	close(*fd);
-	*fd = -1;
+	struct closing *closing = argument;
+	if (closing->how == CLOSE) {
+		close(closing->fd);
+	} else if (closing->how == CLOSE_RANGE) {
+		close_range(closing->fd, closing->fd, 0);
+	} else {
+		int other = tcp();
+		dup2(other, closing->fd);
+		close(other);
+	}
+	closing->is_done = 1;
 	return NULL;
 }
 
 /* A close that lingers stops nobody else. */
-static void lingering(void)
+static void lingering(const char *name, int how, int (*connects)(int, struct sockaddr_in))
 {
 	struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	struct linger linger = {.l_onoff = 1, .l_linger = LINGER_SECONDS};
@@ -135,27 +156,30 @@ static void lingering(void)
 	static char bytes[1 << 16];
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), slow = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (bind(listener, (struct sockaddr *)&own, len) || listen(listener, 1) ||
-	    getsockname(listener, (struct sockaddr *)&own, &len) || connect_to(slow, own) ||
+	    getsockname(listener, (struct sockaddr *)&own, &len) || connects(slow, own) ||
 	    setsockopt(slow, SOL_SOCKET, SO_LINGER, &linger, sizeof linger))
 		die("a connection to linger");
 	while (send(slow, bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
 		;
-	int closing = slow, waiting = tcp(), fd = tcp();
+	struct closing closing = {.how = how, .fd = slow};
+	int waiting = tcp(), fd = tcp();
 	pthread_t thread;
 	int error = connect_to(waiting, server);
 	pthread_create(&thread, NULL, close_slowly, &closing);
-	while (fcntl(slow, F_GETFD) >= 0)
+	/* Until the number is closed, or stands for the other one. */
+	for (int flags; (flags = fcntl(slow, F_GETFL)) >= 0 && !(flags & O_NONBLOCK);)
 		usleep(1000);
 	int again = connect_to(fd, server), copy = dup(fd);
 	int good = await(fd, POLLOUT) == POLLOUT && echoes(copy) && await(waiting, POLLOUT) == POLLOUT && echoes(waiting);
 	close(fd);
 	close(copy);
 	close(waiting);
-	check("connects and closes while another close lingers",
-	      error == EINPROGRESS && again == EINPROGRESS && good && closing == slow, "errors %d %d good %d closed %d", error,
-	      again, good, closing);
+	check(name, error == EINPROGRESS && again == EINPROGRESS && good && !closing.is_done,
+	      "errors %d %d good %d closed %d", error, again, good, closing.is_done);
 	close(listener);
 	pthread_join(thread, NULL);
+	if (how == REPLACE)
+		close(slow);
 }
 
 static int used_in_handlers;
@@ -208,27 +232,50 @@ static void forks_after_connects(void)
 	check("children that connect after their parent", good == FORKS, "%d good", good);
 }
 
-/* Most of the descriptors that a program may have are its own. */
-static void few_descriptors(void)
+/* The descriptors that a program may have are its own: of `most`, all but a few. */
+static int few_descriptors(int most, int open)
 {
-	enum { MOST = 300, OPEN = 240 };
 	struct rlimit before, few;
-	int fd[OPEN], good = 0;
+	int *fd = calloc(open, sizeof *fd), good = 0;
 	getrlimit(RLIMIT_NOFILE, &before);
 	few = before;
-	few.rlim_cur = MOST;
+	few.rlim_cur = most;
 	setrlimit(RLIMIT_NOFILE, &few);
-	for (int i = 0; i < OPEN; i++) {
+	for (int i = 0; i < open; i++) {
 		fd[i] = tcp();
 		if (connect_to(fd[i], server) != EINPROGRESS)
 			die("connect");
 	}
-	for (int i = 0; i < OPEN; i++) {
+	for (int i = 0; i < open; i++) {
 		good += await(fd[i], POLLOUT) == POLLOUT && echoes(fd[i]);
 		close(fd[i]);
 	}
+	free(fd);
 	setrlimit(RLIMIT_NOFILE, &before);
-	check("240 connects with 300 descriptors", good == OPEN, "%d good", good);
+	return good;
+}
+
+/* Where the limit is the hard one, the child's. */
+static int few_at_most(int most, int open)
+{
+	int status = -1;
+	pid_t child = fork();
+	if (!child) {
+		struct rlimit few = {.rlim_cur = most, .rlim_max = most};
+		setrlimit(RLIMIT_NOFILE, &few);
+		_exit(few_descriptors(most, open) != open);
+	}
+	waitpid(child, &status, 0);
+	return status == 0;
+}
+
+static void descriptors(void)
+{
+	int good = few_descriptors(300, 285);
+	check("285 connects with 300 descriptors", good == 285, "%d good", good);
+	good = few_descriptors(1024, 1000);
+	check("1000 connects with 1024 descriptors", good == 1000, "%d good", good);
+	check("270 connects with 300 descriptors at the most", few_at_most(300, 270), "not");
 }
 
 /* As before a program starts another, while connects are under way. */
@@ -280,9 +327,12 @@ int main(int argc, char **argv)
 	selectors();
 	copies();
 	sockets();
-	lingering();
+	lingering("connects and closes while another close lingers", CLOSE, connect_to);
+	lingering("the same, connected with data", CLOSE, connect_with_data);
+	lingering("the same of close_range", CLOSE_RANGE, connect_to);
+	lingering("the same of dup2", REPLACE, connect_to);
 	forks_after_connects();
-	few_descriptors();
+	descriptors();
 	closing_the_rest();
 	exec_of_a_fifo();
 	return conclude();

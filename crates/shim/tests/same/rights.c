@@ -1,31 +1,6 @@
 /* Sockets passed to another process over a Unix socket. */
 #include "same.h"
 
-static void give(int way, int fd)
-{
-	char control[CMSG_SPACE(sizeof fd)] = {0}, byte = 'f';
-	struct iovec part = {&byte, 1};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof fd);
-	memcpy(CMSG_DATA(header), &fd, sizeof fd);
-	if (sendmsg(way, &message, 0) != 1)
-		die("give");
-}
-
-static int take(int way)
-{
-	char control[CMSG_SPACE(sizeof(int))], byte;
-	struct iovec part = {&byte, 1};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-	int fd = -1;
-	if (recvmsg(way, &message, 0) == 1 && CMSG_FIRSTHDR(&message))
-		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-	return fd;
-}
-
 /* The child of a fork takes before the parent has the socket. */
 static pid_t child(int *way, void (*run)(int fd))
 {

@@ -333,6 +333,44 @@ void run_again(const char *first, int second)
 	_exit(127);
 }
 
+struct sockaddr_in6 mapped(struct sockaddr_in address)
+{
+	struct sockaddr_in6 out = {.sin6_family = AF_INET6, .sin6_port = address.sin_port};
+	out.sin6_addr.s6_addr[10] = out.sin6_addr.s6_addr[11] = 0xff;
+	memcpy(out.sin6_addr.s6_addr + 12, &address.sin_addr, 4);
+	return out;
+}
+
+int go6(int fd, struct sockaddr_in6 address)
+{
+	return connect(fd, (struct sockaddr *)&address, sizeof address);
+}
+
+void give(int way, int fd)
+{
+	char control[CMSG_SPACE(sizeof fd)] = {0}, byte = 'f';
+	struct iovec part = {&byte, 1};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(header), &fd, sizeof fd);
+	if (sendmsg(way, &message, 0) != 1)
+		die("give");
+}
+
+int take(int way)
+{
+	char control[CMSG_SPACE(sizeof(int))], byte;
+	struct iovec part = {&byte, 1};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+	int fd = -1;
+	if (recvmsg(way, &message, 0) == 1 && CMSG_FIRSTHDR(&message))
+		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+	return fd;
+}
+
 static int open_way(const char *directory, const char *name, const char *to, int flags)
 {
 	char path[4096];

@@ -101,6 +101,12 @@ void talk(const char *what, int fd);
 void answer(int fd);
 double now_ms(void);
 void pause_ms(int milliseconds);
+/* The same as an IPv6 address, and a connect to it. */
+struct sockaddr_in6 mapped(struct sockaddr_in address);
+int go6(int fd, struct sockaddr_in6 address);
+/* To and from another process, or this one, over a Unix socket. */
+void give(int way, int fd);
+int take(int way);
 /* Runs this program anew, in this process, as its `again` part. */
 void run_again(const char *first, int second);
 

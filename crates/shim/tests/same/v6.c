@@ -1,19 +1,6 @@
 /* IPv6 sockets: wildcard listeners, v6 only, mapped addresses. */
 #include "same.h"
 
-static struct sockaddr_in6 mapped(struct sockaddr_in address)
-{
-	struct sockaddr_in6 out = {.sin6_family = AF_INET6, .sin6_port = address.sin_port};
-	out.sin6_addr.s6_addr[10] = out.sin6_addr.s6_addr[11] = 0xff;
-	memcpy(out.sin6_addr.s6_addr + 12, &address.sin_addr, 4);
-	return out;
-}
-
-static int go6(int fd, struct sockaddr_in6 address)
-{
-	return connect(fd, (struct sockaddr *)&address, sizeof address);
-}
-
 /* What only an IPv6 socket has. */
 static void options(int fd)
 {

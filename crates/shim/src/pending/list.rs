@@ -1,0 +1,183 @@
+//! What is done to the list of connects under way, with its lock held.
+
+use std::ffi::c_uint;
+
+use crate::agent::Kept;
+use crate::helper;
+use crate::limit;
+use crate::numbers::{self, Left, NO_CONNECT, State};
+use crate::sys::{Errno, Fd, Result};
+
+use super::{Ask, List, Pending};
+
+/// Stands for nothing.
+const NO_NUMBER: Fd = -1;
+
+impl List {
+    /// Whether one more request may have a descriptor.
+    pub(crate) fn has_room(&self) -> bool {
+        (self.items.len().saturating_sub(self.later.len()) as u64) < limit::share()
+    }
+
+    /// Moves the descriptors of requests beyond the program's limit, which the program has
+    /// reached. Returns whether there is room now.
+    pub(crate) fn give_way(&mut self) -> bool {
+        let Some(first) = limit::current().and_then(|limit| Fd::try_from(limit.rlim_cur).ok()) else {
+            return false;
+        };
+        let Self { items, numbers, .. } = self;
+        let mut has_moved = false;
+        limit::beyond(|| {
+            for pending in items.values_mut() {
+                pending.ask.each_kept(&mut |kept| {
+                    if kept.move_beyond(first) {
+                        numbers.own(kept.raw());
+                        has_moved = true;
+                    }
+                });
+            }
+        });
+        has_moved
+    }
+
+    /// Has a socket be known, under all its numbers.
+    ///
+    /// # Errors
+    /// If the number isn't open.
+    pub(crate) fn find(&mut self, fd: Fd) -> Result<()> {
+        if numbers::is_stale(fd) {
+            self.left(fd);
+        }
+        self.numbers.find(fd)
+    }
+
+    /// Ends the connects of sockets that nobody waits for any more.
+    pub(super) fn end_lost(&mut self) {
+        for (fd, _) in numbers::known(0, c_uint::MAX) {
+            if self.is_awaited(fd) {
+                self.numbers.end(fd);
+            }
+        }
+    }
+
+    /// Whether a thread waits in connect for this socket.
+    pub(super) fn is_awaited(&self, fd: Fd) -> bool {
+        let id = numbers::connect_of(fd);
+        id != NO_CONNECT && !self.items.contains_key(&id)
+    }
+
+    pub(super) fn add(&mut self, pending: Pending) -> Result<()> {
+        let (number, deadline) = (pending.number, pending.deadline);
+        self.last_id += 1;
+        let id = self.last_id;
+        if let Ask::Later(_) = pending.ask {
+            self.later.push_back(id);
+        }
+        self.items.insert(id, pending);
+        if let Err(errno) = self.await_reply(id) {
+            self.items.remove(&id);
+            return Err(errno);
+        }
+        self.numbers.begin(number, id);
+        self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
+        Ok(())
+    }
+
+    /// Has the helper wait for the reply to a request, if that is sent.
+    ///
+    /// # Errors
+    /// If the kernel has no room for that.
+    pub(crate) fn await_reply(&mut self, id: u64) -> Result<()> {
+        let (Some(pending), Some(wakers)) = (self.items.get_mut(&id), &self.wakers) else { return Ok(()) };
+        let (Ask::Sent(exchange) | Ask::Parent(exchange, _)) = &mut pending.ask else { return Ok(()) };
+        // The program may have closed it.
+        if !exchange.kept_mut().intact() {
+            return Err(Errno(libc::ENETDOWN));
+        }
+        self.numbers.own(exchange.raw());
+        wakers.await_reply(id, exchange.raw())
+    }
+
+    /// All descriptors of the shim's own. Like all that close may come to, it
+    /// allocates nothing and frees nothing.
+    fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
+        if let Some(wakers) = &mut self.wakers {
+            wakers.each_kept(action);
+        }
+        for pending in self.items.values_mut() {
+            pending.ask.each_kept(action);
+            pending.child_channels.iter_mut().for_each(&mut *action);
+        }
+    }
+
+    /// Whether a number is one of the shim's own.
+    pub(crate) fn owns(&mut self, fd: Fd) -> bool {
+        let mut found = false;
+        if numbers::state(fd) == State::Own {
+            self.each_kept(&mut |kept| found |= kept.raw() == fd && kept.intact());
+        }
+        found
+    }
+
+    /// Moves the shim's own descriptor away from a number that the program wants
+    /// to use (dup2).
+    pub(crate) fn make_way(&mut self, fd: Fd) {
+        if !self.owns(fd) {
+            return;
+        }
+        let mut moved = None;
+        self.each_kept(&mut |kept| {
+            if kept.raw() == fd {
+                kept.relocate();
+                moved = Some(kept.raw());
+            }
+        });
+        if let Some(moved) = moved {
+            self.numbers.own(moved);
+        }
+        helper::wake(self);
+    }
+
+    /// A number stands for its socket no longer: with the last one the connect is given up.
+    pub(crate) fn left(&mut self, fd: Fd) {
+        if numbers::ring(fd).nth(1).is_none() {
+            self.numbers.receive(fd);
+        }
+        match self.numbers.leave(fd) {
+            Some(Left { connect: NO_CONNECT, .. }) | None => {}
+            // It may be received from its message until it is connected.
+            Some(Left { connect, other: None, was_sent: true }) => self.stands(connect, NO_NUMBER),
+            Some(Left { connect, other: None, .. }) => self.give_up(connect),
+            Some(Left { connect, other: Some(other), .. }) => self.stands(connect, other),
+        }
+    }
+
+    /// Notes the number by which a connect's socket is known.
+    fn stands(&mut self, connect: u64, number: Fd) {
+        if let Some(pending) = self.items.get_mut(&connect) {
+            pending.number = number;
+        }
+    }
+
+    /// Makes the helper drop a connect.
+    pub(super) fn give_up(&mut self, id: u64) {
+        if let Some(pending) = self.items.get_mut(&id) {
+            pending.given_up = true;
+            self.has_given_up = true;
+            helper::wake(self);
+        }
+    }
+}
+
+impl Ask {
+    fn each_kept(&mut self, action: &mut dyn FnMut(&mut Kept)) {
+        match self {
+            Self::Sent(exchange) => action(exchange.kept_mut()),
+            Self::Parent(exchange, own) => {
+                action(exchange.kept_mut());
+                own.each_kept(action);
+            }
+            Self::Later(_) | Self::Answered => {}
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Connects that wait for the agent.
+//!
+//! The thread that calls connect waits itself. A second one, for the same socket, waits for
+//! the first, as in the kernel: both get the outcome.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use isthmus_wire::shim::Request;
+
+use crate::agent::{self, Asked, Exchange};
+use crate::connect::bind_to_twin;
+use crate::ends::{self, Ends};
+use crate::handover;
+use crate::helper;
+use crate::job::Job;
+use crate::next;
+use crate::numbers;
+use crate::patience;
+use crate::pending::{self, Start};
+use crate::sockaddr::Inet;
+use crate::sys::{self, Errno, Fd, Result};
+
+/// A call of connect(2).
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) fd: Fd,
+    /// The socket's cookie.
+    pub(crate) cookie: u64,
+    pub(crate) inet: Inet,
+    /// Port that the socket was bound to, or 0.
+    pub(crate) source_port: u16,
+    /// File status flags.
+    pub(crate) flags: c_int,
+}
+
+/// A connect that the program waits for: plain data, because a thread that is
+/// cancelled while it waits unwinds through nothing that owns anything.
+#[derive(Clone, Copy)]
+pub(crate) struct Waiting {
+    call: Call,
+    /// By which the socket is known, whatever numbers the program closes meanwhile.
+    id: u64,
+    asked: Asked,
+    deadline: Instant,
+    /// The program set the deadline (`SO_SNDTIMEO`).
+    limited: bool,
+}
+
+/// How many waits have ended.
+static ENDED: AtomicU32 = AtomicU32::new(0);
+
+/// Ends a wait; if `left` is given, the socket under this number is as it was.
+fn end(id: u64, left: Option<Fd>) {
+    pending::end_waiting(id, left);
+    ENDED.fetch_add(1, Ordering::AcqRel);
+    sys::futex_wake(&ENDED);
+}
+
+impl Waiting {
+    /// Asks the agent; `None` if another thread has done so for this socket.
+    ///
+    /// # Errors
+    /// As [`Exchange::begin`], and if the number isn't open.
+    pub(crate) fn begin(job: &Job, call: Call, request: &Request) -> Result<Option<Self>> {
+        let limit = limit(call.fd);
+        let patience = patience::of(job, call.fd);
+        let Some(id) = pending::begin_waiting(call.fd)? else { return Ok(None) };
+        let asked = Exchange::begin(job, request).inspect_err(|_| end(id, Some(call.fd)))?;
+        Ok(Some(Self {
+            call,
+            id,
+            asked: asked.without_waiting().into_asked(),
+            deadline: sys::now() + limit.map_or(patience, |limit| limit.min(patience)),
+            limited: limit.is_some_and(|limit| limit < patience),
+        }))
+    }
+
+    /// Waits for the agent's answer, as a cancellation point.
+    ///
+    /// # Safety
+    /// No frame from here to the program's call owns anything.
+    pub(crate) unsafe fn wait(mut self) -> Result<()> {
+        let this = (&raw mut self).cast();
+        let mut cleanup = next::Cleanup::new();
+        // SAFETY: both live until the pop below, or until the thread ends.
+        unsafe { next::cleanup_push(&mut cleanup, given_up_by_cancel, this) };
+        let outcome = loop {
+            let left = self.deadline.saturating_duration_since(sys::now());
+            if left.is_zero() {
+                break Err(Errno(libc::ETIMEDOUT));
+            }
+            // Rounded up: not to look too early again and again.
+            let left = c_int::try_from(left.as_millis()).unwrap_or(c_int::MAX).saturating_add(1);
+            let mut entry = libc::pollfd { fd: self.asked.raw(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one valid entry.
+            let ready = unsafe { next::poll(&raw mut entry, 1, left) };
+            if ready > 0 {
+                break Ok(());
+            }
+            // A connect with a limit of its own is never restarted by the
+            // kernel, either.
+            let restarted = || !self.limited && agent::all_handlers_restart();
+            if ready < 0 && (sys::errno() != libc::EINTR || !restarted()) {
+                break Err(Errno(sys::errno()));
+            }
+        };
+        // SAFETY: the one that was pushed above.
+        unsafe { next::cleanup_pop(&mut cleanup) };
+        outcome
+    }
+
+    /// What comes of the call, after the wait with this outcome.
+    ///
+    /// # Errors
+    /// The error that the program's connect is to report.
+    pub(crate) fn end(self, job: &Job, outcome: Result<()>) -> Result<()> {
+        let result = self.conclude(job, outcome);
+        end(self.id, result.is_err().then_some(self.call.fd));
+        result
+    }
+
+    fn conclude(self, job: &Job, outcome: Result<()>) -> Result<()> {
+        let Call { cookie, inet, source_port, flags, .. } = self.call;
+        let exchange = Exchange::from_asked(self.asked);
+        let errno = match outcome {
+            Ok(()) => return self.collect(&exchange),
+            // The kernel's own connect goes on behind the program's back, too.
+            Err(Errno(libc::ETIMEDOUT)) if self.limited => libc::EINPROGRESS,
+            Err(Errno(libc::EINTR)) => libc::EINTR,
+            Err(errno) => return Err(errno),
+        };
+        if flags & libc::O_NONBLOCK == 0
+            && let Some(number) = self.number().filter(|number| sys::cookie(*number) == cookie)
+        {
+            let _ = sys::fcntl(number, libc::F_SETFL, i64::from(flags | libc::O_NONBLOCK));
+            bind_to_twin(job.virtual_address, number, inet);
+            // Without a placeholder the connect is given up.
+            let _ = pending::start(job, number, inet, source_port, Start::Asked(exchange));
+            let _ = sys::fcntl(number, libc::F_SETFL, i64::from(flags));
+        }
+        Err(Errno(errno))
+    }
+
+    /// Reads the answer and does what it says.
+    fn collect(self, exchange: &Exchange) -> Result<()> {
+        let (reply, socket) = exchange.collect()?;
+        let (reply, socket) = helper::connected(reply, socket)?;
+        let ends = Ends { peer: reply.peer, local: reply.local, family: self.call.inet.family };
+        ends::remember(sys::cookie(socket.raw()), ends, false);
+        pending::with(|list| {
+            let number = self.number().and_then(|number| {
+                list.numbers.receive(number);
+                list.numbers.check(number, self.call.cookie)
+            });
+            let Some(number) = number else { return self.without_number() };
+            let number = handover::replace(&mut list.numbers, number, self.call.cookie, &socket)?;
+            list.numbers.forget(number);
+            Ok(())
+        })
+    }
+
+    /// A number of the socket: the program may have closed the one that it called with.
+    fn number(&self) -> Option<Fd> {
+        if self.id == numbers::NO_CONNECT {
+            Some(self.call.fd)
+        } else {
+            numbers::with_connect(self.id, self.call.fd)
+        }
+    }
+
+    /// The connection has come for a socket that isn't waited for under any number.
+    fn without_number(&self) -> Result<()> {
+        if sys::cookie(self.call.fd) == self.call.cookie {
+            // Another thread has dissolved the connect.
+            return Err(Errno(libc::ECONNABORTED));
+        }
+        // The program has closed it meanwhile, of which the kernel's connect takes no notice.
+        Ok(())
+    }
+}
+
+/// The thread was cancelled: closing the request cancels it at the agent.
+unsafe extern "C" fn given_up_by_cancel(waiting: *mut c_void) {
+    // SAFETY: `Waiting::wait` passed itself, and its frame is still there.
+    let waiting = unsafe { waiting.cast::<Waiting>().read() };
+    drop(Exchange::from_asked(waiting.asked));
+    end(waiting.id, Some(waiting.call.fd));
+}
+
+/// Waits until the thread that waits for this socket has its outcome.
+///
+/// # Errors
+/// `EINTR` after a signal, `EALREADY` if the limit passed.
+pub(crate) fn for_other(job: &Job, fd: Fd) -> Result<()> {
+    let limit = limit(fd);
+    let deadline = sys::now() + limit.unwrap_or(patience::longest(job));
+    loop {
+        let seen = ENDED.load(Ordering::Acquire);
+        if !pending::is_awaited(fd) {
+            return Ok(());
+        }
+        let left = deadline.saturating_duration_since(sys::now());
+        if left.is_zero() {
+            return Err(Errno(libc::EALREADY));
+        }
+        match sys::futex_wait(&ENDED, seen, left) {
+            Err(Errno(libc::EINTR)) if limit.is_some() || !agent::all_handlers_restart() => {
+                return Err(Errno(libc::EINTR));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// `SO_SNDTIMEO`, which bounds a blocking connect; `None` if there is none.
+pub(crate) fn limit(fd: Fd) -> Option<Duration> {
+    let mut bytes = [0; 16];
+    sys::get_option(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &mut bytes).ok()?;
+    let (seconds, micros) = bytes.split_at(8);
+    let seconds = u64::from_ne_bytes(seconds.try_into().ok()?);
+    let micros = u64::from_ne_bytes(micros.try_into().ok()?);
+    let timeout = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+    (!timeout.is_zero()).then_some(timeout)
+}
