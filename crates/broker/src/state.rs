@@ -33,10 +33,15 @@ const STORE_FILE: &str = "registry.redb";
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The directory holds a grid already.
-    #[error("{0} holds the grid {1:?} already; choose another directory or remove it first")]
+    #[error(
+        "{0} holds the grid {1:?} already: `isthmus up` starts its broker; another grid needs another directory \
+         (--state DIR)"
+    )]
     Exists(String, String),
     /// The directory holds no grid.
-    #[error("{0} holds no grid: make one with `isthmus grid init --state {0}`")]
+    #[error(
+        "{0} holds no grid: run this on the host where the grid was made, or make one with `isthmus grid init`"
+    )]
     Missing(String),
     /// The grid's name isn't allowed.
     #[error(transparent)]

@@ -76,9 +76,10 @@ impl Grid {
         let socket = local::socket();
         if !socket.exists() {
             bail!(
-                "there is neither an identity in {} nor an agent at {}; give --state DIR, or start an agent",
-                directory.display(),
-                socket.display()
+                "isthmus doesn't run on this machine (no agent listens at {}, and {} holds no identity): start its \
+                 part of the grid with `isthmus up`, or give --state DIR if its identity is elsewhere",
+                socket.display(),
+                directory.display()
             );
         }
         Ok(Self::of_agent(local::connect(&socket).await?, socket))

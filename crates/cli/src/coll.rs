@@ -32,7 +32,8 @@ pub(crate) enum CollCommand {
 /// slots of one node after the other. What is measured between the sites decides.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// Nodes (NODE.SITE) or whole sites to use; all that are up by default.
+    /// Nodes (NODE.SITE, or NODE of this site) or whole sites to use; all that are up by
+    /// default.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     nodes: Vec<String>,
     /// Number of ranks; as many as there are slots by default.

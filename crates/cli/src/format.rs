@@ -44,10 +44,35 @@ pub(crate) fn milliseconds(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }
 
+/// Reads a number of things.
+///
+/// # Errors
+/// If it isn't at least one.
+pub(crate) fn number(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("give a whole number from 1 on".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+/// The text without the numbers that the standard library puts behind the kernel's errors,
+/// such as " (os error 2)".
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.trim_start_matches(|digit: char| digit.is_ascii_digit()).strip_prefix(')') {
+            Some(rest) => plain.push_str(rest),
+            None => plain = format!("{plain} (os error {part}"),
+        }
+    }
+    plain
+}
+
 /// An error and its causes on one line. Some errors name their causes themselves.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
     let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain().map(|cause| without_numbers(&cause.to_string())) {
         if text.is_empty() {
             text = cause;
         } else if !text.contains(&cause) {
@@ -76,7 +101,26 @@ mod tests {
         let error = anyhow::Error::new(file).context("cannot start");
         assert_eq!(
             super::causes(&error),
-            "cannot start: cannot read /nonexistent: No such file or directory (os error 2)"
+            "cannot start: cannot read /nonexistent: No such file or directory"
         );
+    }
+
+    #[test]
+    fn errors_of_the_kernel_have_no_numbers() {
+        for (text, want) in [
+            ("", ""),
+            ("x: Broken pipe (os error 32)", "x: Broken pipe"),
+            ("a (os error 1); b (os error 2), c", "a; b, c"),
+            ("a (os error is odd)", "a (os error is odd)"),
+        ] {
+            assert_eq!(without_numbers(text), want);
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        for (text, want) in [("1", Some(1)), ("16", Some(16)), ("0", None), ("-1", None), ("many", None)] {
+            assert_eq!(number(text).ok(), want, "{text}");
+        }
     }
 }

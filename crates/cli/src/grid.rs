@@ -16,6 +16,7 @@ use isthmus_net::{Authority, Owner, Role, audit, files};
 use isthmus_wire::Label;
 
 use crate::config::{Config, StateArgs, with_port};
+use crate::format::number;
 use crate::output;
 
 /// Validity of a site's token by default.
@@ -69,14 +70,15 @@ pub(crate) struct InitArgs {
 /// once. It is a secret until it is used up or has expired. Works without the broker
 /// running, where the grid was made.
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("whom").required(true).args(["nodes", "role"]))]
 pub(crate) struct InviteArgs {
     #[command(flatten)]
     state: StateArgs,
     /// For a whole site: how many nodes of its owner may join.
-    #[arg(long, value_name = "N", requires = "site", requires = "owner")]
+    #[arg(long, value_name = "N", requires = "site", requires = "owner", value_parser = number)]
     nodes: Option<u32>,
     /// For one service: its role.
-    #[arg(long, required_unless_present = "nodes", conflicts_with = "nodes")]
+    #[arg(long)]
     role: Option<InvitedRole>,
     /// Site of a gateway or an agent.
     #[arg(long)]

@@ -134,7 +134,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::main(args),
         Command::Exec(args) => exec::main(args),
         Command::Lab(command) => isthmus_lab::command::run(command).unwrap_or_else(|error| {
-            output::write(&format!("isthmus lab: {error:#}\n"));
+            output::write(&format!("isthmus lab: {}\n", format::causes(&error)));
             ExitCode::FAILURE
         }),
         Command::Completion { shell } => finish("completion", completion(shell)),

@@ -1,9 +1,10 @@
 //! The connection to this node's agent, over its Unix socket.
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use isthmus_agent::runtime_directory::{self, LOCAL_SOCKET};
 use isthmus_net::{grpc, private};
 use isthmus_wire::proto::local_client::LocalClient;
@@ -54,12 +55,51 @@ pub(crate) async fn connect(socket: &Path) -> anyhow::Result<LocalClient<Channel
     let connected = tokio::time::timeout(DEADLINE, connecting).await;
     let channel =
         connected.map_err(|_| anyhow::anyhow!("no answer within {DEADLINE:?}")).and_then(|made| made);
-    Ok(LocalClient::new(channel.with_context(|| {
-        format!("cannot reach this node's agent at {}; start one with `isthmus agent`", socket.display())
-    })?))
+    match channel {
+        Err(error) if is_absent(&error) => {
+            bail!(
+                "no agent runs on this node (none listens at {}): start it with `isthmus up`",
+                socket.display()
+            )
+        }
+        channel => Ok(LocalClient::new(
+            channel.with_context(|| format!("cannot reach this node's agent at {}", socket.display()))?,
+        )),
+    }
+}
+
+/// Whether nothing listens at a socket.
+fn is_absent(error: &anyhow::Error) -> bool {
+    let mut of_kernel = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    of_kernel.any(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused))
 }
 
 /// An agent's answer as an error.
 pub(crate) fn failure(status: Status) -> anyhow::Error {
     anyhow::anyhow!("{}", grpc::reason(&status))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn where_no_agent_runs() {
+        let directory = tempfile::tempdir().unwrap();
+        let (absent, dead) = (directory.path().join("absent"), directory.path().join("dead"));
+        // An agent that was killed leaves its socket.
+        drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+        std::fs::set_permissions(&dead, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        for (socket, want) in [
+            (absent, "no agent runs on this node (none"),
+            (dead, "no agent runs on this node (none"),
+            (directory.path().join("no/such"), "no agent runs on this node (none"),
+            (file, "cannot reach this node's agent at"),
+        ] {
+            let error = connect(&socket).await.unwrap_err().to_string();
+            assert!(error.starts_with(want) && error.contains(&socket.display().to_string()), "{error}");
+        }
+    }
 }

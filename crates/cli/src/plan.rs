@@ -11,11 +11,11 @@ use serde::Serialize;
 
 use crate::ask::Grid;
 use crate::config::StateArgs;
+use crate::format::count;
 use crate::output::print;
 use crate::without_broker;
 
-/// Show how one node would reach another: the steps in their order, and those that
-/// are left out, each with its reason.
+/// Show how one node would reach another: the steps in their order, each with its reason.
 ///
 /// On the node that connects, it also has the steps that failed for that node not
 /// long ago, which it tries last. Other nodes' agents don't know these failures.
@@ -27,7 +27,10 @@ pub(crate) struct PlanArgs {
     to: String,
     #[command(flatten)]
     state: StateArgs,
-    /// Print JSON.
+    /// Also show the steps that are left out, each with its reason.
+    #[arg(long, short = 'v', visible_alias = "verbose")]
+    all: bool,
+    /// Print everything as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -112,7 +115,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<()> {
     let reply = Grid::find(&args.state).await?.or_without_broker().explain(request).await?;
     let view = View::new(&reply);
     let head = reply.without_broker.as_ref().map(|answer| format!("{}\n", without_broker::line(answer)));
-    print(&view, &(head.unwrap_or_default() + &view.text()), args.json)
+    print(&view, &(head.unwrap_or_default() + &view.text(args.all)), args.json)
 }
 
 impl View {
@@ -146,7 +149,7 @@ impl View {
         }
     }
 
-    fn text(&self) -> String {
+    fn text(&self, all: bool) -> String {
         let secrecy = if self.encrypted { "encrypted" } else { "not encrypted" };
         let mut text = format!("{} to {}, {secrecy}:\n", self.from.node, self.to.node);
         if self.steps.is_empty() {
@@ -158,10 +161,19 @@ impl View {
             let deadline = format!("up to {} s", step.deadline_seconds);
             table.add_row([&format!("{}.", number + 1), &step.dial, &step.route, &deadline, &step.reason]);
         }
-        for left in &self.left_out {
+        // Without a step, these are the reasons.
+        let shown = if all || self.steps.is_empty() { &self.left_out[..] } else { &[] };
+        for left in shown {
             table.add_row(["–", &left.dial, &left.route, "left out", &left.reason]);
         }
         text.extend(table.lines().map(|line| format!(" {}\n", line.trim_end())));
+        match self.left_out.len() - shown.len() {
+            0 => {}
+            more => {
+                let (steps, are) = (count(more as u64, "step"), if more == 1 { "is" } else { "are" });
+                text.push_str(&format!("  {steps} {are} left out; --all has the reasons\n"));
+            }
+        }
         let shared =
             if self.trunk.used { "connections share a trunk" } else { "each connection has its own socket" };
         text.push_str(&format!("{shared}: {}\n", self.trunk.reason));
@@ -220,5 +232,33 @@ impl End {
             text.push_str(", its gateway is not attached");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use isthmus_wire::proto::{LeftOut, Plan, PlanStep};
+
+    use super::*;
+
+    #[test]
+    fn steps_that_are_left_out_are_shown_on_demand() {
+        let step = PlanStep { reason: "a relay".to_owned(), deadline_ms: 5000, ..PlanStep::default() };
+        let left = |reason: &str| LeftOut { reason: reason.to_owned(), ..LeftOut::default() };
+        let text = |steps: Vec<PlanStep>, left_out: &[&str], all| {
+            let left_out = left_out.iter().map(|reason| left(reason)).collect();
+            let plan = Plan { steps, left_out, ..Plan::default() };
+            View::new(&ExplainReply { plan: Some(plan), ..ExplainReply::default() }).text(all)
+        };
+        let few = text(vec![step.clone()], &["no port", "no right"], false);
+        assert!(few.contains("a relay") && few.contains("\n  2 steps are left out; --all has"), "{few}");
+        assert!(!few.contains("no port"), "{few}");
+        let all = text(vec![step.clone()], &["no port", "no right"], true);
+        assert!(all.contains("no port") && all.contains("no right") && !all.contains("--all"), "{all}");
+        let one = text(vec![step.clone()], &["no port"], false);
+        assert!(one.contains("  1 step is left out;"), "{one}");
+        assert!(!text(vec![step], &[], false).contains("left out"));
+        let none = text(Vec::new(), &["no port"], false);
+        assert!(none.contains("there is no way") && none.contains("no port"), "{none}");
     }
 }

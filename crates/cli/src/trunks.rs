@@ -16,9 +16,10 @@ use crate::status::table;
 /// How long the agent may take to answer.
 const BUDGET: Duration = Duration::from_secs(20);
 
-/// Show this node's trunks: the encrypted connections to other sites' nodes, which
-/// programs' connections share, and whether they are cut. If this node's gateway keeps
-/// trunks with gateways of other sites, show those, too.
+/// Show this node's trunks: the encrypted connections to nodes of other sites.
+///
+/// Programs' connections share them. It says whether they are cut. If this node's gateway
+/// keeps trunks with gateways of other sites, it shows those, too.
 ///
 /// A trunk sends over its carriers. Their figures are the kernel's, of what this end
 /// sends. A trunk that this node has not made says how the other node has dialed it;

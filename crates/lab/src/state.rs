@@ -63,7 +63,7 @@ pub enum StateError {
     #[error("no lab {0:?} is running; {others}", others = others(.1))]
     NotRunning(String, Vec<String>),
     /// There is none at all.
-    #[error("no lab is running; start one with: isthmus lab up FILE")]
+    #[error("no lab is running; start one with: isthmus lab up FILE, or --preset two-nats")]
     NoneRunning,
     /// There are several.
     #[error("{count} labs are running, choose one with --lab: {names}", count = .0.len(), names = .0.join(", "))]

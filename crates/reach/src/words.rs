@@ -59,8 +59,8 @@ pub(crate) fn reasons(tried: &[Tried], left_out: &[LeftOut]) -> Vec<String> {
     }
     match count - texts.len() {
         0 => {}
-        1 => texts.push("one more reason, which `isthmus plan` has".to_owned()),
-        more => texts.push(format!("{more} more reasons, which `isthmus plan` has")),
+        1 => texts.push("one more reason, which `isthmus plan --all` has".to_owned()),
+        more => texts.push(format!("{more} more reasons, which `isthmus plan --all` has")),
     }
     texts
 }
@@ -221,7 +221,7 @@ mod tests {
         let tried: Vec<_> = (0..20).map(long).collect();
         let texts = reasons(&tried, &[]);
         assert_eq!(texts.len(), 3, "{texts:?}");
-        assert_eq!(texts[2], "18 more reasons, which `isthmus plan` has");
+        assert_eq!(texts[2], "18 more reasons, which `isthmus plan --all` has");
         assert!(texts.join("; ").chars().count() < TOTAL_MAX, "{texts:?}");
         let many: Vec<_> = (0..9).map(|index| met(&format!("w{index}"), "no answer")).collect();
         assert_eq!(reasons(&many, &[]), ["w0, w1, w2, w3 and 5 more: no answer"]);

@@ -52,6 +52,21 @@ impl Hosts {
         self.all.get(*self.by_name.get(&name.to_ascii_lowercase())?)
     }
 
+    /// The node of a name without a site, in the site of the node with this address. A name
+    /// that inet_aton(3) takes for a number, and localhost, stand for no node.
+    pub(crate) fn beside(&self, own: Ipv4Addr, name: &[u8]) -> Option<&Host> {
+        let number = match name {
+            [b'0', b'x' | b'X', digits @ ..] => digits.iter().all(u8::is_ascii_hexdigit),
+            digits => digits.iter().all(u8::is_ascii_digit),
+        };
+        if number || name.contains(&b'.') || name.eq_ignore_ascii_case(b"localhost") {
+            return None;
+        }
+        let own = self.at(own)?.name.to_bytes();
+        let dot = own.iter().position(|byte| *byte == b'.')?;
+        self.named(&[name, own.get(dot..)?].concat())
+    }
+
     /// The node of a virtual address.
     pub(crate) fn at(&self, address: Ipv4Addr) -> Option<&Host> {
         self.all.get(*self.by_address.get(&address)?)
@@ -85,5 +100,37 @@ mod tests {
         }
         assert_eq!(hosts.at([240, 64, 1, 1].into()).unwrap().name.as_c_str(), c"n1.alpha");
         assert!(hosts.at([240, 64, 1, 2].into()).is_none());
+    }
+
+    #[test]
+    fn a_name_without_a_site_is_a_node_of_the_own_site() {
+        let host = |last: u8, name: &str| settings::Host {
+            address: VirtualAddress::new([240, 64, 1, last].into()).unwrap(),
+            name: name.parse().unwrap(),
+        };
+        let names =
+            ["n1.alpha", "n2.alpha", "n2.beta", "n3.beta", "10.alpha", "0x1f.alpha", "localhost.alpha"];
+        let hosts = Hosts::new(names.iter().zip(1..).map(|(name, last)| host(last, name)).collect());
+        let beside = |last: u8, name: &str| {
+            let found = hosts.beside([240, 64, 1, last].into(), name.as_bytes());
+            found.map(|host| host.name.to_str().unwrap())
+        };
+        for (own, name, want) in [
+            (1, "n2", Some("n2.alpha")),
+            (1, "N2", Some("n2.alpha")),
+            (3, "n2", Some("n2.beta")),
+            (1, "n1", Some("n1.alpha")),
+            // Perhaps a machine of the site that is no node of the job.
+            (1, "n3", None),
+            (1, "n2.", None),
+            (1, "n2.alpha", None),
+            (1, "10", None),
+            (1, "0x1f", None),
+            (1, "localhost", None),
+            (1, "", None),
+            (99, "n2", None),
+        ] {
+            assert_eq!(beside(own, name), want, "{name} at {own}");
+        }
     }
 }

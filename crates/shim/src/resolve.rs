@@ -16,8 +16,9 @@ use crate::next;
 use crate::sockaddr::{Inet, Storage};
 use crate::sys;
 
-/// The node of the job that a program's name stands for: by grid name, or by
-/// the machine's own host name, which stands for this node alone.
+/// The node of the job that a program's name stands for: by grid name, by the machine's
+/// own host name, which stands for this node alone, or by the name that it has within this
+/// node's site.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -27,15 +28,20 @@ unsafe fn named(job: &Job, name: *const c_char) -> Option<&Host> {
     }
     // SAFETY: the caller's promise.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    job.hosts().named(name).or_else(|| {
-        // SAFETY: all-zero is a valid `utsname`.
-        let mut real: utsname = unsafe { std::mem::zeroed() };
-        sys::host_name(&mut real).ok()?;
-        // SAFETY: the kernel ends the name with a zero.
-        let real = unsafe { CStr::from_ptr(real.nodename.as_ptr()) }.to_bytes();
-        (!real.is_empty() && real != b"localhost" && real.eq_ignore_ascii_case(name))
-            .then(|| job.hosts().at(job.virtual_address.ip()))?
-    })
+    let (hosts, own) = (job.hosts(), job.virtual_address.ip());
+    hosts.named(name).or_else(|| if is_own(name) { hosts.at(own) } else { hosts.beside(own, name) })
+}
+
+/// Whether it is the host name that the machine itself has.
+fn is_own(name: &[u8]) -> bool {
+    // SAFETY: all-zero is a valid `utsname`.
+    let mut real: utsname = unsafe { std::mem::zeroed() };
+    if sys::host_name(&mut real).is_err() {
+        return false;
+    }
+    // SAFETY: the kernel ends the name with a zero.
+    let real = unsafe { CStr::from_ptr(real.nodename.as_ptr()) }.to_bytes();
+    !real.is_empty() && real != b"localhost" && real.eq_ignore_ascii_case(name)
 }
 
 /// The node of the job with this address as gethostbyaddr takes it.

@@ -7,6 +7,8 @@ use clap::Args;
 use isthmus_lab::grid::ByteSize;
 use isthmus_wire::patience::{DEFAULT, LONGEST};
 
+use crate::format::number;
+
 /// Run a command, such as mpirun, as one job over all sites.
 ///
 /// The command runs on this node, which must have an agent. MPI's own launcher
@@ -14,10 +16,18 @@ use isthmus_wire::patience::{DEFAULT, LONGEST};
 /// command's own; 125 if isthmus itself failed; 126 or 127 if the command
 /// could not be started or found.
 #[derive(Debug, Args)]
+#[command(override_usage = "isthmus run [OPTIONS] -- COMMAND [ARGUMENT]...")]
 pub(crate) struct RunArgs {
-    /// Nodes (NODE.SITE) or whole sites to use; all that are up by default.
+    /// Nodes (NODE.SITE, or NODE of this site) or whole sites to use; all that are up by
+    /// default.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(super) nodes: Vec<String>,
+    /// Start without nodes that are down, if so many others are there.
+    ///
+    /// With whole sites and without --nodes, one is enough by default. Nodes that --nodes
+    /// names must all be there by default.
+    #[arg(long, value_name = "NUMBER", value_parser = number)]
+    pub(super) min_nodes: Option<u32>,
     /// Print errors only.
     #[arg(long, short)]
     pub(super) quiet: bool,
@@ -86,7 +96,8 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "ISTHMUS_AGENT", value_name = "PATH")]
     pub(super) socket: Option<PathBuf>,
     /// The command and its arguments.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "COMMAND")]
+    // Not allow_hyphen_values: it takes a misspelt option for the command.
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(super) command: Vec<String>,
 }
 
@@ -114,6 +125,35 @@ fn whole_seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: RunArgs,
+    }
+
+    #[test]
+    fn what_follows_the_command_is_its_own() {
+        use clap::Parser as _;
+
+        for (line, want) in [
+            ("mpirun -n 4 ./app --nodes x", Ok("mpirun -n 4 ./app --nodes x")),
+            ("--quiet -- mpirun -n 4", Ok("mpirun -n 4")),
+            ("-- --odd", Ok("--odd")),
+            ("--each -- sh -c --", Ok("sh -c --")),
+            ("--node n1.a -- mpirun", Err("--nodes")),
+            ("-n 4 ./app", Err("-n")),
+            ("", Err("COMMAND")),
+            ("--nodes n1.a", Err("COMMAND")),
+        ] {
+            let words = std::iter::once("run").chain(line.split_whitespace());
+            match (Cli::try_parse_from(words), want) {
+                (Ok(cli), Ok(want)) => assert_eq!(cli.args.command.join(" "), want, "{line}"),
+                (Err(error), Err(want)) => assert!(error.to_string().contains(want), "{line}: {error}"),
+                (got, _) => panic!("{line}: {got:?}"),
+            }
+        }
+    }
 
     #[test]
     fn how_long_an_agent_may_be_silent() {

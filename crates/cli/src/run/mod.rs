@@ -3,6 +3,7 @@
 mod account;
 mod args;
 mod bypass;
+mod candidates;
 mod collectives;
 mod command;
 mod culprit;
@@ -21,6 +22,7 @@ mod pulses;
 mod ranks;
 mod signals;
 mod slots;
+mod startable;
 mod timing;
 mod topology;
 mod uncarried;
@@ -40,6 +42,7 @@ use prepare::Prepared;
 use progress::{Daemons, Progress};
 use pulses::Pulses;
 use signals::Signals;
+use startable::Unstartable;
 use timing::Stopwatch;
 use watch::{Begun, Watch};
 
@@ -72,7 +75,8 @@ pub(crate) fn main(args: RunArgs) -> ExitCode {
         Ok(status) => ExitCode::from(u8::try_from(status).unwrap_or(OWN_FAILURE)),
         Err(error) => {
             message(&crate::format::causes(&error));
-            ExitCode::from(OWN_FAILURE)
+            let unstartable = error.downcast_ref::<Unstartable>();
+            ExitCode::from(unstartable.map_or(OWN_FAILURE, Unstartable::status))
         }
     }
 }

@@ -14,21 +14,24 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use super::args::RunArgs;
+use super::candidates::Candidates;
 use super::mpi::Launcher;
-use super::nodes::Candidates;
 use super::preflight::Finding;
 use super::programs::Wanted;
 use super::progress::Progress;
 use super::signals::Signals;
 use super::uncarried::{self, Part};
 use super::work::Work;
-use super::{command, each, mpi, nodes, preflight, profile, programs, slots, topology, unready};
+use super::{command, each, mpi, nodes, preflight, profile, programs, slots, startable, topology, unready};
 use crate::ask::Grid;
 use crate::{local, without_broker};
 
 /// How long the nodes may take to take part. The agent's own deadline is shorter,
 /// and its message has more detail.
 const START_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Where execvp(3) looks without `PATH`.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// A job before its command starts.
 pub(super) struct Prepared<'a> {
@@ -61,6 +64,10 @@ impl<'a> Prepared<'a> {
         if launcher.is_some() && args.each {
             bail!("a launcher starts its ranks on all nodes by itself: leave --each out");
         }
+        if launcher.is_none() && !args.each && !args.no_check {
+            let program = args.command.first().map(String::as_str).unwrap_or_default();
+            startable::check(program, &std::env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.to_owned()))?;
+        }
         let groups = args.profile.as_deref().map(profile::read).transpose()?.unwrap_or_default();
         let socket = args.socket.clone().unwrap_or_else(local::socket);
         let agent = local::connect(&socket).await?;
@@ -69,10 +76,9 @@ impl<'a> Prepared<'a> {
         if let Some(answer) = candidates.without_broker.as_ref().filter(|_| !args.quiet) {
             progress.message(&without_broker::line(answer));
         }
-        let nodes = nodes::choose(&candidates, &args.nodes)?;
-        if !args.quiet {
-            let left_out = nodes::left_out(&candidates, &nodes);
-            left_out.iter().for_each(|line| progress.message(&format!("the job {line}")));
+        let nodes = nodes::choose(&candidates, &args.nodes, args.min_nodes)?;
+        if let Some(line) = nodes::left_out(&candidates, &nodes).filter(|_| !args.quiet) {
+            progress.message(&format!("the job {line}"));
         }
         let wanted = match (args.no_check, args.each) {
             (true, _) => Vec::new(),

@@ -6,6 +6,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
@@ -91,6 +92,24 @@ pub fn run(options: Options) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Why a program could not be started, for the user.
+fn unstarted(program: &Path, error: &io::Error) -> String {
+    let name = program.display();
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) if program.is_file() => {
+            format!("cannot start {name}: the interpreter or loader that it names is missing")
+        }
+        Some(Errno::ENOENT) => format!("{name}: command not found on this node"),
+        Some(Errno::ENOEXEC) => {
+            format!(
+                "cannot start {name}: it is no program of this machine, and no script that begins with #!"
+            )
+        }
+        Some(known) => format!("cannot start {name}: {}", known.desc()),
+        None => format!("cannot start {name}: {error}"),
+    }
+}
+
 /// A child that has ended. It isn't collected: until then its name can be read, and no
 /// end goes unnoticed.
 fn ended_child() -> nix::Result<WaitStatus> {
@@ -138,7 +157,7 @@ impl Supervisor {
                 self.from_terminal.clear();
             }
             Err(error) => {
-                eprintln!("isthmus: cannot start {}: {error}", program.display());
+                eprintln!("isthmus: {}", unstarted(Path::new(program), &error));
                 let status = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
                 self.report(STATUS, status);
             }
