@@ -15,6 +15,7 @@ use crate::helper;
 use crate::job::Job;
 use crate::next;
 use crate::options;
+use crate::own_address;
 use crate::patience;
 use crate::peer;
 use crate::pending::{self, Start, Started};
@@ -38,7 +39,14 @@ enum Destination {
 /// to be connected to natively.
 pub(crate) fn connect(job: &Job, fd: Fd, address: &Storage) -> Option<Result<Native>> {
     let kind = || sys::get_int(fd, libc::SOL_SOCKET, libc::SO_TYPE);
-    match destination(job.virtual_address, address) {
+    let own = job.virtual_address;
+    let destination = match destination(own, address) {
+        Destination::Elsewhere => {
+            own_address::confined(own, fd, address).map_or(Destination::Elsewhere, Destination::Own)
+        }
+        destination => destination,
+    };
+    match destination {
         Destination::Elsewhere => {
             datagrams::leave(job, fd);
             None

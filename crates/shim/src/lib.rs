@@ -62,6 +62,7 @@ mod next;
 mod nodelay;
 mod numbers;
 mod options;
+mod own_address;
 mod patience;
 mod peer;
 mod pending;

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use isthmus_wire::settings::CONNECTS;
-use isthmus_wire::sock_diag::{Found, REPLY_MAX, reply, request};
+use isthmus_wire::sock_diag::{Found, REPLY_MAX, REQUEST_LEN, reply, request, request_unconfined};
 
 use crate::job::Job;
 use crate::sockaddr::{Inet, Storage};
@@ -62,7 +62,7 @@ pub(crate) fn may_connect(job: &Job, listener: Fd, fd: Fd, peer: &Storage) -> bo
     let own = sys::local_name(fd).ok().and_then(|name| name.socket_address());
     let (Some(own), Some(peer)) = (own, peer.socket_address()) else { return true };
     let user = sys::effective_user();
-    match look_up(peer, own) {
+    match look_up(&request(peer, own)) {
         // After a reset the peer's address is free for another socket, which this may be.
         Ok(_) if sys::tcp_state(fd) == Ok(sys::CLOSED) => false,
         Ok(found) if (found.own, found.other) == (peer, own) => {
@@ -73,8 +73,7 @@ pub(crate) fn may_connect(job: &Job, listener: Fd, fd: Fd, peer: &Storage) -> bo
         Ok(_) => false,
         // No socket; but a kernel without the module for TCP answers so to all.
         Err(Errno(libc::ENOENT)) => {
-            let any = SocketAddr::new(if own.is_ipv4() { [0; 4].into() } else { [0; 16].into() }, 0);
-            look_up(own, any) == Err(Errno(libc::ENOENT))
+            look_up(&request(own, anyone(own))) == Err(Errno(libc::ENOENT))
         }
         Err(Errno(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN)) => false,
         // The kernel or a filter of system calls refuses the question, which the agent's
@@ -96,10 +95,22 @@ fn is_moved(job: &Job, listener: Fd) -> bool {
     name.ip == job.virtual_address.twin() || name.ip.is_unspecified() && on_loopback()
 }
 
-/// The socket at `own` that is connected to `other`, of any process of this machine.
-fn look_up(own: SocketAddr, other: SocketAddr) -> Result<Found> {
+/// Whether a connection to an address of this node's would find no listener, and one to the
+/// twin would.
+pub(crate) fn only_twin_listens(address: SocketAddr, twin: SocketAddr) -> bool {
+    look_up(&request_unconfined(address, anyone(address))) == Err(Errno(libc::ENOENT))
+        && look_up(&request(twin, anyone(twin))).is_ok()
+}
+
+/// To whom a listener is connected.
+fn anyone(listener: SocketAddr) -> SocketAddr {
+    SocketAddr::new(if listener.is_ipv4() { [0; 4].into() } else { [0; 16].into() }, 0)
+}
+
+/// A socket of any process of this machine.
+fn look_up(request: &[u8; REQUEST_LEN]) -> Result<Found> {
     let mut bytes = [0; REPLY_MAX];
-    let len = sys::sock_diag(&request(own, other), &mut bytes)?;
+    let len = sys::sock_diag(request, &mut bytes)?;
     match reply(bytes.get(..len).unwrap_or_default()) {
         Some(answer) => answer.map_err(Errno),
         None => Err(Errno(libc::EAGAIN)),

@@ -90,12 +90,17 @@ pub fn request(own: SocketAddr, other: SocketAddr) -> [u8; REQUEST_LEN] {
     out
 }
 
-/// Asks for the socket at `own` that is connected to `other`, over any interface, and for
-/// what it has carried.
-pub fn info_request(own: SocketAddr, other: SocketAddr) -> [u8; REQUEST_LEN] {
+/// Asks for the socket at `own` that is connected to `other`, and is confined to no interface.
+pub fn request_unconfined(own: SocketAddr, other: SocketAddr) -> [u8; REQUEST_LEN] {
     let mut out = request(own, other);
-    out[18] = 1 << (INFO - 1);
     out[60..64].fill(0);
+    out
+}
+
+/// The same, and asks for what it has carried.
+pub fn info_request(own: SocketAddr, other: SocketAddr) -> [u8; REQUEST_LEN] {
+    let mut out = request_unconfined(own, other);
+    out[18] = 1 << (INFO - 1);
     out
 }
 

@@ -23,6 +23,35 @@ static void one(const char *what, struct sockaddr_in target, int flags)
 	close(fd);
 }
 
+/* The address by which this node reaches others: to send no datagram, a port suffices. */
+static struct sockaddr_in interface(void)
+{
+	struct sockaddr_in outside = at(any(), 9), address = {0};
+	socklen_t len = sizeof address;
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	outside.sin_addr.s_addr = inet_addr("192.0.2.1");
+	connect(fd, (struct sockaddr *)&outside, sizeof outside);
+	getsockname(fd, (struct sockaddr *)&address, &len);
+	close(fd);
+	return address;
+}
+
+/* By an address of the node's interfaces, to a listener on any address and to one on this. */
+static void by_interface(int flags)
+{
+	for (int i = 0; i < 2; i++) {
+		int listening = listener(i ? interface() : any(), 4, 0), fd = tcp(flags);
+		int result = go(fd, at(interface(), port_of(listening)));
+		say("by interface: %s", result == 0 || errno == EINPROGRESS ? "starts" : named(errno));
+		say("events %s", events(await(fd, POLLOUT, PATIENCE)));
+		int accepted = accept(listening, NULL, NULL);
+		say("accept %s", accepted < 0 ? named(errno) : "ok");
+		close(fd);
+		close(accepted);
+		close(listening);
+	}
+}
+
 static void left(void)
 {
 	struct sockaddr_in loopback = any();
@@ -30,6 +59,8 @@ static void left(void)
 	one("own", own, 0);
 	one("own, not waiting", own, SOCK_NONBLOCK);
 	one("loopback", loopback, 0);
+	by_interface(0);
+	by_interface(SOCK_NONBLOCK);
 	int listening = listener(own, 4, 0), fd = tcp(0);
 	step("listener on own, own", go(fd, at(own, port_of(listening))));
 	close(fd);
