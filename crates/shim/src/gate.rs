@@ -180,7 +180,7 @@ pub(crate) unsafe fn sends(message: *const msghdr) {
     if message.msg_control.is_null() || pending::elsewhere() {
         return;
     }
-    let end = (message.msg_control as usize).saturating_add(message.msg_controllen as usize);
+    let end = (message.msg_control as usize).saturating_add(message.msg_controllen);
     // SAFETY: the control messages are readable, by the caller's promise.
     let mut at = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     while !at.is_null() {
