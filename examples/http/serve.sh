@@ -4,7 +4,9 @@
 #   isthmus run --nodes n1.alpha,n1.beta -- \
 #       examples/http/serve.sh DIRECTORY n1.beta ab -k -n 5000 -c 1000 http://n1.alpha:8080/FILE
 #
-# nginx serves the files of a directory on port 8080 until the client has ended.
+# nginx serves the files of a directory on port 8080 until the client has ended. Its
+# workers go on as the user that starts it: as another, they would be cut off from
+# the job's agent.
 set -eu
 files=$(cd "$1" && pwd)
 client=$2
@@ -16,6 +18,7 @@ daemon off;
 pid $work/pid;
 error_log stderr;
 worker_processes 1;
+$([ "$(id -u)" != 0 ] || echo 'user root;')
 events { worker_connections 4096; }
 http {
     access_log off;

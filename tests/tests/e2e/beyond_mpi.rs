@@ -156,9 +156,9 @@ fn a_database_serves_another_site() -> Result<()> {
     world.expect_clean(Duration::from_secs(10))
 }
 
-#[test]
-fn a_web_server_serves_1000_connections_at_once() -> Result<()> {
-    let world = GRID.take()?;
+/// Has the other site fetch a file of 20 kB from nginx over so many connections at
+/// once; gives the command that serves it.
+fn fetch(world: &World, as_user: &[&str], connections: u32) -> Result<Vec<String>> {
     let files = world.directory.path().display().to_string();
     let content: Vec<u8> =
         (0..5_000u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
@@ -166,13 +166,29 @@ fn a_web_server_serves_1000_connections_at_once() -> Result<()> {
     let sum = Command::new("sha256sum").arg(world.directory.path().join("file")).output()?.stdout;
     let sum = String::from_utf8_lossy(&sum).split(' ').next().unwrap_or_default().to_owned();
     let script = root().join("examples/http/serve.sh").display().to_string();
-    let serve = [&ORDINARY_USER[..], &[&script, &files, "n1.beta"]].concat();
+    let serve = [as_user, &[&script, &files, "n1.beta"]].concat();
 
     let fetch = root().join("tests/programs/fetch.py").display().to_string();
-    let client = ["/usr/bin/python3", &fetch, "n1.alpha", "8080", "/file", "1000", &sum];
-    let output = run(&world, &[], &[&serve[..], &client].concat())?;
-    ensure!(output.status == 0, "{}", output.whole());
-    ensure!(output.stdout.contains("1000 connections at once, all right"), "{}", output.whole());
+    let count = connections.to_string();
+    let client = ["/usr/bin/python3", &fetch, "n1.alpha", "8080", "/file", &count, &sum];
+    let output = run(world, &[], &[&serve[..], &client].concat())?;
+    let right = output.stdout.contains(&format!("{connections} connections at once, all right"));
+    ensure!(output.status == 0 && right, "{}", output.whole());
+    Ok(serve.into_iter().map(str::to_owned).collect())
+}
+
+#[test]
+fn a_web_server_that_root_starts_serves_another_site() -> Result<()> {
+    let world = GRID.take()?;
+    fetch(&world, &[], 50)?;
+    world.expect_clean(Duration::from_secs(10))
+}
+
+#[test]
+fn a_web_server_serves_1000_connections_at_once() -> Result<()> {
+    let world = GRID.take()?;
+    let serve = fetch(&world, &ORDINARY_USER, 1000)?;
+    let serve: Vec<_> = serve.iter().map(String::as_str).collect();
 
     let client = ["ab", "-q", "-k", "-n", "5000", "-c", "1000", "http://n1.alpha:8080/file"];
     let output = run(&world, &[], &[&serve[..], &client].concat())?;
